@@ -1,0 +1,194 @@
+//! AscendCL: devices, contexts, peers and memory information.
+
+use ascend_tp_sys::{aclrtContext, aclrtDeviceStatus, aclrtFloatOverflowMode, aclrtMemAttr, aclrtStream};
+
+use super::raw::store;
+use crate::context::Reset;
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::machine::Machine;
+use crate::thread;
+
+impl Machine {
+    pub(super) unsafe fn aclrtGetDeviceCount(&self, count: *mut u32) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("count", count, self.config().cards as u32) }
+    }
+
+    pub(super) unsafe fn aclrtSetDevice(&self, device_id: i32) -> Result<(), Failure> {
+        self.set_device(device_id)
+    }
+
+    pub(super) unsafe fn aclrtResetDevice(&self, device_id: i32) -> Result<(), Failure> {
+        self.reset_device(device_id, Reset::OneReference)
+    }
+
+    pub(super) unsafe fn aclrtResetDeviceForce(&self, device_id: i32) -> Result<(), Failure> {
+        self.reset_device(device_id, Reset::Force)
+    }
+
+    pub(super) unsafe fn aclrtGetDevice(&self, device_id: *mut i32) -> Result<(), Failure> {
+        let card = self.current_card()?;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("device_id", device_id, card.cast_signed()) }
+    }
+
+    pub(super) unsafe fn aclrtSynchronizeDevice(&self) -> Result<(), Failure> {
+        self.synchronize_card(self.current_card()?, None)
+    }
+
+    pub(super) unsafe fn aclrtSynchronizeDeviceWithTimeout(&self, timeout: i32) -> Result<(), Failure> {
+        self.synchronize_card(self.current_card()?, super::acl_stream::timeout_of_ms(timeout)?)
+    }
+
+    pub(super) unsafe fn aclrtGetMemInfo(
+        &self,
+        attr: aclrtMemAttr,
+        free: *mut usize,
+        total: *mut usize,
+    ) -> Result<(), Failure> {
+        let card = self.current_card()?;
+        // DDR kinds are of chips without HBM.
+        let is_hbm = match attr {
+            aclrtMemAttr::ACL_HBM_MEM | aclrtMemAttr::ACL_HBM_MEM_HUGE | aclrtMemAttr::ACL_HBM_MEM_NORMAL => true,
+            aclrtMemAttr::ACL_DDR_MEM | aclrtMemAttr::ACL_DDR_MEM_HUGE | aclrtMemAttr::ACL_DDR_MEM_NORMAL => false,
+            other => {
+                let what = format!("memory attribute {} is none of ACL_DDR_MEM… 0, 2, 3 and ACL_HBM_MEM… 1, 4, 5", other.0);
+                return Err(Failure::new(code::INVALID_PARAM, what));
+            }
+        };
+        let usage = self.memory().usage()[card as usize];
+        let (free_bytes, total_bytes) =
+            if is_hbm { (usage.total_bytes - usage.used_bytes, usage.total_bytes) } else { (0, 0) };
+        // SAFETY: the C caller passes NULL or valid places.
+        unsafe { store("free", free, free_bytes as usize) }?;
+        // SAFETY: as above.
+        unsafe { store("total", total, total_bytes as usize) }
+    }
+
+    pub(super) unsafe fn aclrtQueryDeviceStatus(
+        &self,
+        device_id: i32,
+        device_status: *mut aclrtDeviceStatus,
+    ) -> Result<(), Failure> {
+        self.lock().card_of_ordinal(device_id)?;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("device_status", device_status, aclrtDeviceStatus::ACL_RT_DEVICE_STATUS_NORMAL) }
+    }
+
+    pub(super) unsafe fn aclrtDeviceGetBareTgid(&self, pid: *mut i32) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("pid", pid, std::process::id().cast_signed()) }
+    }
+
+    /// The kernels saturate in no mode: only INFNAN, the default of the Atlas A2, is modelled.
+    pub(super) unsafe fn aclrtSetDeviceSatMode(&self, mode: aclrtFloatOverflowMode) -> Result<(), Failure> {
+        self.current_card()?;
+        match mode {
+            aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN => Ok(()),
+            aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_SATURATION => {
+                let what = "overflow mode SATURATION is not modelled; use INFNAN (1), the default of the Atlas A2";
+                Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
+            }
+            other => {
+                let what = format!("overflow mode {} is neither SATURATION 0 nor INFNAN 1", other.0);
+                Err(Failure::new(code::INVALID_PARAM, what))
+            }
+        }
+    }
+
+    pub(super) unsafe fn aclrtGetDeviceSatMode(&self, mode: *mut aclrtFloatOverflowMode) -> Result<(), Failure> {
+        self.current_card()?;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("mode", mode, aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN) }
+    }
+
+    pub(super) unsafe fn aclrtDeviceCanAccessPeer(
+        &self,
+        can_access_peer: *mut i32,
+        device_id: i32,
+        peer_device_id: i32,
+    ) -> Result<(), Failure> {
+        let (card, peer) = {
+            let state = self.lock();
+            (state.card_of_ordinal(device_id)?, state.card_of_ordinal(peer_device_id)?)
+        };
+        if card == peer {
+            let what = format!("device {card} is asked about itself; a peer is another device");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("can_access_peer", can_access_peer, 1) }
+    }
+
+    pub(super) unsafe fn aclrtDeviceEnablePeerAccess(&self, peer_device_id: i32, flags: u32) -> Result<(), Failure> {
+        if flags != 0 {
+            return Err(Failure::new(code::INVALID_PARAM, format!("flags is {flags}, it must be 0")));
+        }
+        let card = self.current_card()?;
+        self.update(|state| {
+            let peer = state.card_of_ordinal(peer_device_id)?;
+            if peer == card {
+                let what = format!("device {card} cannot be its own peer");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            state.cards[card as usize].peers.insert(peer);
+            Ok(())
+        })
+    }
+
+    pub(super) unsafe fn aclrtDeviceDisablePeerAccess(&self, peer_device_id: i32) -> Result<(), Failure> {
+        let card = self.current_card()?;
+        self.update(|state| {
+            let peer = state.card_of_ordinal(peer_device_id)?;
+            if !state.cards[card as usize].peers.remove(&peer) {
+                let what = format!("peer access from device {card} to device {peer} is not enabled");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) unsafe fn aclrtCreateContext(&self, context: *mut aclrtContext, device_id: i32) -> Result<(), Failure> {
+        if context.is_null() {
+            return Err(Failure::null("context"));
+        }
+        let id = self.update(|state| {
+            let card = state.card_of_ordinal(device_id)?;
+            state.create_context(card)
+        })?;
+        // A new context is current on the thread that made it (AscendCL guide, aclrtCreateContext).
+        thread::set_context(self.key(), Some(id));
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("context", context, HandleKind::Context.encode(id)) }
+    }
+
+    pub(super) unsafe fn aclrtDestroyContext(&self, context: aclrtContext) -> Result<(), Failure> {
+        self.destroy_context(HandleKind::Context.decode(context)?)
+    }
+
+    pub(super) unsafe fn aclrtSetCurrentContext(&self, context: aclrtContext) -> Result<(), Failure> {
+        let id = HandleKind::Context.decode(context)?;
+        if !self.lock().contexts.contains_key(&id) {
+            return Err(HandleKind::Context.gone(id));
+        }
+        thread::set_context(self.key(), Some(id));
+        Ok(())
+    }
+
+    pub(super) unsafe fn aclrtGetCurrentContext(&self, context: *mut aclrtContext) -> Result<(), Failure> {
+        let (id, _) = {
+            let state = self.lock();
+            let (id, context) = state.current(thread::context(self.key()))?;
+            (id, context.card)
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("context", context, HandleKind::Context.encode(id)) }
+    }
+
+    pub(super) unsafe fn aclrtCtxGetCurrentDefaultStream(&self, stream: *mut aclrtStream) -> Result<(), Failure> {
+        let id = self.stream(std::ptr::null_mut())?;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("stream", stream, HandleKind::Stream.encode(id)) }
+    }
+}

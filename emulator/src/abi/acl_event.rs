@@ -1,0 +1,147 @@
+//! AscendCL: events.
+
+use ascend_tp_sys::{aclrtEvent, aclrtEventRecordedStatus, aclrtEventWaitStatus, aclrtStream};
+
+use super::raw::store;
+use crate::event::{self, Event, EventKind, MAX_EVENTS};
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::machine::Machine;
+
+/// Flags of an event: SYNC, CAPTURE_STREAM_PROGRESS, TIME_LINE. EXTERNAL and IPC are not modelled.
+const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE;
+
+impl Machine {
+    pub(super) unsafe fn aclrtCreateEvent(&self, event: *mut aclrtEvent) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.create_event(event, EventKind::Plain, EVENT_FLAGS) }
+    }
+
+    pub(super) unsafe fn aclrtCreateEventWithFlag(&self, event: *mut aclrtEvent, flag: u32) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.create_event(event, EventKind::WithFlag, flag) }
+    }
+
+    pub(super) unsafe fn aclrtCreateEventExWithFlag(&self, event: *mut aclrtEvent, flag: u32) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.create_event(event, EventKind::ExWithFlag, flag) }
+    }
+
+    unsafe fn create_event(&self, event: *mut aclrtEvent, kind: EventKind, flags: u32) -> Result<(), Failure> {
+        if event.is_null() {
+            return Err(Failure::null("event"));
+        }
+        if flags == 0 || flags & !EVENT_FLAGS != 0 {
+            let what = format!(
+                "flag {flags:#x}: expected a sum of ACL_EVENT_SYNC 1, CAPTURE_STREAM_PROGRESS 2 and TIME_LINE 8 (EXTERNAL \
+                 and IPC events are not modelled)"
+            );
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        let card = self.current_card()?;
+        let id = self.update(|state| {
+            let on_card = &mut state.cards[card as usize];
+            if on_card.events >= MAX_EVENTS {
+                let what = format!("card {card} has all its {MAX_EVENTS} events in use; destroy some");
+                return Err(Failure::new(code::NO_EVENT, what));
+            }
+            on_card.events += 1;
+            let id = state.fresh_number();
+            state.events.insert(id, Event { card, kind, flags, latest: None });
+            Ok(id)
+        })?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("event", event, HandleKind::Event.encode(id)) }
+    }
+
+    /// Streams that wait for a record of the event still do.
+    pub(super) unsafe fn aclrtDestroyEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
+        let id = HandleKind::Event.decode(event)?;
+        self.update(|state| {
+            let event = state.events.remove(&id).ok_or_else(|| HandleKind::Event.gone(id))?;
+            state.cards[event.card as usize].events -= 1;
+            Ok(())
+        })
+    }
+
+    pub(super) unsafe fn aclrtRecordEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
+        self.record_event(HandleKind::Event.decode(event)?, stream)
+    }
+
+    pub(super) unsafe fn aclrtResetEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
+        self.reset_event(HandleKind::Event.decode(event)?, stream)
+    }
+
+    pub(super) unsafe fn aclrtStreamWaitEvent(&self, stream: aclrtStream, event: aclrtEvent) -> Result<(), Failure> {
+        self.stream_wait_event(stream, HandleKind::Event.decode(event)?)
+    }
+
+    pub(super) unsafe fn aclrtSynchronizeEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
+        self.synchronize_event(HandleKind::Event.decode(event)?, None)
+    }
+
+    pub(super) unsafe fn aclrtSynchronizeEventWithTimeout(&self, event: aclrtEvent, timeout: i32) -> Result<(), Failure> {
+        let timeout = super::acl_stream::timeout_of_ms(timeout)?;
+        self.synchronize_event(HandleKind::Event.decode(event)?, timeout)
+    }
+
+    pub(super) unsafe fn aclrtQueryEventStatus(
+        &self,
+        event: aclrtEvent,
+        status: *mut aclrtEventRecordedStatus,
+    ) -> Result<(), Failure> {
+        let id = HandleKind::Event.decode(event)?;
+        let is_done = self.lock().event(id)?.latest.as_ref().is_none_or(|record| record.at().is_some());
+        let answer = if is_done {
+            aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE
+        } else {
+            aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("status", status, answer) }
+    }
+
+    /// Whether waits for the event would be over: those enqueued so far wait for no later record.
+    pub(super) unsafe fn aclrtQueryEventWaitStatus(
+        &self,
+        event: aclrtEvent,
+        status: *mut aclrtEventWaitStatus,
+    ) -> Result<(), Failure> {
+        let id = HandleKind::Event.decode(event)?;
+        let is_done = self.lock().event(id)?.latest.as_ref().is_none_or(|record| record.at().is_some());
+        let answer = if is_done {
+            aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_COMPLETE
+        } else {
+            aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_NOT_READY
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("status", status, answer) }
+    }
+
+    pub(super) unsafe fn aclrtEventElapsedTime(
+        &self,
+        ms: *mut f32,
+        start_event: aclrtEvent,
+        end_event: aclrtEvent,
+    ) -> Result<(), Failure> {
+        let (start, end) = (HandleKind::Event.decode(start_event)?, HandleKind::Event.decode(end_event)?);
+        let (started, ended) = {
+            let mut state = self.lock();
+            (state.timestamp(start)?, state.timestamp(end)?)
+        };
+        let Some(elapsed) = ended.checked_duration_since(started) else {
+            let what = format!("the end event {end} was recorded before the start event {start}");
+            return Err(Failure::new(code::EVENT_TIMESTAMP_REVERSAL, what));
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("ms", ms, elapsed.as_secs_f32() * 1e3) }
+    }
+
+    /// Microseconds since the machine was built.
+    pub(super) unsafe fn aclrtEventGetTimestamp(&self, event: aclrtEvent, timestamp: *mut u64) -> Result<(), Failure> {
+        let id = HandleKind::Event.decode(event)?;
+        let at = self.lock().timestamp(id)?;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("timestamp", timestamp, at.duration_since(self.built()).as_micros() as u64) }
+    }
+}

@@ -1,0 +1,364 @@
+//! AscendCL: memory, copies and fills.
+//!
+//! The rules are those of the AscendCL guide: the direction of a copy follows from the pointers and `kind` is only
+//! advisory, but a pointer that `kind` calls device memory must be known, so that a stale one is refused here instead
+//! of read as host memory. A copy is asynchronous only with page-locked host memory; with pageable memory the call
+//! returns when it is done.
+
+use std::ffi::c_void;
+
+use ascend_tp_sys::{
+    aclrtMallocConfig, aclrtMemLocation, aclrtMemLocationType, aclrtMemMallocPolicy, aclrtMemcpyKind,
+    aclrtPtrAttributes, aclrtStream,
+};
+
+use super::raw::{Location, RawSpan, store};
+use crate::copy::{Copy, fill_on};
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::memory::FreedBy;
+use crate::pool::Task;
+
+/// What `kind` says about one side of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Host,
+    Device,
+    /// ACL_MEMCPY_DEFAULT: the pointer decides.
+    ByPointer,
+}
+
+/// (destination, source)
+fn sides(kind: aclrtMemcpyKind) -> Result<(Side, Side), Failure> {
+    Ok(match kind {
+        aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_HOST => (Side::Host, Side::Host),
+        aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE => (Side::Device, Side::Host),
+        aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST => (Side::Host, Side::Device),
+        aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE => (Side::Device, Side::Device),
+        aclrtMemcpyKind::ACL_MEMCPY_DEFAULT => (Side::ByPointer, Side::ByPointer),
+        other => {
+            let what = format!("kind {} is none of H2H 0, H2D 1, D2H 2, D2D 3, DEFAULT 4", other.0);
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+    })
+}
+
+/// Whether a call goes through a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Now,
+    OnStream(aclrtStream),
+}
+
+impl Machine {
+    pub(super) unsafe fn aclrtMalloc(
+        &self,
+        dev_ptr: *mut *mut c_void,
+        size: usize,
+        policy: aclrtMemMallocPolicy,
+    ) -> Result<(), Failure> {
+        if dev_ptr.is_null() {
+            return Err(Failure::null("dev_ptr"));
+        }
+        // Huge, normal, peer and 1 GiB pages are 0 to 7; 0x100 and 0x1000 ask for a band of the memory.
+        if policy.0 & !0x1100 > 7 {
+            let what = format!("policy {:#x} is no aclrtMemMallocPolicy", policy.0);
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        let card = self.current_card()?;
+        let allocation = self.memory().allocate(size, Location::Card(card))?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("dev_ptr", dev_ptr, allocation.span(0, 0).address().cast()) }
+    }
+
+    pub(super) unsafe fn aclrtMallocAlign32(
+        &self,
+        dev_ptr: *mut *mut c_void,
+        size: usize,
+        policy: aclrtMemMallocPolicy,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.aclrtMalloc(dev_ptr, size, policy) }
+    }
+
+    pub(super) unsafe fn aclrtMallocCached(
+        &self,
+        dev_ptr: *mut *mut c_void,
+        size: usize,
+        policy: aclrtMemMallocPolicy,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.aclrtMalloc(dev_ptr, size, policy) }
+    }
+
+    /// Only an empty configuration is modelled; the known attributes (module id) change nothing a program sees.
+    pub(super) unsafe fn aclrtMallocWithCfg(
+        &self,
+        dev_ptr: *mut *mut c_void,
+        size: usize,
+        policy: aclrtMemMallocPolicy,
+        cfg: *mut aclrtMallocConfig,
+    ) -> Result<(), Failure> {
+        if !cfg.is_null() {
+            let what = "a malloc configuration is not modelled; pass NULL";
+            return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
+        }
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.aclrtMalloc(dev_ptr, size, policy) }
+    }
+
+    pub(super) unsafe fn aclrtFree(&self, dev_ptr: *mut c_void) -> Result<(), Failure> {
+        if dev_ptr.is_null() {
+            return Err(Failure::null("dev_ptr"));
+        }
+        self.memory().free(dev_ptr.addr(), FreedBy::Device)
+    }
+
+    pub(super) unsafe fn aclrtMallocHost(&self, host_ptr: *mut *mut c_void, size: usize) -> Result<(), Failure> {
+        if host_ptr.is_null() {
+            return Err(Failure::null("host_ptr"));
+        }
+        self.lock().require_initialized()?;
+        let allocation = self.memory().allocate(size, Location::Host)?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("host_ptr", host_ptr, allocation.span(0, 0).address().cast()) }
+    }
+
+    pub(super) unsafe fn aclrtFreeHost(&self, host_ptr: *mut c_void) -> Result<(), Failure> {
+        if host_ptr.is_null() {
+            return Err(Failure::null("host_ptr"));
+        }
+        self.memory().free(host_ptr.addr(), FreedBy::Host)
+    }
+
+    pub(super) unsafe fn aclrtPointerGetAttributes(
+        &self,
+        ptr: *const c_void,
+        attributes: *mut aclrtPtrAttributes,
+    ) -> Result<(), Failure> {
+        if ptr.is_null() {
+            return Err(Failure::null("ptr"));
+        }
+        let location = match self.memory().find(ptr.addr(), 0)? {
+            Some(span) => match span.card() {
+                Some(card) => aclrtMemLocation { id: card, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_DEVICE },
+                None => aclrtMemLocation { id: 0, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_HOST },
+            },
+            None => aclrtMemLocation { id: 0, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_UNREGISTERED },
+        };
+        // Pages of the emulator are those of the host.
+        let answer = aclrtPtrAttributes { location, pageSize: 4096, rsv: Default::default() };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("attributes", attributes, answer) }
+    }
+
+    pub(super) unsafe fn aclrtMemcpy(
+        &self,
+        dst: *mut c_void,
+        dest_max: usize,
+        src: *const c_void,
+        count: usize,
+        kind: aclrtMemcpyKind,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.copy_linear(dst, dest_max, src, count, kind, Order::Now) }
+    }
+
+    pub(super) unsafe fn aclrtMemcpyAsync(
+        &self,
+        dst: *mut c_void,
+        dest_max: usize,
+        src: *const c_void,
+        count: usize,
+        kind: aclrtMemcpyKind,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.copy_linear(dst, dest_max, src, count, kind, Order::OnStream(stream)) }
+    }
+
+    unsafe fn copy_linear(
+        &self,
+        dst: *mut c_void,
+        dest_max: usize,
+        src: *const c_void,
+        count: usize,
+        kind: aclrtMemcpyKind,
+        order: Order,
+    ) -> Result<(), Failure> {
+        if count > dest_max {
+            let what = format!("count is {count} bytes, more than destMax, {dest_max}");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        let (to, from) = sides(kind)?;
+        // SAFETY: the C caller vouches for `count` bytes at both addresses.
+        let into = unsafe { self.side(dst, count, to, "dst") }?;
+        // SAFETY: as above.
+        let from = unsafe { self.side(src.cast_mut(), count, from, "src") }?;
+        self.start_copy(Copy::linear(into, from, count), order)
+    }
+
+    pub(super) unsafe fn aclrtMemcpy2d(
+        &self,
+        dst: *mut c_void,
+        dpitch: usize,
+        src: *const c_void,
+        spitch: usize,
+        width: usize,
+        height: usize,
+        kind: aclrtMemcpyKind,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, Order::Now) }
+    }
+
+    pub(super) unsafe fn aclrtMemcpy2dAsync(
+        &self,
+        dst: *mut c_void,
+        dpitch: usize,
+        src: *const c_void,
+        spitch: usize,
+        width: usize,
+        height: usize,
+        kind: aclrtMemcpyKind,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, Order::OnStream(stream)) }
+    }
+
+    unsafe fn copy_rows(
+        &self,
+        (dst, dpitch): (*mut c_void, usize),
+        (src, spitch): (*const c_void, usize),
+        width: usize,
+        height: usize,
+        kind: aclrtMemcpyKind,
+        order: Order,
+    ) -> Result<(), Failure> {
+        if width == 0 || height == 0 || width > dpitch || width > spitch {
+            let what = format!(
+                "width {width} and height {height} must be more than 0, and width at most dpitch {dpitch} and spitch {spitch}"
+            );
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        let (to, from) = sides(kind)?;
+        if !matches!((to, from), (Side::Device, Side::Host) | (Side::Host, Side::Device) | (Side::Device, Side::Device)) {
+            let what = "2-D copies go from host to device, device to host or device to device (kind 1, 2 or 3)";
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        let extent = |pitch: usize| (height - 1).checked_mul(pitch).and_then(|bytes| bytes.checked_add(width));
+        let (Some(into_bytes), Some(from_bytes)) = (extent(dpitch), extent(spitch)) else {
+            return Err(Failure::new(code::PARAM_INVALID, "pitch times height overflows"));
+        };
+        // SAFETY: the C caller vouches for the rows at both addresses.
+        let into = unsafe { self.side(dst, into_bytes, to, "dst") }?;
+        // SAFETY: as above.
+        let from = unsafe { self.side(src.cast_mut(), from_bytes, from, "src") }?;
+        self.start_copy(Copy { into, into_pitch: dpitch, from, from_pitch: spitch, width, height }, order)
+    }
+
+    /// One side of a copy.
+    ///
+    /// # Safety
+    /// When `address` is no memory of this machine, the C caller vouches for `bytes` bytes there.
+    unsafe fn side(&self, address: *mut c_void, bytes: usize, side: Side, argument: &str) -> Result<RawSpan, Failure> {
+        if address.is_null() {
+            return Err(Failure::null(argument));
+        }
+        let named = |failure: Failure| Failure { message: format!("{argument}: {}", failure.message), ..failure };
+        match self.memory().find(address.addr(), bytes).map_err(named)? {
+            Some(span) => Ok(span),
+            None if side == Side::Device => Err(named(
+                self.memory().device_span(address.addr(), bytes).err().unwrap_or_else(|| Failure::null(argument)),
+            )),
+            // SAFETY: the caller of this function vouches for the bytes.
+            None => Ok(unsafe { RawSpan::pageable(address.cast(), bytes) }),
+        }
+    }
+
+    fn start_copy(&self, copy: Copy, order: Order) -> Result<(), Failure> {
+        self.check_peers(&copy)?;
+        match order {
+            Order::Now => {
+                self.current_card()?;
+                copy.run();
+                Ok(())
+            }
+            Order::OnStream(stream) => {
+                if copy.into.card().is_none() && copy.from.card().is_none() {
+                    let what = "an asynchronous copy from host to host is not offered; use aclrtMemcpy";
+                    return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
+                }
+                let waits = copy.into.is_pageable() || copy.from.is_pageable();
+                let task: Task = Box::new(move |workers| {
+                    copy.run_on(workers);
+                    Ok(())
+                });
+                let id = self.enqueue_entry(stream, crate::stream::Entry::Task { name: "aclrtMemcpyAsync", task })?;
+                if waits { self.synchronize_stream(id, None) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// A copy between two cards needs peer access, in either direction.
+    fn check_peers(&self, copy: &Copy) -> Result<(), Failure> {
+        let (Some(into), Some(from)) = (copy.into.card(), copy.from.card()) else { return Ok(()) };
+        if into == from {
+            return Ok(());
+        }
+        let state = self.lock();
+        let enabled = |a: u32, b: u32| state.cards[a as usize].peers.contains(&b);
+        if enabled(into, from) || enabled(from, into) {
+            return Ok(());
+        }
+        let what = format!(
+            "src is on card {from}, dst on card {into}, and peer access between them is not enabled; call \
+             aclrtDeviceEnablePeerAccess first"
+        );
+        Err(Failure::new(code::PARAM_INVALID, what))
+    }
+
+    pub(super) unsafe fn aclrtMemset(
+        &self,
+        dev_ptr: *mut c_void,
+        max_count: usize,
+        value: i32,
+        count: usize,
+    ) -> Result<(), Failure> {
+        self.current_card()?;
+        // SAFETY: passes on the caller's promise.
+        let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
+        // Only the low byte counts, as in memset.
+        span.fill(value as u8);
+        Ok(())
+    }
+
+    pub(super) unsafe fn aclrtMemsetAsync(
+        &self,
+        dev_ptr: *mut c_void,
+        max_count: usize,
+        value: i32,
+        count: usize,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
+        let waits = span.is_pageable();
+        let task: Task = Box::new(move |workers| {
+            fill_on(&span, value as u8, workers);
+            Ok(())
+        });
+        let id = self.enqueue_entry(stream, crate::stream::Entry::Task { name: "aclrtMemsetAsync", task })?;
+        if waits { self.synchronize_stream(id, None) } else { Ok(()) }
+    }
+
+    unsafe fn fill_span(&self, dev_ptr: *mut c_void, max_count: usize, count: usize) -> Result<RawSpan, Failure> {
+        if count > max_count {
+            let what = format!("count is {count} bytes, more than maxCount, {max_count}");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.side(dev_ptr, count, Side::ByPointer, "dev_ptr") }
+    }
+}

@@ -1,0 +1,110 @@
+//! AscendCL: host callbacks, run by a thread of the program or by the runtime's own.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use ascend_tp_sys::{aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtStream};
+
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::pool::Task;
+use crate::report::{Blocking, Callback};
+use crate::stream::Entry;
+use crate::thread;
+
+unsafe extern "C" {
+    /// POSIX: the calling thread's id, which is what programs pass to aclrtSubscribeReport.
+    fn pthread_self() -> usize;
+}
+
+fn this_thread() -> u64 {
+    // SAFETY: always succeeds and has no conditions.
+    unsafe { pthread_self() as u64 }
+}
+
+/// An argument for the program's function, which the program keeps valid until it has run.
+struct UserData(*mut c_void);
+
+// SAFETY: the emulator only passes the pointer on; what it points to is the program's affair on any thread.
+unsafe impl Send for UserData {}
+
+fn bound(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> Box<dyn FnOnce() + Send> {
+    let data = UserData(data);
+    Box::new(move || {
+        let data: UserData = data;
+        // SAFETY: the program passed this function to be called once with this argument.
+        unsafe { function(data.0) };
+    })
+}
+
+impl Machine {
+    pub(super) unsafe fn aclrtLaunchCallback(
+        &self,
+        callback: aclrtCallback,
+        user_data: *mut c_void,
+        block_type: aclrtCallbackBlockType,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let function = callback.ok_or_else(|| Failure::null("callback"))?;
+        let blocking = match block_type {
+            aclrtCallbackBlockType::ACL_CALLBACK_NO_BLOCK => Blocking::No,
+            aclrtCallbackBlockType::ACL_CALLBACK_BLOCK => Blocking::Yes,
+            other => {
+                let what = format!("block type {} is neither NO_BLOCK 0 nor BLOCK 1", other.0);
+                return Err(Failure::new(code::INVALID_PARAM, what));
+            }
+        };
+        let callback = Callback { body: bound(function, user_data), blocking };
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let id = state.resolve_stream(stream, current)?;
+            if !state.is_subscribed(id) {
+                let what = format!("stream {id} has no thread that would run its callbacks; call aclrtSubscribeReport");
+                return Err(Failure::new(code::STREAM_NO_CALLBACK, what));
+            }
+            state.enqueue(id, Entry::Callback(callback))
+        })
+    }
+
+    pub(super) unsafe fn aclrtSubscribeReport(&self, thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
+        let id = self.stream(stream)?;
+        self.update(|state| state.subscribe(thread_id, id))
+    }
+
+    pub(super) unsafe fn aclrtUnSubscribeReport(&self, thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
+        let id = self.stream(stream)?;
+        self.update(|state| state.unsubscribe(thread_id, id))
+    }
+
+    pub(super) unsafe fn aclrtProcessReport(&self, timeout: i32) -> Result<(), Failure> {
+        let timeout = match timeout {
+            -1 => None,
+            1.. => Some(Duration::from_millis(u64::from(timeout.cast_unsigned()))),
+            _ => {
+                let what = format!("timeout is {timeout} ms; it must be -1 (no limit) or more than 0");
+                return Err(Failure::new(code::INVALID_PARAM, what));
+            }
+        };
+        let report = self.next_report(this_thread(), timeout)?;
+        (report.body)();
+        if let Some(stream) = report.resumes {
+            self.update(|state| state.settle(stream, Ok(())));
+        }
+        Ok(())
+    }
+
+    /// Runs on a thread of the pool; the stream goes on when the function has returned.
+    pub(super) unsafe fn aclrtLaunchHostFunc(
+        &self,
+        stream: aclrtStream,
+        callback: aclrtHostFunc,
+        args: *mut c_void,
+    ) -> Result<(), Failure> {
+        let body = bound(callback.ok_or_else(|| Failure::null("callback"))?, args);
+        let task: Task = Box::new(move |_| {
+            body();
+            Ok(())
+        });
+        self.enqueue(stream, "aclrtLaunchHostFunc", task)
+    }
+}

@@ -1,0 +1,152 @@
+//! AscendCL: life of the runtime, versions, names, errors, values of data types.
+
+use std::ffi::{CStr, c_char};
+
+use ascend_tp_sys::{
+    aclCANNPackageName, aclCANNPackageVersion, aclDataType, aclFloat16, aclrtLastErrLevel, aclrtRunMode,
+};
+use half::f16;
+
+use super::raw::store;
+use crate::config::Soc;
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::thread;
+
+/// The CANN whose behaviour is modelled.
+const CANN_VERSION: [i32; 3] = [8, 1, 0];
+
+impl Machine {
+    pub(super) unsafe fn aclInit(&self, _config_path: *const c_char) -> Result<(), Failure> {
+        self.update(|state| {
+            if state.initialized {
+                let what = "aclInit was called before; once per process is enough";
+                return Err(Failure::new(code::REPEAT_INITIALIZE, what));
+            }
+            state.initialized = true;
+            Ok(())
+        })
+    }
+
+    pub(super) unsafe fn aclFinalize(&self) -> Result<(), Failure> {
+        self.update(|state| {
+            if !state.initialized {
+                let what = "aclFinalize without a preceding aclInit, or a second time";
+                return Err(Failure::new(code::REPEAT_FINALIZE, what));
+            }
+            state.initialized = false;
+            Ok(())
+        })
+    }
+
+    pub(super) unsafe fn aclFinalizeReference(&self, ref_count: *mut u64) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("ref_count", ref_count, 0) }?;
+        // SAFETY: no pointers.
+        unsafe { self.aclFinalize() }
+    }
+
+    pub(super) unsafe fn aclGetRecentErrMsg(&self) -> Result<*const c_char, Failure> {
+        Ok(thread::take_message(self.key()))
+    }
+
+    pub(super) unsafe fn aclrtGetVersion(&self, major: *mut i32, minor: *mut i32, patch: *mut i32) -> Result<(), Failure> {
+        let [major_version, minor_version, patch_version] = CANN_VERSION;
+        // SAFETY: the C caller passes NULL or valid places.
+        unsafe { store("major_version", major, major_version) }?;
+        // SAFETY: as above.
+        unsafe { store("minor_version", minor, minor_version) }?;
+        // SAFETY: as above.
+        unsafe { store("patch_version", patch, patch_version) }
+    }
+
+    pub(super) unsafe fn aclsysGetCANNVersion(
+        &self,
+        _name: aclCANNPackageName,
+        version: *mut aclCANNPackageVersion,
+    ) -> Result<(), Failure> {
+        let text = |text: &str, field: &mut [c_char]| {
+            for (into, from) in field.iter_mut().zip(text.bytes()) {
+                *into = from.cast_signed() as c_char;
+            }
+        };
+        let mut answer = aclCANNPackageVersion {
+            version: [0; 128],
+            majorVersion: [0; 64],
+            minorVersion: [0; 64],
+            releaseVersion: [0; 64],
+            patchVersion: [0; 64],
+            reserved: [0; 128],
+        };
+        let [major, minor, patch] = CANN_VERSION;
+        text(&format!("{major}.{minor}.RC1"), &mut answer.version);
+        text(&major.to_string(), &mut answer.majorVersion);
+        text(&minor.to_string(), &mut answer.minorVersion);
+        text("RC1", &mut answer.releaseVersion);
+        text(&patch.to_string(), &mut answer.patchVersion);
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("version", version, answer) }
+    }
+
+    pub(super) unsafe fn aclrtGetSocName(&self) -> Result<*const c_char, Failure> {
+        let name: &'static CStr = match self.config().soc {
+            Soc::Ascend910B1 => c"Ascend910B1",
+            Soc::Ascend910B2 => c"Ascend910B2",
+            Soc::Ascend910B3 => c"Ascend910B3",
+            Soc::Ascend910B4 => c"Ascend910B4",
+        };
+        Ok(name.as_ptr())
+    }
+
+    pub(super) unsafe fn aclrtGetRunMode(&self, run_mode: *mut aclrtRunMode) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("run_mode", run_mode, aclrtRunMode::ACL_HOST) }
+    }
+
+    pub(super) unsafe fn aclrtGetLastError(&self, level: aclrtLastErrLevel) -> Result<(), Failure> {
+        check_level(level)?;
+        last_error(thread::take_last_error(self.key()))
+    }
+
+    pub(super) unsafe fn aclrtPeekAtLastError(&self, level: aclrtLastErrLevel) -> Result<(), Failure> {
+        check_level(level)?;
+        last_error(thread::last_error(self.key()))
+    }
+
+    pub(super) unsafe fn aclDataTypeSize(&self, data_type: aclDataType) -> Result<usize, Failure> {
+        Ok(match data_type {
+            aclDataType::ACL_INT8 | aclDataType::ACL_UINT8 | aclDataType::ACL_BOOL => 1,
+            aclDataType::ACL_FLOAT16 | aclDataType::ACL_BF16 | aclDataType::ACL_INT16 | aclDataType::ACL_UINT16 => 2,
+            aclDataType::ACL_FLOAT | aclDataType::ACL_INT32 | aclDataType::ACL_UINT32 => 4,
+            aclDataType::ACL_DOUBLE | aclDataType::ACL_INT64 | aclDataType::ACL_UINT64 | aclDataType::ACL_COMPLEX64 => 8,
+            other => {
+                let what = format!("data type {} has no whole number of bytes or is not known", other.0);
+                return Err(Failure::new(code::INVALID_PARAM, what));
+            }
+        })
+    }
+
+    pub(super) unsafe fn aclFloat16ToFloat(&self, value: aclFloat16) -> Result<f32, Failure> {
+        Ok(f16::from_bits(value).to_f32())
+    }
+
+    pub(super) unsafe fn aclFloatToFloat16(&self, value: f32) -> Result<aclFloat16, Failure> {
+        Ok(f16::from_f32(value).to_bits())
+    }
+}
+
+fn check_level(level: aclrtLastErrLevel) -> Result<(), Failure> {
+    if level.0 == 0 {
+        return Ok(());
+    }
+    let what = format!("error level {} is not ACL_RT_THREAD_LEVEL (0)", level.0);
+    Err(Failure::new(code::INVALID_PARAM, what))
+}
+
+/// The last error is the return value itself.
+fn last_error(last: i32) -> Result<(), Failure> {
+    if last == code::SUCCESS {
+        return Ok(());
+    }
+    Err(Failure::answer(last))
+}

@@ -1,0 +1,225 @@
+//! AscendCL: streams and notifies.
+
+use std::time::Duration;
+
+use ascend_tp_sys::{aclrtNotify, aclrtStream, aclrtStreamStatus};
+
+use super::raw::store;
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::machine::Machine;
+use crate::notify::{MAX_NOTIFIES, Notify};
+use crate::stream::Entry;
+use crate::thread;
+
+/// Lowest and highest priority of a stream.
+const LEAST_PRIORITY: u32 = 7;
+/// FAST_LAUNCH 1, FAST_SYNC 2, PERSISTENT 4, HUGE 8, CPU 0x10 (acl_rt.h).
+const STREAM_FLAGS: u32 = 0x1F;
+
+/// A time limit in milliseconds; -1 is none (AscendCL guide, …WithTimeout).
+pub(super) fn timeout_of_ms(timeout: i32) -> Result<Option<Duration>, Failure> {
+    match timeout {
+        -1 => Ok(None),
+        1.. => Ok(Some(Duration::from_millis(u64::from(timeout.cast_unsigned())))),
+        _ => {
+            let what = format!("timeout is {timeout} ms; it must be -1 (no limit) or more than 0");
+            Err(Failure::new(code::INVALID_PARAM, what))
+        }
+    }
+}
+
+impl Machine {
+    pub(super) unsafe fn aclrtCreateStream(&self, stream: *mut aclrtStream) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.aclrtCreateStreamWithConfig(stream, 0, 0) }
+    }
+
+    pub(super) unsafe fn aclrtCreateStreamWithConfig(
+        &self,
+        stream: *mut aclrtStream,
+        priority: u32,
+        flag: u32,
+    ) -> Result<(), Failure> {
+        if stream.is_null() {
+            return Err(Failure::null("stream"));
+        }
+        if priority > LEAST_PRIORITY || flag & !STREAM_FLAGS != 0 {
+            let what = format!("priority {priority} must be 0 to {LEAST_PRIORITY}, flag {flag:#x} within {STREAM_FLAGS:#x}");
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        let current = thread::context(self.key());
+        let id = self.update(|state| {
+            let (context, card) = state.current(current).map(|(id, context)| (id, context.card))?;
+            state.create_stream(context, card, priority, flag, false)
+        })?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("stream", stream, HandleKind::Stream.encode(id)) }
+    }
+
+    /// Waits for what is queued, then destroys; the stream's failure, if any, is returned after it is gone.
+    pub(super) unsafe fn aclrtDestroyStream(&self, stream: aclrtStream) -> Result<(), Failure> {
+        let id = self.explicit_stream(stream)?;
+        let outcome = self.synchronize_stream(id, None);
+        self.update(|state| state.remove_stream(id, "was destroyed"));
+        outcome
+    }
+
+    pub(super) unsafe fn aclrtDestroyStreamForce(&self, stream: aclrtStream) -> Result<(), Failure> {
+        let id = self.explicit_stream(stream)?;
+        self.update(|state| state.remove_stream(id, "was destroyed by force"));
+        Ok(())
+    }
+
+    pub(super) unsafe fn aclrtSynchronizeStream(&self, stream: aclrtStream) -> Result<(), Failure> {
+        self.synchronize_stream(self.stream(stream)?, None)
+    }
+
+    pub(super) unsafe fn aclrtSynchronizeStreamWithTimeout(
+        &self,
+        stream: aclrtStream,
+        timeout: i32,
+    ) -> Result<(), Failure> {
+        self.synchronize_stream(self.stream(stream)?, timeout_of_ms(timeout)?)
+    }
+
+    pub(super) unsafe fn aclrtStreamQuery(
+        &self,
+        stream: aclrtStream,
+        status: *mut aclrtStreamStatus,
+    ) -> Result<(), Failure> {
+        let id = self.stream(stream)?;
+        let answer = {
+            let state = self.lock();
+            let stream = state.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+            if let Some(failure) = &stream.failure {
+                return Err(failure.clone());
+            }
+            if stream.is_idle() {
+                aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE
+            } else {
+                aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY
+            }
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("status", status, answer) }
+    }
+
+    pub(super) unsafe fn aclrtStreamGetId(&self, stream: aclrtStream, stream_id: *mut i32) -> Result<(), Failure> {
+        let id = self.stream(stream)?;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("stream_id", stream_id, id as i32) }
+    }
+
+    pub(super) unsafe fn aclrtStreamGetPriority(&self, stream: aclrtStream, priority: *mut u32) -> Result<(), Failure> {
+        let id = self.stream(stream)?;
+        let value = self.lock().streams[&id].priority;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("priority", priority, value) }
+    }
+
+    pub(super) unsafe fn aclrtStreamGetFlags(&self, stream: aclrtStream, flags: *mut u32) -> Result<(), Failure> {
+        let id = self.stream(stream)?;
+        let value = self.lock().streams[&id].flags;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("flags", flags, value) }
+    }
+
+    pub(super) unsafe fn aclrtDeviceGetStreamPriorityRange(&self, least: *mut i32, greatest: *mut i32) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or valid places.
+        unsafe { store("least_priority", least, LEAST_PRIORITY.cast_signed()) }?;
+        // SAFETY: as above.
+        unsafe { store("greatest_priority", greatest, 0) }
+    }
+
+    pub(super) unsafe fn aclrtStreamAbort(&self, stream: aclrtStream) -> Result<(), Failure> {
+        let id = self.stream(stream)?;
+        self.update(|state| state.abort_stream(id));
+        Ok(())
+    }
+
+    pub(super) unsafe fn aclrtSetStreamFailureMode(&self, stream: aclrtStream, mode: u64) -> Result<(), Failure> {
+        if mode > 1 {
+            let what = format!("failure mode {mode} is neither CONTINUE 0 nor STOP 1");
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        let id = self.stream(stream)?;
+        if let Some(stream) = self.lock().streams.get_mut(&id) {
+            stream.stop_on_failure = mode == 1;
+        }
+        Ok(())
+    }
+
+    /// A stream the program made itself.
+    fn explicit_stream(&self, handle: aclrtStream) -> Result<u64, Failure> {
+        if handle.is_null() {
+            return Err(Failure::null("stream"));
+        }
+        let id = self.stream(handle)?;
+        if self.lock().streams.get(&id).is_some_and(|stream| stream.is_default) {
+            let what = format!("stream {id} is the default stream of its context and goes with it");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        Ok(id)
+    }
+
+    pub(super) unsafe fn aclrtCreateNotify(&self, notify: *mut aclrtNotify, flag: u64) -> Result<(), Failure> {
+        if notify.is_null() {
+            return Err(Failure::null("notify"));
+        }
+        if flag > 1 {
+            return Err(Failure::new(code::INVALID_PARAM, format!("flag {flag} is neither 0 nor 1")));
+        }
+        let card = self.current_card()?;
+        let id = self.update(|state| {
+            let on_card = &mut state.cards[card as usize];
+            if on_card.notifies >= MAX_NOTIFIES {
+                let what = format!("card {card} has all its {MAX_NOTIFIES} notifies in use; destroy some");
+                return Err(Failure::new(code::NO_NOTIFY, what));
+            }
+            on_card.notifies += 1;
+            let id = state.fresh_number();
+            state.notifies.insert(id, Notify::new(card));
+            Ok(id)
+        })?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("notify", notify, HandleKind::Notify.encode(id)) }
+    }
+
+    pub(super) unsafe fn aclrtDestroyNotify(&self, notify: aclrtNotify) -> Result<(), Failure> {
+        let id = HandleKind::Notify.decode(notify)?;
+        self.update(|state| {
+            let card = state.notifies.get(&id).map(|notify| notify.card);
+            state.remove_notify(id)?;
+            if let Some(card) = card {
+                state.cards[card as usize].notifies -= 1;
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) unsafe fn aclrtRecordNotify(&self, notify: aclrtNotify, stream: aclrtStream) -> Result<(), Failure> {
+        let id = self.live_notify(notify)?;
+        self.enqueue_entry(stream, Entry::NotifyRecord(id)).map(|_| ())
+    }
+
+    /// Holds the stream until the notify is set. Only waits without a limit are modelled.
+    pub(super) unsafe fn aclrtWaitAndResetNotify(
+        &self,
+        notify: aclrtNotify,
+        stream: aclrtStream,
+        timeout: u32,
+    ) -> Result<(), Failure> {
+        let id = self.live_notify(notify)?;
+        if timeout != 0 {
+            let what = format!("a limit of {timeout} s is not modelled; 0 waits without a limit");
+            return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
+        }
+        self.enqueue_entry(stream, Entry::NotifyWait(id)).map(|_| ())
+    }
+
+    fn live_notify(&self, notify: aclrtNotify) -> Result<u64, Failure> {
+        let id = HandleKind::Notify.decode(notify)?;
+        if self.lock().notifies.contains_key(&id) { Ok(id) } else { Err(HandleKind::Notify.gone(id)) }
+    }
+}

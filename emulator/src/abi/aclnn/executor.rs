@@ -1,0 +1,155 @@
+//! Executors: what a first phase leaves for the second, and the address updates in between.
+//!
+//! Input: a checked call and its plan. Output: tensors with addresses, a kernel, the size of the workspace. Invariant:
+//! shapes, strides and types are frozen by the first phase; only addresses change. Does not: resolve addresses.
+
+use std::sync::Arc;
+
+use crate::failure::{Failure, code};
+use crate::nn::operator::{Call, Kernel, Plan, Role, Tensor};
+
+/// The library's allocations are multiples of this.
+const ALIGNMENT: usize = 512;
+
+/// A tensor of a call and where the prototype names it.
+#[derive(Clone, Debug)]
+pub(super) struct Bound {
+    pub(super) tensor: Tensor,
+    /// Position among the tensor and tensor-list parameters.
+    parameter: usize,
+    /// Position in the list; 0 for a single tensor.
+    place: usize,
+}
+
+/// Whether an executor outlives its first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Once,
+    Repeatable,
+}
+
+/// A checked call, ready to be enqueued.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    name: &'static str,
+    tensors: Vec<Bound>,
+    kernel: Kernel,
+    workspace_bytes: usize,
+    life: Life,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Executor({}, {:?}, {} tensors)", self.name, self.life, self.tensors.len())
+    }
+}
+
+/// Which tensors an index of an address update counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// All tensor parameters in the order of the prototype.
+    All,
+    /// Those the operator reads.
+    Inputs,
+    /// Those the operator writes.
+    Outputs,
+}
+
+impl Counted {
+    fn counts(self, role: Role) -> bool {
+        match self {
+            Self::All => true,
+            Self::Inputs => role != Role::Output,
+            Self::Outputs => role != Role::Input,
+        }
+    }
+}
+
+impl Executor {
+    /// The executor of a plan.
+    pub(super) fn new(name: &'static str, call: &Call<'_>, plan: Plan) -> Self {
+        let tensors: Vec<Bound> = call
+            .slots()
+            .map(|placed| Bound { tensor: placed.tensor.clone(), parameter: placed.parameter, place: placed.place })
+            .collect();
+        // The card copies a strided tensor to contiguous memory of the workspace first.
+        let copies = tensors
+            .iter()
+            .filter(|bound| !bound.tensor.is_contiguous())
+            .map(|bound| (bound.tensor.len() * bound.tensor.dtype.size()).next_multiple_of(ALIGNMENT));
+        let workspace_bytes = plan.workspace_bytes + copies.sum::<usize>();
+        Self { name, tensors, kernel: plan.kernel, workspace_bytes, life: Life::Once }
+    }
+
+    /// The operator.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Bytes of device memory the second phase needs.
+    pub(super) fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// Tensors in the order of the kernel's views.
+    pub(super) fn tensors(&self) -> &[Bound] {
+        &self.tensors
+    }
+
+    /// Computes the outputs.
+    pub(super) fn kernel(&self) -> Kernel {
+        Arc::clone(&self.kernel)
+    }
+
+    /// Whether the executor outlives its first run.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.life == Life::Repeatable
+    }
+
+    /// Lets the executor run any number of times.
+    pub(super) fn make_repeatable(&mut self) -> Result<(), Failure> {
+        let strided = |bound: &Bound| bound.tensor.role != Role::Input && !bound.tensor.is_contiguous();
+        if let Some(bound) = self.tensors.iter().find(|bound| strided(bound)) {
+            let what = format!(
+                "{}: an executor that copies to a strided output (dims {:?}, strides {:?}) cannot be repeated: repeat the \
+                 first phase instead",
+                self.name, bound.tensor.dims, bound.tensor.strides
+            );
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+        }
+        self.life = Life::Repeatable;
+        Ok(())
+    }
+
+    /// Changes the address of the tensor at `place` of the `index`-th counted parameter.
+    pub(super) fn set_address(
+        &mut self,
+        counted: Counted,
+        index: usize,
+        place: usize,
+        address: usize,
+    ) -> Result<(), Failure> {
+        let mut parameters: Vec<usize> = self
+            .tensors
+            .iter()
+            .filter(|bound| counted.counts(bound.tensor.role))
+            .map(|bound| bound.parameter)
+            .collect();
+        parameters.dedup();
+        let wanted = match counted {
+            // Absent tensors keep their number among all parameters of the prototype.
+            Counted::All => Some(index),
+            Counted::Inputs | Counted::Outputs => parameters.get(index).copied(),
+        };
+        let name = self.name;
+        let found = self.tensors.iter_mut().find(|bound| {
+            Some(bound.parameter) == wanted && bound.place == place && counted.counts(bound.tensor.role)
+        });
+        let Some(bound) = found else {
+            let what = format!("{name}: no tensor has index {index}, place {place} among {counted:?} ({parameters:?} are given)");
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+        };
+        bound.tensor.address = address;
+        Ok(())
+    }
+}

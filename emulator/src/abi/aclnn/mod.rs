@@ -1,0 +1,202 @@
+//! The aclnn operators: both phases of every operator, over the rows of [`crate::nn::operator`].
+//!
+//! Input: the C arguments of a first phase. Output: an executor handle and the size of the workspace; then, from the second
+//! phase, a task on the stream. Invariants: the first phase looks at host data only and refuses what the operator's row
+//! does not accept; the second resolves addresses, so freed or foreign memory is found before anything runs; an executor
+//! that was not made repeatable serves once. Does not: know any operator (see `nn`).
+
+mod argument;
+mod executor;
+mod objects;
+
+use std::ffi::{c_char, c_void};
+
+use ascend_tp_sys::*;
+
+use self::argument::CArgument;
+use self::executor::Executor;
+pub(crate) use self::objects::Objects;
+use super::raw::{RawSpan, store};
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::nn::operator::{self, Argument, Refusal, Views};
+use crate::nn::raw::Span;
+use crate::nn::view::View;
+use crate::nn::{Tiles, dtype};
+use crate::pool::Workers;
+
+/// A refusal of an operator's row as the failure of the call.
+fn refused(refusal: Refusal) -> Failure {
+    Failure::new(refusal.code, refusal.message)
+}
+
+/// The pool as kernels see it.
+struct OnWorkers<'a>(&'a Workers);
+
+impl Tiles for OnWorkers<'_> {
+    fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
+        self.0.tiles(count, tile);
+    }
+}
+
+macro_rules! plan_methods {
+    (
+        required { $($required:tt)* }
+        optional { $($optional:tt)* }
+        operators { $( $run:ident, $plan:ident($($arg:ident: $ty:ty),* $(,)?); )* }
+    ) => {
+        impl Machine {
+            $( pub(super) unsafe fn $plan(
+                &self, $($arg: $ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
+            ) -> Result<(), Failure> {
+                let arguments = {
+                    let objects = self.aclnn().lock();
+                    // SAFETY: the C caller passes arguments as the declaration of this function asks for.
+                    vec![ $( unsafe { $arg.argument(stringify!($arg), &objects) }? ),* ]
+                };
+                // SAFETY: passes on the caller's promise about the two places.
+                unsafe { self.plan_operator(stringify!($run), arguments, workspace_size, executor) }
+            } )*
+        }
+    };
+}
+
+ascend_tp_sys::for_each_symbol!(plan_methods);
+
+impl Machine {
+    /// First phase of the operator called `name`.
+    ///
+    /// # Safety
+    /// `workspace_size` and `executor` are NULL or places the C caller owns.
+    unsafe fn plan_operator(
+        &self,
+        name: &'static str,
+        arguments: Vec<Argument>,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> Result<(), Failure> {
+        if workspace_size.is_null() || executor.is_null() {
+            let which = if executor.is_null() { "executor" } else { "workspaceSize" };
+            return Err(Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: {which}: is NULL and must be given")));
+        }
+        let row = operator::find(name).ok_or_else(|| {
+            Failure::new(code::FEATURE_NOT_SUPPORTED, format!("{name} is not modelled by this emulator"))
+        })?;
+        let call = operator::check(row, arguments).map_err(refused)?;
+        let plan = (row.plan)(&call).map_err(refused)?;
+        let planned = Executor::new(name, &call, plan);
+        let needed = planned.workspace_bytes() as u64;
+        let handle = self.aclnn().lock().insert_executor(planned);
+        // SAFETY: not NULL (checked above), so valid by this function's contract.
+        unsafe { store("workspaceSize", workspace_size, needed) }?;
+        // SAFETY: not NULL (checked above), so valid by this function's contract.
+        unsafe { store("executor", executor, handle) }
+    }
+
+    /// Second phase of every operator.
+    pub(super) unsafe fn run_operator(
+        &self,
+        name: &'static str,
+        workspace: *mut c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let planned = self.aclnn().lock().take_executor(name, executor)?;
+        let card = self.stream_card(stream)?;
+        let scratch = self.workspace(&planned, workspace, workspace_size, card)?;
+        let mut spans: Vec<RawSpan> = Vec::with_capacity(planned.tensors().len());
+        let mut views = Vec::with_capacity(planned.tensors().len());
+        for (i, bound) in planned.tensors().iter().enumerate() {
+            let tensor = &bound.tensor;
+            let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("tensor {i}: {text}"));
+            let bytes = tensor.reach_bytes();
+            let span = if bytes == 0 {
+                empty_span()
+            } else {
+                let address = std::ptr::without_provenance(tensor.address);
+                let span = self.device_span(address, bytes).map_err(|failure| in_tensor(i, failure))?;
+                expect_card(&span, card).map_err(|failure| in_tensor(i, failure))?;
+                if !tensor.address.is_multiple_of(tensor.dtype.size()) {
+                    return Err(invalid(misaligned(tensor.address, tensor.dtype)));
+                }
+                // SAFETY: `span` is bounds-checked device memory and moves into the task below, together with the view;
+                // it keeps the allocation mapped for as long as the view is used.
+                let raw = unsafe { Span::from_raw(span.address(), span.len_bytes()) };
+                spans.push(span);
+                raw
+            };
+            views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
+        }
+        let kernel = planned.kernel();
+        let task = move |workers: &Workers| {
+            let outcome = kernel(&Views(&views), &OnWorkers(workers));
+            // The memory outlives the views: it is let go only here.
+            drop((spans, scratch));
+            outcome.map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))
+        };
+        self.enqueue(stream, name, Box::new(task))
+    }
+
+    /// Checks the workspace of a second phase; the span keeps it mapped while the task is queued.
+    fn workspace(
+        &self,
+        planned: &Executor,
+        workspace: *mut c_void,
+        size: u64,
+        card: u32,
+    ) -> Result<Option<RawSpan>, Failure> {
+        let needed = planned.workspace_bytes();
+        if needed == 0 {
+            return Ok(None);
+        }
+        if size < needed as u64 || workspace.is_null() {
+            let what = format!("workspace: expected {needed} bytes of device memory, found {size} bytes at {workspace:p}");
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+        }
+        let named = |failure: Failure| Failure { message: format!("workspace: {}", failure.message), ..failure };
+        let span = self.device_span(workspace, needed).map_err(named)?;
+        expect_card(&span, card).map_err(named)?;
+        Ok(Some(span))
+    }
+
+    pub(super) unsafe fn aclnnInit(&self, config_path: *const c_char) -> Result<(), Failure> {
+        if config_path.is_null() {
+            return Ok(());
+        }
+        Err(Failure::new(code::FEATURE_NOT_SUPPORTED, "configPath: expected NULL, the emulator reads no configuration file"))
+    }
+
+    pub(super) unsafe fn aclnnFinalize(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Memory of no bytes, for tensors without elements.
+fn empty_span() -> Span {
+    // SAFETY: no byte of the span exists, so none can be accessed.
+    unsafe { Span::from_raw(std::ptr::dangling_mut(), 0) }
+}
+
+fn in_tensor(position: usize, failure: Failure) -> Failure {
+    Failure { message: format!("tensor {position}: {}", failure.message), ..failure }
+}
+
+fn misaligned(address: usize, dtype: dtype::DType) -> String {
+    format!("expected an address that is a multiple of {} bytes for {dtype}, found {address:#x}", dtype.size())
+}
+
+/// Refuses memory that is not on the card of the stream.
+fn expect_card(span: &RawSpan, card: u32) -> Result<(), Failure> {
+    match span.card() {
+        Some(found) if found == card => Ok(()),
+        Some(found) => Err(Failure::new(
+            code::RUNTIME_ACLNN,
+            format!("expected memory of card {card}, where the stream is, found memory of card {found}"),
+        )),
+        None => Err(Failure::new(code::RUNTIME_ACLNN, "expected device memory, found page-locked host memory")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,566 @@
+//! Host objects of the operator library: tensors, scalars, arrays, lists and executors behind handles.
+//!
+//! Input: the C calls that make, read and destroy them. Output: handles, which are numbers and never addresses.
+//! Invariants: a number is used once in the life of a machine, so a destroyed object is always recognised; a list owns its
+//! members, as the library documents; dims, strides and values are copied. Does not: touch device memory.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ascend_tp_sys::*;
+use half::{bf16, f16};
+
+use super::executor::{Counted, Executor};
+use crate::abi::raw::{load_array, store};
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::nn::dtype::DType;
+use crate::nn::operator::{Scalar, TensorDesc};
+
+/// The library's objects of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Objects(Mutex<Live>);
+
+impl Objects {
+    /// The objects, for one call.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Live> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Objects that exist.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    last: usize,
+    objects: BTreeMap<usize, Object>,
+}
+
+/// One object.
+#[derive(Debug)]
+enum Object {
+    Tensor(TensorDesc),
+    Scalar(Scalar),
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+    Bools(Vec<bool>),
+    /// Handles of its members.
+    Tensors(Vec<usize>),
+    /// Handles of its members.
+    Scalars(Vec<usize>),
+    Executor(Box<Executor>),
+}
+
+impl Object {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Tensor(_) => "aclTensor",
+            Self::Scalar(_) => "aclScalar",
+            Self::Ints(_) => "aclIntArray",
+            Self::Floats(_) => "aclFloatArray",
+            Self::Bools(_) => "aclBoolArray",
+            Self::Tensors(_) => "aclTensorList",
+            Self::Scalars(_) => "aclScalarList",
+            Self::Executor(_) => "aclOpExecutor",
+        }
+    }
+}
+
+/// Top byte of a handle: no user-space address has a value there.
+const HANDLE_TAG: usize = 0xC6 << (usize::BITS - 8);
+
+/// `Ok` of what `$object` holds if it is a `$variant`.
+macro_rules! look_up {
+    ($live:expr, $name:expr, $handle:expr, $variant:ident) => {{
+        let handle = $handle.addr();
+        match $live.objects.get(&handle) {
+            Some(Object::$variant(value)) => Ok(value),
+            other => Err(wrong($name, handle, concat!("acl", stringify!($variant)), other)),
+        }
+    }};
+}
+
+/// The failure for a handle that does not name an object of the expected kind.
+fn wrong(name: &str, handle: usize, expected: &str, found: Option<&Object>) -> Failure {
+    if handle == 0 {
+        return Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: is NULL and must be given"));
+    }
+    let found = found.map_or("no live object (destroyed, or of another machine)", Object::kind);
+    Failure::new(code::PARAM_INVALID_ACLNN, format!("{name}: expected {expected}, found {handle:#x}, {found}"))
+}
+
+impl Live {
+    fn insert<T>(&mut self, object: Object) -> *mut T {
+        self.last += 1;
+        let handle = HANDLE_TAG | self.last;
+        self.objects.insert(handle, object);
+        std::ptr::without_provenance_mut(handle)
+    }
+
+    /// A tensor.
+    pub(super) fn tensor(&self, name: &str, handle: *const aclTensor) -> Result<&TensorDesc, Failure> {
+        look_up!(self, name, handle, Tensor)
+    }
+
+    /// The tensors of a list.
+    pub(super) fn tensors(&self, name: &str, handle: *const aclTensorList) -> Result<Vec<TensorDesc>, Failure> {
+        let members = look_up!(self, name, handle, Tensors)?;
+        let member = |&handle: &usize| self.tensor(name, std::ptr::without_provenance(handle)).cloned();
+        members.iter().map(member).collect()
+    }
+
+    /// A scalar.
+    pub(super) fn scalar(&self, name: &str, handle: *const aclScalar) -> Result<Scalar, Failure> {
+        look_up!(self, name, handle, Scalar).copied()
+    }
+
+    /// An array of integers.
+    pub(super) fn ints(&self, name: &str, handle: *const aclIntArray) -> Result<&[i64], Failure> {
+        look_up!(self, name, handle, Ints).map(Vec::as_slice)
+    }
+
+    /// Keeps an executor.
+    pub(super) fn insert_executor(&mut self, executor: Executor) -> *mut aclOpExecutor {
+        self.insert(Object::Executor(Box::new(executor)))
+    }
+
+    fn executor(&mut self, handle: *mut aclOpExecutor) -> Result<&mut Executor, Failure> {
+        let handle = handle.addr();
+        if handle == 0 {
+            return Err(Failure::new(code::INNER_NULL_ACLNN, "executor: is NULL and must be given"));
+        }
+        match self.objects.get_mut(&handle) {
+            Some(Object::Executor(executor)) => Ok(executor),
+            Some(other) => Err(wrong("executor", handle, "aclOpExecutor", Some(other))),
+            None => {
+                let what = format!(
+                    "executor: expected a live aclOpExecutor, found {handle:#x}: the second phase frees an executor unless \
+                     aclSetAclOpExecutorRepeatable was called on it"
+                );
+                Err(Failure::new(code::PARAM_INVALID_ACLNN, what))
+            }
+        }
+    }
+
+    /// The executor a second phase runs; it stays only if it is repeatable.
+    pub(super) fn take_executor(&mut self, name: &str, handle: *mut aclOpExecutor) -> Result<Executor, Failure> {
+        let executor = self.executor(handle)?;
+        if executor.name() != name {
+            let what = format!("executor: expected one of {name}, found one of {}", executor.name());
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+        }
+        let planned = executor.clone();
+        if !planned.is_repeatable() {
+            self.objects.remove(&handle.addr());
+        }
+        Ok(planned)
+    }
+
+    /// Removes an object; a list takes its members with it.
+    fn remove(&mut self, name: &str, handle: usize, expected: &str) -> Result<(), Failure> {
+        match self.objects.get(&handle) {
+            Some(object) if object.kind() == expected => {}
+            other => return Err(wrong(name, handle, expected, other)),
+        }
+        if let Some(Object::Tensors(members) | Object::Scalars(members)) = self.objects.remove(&handle) {
+            for member in members {
+                self.objects.remove(&member);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The fields of a tensor as C passes them.
+struct TensorArguments {
+    view_dims: *const i64,
+    view_dims_num: u64,
+    data_type: aclDataType,
+    stride: *const i64,
+    offset: i64,
+    format: aclFormat,
+    storage_dims: *const i64,
+    storage_dims_num: u64,
+    data: *mut c_void,
+}
+
+impl TensorArguments {
+    /// # Safety
+    /// The arrays are NULL or as long as their counts say.
+    unsafe fn read(&self) -> Result<TensorDesc, Failure> {
+        // SAFETY: the caller's promise.
+        let dims = unsafe { load_array("viewDims", self.view_dims, self.view_dims_num as usize) }?;
+        // SAFETY: the caller's promise.
+        let storage = unsafe { load_array("storageDims", self.storage_dims, self.storage_dims_num as usize) }?;
+        if dims.iter().chain(&storage).any(|&dim| dim < 0) {
+            let what = format!("expected dims of at least 0, found viewDims {dims:?} and storageDims {storage:?}");
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+        }
+        let strides = if self.stride.is_null() {
+            let mut strides = vec![1i64; dims.len()];
+            for i in (1..dims.len()).rev() {
+                strides[i - 1] = strides[i].saturating_mul(dims[i].max(1));
+            }
+            strides
+        } else {
+            // SAFETY: the caller's promise; there are as many strides as dims.
+            unsafe { load_array("stride", self.stride, dims.len()) }?
+        };
+        Ok(TensorDesc {
+            dtype: self.data_type.0,
+            format: self.format.0,
+            dims,
+            strides,
+            offset: self.offset,
+            storage,
+            address: self.data.addr(),
+        })
+    }
+}
+
+/// Reads a scalar of a modelled type.
+///
+/// # Safety
+/// `value` points to a value of the type.
+unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scalar, Failure> {
+    macro_rules! read {
+        // SAFETY: not NULL (checked before), so a value of this type by this function's contract; no alignment is assumed.
+        ($t:ty) => { unsafe { value.cast::<$t>().read_unaligned() } };
+    }
+    if value.is_null() {
+        return Err(Failure::new(code::NULL_POINTER_ACLNN, "value: is NULL and must be given"));
+    }
+    let Some(dtype) = DType::from_acl(data_type.0) else {
+        let what = format!("dataType: aclDataType {} is not modelled for scalars", data_type.0);
+        return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+    };
+    let whole = |value: i64| Scalar::Int(value, dtype);
+    let real = |value: f64| Scalar::Float(value, dtype);
+    Ok(match dtype {
+        DType::F32 => real(f64::from(read!(f32))),
+        DType::F64 => real(read!(f64)),
+        DType::F16 => real(read!(f16).to_f64()),
+        DType::BF16 => real(read!(bf16).to_f64()),
+        DType::I8 => whole(i64::from(read!(i8))),
+        DType::I16 => whole(i64::from(read!(i16))),
+        DType::I32 => whole(i64::from(read!(i32))),
+        DType::I64 => whole(read!(i64)),
+        DType::U8 => whole(i64::from(read!(u8))),
+        DType::U16 => whole(i64::from(read!(u16))),
+        DType::U32 => whole(i64::from(read!(u32))),
+        DType::U64 => whole(read!(u64).cast_signed()),
+        DType::Bool => whole(i64::from(read!(u8) != 0)),
+    })
+}
+
+/// Hands an array to the caller, who frees it as the library documents (`delete[]`, hence the C heap).
+///
+/// # Safety
+/// `place` and `count` are NULL or places of the caller.
+unsafe fn give_array(values: &[i64], name: &str, place: *mut *mut i64, count: *mut u64) -> Result<(), Failure> {
+    if place.is_null() || count.is_null() {
+        return Err(Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: is NULL and must be given")));
+    }
+    let bytes = size_of_val(values).max(size_of::<i64>());
+    let layout = Layout::from_size_align(bytes, align_of::<i64>())
+        .map_err(|error| Failure::new(code::RUNTIME_ACLNN, format!("{name}: {error}")))?;
+    // SAFETY: the layout has at least eight bytes.
+    let memory = unsafe { System.alloc(layout) };
+    if memory.is_null() {
+        return Err(Failure::new(code::RUNTIME_ACLNN, format!("{name}: no host memory for {bytes} bytes")));
+    }
+    #[expect(clippy::cast_ptr_alignment, reason = "allocated with the alignment of i64")]
+    let array = memory.cast::<i64>();
+    // SAFETY: `array` is fresh memory for at least `values.len()` elements, so it cannot overlap `values`.
+    unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), array, values.len()) };
+    // SAFETY: not NULL (checked above), so valid by this function's contract.
+    unsafe { store(name, place, array) }?;
+    // SAFETY: not NULL (checked above), so valid by this function's contract.
+    unsafe { store(name, count, values.len() as u64) }
+}
+
+/// One call that destroys objects of a kind.
+macro_rules! destroyers {
+    ($($function:ident($handle:ty), $kind:literal;)*) => {
+        impl Machine {
+            $( pub(in crate::abi) unsafe fn $function(&self, object: *const $handle) -> Result<(), Failure> {
+                self.aclnn().lock().remove("object", object.addr(), $kind)
+            } )*
+        }
+    };
+}
+destroyers! {
+    aclDestroyTensor(aclTensor), "aclTensor";
+    aclDestroyTensorList(aclTensorList), "aclTensorList";
+    aclDestroyScalar(aclScalar), "aclScalar";
+    aclDestroyScalarList(aclScalarList), "aclScalarList";
+    aclDestroyIntArray(aclIntArray), "aclIntArray";
+    aclDestroyFloatArray(aclFloatArray), "aclFloatArray";
+    aclDestroyBoolArray(aclBoolArray), "aclBoolArray";
+}
+
+/// One call that copies an array, and one that gives its length.
+macro_rules! arrays {
+    ($($create:ident, $size:ident($element:ty) -> $handle:ty, $variant:ident;)*) => {
+        impl Machine {
+            $( pub(in crate::abi) unsafe fn $create(&self, value: *const $element, size: u64)
+                -> Result<*mut $handle, Failure> {
+                // SAFETY: the C caller passes an array of `size` elements.
+                let values = unsafe { load_array("value", value, size as usize) }?;
+                Ok(self.aclnn().lock().insert(Object::$variant(values)))
+            }
+
+            pub(in crate::abi) unsafe fn $size(&self, array: *const $handle, size: *mut u64) -> Result<(), Failure> {
+                let len = match self.aclnn().lock().objects.get(&array.addr()) {
+                    Some(Object::$variant(values)) => values.len() as u64,
+                    other => return Err(wrong("array", array.addr(), stringify!($handle), other)),
+                };
+                // SAFETY: the C caller passes a valid place.
+                unsafe { store("size", size, len) }
+            } )*
+        }
+    };
+}
+arrays! {
+    aclCreateIntArray, aclGetIntArraySize(i64) -> aclIntArray, Ints;
+    aclCreateFloatArray, aclGetFloatArraySize(f32) -> aclFloatArray, Floats;
+    aclCreateBoolArray, aclGetBoolArraySize(bool) -> aclBoolArray, Bools;
+}
+
+/// One call that makes a list which owns its members, and one that gives its length.
+macro_rules! lists {
+    ($($create:ident, $size:ident($member:ty) -> $handle:ty, $one:ident, $many:ident;)*) => {
+        impl Machine {
+            $( pub(in crate::abi) unsafe fn $create(&self, value: *const *const $member, size: u64)
+                -> Result<*mut $handle, Failure> {
+                // SAFETY: the C caller passes an array of `size` handles.
+                let members = unsafe { load_array("value", value, size as usize) }?;
+                let mut live = self.aclnn().lock();
+                for member in &members {
+                    match live.objects.get(&member.addr()) {
+                        Some(Object::$one(_)) => {}
+                        other => return Err(wrong("value", member.addr(), stringify!($member), other)),
+                    }
+                }
+                Ok(live.insert(Object::$many(members.iter().map(|member| member.addr()).collect())))
+            }
+
+            pub(in crate::abi) unsafe fn $size(&self, list: *const $handle, size: *mut u64) -> Result<(), Failure> {
+                let len = match self.aclnn().lock().objects.get(&list.addr()) {
+                    Some(Object::$many(members)) => members.len() as u64,
+                    other => return Err(wrong("list", list.addr(), stringify!($handle), other)),
+                };
+                // SAFETY: the C caller passes a valid place.
+                unsafe { store("size", size, len) }
+            } )*
+        }
+    };
+}
+lists! {
+    aclCreateTensorList, aclGetTensorListSize(aclTensor) -> aclTensorList, Tensor, Tensors;
+    aclCreateScalarList, aclGetScalarListSize(aclScalar) -> aclScalarList, Scalar, Scalars;
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parameters are those of the C prototypes")]
+impl Machine {
+    pub(in crate::abi) unsafe fn aclCreateTensor(
+        &self,
+        view_dims: *const i64,
+        view_dims_num: u64,
+        data_type: aclDataType,
+        stride: *const i64,
+        offset: i64,
+        format: aclFormat,
+        storage_dims: *const i64,
+        storage_dims_num: u64,
+        data: *mut c_void,
+    ) -> Result<*mut aclTensor, Failure> {
+        let arguments = TensorArguments {
+            view_dims,
+            view_dims_num,
+            data_type,
+            stride,
+            offset,
+            format,
+            storage_dims,
+            storage_dims_num,
+            data,
+        };
+        // SAFETY: the C caller passes arrays as long as their counts say.
+        let desc = unsafe { arguments.read() }?;
+        Ok(self.aclnn().lock().insert(Object::Tensor(desc)))
+    }
+
+    pub(in crate::abi) unsafe fn aclInitTensor(
+        &self,
+        tensor: *mut aclTensor,
+        view_dims: *const i64,
+        view_dims_num: u64,
+        data_type: aclDataType,
+        stride: *const i64,
+        offset: i64,
+        format: aclFormat,
+        storage_dims: *const i64,
+        storage_dims_num: u64,
+        data: *mut c_void,
+    ) -> Result<(), Failure> {
+        let arguments = TensorArguments {
+            view_dims,
+            view_dims_num,
+            data_type,
+            stride,
+            offset,
+            format,
+            storage_dims,
+            storage_dims_num,
+            data,
+        };
+        // SAFETY: the C caller passes arrays as long as their counts say.
+        let desc = unsafe { arguments.read() }?;
+        self.change_tensor(tensor, |tensor| *tensor = desc)
+    }
+}
+
+impl Machine {
+    fn change_tensor(&self, tensor: *mut aclTensor, change: impl FnOnce(&mut TensorDesc)) -> Result<(), Failure> {
+        match self.aclnn().lock().objects.get_mut(&tensor.addr()) {
+            Some(Object::Tensor(desc)) => {
+                change(desc);
+                Ok(())
+            }
+            other => Err(wrong("tensor", tensor.addr(), "aclTensor", other.as_deref())),
+        }
+    }
+
+    fn described(&self, tensor: *const aclTensor) -> Result<TensorDesc, Failure> {
+        self.aclnn().lock().tensor("tensor", tensor).cloned()
+    }
+
+    pub(in crate::abi) unsafe fn aclCreateScalar(
+        &self,
+        value: *mut c_void,
+        data_type: aclDataType,
+    ) -> Result<*mut aclScalar, Failure> {
+        // SAFETY: the C caller passes a value of the type.
+        let scalar = unsafe { read_scalar(value, data_type) }?;
+        Ok(self.aclnn().lock().insert(Object::Scalar(scalar)))
+    }
+
+    pub(in crate::abi) unsafe fn aclGetViewShape(
+        &self,
+        tensor: *const aclTensor,
+        view_dims: *mut *mut i64,
+        view_dims_num: *mut u64,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes valid places.
+        unsafe { give_array(&self.described(tensor)?.dims, "viewDims", view_dims, view_dims_num) }
+    }
+
+    pub(in crate::abi) unsafe fn aclGetStorageShape(
+        &self,
+        tensor: *const aclTensor,
+        storage_dims: *mut *mut i64,
+        storage_dims_num: *mut u64,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes valid places.
+        unsafe { give_array(&self.described(tensor)?.storage, "storageDims", storage_dims, storage_dims_num) }
+    }
+
+    pub(in crate::abi) unsafe fn aclGetViewStrides(
+        &self,
+        tensor: *const aclTensor,
+        strides_value: *mut *mut i64,
+        strides_num: *mut u64,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes valid places.
+        unsafe { give_array(&self.described(tensor)?.strides, "stridesValue", strides_value, strides_num) }
+    }
+
+    pub(in crate::abi) unsafe fn aclGetViewOffset(
+        &self,
+        tensor: *const aclTensor,
+        offset: *mut i64,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("offset", offset, self.described(tensor)?.offset) }
+    }
+
+    pub(in crate::abi) unsafe fn aclGetFormat(
+        &self,
+        tensor: *const aclTensor,
+        format: *mut aclFormat,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("format", format, aclFormat(self.described(tensor)?.format)) }
+    }
+
+    pub(in crate::abi) unsafe fn aclGetDataType(
+        &self,
+        tensor: *const aclTensor,
+        data_type: *mut aclDataType,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("dataType", data_type, aclDataType(self.described(tensor)?.dtype)) }
+    }
+
+    pub(in crate::abi) unsafe fn aclGetRawTensorAddr(
+        &self,
+        tensor: *const aclTensor,
+        addr: *mut *mut c_void,
+    ) -> Result<(), Failure> {
+        let address = std::ptr::without_provenance_mut(self.described(tensor)?.address);
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("addr", addr, address) }
+    }
+
+    pub(in crate::abi) unsafe fn aclSetRawTensorAddr(
+        &self,
+        tensor: *mut aclTensor,
+        addr: *mut c_void,
+    ) -> Result<(), Failure> {
+        self.change_tensor(tensor, |desc| desc.address = addr.addr())
+    }
+
+    pub(in crate::abi) unsafe fn aclSetAclOpExecutorRepeatable(
+        &self,
+        executor: *mut aclOpExecutor,
+    ) -> Result<(), Failure> {
+        self.aclnn().lock().executor(executor)?.make_repeatable()
+    }
+
+    pub(in crate::abi) unsafe fn aclDestroyAclOpExecutor(&self, executor: *mut aclOpExecutor) -> Result<(), Failure> {
+        let mut live = self.aclnn().lock();
+        live.executor(executor)?;
+        live.remove("executor", executor.addr(), "aclOpExecutor")
+    }
+}
+
+/// One call that changes the address of a tensor of an executor.
+macro_rules! address_updates {
+    ($($single:ident, $dynamic:ident => $counted:expr;)*) => {
+        impl Machine {
+            $( pub(in crate::abi) unsafe fn $single(
+                &self, executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void,
+            ) -> Result<(), Failure> {
+                let mut live = self.aclnn().lock();
+                live.tensor("tensor", tensor)?;
+                live.executor(executor)?.set_address($counted, index, 0, addr.addr())
+            }
+
+            pub(in crate::abi) unsafe fn $dynamic(
+                &self, executor: *mut aclOpExecutor, ir_index: usize, relative_index: usize, tensors: *mut aclTensorList,
+                addr: *mut c_void,
+            ) -> Result<(), Failure> {
+                let mut live = self.aclnn().lock();
+                live.tensors("tensors", tensors)?;
+                live.executor(executor)?.set_address($counted, ir_index, relative_index, addr.addr())
+            } )*
+        }
+    };
+}
+address_updates! {
+    aclSetTensorAddr, aclSetDynamicTensorAddr => Counted::All;
+    aclSetInputTensorAddr, aclSetDynamicInputTensorAddr => Counted::Inputs;
+    aclSetOutputTensorAddr, aclSetDynamicOutputTensorAddr => Counted::Outputs;
+}

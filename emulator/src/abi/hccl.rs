@@ -1,0 +1,487 @@
+//! HCCL: collectives and transfers. Each function checks its arguments, makes a [`Call`] and enqueues it.
+
+use std::ffi::c_void;
+
+use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclSendRecvItem, HcclSendRecvType, aclrtStream};
+
+use super::raw::{RawSpan, load_array};
+use crate::collective::group::Member;
+use crate::collective::{Blocks, Call, DataType, Kind, ReduceOp};
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::stream::Entry;
+
+/// What every collective call has in common once its handles are checked.
+struct Caller<'a> {
+    machine: &'a Machine,
+    name: &'static str,
+    member: Member,
+    stream: u64,
+    world: usize,
+    card: u32,
+    dtype: DataType,
+}
+
+fn invalid(what: String) -> Failure {
+    Failure::new(code::HCCL_PARA, what)
+}
+
+fn null(argument: &str) -> Failure {
+    Failure::new(code::HCCL_PTR, format!("argument {argument} is NULL"))
+}
+
+impl Machine {
+    fn caller(
+        &self,
+        name: &'static str,
+        dtype: HcclDataType,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<Caller<'_>, Failure> {
+        let (_, member) = self.member(comm)?;
+        let stream = self.comm_stream(stream, member)?;
+        let (world, card) = {
+            let state = self.lock();
+            let group = state.groups.group(member.group)?;
+            (group.cards.len(), group.cards[member.rank as usize])
+        };
+        Ok(Caller { machine: self, name, member, stream, world, card, dtype: DataType::parse(dtype)? })
+    }
+}
+
+impl Caller<'_> {
+    /// A buffer of `count` elements; None when there are none.
+    fn buffer(&self, argument: &str, address: *const c_void, count: u64) -> Result<Option<RawSpan>, Failure> {
+        if count == 0 {
+            return Ok(None);
+        }
+        if address.is_null() {
+            return Err(null(argument));
+        }
+        let element = self.dtype.size_bytes();
+        if !address.addr().is_multiple_of(element) {
+            return Err(invalid(format!("{argument} is not aligned to {element} bytes, the size of {}", self.dtype)));
+        }
+        let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(element));
+        let bytes = bytes.ok_or_else(|| invalid(format!("{argument}: {count} elements of {} overflow", self.dtype)))?;
+        let span = self.machine.device_span(address, bytes).map_err(|failure| {
+            invalid(format!("{argument} ({count} elements of {}): {}", self.dtype, failure.message))
+        })?;
+        match span.card() {
+            Some(card) if card == self.card => Ok(Some(span)),
+            card => {
+                let on = card.map_or("the host".into(), |card| format!("card {card}"));
+                let (rank, home) = (self.member.rank, self.card);
+                Err(invalid(format!("{argument} is on {on}, but rank {rank} is on card {home}")))
+            }
+        }
+    }
+
+    /// Blocks of a buffer, with the elements it must have.
+    fn extent(&self, argument: &str, blocks: &Blocks) -> Result<u64, Failure> {
+        blocks.extent(self.world).ok_or_else(|| invalid(format!("{argument}: counts and displacements overflow")))
+    }
+
+    /// (displacement, count) per rank from two arrays of the C caller.
+    ///
+    /// # Safety
+    /// Both are NULL or have one u64 per rank.
+    unsafe fn listed(&self, what: [&str; 2], counts: *const c_void, displs: *const c_void) -> Result<Blocks, Failure> {
+        // SAFETY: passes on the caller's promise.
+        let counts = unsafe { load_array(what[0], counts.cast::<u64>(), self.world) }.map_err(|_| null(what[0]))?;
+        // SAFETY: as above.
+        let displs = unsafe { load_array(what[1], displs.cast::<u64>(), self.world) }.map_err(|_| null(what[1]))?;
+        Ok(Blocks::Listed(displs.into_iter().zip(counts).collect()))
+    }
+
+    fn check_root(&self, root: u32) -> Result<bool, Failure> {
+        if root as usize >= self.world {
+            return Err(invalid(format!("root {root} is not a rank of a communicator of {}", self.world)));
+        }
+        Ok(root == self.member.rank)
+    }
+
+    /// Refuses buffers that overlap unless they lie as `in_place(send, recv)` allows.
+    fn check_overlap(
+        &self,
+        send: Option<&RawSpan>,
+        recv: Option<&RawSpan>,
+        in_place: impl Fn(&RawSpan, &RawSpan) -> bool,
+    ) -> Result<(), Failure> {
+        let (Some(send), Some(recv)) = (send, recv) else { return Ok(()) };
+        if send.overlaps(recv) && !in_place(send, recv) {
+            return Err(invalid(format!("the send and receive buffers of {} overlap where they must not", self.name)));
+        }
+        Ok(())
+    }
+
+    fn enqueue(&self, kind: Kind, send: Option<RawSpan>, recv: Option<RawSpan>) -> Result<(), Failure> {
+        self.enqueue_all(vec![Call { name: self.name, kind, dtype: self.dtype, send, recv }])
+    }
+
+    /// Calls that begin and end together on the stream.
+    fn enqueue_all(&self, calls: Vec<Call>) -> Result<(), Failure> {
+        self.machine.update(|state| {
+            if let Some(failure) = state.streams.get(&self.stream).and_then(|stream| stream.failure.clone()) {
+                return Err(failure);
+            }
+            let mut seats = Vec::with_capacity(calls.len());
+            for call in calls {
+                seats.push(state.join(self.member.group, self.member.rank, call)?);
+            }
+            state.enqueue(self.stream, Entry::Meet(seats))
+        })
+    }
+}
+
+impl Machine {
+    pub(super) unsafe fn HcclAllReduce(
+        &self,
+        send_buf: *mut c_void,
+        recv_buf: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        op: HcclReduceOp,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclAllReduce", data_type, comm, stream)?;
+        let op = ReduceOp::parse(op)?;
+        op.check(caller.name, caller.dtype)?;
+        let send = caller.buffer("send_buf", send_buf, count)?;
+        let recv = caller.buffer("recv_buf", recv_buf, count)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), RawSpan::is_same_as)?;
+        caller.enqueue(Kind::AllReduce { count, op }, send, recv)
+    }
+
+    pub(super) unsafe fn HcclReduce(
+        &self,
+        send_buf: *mut c_void,
+        recv_buf: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        op: HcclReduceOp,
+        root: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclReduce", data_type, comm, stream)?;
+        let op = ReduceOp::parse(op)?;
+        op.check(caller.name, caller.dtype)?;
+        let is_root = caller.check_root(root)?;
+        let send = caller.buffer("send_buf", send_buf, count)?;
+        let recv = if is_root { caller.buffer("recv_buf", recv_buf, count)? } else { None };
+        caller.check_overlap(send.as_ref(), recv.as_ref(), RawSpan::is_same_as)?;
+        caller.enqueue(Kind::Reduce { count, op, root }, send, recv)
+    }
+
+    pub(super) unsafe fn HcclReduceScatter(
+        &self,
+        send_buf: *mut c_void,
+        recv_buf: *mut c_void,
+        recv_count: u64,
+        data_type: HcclDataType,
+        op: HcclReduceOp,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclReduceScatter", data_type, comm, stream)?;
+        let op = ReduceOp::parse(op)?;
+        op.check(caller.name, caller.dtype)?;
+        let blocks = Blocks::Uniform(recv_count);
+        let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
+        let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| caller.own_block(send, &blocks).is_same_as(recv))?;
+        caller.enqueue(Kind::ReduceScatter { blocks, op }, send, recv)
+    }
+
+    pub(super) unsafe fn HcclReduceScatterV(
+        &self,
+        send_buf: *mut c_void,
+        send_counts: *const c_void,
+        send_displs: *const c_void,
+        recv_buf: *mut c_void,
+        recv_count: u64,
+        data_type: HcclDataType,
+        op: HcclReduceOp,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclReduceScatterV", data_type, comm, stream)?;
+        let op = ReduceOp::parse(op)?;
+        op.check(caller.name, caller.dtype)?;
+        // SAFETY: passes on the caller's promise.
+        let blocks = unsafe { caller.listed(["send_counts", "send_displs"], send_counts, send_displs) }?;
+        caller.check_own_count("recv_count", recv_count, "send_counts", &blocks)?;
+        let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
+        let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), |_, _| false)?;
+        caller.enqueue(Kind::ReduceScatter { blocks, op }, send, recv)
+    }
+
+    pub(super) unsafe fn HcclBroadcast(
+        &self,
+        buf: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        root: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclBroadcast", data_type, comm, stream)?;
+        let is_root = caller.check_root(root)?;
+        let buffer = caller.buffer("buf", buf, count)?;
+        let (send, recv) = if is_root { (buffer, None) } else { (None, buffer) };
+        caller.enqueue(Kind::Broadcast { count, root }, send, recv)
+    }
+
+    pub(super) unsafe fn HcclScatter(
+        &self,
+        send_buf: *mut c_void,
+        recv_buf: *mut c_void,
+        recv_count: u64,
+        data_type: HcclDataType,
+        root: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclScatter", data_type, comm, stream)?;
+        let is_root = caller.check_root(root)?;
+        let blocks = Blocks::Uniform(recv_count);
+        let extent = caller.extent("send_buf", &blocks)?;
+        let send = if is_root { caller.buffer("send_buf", send_buf, extent)? } else { None };
+        let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| caller.own_block(send, &blocks).is_same_as(recv))?;
+        caller.enqueue(Kind::Scatter { count: recv_count, root }, send, recv)
+    }
+
+    pub(super) unsafe fn HcclAllGather(
+        &self,
+        send_buf: *mut c_void,
+        recv_buf: *mut c_void,
+        send_count: u64,
+        data_type: HcclDataType,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclAllGather", data_type, comm, stream)?;
+        let blocks = Blocks::Uniform(send_count);
+        let send = caller.buffer("send_buf", send_buf, send_count)?;
+        let recv = caller.buffer("recv_buf", recv_buf, caller.extent("recv_buf", &blocks)?)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| caller.own_block(recv, &blocks).is_same_as(send))?;
+        caller.enqueue(Kind::AllGather { blocks }, send, recv)
+    }
+
+    pub(super) unsafe fn HcclAllGatherV(
+        &self,
+        send_buf: *mut c_void,
+        send_count: u64,
+        recv_buf: *mut c_void,
+        recv_counts: *const c_void,
+        recv_displs: *const c_void,
+        data_type: HcclDataType,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclAllGatherV", data_type, comm, stream)?;
+        // SAFETY: passes on the caller's promise.
+        let blocks = unsafe { caller.listed(["recv_counts", "recv_displs"], recv_counts, recv_displs) }?;
+        caller.check_own_count("send_count", send_count, "recv_counts", &blocks)?;
+        let send = caller.buffer("send_buf", send_buf, send_count)?;
+        let recv = caller.buffer("recv_buf", recv_buf, caller.extent("recv_buf", &blocks)?)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), |_, _| false)?;
+        caller.enqueue(Kind::AllGather { blocks }, send, recv)
+    }
+
+    pub(super) unsafe fn HcclAlltoAll(
+        &self,
+        send_buf: *const c_void,
+        send_count: u64,
+        send_type: HcclDataType,
+        recv_buf: *const c_void,
+        recv_count: u64,
+        recv_type: HcclDataType,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclAlltoAll", send_type, comm, stream)?;
+        if send_count != recv_count {
+            return Err(invalid(format!("send_count {send_count} and recv_count {recv_count} must be equal")));
+        }
+        caller.all_to_all(send_buf, Blocks::Uniform(send_count), recv_buf, Blocks::Uniform(recv_count), recv_type)
+    }
+
+    pub(super) unsafe fn HcclAlltoAllV(
+        &self,
+        send_buf: *const c_void,
+        send_counts: *const c_void,
+        sdispls: *const c_void,
+        send_type: HcclDataType,
+        recv_buf: *const c_void,
+        recv_counts: *const c_void,
+        rdispls: *const c_void,
+        recv_type: HcclDataType,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclAlltoAllV", send_type, comm, stream)?;
+        // SAFETY: passes on the caller's promise.
+        let send = unsafe { caller.listed(["send_counts", "sdispls"], send_counts, sdispls) }?;
+        // SAFETY: as above.
+        let recv = unsafe { caller.listed(["recv_counts", "rdispls"], recv_counts, rdispls) }?;
+        caller.all_to_all(send_buf, send, recv_buf, recv, recv_type)
+    }
+
+    pub(super) unsafe fn HcclAlltoAllVC(
+        &self,
+        send_buf: *const c_void,
+        send_count_matrix: *const c_void,
+        send_type: HcclDataType,
+        recv_buf: *const c_void,
+        recv_type: HcclDataType,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclAlltoAllVC", send_type, comm, stream)?;
+        let (world, rank) = (caller.world, caller.member.rank as usize);
+        // SAFETY: the C caller passes NULL or a matrix of world x world counts, row = sender.
+        let matrix = unsafe { load_array("send_count_matrix", send_count_matrix.cast::<u64>(), world * world) };
+        let matrix = matrix.map_err(|_| null("send_count_matrix"))?;
+        let overflows = || invalid("send_count_matrix: the counts overflow".into());
+        let send = packed(matrix[rank * world..][..world].iter()).ok_or_else(overflows)?;
+        let recv = packed(matrix.iter().skip(rank).step_by(world)).ok_or_else(overflows)?;
+        caller.all_to_all(send_buf, send, recv_buf, recv, recv_type)
+    }
+
+    pub(super) unsafe fn HcclBarrier(&self, comm: HcclComm, stream: aclrtStream) -> Result<(), Failure> {
+        // A barrier moves nothing; any type stands for that.
+        self.caller("HcclBarrier", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?.enqueue(Kind::Barrier, None, None)
+    }
+
+    pub(super) unsafe fn HcclSend(
+        &self,
+        send_buf: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        dest_rank: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclSend", data_type, comm, stream)?;
+        caller.check_other_rank("dest_rank", dest_rank)?;
+        let send = caller.buffer("send_buf", send_buf, count)?;
+        caller.enqueue(Kind::Send { count, to: dest_rank }, send, None)
+    }
+
+    pub(super) unsafe fn HcclRecv(
+        &self,
+        recv_buf: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        src_rank: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let caller = self.caller("HcclRecv", data_type, comm, stream)?;
+        caller.check_other_rank("src_rank", src_rank)?;
+        let recv = caller.buffer("recv_buf", recv_buf, count)?;
+        caller.enqueue(Kind::Recv { count, from: src_rank }, None, recv)
+    }
+
+    /// All items of a batch begin and end together; two items of one direction may not name the same rank (HCCL guide).
+    pub(super) unsafe fn HcclBatchSendRecv(
+        &self,
+        send_recv_info: *mut HcclSendRecvItem,
+        item_num: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        // The type of the items is their own; this one stands for none.
+        let mut caller = self.caller("HcclBatchSendRecv", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?;
+        if item_num == 0 {
+            return Err(invalid("item_num is 0; a batch has at least one send or receive".into()));
+        }
+        // SAFETY: the C caller passes NULL or `item_num` items.
+        let items = unsafe { load_array("send_recv_info", send_recv_info, item_num as usize) };
+        let items = items.map_err(|_| null("send_recv_info"))?;
+        let mut calls: Vec<Call> = Vec::with_capacity(items.len());
+        for item in &items {
+            caller.dtype = DataType::parse(item.dataType)?;
+            if item.remoteRank as usize >= caller.world {
+                return Err(invalid(format!("remoteRank {} is not a rank of the communicator", item.remoteRank)));
+            }
+            let buffer = caller.buffer("buf", item.buf, item.count)?;
+            let (kind, send, recv) = match item.sendRecvType {
+                HcclSendRecvType::HCCL_SEND => (Kind::Send { count: item.count, to: item.remoteRank }, buffer, None),
+                HcclSendRecvType::HCCL_RECV => (Kind::Recv { count: item.count, from: item.remoteRank }, None, buffer),
+                other => return Err(invalid(format!("sendRecvType {} is neither SEND 0 nor RECV 1", other.0))),
+            };
+            let is_same_direction = |other: &Call| match (&other.kind, &kind) {
+                (Kind::Send { to: a, .. }, Kind::Send { to: b, .. }) => a == b,
+                (Kind::Recv { from: a, .. }, Kind::Recv { from: b, .. }) => a == b,
+                _ => false,
+            };
+            if calls.iter().any(is_same_direction) {
+                let what = format!("a batch names rank {} twice in one direction", item.remoteRank);
+                return Err(invalid(what));
+            }
+            calls.push(Call { name: caller.name, kind, dtype: caller.dtype, send, recv });
+        }
+        caller.enqueue_all(calls)
+    }
+}
+
+impl Caller<'_> {
+    /// This rank's block of a buffer.
+    fn own_block(&self, span: &RawSpan, blocks: &Blocks) -> RawSpan {
+        let element = self.dtype.size_bytes();
+        let (displacement, count) = blocks.at(self.member.rank as usize);
+        span.slice(displacement as usize * element, count as usize * element)
+    }
+
+    fn check_own_count(&self, argument: &str, count: u64, array: &str, blocks: &Blocks) -> Result<(), Failure> {
+        let rank = self.member.rank as usize;
+        let expected = blocks.at(rank).1;
+        if count == expected {
+            return Ok(());
+        }
+        Err(invalid(format!("{argument} is {count}, but {array}[{rank}], the same thing, is {expected}")))
+    }
+
+    fn check_other_rank(&self, argument: &str, rank: u32) -> Result<(), Failure> {
+        if (rank as usize) < self.world && rank != self.member.rank {
+            return Ok(());
+        }
+        let (world, own) = (self.world, self.member.rank);
+        Err(invalid(format!("{argument} is {rank}; expected another rank than {own} in a communicator of {world}")))
+    }
+
+    fn all_to_all(
+        &self,
+        send_buf: *const c_void,
+        send_blocks: Blocks,
+        recv_buf: *const c_void,
+        recv_blocks: Blocks,
+        recv_type: HcclDataType,
+    ) -> Result<(), Failure> {
+        let recv_type = DataType::parse(recv_type)?;
+        if recv_type != self.dtype {
+            return Err(invalid(format!("send type {} and receive type {recv_type} must be equal", self.dtype)));
+        }
+        let send = self.buffer("send_buf", send_buf, self.extent("send_buf", &send_blocks)?)?;
+        let recv = self.buffer("recv_buf", recv_buf, self.extent("recv_buf", &recv_blocks)?)?;
+        self.check_overlap(send.as_ref(), recv.as_ref(), |_, _| false)?;
+        self.enqueue(Kind::AllToAll { send: send_blocks, recv: recv_blocks }, send, recv)
+    }
+}
+
+/// Blocks of these counts, one after the other; None when they overflow.
+fn packed<'a>(counts: impl Iterator<Item = &'a u64>) -> Option<Blocks> {
+    let mut end = 0_u64;
+    let mut blocks = Vec::new();
+    for count in counts {
+        blocks.push((end, *count));
+        end = end.checked_add(*count)?;
+    }
+    Some(Blocks::Listed(blocks))
+}

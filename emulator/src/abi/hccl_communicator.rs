@@ -1,0 +1,307 @@
+//! HCCL: communicators, how they are made, asked and destroyed.
+
+use std::ffi::{CStr, c_char};
+
+use ascend_tp_sys::{
+    HcclComm, HcclCommConfig, HcclConfig, HcclConfigValue, HcclResult, HcclRootInfo, aclrtStream, hccl_result_name,
+};
+
+use super::raw::{load_array, store};
+use crate::collective::group::Member;
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::machine::Machine;
+
+/// First bytes of a root info of this emulator; then the machine's and the gathering's number.
+const ROOT_MAGIC: &[u8; 16] = b"ascend-emulator\0";
+/// What HcclCommConfigInit writes.
+const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
+/// The rank ids of a caller outside the new group.
+const OUTSIDE: u64 = 0xffff_ffff;
+
+/// What of a communicator's configuration the emulator uses.
+#[derive(Debug, Default)]
+struct CommConfig {
+    name: Option<String>,
+}
+
+fn ptr_failure(argument: &str) -> Failure {
+    Failure::new(code::HCCL_PTR, format!("argument {argument} is NULL"))
+}
+
+/// Stores an output; NULL is HCCL's own code.
+///
+/// # Safety
+/// As for [`store`].
+unsafe fn output<T>(argument: &str, place: *mut T, value: T) -> Result<(), Failure> {
+    // SAFETY: passes on the caller's promise.
+    unsafe { store(argument, place, value) }.map_err(|_| ptr_failure(argument))
+}
+
+impl Machine {
+    pub(super) unsafe fn HcclGetRootInfo(&self, root_info: *mut HcclRootInfo) -> Result<(), Failure> {
+        self.current_card()?;
+        let number = self.update(|state| state.issue_root());
+        let mut bytes = [0_u8; 4108];
+        bytes[..16].copy_from_slice(ROOT_MAGIC);
+        bytes[16..24].copy_from_slice(&self.key().id.to_le_bytes());
+        bytes[24..32].copy_from_slice(&number.to_le_bytes());
+        let info = HcclRootInfo { internal: bytes.map(|byte| byte as c_char) };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { output("root_info", root_info, info) }
+    }
+
+    pub(super) unsafe fn HcclCommInitRootInfo(
+        &self,
+        n_ranks: u32,
+        root_info: *const HcclRootInfo,
+        rank: u32,
+        comm: *mut HcclComm,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.init_root_info(n_ranks, root_info, rank, CommConfig::default(), comm) }
+    }
+
+    pub(super) unsafe fn HcclCommInitRootInfoConfig(
+        &self,
+        n_ranks: u32,
+        root_info: *const HcclRootInfo,
+        rank: u32,
+        config: *const HcclCommConfig,
+        comm: *mut HcclComm,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        let config = unsafe { load_config(config) }?;
+        // SAFETY: as above.
+        unsafe { self.init_root_info(n_ranks, root_info, rank, config, comm) }
+    }
+
+    unsafe fn init_root_info(
+        &self,
+        n_ranks: u32,
+        root_info: *const HcclRootInfo,
+        rank: u32,
+        config: CommConfig,
+        comm: *mut HcclComm,
+    ) -> Result<(), Failure> {
+        if comm.is_null() {
+            return Err(ptr_failure("comm"));
+        }
+        let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
+        if n_ranks == 0 || rank >= n_ranks {
+            return Err(invalid(format!("rank {rank} of {n_ranks}: ranks are 0 to nRanks - 1 and nRanks is at least 1")));
+        }
+        // SAFETY: the C caller passes NULL or one root info.
+        let info = unsafe { load_array("root_info", root_info.cast::<u8>(), size_of::<HcclRootInfo>()) };
+        let info = info.map_err(|_| ptr_failure("root_info"))?;
+        let number = |at: usize| info[at..at + 8].iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+        if info[..16] != ROOT_MAGIC[..] || number(16) != self.key().id {
+            let what = "the root info was not made by HcclGetRootInfo of this machine; ranks of other processes are not modelled";
+            return Err(invalid(what.into()));
+        }
+        let card = self.current_card()?;
+        let member = self.gather(number(24), n_ranks, rank, card, config.name)?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { output("comm", comm, HandleKind::Communicator.encode(member)) }
+    }
+
+    pub(super) unsafe fn HcclCommInitAll(&self, ndev: u32, devices: *mut i32, comms: *mut HcclComm) -> Result<(), Failure> {
+        if ndev == 0 {
+            return Err(Failure::new(code::HCCL_PARA, "ndev is 0; a communicator has at least one rank"));
+        }
+        if comms.is_null() {
+            return Err(ptr_failure("comms"));
+        }
+        // SAFETY: the C caller passes NULL or `ndev` devices.
+        let ordinals = unsafe { load_array("devices", devices, ndev as usize) }.map_err(|_| ptr_failure("devices"))?;
+        let members = self.update(|state| {
+            state.require_initialized()?;
+            let cards: Result<Vec<u32>, Failure> = ordinals.iter().map(|ordinal| state.card_of_ordinal(*ordinal)).collect();
+            let cards = cards.map_err(|failure| Failure { code: code::HCCL_PARA, ..failure })?;
+            let group = state.create_group(None, cards)?;
+            Ok((0..ndev).map(|rank| state.create_member(group, rank)).collect::<Vec<u64>>())
+        })?;
+        for (rank, member) in members.into_iter().enumerate() {
+            let place = comms.wrapping_add(rank);
+            // SAFETY: the C caller passes places for `ndev` handles.
+            unsafe { output("comms", place, HandleKind::Communicator.encode(member)) }?;
+        }
+        Ok(())
+    }
+
+    pub(super) unsafe fn HcclCreateSubCommConfig(
+        &self,
+        comm: *mut HcclComm,
+        rank_num: u32,
+        rank_ids: *mut u32,
+        sub_comm_id: u64,
+        sub_comm_rank_id: u32,
+        config: *mut HcclCommConfig,
+        sub_comm: *mut HcclComm,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a handle.
+        let parents = unsafe { load_array("comm", comm, 1) }.map_err(|_| ptr_failure("comm"))?;
+        let (_, parent) = self.member(parents[0])?;
+        if rank_ids.is_null() && sub_comm_id == OUTSIDE {
+            // SAFETY: the C caller passes NULL or a valid place.
+            return unsafe { output("sub_comm", sub_comm, std::ptr::null_mut()) };
+        }
+        if sub_comm.is_null() {
+            return Err(ptr_failure("sub_comm"));
+        }
+        // SAFETY: the C caller passes NULL or `rank_num` ranks.
+        let ranks = unsafe { load_array("rank_ids", rank_ids, rank_num as usize) }.map_err(|_| ptr_failure("rank_ids"))?;
+        // SAFETY: the C caller passes NULL or a configuration.
+        let config = unsafe { load_config(config) }?;
+        let member =
+            self.update(|state| state.create_sub_member(parent, &ranks, sub_comm_id, sub_comm_rank_id, config.name))?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { output("sub_comm", sub_comm, HandleKind::Communicator.encode(member)) }
+    }
+
+    pub(super) unsafe fn HcclCommDestroy(&self, comm: HcclComm) -> Result<(), Failure> {
+        let (number, _) = self.member(comm)?;
+        self.update(|state| state.destroy_member(number, "it destroyed its communicator"))
+    }
+
+    pub(super) unsafe fn HcclGetRankSize(&self, comm: HcclComm, rank_size: *mut u32) -> Result<(), Failure> {
+        let (_, member) = self.member(comm)?;
+        let world = self.lock().groups.group(member.group)?.cards.len() as u32;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { output("rank_size", rank_size, world) }
+    }
+
+    pub(super) unsafe fn HcclGetRankId(&self, comm: HcclComm, rank: *mut u32) -> Result<(), Failure> {
+        let (_, member) = self.member(comm)?;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { output("rank", rank, member.rank) }
+    }
+
+    /// The caller's array has 128 bytes (COMM_NAME_MAX_LENGTH).
+    pub(super) unsafe fn HcclGetCommName(&self, comm: HcclComm, comm_name: *mut c_char) -> Result<(), Failure> {
+        let (_, member) = self.member(comm)?;
+        let mut text = [0 as c_char; 128];
+        let name = std::sync::Arc::clone(&self.lock().groups.group(member.group)?.name);
+        for (into, from) in text[..127].iter_mut().zip(name.bytes()) {
+            *into = from.cast_signed() as c_char;
+        }
+        // SAFETY: the C caller passes NULL or an array of 128 characters.
+        unsafe { output("comm_name", comm_name.cast::<[c_char; 128]>(), text) }
+    }
+
+    pub(super) unsafe fn HcclGetCommAsyncError(&self, comm: HcclComm, async_error: *mut HcclResult) -> Result<(), Failure> {
+        let (_, member) = self.member(comm)?;
+        let failed = self.lock().groups.group(member.group)?.failure.as_ref().map(|failure| failure.code);
+        let code = failed.map_or(0, |code| code::to_hccl(code).cast_unsigned());
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { output("async_error", async_error, HcclResult(code)) }
+    }
+
+    pub(super) unsafe fn HcclGetErrorString(&self, code: HcclResult) -> Result<*const c_char, Failure> {
+        const UNKNOWN: &CStr = c"unknown HcclResult";
+        const TEXTS: &[(HcclResult, &CStr)] = &[
+            (HcclResult::HCCL_SUCCESS, c"no error"),
+            (HcclResult::HCCL_E_PARA, c"parameter error"),
+            (HcclResult::HCCL_E_PTR, c"empty pointer"),
+            (HcclResult::HCCL_E_MEMORY, c"memory error"),
+            (HcclResult::HCCL_E_INTERNAL, c"internal error"),
+            (HcclResult::HCCL_E_NOT_SUPPORT, c"feature not supported"),
+            (HcclResult::HCCL_E_NOT_FOUND, c"resource not found"),
+            (HcclResult::HCCL_E_UNAVAIL, c"resource unavailable"),
+            (HcclResult::HCCL_E_SYSCALL, c"error calling a system interface"),
+            (HcclResult::HCCL_E_TIMEOUT, c"timeout"),
+            (HcclResult::HCCL_E_OPEN_FILE_FAILURE, c"open file failure"),
+            (HcclResult::HCCL_E_RUNTIME, c"runtime call failure"),
+            (HcclResult::HCCL_E_NETWORK, c"network call failure"),
+            (HcclResult::HCCL_E_AGAIN, c"again"),
+            (HcclResult::HCCL_E_REMOTE, c"error of a remote rank"),
+            (HcclResult::HCCL_E_SUSPENDING, c"suspending"),
+        ];
+        let known = TEXTS.iter().find(|(known, _)| *known == code);
+        debug_assert!(known.is_none_or(|(known, _)| hccl_result_name(*known).is_some()));
+        Ok(known.map_or(UNKNOWN, |(_, text)| text).as_ptr())
+    }
+
+    /// The number of configuration entries this HCCL knows (HCCL_COMM_CONFIG_RESERVED of CANN 8.1).
+    pub(super) unsafe fn HcclGetCommConfigCapability(&self) -> Result<u32, Failure> {
+        Ok(5)
+    }
+
+    pub(super) unsafe fn HcclSetConfig(&self, config: HcclConfig, config_value: HcclConfigValue) -> Result<(), Failure> {
+        check_config(config)?;
+        // SAFETY: the union has one member, an i32, and any bits are a value.
+        let value = unsafe { config_value.value };
+        if !(0..=2).contains(&value) {
+            let what = format!("HCCL_DETERMINISTIC is {value}; it must be 0, 1 or 2");
+            return Err(Failure::new(code::HCCL_PARA, what));
+        }
+        // Reductions run in rank order whatever the value: the emulator is always deterministic.
+        self.update(|state| state.deterministic = value);
+        Ok(())
+    }
+
+    pub(super) unsafe fn HcclGetConfig(&self, config: HcclConfig, config_value: *mut HcclConfigValue) -> Result<(), Failure> {
+        check_config(config)?;
+        let value = self.lock().deterministic;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { output("config_value", config_value, HcclConfigValue { value }) }
+    }
+
+    /// The number and the meaning of a communicator handle.
+    pub(super) fn member(&self, comm: HcclComm) -> Result<(u64, Member), Failure> {
+        if comm.is_null() {
+            return Err(ptr_failure("comm"));
+        }
+        let number = HandleKind::Communicator.decode(comm)?;
+        Ok((number, self.lock().groups.member(number)?))
+    }
+
+    /// Checks a stream argument: HCCL takes no NULL, and the stream must be on the communicator's card.
+    pub(super) fn comm_stream(&self, stream: aclrtStream, member: Member) -> Result<u64, Failure> {
+        if stream.is_null() {
+            return Err(ptr_failure("stream"));
+        }
+        let id = self.stream(stream)?;
+        let state = self.lock();
+        let (card, of_comm) = (state.streams[&id].card, state.groups.group(member.group)?.cards[member.rank as usize]);
+        if card != of_comm {
+            let what = format!("rank {} of the communicator is on card {of_comm}, stream {id} on card {card}", member.rank);
+            return Err(Failure::new(code::HCCL_PARA, what));
+        }
+        Ok(id)
+    }
+}
+
+fn check_config(config: HcclConfig) -> Result<(), Failure> {
+    if config == HcclConfig::HCCL_DETERMINISTIC {
+        return Ok(());
+    }
+    Err(Failure::new(code::HCCL_PARA, format!("configuration {} is not HCCL_DETERMINISTIC (0)", config.0)))
+}
+
+/// Reads a communicator's configuration by its own size.
+///
+/// # Safety
+/// `config` is NULL or points to a configuration whose first 8 bytes give its size.
+unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failure> {
+    const HEADER_BYTES: usize = 24;
+    const NAME_AT: usize = 32;
+    const NAME_BYTES: usize = 128;
+    // SAFETY: passes on the caller's promise.
+    let header = unsafe { load_array("config", config.cast::<u8>(), HEADER_BYTES) }.map_err(|_| ptr_failure("config"))?;
+    let word = |at: usize, len: usize| header[at..at + len].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte));
+    let (size, magic, version) = (word(0, 8) as usize, word(8, 4) as u32, word(12, 4));
+    if magic != CONFIG_MAGIC {
+        let what = format!("the configuration's magic word is {magic:#x}, not {CONFIG_MAGIC:#x}; call HcclCommConfigInit");
+        return Err(Failure::new(code::HCCL_PARA, what));
+    }
+    // The name came with version 1; a shorter configuration has none.
+    if version < 1 || size < NAME_AT + NAME_BYTES {
+        return Ok(CommConfig::default());
+    }
+    // SAFETY: the configuration says it is at least this long.
+    let bytes = unsafe { load_array("config", config.cast::<u8>(), NAME_AT + NAME_BYTES) }?;
+    let name: Vec<u8> = bytes[NAME_AT..].iter().copied().take_while(|byte| *byte != 0).collect();
+    let name = String::from_utf8(name).map_err(|_| Failure::new(code::HCCL_PARA, "the communicator's name is not UTF-8"))?;
+    Ok(CommConfig { name: (!name.is_empty()).then_some(name) })
+}

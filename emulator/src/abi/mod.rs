@@ -1,0 +1,268 @@
+//! The C ABI: one Rust `extern "C"` function per symbol and slot, and the table made of them.
+//!
+//! Input: the symbol list of `ascend_tp_sys`. Output: [`table`]. A symbol is modelled when `Machine` has an inherent
+//! method of its name (in this folder's files); the trait [`Unmodelled`] gives every symbol a method that refuses, and
+//! an inherent method wins over it. Invariants: every call goes through `Machine::call`; arguments reach the methods
+//! unchanged; nothing unwinds into C. Does not: hold state.
+#![expect(unsafe_code, reason = "functions called from C")]
+#![expect(non_snake_case, reason = "methods are named as the C functions they model")]
+
+mod acl_context;
+mod acl_event;
+mod acl_memory;
+mod acl_report;
+mod acl_runtime;
+mod acl_stream;
+pub(crate) mod aclnn;
+mod hccl;
+mod hccl_communicator;
+pub(crate) mod raw;
+pub(crate) mod tiles;
+
+use std::ffi::{c_char, c_void};
+
+use ascend_tp_sys::*;
+
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::slots;
+
+/// Optional symbols of the table the emulator models; the others are None, as on a CANN that lacks them.
+const MODELLED_OPTIONAL: &[&str] = &[
+    "aclFinalizeReference",
+    "aclrtCreateNotify",
+    "aclrtCtxGetCurrentDefaultStream",
+    "aclrtDestroyNotify",
+    "aclrtDeviceGetStreamPriorityRange",
+    "aclrtLaunchHostFunc",
+    "aclrtRecordNotify",
+    "aclrtStreamGetFlags",
+    "aclrtStreamGetPriority",
+    "aclrtWaitAndResetNotify",
+    "HcclAlltoAllVC",
+];
+
+/// How a C function returns what its method found.
+trait CReturn: Sized {
+    /// What the method gives on success.
+    type Value;
+    /// The C value of a success.
+    fn success(value: Self::Value) -> Self;
+    /// The C value of a failure.
+    fn failure(code: i32) -> Self;
+}
+
+impl CReturn for aclError {
+    type Value = ();
+    fn success((): ()) -> Self {
+        ACL_SUCCESS
+    }
+    fn failure(code: i32) -> Self {
+        code
+    }
+}
+
+impl CReturn for HcclResult {
+    type Value = ();
+    fn success((): ()) -> Self {
+        Self::HCCL_SUCCESS
+    }
+    fn failure(code: i32) -> Self {
+        Self(code.cast_unsigned())
+    }
+}
+
+/// Functions that return a value have no code to return on failure: NULL or 0 it is, and the recent message.
+macro_rules! plain_returns {
+    ($($value:ty)*) => { $(
+        impl CReturn for $value {
+            type Value = Self;
+            fn success(value: Self) -> Self {
+                value
+            }
+            fn failure(_code: i32) -> Self {
+                Self::default()
+            }
+        }
+    )* };
+}
+plain_returns!(u16 u32 u64 usize f32);
+
+impl<T> CReturn for *const T {
+    type Value = Self;
+    fn success(value: Self) -> Self {
+        value
+    }
+    fn failure(_code: i32) -> Self {
+        std::ptr::null()
+    }
+}
+
+impl<T> CReturn for *mut T {
+    type Value = Self;
+    fn success(value: Self) -> Self {
+        value
+    }
+    fn failure(_code: i32) -> Self {
+        std::ptr::null_mut()
+    }
+}
+
+fn as_it_is(code: i32) -> i32 {
+    code
+}
+
+/// Passes a call to the machine in a slot.
+fn call<R: CReturn>(
+    slot: usize,
+    name: &'static str,
+    translate: fn(i32) -> i32,
+    call: impl FnOnce(&Machine) -> Result<R::Value, Failure>,
+) -> R {
+    // A table keeps its machine alive, so this fails only for a function pointer that outlived its table.
+    let Some(machine) = slots::machine(slot) else { return R::failure(translate(code::UNINITIALIZED)) };
+    match machine.call(name, translate, call) {
+        Ok(value) => R::success(value),
+        Err(code) => R::failure(code),
+    }
+}
+
+fn refuse<T>(name: &str) -> Result<T, Failure> {
+    let what = format!("{name} is not modelled by this emulator (feature not supported)");
+    Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
+}
+
+macro_rules! define_abi {
+    (
+        required { $( [$library:ident] fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty; )* }
+        optional { $( [$young_library:ident, $since:literal]
+                      fn $young:ident($($young_arg:ident: $young_ty:ty),* $(,)?) -> $young_ret:ty; )* }
+        operators { $( $run:ident, $plan:ident($($op_arg:ident: $op_ty:ty),* $(,)?); )* }
+    ) => {
+        /// The refusal of every symbol; a modelled one has an inherent method of the same name, which wins.
+        #[expect(dead_code, reason = "the methods of modelled symbols are never reached")]
+        trait Unmodelled {
+            $( unsafe fn $name(&self, $($arg: $ty),*) -> Result<<$ret as CReturn>::Value, Failure> {
+                $( let _ = $arg; )*
+                refuse(stringify!($name))
+            } )*
+            $( unsafe fn $young(&self, $($young_arg: $young_ty),*) -> Result<<$young_ret as CReturn>::Value, Failure> {
+                $( let _ = $young_arg; )*
+                refuse(stringify!($young))
+            } )*
+            $( unsafe fn $plan(&self, $($op_arg: $op_ty,)* _: *mut u64, _: *mut *mut aclOpExecutor)
+                -> Result<(), Failure> {
+                $( let _ = $op_arg; )*
+                refuse(stringify!($plan))
+            } )*
+        }
+
+        impl Unmodelled for Machine {}
+
+        /// One function per symbol, for any slot.
+        mod any_slot {
+            use super::*;
+            $( pub(super) unsafe fn $name(slot: usize, $($arg: $ty),*) -> $ret {
+                // SAFETY: the C caller gives what the declaration of this function asks for.
+                call(slot, stringify!($name), define_abi!(@translate $library), |m| unsafe { m.$name($($arg),*) })
+            } )*
+            $( pub(super) unsafe fn $young(slot: usize, $($young_arg: $young_ty),*) -> $young_ret {
+                let translate = define_abi!(@translate $young_library);
+                // SAFETY: the C caller gives what the declaration of this function asks for.
+                call(slot, stringify!($young), translate, |m| unsafe { m.$young($($young_arg),*) })
+            } )*
+            $( pub(super) unsafe fn $plan(
+                slot: usize, $($op_arg: $op_ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
+            ) -> aclnnStatus {
+                // SAFETY: the C caller gives what the declaration of this function asks for.
+                let plan = |m: &Machine| unsafe { m.$plan($($op_arg,)* workspace_size, executor) };
+                call(slot, stringify!($plan), code::to_aclnn, plan)
+            }
+            pub(super) unsafe fn $run(
+                slot: usize, workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor,
+                stream: aclrtStream,
+            ) -> aclnnStatus {
+                let name = stringify!($run);
+                // SAFETY: the C caller gives what the declaration of this function asks for.
+                let run = |m: &Machine| unsafe { m.run_operator(name, workspace, workspace_size, executor, stream) };
+                call(slot, name, code::to_aclnn, run)
+            } )*
+        }
+
+        /// The functions C calls: each knows its slot.
+        mod in_slot {
+            use super::*;
+            $( pub(super) unsafe extern "C" fn $name<const SLOT: usize>($($arg: $ty),*) -> $ret {
+                // SAFETY: passes on the caller's promise.
+                unsafe { any_slot::$name(SLOT, $($arg),*) }
+            } )*
+            $( pub(super) unsafe extern "C" fn $young<const SLOT: usize>($($young_arg: $young_ty),*) -> $young_ret {
+                // SAFETY: passes on the caller's promise.
+                unsafe { any_slot::$young(SLOT, $($young_arg),*) }
+            } )*
+            $( pub(super) unsafe extern "C" fn $plan<const SLOT: usize>(
+                $($op_arg: $op_ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
+            ) -> aclnnStatus {
+                // SAFETY: passes on the caller's promise.
+                unsafe { any_slot::$plan(SLOT, $($op_arg,)* workspace_size, executor) }
+            }
+            pub(super) unsafe extern "C" fn $run<const SLOT: usize>(
+                workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor, stream: aclrtStream,
+            ) -> aclnnStatus {
+                // SAFETY: passes on the caller's promise.
+                unsafe { any_slot::$run(SLOT, workspace, workspace_size, executor, stream) }
+            } )*
+        }
+
+        fn table_of_slot<const SLOT: usize>(owner: Owner) -> Table {
+            let modelled = |name: &str| MODELLED_OPTIONAL.contains(&name);
+            Table {
+                owner,
+                $( $name: in_slot::$name::<SLOT>, )*
+                $( $young: if modelled(stringify!($young)) { Some(in_slot::$young::<SLOT>) } else { None }, )*
+                $( $plan: in_slot::$plan::<SLOT>, $run: in_slot::$run::<SLOT>, )*
+            }
+        }
+    };
+    (@translate acl) => { as_it_is };
+    (@translate hccl) => { code::to_hccl };
+    (@translate nnopbase) => { code::to_aclnn };
+}
+
+ascend_tp_sys::for_each_symbol!(define_abi);
+
+/// The table of the machine in `slot`, which `owner` keeps alive.
+pub(crate) fn table(slot: usize, owner: Owner) -> Table {
+    const TABLES: [fn(Owner) -> Table; slots::SLOTS] = [
+        table_of_slot::<0>,
+        table_of_slot::<1>,
+        table_of_slot::<2>,
+        table_of_slot::<3>,
+        table_of_slot::<4>,
+        table_of_slot::<5>,
+        table_of_slot::<6>,
+        table_of_slot::<7>,
+        table_of_slot::<8>,
+        table_of_slot::<9>,
+        table_of_slot::<10>,
+        table_of_slot::<11>,
+        table_of_slot::<12>,
+        table_of_slot::<13>,
+        table_of_slot::<14>,
+        table_of_slot::<15>,
+    ];
+    TABLES[slot](owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_optional_symbol_named_here_is_in_the_list() {
+        for name in MODELLED_OPTIONAL {
+            let known = Table::SYMBOLS.iter().any(|(symbol, _, since)| symbol == name && *since != "8.1");
+            assert!(known, "{name} is not an optional symbol");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Raw memory: the allocations behind device addresses and bounds-checked spans of them.
+//!
+//! Input: sizes and, for pageable host memory, addresses the C caller vouches for. Output: [`RawSpan`], through which
+//! tasks read and write by copying, so that no reference to memory shared with other tasks ever exists.
+//! Invariants: a span keeps its allocation mapped, so memory freed while a task is queued stays readable; every access
+//! is checked against the span. Does not: know which addresses exist (see `memory`) or order accesses (see `stream`):
+//! two unordered tasks on the same bytes race as they do on a card.
+#![expect(unsafe_code, reason = "device memory is raw memory")]
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use memmap2::{MmapMut, MmapOptions};
+
+/// A type any bit pattern of which is a value.
+///
+/// # Safety
+/// Implementors have no padding, no invalid bit patterns and no pointers.
+pub(crate) unsafe trait Element: Copy + Default + Send + Sync + 'static {}
+
+macro_rules! elements {
+    ($($element:ty)*) => { $(
+        // SAFETY: a plain number without padding; every bit pattern is a value.
+        unsafe impl Element for $element {}
+    )* };
+}
+elements!(i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 f16 bf16);
+
+/// Where an allocation lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// Memory of a card.
+    Card(u32),
+    /// Page-locked host memory.
+    Host,
+}
+
+/// One allocation: zero pages the operating system commits when they are touched.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    base: NonNull<u8>,
+    size: usize,
+    location: Location,
+    /// Keeps the pages mapped.
+    _pages: MmapMut,
+}
+
+// SAFETY: the pages belong to this value alone; access through `RawSpan` copies bytes and makes no references.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+/// The card lets kernels read this much past the end of an allocation (AscendCL guide, aclrtMalloc).
+const READABLE_PAST_END_BYTES: usize = 32;
+
+impl Allocation {
+    /// Maps `size` bytes (more than 0), page-aligned.
+    ///
+    /// # Errors
+    /// The operating system refuses the mapping.
+    pub(crate) fn new(size: usize, location: Location) -> io::Result<Self> {
+        let mapped = size.checked_add(READABLE_PAST_END_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut pages = MmapOptions::new().len(mapped).no_reserve_swap().map_anon()?;
+        let base = NonNull::new(pages.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, size, location, _pages: pages })
+    }
+
+    /// First address.
+    pub(crate) fn base(&self) -> usize {
+        self.base.addr().get()
+    }
+
+    /// Bytes asked for.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Card or host.
+    pub(crate) fn location(&self) -> Location {
+        self.location
+    }
+
+    /// The span of `len` bytes at `offset`; the caller has checked both against [`Allocation::size`].
+    ///
+    /// # Panics
+    /// When the span would leave the allocation.
+    pub(crate) fn span(self: &Arc<Self>, offset: usize, len: usize) -> RawSpan {
+        assert!(offset <= self.size && len <= self.size - offset, "span {offset}+{len} leaves {} bytes", self.size);
+        // SAFETY: `offset <= size`, and the mapping is longer than `size`.
+        let base = unsafe { self.base.as_ptr().add(offset) };
+        RawSpan { base, len, owner: Some(Arc::clone(self)) }
+    }
+}
+
+/// A run of bytes in device, page-locked or pageable memory.
+#[derive(Debug, Clone)]
+pub(crate) struct RawSpan {
+    base: *mut u8,
+    len: usize,
+    /// None: pageable host memory, which the C caller keeps alive until the task has run.
+    owner: Option<Arc<Allocation>>,
+}
+
+// SAFETY: a span is an address range; all access copies bytes. Ordering between tasks is the program's duty, as on a card.
+unsafe impl Send for RawSpan {}
+// SAFETY: as above.
+unsafe impl Sync for RawSpan {}
+
+impl RawSpan {
+    /// A span of pageable host memory.
+    ///
+    /// # Safety
+    /// `address..address + len` is valid for the reads or writes the program asked for until the task that uses
+    /// it has run.
+    pub(crate) unsafe fn pageable(address: *mut u8, len: usize) -> Self {
+        Self { base: address, len, owner: None }
+    }
+
+    /// Card of a device span; None for host memory.
+    pub(crate) fn card(&self) -> Option<u32> {
+        match self.owner.as_deref().map(Allocation::location) {
+            Some(Location::Card(card)) => Some(card),
+            _ => None,
+        }
+    }
+
+    /// Whether this is memory the program's own allocator gave it, which the emulator cannot check.
+    pub(crate) fn is_pageable(&self) -> bool {
+        self.owner.is_none()
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// First address.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// The part of `len_bytes` at `offset_bytes`.
+    ///
+    /// # Panics
+    /// When the part would leave the span.
+    pub(crate) fn slice(&self, offset_bytes: usize, len_bytes: usize) -> Self {
+        Self { base: self.at(offset_bytes, len_bytes), len: len_bytes, owner: self.owner.clone() }
+    }
+
+    /// Whether the two spans share a byte.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.base.addr(), other.base.addr());
+        self.len > 0 && other.len > 0 && a < b + other.len && b < a + self.len
+    }
+
+    /// Whether the two spans are the same bytes.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        self.base == other.base && self.len == other.len
+    }
+
+    /// Copies out `into.len()` elements that start at `offset_bytes` (any alignment).
+    ///
+    /// # Panics
+    /// When they would leave the span.
+    pub(crate) fn read<T: Element>(&self, offset_bytes: usize, into: &mut [T]) {
+        let bytes = size_of_val(into);
+        let from = self.at(offset_bytes, bytes);
+        // SAFETY: `at` checked the source; `into` is a live exclusive slice of an `Element`, any bytes are a value.
+        unsafe { std::ptr::copy(from.cast_const(), into.as_mut_ptr().cast::<u8>(), bytes) };
+    }
+
+    /// Copies `from` in, starting at `offset_bytes` (any alignment).
+    ///
+    /// # Panics
+    /// When it would leave the span.
+    pub(crate) fn write<T: Element>(&self, offset_bytes: usize, from: &[T]) {
+        let bytes = size_of_val(from);
+        let into = self.at(offset_bytes, bytes);
+        // SAFETY: `at` checked the destination; `from` is a live slice.
+        unsafe { std::ptr::copy(from.as_ptr().cast::<u8>(), into, bytes) };
+    }
+
+    /// Copies `len_bytes` from `source`; the ranges may overlap.
+    ///
+    /// # Panics
+    /// When either range leaves its span.
+    pub(crate) fn copy_from(&self, offset_bytes: usize, source: &Self, source_offset_bytes: usize, len_bytes: usize) {
+        let into = self.at(offset_bytes, len_bytes);
+        let from = source.at(source_offset_bytes, len_bytes);
+        // SAFETY: both ranges were checked by `at`; `copy` permits overlap.
+        unsafe { std::ptr::copy(from.cast_const(), into, len_bytes) };
+    }
+
+    /// Sets every byte.
+    pub(crate) fn fill(&self, value: u8) {
+        // SAFETY: the span is valid for writes over its whole length.
+        unsafe { std::ptr::write_bytes(self.base, value, self.len) };
+    }
+
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.len && len <= self.len - offset, "access {offset}+{len} leaves a span of {} bytes", self.len);
+        // SAFETY: `offset <= self.len`, so the result stays within the memory the span stands for.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+/// Stores an output argument of a C function.
+///
+/// # Safety
+/// `place` is NULL or valid for writing one `T`, as the C declaration demands.
+///
+/// # Errors
+/// `place` is NULL.
+pub(crate) unsafe fn store<T>(argument: &str, place: *mut T, value: T) -> Result<(), crate::failure::Failure> {
+    if place.is_null() {
+        return Err(crate::failure::Failure::null(argument));
+    }
+    // SAFETY: not NULL, so valid by this function's contract.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// Copies the elements of an array argument of a C function.
+///
+/// # Safety
+/// `place` is NULL or valid for reading `count` values, as the C declaration demands.
+///
+/// # Errors
+/// `place` is NULL although `count` is not 0.
+pub(crate) unsafe fn load_array<T: Copy>(
+    argument: &str,
+    place: *const T,
+    count: usize,
+) -> Result<Vec<T>, crate::failure::Failure> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if place.is_null() {
+        return Err(crate::failure::Failure::null(argument));
+    }
+    // SAFETY: not NULL, so valid for `count` reads by this function's contract.
+    let values = unsafe { std::slice::from_raw_parts(place, count) };
+    Ok(values.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allocation(size: usize) -> Arc<Allocation> {
+        Arc::new(Allocation::new(size, Location::Card(2)).expect("mapping"))
+    }
+
+    #[test]
+    fn spans_read_and_write_typed_elements_at_any_offset() {
+        let span = allocation(64).span(1, 40);
+        span.write(3, &[1.5_f32, -2.0]);
+        let mut back = [0.0_f32; 2];
+        span.read(3, &mut back);
+        assert_eq!(back, [1.5, -2.0]);
+        assert_eq!((span.card(), span.len_bytes()), (Some(2), 40));
+    }
+
+    #[test]
+    fn a_60_gib_allocation_costs_nothing_until_touched() {
+        let big = allocation(60 << 30);
+        let span = big.span((60 << 30) - 8, 8);
+        span.write(0, &[7_u64]);
+        let mut back = [0_u64];
+        span.read(0, &mut back);
+        assert_eq!(back, [7]);
+        assert_eq!(big.base() % 64, 0);
+    }
+
+    #[test]
+    fn overlap_and_fill() {
+        let memory = allocation(100);
+        let (a, b, c) = (memory.span(0, 50), memory.span(49, 10), memory.span(50, 10));
+        assert!(a.overlaps(&b) && !a.overlaps(&c) && !memory.span(0, 0).overlaps(&a));
+        b.fill(9);
+        c.copy_from(0, &b, 1, 2);
+        let mut byte = [0_u8];
+        c.read(1, &mut byte);
+        assert_eq!(byte, [9]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a span of 8 bytes")]
+    fn access_outside_is_refused() {
+        allocation(64).span(0, 8).write(5, &[0_u32]);
+    }
+}

@@ -1,0 +1,299 @@
+//! Meetings: the calls of all ranks that make up one collective, from the first call to the last arrival.
+//!
+//! Input: calls in the order each rank makes them; streams that reach them. Output: a complete meeting, launched once;
+//! or one failure, told to every rank. Invariants: the n-th collective call of each rank on a communicator belongs to
+//! the n-th meeting, sends and receives are counted per pair of ranks; calls are compared as soon as they are made.
+//! Does not: move data (see `perform`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::collective::{Call, Kind};
+use crate::failure::{Failure, code};
+use crate::machine::{Launch, State};
+use crate::stream::left_by_peer;
+
+/// Which meeting of a communicator a call belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// The n-th collective of all ranks.
+    Collective(u64),
+    /// The n-th transfer between two ranks.
+    Pair { from: u32, to: u32, number: u64 },
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Collective(number) => write!(f, "collective {number}"),
+            Self::Pair { from, to, number } => write!(f, "transfer {number} from rank {from} to rank {to}"),
+        }
+    }
+}
+
+/// One collective that is being put together.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    group: u64,
+    group_name: Arc<str>,
+    world: usize,
+    key: Key,
+    /// By rank; for a transfer the sender and then the receiver.
+    arrivals: Vec<Option<Arrival>>,
+    /// When the first stream arrived.
+    since: Option<Instant>,
+    failure: Option<Failure>,
+}
+
+/// A rank's place in a meeting.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
+    pub(crate) meeting: u64,
+    position: usize,
+}
+
+#[derive(Debug)]
+struct Arrival {
+    rank: u32,
+    call: Call,
+    /// The stream that has reached the call and waits.
+    stream: Option<u64>,
+}
+
+/// All meetings that are not complete.
+#[derive(Debug, Default)]
+pub(crate) struct Meetings {
+    open: BTreeMap<u64, Meeting>,
+    by_key: BTreeMap<(u64, Key), u64>,
+}
+
+impl Meetings {
+    /// When the collective that waits longest began to.
+    pub(crate) fn oldest_wait(&self) -> Option<Instant> {
+        self.open.values().filter(|meeting| meeting.failure.is_none()).filter_map(|meeting| meeting.since).min()
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Meeting> {
+        let meeting = self.open.remove(&id)?;
+        self.by_key.remove(&(meeting.group, meeting.key));
+        Some(meeting)
+    }
+
+    /// Forgets all meetings of a communicator nobody holds any more.
+    pub(crate) fn forget_group(&mut self, group: u64) {
+        self.open.retain(|_, meeting| meeting.group != group);
+        self.by_key.retain(|(of, _), _| *of != group);
+    }
+
+    fn of_group(&self, group: u64) -> Vec<u64> {
+        self.open.iter().filter(|(_, meeting)| meeting.group == group).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Meeting {
+    /// The C function of the collective.
+    pub(crate) fn name(&self) -> &'static str {
+        self.arrivals.iter().flatten().next().map_or("collective", |arrival| arrival.call.name)
+    }
+
+    /// The calls of all ranks, in rank order.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.arrivals.iter().flatten().map(|arrival| &arrival.call)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.arrivals.iter().all(|arrival| arrival.as_ref().is_some_and(|arrival| arrival.stream.is_some()))
+    }
+
+    /// Ranks this meeting is for, by position.
+    fn ranks(&self) -> Vec<u32> {
+        match self.key {
+            Key::Collective(_) => (0..self.world as u32).collect(),
+            Key::Pair { from, to, .. } => vec![from, to],
+        }
+    }
+
+    fn missing_calls(&self) -> Vec<u32> {
+        let ranks = self.ranks();
+        self.arrivals.iter().zip(ranks).filter(|(arrival, _)| arrival.is_none()).map(|(_, rank)| rank).collect()
+    }
+
+    /// Who keeps the others waiting, for messages.
+    fn absent(&self) -> String {
+        let missing = self.missing_calls();
+        if !missing.is_empty() {
+            return format!("ranks {missing:?} have not made their call");
+        }
+        let behind = |arrival: &&Arrival| arrival.stream.is_none();
+        let behind: Vec<u32> = self.arrivals.iter().flatten().filter(behind).map(|arrival| arrival.rank).collect();
+        format!("the streams of ranks {behind:?} have not reached their call")
+    }
+
+    fn place(&self) -> String {
+        format!("communicator {}, {}", self.group_name, self.key)
+    }
+}
+
+impl State {
+    /// Adds a rank's call to its meeting.
+    ///
+    /// # Errors
+    /// The communicator has failed, a rank has left it, or the call disagrees with another rank's.
+    pub(crate) fn join(&mut self, group_id: u64, rank: u32, call: Call) -> Result<Seat, Failure> {
+        let group = self.groups.group_mut(group_id)?;
+        if let Some(failure) = &group.failure {
+            return Err(failure.clone());
+        }
+        let key = group.next_key(rank, &call.kind);
+        let (world, group_name) = (group.cards.len(), Arc::clone(&group.name));
+        let departed = group.departed.clone();
+        let id = match self.meetings.by_key.get(&(group_id, key)) {
+            Some(id) => *id,
+            None => {
+                let id = self.fresh_number();
+                let parts = if matches!(key, Key::Collective(_)) { world } else { 2 };
+                let arrivals = (0..parts).map(|_| None).collect();
+                let meeting = Meeting { group: group_id, group_name, world, key, arrivals, since: None, failure: None };
+                self.meetings.open.insert(id, meeting);
+                self.meetings.by_key.insert((group_id, key), id);
+                id
+            }
+        };
+        let Some(meeting) = self.meetings.open.get_mut(&id) else {
+            return Err(Failure::new(code::HCCL_INTERNAL, format!("meeting {id} is listed but does not exist")));
+        };
+        let gone = meeting.missing_calls().into_iter().find(|missing| departed[*missing as usize]);
+        if let Some(gone) = gone {
+            let what = format!("{}: rank {rank} calls {call}, but rank {gone} has left", meeting.place());
+            let failure = Failure::new(code::REMOTE, what);
+            self.abort_meeting(id, &failure);
+            return Err(failure);
+        }
+        let disagrees = |other: &&Arrival| !call.agrees(rank, &other.call, other.rank, world);
+        if let Some(other) = meeting.arrivals.iter().flatten().find(disagrees) {
+            let what = format!(
+                "{}: ranks disagree: rank {} called {}, rank {rank} called {call}",
+                meeting.place(),
+                other.rank,
+                other.call
+            );
+            let failure = Failure::new(code::PARAM_INVALID, what);
+            self.break_group(group_id, &failure);
+            return Err(failure);
+        }
+        let position = match (&call.kind, key) {
+            (Kind::Send { .. }, _) => 0,
+            (Kind::Recv { .. }, _) => 1,
+            _ => rank as usize,
+        };
+        meeting.arrivals[position] = Some(Arrival { rank, call, stream: None });
+        if let Ok(group) = self.groups.group_mut(group_id) {
+            group.advance_key(rank, key, position);
+        }
+        Ok(Seat { meeting: id, position })
+    }
+
+    /// A stream has reached its rank's call.
+    pub(crate) fn arrive(&mut self, seat: Seat, stream: u64) {
+        let Some(meeting) = self.meetings.open.get_mut(&seat.meeting) else {
+            self.settle(stream, Err(left_by_peer("its communicator was destroyed")));
+            return;
+        };
+        if let Some(failure) = meeting.failure.clone() {
+            self.settle(stream, Err(failure));
+            return;
+        }
+        if let Some(arrival) = &mut meeting.arrivals[seat.position] {
+            arrival.stream = Some(stream);
+        }
+        meeting.since.get_or_insert_with(Instant::now);
+        if meeting.is_complete()
+            && let Some(meeting) = self.meetings.remove(seat.meeting)
+        {
+            self.launches.push(Launch::Meeting(Box::new(meeting)));
+        }
+    }
+
+    /// A launched meeting has moved its data.
+    pub(crate) fn end_meeting(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
+        if let Err(failure) = outcome {
+            self.break_group(meeting.group, failure);
+        }
+        for arrival in meeting.arrivals.iter().flatten() {
+            if let Some(stream) = arrival.stream {
+                self.settle(stream, outcome.clone());
+            }
+        }
+    }
+
+    /// Fails a meeting for every rank: those that wait now, the others when their streams reach it.
+    pub(crate) fn abort_meeting(&mut self, id: u64, failure: &Failure) {
+        let Some(meeting) = self.meetings.open.get_mut(&id) else { return };
+        if meeting.failure.is_some() {
+            return;
+        }
+        meeting.failure = Some(failure.clone());
+        let waiting: Vec<u64> = meeting.arrivals.iter_mut().flatten().filter_map(|a| a.stream.take()).collect();
+        for stream in waiting {
+            self.settle(stream, Err(failure.clone()));
+        }
+    }
+
+    /// Fails a communicator: later calls on it are refused, meetings that lack a call can never be complete.
+    pub(crate) fn break_group(&mut self, group: u64, failure: &Failure) {
+        let Ok(broken) = self.groups.group_mut(group) else { return };
+        broken.failure.get_or_insert_with(|| failure.clone());
+        for id in self.meetings.of_group(group) {
+            if !self.meetings.open[&id].missing_calls().is_empty() {
+                self.abort_meeting(id, failure);
+            }
+        }
+    }
+
+    /// Fails a meeting one of whose calls will never be reached, and with it the communicator.
+    pub(crate) fn abandon_meeting(&mut self, id: u64, failure: &Failure) {
+        let Some(meeting) = self.meetings.open.get(&id) else { return };
+        let (group, place) = (meeting.group, meeting.place());
+        let failure = Failure { message: format!("{place}: {}", failure.message), ..failure.clone() };
+        self.abort_meeting(id, &failure);
+        self.break_group(group, &failure);
+    }
+
+    /// A stream that waits in meetings goes away.
+    pub(crate) fn leave_meetings(&mut self, stream: u64, failure: &Failure) {
+        let waits = |meeting: &Meeting| meeting.arrivals.iter().flatten().any(|a| a.stream == Some(stream));
+        let left: Vec<u64> = self.meetings.open.iter().filter(|(_, m)| waits(m)).map(|(id, _)| *id).collect();
+        for id in left {
+            self.abandon_meeting(id, failure);
+        }
+    }
+
+    /// A rank leaves its communicator: meetings that lack its call fail for the others.
+    pub(crate) fn leave_group(&mut self, group: u64, rank: u32, why: &str) {
+        for id in self.meetings.of_group(group) {
+            let meeting = &self.meetings.open[&id];
+            if meeting.missing_calls().contains(&rank) {
+                let what = format!("{}: rank {rank} has left: {why}", meeting.place());
+                self.abort_meeting(id, &Failure::new(code::REMOTE, what));
+            }
+        }
+    }
+
+    /// Fails meetings in which a rank has waited longer than `limit`.
+    pub(crate) fn expire_meetings(&mut self, limit: Duration) {
+        let now = Instant::now();
+        let late = |m: &Meeting| m.failure.is_none() && m.since.is_some_and(|since| now >= since + limit);
+        let expired: Vec<u64> = self.meetings.open.iter().filter(|(_, m)| late(m)).map(|(id, _)| *id).collect();
+        for id in expired {
+            let meeting = &self.meetings.open[&id];
+            let what = format!(
+                "{}: no data after {} s (HCCL_EXEC_TIMEOUT); {}",
+                meeting.place(),
+                limit.as_secs(),
+                meeting.absent()
+            );
+            self.abandon_meeting(id, &Failure::new(code::TASK_TIMEOUT, what));
+        }
+    }
+}

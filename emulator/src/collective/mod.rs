@@ -1,0 +1,339 @@
+//! HCCL's collectives within one process: what a call asks for, who must agree with whom, and the data they move.
+//!
+//! Input: one [`Call`] per rank. Output: the same results for any number of threads. Order of the parts: `group`
+//! (communicators and how ranks find each other), `meeting` (matching the calls of all ranks), `perform` (moving and
+//! reducing bytes). Invariants: reductions run over ranks 0, 1, 2, … with one rounding at the end; a disagreement is
+//! an error on every rank, never a hang. Does not: check pointers (see `abi::hccl`) or model links.
+
+pub(crate) mod group;
+pub(crate) mod meeting;
+pub(crate) mod perform;
+mod reduce;
+
+use std::fmt;
+
+use ascend_tp_sys::{HcclDataType, HcclReduceOp};
+
+use crate::abi::raw::RawSpan;
+use crate::failure::{Failure, code};
+
+/// Element type of a collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DataType {
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Uint8,
+    Uint16,
+    Uint32,
+    Uint64,
+    Fp16,
+    Fp32,
+    Fp64,
+    Bf16,
+}
+
+impl DataType {
+    /// Parses HCCL's numbering, which differs from AscendCL's.
+    ///
+    /// # Errors
+    /// The Atlas A2 does not move this type, or it is no type.
+    pub(crate) fn parse(value: HcclDataType) -> Result<Self, Failure> {
+        Ok(match value {
+            HcclDataType::HCCL_DATA_TYPE_INT8 => Self::Int8,
+            HcclDataType::HCCL_DATA_TYPE_INT16 => Self::Int16,
+            HcclDataType::HCCL_DATA_TYPE_INT32 => Self::Int32,
+            HcclDataType::HCCL_DATA_TYPE_INT64 => Self::Int64,
+            HcclDataType::HCCL_DATA_TYPE_UINT8 => Self::Uint8,
+            HcclDataType::HCCL_DATA_TYPE_UINT16 => Self::Uint16,
+            HcclDataType::HCCL_DATA_TYPE_UINT32 => Self::Uint32,
+            HcclDataType::HCCL_DATA_TYPE_UINT64 => Self::Uint64,
+            HcclDataType::HCCL_DATA_TYPE_FP16 => Self::Fp16,
+            HcclDataType::HCCL_DATA_TYPE_FP32 => Self::Fp32,
+            HcclDataType::HCCL_DATA_TYPE_FP64 => Self::Fp64,
+            HcclDataType::HCCL_DATA_TYPE_BFP16 => Self::Bf16,
+            other => {
+                let what = format!(
+                    "data type {} is not one the Atlas A2 communicates (int8 to int64, uint8 to uint64, fp16, fp32, \
+                     fp64, bfp16)",
+                    other.0
+                );
+                return Err(Failure::new(code::HCCL_NOT_SUPPORT, what));
+            }
+        })
+    }
+
+    /// Bytes of one element.
+    pub(crate) fn size_bytes(self) -> usize {
+        match self {
+            Self::Int8 | Self::Uint8 => 1,
+            Self::Int16 | Self::Uint16 | Self::Fp16 | Self::Bf16 => 2,
+            Self::Int32 | Self::Uint32 | Self::Fp32 => 4,
+            Self::Int64 | Self::Uint64 | Self::Fp64 => 8,
+        }
+    }
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Int8 => "int8",
+            Self::Int16 => "int16",
+            Self::Int32 => "int32",
+            Self::Int64 => "int64",
+            Self::Uint8 => "uint8",
+            Self::Uint16 => "uint16",
+            Self::Uint32 => "uint32",
+            Self::Uint64 => "uint64",
+            Self::Fp16 => "fp16",
+            Self::Fp32 => "fp32",
+            Self::Fp64 => "fp64",
+            Self::Bf16 => "bfp16",
+        })
+    }
+}
+
+/// How contributions are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReduceOp {
+    Sum,
+    Prod,
+    Max,
+    Min,
+}
+
+impl ReduceOp {
+    /// Parses HCCL's numbering.
+    ///
+    /// # Errors
+    /// No such operation.
+    pub(crate) fn parse(value: HcclReduceOp) -> Result<Self, Failure> {
+        match value {
+            HcclReduceOp::HCCL_REDUCE_SUM => Ok(Self::Sum),
+            HcclReduceOp::HCCL_REDUCE_PROD => Ok(Self::Prod),
+            HcclReduceOp::HCCL_REDUCE_MAX => Ok(Self::Max),
+            HcclReduceOp::HCCL_REDUCE_MIN => Ok(Self::Min),
+            other => {
+                let what = format!("reduce operation {} is none of sum 0, prod 1, max 2, min 3", other.0);
+                Err(Failure::new(code::HCCL_PARA, what))
+            }
+        }
+    }
+
+    /// Whether the Atlas A2 reduces this type so (HCCL guide, HcclAllReduce and HcclReduceScatterV, Atlas A2).
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn check(self, name: &str, dtype: DataType) -> Result<(), Failure> {
+        use DataType as D;
+        let reduces = matches!(dtype, D::Int8 | D::Int16 | D::Int32 | D::Int64 | D::Fp16 | D::Fp32 | D::Bf16);
+        let is_v = name == "HcclReduceScatterV";
+        let offered = match self {
+            Self::Prod => !is_v && !matches!(dtype, D::Int16 | D::Bf16),
+            Self::Sum | Self::Max | Self::Min => !(is_v && dtype == D::Int64),
+        };
+        if reduces && offered {
+            return Ok(());
+        }
+        let what = format!("{self} of {dtype} is not offered by {name} on the Atlas A2");
+        Err(Failure::new(code::HCCL_NOT_SUPPORT, what))
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sum => "sum",
+            Self::Prod => "prod",
+            Self::Max => "max",
+            Self::Min => "min",
+        })
+    }
+}
+
+/// One block per rank in a buffer, in elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Blocks {
+    /// Every rank's block has this many elements, one after the other.
+    Uniform(u64),
+    /// (displacement, count) per rank.
+    Listed(Vec<(u64, u64)>),
+}
+
+impl Blocks {
+    /// (displacement, count) of a rank's block.
+    pub(crate) fn at(&self, rank: usize) -> (u64, u64) {
+        match self {
+            Self::Uniform(count) => (rank as u64 * count, *count),
+            Self::Listed(blocks) => blocks[rank],
+        }
+    }
+
+    fn counts(&self, world: usize) -> impl Iterator<Item = u64> + '_ {
+        (0..world).map(|rank| self.at(rank).1)
+    }
+
+    /// Elements a buffer needs so that every block lies in it; None when that overflows.
+    pub(crate) fn extent(&self, world: usize) -> Option<u64> {
+        let mut extent = 0_u64;
+        for rank in 0..world {
+            let (displacement, count) = match self {
+                Self::Uniform(count) => (count.checked_mul(rank as u64)?, *count),
+                Self::Listed(blocks) => blocks[rank],
+            };
+            if count > 0 {
+                extent = extent.max(displacement.checked_add(count)?);
+            }
+        }
+        Some(extent)
+    }
+}
+
+/// What a rank asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    AllReduce { count: u64, op: ReduceOp },
+    Reduce { count: u64, op: ReduceOp, root: u32 },
+    ReduceScatter { blocks: Blocks, op: ReduceOp },
+    AllGather { blocks: Blocks },
+    Broadcast { count: u64, root: u32 },
+    Scatter { count: u64, root: u32 },
+    AllToAll { send: Blocks, recv: Blocks },
+    Barrier,
+    Send { count: u64, to: u32 },
+    Recv { count: u64, from: u32 },
+}
+
+/// One rank's call of a collective.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    /// The C function.
+    pub(crate) name: &'static str,
+    /// What it asks for.
+    pub(crate) kind: Kind,
+    /// Element type.
+    pub(crate) dtype: DataType,
+    /// What this rank contributes; None when it contributes nothing.
+    pub(crate) send: Option<RawSpan>,
+    /// Where its result goes; None when it receives nothing.
+    pub(crate) recv: Option<RawSpan>,
+}
+
+impl Call {
+    /// Whether the calls of two ranks can be parts of one collective among `world` ranks.
+    pub(crate) fn agrees(&self, rank: u32, other: &Self, other_rank: u32, world: usize) -> bool {
+        if self.dtype != other.dtype {
+            return false;
+        }
+        if let (Kind::Send { count: a, .. }, Kind::Recv { count: b, .. })
+        | (Kind::Recv { count: a, .. }, Kind::Send { count: b, .. }) = (&self.kind, &other.kind)
+        {
+            return a == b;
+        }
+        if self.name != other.name {
+            return false;
+        }
+        match (&self.kind, &other.kind) {
+            (Kind::AllToAll { send, recv }, Kind::AllToAll { send: other_send, recv: other_recv }) => {
+                send.at(other_rank as usize).1 == other_recv.at(rank as usize).1
+                    && recv.at(other_rank as usize).1 == other_send.at(rank as usize).1
+            }
+            (Kind::ReduceScatter { blocks, op }, Kind::ReduceScatter { blocks: other_blocks, op: other_op }) => {
+                op == other_op && blocks.counts(world).eq(other_blocks.counts(world))
+            }
+            (Kind::AllGather { blocks }, Kind::AllGather { blocks: other_blocks }) => {
+                blocks.counts(world).eq(other_blocks.counts(world))
+            }
+            (kind, other_kind) => kind == other_kind,
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, dtype) = (self.name, self.dtype);
+        match &self.kind {
+            Kind::AllReduce { count, op } => write!(f, "{name}(count {count}, {dtype}, {op})"),
+            Kind::Reduce { count, op, root } => write!(f, "{name}(count {count}, {dtype}, {op}, root {root})"),
+            Kind::ReduceScatter { blocks, op } => write!(f, "{name}({blocks}, {dtype}, {op})"),
+            Kind::AllGather { blocks } => write!(f, "{name}({blocks}, {dtype})"),
+            Kind::Broadcast { count, root } | Kind::Scatter { count, root } => {
+                write!(f, "{name}(count {count}, {dtype}, root {root})")
+            }
+            Kind::AllToAll { send, recv } => write!(f, "{name}(send {send}, receive {recv}, {dtype})"),
+            Kind::Barrier => write!(f, "{name}()"),
+            Kind::Send { count, to } => write!(f, "{name}(count {count}, {dtype}, to rank {to})"),
+            Kind::Recv { count, from } => write!(f, "{name}(count {count}, {dtype}, from rank {from})"),
+        }
+    }
+}
+
+impl fmt::Display for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform(count) => write!(f, "count {count}"),
+            Self::Listed(blocks) => {
+                let counts: Vec<u64> = blocks.iter().map(|(_, count)| *count).collect();
+                write!(f, "counts {counts:?}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &'static str, kind: Kind, dtype: DataType) -> Call {
+        Call { name, kind, dtype, send: None, recv: None }
+    }
+
+    #[test]
+    fn calls_agree_only_when_everything_does() {
+        let sum = |count| call("HcclAllReduce", Kind::AllReduce { count, op: ReduceOp::Sum }, DataType::Fp32);
+        assert!(sum(4).agrees(0, &sum(4), 1, 2));
+        assert!(!sum(4).agrees(0, &sum(5), 1, 2));
+        let max = call("HcclAllReduce", Kind::AllReduce { count: 4, op: ReduceOp::Max }, DataType::Fp32);
+        assert!(!sum(4).agrees(0, &max, 1, 2));
+        let half = call("HcclAllReduce", Kind::AllReduce { count: 4, op: ReduceOp::Sum }, DataType::Fp16);
+        assert!(!sum(4).agrees(0, &half, 1, 2));
+    }
+
+    #[test]
+    fn all_to_all_agrees_pairwise() {
+        let with = |send: [u64; 2], recv: [u64; 2]| {
+            let blocks = |counts: [u64; 2]| Blocks::Listed(counts.iter().map(|count| (0, *count)).collect());
+            call("HcclAlltoAllV", Kind::AllToAll { send: blocks(send), recv: blocks(recv) }, DataType::Int8)
+        };
+        assert!(with([1, 2], [1, 3]).agrees(0, &with([3, 4], [2, 4]), 1, 2));
+        assert!(!with([1, 2], [1, 3]).agrees(0, &with([3, 4], [5, 4]), 1, 2));
+    }
+
+    #[test]
+    fn blocks_extend_to_their_furthest_end() {
+        assert_eq!(Blocks::Uniform(3).extent(4), Some(12));
+        assert_eq!(Blocks::Listed(vec![(10, 2), (0, 5), (99, 0)]).extent(3), Some(12));
+        assert_eq!(Blocks::Uniform(u64::MAX).extent(3), None);
+    }
+
+    #[test]
+    fn reductions_are_those_of_the_atlas_a2() {
+        let check = |op: ReduceOp, dtype| op.check("HcclAllReduce", dtype).is_ok();
+        assert!(check(ReduceOp::Prod, DataType::Fp16) && !check(ReduceOp::Prod, DataType::Bf16));
+        assert!(check(ReduceOp::Sum, DataType::Int64) && !check(ReduceOp::Sum, DataType::Fp64));
+        assert!(ReduceOp::Sum.check("HcclReduceScatterV", DataType::Int64).is_err());
+        assert!(ReduceOp::Prod.check("HcclReduceScatterV", DataType::Fp32).is_err());
+        assert!(DataType::parse(HcclDataType(12)).is_err() && ReduceOp::parse(HcclReduceOp(4)).is_err());
+    }
+
+    #[test]
+    fn a_call_prints_what_it_asks_for() {
+        let scatter = call(
+            "HcclReduceScatterV",
+            Kind::ReduceScatter { blocks: Blocks::Listed(vec![(0, 3), (3, 4)]), op: ReduceOp::Min },
+            DataType::Bf16,
+        );
+        assert_eq!(scatter.to_string(), "HcclReduceScatterV(counts [3, 4], bfp16, min)");
+    }
+}

@@ -1,0 +1,122 @@
+//! What machine to emulate: how many cards, which chip, how much memory, how many cores work for them.
+//!
+//! Input: the user's [`Config`]. Output: the same, checked. Does not: read anything but the two HCCL time limits from
+//! the environment, and those only in [`Config::default`].
+
+use std::time::Duration;
+
+/// Chip of every card. Names are what `aclrtGetSocName` returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Soc {
+    /// 24 cube cores, 64 GiB.
+    Ascend910B1,
+    /// 24 cube cores, 64 GiB.
+    Ascend910B2,
+    /// 20 cube cores, 64 GiB.
+    #[default]
+    Ascend910B3,
+    /// 20 cube cores, 32 GiB.
+    Ascend910B4,
+}
+
+const GIB: u64 = 1 << 30;
+
+/// Of a card's memory the driver keeps 3.1 GiB: PyTorch sees 60.9 GiB of 64 (vllm-ascend issues 1987, 6572, 4474).
+const HBM_KEPT_BY_DRIVER_BYTES: u64 = 31 * GIB / 10;
+
+impl Soc {
+    /// The name CANN gives this chip.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ascend910B1 => "Ascend910B1",
+            Self::Ascend910B2 => "Ascend910B2",
+            Self::Ascend910B3 => "Ascend910B3",
+            Self::Ascend910B4 => "Ascend910B4",
+        }
+    }
+
+    /// Memory soldered on one card, in bytes (CANN 8.1 `platform_config/Ascend910B*.ini`, `memory_size`).
+    #[must_use]
+    pub const fn hbm_installed_bytes(self) -> u64 {
+        match self {
+            Self::Ascend910B1 | Self::Ascend910B2 | Self::Ascend910B3 => 64 * GIB,
+            Self::Ascend910B4 => 32 * GIB,
+        }
+    }
+
+    /// Memory a program can get on one card, in bytes: what the driver leaves, a multiple of 2 MiB.
+    #[must_use]
+    pub const fn hbm_usable_bytes(self) -> u64 {
+        (self.hbm_installed_bytes() - HBM_KEPT_BY_DRIVER_BYTES) >> 21 << 21
+    }
+}
+
+/// The machine to emulate.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Number of cards, at least 1, at most [`Config::MAX_CARDS`].
+    pub cards: usize,
+    /// Chip of every card.
+    pub soc: Soc,
+    /// Memory a program can get on one card, in bytes; costs nothing on the host until it is touched.
+    pub hbm_bytes: u64,
+    /// Threads of the one pool that runs the tasks of all cards, at least 1.
+    pub threads: usize,
+    /// How long a rank waits for the others when a communicator is built (`HCCL_CONNECT_TIMEOUT`, seconds).
+    pub connect_timeout: Duration,
+    /// How long a collective waits for its last rank before it fails (`HCCL_EXEC_TIMEOUT`, seconds).
+    pub exec_timeout: Duration,
+}
+
+impl Config {
+    /// More cards than this in one emulator are refused.
+    pub const MAX_CARDS: usize = 1024;
+
+    /// The default machine with another number of cards.
+    #[must_use]
+    pub fn with_cards(cards: usize) -> Self {
+        Self { cards, ..Self::default() }
+    }
+}
+
+impl Default for Config {
+    /// Eight Ascend910B3 cards as a program finds them on an Atlas 800 A2, worked by all cores of this host.
+    fn default() -> Self {
+        Self {
+            cards: 8,
+            soc: Soc::default(),
+            hbm_bytes: Soc::default().hbm_usable_bytes(),
+            threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            connect_timeout: seconds_from_environment("HCCL_CONNECT_TIMEOUT", 120),
+            exec_timeout: seconds_from_environment("HCCL_EXEC_TIMEOUT", 1836),
+        }
+    }
+}
+
+/// HCCL ignores a value of these variables that is not a positive whole number and uses its default; so does this.
+fn seconds_from_environment(variable: &str, default: u64) -> Duration {
+    let value = std::env::var(variable).ok().and_then(|text| text.trim().parse().ok());
+    Duration::from_secs(value.filter(|seconds| *seconds > 0).unwrap_or(default))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_64_gib_card_offers_60_9_gib() {
+        let gib = Soc::Ascend910B3.hbm_usable_bytes() as f64 / GIB as f64;
+        assert!((60.89..=60.9).contains(&gib), "{gib}");
+        assert_eq!(Soc::Ascend910B4.hbm_installed_bytes(), 32 * GIB);
+    }
+
+    #[test]
+    fn the_default_machine_is_an_eight_card_server() {
+        let config = Config::default();
+        assert_eq!((config.cards, config.soc.name()), (8, "Ascend910B3"));
+        assert!(config.threads >= 1);
+        assert_eq!(Config::with_cards(3).cards, 3);
+    }
+}

@@ -1,0 +1,99 @@
+//! The public face: build a machine, get its table, ask for its memory accounts.
+//!
+//! Input: a [`Config`]. Output: an [`Emulator`]. Invariant: the machine lives as long as the emulator or any table of it.
+//! Does not: touch the machine's state otherwise; programs do that through the table.
+
+use std::io;
+use std::sync::Arc;
+
+use ascend_tp_sys::Table;
+
+use crate::abi;
+use crate::config::Config;
+use crate::machine::Machine;
+use crate::memory::CardUsage;
+use crate::pool::Pool;
+use crate::slots::{self, Slot};
+
+/// Why a machine cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmulatorError {
+    /// The configuration asks for no cards, or for too many.
+    #[error("an emulator has 1 to {most} cards, {asked} were asked for", most = Config::MAX_CARDS)]
+    Cards {
+        /// What the configuration says.
+        asked: usize,
+    },
+    /// The configuration gives the cards no memory.
+    #[error("hbm_bytes is 0: a card without memory cannot run anything")]
+    NoMemory,
+    /// The configuration gives the pool no threads.
+    #[error("threads is 0: at least one thread must run the cards' tasks")]
+    NoThreads,
+    /// Too many machines are alive.
+    #[error("{} emulators are alive in this process, which is the most; drop one (with all its tables) first", slots::SLOTS)]
+    TooManyEmulators,
+    /// The operating system refuses a thread.
+    #[error("cannot start the emulator's threads")]
+    Threads(#[source] io::Error),
+}
+
+/// A machine of emulated cards.
+#[derive(Debug, Clone)]
+pub struct Emulator {
+    owner: Arc<Owner>,
+    table: Arc<Table>,
+}
+
+/// Keeps a machine alive. Fields are dropped in this order: calls stop finding the machine, then its threads end.
+#[derive(Debug)]
+struct Owner {
+    machine: Arc<Machine>,
+    _slot: Slot,
+    _pool: Pool,
+}
+
+impl Emulator {
+    /// Builds a machine with idle cards.
+    ///
+    /// # Errors
+    /// The configuration is impossible, 16 machines are alive already, or the host refuses threads.
+    pub fn new(config: Config) -> Result<Self, EmulatorError> {
+        if config.cards == 0 || config.cards > Config::MAX_CARDS {
+            return Err(EmulatorError::Cards { asked: config.cards });
+        }
+        if config.hbm_bytes == 0 {
+            return Err(EmulatorError::NoMemory);
+        }
+        if config.threads == 0 {
+            return Err(EmulatorError::NoThreads);
+        }
+        let slot = Slot::take().ok_or(EmulatorError::TooManyEmulators)?;
+        let pool = Pool::new(config.threads).map_err(EmulatorError::Threads)?;
+        let machine = Machine::new(config, slot.number(), pool.workers());
+        slot.install(&machine);
+        let number = slot.number();
+        let owner = Arc::new(Owner { machine, _slot: slot, _pool: pool });
+        let table = Arc::new(abi::table(number, Arc::clone(&owner) as ascend_tp_sys::Owner));
+        Ok(Self { owner, table })
+    }
+
+    /// The machine's C functions. The table keeps the machine alive.
+    #[must_use]
+    pub fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table)
+    }
+
+    /// What this machine was built from.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        self.owner.machine.config()
+    }
+
+    /// Memory of each card, by ordinal.
+    #[must_use]
+    pub fn usage(&self) -> Vec<CardUsage> {
+        self.owner.machine.memory().usage()
+    }
+}

@@ -1,0 +1,177 @@
+//! Events: marks in streams that other streams and threads wait for.
+//!
+//! Input: records and waits in program order. Output: held and released streams, time stamps. Invariants: a wait and a
+//! query mean the last record enqueued before them, a later record does not move them; an event never recorded counts
+//! as complete (AscendCL guide). Does not: own queues (see `stream`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::machine::{Machine, State};
+use crate::stream::Entry;
+use crate::thread;
+
+/// Events one device can have (CANN guide, Atlas A2).
+pub(crate) const MAX_EVENTS: usize = 65_536;
+
+/// `ACL_EVENT_SYNC`: streams may wait for it.
+pub(crate) const SYNC: u32 = 1;
+/// `ACL_EVENT_CAPTURE_STREAM_PROGRESS`: it may be queried for a stream's progress.
+pub(crate) const STREAM_PROGRESS: u32 = 2;
+/// `ACL_EVENT_TIME_LINE`: it keeps time stamps.
+pub(crate) const TIME_LINE: u32 = 8;
+
+/// How an event was made, which decides what it may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    /// `aclrtCreateEvent`: everything but reset.
+    Plain,
+    /// `aclrtCreateEventWithFlag`: what the flags say, and reset.
+    WithFlag,
+    /// `aclrtCreateEventExWithFlag`: what the flags say.
+    ExWithFlag,
+}
+
+/// One event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) card: u32,
+    pub(crate) kind: EventKind,
+    pub(crate) flags: u32,
+    /// The last record enqueued.
+    pub(crate) latest: Option<Arc<Record>>,
+}
+
+/// One enqueued record of an event.
+#[derive(Debug, Default)]
+pub(crate) struct Record(Mutex<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    at: Option<Instant>,
+    held: Vec<u64>,
+}
+
+impl Record {
+    /// When the stream reached it.
+    pub(crate) fn at(&self) -> Option<Instant> {
+        self.lock().at
+    }
+
+    /// Whether it is done; if not, the stream is settled once it is.
+    pub(crate) fn hold(&self, stream: u64) -> bool {
+        let mut progress = self.lock();
+        if progress.at.is_none() {
+            progress.held.push(stream);
+        }
+        progress.at.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// A stream has reached a record.
+    pub(crate) fn complete_record(&mut self, record: &Record) {
+        let held = {
+            let mut progress = record.lock();
+            progress.at = Some(Instant::now());
+            std::mem::take(&mut progress.held)
+        };
+        for stream in held {
+            self.settle(stream, Ok(()));
+        }
+        self.signal = true;
+    }
+
+    pub(crate) fn event(&mut self, id: u64) -> Result<&mut Event, Failure> {
+        self.events.get_mut(&id).ok_or_else(|| HandleKind::Event.gone(id))
+    }
+
+    /// The time stamp of an event's last record.
+    pub(crate) fn timestamp(&mut self, id: u64) -> Result<Instant, Failure> {
+        let event = self.event(id)?;
+        let invalid = |what: String| Failure::new(code::EVENT_TIMESTAMP_INVALID, what);
+        if event.flags & TIME_LINE == 0 {
+            let what = format!("event {id} keeps no time: create it with flag ACL_EVENT_TIME_LINE");
+            return Err(invalid(what));
+        }
+        let Some(record) = &event.latest else {
+            return Err(invalid(format!("event {id} has not been recorded")));
+        };
+        record.at().ok_or_else(|| invalid(format!("the record of event {id} is not done; synchronize first")))
+    }
+}
+
+impl Machine {
+    /// Enqueues a record of an event on a stream.
+    pub(crate) fn record_event(&self, event: u64, stream: *mut std::ffi::c_void) -> Result<(), Failure> {
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let stream = state.resolve_stream(stream, current)?;
+            let card = state.streams[&stream].card;
+            let on = state.event(event)?.card;
+            if on != card {
+                let what = format!("event {event} belongs to card {on}, stream {stream} to card {card}");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            let record = Arc::new(Record::default());
+            state.enqueue(stream, Entry::Record(Arc::clone(&record)))?;
+            state.event(event)?.latest = Some(record);
+            Ok(())
+        })
+    }
+
+    /// Holds a stream until the event's last record so far is done.
+    pub(crate) fn stream_wait_event(&self, stream: *mut std::ffi::c_void, event: u64) -> Result<(), Failure> {
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let stream = state.resolve_stream(stream, current)?;
+            let event_state = state.event(event)?;
+            if event_state.flags & SYNC == 0 {
+                let what = format!("event {event} cannot be waited for: create it with flag ACL_EVENT_SYNC");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            match event_state.latest.clone() {
+                Some(record) => state.enqueue(stream, Entry::Wait(record)),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Makes an event unrecorded from this point of the stream on.
+    pub(crate) fn reset_event(&self, event: u64, stream: *mut std::ffi::c_void) -> Result<(), Failure> {
+        let current = thread::context(self.key());
+        self.update(|state| {
+            state.resolve_stream(stream, current)?;
+            let event_state = state.event(event)?;
+            if event_state.kind != EventKind::WithFlag || event_state.flags & SYNC == 0 {
+                let what = format!(
+                    "event {event} cannot be reset: only events of aclrtCreateEventWithFlag with ACL_EVENT_SYNC can"
+                );
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            event_state.latest = None;
+            Ok(())
+        })
+    }
+
+    /// Blocks until the event's last record so far is done.
+    pub(crate) fn synchronize_event(&self, event: u64, timeout: Option<Duration>) -> Result<(), Failure> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut state = self.lock();
+        let Some(record) = state.event(event)?.latest.clone() else { return Ok(()) };
+        while record.at().is_none() {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let what = format!("the last record of event {event} is not done yet");
+                return Err(Failure::new(code::EVENT_SYNC_TIMEOUT, what));
+            }
+            state = self.watch(state, deadline);
+        }
+        Ok(())
+    }
+}

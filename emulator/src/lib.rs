@@ -1,0 +1,50 @@
+//! Ascend cards and HCCL on the CPU, behind the C ABI of CANN.
+//!
+//! Input: a [`Config`]. Output: a [`Table`] with the same C functions a toolkit's libraries export. Cards are queues and
+//! the cores of this host are the silicon: a stream is a FIFO of tasks, one pool of threads runs the ready tasks of all
+//! cards, a collective is a task that becomes ready when every rank has arrived.
+//!
+//! Invariants: nothing spins and no rank owns a core; results do not depend on the number of threads; what is not
+//! modelled is refused by name, never silently accepted. Does not: model time, faults, or ranks in other processes.
+//!
+//! ```
+//! use ascend_tp_emulator::{Config, Emulator};
+//!
+//! let emulator = Emulator::new(Config::with_cards(2))?;
+//! let table = emulator.table();
+//! let mut count = 0;
+//! // SAFETY: `count` is a live `u32`.
+//! let code = unsafe { (table.aclrtGetDeviceCount)(&raw mut count) };
+//! assert_eq!((code, count), (0, 2));
+//! # Ok::<(), ascend_tp_emulator::EmulatorError>(())
+//! ```
+
+mod abi;
+mod collective;
+mod config;
+mod context;
+mod copy;
+mod emulator;
+mod event;
+mod failure;
+mod handle;
+mod machine;
+mod memory;
+mod nn;
+mod notify;
+mod pool;
+mod report;
+mod slots;
+mod stream;
+mod thread;
+
+pub use ascend_tp_sys::Table;
+pub use config::{Config, Soc};
+pub use emulator::{Emulator, EmulatorError};
+pub use memory::CardUsage;
+
+/// The rules of every modelled aclnn operator as a Markdown table.
+#[must_use]
+pub fn operator_table() -> String {
+    nn::operator::markdown()
+}

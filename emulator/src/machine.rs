@@ -1,0 +1,282 @@
+//! One emulated machine: cards, their memory, the pool that works for all of them, and the one door every call passes.
+//!
+//! Input: calls of the C ABI, as closures. Output: their results, with code and message noted for the calling thread.
+//! Invariants: all scheduling state is behind one lock; tasks run without it; a panic never crosses the C boundary.
+//! Does not: know C signatures (see `abi`), or how streams, events, contexts and collectives work (see their modules).
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use crate::abi::aclnn::Objects;
+use crate::abi::raw::RawSpan;
+use crate::collective::group::Groups;
+use crate::collective::meeting::{Meeting, Meetings};
+use crate::config::Config;
+use crate::context::{Card, Context};
+use crate::event::Event;
+use crate::failure::{Failure, code};
+use crate::memory::Memory;
+use crate::notify::Notify;
+use crate::pool::{Job, Task, Workers};
+use crate::report::Reports;
+use crate::stream::Stream;
+use crate::thread::{self, MachineKey};
+
+/// One emulated machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    this: Weak<Self>,
+    key: MachineKey,
+    built: Instant,
+    config: Config,
+    memory: Memory,
+    aclnn: Objects,
+    workers: Arc<Workers>,
+    state: Mutex<State>,
+    /// Signalled for events, rendezvous and reports; a stream has its own.
+    pub(crate) progress: Condvar,
+}
+
+/// Everything that schedules.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) initialized: bool,
+    last_number: u64,
+    pub(crate) cards: Vec<Card>,
+    pub(crate) contexts: BTreeMap<u64, Context>,
+    pub(crate) streams: BTreeMap<u64, Stream>,
+    pub(crate) events: BTreeMap<u64, Event>,
+    pub(crate) notifies: BTreeMap<u64, Notify>,
+    pub(crate) groups: Groups,
+    pub(crate) meetings: Meetings,
+    pub(crate) reports: Reports,
+    /// HcclSetConfig(HCCL_DETERMINISTIC).
+    pub(crate) deterministic: i32,
+    /// Streams whose head may have become ready.
+    pub(crate) ready: Vec<u64>,
+    /// Work that became ready under the lock and goes to the pool before it is released.
+    pub(crate) launches: Vec<Launch>,
+    /// Threads blocked on [`Machine::progress`].
+    pub(crate) watchers: usize,
+    /// Something a watcher may wait for has changed.
+    pub(crate) signal: bool,
+}
+
+/// Work for the pool.
+pub(crate) enum Launch {
+    /// The head of a stream.
+    Task { stream: u64, name: &'static str, task: Task },
+    /// A collective all of whose ranks have arrived.
+    Meeting(Box<Meeting>),
+}
+
+impl std::fmt::Debug for Launch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Task { stream, name, .. } => write!(f, "Task({name} on stream {stream})"),
+            Self::Meeting(meeting) => write!(f, "{meeting:?}"),
+        }
+    }
+}
+
+impl State {
+    /// A number no object of this machine has had.
+    pub(crate) fn fresh_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+}
+
+static MACHINES_BUILT: AtomicU64 = AtomicU64::new(0);
+
+impl Machine {
+    /// A machine with idle cards. `config` has been checked.
+    pub(crate) fn new(config: Config, slot: usize, workers: &Arc<Workers>) -> Arc<Self> {
+        let key = MachineKey { slot, id: MACHINES_BUILT.fetch_add(1, Ordering::Relaxed) + 1 };
+        let state = State {
+            initialized: false,
+            last_number: 0,
+            cards: (0..config.cards).map(|_| Card::default()).collect(),
+            contexts: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            events: BTreeMap::new(),
+            notifies: BTreeMap::new(),
+            groups: Groups::default(),
+            meetings: Meetings::default(),
+            reports: Reports::default(),
+            deterministic: 0,
+            ready: Vec::new(),
+            launches: Vec::new(),
+            watchers: 0,
+            signal: false,
+        };
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            key,
+            built: Instant::now(),
+            memory: Memory::new(config.cards, config.hbm_bytes),
+            config,
+            aclnn: Objects::default(),
+            workers: Arc::clone(workers),
+            state: Mutex::new(state),
+            progress: Condvar::new(),
+        })
+    }
+
+    /// What this machine was built from.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// When this machine was built: the zero of its time stamps.
+    pub(crate) fn built(&self) -> Instant {
+        self.built
+    }
+
+    /// Names this machine in thread states.
+    pub(crate) fn key(&self) -> MachineKey {
+        self.key
+    }
+
+    /// The machine's memory.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Tensors, scalars, arrays and executors the program has made.
+    pub(crate) fn aclnn(&self) -> &Objects {
+        &self.aclnn
+    }
+
+    /// The one place every call of the C ABI passes: runs the call, keeps panics on this side, notes code and message
+    /// for the calling thread. `translate` turns a code into the numbering of the function's library.
+    pub(crate) fn call<R>(
+        &self,
+        name: &'static str,
+        translate: fn(i32) -> i32,
+        call: impl FnOnce(&Self) -> Result<R, Failure>,
+    ) -> Result<R, i32> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| call(self))).unwrap_or_else(|panic| {
+            let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
+            Err(Failure::new(code::INTERNAL, what))
+        });
+        outcome.map_err(|failure| {
+            let code = translate(failure.code);
+            if !failure.is_answer() {
+                thread::record(self.key, code, format!("{name}: {}", failure.message));
+            }
+            code
+        })
+    }
+
+    /// Changes the scheduling state, then hands what became ready to the pool and wakes who waited for it.
+    pub(crate) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        self.flush(&mut state);
+        result
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Advances streams until nothing more is ready, launches what is, and signals watchers.
+    pub(crate) fn flush(&self, state: &mut State) {
+        state.run_ready();
+        for launch in state.launches.drain(..) {
+            self.workers.spawn(self.job(launch));
+        }
+        if std::mem::take(&mut state.signal) && state.watchers > 0 {
+            self.progress.notify_all();
+        }
+    }
+
+    fn job(&self, launch: Launch) -> Job {
+        let machine = Weak::clone(&self.this);
+        Box::new(move |workers| {
+            if let Some(machine) = machine.upgrade() {
+                machine.run(launch, workers);
+            }
+        })
+    }
+
+    fn run(&self, launch: Launch, workers: &Workers) {
+        match launch {
+            Launch::Task { stream, name, task } => {
+                let outcome = guarded(name, || task(workers));
+                self.update(|state| state.settle(stream, outcome.map_err(|failure| named(name, failure))));
+            }
+            Launch::Meeting(meeting) => {
+                let outcome = guarded(meeting.name(), || meeting.perform(workers));
+                self.update(|state| state.end_meeting(&meeting, &outcome));
+            }
+        }
+    }
+
+    /// Releases the lock until `condvar` is signalled, `deadline` has passed or a collective has waited too long.
+    pub(crate) fn sleep<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        condvar: &Condvar,
+        deadline: Option<Instant>,
+    ) -> MutexGuard<'a, State> {
+        self.flush(&mut state);
+        let expiry = state.meetings.oldest_wait().map(|since| since + self.config.exec_timeout);
+        let until = deadline.into_iter().chain(expiry).min();
+        let mut state = match until {
+            None => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                condvar.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        if expiry.is_some_and(|expiry| Instant::now() >= expiry) {
+            state.expire_meetings(self.config.exec_timeout);
+            self.flush(&mut state);
+        }
+        state
+    }
+
+    /// Sleeps on [`Machine::progress`].
+    pub(crate) fn watch<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        deadline: Option<Instant>,
+    ) -> MutexGuard<'a, State> {
+        state.watchers += 1;
+        let mut state = self.sleep(state, &self.progress, deadline);
+        state.watchers -= 1;
+        state
+    }
+
+    /// The span of `bytes` bytes of device memory at `address`; it keeps its allocation mapped.
+    ///
+    /// # Errors
+    /// The address is not device memory, or the span leaves its allocation.
+    pub(crate) fn device_span(&self, address: *const c_void, bytes: usize) -> Result<RawSpan, Failure> {
+        self.memory.device_span(address.addr(), bytes)
+    }
+}
+
+/// Runs a task body; a panic becomes a failure that names the operator.
+fn guarded(name: &str, body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let what = format!("the emulator's {name} broke an invariant: {}", panic_text(panic.as_ref()));
+        Err(Failure::new(code::INTERNAL, what))
+    })
+}
+
+fn named(name: &str, failure: Failure) -> Failure {
+    Failure { message: format!("{name}: {}", failure.message), ..failure }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown panic")
+}

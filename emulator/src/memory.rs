@@ -1,0 +1,281 @@
+//! Addresses and accounts: which memory exists, on which card, and how much of it is left.
+//!
+//! Input: sizes to allocate, addresses to look up or free. Output: spans, or a failure that names the address, the
+//! allocation nearest to it and the card. Invariants: allocations of one machine never overlap; what a card has handed
+//! out never exceeds its capacity; a card's account counts what the card would take, sizes rounded up to 32 bytes plus
+//! 32 (AscendCL guide, aclrtMalloc on Atlas A2). Does not: commit memory, copy bytes, order anything.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::abi::raw::{Allocation, Location, RawSpan};
+use crate::failure::{Failure, code};
+
+/// Memory of one card in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CardUsage {
+    /// Handed out now.
+    pub used_bytes: u64,
+    /// The most that was ever handed out at once.
+    pub peak_bytes: u64,
+    /// What the card can hand out.
+    pub total_bytes: u64,
+}
+
+/// All allocations of one machine.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    book: RwLock<Book>,
+}
+
+#[derive(Debug)]
+struct Book {
+    allocations: BTreeMap<usize, Arc<Allocation>>,
+    cards: Vec<CardUsage>,
+}
+
+/// What an allocation of `size` bytes takes on the card.
+fn footprint_bytes(size: usize) -> u64 {
+    (size as u64).next_multiple_of(32) + 32
+}
+
+impl Memory {
+    /// Empty cards of `hbm_bytes` each.
+    pub(crate) fn new(cards: usize, hbm_bytes: u64) -> Self {
+        let empty = CardUsage { used_bytes: 0, peak_bytes: 0, total_bytes: hbm_bytes };
+        Self { book: RwLock::new(Book { allocations: BTreeMap::new(), cards: vec![empty; cards] }) }
+    }
+
+    /// Allocates `size` bytes.
+    ///
+    /// # Errors
+    /// Size 0; the card's memory is exhausted; the host refuses the mapping.
+    pub(crate) fn allocate(&self, size: usize, location: Location) -> Result<Arc<Allocation>, Failure> {
+        if size == 0 {
+            return Err(Failure::new(code::INVALID_PARAM, "size is 0; allocate at least one byte"));
+        }
+        let mut book = self.write();
+        if let Location::Card(card) = location {
+            let usage = &book.cards[card as usize];
+            if footprint_bytes(size) > usage.total_bytes - usage.used_bytes {
+                let peak = usage.peak_bytes;
+                return Err(Failure::new(
+                    code::MEMORY_ALLOCATION,
+                    format!(
+                        "card {card} is out of memory: asked {}, used {} of {}, free {}, peak {}",
+                        bytes(size as u64),
+                        bytes(usage.used_bytes),
+                        bytes(usage.total_bytes),
+                        bytes(usage.total_bytes - usage.used_bytes),
+                        bytes(peak),
+                    ),
+                ));
+            }
+        }
+        let allocation = Allocation::new(size, location).map_err(|error| {
+            let what = format!("this host cannot map {} for the emulator: {error}", bytes(size as u64));
+            Failure::new(code::MEMORY_ALLOCATION, what)
+        })?;
+        let allocation = Arc::new(allocation);
+        if let Location::Card(card) = location {
+            let usage = &mut book.cards[card as usize];
+            usage.used_bytes += footprint_bytes(size);
+            usage.peak_bytes = usage.peak_bytes.max(usage.used_bytes);
+        }
+        book.allocations.insert(allocation.base(), Arc::clone(&allocation));
+        Ok(allocation)
+    }
+
+    /// Returns an allocation, named by its first address; its bytes stay mapped while a task still holds them.
+    ///
+    /// # Errors
+    /// No allocation starts there, or it is of the other kind.
+    pub(crate) fn free(&self, address: usize, from_host: FreedBy) -> Result<(), Failure> {
+        let mut book = self.write();
+        let Some(allocation) = book.allocations.get(&address) else {
+            return Err(Failure::new(code::PARAM_INVALID, format!("nothing to free: {}", book.describe(address))));
+        };
+        match (from_host, allocation.location()) {
+            (FreedBy::Device, Location::Host) => {
+                let what = format!("address {address:#x} is page-locked host memory; free it with aclrtFreeHost");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            (FreedBy::Host, Location::Card(card)) => {
+                let what = format!("address {address:#x} is memory of card {card}; free it with aclrtFree");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            _ => {}
+        }
+        book.remove(address);
+        Ok(())
+    }
+
+    /// Returns everything a card has handed out (its last context is gone).
+    pub(crate) fn free_card(&self, card: u32) {
+        let mut book = self.write();
+        let of_card = |a: &Arc<Allocation>| a.location() == Location::Card(card);
+        let addresses: Vec<usize> = book.allocations.values().filter(|a| of_card(a)).map(|a| a.base()).collect();
+        for address in addresses {
+            book.remove(address);
+        }
+    }
+
+    /// The span of `len` bytes at `address` when it lies in an allocation; None when the address is not known.
+    ///
+    /// # Errors
+    /// The address is known but the span leaves its allocation.
+    pub(crate) fn find(&self, address: usize, len: usize) -> Result<Option<RawSpan>, Failure> {
+        let book = self.read();
+        let Some(allocation) = book.covering(address) else { return Ok(None) };
+        let offset = address - allocation.base();
+        if len > allocation.size() - offset {
+            let what = format!(
+                "out of bounds: {len} bytes at {address:#x}, but that is offset {offset} of an allocation of {} bytes on {}",
+                allocation.size(),
+                place(allocation.location()),
+            );
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        Ok(Some(allocation.span(offset, len)))
+    }
+
+    /// The span of `len` bytes of device memory at `address`.
+    ///
+    /// # Errors
+    /// The address is not device memory, or the span leaves its allocation.
+    pub(crate) fn device_span(&self, address: usize, len: usize) -> Result<RawSpan, Failure> {
+        match self.find(address, len)? {
+            Some(span) if span.card().is_some() => Ok(span),
+            _ => {
+                let what = format!("device memory expected: {}", self.read().describe(address));
+                Err(Failure::new(code::PARAM_INVALID, what))
+            }
+        }
+    }
+
+    /// Account of each card.
+    pub(crate) fn usage(&self) -> Vec<CardUsage> {
+        self.read().cards.clone()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Book> {
+        self.book.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Book> {
+        self.book.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which C function frees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FreedBy {
+    /// aclrtFree
+    Device,
+    /// aclrtFreeHost
+    Host,
+}
+
+impl Book {
+    fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
+        let (base, allocation) = self.allocations.range(..=address).next_back()?;
+        // One past the end is still this allocation: an empty span may start there.
+        (address - base <= allocation.size()).then_some(allocation)
+    }
+
+    fn remove(&mut self, address: usize) {
+        let Some(allocation) = self.allocations.remove(&address) else { return };
+        if let Location::Card(card) = allocation.location() {
+            self.cards[card as usize].used_bytes -= footprint_bytes(allocation.size());
+        }
+    }
+
+    /// What is known about an address, for messages.
+    fn describe(&self, address: usize) -> String {
+        if address == 0 {
+            return "the address is NULL".into();
+        }
+        match self.covering(address) {
+            Some(allocation) => format!(
+                "address {address:#x} is offset {} of an allocation of {} bytes on {}",
+                address - allocation.base(),
+                allocation.size(),
+                place(allocation.location()),
+            ),
+            None => format!("address {address:#x} lies in no allocation of this machine (freed, or never allocated)"),
+        }
+    }
+}
+
+fn place(location: Location) -> String {
+    match location {
+        Location::Card(card) => format!("card {card}"),
+        Location::Host => "the host".into(),
+    }
+}
+
+/// A size for messages: exact bytes and, from 1 MiB on, the larger unit.
+fn bytes(count: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+    match count {
+        0..MIB => format!("{count} B"),
+        MIB..GIB => format!("{count} B ({:.2} MiB)", count as f64 / MIB as f64),
+        _ => format!("{count} B ({:.2} GiB)", count as f64 / GIB as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_follow_allocations_and_frees() {
+        let memory = Memory::new(2, 1000);
+        let a = memory.allocate(100, Location::Card(1)).expect("fits");
+        assert_eq!(memory.usage()[1], CardUsage { used_bytes: 160, peak_bytes: 160, total_bytes: 1000 });
+        memory.free(a.base(), FreedBy::Device).expect("allocated above");
+        assert_eq!(memory.usage()[1].used_bytes, 0);
+        assert_eq!(memory.usage()[1].peak_bytes, 160);
+        let again = memory.free(a.base(), FreedBy::Device).expect_err("freed already");
+        assert!(again.message.contains("lies in no allocation"), "{again}");
+    }
+
+    #[test]
+    fn out_of_memory_gives_the_cards_numbers() {
+        let memory = Memory::new(1, 4096);
+        memory.allocate(1000, Location::Card(0)).expect("fits");
+        let failure = memory.allocate(4000, Location::Card(0)).expect_err("does not fit");
+        assert_eq!(failure.code, code::MEMORY_ALLOCATION);
+        assert_eq!(
+            failure.message,
+            "card 0 is out of memory: asked 4000 B, used 1056 B of 4096 B, free 3040 B, peak 1056 B"
+        );
+        assert_eq!(memory.allocate(0, Location::Card(0)).expect_err("zero").code, code::INVALID_PARAM);
+    }
+
+    #[test]
+    fn lookups_are_bounds_checked() {
+        let memory = Memory::new(1, 1 << 20);
+        let a = memory.allocate(100, Location::Card(0)).expect("fits");
+        assert_eq!(memory.device_span(a.base() + 10, 90).expect("inside").len_bytes(), 90);
+        assert_eq!(memory.device_span(a.base() + 100, 0).expect("empty at the end").len_bytes(), 0);
+        let failure = memory.device_span(a.base() + 10, 91).expect_err("outside");
+        assert!(failure.message.contains("offset 10 of an allocation of 100 bytes on card 0"), "{failure}");
+        let host = memory.allocate(8, Location::Host).expect("host memory");
+        assert!(memory.device_span(host.base(), 8).expect_err("host").message.contains("on the host"));
+        assert!(memory.free(host.base(), FreedBy::Device).expect_err("kind").message.contains("aclrtFreeHost"));
+        assert!(memory.device_span(0, 1).expect_err("null").message.contains("NULL"));
+    }
+
+    #[test]
+    fn resetting_a_card_returns_all_its_memory() {
+        let memory = Memory::new(2, 1 << 20);
+        for card in [0, 0, 1] {
+            memory.allocate(64, Location::Card(card)).expect("fits");
+        }
+        memory.free_card(0);
+        let used: Vec<u64> = memory.usage().iter().map(|card| card.used_bytes).collect();
+        assert_eq!(used, [0, 96]);
+    }
+}

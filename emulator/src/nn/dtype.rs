@@ -1,0 +1,223 @@
+//! Element types of the emulated operators: numbering, size, printed names and type promotion.
+//!
+//! Input: an `aclDataType` code. Output: a [`DType`] or nothing when the emulator models no arithmetic for the code.
+//! Invariant: names are the spellings of the operator documentation, so that messages can be searched for there.
+//! Complex, quantised and 8-bit floating point types are not modelled.
+
+use std::fmt;
+
+/// An element type the emulated operators compute with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum DType {
+    /// IEEE single precision.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    BF16,
+    /// IEEE double precision.
+    F64,
+    /// 8-bit signed integer.
+    I8,
+    /// 16-bit signed integer.
+    I16,
+    /// 32-bit signed integer.
+    I32,
+    /// 64-bit signed integer.
+    I64,
+    /// 8-bit unsigned integer.
+    U8,
+    /// 16-bit unsigned integer.
+    U16,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit unsigned integer.
+    U64,
+    /// One byte: zero is false, anything else is true; the emulator writes 0 or 1.
+    Bool,
+}
+
+/// Which accumulator an element type is computed in: see [`crate::nn::lane`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneKind {
+    /// f32, f16 and bf16 compute in f32.
+    Single,
+    /// f64 computes in f64.
+    Double,
+    /// Integers and booleans compute in i64 with wrap-around.
+    Integer,
+}
+
+impl DType {
+    /// Every modelled type.
+    pub(crate) const ALL: [Self; 13] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::F64,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::U8,
+        Self::U16,
+        Self::U32,
+        Self::U64,
+        Self::Bool,
+    ];
+
+    /// The type of an `aclDataType` code (`sys/include/acl.h`), if it is modelled.
+    pub(crate) const fn from_acl(code: i32) -> Option<Self> {
+        Some(match code {
+            0 => Self::F32,
+            1 => Self::F16,
+            2 => Self::I8,
+            3 => Self::I32,
+            4 => Self::U8,
+            6 => Self::I16,
+            7 => Self::U16,
+            8 => Self::U32,
+            9 => Self::I64,
+            10 => Self::U64,
+            11 => Self::F64,
+            12 => Self::Bool,
+            27 => Self::BF16,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of one element.
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::F16 | Self::BF16 | Self::I16 | Self::U16 => 2,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F64 | Self::I64 | Self::U64 => 8,
+        }
+    }
+
+    /// The spelling of the operator documentation.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "FLOAT",
+            Self::F16 => "FLOAT16",
+            Self::BF16 => "BFLOAT16",
+            Self::F64 => "DOUBLE",
+            Self::I8 => "INT8",
+            Self::I16 => "INT16",
+            Self::I32 => "INT32",
+            Self::I64 => "INT64",
+            Self::U8 => "UINT8",
+            Self::U16 => "UINT16",
+            Self::U32 => "UINT32",
+            Self::U64 => "UINT64",
+            Self::Bool => "BOOL",
+        }
+    }
+
+    /// Whether this is a floating point type.
+    pub(crate) const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::BF16 | Self::F64)
+    }
+
+    /// The accumulator this type computes in.
+    pub(crate) const fn lane(self) -> LaneKind {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => LaneKind::Single,
+            Self::F64 => LaneKind::Double,
+            _ => LaneKind::Integer,
+        }
+    }
+
+    /// The type two operands are computed in: the "type deduction rules" of the operator documentation, which are
+    /// those of PyTorch for tensors. `None` when the pair has no common type (unsigned 16 to 64 bits with another
+    /// type).
+    pub(crate) fn promote(self, other: Self) -> Option<Self> {
+        if self == other {
+            return Some(self);
+        }
+        let wide_unsigned = |dtype| matches!(dtype, Self::U16 | Self::U32 | Self::U64);
+        if wide_unsigned(self) || wide_unsigned(other) {
+            return None;
+        }
+        Some(match (self.is_float(), other.is_float()) {
+            (true, true) => match (self, other) {
+                (Self::F64, _) | (_, Self::F64) => Self::F64,
+                // f16 with bf16: neither holds the other, so the common type is f32.
+                _ => Self::F32,
+            },
+            (true, false) => self,
+            (false, true) => other,
+            (false, false) => match (self, other) {
+                (Self::Bool, integer) | (integer, Self::Bool) => integer,
+                (Self::U8, Self::I8) | (Self::I8, Self::U8) => Self::I16,
+                _ if self.size() >= other.size() => self,
+                _ => other,
+            },
+        })
+    }
+
+    /// Whether a result computed in `self` may be written to an output of type `out`: a float never becomes an
+    /// integer, and only a boolean becomes a boolean.
+    pub(crate) fn can_cast(self, out: Self) -> bool {
+        if self == out {
+            return true;
+        }
+        if self.is_float() && !out.is_float() {
+            return false;
+        }
+        out != Self::Bool
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// `FLOAT, FLOAT16, …` for messages and tables.
+pub(crate) fn list_names(dtypes: &[DType]) -> String {
+    dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promotion_is_symmetric_and_idempotent() {
+        for a in DType::ALL {
+            assert_eq!(a.promote(a), Some(a));
+            for b in DType::ALL {
+                assert_eq!(a.promote(b), b.promote(a), "{a} with {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn promotion_of_known_pairs() {
+        assert_eq!(DType::F16.promote(DType::BF16), Some(DType::F32));
+        assert_eq!(DType::I64.promote(DType::F16), Some(DType::F16));
+        assert_eq!(DType::I32.promote(DType::I64), Some(DType::I64));
+        assert_eq!(DType::U8.promote(DType::I8), Some(DType::I16));
+        assert_eq!(DType::Bool.promote(DType::I32), Some(DType::I32));
+        assert_eq!(DType::U32.promote(DType::I32), None);
+    }
+
+    #[test]
+    fn casts_never_drop_a_fraction_silently() {
+        assert!(DType::I32.can_cast(DType::F16));
+        assert!(DType::F32.can_cast(DType::BF16));
+        assert!(!DType::F32.can_cast(DType::I64));
+        assert!(!DType::I32.can_cast(DType::Bool));
+        assert!(DType::Bool.can_cast(DType::I32));
+    }
+
+    #[test]
+    fn codes_round_trip_to_the_documented_numbers() {
+        assert_eq!(DType::from_acl(27), Some(DType::BF16));
+        assert_eq!(DType::from_acl(12), Some(DType::Bool));
+        assert_eq!(DType::from_acl(16), None, "COMPLEX64 has no arithmetic here");
+    }
+}

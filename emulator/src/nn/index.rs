@@ -1,0 +1,280 @@
+//! Kernels that address elements through an index tensor.
+//!
+//! Input: a data view, a dim, an index view of integers. Output: gathered elements, or a view with elements replaced or
+//! added at the indexed places.
+//! Invariants: every index is checked before anything is written; one outside the dim is an error that names its
+//! position, value and legal range, never an access; elements are moved bit for bit; where indices repeat, updates are
+//! applied in index order.
+
+use super::Tiles;
+use super::lane::{Arithmetic, BLOCK, Lane};
+use super::raw::Pod;
+use super::reduce::rows;
+use super::view::View;
+
+/// Whether indices below zero count from the end of the dim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Negative {
+    /// `-1` is the last element.
+    FromTheEnd,
+    /// Below zero is out of range.
+    Refused,
+}
+
+/// Evaluates `$body` with `$bits` standing for the unsigned integer as wide as an element of `$view`.
+macro_rules! with_bits {
+    ($view:expr, $bits:ident => $body:expr) => {
+        match $view.dtype().size() {
+            1 => {
+                type $bits = u8;
+                $body
+            }
+            2 => {
+                type $bits = u16;
+                $body
+            }
+            4 => {
+                type $bits = u32;
+                $body
+            }
+            _ => {
+                type $bits = u64;
+                $body
+            }
+        }
+    };
+}
+
+/// The indices as positions in a dim of `extent`.
+///
+/// # Errors
+/// Names the first index out of range.
+pub(crate) fn positions(index: &View, extent: usize, negative: Negative) -> Result<Vec<usize>, String> {
+    let mut raw = vec![0i64; index.len()];
+    i64::load(&index.collapsed(), 0, &mut raw);
+    let low = if negative == Negative::FromTheEnd { -(extent as i64) } else { 0 };
+    raw.iter()
+        .enumerate()
+        .map(|(at, &value)| {
+            if value < low || value >= extent as i64 {
+                return Err(format!("index {value} at position {at} is outside {low}..{extent}"));
+            }
+            Ok(if value < 0 { value + extent as i64 } else { value } as usize)
+        })
+        .collect()
+}
+
+/// `out[.., i, ..] = data[.., index[i], ..]` along `dim`; `index` may have any rank, its dims replace `dim` in `out`.
+///
+/// # Errors
+/// If an index is outside the dim.
+pub(crate) fn select(
+    tiles: &dyn Tiles,
+    data: &View,
+    dim: usize,
+    index: &View,
+    negative: Negative,
+    out: &View,
+) -> Result<(), String> {
+    let places = positions(index, data.dims()[dim], negative)?;
+    let outer: usize = data.dims()[..dim].iter().product();
+    let inner: usize = data.dims()[dim + 1..].iter().product();
+    let extent = data.dims()[dim];
+    let (data, out) = (data.collapsed(), out.collapsed());
+    with_bits!(data, T => rows(tiles, outer * places.len(), inner, &|row| {
+        let (block, i) = (row / places.len(), row % places.len());
+        move_run::<T>(&data, (block * extent + places[i]) * inner, &out, row * inner, inner);
+    }));
+    Ok(())
+}
+
+/// Moves `len` row-major elements from `source` at `from` to `target` at `to`.
+fn move_run<T: Pod>(source: &View, from: usize, target: &View, to: usize, len: usize) {
+    let mut buffer = [T::default(); BLOCK];
+    for start in (0..len).step_by(BLOCK) {
+        let part = &mut buffer[..BLOCK.min(len - start)];
+        source.read(from + start, part);
+        target.write(to + start, part);
+    }
+}
+
+/// The row-major position in `dims` of the element whose place along `dim` is replaced by `place` and whose other
+/// coordinates are those of position `at` in `shape`.
+fn redirected(shape: &[usize], mut at: usize, dims: &[usize], dim: usize, place: usize) -> usize {
+    let (mut position, mut step) = (0, 1);
+    for i in (0..shape.len()).rev() {
+        let coordinate = if i == dim { place } else { at % shape[i] };
+        at /= shape[i];
+        position += coordinate * step;
+        step *= dims[i];
+    }
+    position
+}
+
+/// `out[..] = data[.., index[..], ..]`: one index per element of `out`, along `dim`.
+///
+/// # Errors
+/// If an index is outside the dim.
+pub(crate) fn gather(tiles: &dyn Tiles, data: &View, dim: usize, index: &View, out: &View) -> Result<(), String> {
+    let places = positions(index, data.dims().get(dim).copied().unwrap_or(1), Negative::FromTheEnd)?;
+    let (flat, target) = (data.collapsed(), out.collapsed());
+    let (shape, dims) = (out.dims(), data.dims());
+    with_bits!(flat, T => rows(tiles, places.len(), 1, &|at| {
+        let mut element = [T::default()];
+        flat.read(redirected(shape, at, dims, dim, places[at]), &mut element);
+        target.write(at, &element);
+    }));
+    Ok(())
+}
+
+/// `data[.., index[i], ..] = source[.., i, ..]` along `dim`, in the order of the indices.
+///
+/// # Errors
+/// If an index is outside the dim.
+pub(crate) fn copy_at(tiles: &dyn Tiles, data: &View, dim: usize, index: &View, negative: Negative, source: &View) -> Result<(), String> {
+    let extent = data.dims().get(dim).copied().unwrap_or(1);
+    let places = positions(index, extent, negative)?;
+    let outer: usize = data.dims().iter().take(dim).product();
+    let inner: usize = data.dims().iter().skip(dim + 1).product();
+    let (target, source) = (data.collapsed(), source.collapsed());
+    // One tile owns all updates of an outer block, so repeated indices meet in order.
+    with_bits!(target, T => rows(tiles, outer, places.len() * inner, &|block| {
+        for (i, &place) in places.iter().enumerate() {
+            let from = (block * places.len() + i) * inner;
+            move_run::<T>(&source, from, &target, (block * extent + place) * inner, inner);
+        }
+    }));
+    Ok(())
+}
+
+/// `out[.., index[..], ..] += source[..]`: one index per element of `source`, along `dim`, in row-major order.
+///
+/// # Errors
+/// If an index is outside the dim.
+pub(crate) fn scatter_add<L: Arithmetic>(out: &View, dim: usize, index: &View, source: &View) -> Result<(), String> {
+    let places = positions(index, out.dims().get(dim).copied().unwrap_or(1), Negative::Refused)?;
+    // The index may cover only a leading corner of the source.
+    let corner = index.dims().iter().enumerate().fold(source.clone(), |view, (i, &len)| view.slice(i, 0, len, 1));
+    let mut values = vec![L::default(); places.len()];
+    L::load(&corner.collapsed(), 0, &mut values);
+    // Accumulated apart from the output, so that repeated additions are rounded once.
+    let mut sums = vec![L::default(); out.len()];
+    let flat = out.collapsed();
+    L::load(&flat, 0, &mut sums);
+    for (at, (&place, &value)) in places.iter().zip(&values).enumerate() {
+        let slot = &mut sums[redirected(index.dims(), at, out.dims(), dim, place)];
+        *slot = slot.plus(value);
+    }
+    L::store(&flat, 0, &sums);
+    Ok(())
+}
+
+/// `out[.., index[i], ..] += scale(source[.., i, ..])` along `dim`, in the order of the indices.
+///
+/// # Errors
+/// If an index is outside the dim.
+pub(crate) fn add_at<L: Arithmetic>(
+    tiles: &dyn Tiles,
+    out: &View,
+    dim: usize,
+    index: &View,
+    source: &View,
+    scale: impl Fn(L) -> L + Sync,
+) -> Result<(), String> {
+    let extent = out.dims()[dim];
+    let places = positions(index, extent, Negative::Refused)?;
+    let outer: usize = out.dims()[..dim].iter().product();
+    let inner: usize = out.dims()[dim + 1..].iter().product();
+    let (target, source) = (out.collapsed(), source.collapsed());
+    rows(tiles, outer, extent * inner, &|block| {
+        let mut sums = vec![L::default(); extent * inner];
+        L::load(&target, block * extent * inner, &mut sums);
+        let mut line = vec![L::default(); inner];
+        for (i, &place) in places.iter().enumerate() {
+            L::load(&source, (block * places.len() + i) * inner, &mut line);
+            for (sum, &value) in sums[place * inner..(place + 1) * inner].iter_mut().zip(&line) {
+                *sum = sum.plus(scale(value));
+            }
+        }
+        L::store(&target, block * extent * inner, &sums);
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Serial;
+    use super::super::dtype::DType;
+    use super::super::raw::tests::span_of;
+    use super::super::view::contiguous_strides;
+    use super::*;
+
+    fn view<T: Pod>(data: &mut [T], dtype: DType, dims: &[usize]) -> View {
+        View::new(span_of(data), dtype, dims, &contiguous_strides(dims), 0).unwrap()
+    }
+
+    #[test]
+    fn selects_rows_and_columns() {
+        let mut data: Vec<i32> = (0..12).collect();
+        let (mut index, mut rows, mut cols) = ([2i64, 0], [0i32; 8], [0i32; 6]);
+        let data = view(&mut data, DType::I32, &[3, 4]);
+        let index = view(&mut index, DType::I64, &[2]);
+        select(&Serial, &data, 0, &index, Negative::Refused, &view(&mut rows, DType::I32, &[2, 4])).unwrap();
+        assert_eq!(rows, [8, 9, 10, 11, 0, 1, 2, 3]);
+        select(&Serial, &data, 1, &index, Negative::Refused, &view(&mut cols, DType::I32, &[3, 2])).unwrap();
+        assert_eq!(cols, [2, 0, 6, 4, 10, 8]);
+    }
+
+    #[test]
+    fn indices_out_of_range_are_named_and_nothing_is_written() {
+        let (mut data, mut index, mut out) = ([1f32, 2.0], [0i32, 2], [7f32; 2]);
+        let data = view(&mut data, DType::F32, &[2]);
+        let index = view(&mut index, DType::I32, &[2]);
+        let out_view = view(&mut out, DType::F32, &[2]);
+        let error = select(&Serial, &data, 0, &index, Negative::Refused, &out_view).unwrap_err();
+        assert_eq!(error, "index 2 at position 1 is outside 0..2");
+        assert_eq!(out, [7.0; 2]);
+        let mut below = [-1i32, -3];
+        let below = view(&mut below, DType::I32, &[2]);
+        assert_eq!(positions(&below, 2, Negative::FromTheEnd).unwrap_err(), "index -3 at position 1 is outside -2..2");
+        assert!(positions(&below, 9, Negative::Refused).is_err());
+    }
+
+    #[test]
+    fn gathers_along_each_dim_as_documented() {
+        let mut data: Vec<f32> = (1..=9).map(|v| v as f32).collect();
+        let (mut index, mut out) = ([0i64, 2, 1, 0], [0f32; 4]);
+        let data = view(&mut data, DType::F32, &[3, 3]);
+        let index = view(&mut index, DType::I64, &[2, 2]);
+        gather(&Serial, &data, 0, &index, &view(&mut out, DType::F32, &[2, 2])).unwrap();
+        assert_eq!(out, [1.0, 8.0, 4.0, 2.0]);
+        gather(&Serial, &data, 1, &index, &view(&mut out, DType::F32, &[2, 2])).unwrap();
+        assert_eq!(out, [1.0, 3.0, 5.0, 4.0]);
+    }
+
+    #[test]
+    fn copies_to_indexed_places_in_order() {
+        let (mut data, mut index, mut source) = ([0i16; 8], [3i64, 1, 3], [1i16, 2, 3, 4, 5, 6]);
+        let target = view(&mut data, DType::I16, &[2, 4]);
+        let index = view(&mut index, DType::I64, &[3]);
+        copy_at(&Serial, &target, 1, &index, Negative::Refused, &view(&mut source, DType::I16, &[2, 3])).unwrap();
+        assert_eq!(data, [0, 2, 0, 3, 0, 5, 0, 6], "of repeated indices the last wins");
+    }
+
+    #[test]
+    fn adds_at_indexed_places() {
+        let (mut out, mut index, mut source) = ([10f32; 4], [1i32, 1, 0, 1], [1f32, 2.0, 3.0, 4.0]);
+        let target = view(&mut out, DType::F32, &[2, 2]);
+        let index = view(&mut index, DType::I32, &[2, 2]);
+        scatter_add::<f32>(&target, 0, &index, &view(&mut source, DType::F32, &[2, 2])).unwrap();
+        assert_eq!(out, [13.0, 10.0, 11.0, 16.0]);
+
+        let (mut out, mut index) = ([0i32; 6], [2i64, 0, 2]);
+        let target = view(&mut out, DType::I32, &[3, 2]);
+        let mut source = [1i32, 2, 3, 4, 5, 6];
+        let source = view(&mut source, DType::I32, &[3, 2]);
+        let index = view(&mut index, DType::I64, &[3]);
+        add_at::<i64>(&Serial, &target, 0, &index, &source, |v| v * 10).unwrap();
+        assert_eq!(out, [30, 40, 0, 0, 60, 80]);
+    }
+}

@@ -1,0 +1,394 @@
+//! Lanes: the number types kernels compute in, and the conversions between them and the element types of tensors.
+//!
+//! Input: a [`View`] of any element type and a range of row-major positions. Output: values of `f32`, `f64` or `i64`,
+//! and back, rounded once (to nearest, ties to even) when stored.
+//! Invariants: f16 and bf16 are widened exactly and computed in f32; integers and booleans are computed in i64 and
+//! truncated when stored, so that they wrap as on the card; a float stored to an integer truncates towards zero,
+//! saturates, and turns NaN into 0.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use super::dtype::{DType, LaneKind};
+use super::raw::Pod;
+use super::view::View;
+
+/// Elements converted at a time: small enough for the first-level cache, large enough to vectorise.
+pub(crate) const BLOCK: usize = 1024;
+
+/// A number type kernels compute in.
+pub(crate) trait Lane: Copy + Default + PartialOrd + Send + Sync + std::fmt::Debug + 'static {
+    /// Which element types compute in this lane.
+    const KIND: LaneKind;
+    /// Reads the row-major elements from `start` on, converted from any element type.
+    fn load(view: &View, start: usize, out: &mut [Self]);
+    /// Writes the row-major elements from `start` on, converted to any element type.
+    fn store(view: &View, start: usize, values: &[Self]);
+    /// One for true, zero for false.
+    fn from_bool(value: bool) -> Self;
+    /// Converts a host scalar.
+    fn from_f64(value: f64) -> Self;
+    /// Converts a host scalar.
+    fn from_i64(value: i64) -> Self;
+    /// Whether the value is not a number; always false for integers.
+    fn is_nan(self) -> bool;
+    /// The value as the type `dtype` would hold it; the identity for types that hold every value of the lane.
+    fn rounded(self, dtype: DType) -> Self;
+}
+
+/// Loads elements of `T` through a small buffer and converts each.
+fn load_through<T: Pod, L>(view: &View, start: usize, out: &mut [L], convert: impl Fn(T) -> L) {
+    let mut buffer = [T::default(); BLOCK];
+    for (i, chunk) in out.chunks_mut(BLOCK).enumerate() {
+        let read = &mut buffer[..chunk.len()];
+        view.read(start + i * BLOCK, read);
+        for (slot, &value) in chunk.iter_mut().zip(read.iter()) {
+            *slot = convert(value);
+        }
+    }
+}
+
+/// Converts each value to `T` through a small buffer and stores it.
+fn store_through<T: Pod, L: Copy>(view: &View, start: usize, values: &[L], convert: impl Fn(L) -> T) {
+    let mut buffer = [T::default(); BLOCK];
+    for (i, chunk) in values.chunks(BLOCK).enumerate() {
+        let write = &mut buffer[..chunk.len()];
+        for (slot, &value) in write.iter_mut().zip(chunk) {
+            *slot = convert(value);
+        }
+        view.write(start + i * BLOCK, write);
+    }
+}
+
+/// The arms of a load or a store that are plain numeric conversions.
+macro_rules! numeric {
+    ($call:ident, $view:expr, $start:expr, $data:expr, $lane:ty; $($special:tt)*) => {
+        match $view.dtype() {
+            DType::I8 => numeric!(@ $call, i8, $view, $start, $data, $lane),
+            DType::I16 => numeric!(@ $call, i16, $view, $start, $data, $lane),
+            DType::I32 => numeric!(@ $call, i32, $view, $start, $data, $lane),
+            DType::U8 => numeric!(@ $call, u8, $view, $start, $data, $lane),
+            DType::U16 => numeric!(@ $call, u16, $view, $start, $data, $lane),
+            DType::U32 => numeric!(@ $call, u32, $view, $start, $data, $lane),
+            DType::U64 => numeric!(@ $call, u64, $view, $start, $data, $lane),
+            $($special)*
+        }
+    };
+    (@ load_through, $t:ty, $view:expr, $start:expr, $data:expr, $lane:ty) => {
+        load_through::<$t, $lane>($view, $start, $data, |v| v as $lane)
+    };
+    (@ store_through, $t:ty, $view:expr, $start:expr, $data:expr, $lane:ty) => {
+        store_through::<$t, $lane>($view, $start, $data, |v| v as $t)
+    };
+}
+
+impl Lane for f32 {
+    const KIND: LaneKind = LaneKind::Single;
+
+    fn load(view: &View, start: usize, out: &mut [Self]) {
+        numeric!(load_through, view, start, out, Self;
+            DType::F32 => view.read(start, out),
+            DType::F16 => {
+                let mut buffer = [f16::ZERO; BLOCK];
+                for (i, chunk) in out.chunks_mut(BLOCK).enumerate() {
+                    let read = &mut buffer[..chunk.len()];
+                    view.read(start + i * BLOCK, read);
+                    read.convert_to_f32_slice(chunk);
+                }
+            }
+            DType::BF16 => load_through::<u16, Self>(view, start, out, |v| Self::from_bits(u32::from(v) << 16)),
+            DType::F64 => load_through::<f64, Self>(view, start, out, |v| v as Self),
+            DType::I64 => load_through::<i64, Self>(view, start, out, |v| v as Self),
+            DType::Bool => load_through::<u8, Self>(view, start, out, |v| Self::from_bool(v != 0)),
+        );
+    }
+
+    fn store(view: &View, start: usize, values: &[Self]) {
+        numeric!(store_through, view, start, values, Self;
+            DType::F32 => view.write(start, values),
+            DType::F16 => {
+                let mut buffer = [f16::ZERO; BLOCK];
+                for (i, chunk) in values.chunks(BLOCK).enumerate() {
+                    let write = &mut buffer[..chunk.len()];
+                    write.convert_from_f32_slice(chunk);
+                    view.write(start + i * BLOCK, write);
+                }
+            }
+            DType::BF16 => store_through::<u16, Self>(view, start, values, bf16_bits),
+            DType::F64 => store_through::<f64, Self>(view, start, values, f64::from),
+            DType::I64 => store_through::<i64, Self>(view, start, values, |v| v as i64),
+            DType::Bool => store_through::<u8, Self>(view, start, values, |v| u8::from(v != 0.0)),
+        );
+    }
+
+    fn from_bool(value: bool) -> Self {
+        if value { 1.0 } else { 0.0 }
+    }
+
+    fn from_f64(value: f64) -> Self {
+        value as Self
+    }
+
+    fn from_i64(value: i64) -> Self {
+        value as Self
+    }
+
+    fn is_nan(self) -> bool {
+        Self::is_nan(self)
+    }
+
+    fn rounded(self, dtype: DType) -> Self {
+        match dtype {
+            DType::F16 => f16::from_f32(self).to_f32(),
+            DType::BF16 => Self::from_bits(u32::from(bf16_bits(self)) << 16),
+            _ => self,
+        }
+    }
+}
+
+/// The bits of the nearest bf16, ties to even; NaN stays a quiet NaN. Branch-free so that it vectorises.
+fn bf16_bits(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
+    if value.is_nan() { (bits >> 16) as u16 | 0x40 } else { rounded }
+}
+
+impl Lane for f64 {
+    const KIND: LaneKind = LaneKind::Double;
+
+    fn load(view: &View, start: usize, out: &mut [Self]) {
+        numeric!(load_through, view, start, out, Self;
+            DType::F64 => view.read(start, out),
+            DType::F32 => load_through::<f32, Self>(view, start, out, Self::from),
+            DType::F16 => load_through::<f16, Self>(view, start, out, f16::to_f64),
+            DType::BF16 => load_through::<bf16, Self>(view, start, out, bf16::to_f64),
+            DType::I64 => load_through::<i64, Self>(view, start, out, |v| v as Self),
+            DType::Bool => load_through::<u8, Self>(view, start, out, |v| Self::from_bool(v != 0)),
+        );
+    }
+
+    fn store(view: &View, start: usize, values: &[Self]) {
+        numeric!(store_through, view, start, values, Self;
+            DType::F64 => view.write(start, values),
+            DType::F32 => store_through::<f32, Self>(view, start, values, |v| v as f32),
+            DType::F16 => store_through::<f16, Self>(view, start, values, f16::from_f64),
+            DType::BF16 => store_through::<bf16, Self>(view, start, values, bf16::from_f64),
+            DType::I64 => store_through::<i64, Self>(view, start, values, |v| v as i64),
+            DType::Bool => store_through::<u8, Self>(view, start, values, |v| u8::from(v != 0.0)),
+        );
+    }
+
+    fn from_bool(value: bool) -> Self {
+        if value { 1.0 } else { 0.0 }
+    }
+
+    fn from_f64(value: f64) -> Self {
+        value
+    }
+
+    fn from_i64(value: i64) -> Self {
+        value as Self
+    }
+
+    fn is_nan(self) -> bool {
+        Self::is_nan(self)
+    }
+
+    fn rounded(self, dtype: DType) -> Self {
+        match dtype {
+            DType::F16 => f16::from_f64(self).to_f64(),
+            DType::BF16 => bf16::from_f64(self).to_f64(),
+            DType::F32 => Self::from(self as f32),
+            _ => self,
+        }
+    }
+}
+
+impl Lane for i64 {
+    const KIND: LaneKind = LaneKind::Integer;
+
+    fn load(view: &View, start: usize, out: &mut [Self]) {
+        numeric!(load_through, view, start, out, Self;
+            DType::I64 => view.read(start, out),
+            DType::F32 => load_through::<f32, Self>(view, start, out, |v| v as Self),
+            DType::F64 => load_through::<f64, Self>(view, start, out, |v| v as Self),
+            DType::F16 => load_through::<f16, Self>(view, start, out, |v| v.to_f32() as Self),
+            DType::BF16 => load_through::<bf16, Self>(view, start, out, |v| v.to_f32() as Self),
+            DType::Bool => load_through::<u8, Self>(view, start, out, |v| Self::from(v != 0)),
+        );
+    }
+
+    fn store(view: &View, start: usize, values: &[Self]) {
+        numeric!(store_through, view, start, values, Self;
+            DType::I64 => view.write(start, values),
+            DType::F32 => store_through::<f32, Self>(view, start, values, |v| v as f32),
+            DType::F64 => store_through::<f64, Self>(view, start, values, |v| v as f64),
+            DType::F16 => store_through::<f16, Self>(view, start, values, |v| f16::from_f64(v as f64)),
+            DType::BF16 => store_through::<bf16, Self>(view, start, values, |v| bf16::from_f64(v as f64)),
+            DType::Bool => store_through::<u8, Self>(view, start, values, |v| u8::from(v != 0)),
+        );
+    }
+
+    fn from_bool(value: bool) -> Self {
+        Self::from(value)
+    }
+
+    fn from_f64(value: f64) -> Self {
+        value as Self
+    }
+
+    fn from_i64(value: i64) -> Self {
+        value
+    }
+
+    fn is_nan(self) -> bool {
+        false
+    }
+
+    fn rounded(self, dtype: DType) -> Self {
+        match dtype {
+            DType::I8 => Self::from(self as i8),
+            DType::I16 => Self::from(self as i16),
+            DType::I32 => Self::from(self as i32),
+            DType::U8 => Self::from(self as u8),
+            DType::U16 => Self::from(self as u16),
+            DType::U32 => Self::from(self as u32),
+            DType::Bool => Self::from(self != 0),
+            _ => self,
+        }
+    }
+}
+
+/// Arithmetic of a lane: wrapping for integers.
+pub(crate) trait Arithmetic: Lane {
+    /// `self + other`.
+    fn plus(self, other: Self) -> Self;
+    /// `self - other`.
+    fn minus(self, other: Self) -> Self;
+    /// `self * other`.
+    fn times(self, other: Self) -> Self;
+    /// `self / other`; integers divide towards zero, and by zero give zero.
+    fn over(self, other: Self) -> Self;
+}
+
+macro_rules! float_arithmetic {
+    ($($t:ty),*) => { $(impl Arithmetic for $t {
+        fn plus(self, other: Self) -> Self {
+            self + other
+        }
+        fn minus(self, other: Self) -> Self {
+            self - other
+        }
+        fn times(self, other: Self) -> Self {
+            self * other
+        }
+        fn over(self, other: Self) -> Self {
+            self / other
+        }
+    })* };
+}
+float_arithmetic!(f32, f64);
+
+impl Arithmetic for i64 {
+    fn plus(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+    fn minus(self, other: Self) -> Self {
+        self.wrapping_sub(other)
+    }
+    fn times(self, other: Self) -> Self {
+        self.wrapping_mul(other)
+    }
+    fn over(self, other: Self) -> Self {
+        if other == 0 { 0 } else { self.wrapping_div(other) }
+    }
+}
+
+/// Evaluates `$body` with `$lane` standing for the lane type of `$dtype`.
+macro_rules! with_lane {
+    ($dtype:expr, $lane:ident => $body:expr) => {
+        match $dtype.lane() {
+            $crate::nn::dtype::LaneKind::Single => {
+                type $lane = f32;
+                $body
+            }
+            $crate::nn::dtype::LaneKind::Double => {
+                type $lane = f64;
+                $body
+            }
+            $crate::nn::dtype::LaneKind::Integer => {
+                type $lane = i64;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_lane;
+
+#[cfg(test)]
+mod tests {
+    use super::super::raw::tests::span_of;
+    use super::*;
+
+    #[test]
+    fn every_type_round_trips_small_integers_through_every_lane() {
+        for dtype in DType::ALL {
+            let mut memory = vec![0u8; 16 * dtype.size()];
+            let view = View::new(span_of(&mut memory), dtype, &[16], &[1], 0).unwrap();
+            let values: Vec<i64> = (0..16).map(|i| if dtype == DType::Bool { i % 2 } else { i * 5 }).collect();
+            i64::store(&view, 0, &values);
+            let (mut ints, mut singles, mut doubles) = ([0i64; 16], [0f32; 16], [0f64; 16]);
+            i64::load(&view, 0, &mut ints);
+            f32::load(&view, 0, &mut singles);
+            f64::load(&view, 0, &mut doubles);
+            for i in 0..16 {
+                assert_eq!((ints[i], singles[i], doubles[i]), (values[i], values[i] as f32, values[i] as f64), "{dtype}");
+            }
+            f32::store(&view, 0, &singles);
+            f64::store(&view, 0, &doubles);
+            i64::load(&view, 0, &mut ints);
+            assert_eq!(ints[..], values[..], "{dtype}");
+        }
+    }
+
+    #[test]
+    fn bf16_rounds_like_the_half_crate() {
+        let mut seed = 0x1234_5678u32;
+        for _ in 0..100_000 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let value = f32::from_bits(seed);
+            let expected = bf16::from_f32(value);
+            assert!(bf16_bits(value) == expected.to_bits() || value.is_nan() && bf16::from_bits(bf16_bits(value)).is_nan());
+        }
+        assert_eq!(bf16_bits(f32::INFINITY), bf16::INFINITY.to_bits());
+        assert_eq!(bf16_bits(f32::MAX), bf16::INFINITY.to_bits());
+    }
+
+    #[test]
+    fn floats_to_integers_truncate_saturate_and_zero_nan() {
+        let mut memory = [0i8; 4];
+        let view = View::new(span_of(&mut memory), DType::I8, &[4], &[1], 0).unwrap();
+        f32::store(&view, 0, &[-1.9, 300.0, f32::NAN, 2.5]);
+        assert_eq!(memory, [-1, 127, 0, 2]);
+    }
+
+    #[test]
+    fn integers_wrap_when_stored() {
+        let mut memory = [0u8; 2];
+        let view = View::new(span_of(&mut memory), DType::U8, &[2], &[1], 0).unwrap();
+        i64::store(&view, 0, &[256 + 7, -1]);
+        assert_eq!(memory, [7, 255]);
+        assert_eq!(300i64.rounded(DType::I8), 44);
+    }
+
+    #[test]
+    fn long_ranges_cross_blocks() {
+        let mut memory = vec![f16::ZERO; 3 * BLOCK + 5];
+        let view = View::new(span_of(&mut memory), DType::F16, &[memory.len()], &[1], 0).unwrap();
+        let values: Vec<f32> = (0..view.len()).map(|i| (i % 512) as f32).collect();
+        f32::store(&view, 0, &values);
+        let mut back = vec![0f32; values.len() - 3];
+        f32::load(&view, 3, &mut back);
+        assert_eq!(back, values[3..]);
+    }
+}

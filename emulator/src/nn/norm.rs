@@ -1,0 +1,177 @@
+//! Normalisation of rows: root mean square and layer norm.
+//!
+//! Input: rows of trailing elements, scale and shift per element. Output: normalised rows and their statistics.
+//! Invariant: statistics are computed in f32 in an order that depends on the row length only; the output is rounded
+//! once.
+
+use super::Tiles;
+use super::lane::Lane;
+use super::reduce::{rows, sum_f32, sum_of_squares};
+use super::view::View;
+
+/// A row of f32 read once and used by every tile.
+fn line(view: &View) -> Vec<f32> {
+    let mut values = vec![0f32; view.len()];
+    f32::load(&view.collapsed(), 0, &mut values);
+    values
+}
+
+/// `y = x * rstd * gamma`, with `rstd = 1 / sqrt(mean(x^2) + epsilon)` over the trailing elements `gamma` spans.
+pub(crate) fn rms_norm(tiles: &dyn Tiles, x: &View, gamma: &View, epsilon: f32, y: &View, rstd: &View) {
+    add_rms_norm(tiles, x, None, gamma, epsilon, y, rstd);
+}
+
+/// [`rms_norm`] of `x`, or of `x + residual` when the second operand and where to keep the sum are given.
+///
+/// The norm is taken of the sum as stored, that is after its rounding to the element type.
+pub(crate) fn add_rms_norm(
+    tiles: &dyn Tiles,
+    x: &View,
+    residual: Option<(&View, &View)>,
+    gamma: &View,
+    epsilon: f32,
+    y: &View,
+    rstd: &View,
+) {
+    let row_len = gamma.len();
+    let count = x.len().checked_div(row_len).unwrap_or(0);
+    let gamma = line(gamma);
+    let (x, y, rstd) = (x.collapsed(), y.collapsed(), rstd.collapsed());
+    let residual = residual.map(|(other, sum)| (other.collapsed(), sum.collapsed()));
+    rows(tiles, count, row_len, &|row| {
+        let start = row * row_len;
+        let mut buffer = vec![0f32; row_len];
+        f32::load(&x, start, &mut buffer);
+        if let Some((other, sum)) = &residual {
+            let mut addend = vec![0f32; row_len];
+            f32::load(other, start, &mut addend);
+            for (value, add) in buffer.iter_mut().zip(&addend) {
+                *value = (*value + add).rounded(sum.dtype());
+            }
+            f32::store(sum, start, &buffer);
+        }
+        let inverse = 1.0 / (sum_of_squares(&buffer) / row_len as f32 + epsilon).sqrt();
+        for (value, scale) in buffer.iter_mut().zip(&gamma) {
+            *value = *value * inverse * scale;
+        }
+        f32::store(&y, start, &buffer);
+        f32::store(&rstd, row, &[inverse]);
+    });
+}
+
+/// `y = (x - mean) * rstd * weight + bias` over `row_len` trailing elements; the statistics go to the outputs given.
+pub(crate) fn layer_norm(
+    tiles: &dyn Tiles,
+    x: &View,
+    row_len: usize,
+    (weight, bias): (Option<&View>, Option<&View>),
+    epsilon: f32,
+    y: &View,
+    (mean_out, rstd_out): (Option<&View>, Option<&View>),
+) {
+    let count = x.len().checked_div(row_len).unwrap_or(0);
+    let (weight, bias) = (weight.map(line), bias.map(line));
+    let (x, y) = (x.collapsed(), y.collapsed());
+    let (mean_out, rstd_out) = (mean_out.map(View::collapsed), rstd_out.map(View::collapsed));
+    rows(tiles, count, row_len, &|row| {
+        let start = row * row_len;
+        let mut buffer = vec![0f32; row_len];
+        f32::load(&x, start, &mut buffer);
+        let mean = sum_f32(&buffer) / row_len as f32;
+        for value in &mut buffer {
+            *value -= mean;
+        }
+        let rstd = 1.0 / (sum_of_squares(&buffer) / row_len as f32 + epsilon).sqrt();
+        for (i, value) in buffer.iter_mut().enumerate() {
+            let scale = weight.as_ref().map_or(1.0, |weight| weight[i]);
+            let shift = bias.as_ref().map_or(0.0, |bias| bias[i]);
+            *value = *value * rstd * scale + shift;
+        }
+        f32::store(&y, start, &buffer);
+        for (out, value) in [(&mean_out, mean), (&rstd_out, rstd)] {
+            if let Some(out) = out {
+                f32::store(out, row, &[value]);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::super::Serial;
+    use super::super::dtype::DType;
+    use super::super::raw::tests::span_of;
+    use super::super::view::contiguous_strides;
+    use super::*;
+
+    fn view<T: super::super::raw::Pod>(data: &mut [T], dtype: DType, dims: &[usize]) -> View {
+        View::new(span_of(data), dtype, dims, &contiguous_strides(dims), 0).unwrap()
+    }
+
+    #[test]
+    fn rms_norm_follows_the_formula() {
+        let (rows, cols) = (3, 37);
+        let mut x: Vec<f32> = (0..rows * cols).map(|i| (i % 11) as f32 - 5.0).collect();
+        let mut gamma: Vec<f32> = (0..cols).map(|i| 1.0 + i as f32 / 10.0).collect();
+        let (mut y, mut rstd) = (vec![0f32; rows * cols], vec![0f32; rows]);
+        rms_norm(
+            &Serial,
+            &view(&mut x, DType::F32, &[rows, cols]),
+            &view(&mut gamma, DType::F32, &[cols]),
+            1e-5,
+            &view(&mut y, DType::F32, &[rows, cols]),
+            &view(&mut rstd, DType::F32, &[rows, 1]),
+        );
+        for row in 0..rows {
+            let line = &x[row * cols..(row + 1) * cols];
+            let mean: f64 = line.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / cols as f64;
+            let expected = 1.0 / (mean + 1e-5).sqrt();
+            assert!((f64::from(rstd[row]) - expected).abs() < 1e-6);
+            for col in 0..cols {
+                let exact = f64::from(line[col]) * expected * f64::from(gamma[col]);
+                assert!((f64::from(y[row * cols + col]) - exact).abs() < 1e-5);
+            }
+        }
+    }
+
+    #[test]
+    fn add_rms_norm_normalises_the_rounded_sum() {
+        // 2048 + 1 is not a half: the sum rounds to 2048.
+        let (mut a, mut b) = ([f16::from_f32(2048.0)], [f16::ONE]);
+        let (mut gamma, mut y, mut sum, mut rstd) = ([f16::ONE], [f16::ZERO], [f16::ZERO], [0f32]);
+        add_rms_norm(
+            &Serial,
+            &view(&mut a, DType::F16, &[1, 1]),
+            Some((&view(&mut b, DType::F16, &[1, 1]), &view(&mut sum, DType::F16, &[1, 1]))),
+            &view(&mut gamma, DType::F16, &[1]),
+            0.0,
+            &view(&mut y, DType::F16, &[1, 1]),
+            &view(&mut rstd, DType::F32, &[1, 1]),
+        );
+        assert_eq!((sum[0].to_f32(), rstd[0], y[0].to_f32()), (2048.0, 1.0 / 2048.0, 1.0));
+    }
+
+    #[test]
+    fn layer_norm_has_mean_zero_and_applies_scale_and_shift() {
+        let mut x = [1f32, 2.0, 3.0, 4.0];
+        let (mut w, mut b, mut y) = ([2f32; 4], [1f32; 4], [0f32; 4]);
+        let (mut mean, mut rstd) = ([0f32], [0f32]);
+        layer_norm(
+            &Serial,
+            &view(&mut x, DType::F32, &[1, 4]),
+            4,
+            (Some(&view(&mut w, DType::F32, &[4])), Some(&view(&mut b, DType::F32, &[4]))),
+            0.0,
+            &view(&mut y, DType::F32, &[1, 4]),
+            (Some(&view(&mut mean, DType::F32, &[1])), Some(&view(&mut rstd, DType::F32, &[1]))),
+        );
+        assert_eq!(mean[0], 2.5);
+        let scale = 1.0 / 1.25f32.sqrt();
+        assert!((rstd[0] - scale).abs() < 1e-6);
+        for (value, offset) in y.iter().zip([-1.5f32, -0.5, 0.5, 1.5]) {
+            assert!((value - (2.0 * offset * scale + 1.0)).abs() < 1e-5);
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! A first-phase call: its arguments, the checks every operator shares, and access by parameter name.
+//!
+//! Input: an [`Operator`] row and one [`Argument`] per parameter. Output: a [`Call`] whose tensors obey the row.
+//! Invariants: a message names the operator, the parameter, what was expected and what was found; a tensor that passed
+//! has a modelled element type, no negative dims, format ND, lies inside its storage, and is not written through
+//! overlapping elements.
+
+use super::row::{Kind, Layout, Need, Operator, Role};
+use super::{INVALID, NULL_POINTER, Refusal, Slot};
+use crate::nn::dtype::{DType, list_names};
+use crate::nn::view::{extent, is_contiguous};
+
+/// The only format the modelled operators take.
+const FORMAT_ND: i32 = 2;
+
+/// An `aclTensor` as the host sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TensorDesc {
+    /// `aclDataType`.
+    pub(crate) dtype: i32,
+    /// `aclFormat`.
+    pub(crate) format: i32,
+    /// View dims.
+    pub(crate) dims: Vec<i64>,
+    /// View strides in elements.
+    pub(crate) strides: Vec<i64>,
+    /// View offset in elements.
+    pub(crate) offset: i64,
+    /// Dims of the storage the view lies in.
+    pub(crate) storage: Vec<i64>,
+    /// Device address of the storage.
+    pub(crate) address: usize,
+}
+
+/// An `aclScalar`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scalar {
+    /// A floating point value of the given type.
+    Float(f64, DType),
+    /// An integer or truth value of the given type.
+    Int(i64, DType),
+}
+
+impl Scalar {
+    /// As a floating point number.
+    pub(crate) fn as_f64(self) -> f64 {
+        match self {
+            Self::Float(value, _) => value,
+            Self::Int(value, _) => value as f64,
+        }
+    }
+
+    /// As an integer; a fraction is cut off.
+    pub(crate) fn as_i64(self) -> i64 {
+        match self {
+            Self::Float(value, _) => value as i64,
+            Self::Int(value, _) => value,
+        }
+    }
+
+    /// Its element type.
+    pub(crate) const fn dtype(self) -> DType {
+        match self {
+            Self::Float(_, dtype) | Self::Int(_, dtype) => dtype,
+        }
+    }
+
+    /// As a lane value.
+    pub(crate) fn lane<L: crate::nn::lane::Lane>(self) -> L {
+        match self {
+            Self::Float(value, _) => L::from_f64(value),
+            Self::Int(value, _) => L::from_i64(value),
+        }
+    }
+}
+
+/// One argument of a first-phase call.
+#[derive(Clone, Debug)]
+pub(crate) enum Argument {
+    /// `aclTensor*`.
+    Tensor(Option<TensorDesc>),
+    /// `aclTensorList*`.
+    Tensors(Option<Vec<TensorDesc>>),
+    /// `aclScalar*`.
+    Scalar(Option<Scalar>),
+    /// `aclIntArray*`.
+    Ints(Option<Vec<i64>>),
+    /// Any integer type.
+    Int(i64),
+    /// `double` or `float`.
+    Float(f64),
+    /// `bool`.
+    Flag(bool),
+    /// `char*`.
+    Text(Option<String>),
+    /// `aclDataType`.
+    DataType(i32),
+}
+
+/// A tensor that passed the checks of its row.
+#[derive(Clone, Debug)]
+pub(crate) struct Tensor {
+    /// Which of the views of the plan it is.
+    pub(crate) slot: Slot,
+    /// Element type.
+    pub(crate) dtype: DType,
+    /// Extents.
+    pub(crate) dims: Vec<usize>,
+    /// Strides in elements.
+    pub(crate) strides: Vec<isize>,
+    /// Offset in elements.
+    pub(crate) offset: isize,
+    /// Device address of the storage.
+    pub(crate) address: usize,
+    /// Direction.
+    pub(crate) role: Role,
+}
+
+impl Tensor {
+    /// Number of dims.
+    pub(crate) fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Whether the elements lie row-major without gaps.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        is_contiguous(&self.dims, &self.strides)
+    }
+
+    /// Bytes from the address to the end of the last element; 0 without elements.
+    pub(crate) fn reach_bytes(&self) -> usize {
+        match extent(&self.dims, &self.strides, self.offset) {
+            Some((_, high)) => (high as usize + 1) * self.dtype.size(),
+            None => 0,
+        }
+    }
+}
+
+/// An argument after the checks.
+#[derive(Clone, Debug)]
+enum Checked {
+    Tensor(Option<Tensor>),
+    Tensors(Vec<Tensor>),
+    Other(Argument),
+}
+
+/// A call whose arguments obey the row of its operator.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    operator: &'a Operator,
+    arguments: Vec<Checked>,
+}
+
+fn refusal(operator: &Operator, parameter: &str, code: i32, text: &str) -> Refusal {
+    Refusal { code, message: format!("{}: {parameter}: {text}", operator.name) }
+}
+
+/// Checks `arguments` against the row of `operator`.
+///
+/// # Errors
+/// The first rule that is broken.
+pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Result<Call<'static>, Refusal> {
+    let mut slots = 0;
+    let mut checked = Vec::with_capacity(arguments.len());
+    if arguments.len() != operator.parameters.len() {
+        let text = format!("{} arguments for {} parameters", arguments.len(), operator.parameters.len());
+        return Err(refusal(operator, "prototype", INVALID, &text));
+    }
+    for (parameter, argument) in operator.parameters.iter().zip(arguments) {
+        let refuse = |code, text: &str| refusal(operator, parameter.name, code, text);
+        let null = || refuse(NULL_POINTER, "is NULL and must be given");
+        checked.push(match (parameter.kind, argument) {
+            (Kind::Tensor { need: Need::Optional, .. }, Argument::Tensor(None)) => Checked::Tensor(None),
+            (Kind::Tensor { .. }, Argument::Tensor(None)) | (Kind::Tensors { .. }, Argument::Tensors(None)) => {
+                return Err(null());
+            }
+            (Kind::Tensor { role, dtypes, ranks, layout, .. }, Argument::Tensor(Some(desc))) => {
+                let tensor = tensor(&desc, role, dtypes, ranks, layout, Slot(slots))
+                    .map_err(|text| refuse(INVALID, &text))?;
+                slots += 1;
+                Checked::Tensor(Some(tensor))
+            }
+            (Kind::Tensors { dtypes, ranks, layout }, Argument::Tensors(Some(list))) => {
+                let mut tensors = Vec::with_capacity(list.len());
+                for (i, desc) in list.iter().enumerate() {
+                    let tensor = tensor(desc, Role::Input, dtypes, ranks, layout, Slot(slots))
+                        .map_err(|text| refuse(INVALID, &format!("tensor {i} of the list: {text}")))?;
+                    slots += 1;
+                    tensors.push(tensor);
+                }
+                Checked::Tensors(tensors)
+            }
+            (Kind::Unmodelled, Argument::Tensor(None) | Argument::Ints(None) | Argument::Tensors(None)) => {
+                Checked::Tensor(None)
+            }
+            (Kind::Unmodelled, _) => {
+                return Err(refuse(INVALID, "is given, but the emulator does not model this feature: pass NULL"));
+            }
+            (Kind::Scalar(need), Argument::Scalar(value)) => {
+                if need == Need::Required && value.is_none() {
+                    return Err(null());
+                }
+                Checked::Other(Argument::Scalar(value))
+            }
+            (Kind::Ints(need), Argument::Ints(value)) => {
+                if need == Need::Required && value.is_none() {
+                    return Err(null());
+                }
+                Checked::Other(Argument::Ints(value))
+            }
+            (Kind::Attribute, Argument::Text(None)) => return Err(null()),
+            (
+                Kind::Attribute,
+                value @ (Argument::Int(_)
+                | Argument::Float(_)
+                | Argument::Flag(_)
+                | Argument::Text(_)
+                | Argument::DataType(_)),
+            ) => Checked::Other(value),
+            (kind, argument) => {
+                return Err(refuse(INVALID, &format!("the row says {kind:?}, the prototype passed {argument:?}")));
+            }
+        });
+    }
+    Ok(Call { operator, arguments: checked })
+}
+
+/// Checks one tensor against its parameter.
+fn tensor(
+    desc: &TensorDesc,
+    role: Role,
+    dtypes: &[DType],
+    (low, high): (usize, usize),
+    layout: Layout,
+    slot: Slot,
+) -> Result<Tensor, String> {
+    let dtype = DType::from_acl(desc.dtype).filter(|dtype| dtypes.contains(dtype)).ok_or_else(|| {
+        let found =
+            DType::from_acl(desc.dtype).map_or_else(|| format!("aclDataType {}", desc.dtype), |d| d.name().to_owned());
+        format!("expected an element type of {}, found {found}", list_names(dtypes))
+    })?;
+    if desc.format != FORMAT_ND {
+        return Err(format!("expected format ND (2), found aclFormat {}", desc.format));
+    }
+    let rank = desc.dims.len();
+    if rank < low || rank > high {
+        return Err(format!("expected {low} to {high} dims, found {rank}: {:?}", desc.dims));
+    }
+    let dims = desc.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
+    let dims = dims.map_err(|_| format!("expected dims of at least 0, found {:?}", desc.dims))?;
+    let strides: Vec<isize> = desc.strides.iter().map(|&stride| stride as isize).collect();
+    if strides.iter().any(|&stride| stride < 0) {
+        return Err(format!("expected strides of at least 0, found {:?}", desc.strides));
+    }
+    let offset = desc.offset as isize;
+    if offset < 0 {
+        return Err(format!("expected an offset of at least 0, found {offset}"));
+    }
+    if layout == Layout::Contiguous && !is_contiguous(&dims, &strides) {
+        return Err(format!(
+            "expected a contiguous tensor, found dims {dims:?} with strides {strides:?}: copy it first (aclnnInplaceCopy)"
+        ));
+    }
+    if dims.iter().all(|&dim| dim > 0) {
+        let (_, last) = extent(&dims, &strides, offset).ok_or_else(|| format!("dims {dims:?} overflow"))?;
+        let storage = desc.storage.iter().try_fold(1i64, |product, &dim| product.checked_mul(dim)).unwrap_or(i64::MAX);
+        if last as i64 >= storage {
+            return Err(format!(
+                "dims {dims:?} with strides {strides:?} and offset {offset} reach element {last} of a storage {:?} of \
+                 {storage} elements",
+                desc.storage
+            ));
+        }
+        if desc.address == 0 {
+            return Err("has elements but its device address is NULL".to_owned());
+        }
+    }
+    let repeated = dims.iter().zip(&strides).any(|(&dim, &stride)| dim > 1 && stride == 0);
+    if role != Role::Input && repeated {
+        return Err(format!("expected elements that do not overlap, found dims {dims:?} with strides {strides:?}"));
+    }
+    Ok(Tensor { slot, dtype, dims, strides, offset, address: desc.address, role })
+}
+
+impl Call<'_> {
+    /// A refusal about `parameter`.
+    pub(crate) fn refuse(&self, parameter: &str, text: impl AsRef<str>) -> Refusal {
+        refusal(self.operator, parameter, INVALID, text.as_ref())
+    }
+
+    fn argument(&self, name: &str) -> Result<&Checked, Refusal> {
+        let position = self.operator.parameters.iter().position(|parameter| parameter.name == name);
+        position.map(|i| &self.arguments[i]).ok_or_else(|| self.refuse(name, "is not a parameter of this operator"))
+    }
+
+    fn wrong_kind(&self, name: &str, expected: &str) -> Refusal {
+        self.refuse(name, format!("the plan expects {expected}, the prototype passed something else"))
+    }
+
+    /// A required tensor.
+    pub(crate) fn tensor(&self, name: &str) -> Result<&Tensor, Refusal> {
+        self.tensor_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required tensor"))
+    }
+
+    /// An optional tensor.
+    pub(crate) fn tensor_if_given(&self, name: &str) -> Result<Option<&Tensor>, Refusal> {
+        match self.argument(name)? {
+            Checked::Tensor(tensor) => Ok(tensor.as_ref()),
+            _ => Err(self.wrong_kind(name, "a tensor")),
+        }
+    }
+
+    /// A list of tensors.
+    pub(crate) fn tensors(&self, name: &str) -> Result<&[Tensor], Refusal> {
+        match self.argument(name)? {
+            Checked::Tensors(tensors) => Ok(tensors),
+            _ => Err(self.wrong_kind(name, "a list of tensors")),
+        }
+    }
+
+    /// A required scalar.
+    pub(crate) fn scalar(&self, name: &str) -> Result<Scalar, Refusal> {
+        self.scalar_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required scalar"))
+    }
+
+    /// An optional scalar.
+    pub(crate) fn scalar_if_given(&self, name: &str) -> Result<Option<Scalar>, Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::Scalar(value)) => Ok(*value),
+            _ => Err(self.wrong_kind(name, "a scalar")),
+        }
+    }
+
+    /// A required array of integers.
+    pub(crate) fn ints(&self, name: &str) -> Result<&[i64], Refusal> {
+        self.ints_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required array"))
+    }
+
+    /// An optional array of integers.
+    pub(crate) fn ints_if_given(&self, name: &str) -> Result<Option<&[i64]>, Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::Ints(values)) => Ok(values.as_deref()),
+            _ => Err(self.wrong_kind(name, "an array of integers")),
+        }
+    }
+
+    /// An integer attribute.
+    pub(crate) fn int(&self, name: &str) -> Result<i64, Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::Int(value)) => Ok(*value),
+            _ => Err(self.wrong_kind(name, "an integer")),
+        }
+    }
+
+    /// A floating point attribute.
+    pub(crate) fn float(&self, name: &str) -> Result<f64, Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::Float(value)) => Ok(*value),
+            _ => Err(self.wrong_kind(name, "a floating point number")),
+        }
+    }
+
+    /// A truth value.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::Flag(value)) => Ok(*value),
+            _ => Err(self.wrong_kind(name, "a truth value")),
+        }
+    }
+
+    /// A text.
+    pub(crate) fn text(&self, name: &str) -> Result<&str, Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::Text(Some(value))) => Ok(value),
+            _ => Err(self.wrong_kind(name, "a text")),
+        }
+    }
+
+    /// An element type attribute.
+    pub(crate) fn data_type(&self, name: &str) -> Result<DType, Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::DataType(code)) => {
+                DType::from_acl(*code).ok_or_else(|| self.refuse(name, format!("aclDataType {code} is not modelled")))
+            }
+            _ => Err(self.wrong_kind(name, "an element type")),
+        }
+    }
+
+    /// A dim of a tensor of `rank` dims, counted from the end if negative. A tensor without dims counts as one of one.
+    pub(crate) fn dim(&self, name: &str, rank: usize) -> Result<usize, Refusal> {
+        self.dim_of(name, self.int(name)?, rank)
+    }
+
+    /// As [`Call::dim`], for a value of an array.
+    pub(crate) fn dim_of(&self, name: &str, value: i64, rank: usize) -> Result<usize, Refusal> {
+        let extent = rank.max(1) as i64;
+        if value < -extent || value >= extent {
+            return Err(self.refuse(name, format!("expected a dim in {}..{extent}, found {value}", -extent)));
+        }
+        Ok(if value < 0 { value + extent } else { value } as usize)
+    }
+
+    /// Refuses a tensor whose shape is not `expected`; `why` says where the expectation comes from.
+    pub(crate) fn expect_shape(&self, name: &str, expected: &[usize], why: &str) -> Result<(), Refusal> {
+        let found = &self.tensor(name)?.dims;
+        if found == expected {
+            return Ok(());
+        }
+        Err(self.refuse(name, format!("expected shape {expected:?} ({why}), found {found:?}")))
+    }
+
+    /// Refuses a tensor whose element type is not `expected`.
+    pub(crate) fn expect_dtype(&self, name: &str, expected: DType, why: &str) -> Result<(), Refusal> {
+        let found = self.tensor(name)?.dtype;
+        if found == expected {
+            return Ok(());
+        }
+        Err(self.refuse(name, format!("expected {expected} ({why}), found {found}")))
+    }
+
+    /// The common type of two tensors.
+    pub(crate) fn promote(&self, a: &str, b: &str) -> Result<DType, Refusal> {
+        let (first, second) = (self.tensor(a)?.dtype, self.tensor(b)?.dtype);
+        first.promote(second).ok_or_else(|| self.refuse(b, format!("{second} has no common type with {first} of {a}")))
+    }
+
+    /// Refuses an output that cannot hold results of type `computed`.
+    pub(crate) fn expect_cast(&self, name: &str, computed: DType) -> Result<(), Refusal> {
+        let found = self.tensor(name)?.dtype;
+        if computed.can_cast(found) {
+            return Ok(());
+        }
+        Err(self.refuse(name, format!("results of type {computed} cannot be stored as {found}")))
+    }
+
+    /// The shape two tensors broadcast to.
+    pub(crate) fn broadcast(&self, a: &str, b: &str) -> Result<Vec<usize>, Refusal> {
+        let (first, second) = (&self.tensor(a)?.dims, &self.tensor(b)?.dims);
+        broadcast(first, second).ok_or_else(|| self.refuse(b, format!("{second:?} does not broadcast with {first:?} of {a}")))
+    }
+
+    /// All tensors of the call, in the order of their slots, with the position of their parameter among the tensor
+    /// parameters of the prototype and their place in a list.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Placed<'_>> {
+        let tensor_parameters = self.arguments.iter().filter(|a| matches!(a, Checked::Tensor(_) | Checked::Tensors(_)));
+        tensor_parameters.enumerate().flat_map(|(parameter, argument)| {
+            let tensors: &[Tensor] = match argument {
+                Checked::Tensor(tensor) => tensor.as_slice(),
+                Checked::Tensors(tensors) => tensors,
+                Checked::Other(_) => &[],
+            };
+            tensors.iter().enumerate().map(move |(place, tensor)| Placed { parameter, place, tensor })
+        })
+    }
+}
+
+/// A tensor and where the prototype names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed<'a> {
+    /// Position among the tensor and tensor-list parameters of the prototype.
+    pub(crate) parameter: usize,
+    /// Position in the list; 0 for a single tensor.
+    pub(crate) place: usize,
+    /// The tensor.
+    pub(crate) tensor: &'a Tensor,
+}
+
+/// The shape two shapes broadcast to: aligned at the last dim, extent 1 repeats.
+pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
+    let rank = a.len().max(b.len());
+    let at = |dims: &[usize], i: usize| (i + dims.len()).checked_sub(rank).map_or(1, |i| dims[i]);
+    (0..rank)
+        .map(|i| match (at(a, i), at(b, i)) {
+            (x, y) if x == y => Some(x),
+            (1, y) => Some(y),
+            (x, 1) => Some(x),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,329 @@
+//! Rows of the lookups and scatters. An index outside its dim is found when the operator runs and fails the stream.
+
+use super::call::Call;
+use super::row::{Operator, attribute, in_place, input, output, scalar};
+use super::sets::{ANY, ARITHMETIC, INDEX, NUMBER};
+use super::{Plan, Refusal};
+use crate::nn::dtype::DType::{self, BF16, F16, F32, I8, I32};
+use crate::nn::elementwise;
+use crate::nn::index::{self, Negative};
+use crate::nn::lane::{Arithmetic, with_lane};
+use crate::nn::view::View;
+
+/// What aclnnInplaceScatterUpdate takes on a 910B.
+const UPDATABLE: &[DType] = &[F32, F16, BF16, I8, I32];
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "aclnnEmbedding",
+        parameters: &[input("weight", ARITHMETIC, 2, 2), input("indices", INDEX, 0, 7), output("out", ARITHMETIC, 1, 8)],
+        limits: "out has the dims of indices and then the columns of weight, and its type; indices in 0..rows",
+        source: "ops-nn index/gather_v2/docs/aclnnEmbedding.md",
+        plan: embedding,
+    },
+    Operator {
+        name: "aclnnIndexSelect",
+        parameters: &[
+            input("self", ARITHMETIC, 1, 8),
+            attribute("dim"),
+            input("index", INDEX, 0, 1),
+            output("out", ARITHMETIC, 1, 8),
+        ],
+        limits: "out is self with the extent of index along dim, and its type; indices in 0..extent",
+        source: "ops-nn index/gather_v2/docs/aclnnIndexSelect.md",
+        plan: index_select,
+    },
+    Operator {
+        name: "aclnnGatherV2",
+        parameters: &[
+            input("self", ARITHMETIC, 1, 8),
+            attribute("dim"),
+            input("index", INDEX, 0, 8),
+            output("out", ARITHMETIC, 0, 8),
+        ],
+        limits: "out is self with the dims of index in the place of dim, and its type; indices in 0..extent",
+        source: "ops-nn index/gather_v2/docs/aclnnGatherV2.md",
+        plan: gather_v2,
+    },
+    Operator {
+        name: "aclnnGather",
+        parameters: &[
+            input("self", ANY, 0, 8),
+            attribute("dim"),
+            input("index", INDEX, 0, 8),
+            output("out", ANY, 0, 8),
+        ],
+        limits: "index has the rank of self and, except along dim, no greater extents; out has the shape of index and the \
+                 type of self; indices in -extent..extent",
+        source: "ops-nn index/gather_elements_v2/docs/aclnnGather.md",
+        plan: gather,
+    },
+    Operator {
+        name: "aclnnInplaceIndexCopy",
+        parameters: &[
+            in_place("selfRef", ARITHMETIC, 0, 8),
+            attribute("dim"),
+            input("index", INDEX, 0, 1),
+            input("source", ARITHMETIC, 0, 8),
+        ],
+        limits: "source is selfRef with the length of index along dim, and its type; indices in 0..extent",
+        source: "ops-nn index/scatter_update/docs/aclnnIndexCopy&aclnnInplaceIndexCopy.md",
+        plan: index_copy,
+    },
+    Operator {
+        name: "aclnnScatterAdd",
+        parameters: &[
+            input("self", NUMBER, 1, 8),
+            attribute("dim"),
+            input("index", INDEX, 1, 8),
+            input("src", NUMBER, 1, 8),
+            output("out", NUMBER, 1, 8),
+        ],
+        limits: "index within src and, except along dim, within self; one element type; indices in 0..extent",
+        source: "ops-nn index/scatter_elements_v2/docs/aclnnScatterAdd.md",
+        plan: scatter_add,
+    },
+    Operator {
+        name: "aclnnInplaceScatterUpdate",
+        parameters: &[
+            in_place("data", UPDATABLE, 2, 8),
+            input("indices", INDEX, 1, 1),
+            input("updates", UPDATABLE, 2, 8),
+            attribute("axis"),
+        ],
+        limits: "data[i, .., indices[i] + k, ..] = updates[i, .., k, ..] along axis, which is not 0; no empty tensors; one \
+                 element type; indices[i] + updates' extent within data",
+        source: "ops-nn index/scatter/docs/aclnnInplaceScatterUpdate.md (indices of one dim)",
+        plan: scatter_update,
+    },
+    Operator {
+        name: "aclnnIndexAdd",
+        parameters: &[
+            input("self", NUMBER, 1, 8),
+            attribute("dim"),
+            input("index", INDEX, 1, 1),
+            input("source", NUMBER, 1, 8),
+            scalar("alpha"),
+            output("out", NUMBER, 1, 8),
+        ],
+        limits: "source is self with the length of index along dim; one element type; indices in 0..extent",
+        source: "ops-nn index/inplace_scatter_add/docs/aclnnIndexAdd.md",
+        plan: index_add,
+    },
+    Operator {
+        name: "aclnnOneHot",
+        parameters: &[
+            input("self", INDEX, 0, 7),
+            attribute("numClasses"),
+            input("onValue", &[F32, F16, I32, DType::I64], 0, 1),
+            input("offValue", &[F32, F16, I32, DType::I64], 0, 1),
+            attribute("axis"),
+            output("out", &[F32, F16, I32, DType::I64], 1, 8),
+        ],
+        limits: "onValue and offValue have one element; one type for them and out; out is self with numClasses inserted at \
+                 axis (-1 = last); an index outside 0..numClasses gives a row of offValue",
+        source: "ops-math math/one_hot/docs/aclnnOneHot.md",
+        plan: one_hot,
+    },
+];
+
+fn expect_same_dtype(call: &Call<'_>, of: &str, names: &[&str]) -> Result<(), Refusal> {
+    let dtype = call.tensor(of)?.dtype;
+    names.iter().try_for_each(|name| call.expect_dtype(name, dtype, &format!("that of {of}")))
+}
+
+/// The plan of a selection along `dim`, with the dims of the index in its place.
+fn select(call: &Call<'_>, data: &str, dim: usize, index: &str) -> Result<Plan, Refusal> {
+    let (x, places) = (call.tensor(data)?, call.tensor(index)?);
+    let expected = [&x.dims[..dim], &places.dims, &x.dims[dim + 1..]].concat();
+    call.expect_shape("out", &expected, &format!("of {data} with the dims of {index} in the place of dim {dim}"))?;
+    expect_same_dtype(call, data, &["out"])?;
+    let (x, places, out) = (x.slot, places.slot, call.tensor("out")?.slot);
+    let index = index.to_owned();
+    Plan::new(move |views, tiles| {
+        index::select(tiles, views.of(x), dim, views.of(places), Negative::Refused, views.of(out))
+            .map_err(|text| format!("{index}: {text}"))
+    })
+}
+
+fn embedding(call: &Call<'_>) -> Result<Plan, Refusal> {
+    select(call, "weight", 0, "indices")
+}
+
+fn gather_v2(call: &Call<'_>) -> Result<Plan, Refusal> {
+    select(call, "self", call.dim("dim", call.tensor("self")?.rank())?, "index")
+}
+
+fn index_select(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (x, places) = (call.tensor("self")?, call.tensor("index")?);
+    let dim = call.dim("dim", x.rank())?;
+    if places.rank() == 1 {
+        return select(call, "self", dim, "index");
+    }
+    // A single index keeps the dim, with extent 1.
+    let mut expected = x.dims.clone();
+    expected[dim] = 1;
+    call.expect_shape("out", &expected, "of self with one element along dim")?;
+    expect_same_dtype(call, "self", &["out"])?;
+    let (x, places, out) = (x.slot, places.slot, call.tensor("out")?.slot);
+    Plan::new(move |views, tiles| {
+        index::select(tiles, views.of(x), dim, views.of(places), Negative::Refused, views.of(out))
+            .map_err(|text| format!("index: {text}"))
+    })
+}
+
+/// Refuses an index that reaches further than a tensor in a dim other than `free`.
+fn expect_within(call: &Call<'_>, index: &str, within: &str, free: Option<usize>) -> Result<(), Refusal> {
+    let (places, x) = (call.tensor(index)?, call.tensor(within)?);
+    let exceeds = |i: usize| Some(i) != free && places.dims[i] > x.dims[i];
+    if places.rank() != x.rank() || (0..x.rank()).any(exceeds) {
+        let text = format!("{:?} must have the rank of {within} {:?} and no greater extents", places.dims, x.dims);
+        return Err(call.refuse(index, text));
+    }
+    Ok(())
+}
+
+fn gather(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (x, places) = (call.tensor("self")?, call.tensor("index")?);
+    let dim = call.dim("dim", x.rank())?;
+    expect_within(call, "index", "self", Some(dim))?;
+    call.expect_shape("out", &places.dims, "of index")?;
+    expect_same_dtype(call, "self", &["out"])?;
+    if x.dims.get(dim) == Some(&0) && places.len() > 0 {
+        return Err(call.refuse("self", format!("dim {dim} is empty but index has {} elements", places.len())));
+    }
+    let (x, places, out) = (x.slot, places.slot, call.tensor("out")?.slot);
+    Plan::new(move |views, tiles| {
+        index::gather(tiles, views.of(x), dim, views.of(places), views.of(out)).map_err(|text| format!("index: {text}"))
+    })
+}
+
+fn index_copy(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (x, places) = (call.tensor("selfRef")?, call.tensor("index")?);
+    let dim = call.dim("dim", x.rank())?;
+    expect_same_dtype(call, "selfRef", &["source"])?;
+    let mut expected = x.dims.clone();
+    if let Some(extent) = expected.get_mut(dim) {
+        *extent = places.len();
+    } else if places.len() != 1 {
+        return Err(call.refuse("index", format!("expected 1 element for a tensor without dims, found {}", places.len())));
+    }
+    call.expect_shape("source", &expected, "of selfRef with the length of index along dim")?;
+    let (x, places, source) = (x.slot, places.slot, call.tensor("source")?.slot);
+    Plan::new(move |views, tiles| {
+        index::copy_at(tiles, views.of(x), dim, views.of(places), Negative::Refused, views.of(source))
+            .map_err(|text| format!("index: {text}"))
+    })
+}
+
+fn scatter_add(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let x = call.tensor("self")?;
+    let dim = call.dim("dim", x.rank())?;
+    expect_same_dtype(call, "self", &["src", "out"])?;
+    expect_within(call, "index", "self", Some(dim))?;
+    expect_within(call, "index", "src", None)?;
+    call.expect_shape("out", &x.dims, "of self")?;
+    let (x, dtype, places) = (x.slot, x.dtype, call.tensor("index")?.slot);
+    let (src, out) = (call.tensor("src")?.slot, call.tensor("out")?.slot);
+    Plan::new(move |views, tiles| {
+        elementwise::copy(tiles, views.of(x), views.of(out));
+        with_lane!(dtype, L => index::scatter_add::<L>(views.of(out), dim, views.of(places), views.of(src)))
+            .map_err(|text| format!("index: {text}"))
+    })
+}
+
+fn scatter_update(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
+    expect_same_dtype(call, "data", &["updates"])?;
+    let axis = call.dim("axis", data.rank())?;
+    if axis == 0 {
+        return Err(call.refuse("axis", "expected a dim other than 0, which is the batch the indices belong to"));
+    }
+    for (name, tensor) in [("data", data), ("indices", indices), ("updates", updates)] {
+        if tensor.len() == 0 {
+            return Err(call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims)));
+        }
+    }
+    let mut expected = data.dims.clone();
+    expected[axis] = updates.dims.get(axis).copied().unwrap_or(0).min(data.dims[axis]);
+    call.expect_shape("updates", &expected, "of data, along axis at most its extent")?;
+    call.expect_shape("indices", &[data.dims[0]], "one index per batch")?;
+    // The last legal start of an update.
+    let starts = data.dims[axis] - expected[axis] + 1;
+    let (data, indices, updates, len) = (data.slot, indices.slot, updates.slot, expected[axis]);
+    Plan::new(move |views, tiles| {
+        let starts = index::positions(views.of(indices), starts, Negative::Refused)
+            .map_err(|text| format!("indices: {text} (the updates are {len} long)"))?;
+        tiles.run(starts.len(), &|batch| {
+            let target = views.of(data).at(0, batch).slice(axis - 1, starts[batch], len, 1);
+            elementwise::copy(&crate::nn::Serial, &views.of(updates).at(0, batch), &target);
+        });
+        Ok(())
+    })
+}
+
+fn index_add(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (x, places) = (call.tensor("self")?, call.tensor("index")?);
+    let dim = call.dim("dim", x.rank())?;
+    expect_same_dtype(call, "self", &["source", "out"])?;
+    let mut expected = x.dims.clone();
+    expected[dim] = places.len();
+    call.expect_shape("source", &expected, "of self with the length of index along dim")?;
+    call.expect_shape("out", &x.dims, "of self")?;
+    let alpha = call.scalar("alpha")?;
+    let (x, dtype, places) = (x.slot, x.dtype, places.slot);
+    if !alpha.dtype().can_cast(dtype) {
+        return Err(call.refuse("alpha", format!("a factor of type {} cannot scale {dtype}", alpha.dtype())));
+    }
+    let (source, out) = (call.tensor("source")?.slot, call.tensor("out")?.slot);
+    Plan::new(move |views, tiles| {
+        elementwise::copy(tiles, views.of(x), views.of(out));
+        with_lane!(dtype, L => {
+            let alpha = alpha.lane::<L>();
+            let scale = |value: L| value.times(alpha);
+            index::add_at::<L>(tiles, views.of(out), dim, views.of(places), views.of(source), scale)
+        })
+        .map_err(|text| format!("index: {text}"))
+    })
+}
+
+fn one_hot(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let x = call.tensor("self")?;
+    let classes = call.int("numClasses")?;
+    let Ok(extent) = usize::try_from(classes) else {
+        return Err(call.refuse("numClasses", format!("expected at least 0, found {classes}")));
+    };
+    for name in ["onValue", "offValue"] {
+        if call.tensor(name)?.len() != 1 {
+            return Err(call.refuse(name, format!("expected one element, found {:?}", call.tensor(name)?.dims)));
+        }
+    }
+    expect_same_dtype(call, "onValue", &["offValue", "out"])?;
+    let axis = match call.int("axis")? {
+        -1 => x.rank(),
+        axis if (0..=x.rank() as i64).contains(&axis) => axis as usize,
+        axis => return Err(call.refuse("axis", format!("expected -1 to {}, found {axis}", x.rank()))),
+    };
+    let mut expected = x.dims.clone();
+    expected.insert(axis, extent);
+    call.expect_shape("out", &expected, "of self with numClasses inserted at axis")?;
+    let (x, on, off) = (x.slot, call.tensor("onValue")?.slot, call.tensor("offValue")?.slot);
+    let out = call.tensor("out")?.slot;
+    Plan::new(move |views, tiles| {
+        let out = views.of(out);
+        let scalar = |view: &View| if view.rank() == 0 { view.clone() } else { view.at(0, 0) };
+        elementwise::copy(tiles, &scalar(views.of(off)), out);
+        // Seen with the classes last, the hot element of position i is i * classes + index.
+        let rows = out.with_last(axis).collapsed();
+        let mut hot = vec![0i64; views.of(x).len()];
+        <i64 as crate::nn::lane::Lane>::load(&views.of(x).collapsed(), 0, &mut hot);
+        let mut value = [0f64];
+        <f64 as crate::nn::lane::Lane>::load(&scalar(views.of(on)), 0, &mut value);
+        for (i, &class) in hot.iter().enumerate() {
+            if (0..classes).contains(&class) {
+                <f64 as crate::nn::lane::Lane>::store(&rows, i * extent + class as usize, &value);
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,169 @@
+//! One row per aclnn operator: what it accepts on a 910B, where that is documented, and how it is computed.
+//!
+//! Input: the arguments of a first-phase call as host values ([`Argument`]). Output: a [`Plan`], or a [`Refusal`] that
+//! names operator, parameter, expected and found.
+//! Invariants: the emulator is the strictest legal card, so a row accepts a subset of what the cited page allows; every
+//! tensor a plan touches has been checked against its row; planning reads no device memory.
+//! Not here: handles of the C ABI, executors and streams (see `abi`).
+
+mod arithmetic;
+mod attention;
+mod call;
+mod comparison;
+mod indexing;
+mod normal;
+mod product;
+mod reduction;
+mod row;
+mod shape;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::Tiles;
+use super::dtype::{DType, list_names};
+use super::view::View;
+
+pub(crate) use call::{Argument, Call, Scalar, Tensor, TensorDesc, check};
+pub(crate) use row::{Kind, Layout, Need, Operator, Role};
+
+/// A parameter is NULL.
+pub(crate) const NULL_POINTER: i32 = 161_001;
+/// A parameter breaks a rule of the operator.
+pub(crate) const INVALID: i32 = 161_002;
+
+/// Why a first-phase call was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// `aclnnStatus`.
+    pub(crate) code: i32,
+    /// One sentence for the reader.
+    pub(crate) message: String,
+}
+
+/// The tensors of a call as views, in the order of the parameters; lists are flattened and absent tensors skipped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Views<'a>(pub(crate) &'a [View]);
+
+impl Views<'_> {
+    /// The view of a tensor of the call that was planned.
+    pub(crate) fn of(&self, slot: Slot) -> &View {
+        &self.0[slot.0]
+    }
+}
+
+/// Which of the [`Views`] a tensor of a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) usize);
+
+/// Computes the outputs; the error is for the stream and names what only the data could show.
+pub(crate) type Kernel = Arc<dyn Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync>;
+
+/// A checked call.
+pub(crate) struct Plan {
+    /// Computes it.
+    pub(crate) kernel: Kernel,
+    /// Device memory the second phase needs, besides that for making strided tensors contiguous.
+    pub(crate) workspace_bytes: usize,
+}
+
+impl Plan {
+    /// A plan without workspace of its own.
+    fn new(kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static) -> Result<Self, Refusal> {
+        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0 })
+    }
+
+    /// The same plan with device memory for the second phase.
+    fn with_workspace(self, workspace_bytes: usize) -> Self {
+        Self { workspace_bytes, ..self }
+    }
+}
+
+/// Element types by what the documentation calls them together.
+pub(crate) mod sets {
+    use super::DType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+
+    /// What the cube and most fused operators take.
+    pub(crate) const FLOATING: &[DType] = &[F32, F16, BF16];
+    /// What the fused attention operators take without quantisation.
+    pub(crate) const HALVES: &[DType] = &[F16, BF16];
+    /// Statistics.
+    pub(crate) const SINGLE: &[DType] = &[F32];
+    /// Indices.
+    pub(crate) const INDEX: &[DType] = &[I32, I64];
+    /// 64-bit indices only.
+    pub(crate) const INDEX64: &[DType] = &[I64];
+    /// Truth values.
+    pub(crate) const BOOL: &[DType] = &[Bool];
+    /// One-byte masks.
+    pub(crate) const MASK: &[DType] = &[Bool, I8, U8];
+    /// Conditions of a selection.
+    pub(crate) const CONDITION: &[DType] = &[Bool, U8];
+    /// Numbers and truth values arithmetic is defined for.
+    pub(crate) const ARITHMETIC: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
+    /// Numbers without truth values.
+    pub(crate) const NUMBER: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8];
+    /// Every type the emulator models.
+    pub(crate) const ANY: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
+}
+
+/// All rows, family by family.
+const FAMILIES: [&[Operator]; 8] = [
+    product::OPERATORS,
+    arithmetic::OPERATORS,
+    comparison::OPERATORS,
+    normal::OPERATORS,
+    attention::OPERATORS,
+    indexing::OPERATORS,
+    reduction::OPERATORS,
+    shape::OPERATORS,
+];
+
+/// Every modelled operator.
+pub(crate) fn operators() -> impl Iterator<Item = &'static Operator> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// The row of the operator called `name`.
+pub(crate) fn find(name: &str) -> Option<&'static Operator> {
+    operators().find(|operator| operator.name == name)
+}
+
+/// The rows as a Markdown table: one line per parameter.
+pub(crate) fn markdown() -> String {
+    let mut text = String::from("| operator | parameter | accepts | limits | source |\n|---|---|---|---|---|\n");
+    for operator in operators() {
+        for (i, parameter) in operator.parameters.iter().enumerate() {
+            let (name, limits, source) =
+                if i == 0 { (operator.name, operator.limits, operator.source) } else { ("", "", "") };
+            let accepts = match parameter.kind {
+                Kind::Tensor { role, need, dtypes, ranks, layout } => format!(
+                    "{role} tensor{}, {}, rank {}–{}{}",
+                    if need == Need::Optional { " or NULL" } else { "" },
+                    list_names(dtypes),
+                    ranks.0,
+                    ranks.1,
+                    if layout == Layout::Contiguous { ", contiguous" } else { "" }
+                ),
+                Kind::Tensors { dtypes, ranks, layout } => format!(
+                    "list of tensors, {}, rank {}–{}{}",
+                    list_names(dtypes),
+                    ranks.0,
+                    ranks.1,
+                    if layout == Layout::Contiguous { ", contiguous" } else { "" }
+                ),
+                Kind::Unmodelled => "NULL".to_owned(),
+                Kind::Scalar(need) => if need == Need::Optional { "scalar or NULL" } else { "scalar" }.to_owned(),
+                Kind::Ints(need) => {
+                    if need == Need::Optional { "array of INT64 or NULL" } else { "array of INT64" }.to_owned()
+                }
+                Kind::Attribute => "value".to_owned(),
+            };
+            let _ = writeln!(text, "| {name} | {} | {accepts} | {limits} | {source} |", parameter.name);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

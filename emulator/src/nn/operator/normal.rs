@@ -1,0 +1,249 @@
+//! Rows of the norms, the softmax and the rotary position embedding.
+
+use super::call::Call;
+use super::row::{Operator, attribute, input, ints, output};
+use super::sets::{FLOATING, SINGLE};
+use super::{Plan, Refusal};
+use crate::nn::dtype::DType;
+use crate::nn::norm;
+use crate::nn::reduce::{self, Form};
+use crate::nn::rotary::{self, Pairing};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "aclnnRmsNorm",
+        parameters: &[
+            input("x", FLOATING, 1, 8),
+            input("gamma", FLOATING, 1, 8),
+            attribute("epsilon"),
+            output("yOut", FLOATING, 1, 8),
+            output("rstdOut", SINGLE, 1, 8),
+        ],
+        limits: "gamma has the trailing dims of x and its type or FLOAT; yOut as x; rstdOut has the normed dims as 1",
+        source: "ops-nn norm/rms_norm/docs/aclnnRmsNorm.md",
+        plan: rms_norm,
+    },
+    Operator {
+        name: "aclnnAddRmsNorm",
+        parameters: &[
+            input("x1", FLOATING, 1, 8),
+            input("x2", FLOATING, 1, 8),
+            input("gamma", FLOATING, 1, 8),
+            attribute("epsilon"),
+            output("yOut", FLOATING, 1, 8),
+            output("rstdOut", SINGLE, 1, 8),
+            output("xOut", FLOATING, 1, 8),
+        ],
+        limits: "one element type but for rstdOut; x2, yOut, xOut as x1; rstdOut has the normed dims as 1",
+        source: "ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md",
+        plan: add_rms_norm,
+    },
+    Operator {
+        name: "aclnnLayerNorm",
+        parameters: &[
+            input("input", FLOATING, 1, 8),
+            ints("normalizedShape"),
+            input("weightOptional", FLOATING, 1, 8).optional(),
+            input("biasOptional", FLOATING, 1, 8).optional(),
+            attribute("eps"),
+            output("out", FLOATING, 1, 8),
+            output("meanOutOptional", SINGLE, 1, 8).optional(),
+            output("rstdOutOptional", SINGLE, 1, 8).optional(),
+        ],
+        limits: "normalizedShape is the trailing dims of input; weight and bias have it and the type of input or FLOAT; \
+                 statistics have the normed dims as 1",
+        source: "ops-nn norm/layer_norm_v4/docs/aclnnLayerNorm&aclnnLayerNormWithImplMode.md",
+        plan: layer_norm,
+    },
+    Operator {
+        name: "aclnnSoftmax",
+        parameters: &[input("self", FLOATING, 0, 8), attribute("dim"), output("out", FLOATING, 0, 8)],
+        limits: "out has the shape of self",
+        source: "ops-nn activation/softmax_v2/docs/aclnnSoftmax.md",
+        plan: |call| softmax(call, Form::Plain),
+    },
+    Operator {
+        name: "aclnnLogSoftmax",
+        parameters: &[input("self", FLOATING, 0, 8), attribute("dim"), output("out", FLOATING, 0, 8)],
+        limits: "out has the shape of self",
+        source: "ops-nn activation/log_softmax_v2/docs/aclnnLogSoftmax.md",
+        plan: |call| softmax(call, Form::Log),
+    },
+    Operator {
+        name: "aclnnRotaryPositionEmbedding",
+        parameters: &[
+            input("x", FLOATING, 4, 4),
+            input("cos", FLOATING, 4, 4),
+            input("sin", FLOATING, 4, 4),
+            attribute("mode"),
+            output("out", FLOATING, 4, 4).contiguous(),
+        ],
+        limits: "one element type; D even and below 896; B and N below 1000; mode 0 (half): cos and sin 11SD, B1SD or BNSD \
+                 for BNSD, 1S1D, BS1D or BSND for BSND, S11D, SB1D or SBND for SBND, and for BNSD with D/2 a multiple of 32 \
+                 bytes B*N <= 8*S; mode 1 (interleaved): B*N below 1000, cos and sin 11SD, 1S1D or S11D",
+        source: "ops-transformer posembedding/rotary_position_embedding/docs/aclnnRotaryPositionEmbedding.md",
+        plan: rotary,
+    },
+];
+
+/// The shape of a statistic: the leading dims of `x`, then 1 for each normed dim.
+fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
+    let mut shape = x.to_vec();
+    let kept = x.len() - normed;
+    shape[kept..].fill(1);
+    shape
+}
+
+/// Refuses a `gamma` that is not the trailing dims of `x`; gives their number.
+fn expect_trailing(call: &Call<'_>, x: &str, name: &str) -> Result<usize, Refusal> {
+    let (all, some) = (&call.tensor(x)?.dims, &call.tensor(name)?.dims);
+    if all.len() < some.len() || all[all.len() - some.len()..] != some[..] {
+        return Err(call.refuse(name, format!("expected the trailing dims of {x} {all:?}, found {some:?}")));
+    }
+    Ok(some.len())
+}
+
+fn rms_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (x, gamma) = (call.tensor("x")?, call.tensor("gamma")?);
+    let normed = expect_trailing(call, "x", "gamma")?;
+    if gamma.dtype != DType::F32 {
+        call.expect_dtype("gamma", x.dtype, "that of x, or FLOAT")?;
+    }
+    call.expect_dtype("yOut", x.dtype, "that of x")?;
+    call.expect_shape("yOut", &x.dims, "of x")?;
+    call.expect_shape("rstdOut", &statistic_shape(&x.dims, normed), "of x with the normed dims as 1")?;
+    let epsilon = call.float("epsilon")? as f32;
+    let (x, gamma) = (x.slot, gamma.slot);
+    let (y, rstd) = (call.tensor("yOut")?.slot, call.tensor("rstdOut")?.slot);
+    Plan::new(move |views, tiles| {
+        norm::rms_norm(tiles, views.of(x), views.of(gamma), epsilon, views.of(y), views.of(rstd));
+        Ok(())
+    })
+}
+
+fn add_rms_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let x = call.tensor("x1")?;
+    let normed = expect_trailing(call, "x1", "gamma")?;
+    for name in ["x2", "gamma", "yOut", "xOut"] {
+        call.expect_dtype(name, x.dtype, "that of x1")?;
+    }
+    for name in ["x2", "yOut", "xOut"] {
+        call.expect_shape(name, &x.dims, "of x1")?;
+    }
+    call.expect_shape("rstdOut", &statistic_shape(&x.dims, normed), "of x1 with the normed dims as 1")?;
+    let epsilon = call.float("epsilon")? as f32;
+    let (x, other, gamma) = (x.slot, call.tensor("x2")?.slot, call.tensor("gamma")?.slot);
+    let (y, rstd, sum) = (call.tensor("yOut")?.slot, call.tensor("rstdOut")?.slot, call.tensor("xOut")?.slot);
+    Plan::new(move |views, tiles| {
+        let residual = Some((views.of(other), views.of(sum)));
+        norm::add_rms_norm(tiles, views.of(x), residual, views.of(gamma), epsilon, views.of(y), views.of(rstd));
+        Ok(())
+    })
+}
+
+fn layer_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let x = call.tensor("input")?;
+    let normed: Vec<usize> = call.ints("normalizedShape")?.iter().map(|&dim| dim.max(0) as usize).collect();
+    if normed.is_empty() || normed.len() > x.rank() || x.dims[x.rank() - normed.len()..] != normed[..] {
+        let text = format!("expected the trailing dims of input {:?}, found {:?}", x.dims, call.ints("normalizedShape")?);
+        return Err(call.refuse("normalizedShape", text));
+    }
+    for name in ["weightOptional", "biasOptional"] {
+        if let Some(tensor) = call.tensor_if_given(name)? {
+            call.expect_shape(name, &normed, "normalizedShape")?;
+            if tensor.dtype != DType::F32 {
+                call.expect_dtype(name, x.dtype, "that of input, or FLOAT")?;
+            }
+        }
+    }
+    call.expect_dtype("out", x.dtype, "that of input")?;
+    call.expect_shape("out", &x.dims, "of input")?;
+    for name in ["meanOutOptional", "rstdOutOptional"] {
+        if call.tensor_if_given(name)?.is_some() {
+            call.expect_shape(name, &statistic_shape(&x.dims, normed.len()), "of input with the normed dims as 1")?;
+        }
+    }
+    let epsilon = call.float("eps")? as f32;
+    let slot_of = |name| call.tensor_if_given(name).map(|tensor| tensor.map(|tensor| tensor.slot));
+    let (weight, bias) = (slot_of("weightOptional")?, slot_of("biasOptional")?);
+    let (mean, rstd) = (slot_of("meanOutOptional")?, slot_of("rstdOutOptional")?);
+    let (x, out, row_len) = (x.slot, call.tensor("out")?.slot, normed.iter().product());
+    Plan::new(move |views, tiles| {
+        let given = |slot: Option<super::Slot>| slot.map(|slot| views.of(slot));
+        let (scale, statistics) = ((given(weight), given(bias)), (given(mean), given(rstd)));
+        norm::layer_norm(tiles, views.of(x), row_len, scale, epsilon, views.of(out), statistics);
+        Ok(())
+    })
+}
+
+fn softmax(call: &Call<'_>, form: Form) -> Result<Plan, Refusal> {
+    let x = call.tensor("self")?;
+    let dim = call.dim("dim", x.rank())?;
+    call.expect_shape("out", &x.dims, "of self")?;
+    let (slot, out, row_len) = (x.slot, call.tensor("out")?.slot, x.dims.get(dim).copied().unwrap_or(1));
+    let rank = x.rank();
+    Plan::new(move |views, tiles| {
+        let (x, out) = (views.of(slot), views.of(out));
+        if rank == 0 {
+            reduce::softmax(tiles, x, 1, out, form);
+        } else {
+            reduce::softmax(tiles, &x.with_last(dim), row_len, &out.with_last(dim), form);
+        }
+        Ok(())
+    })
+}
+
+/// Whether some reading of the dims as BNSD, BSND or SBND is legal; the page's limits, read for the 910B.
+fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: DType) -> bool {
+    let [first, second, third, depth] = [x[0], x[1], x[2], x[3]];
+    let is = |shape: [usize; 3]| cos == [shape[0], shape[1], shape[2], depth];
+    let small = |batch: usize, heads: usize| match pairing {
+        Pairing::Half => batch < 1000 && heads < 1000,
+        Pairing::Interleaved => batch * heads < 1000,
+    };
+    let half = pairing == Pairing::Half;
+    // BNSD
+    let (batch, heads, tokens) = (first, second, third);
+    let aligned = (depth / 2).is_multiple_of((32 / dtype.size()).max(1));
+    let fits = !half || !aligned || batch * heads <= 8 * tokens;
+    let head_major = is([1, 1, tokens]) || half && (is([batch, 1, tokens]) || is([batch, heads, tokens]));
+    // BSND
+    let token_major = is([1, second, 1]) || half && (is([first, second, 1]) || is([first, second, third]));
+    // SBND
+    let time_major = is([first, 1, 1]) || half && (is([first, second, 1]) || is([first, second, third]));
+    head_major && fits && small(batch, heads) || token_major && small(first, third) || time_major && small(second, third)
+}
+
+fn rotary(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (x, cos) = (call.tensor("x")?, call.tensor("cos")?);
+    let pairing = match call.int("mode")? {
+        0 => Pairing::Half,
+        1 => Pairing::Interleaved,
+        other => return Err(call.refuse("mode", format!("expected 0 (half) or 1 (interleaved), found {other}"))),
+    };
+    for name in ["cos", "sin", "out"] {
+        call.expect_dtype(name, x.dtype, "that of x")?;
+    }
+    call.expect_shape("out", &x.dims, "of x")?;
+    call.expect_shape("sin", &cos.dims, "of cos")?;
+    let depth = x.dims[3];
+    if !depth.is_multiple_of(2) || depth >= 896 {
+        return Err(call.refuse("x", format!("expected an even last dim below 896, found {:?}", x.dims)));
+    }
+    let empty = x.dims.contains(&0);
+    if !empty && !rotary_layout(&x.dims, &cos.dims, pairing, x.dtype) {
+        let text = format!(
+            "{:?} fits x {:?} in no layout: expected [1, S, 1, D] for x as [B, S, N, D], [1, 1, S, D] for [B, N, S, D] with \
+             B*N <= 8*S, or [S, 1, 1, D] for [S, B, N, D]",
+            cos.dims, x.dims
+        );
+        return Err(call.refuse("cos", text));
+    }
+    let (x, cos, sin, out) = (x.slot, cos.slot, call.tensor("sin")?.slot, call.tensor("out")?.slot);
+    Plan::new(move |views, tiles| {
+        if !empty {
+            rotary::rotary(tiles, views.of(x), views.of(cos), views.of(sin), pairing, views.of(out));
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,183 @@
+//! The form of a row: an operator, its parameters in the order of the C prototype, and its source.
+//!
+//! Input and output: constants only. Invariant: the parameters are those of the first-phase function without the
+//! trailing workspace size and executor, so arguments and parameters pair up by position.
+
+use std::fmt;
+
+use super::{Call, Plan, Refusal};
+use crate::nn::dtype::DType;
+
+/// An aclnn operator.
+pub(crate) struct Operator {
+    /// Name of the second-phase function.
+    pub(crate) name: &'static str,
+    /// In the order of the C prototype.
+    pub(crate) parameters: &'static [Parameter],
+    /// The remaining rules, in words; enforced by `plan`.
+    pub(crate) limits: &'static str,
+    /// Documentation page the row was read from, as a path in the operator repositories of CANN.
+    pub(crate) source: &'static str,
+    /// Checks the remaining rules and says how to compute.
+    pub(crate) plan: fn(&Call<'_>) -> Result<Plan, Refusal>,
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A parameter of an operator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parameter {
+    /// Spelling of the documentation.
+    pub(crate) name: &'static str,
+    /// What may be passed.
+    pub(crate) kind: Kind,
+}
+
+/// What may be passed for a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// `aclTensor`.
+    Tensor {
+        /// Direction.
+        role: Role,
+        /// Whether NULL is legal.
+        need: Need,
+        /// Accepted element types.
+        dtypes: &'static [DType],
+        /// Fewest and most dims.
+        ranks: (usize, usize),
+        /// Whether strided tensors are accepted.
+        layout: Layout,
+    },
+    /// `aclTensorList` of inputs.
+    Tensors {
+        /// Accepted element types.
+        dtypes: &'static [DType],
+        /// Fewest and most dims.
+        ranks: (usize, usize),
+        /// Whether strided tensors are accepted.
+        layout: Layout,
+    },
+    /// An optional tensor or array of a feature the emulator does not model: only NULL is accepted.
+    Unmodelled,
+    /// `aclScalar`.
+    Scalar(Need),
+    /// `aclIntArray`.
+    Ints(Need),
+    /// A number, truth value, text or element type passed by value.
+    Attribute,
+}
+
+/// Direction of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Read.
+    Input,
+    /// Written.
+    Output,
+    /// Read and written; for address updates it counts as an input.
+    InPlace,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Input => "input",
+            Self::Output => "output",
+            Self::InPlace => "in-place",
+        })
+    }
+}
+
+/// Whether NULL is legal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// NULL is refused with 161001.
+    Required,
+    /// NULL means "not given".
+    Optional,
+}
+
+/// Whether strided tensors are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Any strides.
+    Strided,
+    /// Row-major without gaps.
+    Contiguous,
+}
+
+const fn tensor(name: &'static str, role: Role, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+    let (need, layout, ranks) = (Need::Required, Layout::Strided, (low, high));
+    Parameter { name, kind: Kind::Tensor { role, need, dtypes, ranks, layout } }
+}
+
+/// A required input of `low` to `high` dims, any strides.
+pub(crate) const fn input(name: &'static str, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+    tensor(name, Role::Input, dtypes, low, high)
+}
+
+/// A required output of `low` to `high` dims, any strides.
+pub(crate) const fn output(name: &'static str, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+    tensor(name, Role::Output, dtypes, low, high)
+}
+
+/// A required tensor that is read and written.
+pub(crate) const fn in_place(name: &'static str, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+    tensor(name, Role::InPlace, dtypes, low, high)
+}
+
+/// A required list of inputs.
+pub(crate) const fn inputs(name: &'static str, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+    Parameter { name, kind: Kind::Tensors { dtypes, ranks: (low, high), layout: Layout::Strided } }
+}
+
+/// A required scalar.
+pub(crate) const fn scalar(name: &'static str) -> Parameter {
+    Parameter { name, kind: Kind::Scalar(Need::Required) }
+}
+
+/// A required array of integers.
+pub(crate) const fn ints(name: &'static str) -> Parameter {
+    Parameter { name, kind: Kind::Ints(Need::Required) }
+}
+
+/// A value.
+pub(crate) const fn attribute(name: &'static str) -> Parameter {
+    Parameter { name, kind: Kind::Attribute }
+}
+
+/// A parameter that must be NULL.
+pub(crate) const fn unmodelled(name: &'static str) -> Parameter {
+    Parameter { name, kind: Kind::Unmodelled }
+}
+
+impl Parameter {
+    /// The same parameter with NULL as "not given".
+    pub(crate) const fn optional(self) -> Self {
+        let kind = match self.kind {
+            Kind::Tensor { role, dtypes, ranks, layout, .. } => {
+                Kind::Tensor { role, need: Need::Optional, dtypes, ranks, layout }
+            }
+            Kind::Scalar(_) => Kind::Scalar(Need::Optional),
+            Kind::Ints(_) => Kind::Ints(Need::Optional),
+            other => other,
+        };
+        Self { name: self.name, kind }
+    }
+
+    /// The same parameter without strided tensors.
+    pub(crate) const fn contiguous(self) -> Self {
+        let layout = Layout::Contiguous;
+        let kind = match self.kind {
+            Kind::Tensor { role, need, dtypes, ranks, .. } => Kind::Tensor { role, need, dtypes, ranks, layout },
+            Kind::Tensors { dtypes, ranks, .. } => Kind::Tensors { dtypes, ranks, layout },
+            other => other,
+        };
+        Self { name: self.name, kind }
+    }
+}

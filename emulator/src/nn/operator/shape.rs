@@ -1,0 +1,325 @@
+//! Rows of the operators that only move elements, or make them from positions.
+
+use super::call::{Call, Scalar};
+use super::row::{Operator, attribute, in_place, input, inputs, ints, output, scalar};
+use super::sets::{ANY, ARITHMETIC, NUMBER};
+use super::{Plan, Refusal, Slot};
+use crate::nn::dtype::DType;
+use crate::nn::elementwise;
+use crate::nn::lane::{Lane, with_lane};
+use crate::nn::view::View;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "aclnnCat",
+        parameters: &[inputs("tensors", ARITHMETIC, 1, 8), attribute("dim"), output("out", ARITHMETIC, 1, 8)],
+        limits: "one tensor at least; equal extents except along dim; out has the common type",
+        source: "ops-math conversion/concat_d/docs/aclnnCat.md",
+        plan: cat,
+    },
+    Operator {
+        name: "aclnnPermute",
+        parameters: &[input("self", ANY, 0, 8), ints("dims"), output("out", ANY, 0, 8)],
+        limits: "dims is a permutation; out has the type of self",
+        source: "ops-math conversion/transpose/docs/aclnnPermute.md",
+        plan: permute,
+    },
+    Operator {
+        name: "aclnnSlice",
+        parameters: &[
+            input("self", ANY, 1, 8),
+            attribute("dim"),
+            attribute("start"),
+            attribute("end"),
+            attribute("step"),
+            output("out", ANY, 1, 8),
+        ],
+        limits: "step above 0; start and end count from the end if negative and are cut to the dim; out has the type of self",
+        source: "ops-math conversion/strided_slice_v3/docs/aclnnSlice.md",
+        plan: slice,
+    },
+    Operator {
+        name: "aclnnRepeat",
+        parameters: &[input("self", ANY, 0, 8), ints("repeats"), output("out", ANY, 0, 8)],
+        limits: "as many repeats as dims, or more (leading); out has the type of self",
+        source: "ops-math conversion/tile/docs/aclnnRepeat.md",
+        plan: repeat,
+    },
+    Operator {
+        name: "aclnnExpand",
+        parameters: &[input("self", ANY, 0, 8), ints("size"), output("out", ANY, 0, 8)],
+        limits: "self broadcasts to size, where -1 keeps an extent; out has the type of self",
+        source: "ops-math math/expand/docs/aclnnExpand.md",
+        plan: expand,
+    },
+    Operator {
+        name: "aclnnConstantPadNd",
+        parameters: &[input("self", ARITHMETIC, 1, 8), ints("pad"), scalar("value"), output("out", ARITHMETIC, 1, 8)],
+        limits: "pairs before, after from the last dim on; a negative pad cuts; no extent below 0; out has the type of self",
+        source: "ops-math conversion/pad_v3/docs/aclnnConstantPadNd.md",
+        plan: pad,
+    },
+    Operator {
+        name: "aclnnArange",
+        parameters: &[scalar("start"), scalar("end"), scalar("step"), output("out", NUMBER, 1, 1)],
+        limits: "step not 0 and towards end; out has ceil((end - start) / step) elements",
+        source: "ops-math math/range/docs/aclnnArange.md",
+        plan: arange,
+    },
+    Operator {
+        name: "aclnnTriu",
+        parameters: &[input("self", ARITHMETIC, 2, 8), attribute("diagonal"), output("out", ARITHMETIC, 2, 8)],
+        limits: "out has shape and type of self",
+        source: "ops-math conversion/triu/docs/aclnnTriu&aclnnInplaceTriu.md",
+        plan: |call| triangle(call, "self", "out", Part::Upper),
+    },
+    Operator {
+        name: "aclnnTril",
+        parameters: &[input("self", ARITHMETIC, 2, 8), attribute("diagonal"), output("out", ARITHMETIC, 2, 8)],
+        limits: "out has shape and type of self",
+        source: "ops-math conversion/tril/docs/aclnnTril&aclnnInplaceTril.md",
+        plan: |call| triangle(call, "self", "out", Part::Lower),
+    },
+    Operator {
+        name: "aclnnInplaceTriu",
+        parameters: &[in_place("selfRef", ARITHMETIC, 2, 8), attribute("diagonal")],
+        limits: "",
+        source: "ops-math conversion/triu/docs/aclnnTriu&aclnnInplaceTriu.md",
+        plan: |call| triangle(call, "selfRef", "selfRef", Part::Upper),
+    },
+];
+
+/// The plan of a copy between two re-views, once everything is checked.
+fn copied(
+    call: &Call<'_>,
+    source: impl Fn(&View) -> View + Send + Sync + 'static,
+    target: impl Fn(&View) -> View + Send + Sync + 'static,
+) -> Result<Plan, Refusal> {
+    let x = call.tensor("self")?;
+    call.expect_dtype("out", x.dtype, "that of self")?;
+    let (x, out) = (x.slot, call.tensor("out")?.slot);
+    Plan::new(move |views, tiles| {
+        if !views.of(out).is_empty() {
+            elementwise::copy(tiles, &source(views.of(x)), &target(views.of(out)));
+        }
+        Ok(())
+    })
+}
+
+fn cat(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let tensors = call.tensors("tensors")?;
+    let Some(first) = tensors.first() else {
+        return Err(call.refuse("tensors", "expected one tensor at least, found an empty list"));
+    };
+    let dim = call.dim("dim", first.rank())?;
+    let (mut expected, mut common) = (first.dims.clone(), first.dtype);
+    expected[dim] = 0;
+    let mut parts: Vec<(Slot, usize)> = Vec::with_capacity(tensors.len());
+    for (i, tensor) in tensors.iter().enumerate() {
+        let matches = tensor.rank() == first.rank() && (0..first.rank()).all(|d| d == dim || tensor.dims[d] == first.dims[d]);
+        if !matches {
+            let text = format!("tensor {i} is {:?}, tensor 0 is {:?}: only dim {dim} may differ", tensor.dims, first.dims);
+            return Err(call.refuse("tensors", text));
+        }
+        common = common.promote(tensor.dtype).ok_or_else(|| {
+            call.refuse("tensors", format!("tensor {i} of type {} has no common type with {common}", tensor.dtype))
+        })?;
+        expected[dim] += tensor.dims[dim];
+        parts.push((tensor.slot, tensor.dims[dim]));
+    }
+    call.expect_shape("out", &expected, "of the tensors, one after the other along dim")?;
+    call.expect_dtype("out", common, "the common type of the tensors")?;
+    let out = call.tensor("out")?.slot;
+    Plan::new(move |views, tiles| {
+        let mut start = 0;
+        for &(slot, len) in &parts {
+            elementwise::copy(tiles, views.of(slot), &views.of(out).slice(dim, start, len, 1));
+            start += len;
+        }
+        Ok(())
+    })
+}
+
+fn permute(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let x = call.tensor("self")?;
+    let order = call.ints("dims")?;
+    let mut dims = Vec::with_capacity(order.len());
+    for &value in order {
+        dims.push(call.dim_of("dims", value, x.rank())?);
+    }
+    if dims.len() != x.rank() || (0..x.rank()).any(|dim| !dims.contains(&dim)) {
+        return Err(call.refuse("dims", format!("expected a permutation of {} dims, found {order:?}", x.rank())));
+    }
+    let expected: Vec<usize> = dims.iter().map(|&dim| x.dims[dim]).collect();
+    call.expect_shape("out", &expected, "of self in the order of dims")?;
+    copied(call, move |x| x.permute(&dims), View::clone)
+}
+
+fn slice(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let x = call.tensor("self")?;
+    let dim = call.dim("dim", x.rank())?;
+    let extent = x.dims[dim] as i64;
+    let step = call.int("step")?;
+    if step <= 0 {
+        return Err(call.refuse("step", format!("expected a step above 0, found {step}")));
+    }
+    let bound = |value: i64| if value < 0 { value.saturating_add(extent) } else { value }.clamp(0, extent);
+    let start = bound(call.int("start")?);
+    let end = bound(call.int("end")?).max(start);
+    let count = ((end - start) as usize).div_ceil(step as usize);
+    let mut expected = x.dims.clone();
+    expected[dim] = count;
+    call.expect_shape("out", &expected, "of self with the elements of the slice along dim")?;
+    copied(call, move |x| x.slice(dim, start as usize, count, step as usize), View::clone)
+}
+
+fn repeat(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let x = call.tensor("self")?;
+    let repeats = call.ints("repeats")?;
+    if repeats.len() < x.rank() || repeats.len() > 8 || repeats.iter().any(|&times| times < 0) {
+        let text = format!("expected {} to 8 numbers of at least 0, found {repeats:?}", x.rank());
+        return Err(call.refuse("repeats", text));
+    }
+    let missing = repeats.len() - x.rank();
+    let dims: Vec<usize> = std::iter::repeat_n(1, missing).chain(x.dims.iter().copied()).collect();
+    let times: Vec<usize> = repeats.iter().map(|&times| times as usize).collect();
+    let expected: Vec<usize> = dims.iter().zip(&times).map(|(dim, times)| dim * times).collect();
+    call.expect_shape("out", &expected, "of self times repeats")?;
+    // Each dim of the output is seen as [times, extent]; the input repeats along the first of the two.
+    let mut lifted = Vec::with_capacity(2 * dims.len());
+    for (&times, &dim) in times.iter().zip(&dims) {
+        lifted.extend([times, dim]);
+    }
+    let rank = x.rank();
+    copied(
+        call,
+        move |x| {
+            let mut view = x.clone();
+            for dim in (0..rank).rev() {
+                view = view.unsqueeze(dim);
+            }
+            view.broadcast_to(&lifted)
+        },
+        move |out| (0..dims.len()).rev().fold(out.clone(), |view, dim| view.split(dim, times[dim], dims[dim])),
+    )
+}
+
+fn expand(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let x = call.tensor("self")?;
+    let size = call.ints("size")?;
+    let refuse = || call.refuse("size", format!("self {:?} does not expand to {size:?}", x.dims));
+    let missing = size.len().checked_sub(x.rank()).ok_or_else(refuse)?;
+    let mut expected = Vec::with_capacity(size.len());
+    for (i, &value) in size.iter().enumerate() {
+        let own = i.checked_sub(missing).map(|i| x.dims[i]);
+        expected.push(match (value, own) {
+            (-1, Some(own)) => own,
+            (value, None | Some(1)) if value >= 0 => value as usize,
+            (value, Some(own)) if value == own as i64 => own,
+            _ => return Err(refuse()),
+        });
+    }
+    call.expect_shape("out", &expected, "the attribute size")?;
+    copied(call, View::clone, View::clone)
+}
+
+fn pad(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (x, value) = (call.tensor("self")?, call.scalar("value")?);
+    let pads = call.ints("pad")?;
+    if !pads.len().is_multiple_of(2) || pads.len() > 2 * x.rank() {
+        return Err(call.refuse("pad", format!("expected up to {} pairs, found {pads:?}", x.rank())));
+    }
+    if !value.dtype().can_cast(x.dtype) {
+        return Err(call.refuse("value", format!("a value of type {} cannot be stored as {}", value.dtype(), x.dtype)));
+    }
+    let mut expected = x.dims.clone();
+    // Per dim: first element taken from self, first element written in out, number of elements.
+    let mut windows: Vec<(usize, usize, usize)> = x.dims.iter().map(|&dim| (0, 0, dim)).collect();
+    for (pair, bounds) in pads.chunks(2).enumerate() {
+        let dim = x.rank() - 1 - pair;
+        let (before, after, extent) = (bounds[0], bounds[1], x.dims[dim] as i64);
+        let total = before.saturating_add(after).saturating_add(extent);
+        expected[dim] = usize::try_from(total)
+            .map_err(|_| call.refuse("pad", format!("dim {dim} of extent {extent} would become {total}")))?;
+        let taken = (extent + before.min(0) + after.min(0)).max(0);
+        windows[dim] = ((-before).max(0) as usize, before.max(0) as usize, taken as usize);
+    }
+    call.expect_shape("out", &expected, "of self with the pads added")?;
+    call.expect_dtype("out", x.dtype, "that of self")?;
+    let (x, out, dtype) = (x.slot, call.tensor("out")?.slot, x.dtype);
+    Plan::new(move |views, tiles| {
+        with_lane!(dtype, L => elementwise::fill(tiles, views.of(out), value.lane::<L>()));
+        let (mut source, mut target) = (views.of(x).clone(), views.of(out).clone());
+        for (dim, &(from, to, len)) in windows.iter().enumerate() {
+            source = source.slice(dim, from, len, 1);
+            target = target.slice(dim, to, len, 1);
+        }
+        elementwise::copy(tiles, &source, &target);
+        Ok(())
+    })
+}
+
+fn arange(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (start, end, step) = (call.scalar("start")?, call.scalar("end")?, call.scalar("step")?);
+    let whole = [start, end, step].iter().all(|value| matches!(value, Scalar::Int(..)));
+    let distance = end.as_f64() - start.as_f64();
+    if step.as_f64() == 0.0 || distance / step.as_f64() < 0.0 {
+        let text = format!("{} does not lead from {} to {}", step.as_f64(), start.as_f64(), end.as_f64());
+        return Err(call.refuse("step", text));
+    }
+    let count = (distance / step.as_f64()).ceil() as usize;
+    call.expect_shape("out", &[count], "ceil((end - start) / step) elements")?;
+    let tensor = call.tensor("out")?;
+    if !whole && !tensor.dtype.is_float() {
+        return Err(call.refuse("out", format!("{} cannot hold a range of fractions", tensor.dtype)));
+    }
+    let out = tensor.slot;
+    Plan::new(move |views, tiles| {
+        let out = views.of(out);
+        let target = out.collapsed();
+        elementwise::blocks(tiles, out.len(), &|first, len| {
+            // Computed from the position, not by repeated addition, so that every element is rounded once.
+            if whole {
+                let value = |i: usize| start.as_i64() + (first + i) as i64 * step.as_i64();
+                i64::store(&target, first, &(0..len).map(value).collect::<Vec<_>>());
+            } else {
+                let value = |i: usize| start.as_f64() + (first + i) as f64 * step.as_f64();
+                f64::store(&target, first, &(0..len).map(value).collect::<Vec<_>>());
+            }
+        });
+        Ok(())
+    })
+}
+
+/// Which side of a diagonal is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Upper,
+    Lower,
+}
+
+fn triangle(call: &Call<'_>, source: &str, target: &str, part: Part) -> Result<Plan, Refusal> {
+    let x = call.tensor(source)?;
+    let diagonal = call.int("diagonal")?;
+    call.expect_shape(target, &x.dims, &format!("of {source}"))?;
+    call.expect_dtype(target, x.dtype, &format!("that of {source}"))?;
+    let (rows, cols) = (x.dims[x.rank() - 2], x.dims[x.rank() - 1]);
+    let (slot, out, dtype): (Slot, Slot, DType) = (x.slot, call.tensor(target)?.slot, x.dtype);
+    Plan::new(move |views, tiles| {
+        let (x, out) = (views.of(slot).collapsed(), views.of(out).collapsed());
+        let count = x.len().checked_div(cols).unwrap_or(0);
+        with_lane!(dtype, L => crate::nn::reduce::rows(tiles, count, cols, &|row| {
+            let mut line = vec![L::default(); cols];
+            L::load(&x, row * cols, &mut line);
+            // Element (i, j) lies on diagonal j - i.
+            let kept = (row % rows) as i64;
+            for (j, value) in line.iter_mut().enumerate() {
+                let place = (j as i64).saturating_sub(kept);
+                let keep = if part == Part::Upper { place >= diagonal } else { place <= diagonal };
+                *value = if keep { *value } else { L::default() };
+            }
+            L::store(&out, row * cols, &line);
+        }));
+        Ok(())
+    })
+}

@@ -1,0 +1,336 @@
+//! Typed, strided access to the memory of a card: the only place where the operator kernels touch raw memory.
+//!
+//! Input: a [`Span`] (address and length of one allocation's part) and a run (byte offset, step in bytes, count).
+//! Output: elements copied into, or out of, ordinary Rust buffers. Kernels compute on such buffers only, so no Rust
+//! reference to device memory ever exists: two operators that race on the same bytes, as the program under test may
+//! make them do, disturb each other's numbers but no invariant of this process.
+//! Invariant: every run is checked against the length of its span before the first byte is touched.
+//! This module knows nothing of shapes: see [`crate::nn::view`].
+#![expect(unsafe_code, reason = "raw access to device memory; bounds are checked here, validity is promised by Span::from_raw")]
+
+use std::marker::PhantomData;
+
+use half::{bf16, f16};
+
+/// A part of device memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: a span is an address and a length; every access goes through bounds-checked copies of plain data.
+unsafe impl Send for Span {}
+// SAFETY: as for Send; shared use copies plain data in and out and creates no references to the memory.
+unsafe impl Sync for Span {}
+
+/// Plain data: any bit pattern is a value, there is no padding and no drop.
+///
+/// # Safety
+/// Implementors must be valid for every bit pattern and have no padding bytes.
+pub(crate) unsafe trait Pod: Copy + Default + Send + Sync + 'static {}
+
+macro_rules! pod {
+    ($($t:ty),*) => { $(
+        // SAFETY: a primitive number, or a transparent wrapper of u16: every bit pattern is valid, no padding.
+        unsafe impl Pod for $t {}
+    )* };
+}
+pod!(f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64);
+
+impl Span {
+    /// Describes `bytes` bytes at `base`.
+    ///
+    /// # Safety
+    /// The memory must stay allocated, readable and writable for as long as this span or a copy of it is used.
+    pub(crate) const unsafe fn from_raw(base: *mut u8, bytes: usize) -> Self {
+        Self { base, bytes }
+    }
+
+    /// Length in bytes.
+    pub(crate) const fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Address of the first byte, as a number for messages and overlap checks.
+    pub(crate) fn address(self) -> usize {
+        self.base.addr()
+    }
+
+    /// The address of the element at byte offset `start` of a run of `count` elements of `size` bytes, `step` bytes
+    /// apart.
+    ///
+    /// # Panics
+    /// If any element of the run lies outside the span.
+    fn run(self, start: usize, step: isize, count: usize, size: usize) -> *mut u8 {
+        debug_assert!(count > 0, "empty runs never reach memory");
+        let travel = step.checked_mul(count as isize - 1);
+        let last = travel.and_then(|travel| start.checked_add_signed(travel));
+        let inside = |at: usize| at.checked_add(size).is_some_and(|end| end <= self.bytes);
+        assert!(
+            inside(start) && last.is_some_and(inside),
+            "run of {count} elements of {size} bytes from byte {start} step {step} leaves a span of {} bytes",
+            self.bytes
+        );
+        // SAFETY: `start` is inside the span (asserted above), and the span is one allocation.
+        unsafe { self.base.add(start) }
+    }
+
+    /// Copies the run that starts at byte `start` with `step` bytes between elements into `out`.
+    ///
+    /// # Panics
+    /// If the run leaves the span.
+    pub(crate) fn read_run<T: Pod>(self, start: usize, step: isize, out: &mut [T]) {
+        if out.is_empty() {
+            return;
+        }
+        let size = size_of::<T>();
+        let source = self.run(start, step, out.len(), size);
+        if step == size as isize {
+            let bytes = size_of_val(out);
+            // SAFETY: the source run was bounds-checked, `out` is exclusive Rust memory of the same size, and T is
+            // plain data; bytes have no alignment.
+            unsafe { std::ptr::copy_nonoverlapping(source, out.as_mut_ptr().cast::<u8>(), bytes) };
+        } else if step == 0 {
+            // SAFETY: the element was bounds-checked; the read needs no alignment and T takes any bit pattern.
+            let value = unsafe { source.cast::<T>().read_unaligned() };
+            out.fill(value);
+        } else {
+            for (i, slot) in out.iter_mut().enumerate() {
+                let element = source.wrapping_offset(step * i as isize);
+                // SAFETY: first and last element were bounds-checked and the run is monotone, so this one is inside;
+                // the read needs no alignment and T takes any bit pattern.
+                *slot = unsafe { element.cast::<T>().read_unaligned() };
+            }
+        }
+    }
+
+    /// Copies `values` into the run that starts at byte `start` with `step` bytes between elements.
+    ///
+    /// # Panics
+    /// If the run leaves the span.
+    pub(crate) fn write_run<T: Pod>(self, start: usize, step: isize, values: &[T]) {
+        if values.is_empty() {
+            return;
+        }
+        let size = size_of::<T>();
+        let target = self.run(start, step, values.len(), size);
+        if step == size as isize {
+            let bytes = size_of_val(values);
+            // SAFETY: the target run was bounds-checked, `values` is Rust memory of the same size that cannot overlap
+            // device memory, and T is plain data; bytes have no alignment.
+            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), target, bytes) };
+        } else {
+            for (i, value) in values.iter().enumerate() {
+                let element = target.wrapping_offset(step * i as isize);
+                // SAFETY: first and last element were bounds-checked and the run is monotone, so this one is inside;
+                // the write needs no alignment.
+                unsafe { element.cast::<T>().write_unaligned(*value) };
+            }
+        }
+    }
+}
+
+/// A strided f32 matrix to read from: in device memory or in a Rust buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matrix<'a> {
+    base: *const f32,
+    extents: (usize, usize),
+    strides: (isize, isize),
+    /// Addresses of the first byte and past the last byte.
+    range: (usize, usize),
+    source: PhantomData<&'a [f32]>,
+}
+
+/// A strided f32 matrix to write to: in device memory or in a Rust buffer.
+#[derive(Debug)]
+pub(crate) struct MatrixMut<'a> {
+    matrix: Matrix<'a>,
+    target: PhantomData<&'a mut [f32]>,
+}
+
+impl<'a> Matrix<'a> {
+    /// The `extents` (rows, columns) matrix in `span` whose first element is at byte `start`; `strides` (between rows,
+    /// between columns) in elements. `None` if it is empty, not aligned for f32, or partly outside the span.
+    pub(crate) fn in_span(span: Span, start: usize, extents: (usize, usize), strides: (isize, isize)) -> Option<Self> {
+        let size = size_of::<f32>() as isize;
+        let reach = |extent: usize, stride: isize| {
+            isize::try_from(extent.checked_sub(1)?).ok()?.checked_mul(stride.checked_mul(size)?)
+        };
+        let (down, right) = (reach(extents.0, strides.0)?, reach(extents.1, strides.1)?);
+        let low = start.checked_add_signed(down.min(0).checked_add(right.min(0))?)?;
+        let high = start.checked_add_signed(down.max(0).checked_add(right.max(0))?)?;
+        let end = high.checked_add(size_of::<f32>())?;
+        let base = span.base.wrapping_add(start);
+        if end > span.bytes || !base.addr().is_multiple_of(align_of::<f32>()) {
+            return None;
+        }
+        let range = (span.address() + low, span.address() + end);
+        #[expect(clippy::cast_ptr_alignment, reason = "alignment was checked two lines above")]
+        let base = base.cast_const().cast::<f32>();
+        Some(Self { base, extents, strides, range, source: PhantomData })
+    }
+
+    /// The row-major `rows` x `cols` matrix in `buffer` whose rows are `row_stride` elements apart.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the matrix.
+    pub(crate) fn in_slice(buffer: &'a [f32], (rows, cols): (usize, usize), row_stride: usize) -> Self {
+        let needed = if rows == 0 { 0 } else { (rows - 1) * row_stride + cols };
+        assert!(buffer.len() >= needed, "a buffer of {} for {needed} elements of a {rows} x {cols} matrix", buffer.len());
+        let address = buffer.as_ptr().addr();
+        Self {
+            base: buffer.as_ptr(),
+            extents: (rows, cols),
+            strides: (row_stride as isize, 1),
+            range: (address, address + needed * size_of::<f32>()),
+            source: PhantomData,
+        }
+    }
+
+    /// The same elements with rows and columns exchanged.
+    pub(crate) fn transposed(self) -> Self {
+        let ((rows, cols), (row_stride, col_stride)) = (self.extents, self.strides);
+        Self { extents: (cols, rows), strides: (col_stride, row_stride), ..self }
+    }
+}
+
+impl<'a> MatrixMut<'a> {
+    /// As [`Matrix::in_span`], to write to.
+    pub(crate) fn in_span(span: Span, start: usize, extents: (usize, usize), strides: (isize, isize)) -> Option<Self> {
+        Some(Self { matrix: Matrix::in_span(span, start, extents, strides)?, target: PhantomData })
+    }
+
+    /// As [`Matrix::in_slice`], to write to.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the matrix.
+    pub(crate) fn in_slice(buffer: &'a mut [f32], extents: (usize, usize), row_stride: usize) -> Self {
+        let base = buffer.as_mut_ptr().cast_const();
+        let matrix = Matrix { base, ..Matrix::in_slice(buffer, extents, row_stride) };
+        Self { matrix: Matrix { source: PhantomData, ..matrix }, target: PhantomData }
+    }
+
+    /// Whether the address range of this matrix meets that of `other`.
+    pub(crate) const fn meets(&self, other: &Matrix<'_>) -> bool {
+        self.matrix.range.0 < other.range.1 && other.range.0 < self.matrix.range.1
+    }
+}
+
+/// Whether [`gemm_f32`] overwrites its destination or adds to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Into {
+    /// `dst = lhs x rhs`.
+    Overwrite,
+    /// `dst += lhs x rhs`.
+    Accumulate,
+}
+
+/// Multiplies on the calling thread: `dst` of m x n from `lhs` of m x k and `rhs` of k x n.
+///
+/// # Panics
+/// If the extents disagree or `dst` meets an operand.
+pub(crate) fn gemm_f32(dst: MatrixMut<'_>, lhs: Matrix<'_>, rhs: Matrix<'_>, into: Into) {
+    let ((m, n), (_, k)) = (dst.matrix.extents, lhs.extents);
+    assert!(lhs.extents == (m, k) && rhs.extents == (k, n), "{:?} x {:?} into {m} x {n}", lhs.extents, rhs.extents);
+    assert!(!dst.meets(&lhs) && !dst.meets(&rhs), "a product cannot overwrite its operands");
+    let scale = if into == Into::Accumulate { 1.0 } else { 0.0 };
+    // SAFETY: the constructors proved that each matrix lies in one live allocation (slices by their lifetime, spans by the
+    // promise of Span::from_raw), `dst` is exclusive or device memory, extents agree and `dst` meets no operand (asserted).
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            dst.matrix.base.cast_mut(),
+            dst.matrix.strides.1,
+            dst.matrix.strides.0,
+            into == Into::Accumulate,
+            lhs.base,
+            lhs.strides.1,
+            lhs.strides.0,
+            rhs.base,
+            rhs.strides.1,
+            rhs.strides.0,
+            scale,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    };
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A span over the bytes of a buffer that the caller keeps alive.
+    pub(crate) fn span_of<T: Pod>(buffer: &mut [T]) -> Span {
+        let bytes = size_of_val(buffer);
+        // SAFETY: the caller keeps the buffer alive and untouched while the span is in use (tests only).
+        unsafe { Span::from_raw(buffer.as_mut_ptr().cast::<u8>(), bytes) }
+    }
+
+    #[test]
+    fn runs_forward_backward_and_repeated() {
+        let mut memory = [10i32, 11, 12, 13, 14, 15];
+        let span = span_of(&mut memory);
+        let mut out = [0i32; 3];
+        span.read_run(4, 4, &mut out);
+        assert_eq!(out, [11, 12, 13]);
+        span.read_run(20, -8, &mut out);
+        assert_eq!(out, [15, 13, 11]);
+        span.read_run(8, 0, &mut out);
+        assert_eq!(out, [12, 12, 12]);
+        span.write_run(0, 8, &[1i32, 2, 3]);
+        assert_eq!(memory, [1, 11, 2, 13, 3, 15]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a span of 16 bytes")]
+    fn a_run_past_the_end_is_refused() {
+        let mut memory = [0i32; 4];
+        span_of(&mut memory).read_run(8, 4, &mut [0i32; 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a span of 16 bytes")]
+    fn a_run_before_the_start_is_refused() {
+        let mut memory = [0i32; 4];
+        span_of(&mut memory).write_run(4, -4, &[1i32, 2, 3]);
+    }
+
+    #[test]
+    fn a_matrix_must_fit_its_span() {
+        let mut memory = [0f32; 6];
+        let span = span_of(&mut memory);
+        assert!(Matrix::in_span(span, 0, (2, 3), (3, 1)).is_some());
+        assert!(Matrix::in_span(span, 4, (2, 3), (3, 1)).is_none());
+        assert!(Matrix::in_span(span, 0, (3, 2), (-1, 1)).is_none());
+        assert!(Matrix::in_span(span, 2, (1, 1), (1, 1)).is_none(), "misaligned");
+        assert!(Matrix::in_span(span, 0, (0, 3), (3, 1)).is_none(), "empty");
+    }
+
+    #[test]
+    fn products_overwrite_and_accumulate() {
+        let (a, b) = ([1f32, 2.0, 3.0, 4.0], [1f32, 0.0, 2.0, 1.0]);
+        let mut c = [100f32; 4];
+        let (lhs, rhs) = (Matrix::in_slice(&a, (2, 2), 2), Matrix::in_slice(&b, (2, 2), 2));
+        gemm_f32(MatrixMut::in_slice(&mut c, (2, 2), 2), lhs, rhs, Into::Overwrite);
+        assert_eq!(c, [5.0, 2.0, 11.0, 4.0]);
+        gemm_f32(MatrixMut::in_slice(&mut c, (2, 2), 2), lhs, rhs.transposed(), Into::Accumulate);
+        assert_eq!(c, [6.0, 6.0, 14.0, 14.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot overwrite its operands")]
+    fn a_product_into_its_operand_is_refused() {
+        let mut memory = [0f32; 8];
+        let span = span_of(&mut memory);
+        let lhs = Matrix::in_span(span, 0, (2, 2), (2, 1)).unwrap();
+        let dst = MatrixMut::in_span(span, 12, (2, 2), (2, 1)).unwrap();
+        gemm_f32(dst, lhs, lhs, Into::Overwrite);
+    }
+}

@@ -1,0 +1,242 @@
+//! Reductions along dims: sums, maxima with their positions, softmax, running sums.
+//!
+//! Input: a view and the dims to reduce, given as a view whose trailing dims are the reduced ones. Output: one value, or
+//! one row, per position of the leading dims.
+//! Invariants: each row is reduced by one tile in an order that depends on its length only; sums of f16 and bf16
+//! accumulate in f32, those of integers wrap; of equal maxima the first wins; NaN counts as the greatest value.
+
+use super::Tiles;
+use super::lane::{Arithmetic, Lane};
+use super::view::View;
+
+/// Elements one tile should at least cover.
+const GRAIN: usize = 16 * 1024;
+/// Partial sums kept side by side, so that the addition vectorises.
+const WIDTH: usize = 16;
+
+/// A view with `dims` moved behind the others, in order; the others keep their order.
+pub(crate) fn with_trailing(view: &View, dims: &[usize]) -> View {
+    let mut order: Vec<usize> = (0..view.rank()).filter(|i| !dims.contains(i)).collect();
+    order.extend_from_slice(dims);
+    view.permute(&order)
+}
+
+/// Calls `body` with each row number, some rows per tile.
+pub(crate) fn rows(tiles: &dyn Tiles, count: usize, row_len: usize, body: &(dyn Fn(usize) + Sync)) {
+    let per_tile = (GRAIN / row_len.max(1)).max(1);
+    tiles.run(count.div_ceil(per_tile), &|tile| {
+        for row in tile * per_tile..count.min((tile + 1) * per_tile) {
+            body(row);
+        }
+    });
+}
+
+/// Sum of a row in `WIDTH` interleaved partial sums.
+fn total<L: Lane>(row: &[L], add: impl Fn(L, L) -> L) -> L {
+    let mut partial = [L::default(); WIDTH];
+    let chunks = row.chunks_exact(WIDTH);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (sum, &value) in partial.iter_mut().zip(chunk) {
+            *sum = add(*sum, value);
+        }
+    }
+    for (sum, &value) in partial.iter_mut().zip(rest) {
+        *sum = add(*sum, value);
+    }
+    partial.into_iter().fold(L::default(), add)
+}
+
+/// Sum of a row of f32.
+pub(crate) fn sum_f32(row: &[f32]) -> f32 {
+    total(row, |a, b| a + b)
+}
+
+/// Sum of the squares of a row of f32.
+pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
+    let mut partial = [0f32; WIDTH];
+    let chunks = row.chunks_exact(WIDTH);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (sum, &value) in partial.iter_mut().zip(chunk) {
+            *sum += value * value;
+        }
+    }
+    for (sum, &value) in partial.iter_mut().zip(rest) {
+        *sum += value * value;
+    }
+    partial.into_iter().sum()
+}
+
+/// `out[r] = finish(sum of row r)`; `x` has `out.len()` rows of `row_len` trailing elements.
+pub(crate) fn sum<L: Arithmetic>(tiles: &dyn Tiles, x: &View, row_len: usize, out: &View, finish: impl Fn(L) -> L + Sync) {
+    let count = out.len();
+    let (x, out) = (x.collapsed(), out.collapsed());
+    rows(tiles, count, row_len, &|row| {
+        let mut buffer = vec![L::default(); row_len];
+        L::load(&x, row * row_len, &mut buffer);
+        L::store(&out, row, &[finish(total(&buffer, L::plus))]);
+    });
+}
+
+/// Whether `candidate` beats `best`: greater, or the first NaN.
+fn beats<L: Lane>(candidate: L, best: L) -> bool {
+    candidate > best || (candidate.is_nan() && !best.is_nan())
+}
+
+/// The first greatest element of each row and its position, stored to whichever outputs are given.
+pub(crate) fn max<L: Lane>(tiles: &dyn Tiles, x: &View, row_len: usize, values: Option<&View>, indices: Option<&View>) {
+    let count = x.len() / row_len.max(1);
+    let x = x.collapsed();
+    let (values, indices) = (values.map(View::collapsed), indices.map(View::collapsed));
+    rows(tiles, count, row_len, &|row| {
+        let mut buffer = vec![L::default(); row_len];
+        L::load(&x, row * row_len, &mut buffer);
+        let mut best = 0;
+        for (i, &value) in buffer.iter().enumerate() {
+            if beats(value, buffer[best]) {
+                best = i;
+            }
+        }
+        if let Some(values) = &values {
+            L::store(values, row, &[buffer[best]]);
+        }
+        if let Some(indices) = &indices {
+            i64::store(indices, row, &[best as i64]);
+        }
+    });
+}
+
+/// Whether [`softmax`] gives probabilities or their logarithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Probabilities.
+    Plain,
+    /// Natural logarithms of the probabilities.
+    Log,
+}
+
+/// Softmax of each row of `row_len` trailing elements, in f32.
+pub(crate) fn softmax(tiles: &dyn Tiles, x: &View, row_len: usize, out: &View, form: Form) {
+    let count = x.len() / row_len.max(1);
+    let (x, out) = (x.collapsed(), out.collapsed());
+    rows(tiles, count, row_len, &|row| {
+        let mut buffer = vec![0f32; row_len];
+        f32::load(&x, row * row_len, &mut buffer);
+        // f32::max skips NaN; a NaN in the row still reaches every output through the sum.
+        let max = buffer.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        match form {
+            Form::Plain => {
+                for value in &mut buffer {
+                    *value = (*value - max).exp();
+                }
+                let sum = sum_f32(&buffer);
+                for value in &mut buffer {
+                    *value /= sum;
+                }
+            }
+            Form::Log => {
+                let exponentials: Vec<f32> = buffer.iter().map(|value| (value - max).exp()).collect();
+                let shift = max + sum_f32(&exponentials).ln();
+                for value in &mut buffer {
+                    *value -= shift;
+                }
+            }
+        }
+        f32::store(&out, row * row_len, &buffer);
+    });
+}
+
+/// Running sum of each row of `row_len` trailing elements.
+pub(crate) fn cumulative_sum<L: Arithmetic>(tiles: &dyn Tiles, x: &View, row_len: usize, out: &View) {
+    let count = x.len() / row_len.max(1);
+    let (x, out) = (x.collapsed(), out.collapsed());
+    rows(tiles, count, row_len, &|row| {
+        let mut buffer = vec![L::default(); row_len];
+        L::load(&x, row * row_len, &mut buffer);
+        let mut sum = L::default();
+        for value in &mut buffer {
+            sum = sum.plus(*value);
+            *value = sum;
+        }
+        L::store(&out, row * row_len, &buffer);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Serial;
+    use super::super::dtype::DType;
+    use super::super::raw::tests::span_of;
+    use super::super::view::contiguous_strides;
+    use super::*;
+
+    fn view<T: super::super::raw::Pod>(data: &mut [T], dtype: DType, dims: &[usize]) -> View {
+        View::new(span_of(data), dtype, dims, &contiguous_strides(dims), 0).unwrap()
+    }
+
+    #[test]
+    fn sums_over_any_dims() {
+        let mut x: Vec<f32> = (0..24).map(|v| v as f32).collect();
+        let x = view(&mut x, DType::F32, &[2, 3, 4]);
+        let mut out = [0f32; 3];
+        let middle = view(&mut out, DType::F32, &[3]);
+        sum::<f32>(&Serial, &with_trailing(&x, &[0, 2]), 8, &middle, |s| s);
+        assert_eq!(out, [60.0, 92.0, 124.0]);
+        let middle = view(&mut out, DType::F32, &[3]);
+        sum::<f32>(&Serial, &with_trailing(&x, &[0, 2]), 8, &middle, |s| s / 8.0);
+        assert_eq!(out, [7.5, 11.5, 15.5]);
+    }
+
+    #[test]
+    fn an_empty_sum_is_zero() {
+        let mut out = [9i64; 2];
+        let empty = view(&mut [0i64; 0], DType::I64, &[2, 0]);
+        sum::<i64>(&Serial, &empty, 0, &view(&mut out, DType::I64, &[2]), |s| s);
+        assert_eq!(out, [0, 0]);
+    }
+
+    #[test]
+    fn the_first_maximum_wins_and_nan_is_greatest() {
+        let mut x = [1f32, 5.0, 5.0, 2.0, f32::NAN, 9.0, f32::NAN, 0.0, -1.0, -1.0, -3.0, -2.0];
+        let (mut values, mut indices) = ([0f32; 3], [0i32; 3]);
+        let (v, i) = (view(&mut values, DType::F32, &[3]), view(&mut indices, DType::I32, &[3]));
+        max::<f32>(&Serial, &view(&mut x, DType::F32, &[3, 4]), 4, Some(&v), Some(&i));
+        assert_eq!(indices, [1, 0, 0]);
+        assert!(values[1].is_nan() && values[0] == 5.0 && values[2] == -1.0);
+    }
+
+    #[test]
+    fn softmax_of_a_strided_dim_sums_to_one() {
+        let mut x: Vec<f32> = (0..12).map(|v| (v % 5) as f32).collect();
+        let mut y = vec![0f32; 12];
+        let (vx, vy) = (view(&mut x, DType::F32, &[3, 4]), view(&mut y, DType::F32, &[3, 4]));
+        softmax(&Serial, &vx.with_last(0), 3, &vy.with_last(0), Form::Plain);
+        for column in 0..4 {
+            let exact: Vec<f64> = (0..3).map(|row| f64::from(x[row * 4 + column]).exp()).collect();
+            let sum: f64 = exact.iter().sum();
+            for row in 0..3 {
+                assert!((f64::from(y[row * 4 + column]) - exact[row] / sum).abs() < 1e-6);
+            }
+        }
+        let probabilities = y.clone();
+        softmax(&Serial, &vx.with_last(0), 3, &vy.with_last(0), Form::Log);
+        assert!(y.iter().zip(&probabilities).all(|(log, p)| (log.exp() - p).abs() < 1e-6));
+    }
+
+    #[test]
+    fn softmax_in_place_with_infinities() {
+        let mut x = [f32::NEG_INFINITY, 0.0, 0.0, f32::NEG_INFINITY];
+        let v = view(&mut x, DType::F32, &[4]);
+        softmax(&Serial, &v, 4, &v, Form::Plain);
+        assert_eq!(x, [0.0, 0.5, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn running_sums() {
+        let mut x = [1i32, 2, 3, 4, 5, 6];
+        let v = view(&mut x, DType::I32, &[2, 3]);
+        cumulative_sum::<i64>(&Serial, &v, 3, &v);
+        assert_eq!(x, [1, 3, 6, 4, 9, 15]);
+    }
+}

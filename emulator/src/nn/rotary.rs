@@ -1,0 +1,84 @@
+//! Rotary position embedding: pairs of elements of the last dim turned by an angle given as cosine and sine.
+//!
+//! Input: `x` of four dims, `cos` and `sin` that broadcast to it. Output: `x * cos + rotate(x) * sin`.
+//! Invariant: computed in f32, rounded once; a row is read whole before it is written.
+
+use super::Tiles;
+use super::lane::Lane;
+use super::reduce::rows;
+use super::view::View;
+
+/// Which elements of a row form a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pairing {
+    /// Element `i` with element `i + D/2`.
+    Half,
+    /// Element `2i` with element `2i + 1`.
+    Interleaved,
+}
+
+/// `out = x * cos + rotate(x) * sin`, where `rotate` maps each pair `(a, b)` to `(-b, a)`.
+pub(crate) fn rotary(tiles: &dyn Tiles, x: &View, cos: &View, sin: &View, pairing: Pairing, out: &View) {
+    let row_len = x.dims()[x.rank() - 1];
+    let count = x.len().checked_div(row_len).unwrap_or(0);
+    let (cos, sin) = (cos.broadcast_to(x.dims()).collapsed(), sin.broadcast_to(x.dims()).collapsed());
+    let (x, out) = (x.collapsed(), out.collapsed());
+    rows(tiles, count, row_len, &|row| {
+        let start = row * row_len;
+        let (mut values, mut c, mut s) = (vec![0f32; row_len], vec![0f32; row_len], vec![0f32; row_len]);
+        f32::load(&x, start, &mut values);
+        f32::load(&cos, start, &mut c);
+        f32::load(&sin, start, &mut s);
+        let half = row_len / 2;
+        let mut turned = vec![0f32; row_len];
+        for i in 0..half {
+            let (first, second) = match pairing {
+                Pairing::Half => (i, i + half),
+                Pairing::Interleaved => (2 * i, 2 * i + 1),
+            };
+            turned[first] = values[first] * c[first] - values[second] * s[first];
+            turned[second] = values[second] * c[second] + values[first] * s[second];
+        }
+        f32::store(&out, start, &turned);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Serial;
+    use super::super::dtype::DType;
+    use super::super::raw::tests::span_of;
+    use super::super::view::contiguous_strides;
+    use super::*;
+
+    fn view(data: &mut [f32], dims: &[usize]) -> View {
+        View::new(span_of(data), DType::F32, dims, &contiguous_strides(dims), 0).unwrap()
+    }
+
+    fn run(x: &[f32], pairing: Pairing) -> Vec<f32> {
+        // Two heads at one position; the angles are shared by the heads.
+        let (mut x, mut cos, mut sin) = (x.to_vec(), [0.5f32, 0.0, 0.25, 1.0], [2f32, 1.0, 3.0, 0.5]);
+        let mut out = vec![0f32; 8];
+        rotary(
+            &Serial,
+            &view(&mut x, &[1, 1, 2, 4]),
+            &view(&mut cos, &[1, 1, 1, 4]),
+            &view(&mut sin, &[1, 1, 1, 4]),
+            pairing,
+            &view(&mut out, &[1, 1, 2, 4]),
+        );
+        out
+    }
+
+    #[test]
+    fn both_pairings_follow_the_formula() {
+        let x = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let (cos, sin) = ([0.5f32, 0.0, 0.25, 1.0], [2f32, 1.0, 3.0, 0.5]);
+        let half: Vec<f32> = [[-3.0f32, -4.0, 1.0, 2.0], [-7.0, -8.0, 5.0, 6.0]].concat();
+        let interleaved: Vec<f32> = [[-2.0f32, 1.0, -4.0, 3.0], [-6.0, 5.0, -8.0, 7.0]].concat();
+        for (pairing, rotated) in [(Pairing::Half, half), (Pairing::Interleaved, interleaved)] {
+            let expected: Vec<f32> = (0..8).map(|i| x[i] * cos[i % 4] + rotated[i] * sin[i % 4]).collect();
+            assert_eq!(run(&x, pairing), expected);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Notifies: one-bit flags between streams, set by one and awaited and cleared by another.
+//!
+//! Input: records and waits in stream order. Output: held and released streams. Invariant: one record releases one
+//! wait; records do not add up. Does not: time-outs of waits (a notify wait holds until recorded) or sharing between processes.
+
+use std::collections::VecDeque;
+
+use crate::failure::Failure;
+use crate::handle::HandleKind;
+use crate::machine::State;
+
+/// Notifies one device can have (CANN guide, Atlas A2).
+pub(crate) const MAX_NOTIFIES: usize = 8192;
+
+/// One notify.
+#[derive(Debug)]
+pub(crate) struct Notify {
+    pub(crate) card: u32,
+    set: bool,
+    held: VecDeque<u64>,
+}
+
+impl Notify {
+    pub(crate) fn new(card: u32) -> Self {
+        Self { card, set: false, held: VecDeque::new() }
+    }
+}
+
+impl State {
+    /// A stream has reached a record: releases the stream that waits longest, or keeps the flag.
+    pub(crate) fn set_notify(&mut self, id: u64) {
+        let Some(notify) = self.notifies.get_mut(&id) else { return };
+        match notify.held.pop_front() {
+            Some(stream) => self.settle(stream, Ok(())),
+            None => notify.set = true,
+        }
+    }
+
+    /// A stream has reached a wait.
+    pub(crate) fn await_notify(&mut self, id: u64, stream: u64) {
+        match self.notifies.get_mut(&id) {
+            Some(notify) if notify.set => {
+                notify.set = false;
+                self.settle(stream, Ok(()));
+            }
+            Some(notify) => notify.held.push_back(stream),
+            None => self.settle(stream, Err(HandleKind::Notify.gone(id))),
+        }
+    }
+
+    /// Removes a notify; streams held by it fail.
+    pub(crate) fn remove_notify(&mut self, id: u64) -> Result<(), Failure> {
+        let notify = self.notifies.remove(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
+        for stream in notify.held {
+            self.settle(stream, Err(HandleKind::Notify.gone(id)));
+        }
+        Ok(())
+    }
+}

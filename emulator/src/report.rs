@@ -1,0 +1,112 @@
+//! Host callbacks that run on a thread of the program: a stream posts them, `aclrtProcessReport` runs them.
+//!
+//! Input: subscriptions of (thread, stream), callbacks reached by streams. Output: callbacks for the subscribed thread,
+//! in the order reached. Invariant: a stream has at most one subscribed thread. Does not: call the callbacks (see `abi`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::failure::{Failure, code};
+use crate::machine::{Machine, State};
+
+/// What a callback does to its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blocking {
+    /// The stream goes on at once.
+    No,
+    /// The stream goes on when the callback has returned.
+    Yes,
+}
+
+/// A callback in a stream.
+pub(crate) struct Callback {
+    /// The program's function with its argument.
+    pub(crate) body: Box<dyn FnOnce() + Send>,
+    /// Whether the stream waits for it.
+    pub(crate) blocking: Blocking,
+}
+
+/// A callback that its stream has reached.
+pub(crate) struct Report {
+    /// The callback.
+    pub(crate) body: Box<dyn FnOnce() + Send>,
+    /// The stream that waits for its end.
+    pub(crate) resumes: Option<u64>,
+}
+
+/// Which thread runs the callbacks of which stream, and what is posted.
+#[derive(Default)]
+pub(crate) struct Reports {
+    thread_of_stream: BTreeMap<u64, u64>,
+    posted: BTreeMap<u64, VecDeque<Report>>,
+}
+
+impl std::fmt::Debug for Reports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reports").field("thread_of_stream", &self.thread_of_stream).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// From now on `thread` runs the callbacks of `stream`.
+    pub(crate) fn subscribe(&mut self, thread: u64, stream: u64) -> Result<(), Failure> {
+        if let Some(other) = self.reports.thread_of_stream.get(&stream) {
+            let what = format!("thread {other} already runs the callbacks of stream {stream}; unsubscribe it first");
+            return Err(Failure::new(code::STREAM_SUBSCRIBE, what));
+        }
+        self.reports.thread_of_stream.insert(stream, thread);
+        Ok(())
+    }
+
+    /// Ends a subscription.
+    pub(crate) fn unsubscribe(&mut self, thread: u64, stream: u64) -> Result<(), Failure> {
+        if self.reports.thread_of_stream.get(&stream) != Some(&thread) {
+            let what = format!("thread {thread} does not run the callbacks of stream {stream}");
+            return Err(Failure::new(code::THREAD_SUBSCRIBE, what));
+        }
+        self.reports.thread_of_stream.remove(&stream);
+        Ok(())
+    }
+
+    /// Whether some thread runs the callbacks of a stream.
+    pub(crate) fn is_subscribed(&self, stream: u64) -> bool {
+        self.reports.thread_of_stream.contains_key(&stream)
+    }
+
+    /// A stream has reached a callback.
+    pub(crate) fn post_callback(&mut self, callback: Callback, stream: u64) {
+        let Some(thread) = self.reports.thread_of_stream.get(&stream).copied() else {
+            let what = format!("stream {stream} has no thread that would run its callback");
+            self.settle(stream, Err(Failure::new(code::STREAM_NO_CALLBACK, what)));
+            return;
+        };
+        let resumes = (callback.blocking == Blocking::Yes).then_some(stream);
+        self.reports.posted.entry(thread).or_default().push_back(Report { body: callback.body, resumes });
+        self.signal = true;
+        if resumes.is_none() {
+            self.settle(stream, Ok(()));
+        }
+    }
+}
+
+impl Machine {
+    /// The next callback for `thread`, waited for up to `timeout`.
+    pub(crate) fn next_report(&self, thread: u64, timeout: Option<Duration>) -> Result<Report, Failure> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut state = self.lock();
+        loop {
+            if let Some(report) = state.reports.posted.get_mut(&thread).and_then(VecDeque::pop_front) {
+                return Ok(report);
+            }
+            if !state.reports.thread_of_stream.values().any(|subscribed| *subscribed == thread) {
+                let what = format!("thread {thread} runs the callbacks of no stream; call aclrtSubscribeReport first");
+                return Err(Failure::new(code::THREAD_SUBSCRIBE, what));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let what = format!("no callback came for thread {thread} in time");
+                return Err(Failure::new(code::WAIT_TIMEOUT, what));
+            }
+            state = self.watch(state, deadline);
+        }
+    }
+}

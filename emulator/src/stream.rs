@@ -1,0 +1,354 @@
+//! Streams: FIFO queues of entries, and the rule by which the head of a queue becomes ready.
+//!
+//! Input: entries in the order the program enqueues them. Output: tasks handed to the pool, events recorded, ranks
+//! arrived at collectives, each in queue order. Invariants: at most one entry of a stream is under way; `finished`
+//! never exceeds `issued`; a failure stays on its stream and is returned by every later call on it.
+//! Does not: run tasks (see `pool`), move bytes (see `copy`, `collective`).
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::{Arc, Condvar};
+use std::time::{Duration, Instant};
+
+use crate::collective::meeting::Seat;
+use crate::event::Record;
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::machine::{Launch, Machine, State};
+use crate::pool::Task;
+use crate::report::Callback;
+use crate::thread;
+
+/// Streams one device can have (CANN guide, Atlas A2).
+pub(crate) const MAX_STREAMS: usize = 1984;
+
+/// One queue.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) context: u64,
+    pub(crate) card: u32,
+    pub(crate) priority: u32,
+    pub(crate) flags: u32,
+    pub(crate) is_default: bool,
+    /// `aclrtSetStreamFailureMode`: discard what follows a failure instead of running it.
+    pub(crate) stop_on_failure: bool,
+    pub(crate) failure: Option<Failure>,
+    queue: VecDeque<Entry>,
+    /// Parts of the entry under way that are not done; 0 when none is under way.
+    under_way: usize,
+    issued: u64,
+    finished: u64,
+    waiters: usize,
+    done: Arc<Condvar>,
+}
+
+/// One thing in a queue.
+pub(crate) enum Entry {
+    /// Work for the pool.
+    Task { name: &'static str, task: Task },
+    /// Marks a record as done.
+    Record(Arc<Record>),
+    /// Holds the queue until a record is done.
+    Wait(Arc<Record>),
+    /// This rank's part in one or, for a batch, several collectives.
+    Meet(Vec<Seat>),
+    /// Sets a notify.
+    NotifyRecord(u64),
+    /// Holds the queue until a notify is set, and clears it.
+    NotifyWait(u64),
+    /// A function the program's own thread runs.
+    Callback(Callback),
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Task { name, .. } => write!(f, "Task({name})"),
+            Self::Record(_) => f.write_str("Record"),
+            Self::Wait(_) => f.write_str("Wait"),
+            Self::Meet(seats) => write!(f, "Meet({seats:?})"),
+            Self::NotifyRecord(notify) => write!(f, "NotifyRecord({notify})"),
+            Self::NotifyWait(notify) => write!(f, "NotifyWait({notify})"),
+            Self::Callback(_) => f.write_str("Callback"),
+        }
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(context: u64, card: u32, priority: u32, flags: u32, is_default: bool) -> Self {
+        Self {
+            context,
+            card,
+            priority,
+            flags,
+            is_default,
+            stop_on_failure: false,
+            failure: None,
+            queue: VecDeque::new(),
+            under_way: 0,
+            issued: 0,
+            finished: 0,
+            waiters: 0,
+            done: Arc::new(Condvar::new()),
+        }
+    }
+
+    /// Whether everything enqueued has ended.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.finished == self.issued
+    }
+
+    fn finish_one(&mut self) {
+        self.finished += 1;
+        if self.waiters > 0 {
+            self.done.notify_all();
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        self.failure.get_or_insert_with(|| failure.clone());
+    }
+}
+
+impl State {
+    /// The stream behind a handle (NULL: the default stream of `current`), which must belong to the context `current`.
+    pub(crate) fn resolve_stream(&self, handle: *const c_void, current: Option<u64>) -> Result<u64, Failure> {
+        let current_id = current.ok_or_else(no_context)?;
+        let context = self.contexts.get(&current_id).ok_or_else(|| context_gone(current_id))?;
+        if handle.is_null() {
+            return Ok(context.default_stream);
+        }
+        let id = HandleKind::Stream.decode(handle)?;
+        let stream = self.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+        if stream.context != current_id {
+            let what = format!(
+                "stream {id} belongs to context {} on card {}, but context {current_id} on card {} is current on this \
+                 thread; call aclrtSetCurrentContext or aclrtSetDevice first",
+                stream.context, stream.card, context.card
+            );
+            return Err(Failure::new(code::STREAM_CONTEXT, what));
+        }
+        Ok(id)
+    }
+
+    /// Appends an entry to a stream that has not failed.
+    pub(crate) fn enqueue(&mut self, id: u64, entry: Entry) -> Result<(), Failure> {
+        let stream = self.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+        if let Some(failure) = &stream.failure {
+            return Err(failure.clone());
+        }
+        stream.issued += 1;
+        stream.queue.push_back(entry);
+        self.ready.push(id);
+        Ok(())
+    }
+
+    /// Advances every stream that may be ready.
+    pub(crate) fn run_ready(&mut self) {
+        while let Some(id) = self.ready.pop() {
+            self.advance(id);
+        }
+    }
+
+    /// Starts entries from the head of a queue until one is under way or the queue is empty.
+    fn advance(&mut self, id: u64) {
+        loop {
+            let Some(stream) = self.streams.get_mut(&id) else { return };
+            if stream.under_way > 0 {
+                return;
+            }
+            let Some(entry) = stream.queue.pop_front() else { return };
+            if stream.stop_on_failure
+                && let Some(failure) = stream.failure.clone()
+            {
+                stream.finish_one();
+                self.discard(entry, &failure);
+                continue;
+            }
+            stream.under_way = 1;
+            match entry {
+                Entry::Task { name, task } => self.launches.push(Launch::Task { stream: id, name, task }),
+                Entry::Record(record) => {
+                    self.complete_record(&record);
+                    self.settle(id, Ok(()));
+                }
+                Entry::Wait(record) => {
+                    if record.hold(id) {
+                        self.settle(id, Ok(()));
+                    }
+                }
+                Entry::Meet(seats) => {
+                    stream.under_way = seats.len();
+                    for seat in seats {
+                        self.arrive(seat, id);
+                    }
+                }
+                Entry::NotifyRecord(notify) => {
+                    self.set_notify(notify);
+                    self.settle(id, Ok(()));
+                }
+                Entry::NotifyWait(notify) => self.await_notify(notify, id),
+                Entry::Callback(callback) => self.post_callback(callback, id),
+            }
+        }
+    }
+
+    /// One part of the entry under way on a stream has ended. A stream destroyed meanwhile is ignored.
+    pub(crate) fn settle(&mut self, id: u64, outcome: Result<(), Failure>) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if let Err(failure) = outcome {
+            let place = format!("stream {id} of card {}: {}", stream.card, failure.message);
+            stream.fail(&Failure { message: place, ..failure });
+        }
+        stream.under_way -= 1;
+        if stream.under_way == 0 {
+            stream.finish_one();
+            self.ready.push(id);
+        }
+    }
+
+    /// Drops an entry that will never run; whoever waits for it is released or told.
+    fn discard(&mut self, entry: Entry, why: &Failure) {
+        match entry {
+            Entry::Record(record) => self.complete_record(&record),
+            Entry::Meet(seats) => {
+                for seat in seats {
+                    self.abandon_meeting(seat.meeting, &left_by_peer(&why.message));
+                }
+            }
+            Entry::NotifyRecord(notify) => self.set_notify(notify),
+            Entry::Task { .. } | Entry::Wait(_) | Entry::NotifyWait(_) | Entry::Callback(_) => {}
+        }
+    }
+
+    /// Removes a stream. What is queued is discarded, collectives it takes part in fail for the others.
+    pub(crate) fn remove_stream(&mut self, id: u64, why: &str) {
+        let Some(mut stream) = self.streams.remove(&id) else { return };
+        let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} {why}", stream.card));
+        for entry in stream.queue.drain(..) {
+            self.discard(entry, &failure);
+        }
+        self.leave_meetings(id, &left_by_peer(&failure.message));
+        stream.done.notify_all();
+        if let Some(card) = self.cards.get_mut(stream.card as usize) {
+            card.streams -= 1;
+        }
+    }
+
+    /// Discards what is queued on a stream and marks it as aborted; the entry under way ends by itself unless it waits
+    /// for other ranks.
+    pub(crate) fn abort_stream(&mut self, id: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} was aborted", stream.card));
+        stream.fail(&failure);
+        let entries: Vec<Entry> = stream.queue.drain(..).collect();
+        for entry in entries {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.finish_one();
+            }
+            self.discard(entry, &failure);
+        }
+        self.leave_meetings(id, &left_by_peer(&failure.message));
+    }
+
+    /// Streams of a card.
+    pub(crate) fn streams_of_card(&self, card: u32) -> Vec<u64> {
+        self.streams.iter().filter(|(_, stream)| stream.card == card).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Machine {
+    /// Appends a task to a stream (NULL: the default stream of the current context). `name` is the C function.
+    ///
+    /// # Errors
+    /// No such stream in the current context, or the stream has failed.
+    pub(crate) fn enqueue(&self, stream: *mut c_void, name: &'static str, task: Task) -> Result<(), Failure> {
+        self.enqueue_entry(stream, Entry::Task { name, task }).map(|_| ())
+    }
+
+    /// Appends an entry; returns the stream's number.
+    pub(crate) fn enqueue_entry(&self, stream: *mut c_void, entry: Entry) -> Result<u64, Failure> {
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let id = state.resolve_stream(stream, current)?;
+            state.enqueue(id, entry)?;
+            Ok(id)
+        })
+    }
+
+    /// The number of a stream of the current context.
+    pub(crate) fn stream(&self, handle: *mut c_void) -> Result<u64, Failure> {
+        self.lock().resolve_stream(handle, thread::context(self.key()))
+    }
+
+    /// Card of a stream, after the checks of [`Machine::enqueue`].
+    ///
+    /// # Errors
+    /// No such stream in the current context.
+    pub(crate) fn stream_card(&self, handle: *mut c_void) -> Result<u32, Failure> {
+        let state = self.lock();
+        let id = state.resolve_stream(handle, thread::context(self.key()))?;
+        Ok(state.streams[&id].card)
+    }
+
+    /// Blocks until all that is on the stream now has ended.
+    ///
+    /// # Errors
+    /// The stream's failure, or the time is over.
+    pub(crate) fn synchronize_stream(&self, id: u64, timeout: Option<Duration>) -> Result<(), Failure> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut state = self.lock();
+        let Some(stream) = state.streams.get(&id) else { return Err(HandleKind::Stream.gone(id)) };
+        let target = stream.issued;
+        loop {
+            let Some(stream) = state.streams.get_mut(&id) else {
+                let what = format!("stream {id} was destroyed while this thread waited for it");
+                return Err(Failure::new(code::STREAM_ABORT, what));
+            };
+            if stream.finished >= target {
+                return stream.failure.clone().map_or(Ok(()), Err);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let left = target - stream.finished;
+                let what = format!("stream {id} of card {} still has {left} of its entries to do", stream.card);
+                return Err(Failure::new(code::STREAM_SYNC_TIMEOUT, what));
+            }
+            stream.waiters += 1;
+            let done = Arc::clone(&stream.done);
+            state = self.sleep(state, &done, deadline);
+            if let Some(stream) = state.streams.get_mut(&id) {
+                stream.waiters -= 1;
+            }
+        }
+    }
+
+    /// Blocks until all that is on the card's streams now has ended.
+    ///
+    /// # Errors
+    /// The failure of the first stream that has one, or the time is over.
+    pub(crate) fn synchronize_card(&self, card: u32, timeout: Option<Duration>) -> Result<(), Failure> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let streams = self.lock().streams_of_card(card);
+        let mut outcome = Ok(());
+        for id in streams {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            outcome = outcome.and(self.synchronize_stream(id, left));
+        }
+        outcome
+    }
+}
+
+/// What the peers of a rank that left a collective are told.
+pub(crate) fn left_by_peer(what: &str) -> Failure {
+    Failure::new(code::REMOTE, format!("a peer left the collective: {what}"))
+}
+
+pub(crate) fn no_context() -> Failure {
+    let what = "no context is current on this thread; call aclrtSetDevice or aclrtSetCurrentContext first";
+    Failure::new(code::CONTEXT_NULL, what)
+}
+
+pub(crate) fn context_gone(id: u64) -> Failure {
+    let what = format!("context {id}, current on this thread, has been destroyed or its device reset");
+    Failure::new(code::CONTEXT_NULL, what)
+}

@@ -1,0 +1,100 @@
+//! What the runtime keeps per calling thread: its current context, its last error and its recent message.
+//!
+//! Input: the machine's id and what a call did. Output: what `aclrtGetCurrentContext`, `aclrtGetLastError` and
+//! `aclGetRecentErrMsg` return. Invariants: machines do not see each other's thread state; a message is handed out
+//! once and stays readable until the next one is. Does not: check that a context still exists.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+
+use crate::failure::code;
+use crate::slots::SLOTS;
+
+#[derive(Default)]
+struct ThreadState {
+    machine: u64,
+    context: Option<u64>,
+    last_error: i32,
+    message: Option<String>,
+    shown: CString,
+}
+
+thread_local! {
+    static THREADS: RefCell<[ThreadState; SLOTS]> = RefCell::default();
+}
+
+/// Names one machine in this thread's states.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MachineKey {
+    /// Slot of the machine, below [`SLOTS`].
+    pub(crate) slot: usize,
+    /// Number of the machine, unique in this process.
+    pub(crate) id: u64,
+}
+
+fn with<R>(key: MachineKey, f: impl FnOnce(&mut ThreadState) -> R) -> R {
+    THREADS.with_borrow_mut(|threads| {
+        let state = &mut threads[key.slot];
+        if state.machine != key.id {
+            *state = ThreadState { machine: key.id, ..ThreadState::default() };
+        }
+        f(state)
+    })
+}
+
+/// The context that is current on this thread, which may be destroyed by now.
+pub(crate) fn context(key: MachineKey) -> Option<u64> {
+    with(key, |thread| thread.context)
+}
+
+/// Makes a context current on this thread.
+pub(crate) fn set_context(key: MachineKey, context: Option<u64>) {
+    with(key, |thread| thread.context = context);
+}
+
+/// Notes a failed call.
+pub(crate) fn record(key: MachineKey, code: i32, message: String) {
+    with(key, |thread| {
+        thread.last_error = code;
+        thread.message = Some(message);
+    });
+}
+
+/// The code of the last failed call.
+pub(crate) fn last_error(key: MachineKey) -> i32 {
+    with(key, |thread| thread.last_error)
+}
+
+/// The code of the last failed call, which is forgotten.
+pub(crate) fn take_last_error(key: MachineKey) -> i32 {
+    with(key, |thread| std::mem::replace(&mut thread.last_error, code::SUCCESS))
+}
+
+/// The recent message as a C string valid on this thread until the next call, or NULL when there is none.
+pub(crate) fn take_message(key: MachineKey) -> *const c_char {
+    with(key, |thread| {
+        let Some(message) = thread.message.take() else { return std::ptr::null() };
+        // A NUL inside would end the text early; none of our messages has one, text from callers might.
+        thread.shown = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
+        thread.shown.as_ptr()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_do_not_share_thread_state() {
+        let (a, b) = (MachineKey { slot: 0, id: u64::MAX }, MachineKey { slot: 0, id: u64::MAX - 1 });
+        set_context(a, Some(5));
+        record(a, 7, "seven".into());
+        assert_eq!((context(a), last_error(a)), (Some(5), 7));
+        assert_eq!(take_last_error(a), 7);
+        assert_eq!(last_error(a), 0);
+        assert!(!take_message(a).is_null());
+        assert!(take_message(a).is_null());
+        assert_eq!(context(b), None);
+        assert_eq!(context(a), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! What the emulator's tests share: calls through the table, checked results, one rank's card, buffers of bytes.
+//!
+//! Input: a table. Output: typed results; a failed call panics with the library's own message. Does not: assert anything
+//! about the emulator itself.
+#![expect(unsafe_code, reason = "tests call C functions")]
+#![allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp_sys::{
+    HcclComm, HcclDataType, HcclResult, Table, aclError, aclrtContext, aclrtEvent, aclrtMemMallocPolicy, aclrtMemcpyKind,
+    aclrtStream,
+};
+
+/// Calls a function of a table with arguments that are valid as its declaration demands.
+
+macro_rules! call {
+    ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
+        let function = $table.$name;
+        // SAFETY: the test passes live places and handles of this table, or arguments the function must refuse.
+        unsafe { function($($arg),*) }
+    }};
+}
+pub(crate) use call;
+
+pub(crate) const H2D: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
+pub(crate) const D2H: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST;
+pub(crate) const D2D: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE;
+
+/// The recent error message of this thread.
+pub(crate) fn message(table: &Table) -> String {
+    let text = call!(table, aclGetRecentErrMsg());
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: a C string that stays valid on this thread until the next call.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Panics with the message of a failed AscendCL call.
+#[track_caller]
+pub(crate) fn ok(table: &Table, code: aclError) {
+    assert_eq!(code, 0, "{}", message(table));
+}
+
+/// Panics with the message of a failed HCCL call.
+#[track_caller]
+pub(crate) fn hccl_ok(table: &Table, code: HcclResult) {
+    assert_eq!(code, HcclResult::HCCL_SUCCESS, "{}", message(table));
+}
+
+/// The message of a call that must fail with `code`.
+#[track_caller]
+pub(crate) fn refused(table: &Table, found: aclError, code: aclError) -> String {
+    let message = message(table);
+    assert_eq!(found, code, "{message}");
+    message
+}
+
+/// The message of an HCCL call that must fail with `code`.
+#[track_caller]
+pub(crate) fn hccl_refused(table: &Table, found: HcclResult, code: HcclResult) -> String {
+    let message = message(table);
+    assert_eq!(found, code, "{message}");
+    message
+}
+
+/// A machine with `cards` cards, initialised.
+pub(crate) fn machine(cards: usize) -> (Emulator, Arc<Table>) {
+    let emulator = Emulator::new(Config::with_cards(cards)).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    (emulator, table)
+}
+
+/// One card with its own context and stream, for use from any thread.
+pub(crate) struct Card<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) context: aclrtContext,
+    pub(crate) stream: aclrtStream,
+}
+
+// SAFETY: the handles are numbers the library checks; they may be used from any thread.
+unsafe impl Send for Card<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Card<'_> {}
+
+impl<'a> Card<'a> {
+    pub(crate) fn new(table: &'a Table, ordinal: i32) -> Self {
+        let (mut context, mut stream) = (null_mut(), null_mut());
+        ok(table, call!(table, aclrtCreateContext(&raw mut context, ordinal)));
+        ok(table, call!(table, aclrtCreateStream(&raw mut stream)));
+        Self { table, context, stream }
+    }
+
+    /// Makes this card current on the calling thread.
+    pub(crate) fn enter(&self) {
+        ok(self.table, call!(self.table, aclrtSetCurrentContext(self.context)));
+    }
+
+    pub(crate) fn malloc(&self, bytes: usize) -> *mut c_void {
+        self.enter();
+        let mut address = null_mut();
+        let policy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
+        ok(self.table, call!(self.table, aclrtMalloc(&raw mut address, bytes, policy)));
+        address
+    }
+
+    /// Device memory with these bytes; one byte when there are none.
+    pub(crate) fn upload(&self, bytes: &[u8]) -> *mut c_void {
+        let address = self.malloc(bytes.len().max(1));
+        let source = bytes.as_ptr().cast();
+        ok(self.table, call!(self.table, aclrtMemcpy(address, bytes.len(), source, bytes.len(), H2D)));
+        address
+    }
+
+    pub(crate) fn download(&self, address: *const c_void, bytes: usize) -> Vec<u8> {
+        self.enter();
+        let mut out = vec![0_u8; bytes];
+        ok(self.table, call!(self.table, aclrtMemcpy(out.as_mut_ptr().cast(), bytes, address, bytes, D2H)));
+        out
+    }
+
+    pub(crate) fn stream(&self) -> aclrtStream {
+        self.enter();
+        let mut stream = null_mut();
+        ok(self.table, call!(self.table, aclrtCreateStream(&raw mut stream)));
+        stream
+    }
+
+    pub(crate) fn event(&self) -> aclrtEvent {
+        self.enter();
+        let mut event = null_mut();
+        ok(self.table, call!(self.table, aclrtCreateEvent(&raw mut event)));
+        event
+    }
+
+    pub(crate) fn synchronize(&self) {
+        self.enter();
+        ok(self.table, call!(self.table, aclrtSynchronizeStream(self.stream)));
+    }
+
+    /// What synchronizing returns.
+    pub(crate) fn outcome(&self) -> (aclError, String) {
+        self.enter();
+        let code = call!(self.table, aclrtSynchronizeStream(self.stream));
+        (code, message(self.table))
+    }
+}
+
+/// Cards 0 to n - 1 and a communicator over them.
+pub(crate) fn world(table: &Table, n: usize) -> (Vec<Card<'_>>, Vec<HcclComm>) {
+    let cards: Vec<Card<'_>> = (0..n).map(|ordinal| Card::new(table, ordinal as i32)).collect();
+    let mut devices: Vec<i32> = (0..n as i32).collect();
+    let mut comms = vec![null_mut(); n];
+    hccl_ok(table, call!(table, HcclCommInitAll(n as u32, devices.as_mut_ptr(), comms.as_mut_ptr())));
+    (cards, comms)
+}
+
+/// Bytes of `values` as elements of an HCCL type; integers wrap, floats are exact for the values tests use.
+pub(crate) fn encode(dtype: HcclDataType, values: impl IntoIterator<Item = i64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for value in values {
+        match dtype {
+            HcclDataType::HCCL_DATA_TYPE_INT8 | HcclDataType::HCCL_DATA_TYPE_UINT8 => bytes.push(value as u8),
+            HcclDataType::HCCL_DATA_TYPE_INT16 | HcclDataType::HCCL_DATA_TYPE_UINT16 => {
+                bytes.extend((value as i16).to_le_bytes());
+            }
+            HcclDataType::HCCL_DATA_TYPE_INT32 | HcclDataType::HCCL_DATA_TYPE_UINT32 => {
+                bytes.extend((value as i32).to_le_bytes());
+            }
+            HcclDataType::HCCL_DATA_TYPE_INT64 | HcclDataType::HCCL_DATA_TYPE_UINT64 => bytes.extend(value.to_le_bytes()),
+            HcclDataType::HCCL_DATA_TYPE_FP16 => bytes.extend(half::f16::from_f64(value as f64).to_le_bytes()),
+            HcclDataType::HCCL_DATA_TYPE_BFP16 => bytes.extend(half::bf16::from_f64(value as f64).to_le_bytes()),
+            HcclDataType::HCCL_DATA_TYPE_FP32 => bytes.extend((value as f32).to_le_bytes()),
+            HcclDataType::HCCL_DATA_TYPE_FP64 => bytes.extend((value as f64).to_le_bytes()),
+            other => panic!("no test value of {other:?}"),
+        }
+    }
+    bytes
+}
+
+/// All types HCCL moves on the Atlas A2.
+pub(crate) const MOVED: &[HcclDataType] = &[
+    HcclDataType::HCCL_DATA_TYPE_INT8,
+    HcclDataType::HCCL_DATA_TYPE_INT16,
+    HcclDataType::HCCL_DATA_TYPE_INT32,
+    HcclDataType::HCCL_DATA_TYPE_INT64,
+    HcclDataType::HCCL_DATA_TYPE_UINT8,
+    HcclDataType::HCCL_DATA_TYPE_UINT16,
+    HcclDataType::HCCL_DATA_TYPE_UINT32,
+    HcclDataType::HCCL_DATA_TYPE_UINT64,
+    HcclDataType::HCCL_DATA_TYPE_FP16,
+    HcclDataType::HCCL_DATA_TYPE_FP32,
+    HcclDataType::HCCL_DATA_TYPE_FP64,
+    HcclDataType::HCCL_DATA_TYPE_BFP16,
+];
+
+/// All types HCCL reduces on the Atlas A2.
+pub(crate) const REDUCED: &[HcclDataType] = &[
+    HcclDataType::HCCL_DATA_TYPE_INT8,
+    HcclDataType::HCCL_DATA_TYPE_INT16,
+    HcclDataType::HCCL_DATA_TYPE_INT32,
+    HcclDataType::HCCL_DATA_TYPE_INT64,
+    HcclDataType::HCCL_DATA_TYPE_FP16,
+    HcclDataType::HCCL_DATA_TYPE_FP32,
+    HcclDataType::HCCL_DATA_TYPE_BFP16,
+];

@@ -1,0 +1,546 @@
+//! Devices, contexts, memory, copies, streams, events and callbacks through the table.
+#![expect(unsafe_code, reason = "tests call C functions")]
+
+mod common;
+
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Condvar, Mutex};
+
+use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp_sys::{
+    Table, aclrtCallbackBlockType, aclrtEventRecordedStatus, aclrtLastErrLevel, aclrtMemAttr, aclrtMemMallocPolicy,
+    aclrtMemcpyKind, aclrtStreamStatus,
+};
+use common::*;
+
+const HUGE: aclrtMemMallocPolicy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
+
+/// Holds a stream until it is opened: a task that runs on the emulator's own thread.
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn enqueue(&self, table: &Table, stream: *mut c_void) {
+        unsafe extern "C" fn wait(gate: *mut c_void) {
+            // SAFETY: the test keeps the gate until its stream is done.
+            let gate: &Gate = unsafe { &*gate.cast::<Gate>() };
+            let mut is_open = gate.is_open.lock().expect("not poisoned");
+            while !*is_open {
+                is_open = gate.opened.wait(is_open).expect("not poisoned");
+            }
+        }
+        let launch = table.aclrtLaunchHostFunc.expect("modelled");
+        let gate = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the function and its argument outlive the stream's work.
+        ok(table, unsafe { launch(stream, Some(wait), gate) });
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().expect("not poisoned") = true;
+        self.opened.notify_all();
+    }
+}
+
+#[test]
+fn the_machine_describes_itself() {
+    let emulator = Emulator::new(Config::with_cards(3)).expect("the emulator starts");
+    let table = emulator.table();
+    let mut count = 0;
+    ok(&table, call!(table, aclrtGetDeviceCount(&raw mut count)));
+    assert_eq!(count, 3);
+    let soc = call!(table, aclrtGetSocName());
+    // SAFETY: a static C string.
+    let soc = unsafe { CStr::from_ptr(soc) };
+    assert_eq!(soc, c"Ascend910B3");
+    let (mut major, mut minor, mut patch) = (0, 0, -1);
+    ok(&table, call!(table, aclrtGetVersion(&raw mut major, &raw mut minor, &raw mut patch)));
+    assert_eq!((major, minor, patch), (8, 1, 0));
+    assert!(message(&table).is_empty());
+}
+
+#[test]
+fn init_and_finalize_return_their_documented_codes() {
+    let emulator = Emulator::new(Config::with_cards(1)).expect("the emulator starts");
+    let table = emulator.table();
+    assert!(refused(&table, call!(table, aclrtSetDevice(0)), 100_001).contains("aclInit"));
+    refused(&table, call!(table, aclFinalize()), 100_037);
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    refused(&table, call!(table, aclInit(std::ptr::null())), 100_002);
+    ok(&table, call!(table, aclFinalize()));
+    refused(&table, call!(table, aclFinalize()), 100_037);
+}
+
+#[test]
+fn impossible_machines_are_refused() {
+    let refused = |config: Config| Emulator::new(config).expect_err("impossible").to_string();
+    assert!(refused(Config::with_cards(0)).contains("0 were asked for"));
+    assert!(refused(Config::with_cards(5000)).contains("1 to 1024 cards"));
+    assert!(refused(Config { hbm_bytes: 0, ..Config::default() }).contains("hbm_bytes"));
+    assert!(refused(Config { threads: 0, ..Config::default() }).contains("threads"));
+}
+
+#[test]
+fn default_contexts_are_shared_and_counted() {
+    let (_emulator, table) = machine(2);
+    let current = || {
+        let mut context = null_mut();
+        ok(&table, call!(table, aclrtGetCurrentContext(&raw mut context)));
+        context.addr()
+    };
+    let mut device = -1;
+    assert!(refused(&table, call!(table, aclrtGetDevice(&raw mut device)), 107_002).contains("aclrtSetDevice"));
+    ok(&table, call!(table, aclrtSetDevice(1)));
+    ok(&table, call!(table, aclrtGetDevice(&raw mut device)));
+    assert_eq!(device, 1);
+    let here = current();
+    let there = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            ok(&table, call!(table, aclrtSetDevice(1)));
+            current()
+        });
+        other.join().expect("the thread ends")
+    });
+    assert_eq!(here, there);
+    ok(&table, call!(table, aclrtResetDevice(1)));
+    assert_eq!(current(), here, "one reference is left");
+    ok(&table, call!(table, aclrtResetDevice(1)));
+    let mut context = null_mut();
+    let gone = refused(&table, call!(table, aclrtGetCurrentContext(&raw mut context)), 107_002);
+    assert!(gone.contains("destroyed or its device reset"), "{gone}");
+    refused(&table, call!(table, aclrtResetDevice(1)), 107_001);
+    assert!(refused(&table, call!(table, aclrtSetDevice(2)), 107_001).contains("devices 0 to 1"));
+    ok(&table, call!(table, aclrtSetDevice(0)));
+    ok(&table, call!(table, aclrtSetDevice(0)));
+    ok(&table, call!(table, aclrtResetDeviceForce(0)));
+    refused(&table, call!(table, aclrtResetDeviceForce(0)), 107_001);
+}
+
+#[test]
+fn resetting_a_device_returns_its_memory() {
+    let (emulator, table) = machine(1);
+    ok(&table, call!(table, aclrtSetDevice(0)));
+    let mut address = null_mut();
+    ok(&table, call!(table, aclrtMalloc(&raw mut address, 1 << 20, HUGE)));
+    assert_eq!(emulator.usage()[0].used_bytes, (1 << 20) + 32);
+    ok(&table, call!(table, aclrtResetDevice(0)));
+    assert_eq!(emulator.usage()[0].used_bytes, 0);
+    refused(&table, call!(table, aclrtFree(address)), 107_000);
+}
+
+#[test]
+fn a_stream_belongs_to_its_context() {
+    let (_emulator, table) = machine(2);
+    let (a, b) = (Card::new(&table, 0), Card::new(&table, 1));
+    b.enter();
+    let wrong = refused(&table, call!(table, aclrtSynchronizeStream(a.stream)), 107_003);
+    assert!(wrong.contains("belongs to context") && wrong.contains("on card 0") && wrong.contains("on card 1"), "{wrong}");
+    a.enter();
+    ok(&table, call!(table, aclrtDestroyStream(a.stream)));
+    let gone = refused(&table, call!(table, aclrtSynchronizeStream(a.stream)), 107_000);
+    assert!(gone.contains("does not exist"), "{gone}");
+    let event = a.event();
+    assert!(refused(&table, call!(table, aclrtSynchronizeStream(event)), 107_000).contains("kind event"));
+    ok(&table, call!(table, aclrtSynchronizeStream(null_mut())));
+    ok(&table, call!(table, aclrtDestroyContext(a.context)));
+    refused(&table, call!(table, aclrtSetCurrentContext(a.context)), 107_000);
+    refused(&table, call!(table, aclrtSynchronizeDevice()), 107_002);
+}
+
+#[test]
+fn streams_and_their_limit() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    // The context's default stream and the card's own are two.
+    let streams: Vec<_> = (2..1984).map(|_| card.stream()).collect();
+    let mut one_more = null_mut();
+    let full = refused(&table, call!(table, aclrtCreateStream(&raw mut one_more)), 207_008);
+    assert!(full.contains("card 0 has all its 1984 streams in use"), "{full}");
+    ok(&table, call!(table, aclrtDestroyStream(streams[7])));
+    ok(&table, call!(table, aclrtCreateStreamWithConfig(&raw mut one_more, 7, 5)));
+    let (mut priority, mut flags, mut id) = (0, 0, 0);
+    // SAFETY: live places and a live stream.
+    ok(&table, unsafe { (table.aclrtStreamGetPriority.expect("modelled"))(one_more, &raw mut priority) });
+    // SAFETY: as above.
+    ok(&table, unsafe { (table.aclrtStreamGetFlags.expect("modelled"))(one_more, &raw mut flags) });
+    ok(&table, call!(table, aclrtStreamGetId(one_more, &raw mut id)));
+    assert_eq!((priority, flags), (7, 5));
+    assert!(id > 0);
+    refused(&table, call!(table, aclrtCreateStreamWithConfig(&raw mut one_more, 8, 0)), 100_000);
+    refused(&table, call!(table, aclrtSetStreamFailureMode(card.stream, 2)), 100_000);
+}
+
+#[test]
+fn out_of_memory_is_an_error_with_the_cards_numbers() {
+    let config = Config { hbm_bytes: 1 << 30, ..Config::with_cards(2) };
+    let emulator = Emulator::new(config).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    ok(&table, call!(table, aclrtSetDevice(1)));
+    let (mut address, mut second) = (null_mut(), null_mut());
+    ok(&table, call!(table, aclrtMalloc(&raw mut address, 600 << 20, HUGE)));
+    let full = refused(&table, call!(table, aclrtMalloc(&raw mut second, 500 << 20, HUGE)), 207_001);
+    assert!(full.starts_with("aclrtMalloc: card 1 is out of memory: asked 524288000 B (500.00 MiB)"), "{full}");
+    assert!(full.contains("used 629145632 B (600.00 MiB) of 1073741824 B (1.00 GiB)"), "{full}");
+    let (mut free, mut total) = (0, 0);
+    let hbm = aclrtMemAttr::ACL_HBM_MEM;
+    ok(&table, call!(table, aclrtGetMemInfo(hbm, &raw mut free, &raw mut total)));
+    assert_eq!((free, total), ((1 << 30) - (600 << 20) - 32, 1 << 30));
+    assert_eq!(call!(table, aclrtPeekAtLastError(aclrtLastErrLevel(0))), 207_001);
+    ok(&table, call!(table, aclrtFree(address)));
+    ok(&table, call!(table, aclrtMalloc(&raw mut second, 500 << 20, HUGE)));
+    assert_eq!(emulator.usage()[1].peak_bytes, (600 << 20) + 32);
+    assert!(refused(&table, call!(table, aclrtMalloc(&raw mut address, 0, HUGE)), 100_000).contains("size is 0"));
+}
+
+#[test]
+fn a_60_gib_card_costs_nothing_until_it_is_touched() {
+    let (_emulator, table) = machine(8);
+    let mut ends = Vec::new();
+    for ordinal in 0..8 {
+        let card = Card::new(&table, ordinal);
+        let address = card.malloc(60 << 30);
+        assert_eq!(address.addr() % 64, 0);
+        let end = address.wrapping_byte_add((60 << 30) - 4);
+        ok(&table, call!(table, aclrtMemcpy(end, 4, [1_u8, 2, 3, ordinal as u8].as_ptr().cast(), 4, H2D)));
+        ends.push((card, end));
+    }
+    for (ordinal, (card, end)) in ends.iter().enumerate() {
+        assert_eq!(card.download(*end, 4), [1, 2, 3, ordinal as u8]);
+    }
+}
+
+#[test]
+fn last_errors_and_messages_are_kept_per_thread() {
+    let (_emulator, table) = machine(1);
+    let level = aclrtLastErrLevel(0);
+    assert_eq!(call!(table, aclrtFree(null_mut())), 100_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(message(&table).is_empty());
+            assert_eq!(call!(table, aclrtPeekAtLastError(level)), 0);
+        });
+    });
+    assert_eq!(call!(table, aclrtPeekAtLastError(level)), 100_000);
+    assert_eq!(call!(table, aclrtFree(null_mut())), 100_000);
+    assert_eq!(message(&table), "aclrtFree: argument dev_ptr is NULL");
+    assert!(message(&table).is_empty(), "a message is read once");
+    assert_eq!(call!(table, aclrtGetLastError(level)), 100_000);
+    assert_eq!(call!(table, aclrtGetLastError(level)), 0);
+}
+
+#[test]
+fn copies_of_every_kind() {
+    let (_emulator, table) = machine(2);
+    let (a, b) = (Card::new(&table, 0), Card::new(&table, 1));
+    let bytes: Vec<u8> = (0..3_000_017_u32).map(|i| (i * 31 >> 3) as u8).collect();
+    let n = bytes.len();
+    let source = a.upload(&bytes);
+    let copy = a.malloc(n);
+    ok(&table, call!(table, aclrtMemcpyAsync(copy, n, source, n, D2D, a.stream)));
+    a.synchronize();
+    assert!(a.download(copy, n) == bytes);
+
+    // Between cards only with peer access.
+    let remote = b.malloc(n);
+    let barred = refused(&table, call!(table, aclrtMemcpy(remote, n, source, n, D2D)), 107_000);
+    assert!(barred.contains("src is on card 0, dst on card 1"), "{barred}");
+    let mut can = 0;
+    ok(&table, call!(table, aclrtDeviceCanAccessPeer(&raw mut can, 1, 0)));
+    assert_eq!(can, 1);
+    ok(&table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
+    ok(&table, call!(table, aclrtMemcpyAsync(remote, n, source, n, D2D, b.stream)));
+    b.synchronize();
+    assert!(b.download(remote, n) == bytes);
+    ok(&table, call!(table, aclrtDeviceDisablePeerAccess(0)));
+    refused(&table, call!(table, aclrtDeviceDisablePeerAccess(0)), 107_000);
+
+    // Host to host, and by pointer alone.
+    let mut out = vec![0_u8; n];
+    let into = out.as_mut_ptr().cast();
+    let h2h = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_HOST;
+    ok(&table, call!(table, aclrtMemcpy(into, n, bytes.as_ptr().cast(), n, h2h)));
+    assert!(out == bytes);
+    refused(&table, call!(table, aclrtMemcpyAsync(into, n, bytes.as_ptr().cast(), n, h2h, b.stream)), 207_000);
+    out.fill(0);
+    let into = out.as_mut_ptr().cast();
+    let by_pointer = aclrtMemcpyKind::ACL_MEMCPY_DEFAULT;
+    // Pageable memory: done when the call returns.
+    ok(&table, call!(table, aclrtMemcpyAsync(into, n, remote, n, by_pointer, b.stream)));
+    assert!(out == bytes);
+
+    // Rules.
+    let more = refused(&table, call!(table, aclrtMemcpy(copy, 3, source, 4, D2D)), 107_000);
+    assert!(more.contains("count is 4 bytes, more than destMax, 3"), "{more}");
+    let beyond = refused(&table, call!(table, aclrtMemcpy(copy, n + 1, bytes.as_ptr().cast(), n + 1, H2D)), 107_000);
+    assert!(beyond.contains("dst: out of bounds") && beyond.contains("on card 0"), "{beyond}");
+    ok(&table, call!(table, aclrtFree(copy)));
+    let freed = refused(&table, call!(table, aclrtMemcpy(copy, 4, source, 4, D2D)), 107_000);
+    assert!(freed.contains("dst: device memory expected") && freed.contains("freed, or never allocated"), "{freed}");
+    refused(&table, call!(table, aclrtMemcpy(source, 4, null_mut(), 4, D2D)), 100_000);
+    refused(&table, call!(table, aclrtMemcpy(source, 4, source, 4, aclrtMemcpyKind(9))), 100_000);
+}
+
+#[test]
+fn asynchronous_copies_with_page_locked_memory_wait_their_turn() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let device = card.upload(&[1, 2, 3, 4]);
+    let mut host = null_mut();
+    ok(&table, call!(table, aclrtMallocHost(&raw mut host, 4)));
+    let gate = Gate::default();
+    gate.enqueue(&table, card.stream);
+    ok(&table, call!(table, aclrtMemcpyAsync(host, 4, device, 4, D2H, card.stream)));
+    let mut status = aclrtStreamStatus(7);
+    ok(&table, call!(table, aclrtStreamQuery(card.stream, &raw mut status)));
+    assert_eq!(status, aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY);
+    let late = refused(&table, call!(table, aclrtSynchronizeStreamWithTimeout(card.stream, 5)), 507_046);
+    assert!(late.contains("2 of its entries"), "{late}");
+    // A copy that does not go through the stream does not wait for it.
+    ok(&table, call!(table, aclrtMemcpy(device, 4, [9_u8; 4].as_ptr().cast(), 4, H2D)));
+    gate.open();
+    card.synchronize();
+    ok(&table, call!(table, aclrtStreamQuery(card.stream, &raw mut status)));
+    assert_eq!(status, aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE);
+    let mut read = [0_u8; 4];
+    let h2h = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_HOST;
+    ok(&table, call!(table, aclrtMemcpy(read.as_mut_ptr().cast(), 4, host, 4, h2h)));
+    assert_eq!(read, [9; 4]);
+    assert!(refused(&table, call!(table, aclrtFree(host)), 107_000).contains("aclrtFreeHost"));
+    ok(&table, call!(table, aclrtFreeHost(host)));
+}
+
+#[test]
+fn rows_and_fills() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let device = card.malloc(64);
+    ok(&table, call!(table, aclrtMemset(device, 64, 0x1FF, 64)));
+    assert_eq!(card.download(device, 64), [0xFF; 64]);
+    ok(&table, call!(table, aclrtMemsetAsync(device, 64, 0, 60, card.stream)));
+    card.synchronize();
+    let rows: Vec<u8> = (1..=12).collect();
+    // Three rows of 3 of 4 bytes, to a pitch of 16.
+    ok(&table, call!(table, aclrtMemcpy2d(device, 16, rows.as_ptr().cast(), 4, 3, 3, H2D)));
+    let found = card.download(device, 64);
+    assert_eq!((&found[..4], &found[16..20], &found[32..36]), (&[1, 2, 3, 0][..], &[5, 6, 7, 0][..], &[9, 10, 11, 0][..]));
+    let mut back = [0_u8; 9];
+    ok(&table, call!(table, aclrtMemcpy2dAsync(back.as_mut_ptr().cast(), 3, device, 16, 3, 3, D2H, card.stream)));
+    assert_eq!(back, [1, 2, 3, 5, 6, 7, 9, 10, 11]);
+    let wide = call!(table, aclrtMemcpy2d(device, 2, rows.as_ptr().cast(), 4, 3, 3, H2D));
+    assert!(refused(&table, wide, 107_000).contains("width"));
+    let beyond = call!(table, aclrtMemcpy2d(device, 30, rows.as_ptr().cast(), 4, 4, 3, H2D));
+    ok(&table, beyond);
+    refused(&table, call!(table, aclrtMemcpy2d(device, 31, rows.as_ptr().cast(), 4, 3, 3, H2D)), 107_000);
+    refused(&table, call!(table, aclrtMemset(device, 3, 0, 4)), 107_000);
+}
+
+#[test]
+fn events_order_streams_and_threads() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let (first, second) = (card.stream, card.stream());
+    let event = card.event();
+    let status = || {
+        let mut status = aclrtEventRecordedStatus(7);
+        ok(&table, call!(table, aclrtQueryEventStatus(event, &raw mut status)));
+        status
+    };
+    assert_eq!(status(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE, "never recorded");
+    let source = card.upload(&[7; 8]);
+    let target = card.upload(&[0; 8]);
+    let seen = card.upload(&[0; 8]);
+    let gate = Gate::default();
+    gate.enqueue(&table, first);
+    ok(&table, call!(table, aclrtMemcpyAsync(target, 8, source, 8, D2D, first)));
+    ok(&table, call!(table, aclrtRecordEvent(event, first)));
+    ok(&table, call!(table, aclrtStreamWaitEvent(second, event)));
+    ok(&table, call!(table, aclrtMemcpyAsync(seen, 8, target, 8, D2D, second)));
+    assert_eq!(status(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY);
+    assert!(refused(&table, call!(table, aclrtSynchronizeEventWithTimeout(event, 3)), 507_047).contains("not done"));
+    // A later record does not move the wait above, and is what queries mean from now on.
+    let third = card.stream();
+    let other_gate = Gate::default();
+    other_gate.enqueue(&table, third);
+    ok(&table, call!(table, aclrtRecordEvent(event, third)));
+    gate.open();
+    ok(&table, call!(table, aclrtSynchronizeStream(second)));
+    assert_eq!(card.download(seen, 8), [7; 8]);
+    assert_eq!(status(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY);
+    other_gate.open();
+    ok(&table, call!(table, aclrtSynchronizeEvent(event)));
+    assert_eq!(status(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE);
+}
+
+#[test]
+fn events_keep_time_and_obey_their_flags() {
+    let (_emulator, table) = machine(2);
+    let card = Card::new(&table, 0);
+    let (start, end) = (card.event(), card.event());
+    let mut ms = -1.0_f32;
+    let early = refused(&table, call!(table, aclrtEventElapsedTime(&raw mut ms, start, end)), 107_006);
+    assert!(early.contains("not been recorded"), "{early}");
+    ok(&table, call!(table, aclrtRecordEvent(start, card.stream)));
+    ok(&table, call!(table, aclrtRecordEvent(end, card.stream)));
+    card.synchronize();
+    ok(&table, call!(table, aclrtEventElapsedTime(&raw mut ms, start, end)));
+    assert!(ms >= 0.0);
+    let (mut first_us, mut last_us) = (0, 0);
+    ok(&table, call!(table, aclrtEventGetTimestamp(start, &raw mut first_us)));
+    ok(&table, call!(table, aclrtEventGetTimestamp(end, &raw mut last_us)));
+    assert!(first_us <= last_us);
+
+    let mut event = null_mut();
+    ok(&table, call!(table, aclrtCreateEventWithFlag(&raw mut event, 8)));
+    ok(&table, call!(table, aclrtRecordEvent(event, card.stream)));
+    let flag = refused(&table, call!(table, aclrtStreamWaitEvent(card.stream, event)), 107_000);
+    assert!(flag.contains("ACL_EVENT_SYNC"), "{flag}");
+    refused(&table, call!(table, aclrtResetEvent(event, card.stream)), 107_000);
+    refused(&table, call!(table, aclrtResetEvent(start, card.stream)), 107_000);
+    ok(&table, call!(table, aclrtCreateEventWithFlag(&raw mut event, 1)));
+    ok(&table, call!(table, aclrtResetEvent(event, card.stream)));
+    assert!(refused(&table, call!(table, aclrtEventElapsedTime(&raw mut ms, event, end)), 107_006).contains("TIME_LINE"));
+    refused(&table, call!(table, aclrtCreateEventWithFlag(&raw mut event, 0x40)), 100_000);
+    let other = Card::new(&table, 1);
+    let crossed = refused(&table, call!(table, aclrtRecordEvent(start, other.stream)), 107_000);
+    assert!(crossed.contains("belongs to card 0"), "{crossed}");
+    ok(&table, call!(table, aclrtDestroyEvent(start)));
+    other.enter();
+    assert!(refused(&table, call!(table, aclrtDestroyEvent(start)), 107_000).contains("does not exist"));
+}
+
+#[test]
+fn waits_cross_cards() {
+    let (_emulator, table) = machine(2);
+    let (a, b) = (Card::new(&table, 0), Card::new(&table, 1));
+    let event = a.event();
+    let gate = Gate::default();
+    gate.enqueue(&table, a.stream);
+    ok(&table, call!(table, aclrtRecordEvent(event, a.stream)));
+    b.enter();
+    ok(&table, call!(table, aclrtStreamWaitEvent(b.stream, event)));
+    refused(&table, call!(table, aclrtSynchronizeDeviceWithTimeout(3)), 507_046);
+    gate.open();
+    ok(&table, call!(table, aclrtSynchronizeDevice()));
+}
+
+#[test]
+fn a_destroyed_stream_does_not_hang_its_waiters() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let (first, second) = (card.stream(), card.stream());
+    let event = card.event();
+    let gate = Gate::default();
+    gate.enqueue(&table, first);
+    ok(&table, call!(table, aclrtRecordEvent(event, first)));
+    ok(&table, call!(table, aclrtStreamWaitEvent(second, event)));
+    ok(&table, call!(table, aclrtDestroyStreamForce(first)));
+    ok(&table, call!(table, aclrtSynchronizeStream(second)));
+    gate.open();
+    let third = card.stream();
+    ok(&table, call!(table, aclrtStreamAbort(third)));
+    let aborted = refused(&table, call!(table, aclrtSynchronizeStream(third)), 107_023);
+    assert!(aborted.contains("was aborted"), "{aborted}");
+}
+
+#[test]
+fn notifies_hand_over_between_streams() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let (first, second) = (card.stream, card.stream());
+    let mut notify = null_mut();
+    let record = table.aclrtRecordNotify.expect("modelled");
+    let wait = table.aclrtWaitAndResetNotify.expect("modelled");
+    // SAFETY: a live place.
+    ok(&table, unsafe { (table.aclrtCreateNotify.expect("modelled"))(&raw mut notify, 0) });
+    let (source, target) = (card.upload(&[5; 4]), card.upload(&[0; 4]));
+    for round in 0..3 {
+        // SAFETY: live handles.
+        ok(&table, unsafe { wait(notify, second, 0) });
+        ok(&table, call!(table, aclrtMemcpyAsync(target, 4, source, 4, D2D, second)));
+        refused(&table, call!(table, aclrtSynchronizeStreamWithTimeout(second, 3)), 507_046);
+        // SAFETY: live handles.
+        ok(&table, unsafe { record(notify, first) });
+        ok(&table, call!(table, aclrtSynchronizeStream(second)));
+        assert_eq!(card.download(target, 4), [5; 4], "round {round}");
+    }
+    // SAFETY: a live handle, and no stream waits for it.
+    ok(&table, unsafe { (table.aclrtDestroyNotify.expect("modelled"))(notify) });
+    // SAFETY: a stale handle must be refused.
+    refused(&table, unsafe { record(notify, first) }, 107_000);
+}
+
+#[test]
+fn callbacks_run_on_the_subscribed_thread() {
+    unsafe extern "C" fn count(counter: *mut c_void) {
+        // SAFETY: the test keeps the counter until the stream is done.
+        let counter = unsafe { &*counter.cast::<AtomicUsize>() };
+        counter.fetch_add(1, Ordering::SeqCst);
+    }
+    unsafe extern "C" {
+        fn pthread_self() -> usize;
+    }
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let counter = AtomicUsize::new(0);
+    let argument = std::ptr::from_ref(&counter).cast_mut().cast();
+    let block = aclrtCallbackBlockType::ACL_CALLBACK_BLOCK;
+    let unsubscribed = call!(table, aclrtLaunchCallback(Some(count), argument, block, card.stream));
+    assert!(refused(&table, unsubscribed, 107_015).contains("aclrtSubscribeReport"));
+    let subscribed = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            card.enter();
+            // SAFETY: has no conditions.
+            let thread = unsafe { pthread_self() } as u64;
+            refused(&table, call!(table, aclrtProcessReport(1)), 107_012);
+            ok(&table, call!(table, aclrtSubscribeReport(thread, card.stream)));
+            refused(&table, call!(table, aclrtSubscribeReport(thread, card.stream)), 107_011);
+            subscribed.wait();
+            for _ in 0..2 {
+                ok(&table, call!(table, aclrtProcessReport(-1)));
+            }
+            refused(&table, call!(table, aclrtProcessReport(1)), 107_019);
+            ok(&table, call!(table, aclrtUnSubscribeReport(thread, card.stream)));
+        });
+        subscribed.wait();
+        card.enter();
+        let free = aclrtCallbackBlockType::ACL_CALLBACK_NO_BLOCK;
+        ok(&table, call!(table, aclrtLaunchCallback(Some(count), argument, free, card.stream)));
+        ok(&table, call!(table, aclrtLaunchCallback(Some(count), argument, block, card.stream)));
+        card.synchronize();
+        assert_eq!(counter.load(Ordering::SeqCst), 2, "the stream waited for the blocking one");
+    });
+}
+
+#[test]
+fn what_is_not_modelled_is_refused_by_name() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let capture = call!(table, aclmdlRICaptureBegin(card.stream, ascend_tp_sys::aclmdlRICaptureMode(0)));
+    assert!(refused(&table, capture, 207_000).contains("aclmdlRICaptureBegin is not modelled"));
+    let suspend = call!(table, HcclCommSuspend(null_mut()));
+    let text = hccl_refused(&table, suspend, ascend_tp_sys::HcclResult::HCCL_E_NOT_SUPPORT);
+    assert!(text.contains("HcclCommSuspend is not modelled"), "{text}");
+    assert!(call!(table, aclCreateDataBuffer(null_mut(), 0)).is_null());
+    assert!(message(&table).contains("aclCreateDataBuffer is not modelled"));
+    assert!(table.aclrtReduceAsync.is_none());
+}
+
+#[test]
+fn machines_are_apart() {
+    let (first, table) = machine(1);
+    let (_second, other) = machine(2);
+    let (a, b) = (Card::new(&table, 0), Card::new(&other, 0));
+    let address = a.malloc(64);
+    b.enter();
+    assert!(refused(&other, call!(other, aclrtFree(address)), 107_000).contains("no allocation of this machine"));
+    // A context of the other machine is not current here: each machine has its own per thread.
+    a.synchronize();
+    b.synchronize();
+    assert_eq!(first.usage()[0].used_bytes, 96);
+}

@@ -1,0 +1,17 @@
+//! Words that every other module uses: data types, shapes, typed ids, units and located diagnostics.
+//!
+//! Input → output: none; these are values. Invariants: a [`Shape`] never overflows its element count, an id is only
+//! made by the arena that owns it. This module knows nothing of programs, cards or files.
+
+mod diagnostic;
+mod dtype;
+mod ids;
+mod shape;
+mod units;
+
+pub use diagnostic::{Diagnostic, Diagnostics};
+pub use dtype::{DType, UnknownDType};
+pub(crate) use ids::define_id;
+pub use ids::{AxisId, Id, IdVec};
+pub use shape::Shape;
+pub use units::Bytes;

@@ -1,0 +1,98 @@
+//! A tensor's sizes, with its element count and row-major strides.
+
+use std::fmt;
+use std::ops::Deref;
+
+/// Sizes of a tensor's dims, outermost first. A scalar has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shape(Vec<usize>);
+
+impl Shape {
+    /// A shape of these sizes.
+    #[must_use]
+    pub fn new(sizes: impl Into<Vec<usize>>) -> Self {
+        Self(sizes.into())
+    }
+
+    /// Number of dims.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Number of elements; 1 for a scalar.
+    #[must_use]
+    pub fn elems(&self) -> usize {
+        self.0.iter().product()
+    }
+
+    /// Row-major strides, in elements.
+    #[must_use]
+    pub fn strides(&self) -> Vec<usize> {
+        let mut strides = vec![1; self.0.len()];
+        for dim in (1..self.0.len()).rev() {
+            strides[dim - 1] = strides[dim] * self.0[dim];
+        }
+        strides
+    }
+
+    /// The sizes as a slice.
+    #[must_use]
+    pub fn sizes(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// The same shape with dim `dim` of size `size`.
+    #[must_use]
+    pub fn with(&self, dim: usize, size: usize) -> Self {
+        let mut sizes = self.0.clone();
+        sizes[dim] = size;
+        Self(sizes)
+    }
+}
+
+impl Deref for Shape {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(sizes: [usize; N]) -> Self {
+        Self(sizes.to_vec())
+    }
+}
+
+impl From<Vec<usize>> for Shape {
+    fn from(sizes: Vec<usize>) -> Self {
+        Self(sizes)
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(sizes: &[usize]) -> Self {
+        Self(sizes.to_vec())
+    }
+}
+
+impl FromIterator<usize> for Shape {
+    fn from_iter<I: IntoIterator<Item = usize>>(sizes: I) -> Self {
+        Self(sizes.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Shape {
+    /// `[2,3]`; a scalar is `[]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (dim, size) in self.0.iter().enumerate() {
+            if dim > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{size}")?;
+        }
+        f.write_str("]")
+    }
+}

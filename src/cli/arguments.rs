@@ -1,0 +1,273 @@
+//! What the command line takes: the one list of commands, options, defaults and their help.
+
+use std::path::PathBuf;
+
+use ascend_tp::base::DType;
+use ascend_tp::placement::Residual;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::failure::EXIT_CODES;
+
+const EXAMPLES: &str = "\
+Examples:
+  ascend-tp generate --prompt \"In the beginning\"
+  ascend-tp generate --model Qwen2-72B --prompt \"Once upon a time\" --cards 8 --temperature 0.8 --top-p 0.95
+  ascend-tp verify --model Qwen2-72B --cards 8
+  ascend-tp explain --model qwen-72b --cards 8";
+
+const GENERATE_EXAMPLES: &str = "\
+The text goes to stdout, everything else to stderr.
+
+Examples:
+  ascend-tp generate
+      the shipped model continues \"In the beginning\" on eight cards
+  ascend-tp generate --prompt \"And God said\" --prompt \"The king\" --cards 4 --dtype f32
+  ascend-tp generate --model Qwen2-72B --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
+  ascend-tp generate --json 2>/dev/null | jq -r '.sequences[].text'";
+
+const VERIFY_EXAMPLES: &str = "\
+Exit code 0 within the bound, 1 outside it.
+
+Examples:
+  ascend-tp verify --model models/kjv-qwen2 --cards 8
+  ascend-tp verify --model tests/fixtures/qwen2-gqa --cards 3 \\
+      --reference tests/fixtures/qwen2-gqa/expected.safetensors --dtype f32 --residual seq";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Reads config.json only, no weights, and needs no card.
+
+Examples:
+  ascend-tp explain --model qwen-72b --cards 8
+  ascend-tp explain --model llama-3-70b --cards 16 --residual seq --sequence 4096
+  ascend-tp explain --model models/kjv-qwen2 --cards 5 --dump plans
+  ascend-tp explain --model qwen3-32b --cards 4 --json | jq .totals";
+
+/// Tensor-parallel Transformers on Ascend NPUs, or on emulated ones.
+#[derive(Debug, Parser)]
+#[command(name = "ascend-tp", version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Continue prompts with a checkpoint
+    #[command(after_help = GENERATE_EXAMPLES)]
+    Generate(GenerateOptions),
+    /// Compare the program on many cards with the same program on one card, op by op, and with a reference
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyOptions),
+    /// Show where each weight lies, what the cards exchange and why, and the bytes on each card
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainOptions),
+}
+
+/// What the three commands have in common.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Numerics {
+    /// Element type of weights and activations [default: the model's own]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    dtype: Option<Float>,
+    /// The residual stream between layers: whole on every card, or sharded along the sequence
+    #[arg(long, value_enum, default_value = "replicate", value_name = "LAYOUT")]
+    residual: ResidualLayout,
+}
+
+impl Numerics {
+    /// The element type asked for, else the model's own.
+    pub(super) fn dtype(self, own: DType) -> DType {
+        match self.dtype {
+            None => own,
+            Some(Float::F32) => DType::F32,
+            Some(Float::F16) => DType::F16,
+            Some(Float::Bf16) => DType::BF16,
+        }
+    }
+
+    pub(super) fn residual(self) -> Residual {
+        match self.residual {
+            ResidualLayout::Replicate => Residual::Replicate,
+            ResidualLayout::Seq => Residual::Seq,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GenerateOptions {
+    /// Folder with config.json, the tokenizer and the weights in safetensors [default: the shipped kjv-qwen2]
+    #[arg(long, value_name = "DIR")]
+    pub(super) model: Option<PathBuf>,
+    /// Text to continue; give it several times for a batch
+    #[arg(long = "prompt", value_name = "TEXT", default_value = "In the beginning")]
+    pub(super) prompts: Vec<String>,
+    /// Number of cards
+    #[arg(long, default_value = "8", value_parser = positive, value_name = "N")]
+    pub(super) cards: usize,
+    #[command(flatten)]
+    pub(super) numerics: Numerics,
+    /// Most tokens to generate for each prompt
+    #[arg(long, default_value = "64", value_parser = positive, value_name = "N")]
+    pub(super) max_new_tokens: usize,
+    /// 0 always takes the likeliest token; 1 samples from the model's own distribution
+    #[arg(long, default_value = "0", value_name = "NUMBER")]
+    pub(super) temperature: f32,
+    /// Sample among this many of the likeliest tokens only
+    #[arg(long, value_name = "N")]
+    pub(super) top_k: Option<usize>,
+    /// Sample among the likeliest tokens whose probabilities add up to this
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) top_p: Option<f32>,
+    /// Start of the random numbers; the same seed gives the same text
+    #[arg(long, default_value = "0", value_name = "N")]
+    pub(super) seed: u64,
+    /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(super) device: DeviceKind,
+    /// Print ids, texts and the summary as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyOptions {
+    /// Folder with config.json and the weights in safetensors
+    #[arg(long, value_name = "DIR")]
+    pub(super) model: PathBuf,
+    /// Number of cards
+    #[arg(long, value_parser = positive, value_name = "N")]
+    pub(super) cards: usize,
+    /// Outputs of another implementation: `logits` of `input_ids`, and `greedy_ids` after `greedy_prompt`
+    #[arg(long, value_name = "FILE")]
+    pub(super) reference: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) numerics: Numerics,
+    /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(super) device: DeviceKind,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainOptions {
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b
+    #[arg(long, value_name = "DIR|NAME")]
+    pub(super) model: String,
+    /// Number of cards
+    #[arg(long, value_parser = planned_cards, value_name = "N")]
+    pub(super) cards: usize,
+    #[command(flatten)]
+    pub(super) numerics: Numerics,
+    /// Sequences at once
+    #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
+    pub(super) batch: usize,
+    /// New tokens of each sequence in the pass that is shown; 1 is a decode step
+    #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
+    pub(super) sequence: usize,
+    /// Positions of the KV cache of each sequence [default: all the model has]
+    #[arg(long, value_parser = positive, value_name = "N")]
+    pub(super) context: Option<usize>,
+    /// Write each stage of the compilation as a text file into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(super) dump: Option<PathBuf>,
+    /// Print every weight and collective of every layer as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What to run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DeviceKind {
+    /// The NPUs if a CANN toolkit is installed, else the emulator
+    Auto,
+    /// Eight emulated cards on the CPU
+    Emulator,
+    /// The NPUs of this host
+    Npu,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Float {
+    F32,
+    F16,
+    Bf16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ResidualLayout {
+    /// One all_reduce after each row-parallel weight
+    Replicate,
+    /// A reduce_scatter there, and an all_gather before the next column-parallel weight
+    Seq,
+}
+
+/// More cards than this are no plan for one model, and would take minutes to write down.
+const MOST_PLANNED_CARDS: usize = 256;
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!("expected a whole number from 1 on, found {text}")),
+        Ok(number) => Ok(number),
+    }
+}
+
+fn planned_cards(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(cards @ 1..=MOST_PLANNED_CARDS) => Ok(cards),
+        _ => Err(format!("expected 1 to {MOST_PLANNED_CARDS} cards, found {text}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ascend_tp::config::ModelConfig;
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, String> {
+        let parsed = Arguments::try_parse_from(std::iter::once("ascend-tp").chain(line.split_whitespace()));
+        parsed.map(|arguments| arguments.command).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_preset_is_in_the_help() {
+        let help = Arguments::command().find_subcommand_mut("explain").unwrap().render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for name in ModelConfig::PRESETS {
+            assert!(help.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn defaults_are_the_shipped_model_greedy_on_eight_cards() {
+        let Ok(Command::Generate(options)) = parse("generate") else { panic!("generate needs no option") };
+        assert_eq!((options.model, options.cards, options.seed, options.json), (None, 8, 0, false));
+        assert_eq!(options.prompts, ["In the beginning"]);
+        assert!(options.temperature.abs() < f32::EPSILON);
+        assert_eq!((options.numerics.dtype(DType::F16), options.numerics.residual()), (DType::F16, Residual::Replicate));
+        assert_eq!(options.device, DeviceKind::Auto);
+    }
+
+    #[test]
+    fn numbers_that_mean_nothing_are_named() {
+        for (line, expected) in [
+            ("generate --cards 0", "invalid value '0' for '--cards <N>': expected a whole number from 1 on, found 0"),
+            ("generate --max-new-tokens -1", "'-1"),
+            ("explain --model x --cards 257", "expected 1 to 256 cards, found 257"),
+            ("explain --model x --cards 8 --batch 0", "'--batch <N>'"),
+            ("generate --dtype f64", "possible values: f32, f16, bf16"),
+            ("verify --cards 2", "--model <DIR>"),
+        ] {
+            let message = parse(line).unwrap_err();
+            assert!(message.contains(expected), "{line}: {message}");
+        }
+    }
+}

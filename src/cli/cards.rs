@@ -1,0 +1,90 @@
+//! The cards that a command runs on: NPUs behind an installed toolkit, or the emulator.
+
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::base::Diagnostic;
+use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp_sys::{LoadError, Table, load};
+
+use super::arguments::DeviceKind;
+use super::failure::Failure;
+use super::note;
+
+/// An initialised CANN and what stands behind it.
+#[derive(Debug)]
+pub(super) struct Cards {
+    pub(super) cann: Arc<Cann>,
+    count: usize,
+    /// `8 emulated Ascend910B3 cards`
+    pub(super) description: String,
+}
+
+/// Opens what was asked for, and says on stderr what that is.
+///
+/// # Errors
+/// NPUs were asked for and there is no usable toolkit, or the library does not start.
+pub(super) fn open(kind: DeviceKind) -> Result<Cards, Failure> {
+    let emulated = || Ok::<_, Failure>((emulator()?, "emulated "));
+    let (table, adjective) = match kind {
+        DeviceKind::Emulator => emulated()?,
+        DeviceKind::Npu => (toolkit(load(None))?, ""),
+        DeviceKind::Auto => match load(None) {
+            Err(LoadError::NotFound { .. }) => {
+                note("no CANN toolkit is installed: running on the emulator");
+                emulated()?
+            }
+            // A toolkit that is there and does not do is the user's to know of, not to be passed over.
+            found => (toolkit(found)?, ""),
+        },
+    };
+    let cann = Cann::new(table).map_err(|error| Failure::Run(error.into()))?;
+    let count = cann.device_count().map_err(|error| Failure::Run(error.into()))?;
+    let chip = cann.soc_name().unwrap_or_else(|| "Ascend".to_owned());
+    let description = format!("{count} {adjective}{chip} card{}", if count == 1 { "" } else { "s" });
+    Ok(Cards { cann, count, description })
+}
+
+fn emulator() -> Result<Arc<Table>, Failure> {
+    let emulator = Emulator::new(Config::default()).map_err(|error| Failure::Run(error.into()))?;
+    Ok(emulator.table())
+}
+
+fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
+    let hint = "--device emulator runs without a toolkit";
+    found.map(Arc::new).map_err(|error| Failure::Input(anyhow::anyhow!("{error}\n{hint}")))
+}
+
+impl Cards {
+    /// What is wrong with a number of cards to use, if anything.
+    pub(super) fn problem(&self, wanted: usize) -> Option<Diagnostic> {
+        (wanted == 0 || wanted > self.count).then(|| {
+            Diagnostic::new("--cards", "there are not so many")
+                .expected(format!("1 to {}, of {}", self.count, self.description))
+                .found(wanted)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emulator_has_eight_cards() {
+        let cards = open(DeviceKind::Emulator).unwrap();
+        assert_eq!(cards.description, "8 emulated Ascend910B3 cards");
+        assert_eq!(cards.problem(8), None);
+        let message = cards.problem(9).unwrap().to_string();
+        let expected = "--cards: there are not so many: expected 1 to 8, of 8 emulated Ascend910B3 cards, found 9";
+        assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn a_toolkit_that_is_missing_names_the_way_out() {
+        let missing = Err(LoadError::NotFound { looked_at: vec!["nowhere".to_owned()] });
+        let Err(Failure::Input(error)) = toolkit(missing) else { panic!("bad input") };
+        let text = error.to_string();
+        assert!(text.contains("nowhere") && text.contains("--device emulator"), "{text}");
+    }
+}

@@ -1,0 +1,57 @@
+//! `explain`: where each weight lies, what the cards exchange and why, and the bytes on each card.
+//!
+//! Input → output: a configuration and sizes → the passes of the compiler, one after the other → a [`report`], as
+//! [`text`] or JSON, and the text of every stage with `--dump`. Everything is taken from the compiled program and its
+//! plans: no formula of a model is repeated here. It opens no weights and no card.
+
+mod compile;
+mod fold;
+mod report;
+mod text;
+
+use std::path::Path;
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::{placement, program};
+
+use super::arguments::ExplainOptions;
+use super::failure::{Failure, Outcome};
+use super::{model, note, print, print_json};
+use compile::{Compiled, Request};
+use report::Report;
+
+/// Runs the command.
+pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
+    let (name, config) = model::config(&options.model)?;
+    let request = Request::new(&config, options)?;
+    let shown = request.compile(request.shown())?;
+    if let Some(folder) = &options.dump {
+        dump(&shown, folder)?;
+    }
+    let report = Report::new(&name, &config, &request, &shown, &request.alternatives()?);
+    if options.json { print_json(&report)? } else { print(&text::render(&report))? }
+    Ok(Outcome::Done)
+}
+
+/// Writes each stage as a text file: the program, with reshards, with collectives, and the plan of each rank.
+fn dump(compiled: &Compiled, folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| refused(folder, &error))?;
+    let split = &compiled.split;
+    let mut stages = vec![
+        ("program".to_owned(), program::text::print(&compiled.program)),
+        ("resharded".to_owned(), placement::print(&split.resharded)),
+        ("lowered".to_owned(), placement::print(&split.lowered)),
+    ];
+    stages.extend(compiled.plans.iter().map(|plan| (format!("plan-rank-{}", plan.rank), plan.to_string())));
+    let digits = stages.len().to_string().len().max(2);
+    for (index, (stage, text)) in stages.iter().enumerate() {
+        let path = folder.join(format!("{:0digits$}-{stage}.txt", index + 1));
+        std::fs::write(&path, text).map_err(|error| refused(&path, &error))?;
+    }
+    note(&format!("wrote {} files to {}", stages.len(), folder.display()));
+    Ok(())
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> Failure {
+    Diagnostics::from(Diagnostic::new(format!("--dump: {}", path.display()), "cannot be written").found(error)).into()
+}

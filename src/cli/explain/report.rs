@@ -1,0 +1,281 @@
+//! What `explain` reports, as data: from a compiled program to rows and sums. It is also the form of `--json`.
+
+use std::collections::BTreeMap;
+
+use ascend_tp::base::{Bytes, Id};
+use ascend_tp::collective::{Exchange, exchanges};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::placement::Residual;
+use ascend_tp::program::models::{Head, layer_of};
+use ascend_tp::program::{Program, Role};
+use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::plan::Region;
+use serde::Serialize;
+
+use super::compile::{Compiled, Request};
+
+/// Everything, layer by layer.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) model: String,
+    pub(super) architecture: &'static str,
+    pub(super) layers: usize,
+    pub(super) parameters: u64,
+    pub(super) dtype: &'static str,
+    pub(super) cards: usize,
+    pub(super) mesh: String,
+    pub(super) program: Pass,
+    pub(super) weights: Vec<Weight>,
+    pub(super) collectives: Vec<Collective>,
+    pub(super) totals: Totals,
+    pub(super) memory: Memory,
+    /// The same model in other passes.
+    pub(super) alternatives: Vec<Alternative>,
+}
+
+/// One forward pass.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Pass {
+    pub(super) batch: usize,
+    /// New tokens of each sequence.
+    pub(super) sequence: usize,
+    /// Positions of the KV cache of each sequence.
+    pub(super) context: usize,
+    /// `replicate` or `seq`.
+    pub(super) residual: &'static str,
+    /// `logits` or `token`: what the pass gives back for each sequence.
+    pub(super) output: &'static str,
+}
+
+/// One weight. Shapes and bytes are of the fullest card.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Weight {
+    pub(super) name: String,
+    pub(super) layer: Option<usize>,
+    pub(super) shape: Vec<usize>,
+    pub(super) local_shape: Vec<usize>,
+    /// What the emptiest card holds, where the dims do not divide.
+    pub(super) least_local_shape: Vec<usize>,
+    /// For each dim, the axes that cut it; `_` for none.
+    pub(super) layout: String,
+    pub(super) bytes_per_card: u64,
+    pub(super) reason: String,
+}
+
+/// One collective.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Collective {
+    pub(super) op: &'static str,
+    pub(super) layer: Option<usize>,
+    pub(super) axes: String,
+    /// Cards in one group.
+    pub(super) group: usize,
+    pub(super) value: String,
+    /// Of the tensor as one group sees it.
+    pub(super) bytes: u64,
+    pub(super) reason: String,
+}
+
+/// Sums of one pass.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Totals {
+    /// New tokens of the pass, all sequences together.
+    pub(super) tokens: usize,
+    pub(super) by_op: Vec<OpTotal>,
+    /// What each card sends in one pass if every collective runs on a ring: `2 (n-1)/n` of the bytes of an all_reduce
+    /// and `(n-1)/n` of the others, for `n` cards in a group.
+    pub(super) sent_bytes_per_card: u64,
+    /// The same for one of the pass' tokens.
+    pub(super) sent_bytes_per_card_and_token: u64,
+}
+
+/// All collectives of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct OpTotal {
+    pub(super) op: &'static str,
+    pub(super) count: usize,
+    pub(super) bytes: u64,
+}
+
+/// Bytes on the fullest card.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Memory {
+    pub(super) weights: u64,
+    pub(super) kv_cache: u64,
+    pub(super) kv_per_token: u64,
+    pub(super) inputs: u64,
+    pub(super) outputs: u64,
+    /// All between: one block in which values that are never needed together share bytes.
+    pub(super) arena: u64,
+    pub(super) total: u64,
+    /// Totals by rank.
+    pub(super) total_by_rank: Vec<u64>,
+}
+
+/// The figures of another pass.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Alternative {
+    pub(super) program: Pass,
+    pub(super) totals: Totals,
+    pub(super) arena: u64,
+}
+
+impl Report {
+    pub(super) fn new(
+        model: &str,
+        config: &ModelConfig,
+        request: &Request<'_>,
+        shown: &Compiled,
+        alternatives: &[Compiled],
+    ) -> Self {
+        let found = exchanges(&shown.split.lowered);
+        Self {
+            model: model.to_owned(),
+            architecture: config.family.architecture(),
+            layers: config.layers,
+            parameters: parameters(&shown.program),
+            dtype: request.dtype.name(),
+            cards: request.mesh.cards(),
+            mesh: request.mesh.to_string(),
+            program: pass(request, shown),
+            weights: weights(shown),
+            totals: totals(&found, request.batch * shown.pass.sequence),
+            collectives: found.into_iter().map(collective).collect(),
+            memory: memory(&shown.plans, request),
+            alternatives: alternatives
+                .iter()
+                .map(|other| Alternative {
+                    program: pass(request, other),
+                    totals: totals(&exchanges(&other.split.lowered), request.batch * other.pass.sequence),
+                    arena: other.plans.iter().map(|plan| plan.region_bytes(Region::Arena).0).max().unwrap_or(0),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn pass(request: &Request<'_>, compiled: &Compiled) -> Pass {
+    Pass {
+        batch: request.batch,
+        sequence: compiled.pass.sequence,
+        context: request.context,
+        residual: match request.residual(compiled.pass) {
+            Residual::Replicate => "replicate",
+            Residual::Seq => "seq",
+        },
+        output: if compiled.pass.head == Head::LastToken { "token" } else { "logits" },
+    }
+}
+
+fn parameters(program: &Program) -> u64 {
+    program.with_role(Role::Param).map(|id| program.values[id].shape.elems() as u64).sum()
+}
+
+fn weights(compiled: &Compiled) -> Vec<Weight> {
+    let placed = &compiled.split.lowered;
+    let row = |id| {
+        let (value, layout) = (&compiled.program.values[id], &placed.layouts[id]);
+        let locals = (0..placed.mesh.cards()).map(|rank| layout.local_shape(&placed.mesh, &value.shape, rank));
+        let local = layout.local_shape(&placed.mesh, &value.shape, 0);
+        let least = locals.min_by_key(|shape| shape.elems()).unwrap_or_else(|| local.clone());
+        let given = compiled.split.placement.reasons.get(&id).cloned();
+        let reason = given.unwrap_or_else(|| match layout.is_replicated() {
+            true => "whole, as what it is combined with".to_owned(),
+            false => "cut as what it is combined with".to_owned(),
+        });
+        Weight {
+            layer: layer_of(&value.name),
+            name: value.name.clone(),
+            shape: value.shape.to_vec(),
+            bytes_per_card: Bytes::of(local.elems(), value.dtype.size_bytes()).0,
+            local_shape: local.to_vec(),
+            least_local_shape: least.to_vec(),
+            layout: layout.text(&placed.mesh.axis_names()),
+            reason,
+        }
+    };
+    compiled.program.with_role(Role::Param).map(row).collect()
+}
+
+fn collective(exchange: Exchange) -> Collective {
+    Collective {
+        op: exchange.kind,
+        layer: layer_of(&exchange.value),
+        axes: exchange.axes,
+        group: exchange.group,
+        value: exchange.value,
+        bytes: exchange.bytes.0,
+        reason: exchange.reason,
+    }
+}
+
+fn totals(exchanges: &[Exchange], tokens: usize) -> Totals {
+    let mut by_op: BTreeMap<&'static str, OpTotal> = BTreeMap::new();
+    let mut sent = 0.0;
+    for exchange in exchanges {
+        let total = by_op.entry(exchange.kind).or_insert(OpTotal { op: exchange.kind, count: 0, bytes: 0 });
+        total.count += 1;
+        total.bytes += exchange.bytes.0;
+        let times = if exchange.kind == "all_reduce" { 2.0 } else { 1.0 };
+        let group = exchange.group as f64;
+        sent += times * (group - 1.0) / group * exchange.bytes.0 as f64;
+    }
+    let mut by_op: Vec<OpTotal> = by_op.into_values().collect();
+    by_op.sort_by_key(|total| std::cmp::Reverse(total.count));
+    Totals {
+        tokens,
+        by_op,
+        sent_bytes_per_card: sent.round() as u64,
+        sent_bytes_per_card_and_token: (sent / tokens as f64).round() as u64,
+    }
+}
+
+fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
+    let total = |plan: &Plan| Region::ALL.into_iter().map(|region| plan.region_bytes(region).0).sum::<u64>();
+    let total_by_rank: Vec<u64> = plans.iter().map(total).collect();
+    let fullest = total_by_rank.iter().enumerate().max_by_key(|(rank, bytes)| (**bytes, std::cmp::Reverse(*rank)));
+    let fullest = fullest.and_then(|(rank, _)| plans.get(rank));
+    let bytes = |region| fullest.map_or(0, |plan| plan.region_bytes(region).0);
+    // Bytes of the caches themselves, without the alignment of their buffers.
+    let cached = fullest.map_or(0, |plan| {
+        let local = |state: &ascend_tp::schedule::plan::Tensor| {
+            let elems: usize = state.ranges.iter().map(std::ops::Range::len).product();
+            Bytes::of(elems, state.dtype.size_bytes()).0
+        };
+        plan.states.iter().map(local).sum()
+    });
+    Memory {
+        weights: bytes(Region::Weights),
+        kv_cache: bytes(Region::States),
+        kv_per_token: cached / (request.batch * request.context) as u64,
+        inputs: bytes(Region::Inputs),
+        outputs: bytes(Region::Outputs),
+        arena: bytes(Region::Arena),
+        total: total_by_rank.iter().copied().max().unwrap_or(0),
+        total_by_rank,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ascend_tp::program::OpId;
+
+    use super::*;
+
+    fn exchange(kind: &'static str, group: usize, bytes: u64) -> Exchange {
+        let (axes, value, reason) = ("tp".to_owned(), "layers.3.mlp.out".to_owned(), String::new());
+        Exchange { op: OpId::from_index(0), kind, axes, group, value, bytes: Bytes(bytes), reason }
+    }
+
+    #[test]
+    fn sums_are_by_kind_and_by_token() {
+        let list = [exchange("all_gather", 4, 400), exchange("all_reduce", 8, 1600), exchange("all_reduce", 8, 1600)];
+        let found = totals(&list, 2);
+        let by_op: Vec<_> = found.by_op.iter().map(|total| (total.op, total.count, total.bytes)).collect();
+        assert_eq!(by_op, [("all_reduce", 2, 3200), ("all_gather", 1, 400)]);
+        // 2 × (2 × 7/8 × 1600) + 3/4 × 400
+        assert_eq!(found.sent_bytes_per_card, 5900);
+        assert_eq!(found.sent_bytes_per_card_and_token, 2950);
+        assert_eq!(collective(list[1].clone()).layer, Some(3));
+    }
+}

@@ -1,0 +1,109 @@
+//! How a command ends, and what the process tells its caller.
+
+use std::io;
+use std::process::ExitCode;
+
+use ascend_tp::base::Diagnostics;
+
+use super::note;
+
+/// What the `--help` of the program says about exit codes.
+pub(super) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  verify: the results differ by more than the bound
+  2  the arguments or the files are wrong; nothing was run
+  3  a card, the runtime or the output failed";
+
+/// How a command that came to its end ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Exit code 0.
+    Done,
+    /// Exit code 1.
+    OutsideBound,
+}
+
+impl Outcome {
+    pub(super) fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Done => ExitCode::SUCCESS,
+            Self::OutsideBound => ExitCode::from(1),
+        }
+    }
+}
+
+/// Why a command did not come to its end.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Exit code 2: what was given is wrong.
+    Input(anyhow::Error),
+    /// Exit code 3: what was given is right, and running it failed.
+    Run(anyhow::Error),
+}
+
+impl Failure {
+    /// Says on stderr what went wrong; the exit code.
+    pub(super) fn report(&self) -> ExitCode {
+        let (error, code) = match self {
+            Self::Input(error) => (error, 2),
+            Self::Run(error) if reader_is_gone(error) => return ExitCode::SUCCESS,
+            Self::Run(error) => (error, 3),
+        };
+        note(&message(error));
+        ExitCode::from(code)
+    }
+}
+
+/// Whether whoever reads the output has seen enough, as `head` does.
+fn reader_is_gone(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// One line a problem, each with the word that opens it.
+fn message(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<Diagnostics>() {
+        Some(problems) => {
+            problems.items().iter().map(|problem| format!("error: {problem}")).collect::<Vec<_>>().join("\n")
+        }
+        None => format!("error: {error:#}"),
+    }
+}
+
+impl From<Diagnostics> for Failure {
+    fn from(problems: Diagnostics) -> Self {
+        Self::Input(problems.into())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ascend_tp::base::Diagnostic;
+
+    use super::*;
+
+    #[test]
+    fn each_problem_has_a_line() {
+        let mut problems = Diagnostics::new();
+        problems.push(Diagnostic::new("config.json: vocab_size", "missing"));
+        problems.push(Diagnostic::new("--cards", "more than there are").expected("1 to 8").found(9));
+        let Failure::Input(error) = Failure::from(problems) else { panic!("diagnostics are about the input") };
+        let expected = "error: config.json: vocab_size: missing\n\
+                        error: --cards: more than there are: expected 1 to 8, found 9";
+        assert_eq!(message(&error), expected);
+    }
+
+    #[test]
+    fn a_reader_that_leaves_is_no_failure() {
+        let Failure::Run(gone) = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)) else { panic!("not input") };
+        assert!(reader_is_gone(&gone));
+        let Failure::Run(full) = Failure::from(io::Error::from(io::ErrorKind::StorageFull)) else { panic!("not input") };
+        assert!(!reader_is_gone(&full));
+    }
+}

@@ -1,0 +1,54 @@
+//! The command line: parse, call the library, print.
+//!
+//! Input → output: arguments → results on stdout, everything else on stderr, and an exit code (see [`Failure`]).
+//! Invariants: what is wrong with the input is found before a card works on it, all of it in one pass where possible;
+//! every command that reports prints the same report as JSON. It computes nothing that the library does not.
+
+mod arguments;
+
+mod explain;
+mod failure;
+
+mod model;
+mod numbers;
+
+mod table;
+
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use failure::{Failure, Outcome};
+
+/// Runs the command that the process' arguments name.
+pub(crate) fn run() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Explain(options) => explain::run(&options), _ => return ExitCode::FAILURE,
+    };
+    match done {
+        Ok(outcome) => outcome.exit_code(),
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Prints a report as JSON on stdout.
+fn print_json(report: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(report).map_err(|error| Failure::Run(error.into()))?;
+    print(&format!("{text}\n"))
+}
+
+/// Writes to stdout and flushes.
+fn print(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
+}
+
+/// Writes a line to stderr. A closed stderr is no reason to stop.
+fn note(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

@@ -1,0 +1,138 @@
+//! Makes every exchange of data explicit, and proves that nothing was forgotten.
+//!
+//! Input → output: a program and its placement → [`insert_reshards`] → [`lower`] → [`fuse`] → a [`Placed`] program in
+//! which each op runs on local shards or is one collective; [`verify`] re-checks it from the ops' rules alone, knowing
+//! nothing of how it was made. Invariants: original values keep their ids through all passes; every rank runs the same
+//! ops in the same order. It does not choose layouts (`placement` does) nor when anything runs (`schedule` does).
+
+mod explain;
+mod fuse;
+mod lower;
+mod reshard;
+mod verify;
+
+pub use explain::{Exchange, exchanges};
+pub use fuse::fuse;
+pub use lower::lower;
+pub use reshard::insert_reshards;
+pub use verify::verify;
+
+use crate::base::Diagnostics;
+use crate::placement::{Mesh, Pins, Placed, Placement, place};
+use crate::program::Program;
+
+/// A program split over a mesh, at each stage of the way.
+#[derive(Clone, Debug)]
+pub struct Parallelized {
+    /// Which layout each value has and needs.
+    pub placement: Placement,
+    /// With explicit reshards.
+    pub resharded: Placed,
+    /// With collectives; what the schedule runs.
+    pub lowered: Placed,
+}
+
+/// Splits a program over a mesh: places it, makes reshards explicit, lowers them to collectives, and verifies.
+///
+/// # Errors
+/// All problems of the first pass that finds any.
+pub fn parallelize(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Parallelized, Diagnostics> {
+    crate::program::verify::verify(program)?;
+    let placement = place(program, mesh, pins)?;
+    let resharded = insert_reshards(program, mesh, &placement);
+    crate::program::verify::verify(&resharded.program)?;
+    let lowered = fuse(&lower(&resharded)?);
+    crate::program::verify::verify(&lowered.program)?;
+    verify(&lowered)?;
+    Ok(Parallelized { placement, resharded, lowered })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::base::DType;
+    use crate::config::ModelConfig;
+    use crate::placement::{self, Residual};
+    use crate::program::models::{Head, RunShape, decoder};
+    use crate::program::Role;
+
+    fn split(config: &ModelConfig, cards: usize, run: RunShape, head: Head, pins: &Pins) -> Parallelized {
+        let program = decoder(config, run, DType::BF16, head).unwrap();
+        let mesh = Mesh::tensor_parallel(cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
+        parallelize(&program, &mesh, pins).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    fn counts(lowered: &Placed) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for exchange in exchanges(lowered) {
+            *counts.entry(exchange.kind).or_default() += 1;
+        }
+        counts
+    }
+
+    const DECODE: RunShape = RunShape { batch: 1, sequence: 1, cache_length: 64 };
+    const PREFILL: RunShape = RunShape { batch: 1, sequence: 64, cache_length: 64 };
+
+    #[test]
+    fn two_all_reduces_a_layer_and_one_for_the_embedding() {
+        for preset in ModelConfig::PRESETS {
+            let config = ModelConfig::preset(preset).unwrap();
+            let all_reduces = 2 * config.layers + 1;
+            for pins in [Pins::auto(Residual::Replicate), Pins::megatron(Residual::Replicate)] {
+                let found = counts(&split(&config, 8, DECODE, Head::LastLogits, &pins).lowered);
+                assert_eq!(found, BTreeMap::from([("all_reduce", all_reduces), ("all_gather", 1)]), "{preset}");
+            }
+            // The likeliest token needs its value and its index, not the logits.
+            let greedy = split(&config, 8, DECODE, Head::LastToken, &Pins::auto(Residual::Replicate));
+            assert_eq!(counts(&greedy.lowered), BTreeMap::from([("all_reduce", all_reduces + 2)]), "{preset}");
+        }
+    }
+
+    #[test]
+    fn a_residual_stream_along_the_sequence_turns_each_all_reduce_into_two_halves() {
+        let config = ModelConfig::preset("qwen2.5-72b").unwrap();
+        let found = split(&config, 8, PREFILL, Head::LastLogits, &Pins::auto(Residual::Seq));
+        let halves = 2 * config.layers + 1;
+        // One gather more for the logits.
+        let expected = BTreeMap::from([("reduce_scatter", halves), ("all_gather", halves + 1)]);
+        assert_eq!(counts(&found.lowered), expected);
+    }
+
+    #[test]
+    fn the_automatic_cut_is_megatrons() {
+        for preset in ModelConfig::PRESETS {
+            let mut config = ModelConfig::preset(preset).unwrap();
+            config.layers = 3;
+            for cards in [1, 2, 3, 5, 8, 16] {
+                for residual in [Residual::Replicate, Residual::Seq] {
+                    let auto = split(&config, cards, PREFILL, Head::LastLogits, &Pins::auto(residual));
+                    let megatron = split(&config, cards, PREFILL, Head::LastLogits, &Pins::megatron(residual));
+                    for id in auto.lowered.program.with_role(Role::Param) {
+                        let name = auto.lowered.program.label(id);
+                        assert_eq!(auto.lowered.layouts[id], megatron.lowered.layouts[id], "{preset} {cards} {name}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn placed_texts_parse_to_what_was_printed() {
+        let mut config = ModelConfig::preset("qwen3-32b").unwrap();
+        config.layers = 1;
+        let found = split(&config, 16, PREFILL, Head::LastToken, &Pins::auto(Residual::Seq));
+        for placed in [&found.resharded, &found.lowered] {
+            assert_eq!(placement::parse(&placement::print(placed)).unwrap(), *placed);
+        }
+    }
+
+    #[test]
+    fn one_card_exchanges_nothing() {
+        let mut config = ModelConfig::preset("llama-3-70b").unwrap();
+        config.layers = 2;
+        let found = split(&config, 1, PREFILL, Head::AllLogits, &Pins::auto(Residual::Seq));
+        assert!(found.lowered.program.ops.values().iter().all(|op| !op.kind.is_movement()));
+    }
+}

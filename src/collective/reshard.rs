@@ -1,0 +1,69 @@
+//! Inserts a `reshard` wherever a value lies otherwise than its user needs it.
+
+use rustc_hash::FxHashMap;
+
+use crate::base::{Id, IdVec};
+use crate::placement::{Layout, Mesh, Placed, Placement};
+use crate::program::{Kind, Op, Program, Role, Value, ValueId};
+
+/// The program with explicit reshards. Each value is resharded to a layout once, before its first user there.
+#[must_use]
+pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) -> Placed {
+    let mut out = Inserter {
+        placed: Placed {
+            program: Program { ops: IdVec::new(), ..program.clone() },
+            mesh: mesh.clone(),
+            layouts: placement.produced.iter().cloned().collect(),
+        },
+        stored: program.values.ids().collect(),
+        copies: FxHashMap::default(),
+    };
+    for (id, op) in program.ops.iter() {
+        let wanted = &placement.operands[id.index()];
+        let operands =
+            op.operands.iter().zip(wanted).map(|(operand, layout)| out.in_layout(*operand, layout)).collect();
+        out.placed.program.ops.push(Op { kind: op.kind.clone(), operands, result: op.result });
+        let stored = &placement.stored[op.result.index()];
+        if *stored != placement.produced[op.result.index()] {
+            out.stored[op.result.index()] = out.reshard(op.result, stored);
+        }
+    }
+    let outputs = program.outputs.iter().map(|(name, id)| (name.clone(), out.stored[id.index()]));
+    out.placed.program.outputs = outputs.collect();
+    out.placed
+}
+
+struct Inserter {
+    placed: Placed,
+    /// The value that users of a value see.
+    stored: Vec<ValueId>,
+    copies: FxHashMap<(ValueId, Layout), ValueId>,
+}
+
+impl Inserter {
+    fn in_layout(&mut self, value: ValueId, layout: &Layout) -> ValueId {
+        let stored = self.stored[value.index()];
+        if self.placed.layouts[stored] == *layout {
+            return stored;
+        }
+        if let Some(copy) = self.copies.get(&(stored, layout.clone())) {
+            return *copy;
+        }
+        let copy = self.reshard(stored, layout);
+        self.copies.insert((stored, layout.clone()), copy);
+        copy
+    }
+
+    fn reshard(&mut self, value: ValueId, layout: &Layout) -> ValueId {
+        let result = Value {
+            name: String::new(),
+            role: Role::Result,
+            source: None,
+            ..self.placed.program.values[value].clone()
+        };
+        let result = self.placed.program.values.push(result);
+        self.placed.layouts.push(layout.clone());
+        self.placed.program.ops.push(Op { kind: Kind::Reshard, operands: vec![value], result });
+        result
+    }
+}

@@ -1,0 +1,179 @@
+//! Types for the lowered program: on each mesh axis a value is whole, sharded along a dim, or a partial reduction.
+//!
+//! Checks, for every axis on its own and from nothing but the ops' rules:
+//! - the operands of an op agree on one letter of its rule, or are whole, or carry partial sums where the op is linear;
+//! - the result has exactly the type that follows; a movement changes the types of its own axes only, as its name says;
+//! - dims that must be whole are; nothing reads a partial value as if it were whole;
+//! - inputs, params, states and outputs are not partial; layouts are well formed; no reshard is left.
+//!
+//! It shares no code with the passes that chose layouts and inserted collectives.
+
+use crate::base::{AxisId, Diagnostic, Diagnostics, Id};
+use crate::placement::{Layout, Mesh, Placed};
+use crate::program::op::{Linear, rule_of};
+use crate::program::text::op_text;
+use crate::program::{Factor, Kind, Op, Reduce, Role, Rule};
+
+/// How a value lies on one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Whole,
+    Sharded(usize),
+    Partial(Reduce),
+}
+
+fn type_of(layout: &Layout, axis: AxisId) -> Type {
+    match (layout.dim_of(axis), layout.partial_on(axis)) {
+        (Some(dim), _) => Type::Sharded(dim),
+        (None, Some(reduce)) => Type::Partial(reduce),
+        (None, None) => Type::Whole,
+    }
+}
+
+impl std::fmt::Display for Type {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Whole => f.write_str("whole"),
+            Self::Sharded(dim) => write!(f, "sharded along dim {dim}"),
+            Self::Partial(reduce) => write!(f, "a partial {reduce}"),
+        }
+    }
+}
+
+/// Checks a lowered program.
+///
+/// # Errors
+/// All problems, in order of the ops.
+pub fn verify(placed: &Placed) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let (program, mesh) = (&placed.program, &placed.mesh);
+    for (id, value) in program.values.iter() {
+        let layout = &placed.layouts[id];
+        if let Some(problem) = layout.problem(mesh, value.shape.rank()) {
+            problems.push(Diagnostic::new(program.label(id), problem));
+        }
+        if value.role != Role::Result && !layout.partial.is_empty() {
+            problems.push(Diagnostic::new(program.label(id), "a tensor that is given is whole or sharded, not partial"));
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    for (_, op) in program.ops.iter() {
+        let place = || op_text(program, op);
+        let found = &placed.layouts[op.result];
+        if op.kind.is_movement() {
+            for message in movement_problems(&op.kind, &placed.layouts[op.operands[0]], found, mesh) {
+                problems.push(Diagnostic::new(place(), message));
+            }
+            continue;
+        }
+        let rule = match rule_of(op, &program.operand_shapes(op)) {
+            Ok(rule) => rule,
+            Err(message) => {
+                problems.push(Diagnostic::new(place(), message));
+                continue;
+            }
+        };
+        for axis in mesh.ids() {
+            let name = &mesh.axes()[axis.index()].name;
+            let operands: Vec<Type> = op.operands.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();
+            match follows(op, &rule, &operands) {
+                Err(message) => problems.push(Diagnostic::new(place(), format!("on axis `{name}` {message}"))),
+                Ok(expected) if expected != type_of(found, axis) => problems.push(
+                    Diagnostic::new(place(), format!("on axis `{name}` the result has another type"))
+                        .expected(expected)
+                        .found(type_of(found, axis)),
+                ),
+                Ok(_) => {}
+            }
+        }
+    }
+    for (name, id) in &program.outputs {
+        if let Some((axis, reduce)) = placed.layouts[*id].partial.first() {
+            let axis = &mesh.axes()[axis.index()].name;
+            problems.push(Diagnostic::new(format!("output \"{name}\""), format!("is a partial {reduce} on `{axis}`")));
+        }
+    }
+    problems.into_result(())
+}
+
+/// The type of an op's result on one axis.
+fn follows(op: &Op, rule: &Rule, operands: &[Type]) -> Result<Type, String> {
+    let mut letter = None;
+    for (index, (operand, factors)) in operands.iter().zip(&rule.operands).enumerate() {
+        let Type::Sharded(dim) = operand else { continue };
+        match factors[*dim] {
+            Factor::Letter(found) if letter.is_none_or(|known| known == found) => letter = Some(found),
+            Factor::Letter(found) => {
+                let known = char::from(letter.unwrap_or(found));
+                return Err(format!("operand {index} is sharded along `{}`, another along `{known}`", found as char));
+            }
+            Factor::Whole(name) => return Err(format!("operand {index}'s dim `{}` must be whole", name as char)),
+            Factor::One => return Err(format!("operand {index}'s dim {dim} of size 1 is sharded")),
+        }
+    }
+    let partial = |operand: &&Type| matches!(operand, Type::Partial(_));
+    let Some(letter) = letter else {
+        let passes = match (op.kind.row().linear, operands.iter().filter(partial).count()) {
+            (_, 0) => return Ok(Type::Whole),
+            (Linear::Jointly, count) => count == operands.len(),
+            (Linear::InEach(linear), 1) => operands.iter().position(|o| partial(&o)).is_some_and(|at| linear.contains(&at)),
+            (Linear::InEach(_) | Linear::No, _) => false,
+        };
+        let sums = operands.iter().filter(partial).all(|operand| *operand == Type::Partial(Reduce::Sum));
+        return if passes && sums {
+            Ok(Type::Partial(Reduce::Sum))
+        } else {
+            Err(format!("{} reads a partial value as if it were whole", op.kind.row().name))
+        };
+    };
+    for (index, operand) in operands.iter().enumerate() {
+        let carries = rule.operand_dim(index, letter).is_some();
+        if carries != matches!(operand, Type::Sharded(_)) || matches!(operand, Type::Partial(_)) {
+            return Err(format!("operand {index} is {operand}, but another is sharded along `{}`", letter as char));
+        }
+    }
+    Ok(rule.result_dim(letter).map_or(Type::Partial(rule.reduce), Type::Sharded))
+}
+
+/// What is wrong with a movement from one layout to another.
+fn movement_problems(kind: &Kind, before: &Layout, after: &Layout, mesh: &Mesh) -> Vec<String> {
+    let mut problems = Vec::new();
+    let axes = kind.axes();
+    if axes.is_empty() {
+        problems.push(format!("{} moves over no axis", kind.row().name));
+    }
+    for axis in mesh.ids() {
+        let name = &mesh.axes()[axis.index()].name;
+        let types = (type_of(before, axis), type_of(after, axis));
+        let legal = if axes.contains(&axis) {
+            match (kind, types) {
+                (Kind::AllReduce { reduce, .. }, (Type::Partial(found), Type::Whole)) => found == *reduce,
+                (Kind::AllGather { dim, .. }, (Type::Sharded(from), Type::Whole)) => from == *dim,
+                (Kind::ReduceScatter { dim, reduce, .. }, (Type::Partial(found), Type::Sharded(to))) => {
+                    found == *reduce && to == *dim
+                }
+                (Kind::AllToAll { from, to, .. }, (Type::Sharded(before), Type::Sharded(after))) => {
+                    before == *from && after == *to
+                }
+                (Kind::Slice { dim, .. }, (Type::Whole, Type::Sharded(to))) => to == *dim,
+                (Kind::Leader { .. }, (Type::Whole, Type::Partial(Reduce::Sum))) => true,
+                _ => false,
+            }
+        } else {
+            types.0 == types.1
+        };
+        if !legal {
+            problems.push(format!("{} cannot turn {} into {} on axis `{name}`", kind.row().name, types.0, types.1));
+        }
+    }
+    // The moved axes are the innermost of their dim, so that each card's part is one range of the dim.
+    for (dim, (before, after)) in before.dims.iter().zip(&after.dims).enumerate() {
+        let (long, short) = if before.len() > after.len() { (before, after) } else { (after, before) };
+        if !long.starts_with(short) {
+            problems.push(format!("the axes of dim {dim} are moved from outside in"));
+        }
+    }
+    problems
+}

@@ -1,0 +1,423 @@
+//! The rotary embedding that a `config.json` describes.
+//!
+//! Input → output: the fields `rope_theta` with `rope_scaling`, or the newer `rope_parameters`, or both → [`Rope`] with
+//! every default resolved. Invariants: both forms, where both are given, say the same; a key that is not known is a
+//! problem, because a file that scales in a way unknown here would give wrong text and no error. It computes no angle.
+
+use super::fields::{Fields, Short};
+use super::rope::{Rope, RopeScaling};
+use crate::base::Diagnostic;
+
+const KNOWN_KEYS: [&str; 14] = [
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "factor",
+    "high_freq_factor",
+    "low_freq_factor",
+    "mscale",
+    "mscale_all_dim",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_theta",
+    "rope_type",
+    "truncate",
+    "type",
+];
+
+/// What a file means when it gives no base.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AbsentTheta {
+    /// The family's first files had no such field: 10000.
+    Original,
+    /// The family's files always have it: a problem.
+    Problem,
+}
+
+/// The rope of a transformers-style file.
+///
+/// `written_positions` is its `max_position_embeddings`, which some scalings take as the trained length.
+pub(super) fn read(fields: &mut Fields<'_>, written_positions: Option<usize>, absent: AbsentTheta) -> Option<Rope> {
+    const ORIGINAL_THETA: f64 = 10_000.0;
+    let whole_head = rotates_whole_head(fields);
+    let outer_theta = fields.optional_positive("rope_theta");
+    let older = fields.nested("rope_scaling").map(|nested| read_object(fields, nested, written_positions));
+    let newer = fields.nested("rope_parameters").map(|nested| read_object(fields, nested, written_positions));
+
+    let theta = the_one_theta(fields, &newer, &older, outer_theta);
+    if let (Some(newer), Some(older)) = (&newer, &older)
+        && let (Some(new), Some(old)) = (&newer.scaling, &older.scaling)
+        && new != old
+    {
+        fields.report(
+            Diagnostic::new(fields.place("rope_scaling"), "differs from rope_parameters")
+                .expected(format!("{new:?}"))
+                .found(format!("{old:?}"))
+                .help("keep the one the model was published with and remove the other"),
+        );
+    }
+    let theta = match (theta, absent) {
+        (Some(theta), _) => above_one(fields, theta),
+        (None, _) if fields.get("rope_theta").is_some() => None,
+        (None, AbsentTheta::Original) => Some(ORIGINAL_THETA),
+        (None, AbsentTheta::Problem) => fields.positive("rope_theta"),
+    };
+    let scaling = match newer.or(older) {
+        Some(object) => object.scaling,
+        None => Some(RopeScaling::Default),
+    };
+    Some(Rope { theta: theta?, scaling: scaling.filter(|_| whole_head)? })
+}
+
+/// The base, which any of three places may give; all that do must agree.
+fn the_one_theta(
+    fields: &mut Fields<'_>,
+    newer: &Option<RopeObject>,
+    older: &Option<RopeObject>,
+    outer: Option<f64>,
+) -> Option<f64> {
+    let inner = |object: &Option<RopeObject>| object.as_ref().and_then(|object| object.theta);
+    let written = [
+        ("rope_parameters.rope_theta", inner(newer)),
+        ("rope_scaling.rope_theta", inner(older)),
+        ("rope_theta", outer),
+    ];
+    let mut given = written.into_iter().filter_map(|(place, theta)| Some((place, theta?)));
+    let (first_place, first) = given.next()?;
+    for (place, theta) in given.filter(|(_, theta)| *theta != first) {
+        fields.report(
+            Diagnostic::new(fields.place(place), format!("differs from {first_place}"))
+                .expected(first)
+                .found(theta)
+                .help("keep the one the model was trained with"),
+        );
+    }
+    Some(first)
+}
+
+struct RopeObject {
+    theta: Option<f64>,
+    /// `None` if it could not be read; the problem is reported.
+    scaling: Option<RopeScaling>,
+}
+
+fn read_object(fields: &mut Fields<'_>, mut object: Fields<'_>, written_positions: Option<usize>) -> RopeObject {
+    for name in object.names() {
+        if !KNOWN_KEYS.contains(&name) {
+            object.report(
+                Diagnostic::new(object.place(name), "unknown key of a rotary embedding")
+                    .expected(format!("one of {}", KNOWN_KEYS.join(", ")))
+                    .help("this runtime does not know what it does to the angles"),
+            );
+        }
+    }
+    let whole_head = rotates_whole_head(&mut object);
+    let theta = object.optional_positive("rope_theta");
+    let scaling = read_scaling(&mut object, written_positions).filter(|_| whole_head);
+    fields.absorb(object);
+    RopeObject { theta, scaling }
+}
+
+fn read_scaling(object: &mut Fields<'_>, written_positions: Option<usize>) -> Option<RopeScaling> {
+    let (newer, older) = (object.optional_text("rope_type"), object.optional_text("type"));
+    if let (Some(newer), Some(older)) = (newer, older)
+        && newer != older
+    {
+        object.report(Diagnostic::new(object.place("type"), "differs from rope_type").expected(newer).found(older));
+        return None;
+    }
+    match newer.or(older).unwrap_or("default") {
+        "default" => Some(RopeScaling::Default),
+        "linear" => Some(RopeScaling::Linear { factor: factor(object)? }),
+        "dynamic" => Some(RopeScaling::Dynamic { factor: factor(object)?, trained_positions: written_positions? }),
+        "llama3" => read_llama3(object),
+        "yarn" => read_yarn(object, written_positions),
+        other => {
+            object.report(
+                Diagnostic::new(object.place("rope_type"), "unknown scaling of the rotary embedding")
+                    .expected("default, linear, dynamic, llama3 or yarn")
+                    .found(format!("`{other}`")),
+            );
+            None
+        }
+    }
+}
+
+fn read_llama3(object: &mut Fields<'_>) -> Option<RopeScaling> {
+    let factor = factor(object);
+    let low = object.positive("low_freq_factor");
+    let high = object.positive("high_freq_factor");
+    let original = object.size("original_max_position_embeddings");
+    if let (Some(low), Some(high)) = (low, high)
+        && high <= low
+    {
+        object.report(
+            Diagnostic::new(object.place("high_freq_factor"), "not above low_freq_factor")
+                .expected(format!("more than {low}"))
+                .found(high),
+        );
+        return None;
+    }
+    Some(RopeScaling::Llama3 {
+        factor: factor?,
+        low_freq_factor: low?,
+        high_freq_factor: high?,
+        original_positions: original?,
+    })
+}
+
+fn read_yarn(object: &mut Fields<'_>, written_positions: Option<usize>) -> Option<RopeScaling> {
+    const BETA_FAST: f64 = 32.0;
+    const BETA_SLOW: f64 = 1.0;
+    let original = match object.get("original_max_position_embeddings") {
+        Some(_) => object.size("original_max_position_embeddings"),
+        None => written_positions,
+    };
+    let factor = match (object.get("factor"), original, written_positions) {
+        (None, Some(original), Some(written)) if written > original => Some(written as f64 / original as f64),
+        _ => factor(object),
+    };
+    let beta_fast = optional(object, "beta_fast", BETA_FAST);
+    let beta_slow = optional(object, "beta_slow", BETA_SLOW);
+    if let (Some(fast), Some(slow)) = (beta_fast, beta_slow)
+        && fast < slow
+    {
+        object.report(
+            Diagnostic::new(object.place("beta_fast"), "below beta_slow")
+                .expected(format!("at least {slow}"))
+                .found(fast),
+        );
+        return None;
+    }
+    let truncate = object.optional_flag("truncate").unwrap_or(true);
+    let written_attention = object.optional_positive("attention_factor");
+    let (mscale, mscale_all_dim) = (mscale(object, "mscale"), mscale(object, "mscale_all_dim"));
+    let factor = factor?;
+    let attention_factor = match (written_attention, mscale, mscale_all_dim) {
+        (Some(written), ..) => written,
+        (None, Some(scale), Some(all_dim)) => yarn_magnitude(factor, scale) / yarn_magnitude(factor, all_dim),
+        (None, ..) => yarn_magnitude(factor, 1.0),
+    };
+    Some(RopeScaling::Yarn {
+        factor,
+        original_positions: original?,
+        attention_factor,
+        beta_fast: beta_fast?,
+        beta_slow: beta_slow?,
+        truncate,
+    })
+}
+
+/// The growth of the attention logits that `YaRN` recommends for a context `factor` times as long.
+fn yarn_magnitude(factor: f64, scale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 }
+}
+
+/// Zero means "not given" for these two, in the files that have them.
+fn mscale(object: &mut Fields<'_>, name: &str) -> Option<f64> {
+    if object.get(name).and_then(serde_json::Value::as_f64) == Some(0.0) {
+        None
+    } else {
+        object.optional_positive(name)
+    }
+}
+
+/// The field's value, its default when absent, `None` when it is there and wrong.
+fn optional(object: &mut Fields<'_>, name: &str, default: f64) -> Option<f64> {
+    if object.get(name).is_none() { Some(default) } else { object.optional_positive(name) }
+}
+
+fn factor(object: &mut Fields<'_>) -> Option<f64> {
+    let factor = object.positive("factor")?;
+    if factor < 1.0 {
+        object.report(
+            Diagnostic::new(object.place("factor"), "shortens the context").expected("at least 1").found(factor),
+        );
+        return None;
+    }
+    Some(factor)
+}
+
+/// Refuses a base whose powers do not grow.
+pub(super) fn above_one(fields: &mut Fields<'_>, theta: f64) -> Option<f64> {
+    if theta > 1.0 {
+        return Some(theta);
+    }
+    fields.report(
+        Diagnostic::new(fields.place("rope_theta"), "no base of a rotary embedding")
+            .expected("more than 1")
+            .found(theta),
+    );
+    None
+}
+
+/// Refuses an embedding that turns only some of a head's dims.
+fn rotates_whole_head(fields: &mut Fields<'_>) -> bool {
+    let Some(value) = fields.get("partial_rotary_factor") else { return true };
+    if value.as_f64() == Some(1.0) {
+        return true;
+    }
+    fields.report(
+        Diagnostic::new(fields.place("partial_rotary_factor"), "not supported")
+            .expected("1, the whole head is rotated")
+            .found(Short(value)),
+    );
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AbsentTheta, read};
+    use crate::base::Diagnostics;
+    use crate::config::fields::{Fields, parse_object};
+    use crate::config::{Rope, RopeScaling};
+
+    fn check(text: &str, absent: AbsentTheta) -> Result<Rope, Diagnostics> {
+        let object = parse_object("config.json", text)?;
+        let mut fields = Fields::new("config.json", &object);
+        let rope = read(&mut fields, Some(1024), absent);
+        let problems = fields.into_problems();
+        match rope {
+            Some(rope) => problems.into_result(rope),
+            None => Err(problems),
+        }
+    }
+
+    fn refused(text: &str, words: &[&str]) {
+        let message = check(text, AbsentTheta::Problem).unwrap_err().to_string();
+        for word in words {
+            assert!(message.contains(word), "`{word}` is not in: {message}");
+        }
+    }
+
+    #[test]
+    fn both_forms_give_the_same() {
+        let older = r#"{"rope_theta": 5e5, "rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1,
+            "high_freq_factor": 4, "original_max_position_embeddings": 64}}"#;
+        let newer = r#"{"rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3", "factor": 8.0,
+            "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}"#;
+        let expected = Rope {
+            theta: 5e5,
+            scaling: RopeScaling::Llama3 {
+                factor: 8.0,
+                low_freq_factor: 1.0,
+                high_freq_factor: 4.0,
+                original_positions: 64,
+            },
+        };
+        assert_eq!(check(older, AbsentTheta::Problem).unwrap(), expected);
+        assert_eq!(check(newer, AbsentTheta::Problem).unwrap(), expected);
+    }
+
+    #[test]
+    fn yarn_defaults_are_resolved() {
+        let text = r#"{"rope_theta": 1e6, "rope_scaling": {"type": "yarn", "factor": 4.0,
+            "original_max_position_embeddings": 256}}"#;
+        let expected = RopeScaling::Yarn {
+            factor: 4.0,
+            original_positions: 256,
+            attention_factor: 0.1 * 4f64.ln() + 1.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            truncate: true,
+        };
+        assert_eq!(check(text, AbsentTheta::Problem).unwrap().scaling, expected);
+        // Without a factor it is the ratio of the written to the original positions, here 1024 / 256.
+        let text = text.replace(r#""factor": 4.0,"#, r#""factor": null,"#);
+        assert_eq!(check(&text, AbsentTheta::Problem).unwrap().scaling, expected);
+    }
+
+    #[test]
+    fn yarn_takes_what_is_given() {
+        let text = r#"{"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 2, "beta_fast": 16,
+            "beta_slow": 2, "truncate": false, "attention_factor": 0.5}}"#;
+        let expected = RopeScaling::Yarn {
+            factor: 2.0,
+            original_positions: 1024,
+            attention_factor: 0.5,
+            beta_fast: 16.0,
+            beta_slow: 2.0,
+            truncate: false,
+        };
+        assert_eq!(check(text, AbsentTheta::Problem).unwrap().scaling, expected);
+        let text = r#"{"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 2, "mscale": 0.5,
+            "mscale_all_dim": 1}}"#;
+        let RopeScaling::Yarn { attention_factor, .. } = check(text, AbsentTheta::Problem).unwrap().scaling else {
+            panic!("not yarn");
+        };
+        assert_eq!(attention_factor, (0.05 * 2f64.ln() + 1.0) / (0.1 * 2f64.ln() + 1.0));
+    }
+
+    #[test]
+    fn linear_dynamic_and_default() {
+        let with = |kind: &str| {
+            let text = format!(r#"{{"rope_theta": 1e4, "rope_scaling": {{"type": "{kind}", "factor": 2.0}}}}"#);
+            check(&text, AbsentTheta::Problem).unwrap().scaling
+        };
+        assert_eq!(with("linear"), RopeScaling::Linear { factor: 2.0 });
+        assert_eq!(with("dynamic"), RopeScaling::Dynamic { factor: 2.0, trained_positions: 1024 });
+        assert_eq!(with("default"), RopeScaling::Default);
+        assert_eq!(
+            check(r#"{"rope_theta": 7, "rope_scaling": null}"#, AbsentTheta::Problem).unwrap(),
+            Rope::plain(7.0)
+        );
+    }
+
+    #[test]
+    fn a_missing_base_has_a_default_only_where_the_first_files_had_none() {
+        assert_eq!(check("{}", AbsentTheta::Original).unwrap(), Rope::plain(10_000.0));
+        refused("{}", &["config.json: rope_theta: missing"]);
+    }
+
+    #[test]
+    fn forms_that_disagree_are_refused() {
+        refused(
+            r#"{"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}"#,
+            &["config.json: rope_theta: differs from rope_parameters.rope_theta: expected 1000000, found 10000"],
+        );
+        refused(
+            r#"{"rope_scaling": {"rope_theta": 1e4}, "rope_parameters": {"rope_theta": 1e6}}"#,
+            &["config.json: rope_scaling.rope_theta: differs from rope_parameters.rope_theta"],
+        );
+        refused(
+            r#"{"rope_theta": 1e4, "rope_parameters": {"rope_type": "default"},
+                "rope_scaling": {"type": "linear", "factor": 2}}"#,
+            &["config.json: rope_scaling: differs from rope_parameters", "Default", "Linear"],
+        );
+        refused(
+            r#"{"rope_theta": 1e4, "rope_scaling": {"type": "linear", "rope_type": "yarn", "factor": 2}}"#,
+            &["config.json: rope_scaling.type", "yarn", "linear"],
+        );
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused() {
+        refused(
+            r#"{"rope_theta": 1e4, "rope_scaling": {"type": "longrope"}}"#,
+            &["rope_scaling.rope_type", "longrope"],
+        );
+        refused(
+            r#"{"rope_theta": 1e4, "rope_scaling": {"type": "default", "mrope_section": [1]}}"#,
+            &["mrope_section"],
+        );
+        refused(r#"{"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}"#, &["full_attention"]);
+        refused(r#"{"rope_theta": 1e4, "partial_rotary_factor": 0.5}"#, &["partial_rotary_factor", "found 0.5"]);
+        refused(r#"{"rope_theta": 1e4, "rope_scaling": "yarn"}"#, &["config.json: rope_scaling", "an object"]);
+        refused(r#"{"rope_theta": 0.5}"#, &["config.json: rope_theta", "more than 1"]);
+    }
+
+    #[test]
+    fn all_problems_of_an_object_come_at_once() {
+        let text = r#"{"rope_theta": "a", "rope_scaling": {"type": "llama3", "factor": 0.5, "low_freq_factor": 4,
+            "high_freq_factor": 1}}"#;
+        refused(
+            text,
+            &[
+                "config.json: rope_theta: wrong value",
+                "config.json: rope_scaling.factor: shortens the context",
+                "config.json: rope_scaling.high_freq_factor: not above",
+                "config.json: rope_scaling.original_max_position_embeddings: missing",
+            ],
+        );
+    }
+}

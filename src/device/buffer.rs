@@ -1,0 +1,217 @@
+//! Device memory and slices of it.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ascend_tp_sys::{ACL_SUCCESS, aclrtMemMallocPolicy, aclrtMemcpyKind, c_void};
+
+use super::card::Device;
+use super::error::Result;
+use super::handle::Handle;
+use crate::base::{Bytes, Diagnostic};
+
+/// Memory of one card. Clones share it; the last one frees it, after all work of the card is done.
+///
+/// Its contents are those of a C allocation: undefined at first, and written by any stream. Which stream may touch it when
+/// is for the caller to order; a mistake there gives wrong numbers, never access to freed or foreign memory.
+#[derive(Clone, Debug)]
+pub struct Buffer(Arc<Allocation>);
+
+#[derive(Debug)]
+struct Allocation {
+    device: Arc<Device>,
+    address: Handle,
+    len_bytes: usize,
+}
+
+impl Buffer {
+    /// Allocates `len_bytes` of device memory, aligned to 64 bytes or more.
+    ///
+    /// # Errors
+    /// Out of memory, with what was asked, what is free and the total; `len_bytes` is 0.
+    pub fn new(device: &Arc<Device>, len_bytes: usize) -> Result<Self> {
+        let table = device.enter()?;
+        if len_bytes == 0 {
+            return Err(Diagnostic::new(format!("device {}", device.ordinal()), "a buffer of no bytes")
+                .expected("at least 1 byte")
+                .into());
+        }
+        let mut address = Handle::NULL;
+        let policy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
+        // SAFETY: `address` is valid for a write.
+        let code = unsafe { (table.aclrtMalloc)(&raw mut address.0, len_bytes, policy) };
+        if code != ACL_SUCCESS {
+            let error = device.call_error("aclrtMalloc", code);
+            let asked = Bytes(len_bytes as u64);
+            return Err(match device.memory() {
+                Ok(memory) => error.note(format!("asked {asked}, free {} of {}", memory.free, memory.total)),
+                Err(_) => error.note(format!("asked {asked}")),
+            });
+        }
+        Ok(Self(Arc::new(Allocation { device: Arc::clone(device), address, len_bytes })))
+    }
+
+    /// The card.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.0.device
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.0.len_bytes
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn whole(&self) -> BufferSlice {
+        BufferSlice { buffer: self.clone(), start: 0, len_bytes: self.0.len_bytes }
+    }
+
+    /// The bytes `range`.
+    ///
+    /// # Errors
+    /// The range is not within the buffer.
+    pub fn slice(&self, range: Range<usize>) -> Result<BufferSlice> {
+        self.whole().slice(range)
+    }
+
+    /// Waits for all work of the card, then copies `bytes` to the card at byte `offset`; returns when they are there.
+    ///
+    /// # Errors
+    /// The range is not within the buffer, or work of the card has failed.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        let to = self.slice(offset..offset.saturating_add(bytes.len()))?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let device = &self.0.device;
+        device.synchronize()?;
+        // SAFETY: both ranges are `bytes.len()` long and alive until the call has returned, and it returns when it is done.
+        let code = unsafe {
+            (device.table().aclrtMemcpy)(
+                to.address(),
+                bytes.len(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE,
+            )
+        };
+        device.check("aclrtMemcpy", code)
+    }
+
+    /// Waits for all work of the card, then copies from byte `offset` of the card to `bytes`.
+    ///
+    /// # Errors
+    /// The range is not within the buffer, or work of the card has failed.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let from = self.slice(offset..offset.saturating_add(bytes.len()))?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let device = &self.0.device;
+        device.synchronize()?;
+        // SAFETY: both ranges are `bytes.len()` long and alive until the call has returned, and it returns when it is done.
+        let code = unsafe {
+            (device.table().aclrtMemcpy)(
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                from.address(),
+                bytes.len(),
+                aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST,
+            )
+        };
+        device.check("aclrtMemcpy", code)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let Some(table) = self.device.enter_teardown() else { return };
+        // SAFETY: the card's context is current. Work in flight may still use the memory.
+        let code = unsafe { (table.aclrtSynchronizeDevice)() };
+        self.device.park("aclrtSynchronizeDevice", code);
+        // SAFETY: the address came from `aclrtMalloc`, nobody else has it, and the card's work is done.
+        let code = unsafe { (table.aclrtFree)(self.address.0) };
+        self.device.park("aclrtFree", code);
+    }
+}
+
+/// A range of bytes of a [`Buffer`], which it keeps alive.
+#[derive(Clone, Debug)]
+pub struct BufferSlice {
+    buffer: Buffer,
+    start: usize,
+    len_bytes: usize,
+}
+
+impl BufferSlice {
+    /// The card.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        self.buffer.device()
+    }
+
+    /// The buffer.
+    #[must_use]
+    pub const fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// First byte within the buffer.
+    #[must_use]
+    pub const fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// The bytes `range` of this slice.
+    ///
+    /// # Errors
+    /// The range is not within the slice.
+    pub fn slice(&self, range: Range<usize>) -> Result<Self> {
+        if range.start > range.end || range.end > self.len_bytes {
+            return Err(Diagnostic::new(self.to_string(), "range out of bounds")
+                .expected(format!("a range within 0..{}", self.len_bytes))
+                .found(format!("{}..{}", range.start, range.end))
+                .into());
+        }
+        Ok(Self { buffer: self.buffer.clone(), start: self.start + range.start, len_bytes: range.end - range.start })
+    }
+
+    /// Whether the two share a byte.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.buffer.0, &other.buffer.0)
+            && self.start < other.start + other.len_bytes
+            && other.start < self.start + self.len_bytes
+            && self.len_bytes > 0
+            && other.len_bytes > 0
+    }
+
+    /// Device address of the first byte.
+    pub(super) fn address(&self) -> *mut c_void {
+        self.buffer.0.address.0.wrapping_byte_add(self.start)
+    }
+}
+
+impl fmt::Display for BufferSlice {
+    /// `device 0: bytes 64..128 of 1024`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "device {}: bytes {}..{} of {}",
+            self.device().ordinal(),
+            self.start,
+            self.start + self.len_bytes,
+            self.buffer.len_bytes()
+        )
+    }
+}

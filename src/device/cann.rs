@@ -1,0 +1,126 @@
+//! An initialised CANN.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+use ascend_tp_sys::{ACL_ERROR_REPEAT_INITIALIZE, ACL_SUCCESS, Table, aclError, load};
+
+use super::error::{CallError, Error, Result, status_name};
+
+/// An initialised CANN: the way to its cards.
+///
+/// Finalised when the last value made from it is gone. Make one for each table and share it; a second one over the same
+/// table works, but ends when the first does.
+pub struct Cann {
+    table: Arc<Table>,
+    /// Whether this value initialised the library, and so finalises it.
+    finalize: bool,
+}
+
+impl Cann {
+    /// Initialises the library behind `table`. A library somebody else has initialised is used as it is.
+    ///
+    /// # Errors
+    /// The library's refusal.
+    pub fn new(table: Arc<Table>) -> Result<Arc<Self>> {
+        // SAFETY: a null configuration asks for the defaults.
+        let code = unsafe { (table.aclInit)(ptr::null()) };
+        match code {
+            ACL_SUCCESS => Ok(Arc::new(Self { table, finalize: true })),
+            ACL_ERROR_REPEAT_INITIALIZE => Ok(Arc::new(Self { table, finalize: false })),
+            code => Err(call_error(&table, "aclInit", code, None)),
+        }
+    }
+
+    /// Loads an installed toolkit and initialises it.
+    ///
+    /// # Errors
+    /// [`Error::Load`] with every place looked at, or the library's refusal.
+    pub fn load(path: Option<&Path>) -> Result<Arc<Self>> {
+        Self::new(Arc::new(load(path)?))
+    }
+
+    /// Number of cards this process sees.
+    ///
+    /// # Errors
+    /// The library's refusal, for example for want of a driver.
+    pub fn device_count(&self) -> Result<usize> {
+        let mut count = 0;
+        // SAFETY: `count` is valid for a write.
+        let code = unsafe { (self.table.aclrtGetDeviceCount)(&raw mut count) };
+        self.check("aclrtGetDeviceCount", code)?;
+        Ok(count as usize)
+    }
+
+    /// Name of the chip, such as `Ascend910B3`; `None` if there is no card.
+    #[must_use]
+    pub fn soc_name(&self) -> Option<String> {
+        // SAFETY: the call takes nothing.
+        let name = unsafe { (self.table.aclrtGetSocName)() };
+        // SAFETY: a name that is not null is a C string that lives as long as the library.
+        unsafe { text(name) }
+    }
+
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    fn check(&self, function: &'static str, code: aclError) -> Result<()> {
+        if code == ACL_SUCCESS { Ok(()) } else { Err(call_error(&self.table, function, code, None)) }
+    }
+}
+
+impl Drop for Cann {
+    fn drop(&mut self) {
+        if self.finalize {
+            // SAFETY: `new` initialised the library, and every value made from it is gone. Nobody is left to be told of
+            // an error.
+            let _ = unsafe { (self.table.aclFinalize)() };
+        }
+    }
+}
+
+impl fmt::Debug for Cann {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cann").field("soc_name", &self.soc_name()).finish_non_exhaustive()
+    }
+}
+
+/// An error of `function`, with the message the library left for this thread.
+pub(super) fn call_error(table: &Table, function: &'static str, code: i32, device: Option<usize>) -> Error {
+    let code_name = status_name(code);
+    Error::Call(Box::new(CallError {
+        function,
+        code: code.into(),
+        code_name,
+        message: recent_message(table),
+        note: None,
+        device,
+        rank: None,
+    }))
+}
+
+/// The library's message about this thread's last error; reading it clears it.
+pub(super) fn recent_message(table: &Table) -> Option<String> {
+    // SAFETY: the call takes nothing.
+    let message = unsafe { (table.aclGetRecentErrMsg)() };
+    // SAFETY: a message that is not null is a C string that is valid until this thread's next call.
+    unsafe { text(message) }
+}
+
+/// The text of a C string, or `None` for NULL and the empty string.
+///
+/// # Safety
+/// * `pointer` is null or points to a C string that lives until this returns.
+unsafe fn text(pointer: *const std::ffi::c_char) -> Option<String> {
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a C string by this function's contract.
+    let text = unsafe { CStr::from_ptr(pointer) }.to_string_lossy();
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}

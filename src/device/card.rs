@@ -1,0 +1,274 @@
+//! One card: its context, its memory figures, and the errors its teardowns leave.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ascend_tp_sys::{ACL_SUCCESS, HcclResult, Table, aclError, aclrtMemAttr, hccl_result_name};
+
+use super::cann::{Cann, call_error, recent_message};
+use super::error::{CallError, Error, Result};
+use super::handle::Handle;
+use crate::base::{Bytes, Diagnostic};
+
+/// One card, usable from any thread.
+///
+/// It uses the card's default context, which all threads of the process share: HCCL makes the streams of a communicator
+/// in that context, and work of one context cannot wait for work of another.
+pub struct Device {
+    cann: Arc<Cann>,
+    ordinal: usize,
+    /// Unique in this process, so that a thread can tell whether this very device is current on it.
+    id: u64,
+    context: Handle,
+    /// The first error of a teardown since the last call.
+    parked: Mutex<Option<Error>>,
+    /// aclnn's host objects do not lock themselves: calls that read them take turns.
+    planning: Mutex<()>,
+    open: bool,
+}
+
+/// Memory of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Not allocated.
+    pub free: Bytes,
+    /// All of it.
+    pub total: Bytes,
+}
+
+thread_local! {
+    /// The id of the device whose context is current on this thread; 0 if that is not known.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Device {
+    /// Opens card `ordinal`, counted from 0.
+    ///
+    /// # Errors
+    /// There is no such card, or the library cannot open it.
+    pub fn open(cann: &Arc<Cann>, ordinal: usize) -> Result<Arc<Self>> {
+        let count = cann.device_count()?;
+        let Some(number) = i32::try_from(ordinal).ok().filter(|_| ordinal < count) else {
+            return Err(Diagnostic::new(format!("device {ordinal}"), "no such card")
+                .expected(format!("an ordinal below {count}"))
+                .found(ordinal)
+                .help("use fewer cards, or make more visible (ASCEND_RT_VISIBLE_DEVICES)")
+                .into());
+        };
+        let table = cann.table();
+        forget_current();
+        // SAFETY: the call takes a number.
+        let code = unsafe { (table.aclrtSetDevice)(number) };
+        if code != ACL_SUCCESS {
+            return Err(call_error(table, "aclrtSetDevice", code, Some(ordinal)));
+        }
+        // From here on the device resets the card again, also when the rest fails.
+        let mut device = Self {
+            cann: Arc::clone(cann),
+            ordinal,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            context: Handle::NULL,
+            parked: Mutex::new(None),
+            planning: Mutex::new(()),
+            open: true,
+        };
+        let mut context = Handle::NULL;
+        // SAFETY: `context` is valid for a write.
+        let code = unsafe { (table.aclrtGetCurrentContext)(&raw mut context.0) };
+        device.check("aclrtGetCurrentContext", code)?;
+        device.context = context;
+        CURRENT.set(device.id);
+        Ok(Arc::new(device))
+    }
+
+    /// The card's number, counted from 0.
+    #[must_use]
+    pub const fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    /// The CANN this card belongs to.
+    #[must_use]
+    pub const fn cann(&self) -> &Arc<Cann> {
+        &self.cann
+    }
+
+    /// Free and total memory of the card.
+    ///
+    /// # Errors
+    /// The library's refusal.
+    pub fn memory(&self) -> Result<Memory> {
+        let table = self.enter()?;
+        // Cards of the 310 family have DDR, the others HBM.
+        let ddr = self.cann.soc_name().is_some_and(|name| name.starts_with("Ascend310"));
+        let kind = if ddr { aclrtMemAttr::ACL_DDR_MEM } else { aclrtMemAttr::ACL_HBM_MEM };
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both numbers are valid for a write.
+        let code = unsafe { (table.aclrtGetMemInfo)(kind, &raw mut free, &raw mut total) };
+        self.check("aclrtGetMemInfo", code)?;
+        Ok(Memory { free: Bytes(free as u64), total: Bytes(total as u64) })
+    }
+
+    /// Waits until all work of the card is done.
+    ///
+    /// # Errors
+    /// An error of that work.
+    pub fn synchronize(&self) -> Result<()> {
+        let table = self.enter()?;
+        // SAFETY: the card's context is current.
+        let code = unsafe { (table.aclrtSynchronizeDevice)() };
+        self.check("aclrtSynchronizeDevice", code)
+    }
+
+    /// Gives the card back and reports the first error of a teardown nobody has seen yet.
+    ///
+    /// # Errors
+    /// That error; or values made from this device are still alive, in which case the card stays open until they are
+    /// gone.
+    pub fn close(self: Arc<Self>) -> Result<()> {
+        if let Some(error) = self.take_parked() {
+            return Err(error);
+        }
+        let ordinal = self.ordinal;
+        match Arc::try_unwrap(self) {
+            Ok(mut device) => device.reset(),
+            Err(device) => Err(Diagnostic::new(format!("device {ordinal}"), "closed while in use")
+                .expected("nothing made from the device to be alive")
+                .found(format!("{} handles", Arc::strong_count(&device) - 1))
+                .help("drop streams, events, buffers, tensors, operators and communicators first")
+                .into()),
+        }
+    }
+
+    /// Starts a call: hands back a parked error, and makes this card's context current on the calling thread.
+    pub(super) fn enter(&self) -> Result<&Table> {
+        if let Some(error) = self.take_parked() {
+            return Err(error);
+        }
+        self.bind()?;
+        Ok(self.table())
+    }
+
+    fn bind(&self) -> Result<()> {
+        if CURRENT.get() == self.id {
+            return Ok(());
+        }
+        // SAFETY: the context is alive: it was current after `aclrtSetDevice`, and only `reset` gives it back.
+        let code = unsafe { (self.table().aclrtSetCurrentContext)(self.context.0) };
+        self.check("aclrtSetCurrentContext", code)?;
+        CURRENT.set(self.id);
+        Ok(())
+    }
+
+    /// Like `enter` for a teardown: what fails is parked. `None` if the card cannot be reached.
+    pub(super) fn enter_teardown(&self) -> Option<&Table> {
+        match self.bind() {
+            Ok(()) => Some(self.table()),
+            Err(error) => {
+                self.park_error(error);
+                None
+            }
+        }
+    }
+
+    pub(super) fn table(&self) -> &Table {
+        self.cann.table()
+    }
+
+    /// Calls that read aclnn's host objects hold this.
+    pub(super) fn planning(&self) -> MutexGuard<'_, ()> {
+        self.planning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The result of an AscendCL or aclnn call.
+    pub(super) fn check(&self, function: &'static str, code: aclError) -> Result<()> {
+        if code == ACL_SUCCESS { Ok(()) } else { Err(self.call_error(function, code)) }
+    }
+
+    /// The result of an HCCL call.
+    pub(super) fn check_hccl(&self, function: &'static str, result: HcclResult) -> Result<()> {
+        if result == HcclResult::HCCL_SUCCESS {
+            return Ok(());
+        }
+        Err(Error::Call(Box::new(CallError {
+            function,
+            code: result.0.into(),
+            code_name: hccl_result_name(result),
+            message: recent_message(self.table()),
+            note: None,
+            device: Some(self.ordinal),
+            rank: None,
+        })))
+    }
+
+    pub(super) fn call_error(&self, function: &'static str, code: aclError) -> Error {
+        call_error(self.table(), function, code, Some(self.ordinal))
+    }
+
+    /// Keeps the result of a teardown for the next call, if it is an error and the first.
+    pub(super) fn park(&self, function: &'static str, code: aclError) {
+        if let Err(error) = self.check(function, code) {
+            self.park_error(error);
+        }
+    }
+
+    pub(super) fn park_error(&self, error: Error) {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    fn take_parked(&self) -> Option<Error> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.open = false;
+        let Ok(number) = i32::try_from(self.ordinal) else { return Ok(()) };
+        // `aclrtResetDevice` wants the card to be current; where its context never came to be, it is.
+        if self.context != Handle::NULL {
+            self.bind()?;
+        }
+        forget_current();
+        // SAFETY: `open` set this device, and everything made from it is gone.
+        let code = unsafe { (self.table().aclrtResetDevice)(number) };
+        self.check("aclrtResetDevice", code)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.open {
+            // Whoever wants to know calls `close`.
+            drop(self.reset());
+        }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("ordinal", &self.ordinal).finish_non_exhaustive()
+    }
+}
+
+/// Called where a library may have changed the current context of this thread.
+pub(super) fn forget_current() {
+    CURRENT.set(0);
+}
+
+/// Refuses values of different cards.
+pub(super) fn same_device(what: &str, ours: &Arc<Device>, theirs: &Arc<Device>) -> Result<()> {
+    if ours.id == theirs.id {
+        return Ok(());
+    }
+    let name = |device: &Device| format!("device {}", device.ordinal);
+    let found =
+        if ours.ordinal == theirs.ordinal { format!("another opening of {}", name(theirs)) } else { name(theirs) };
+    Err(Diagnostic::new(what, "values of different cards")
+        .expected(name(ours))
+        .found(found)
+        .help("use values made from one `Device`; copy between cards with a collective")
+        .into())
+}

@@ -1,0 +1,615 @@
+//! Collectives between cards.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ascend_tp_sys::{COMM_NAME_MAX_LENGTH, HcclComm, HcclReduceOp, HcclResult, c_void};
+
+use super::buffer::BufferSlice;
+use super::card::{Device, forget_current, same_device};
+use super::error::{Error, Result};
+use super::handle::Handle;
+use super::root_info::RootInfo;
+use super::stream::Stream;
+use super::tensor::hccl_dtype;
+use crate::base::{DType, Diagnostic};
+
+/// How elements of different ranks become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// Sum.
+    Sum,
+    /// Product.
+    Prod,
+    /// Largest.
+    Max,
+    /// Smallest.
+    Min,
+}
+
+impl ReduceOp {
+    const fn hccl(self) -> HcclReduceOp {
+        match self {
+            Self::Sum => HcclReduceOp::HCCL_REDUCE_SUM,
+            Self::Prod => HcclReduceOp::HCCL_REDUCE_PROD,
+            Self::Max => HcclReduceOp::HCCL_REDUCE_MAX,
+            Self::Min => HcclReduceOp::HCCL_REDUCE_MIN,
+        }
+    }
+}
+
+/// Parts of a slice, one for each rank, in elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// Length of each part.
+    pub counts: &'a [usize],
+    /// First element of each part.
+    pub displacements: &'a [usize],
+}
+
+/// One rank's end of a communicator.
+///
+/// Every rank calls the same methods in the same order, with the same lengths, types and reductions. Methods enqueue and
+/// return; slices hold elements of `dtype`, densely. Slices of one call must not overlap, except that
+/// [`enqueue_all_reduce`](Self::enqueue_all_reduce) may write where it reads.
+///
+/// One thread at a time uses it, so that the order of its calls is the program's: it can move to another thread but not be
+/// shared by two.
+pub struct Communicator {
+    device: Arc<Device>,
+    comm: Handle,
+    rank: usize,
+    world: usize,
+    /// Not `Sync`.
+    _one_thread: std::marker::PhantomData<std::cell::Cell<()>>,
+}
+
+impl Communicator {
+    /// A communicator of all `devices`, made by one thread; the rank is the position in the list.
+    ///
+    /// # Errors
+    /// No device, one listed twice, or the library's refusal.
+    pub fn init_all(devices: &[Arc<Device>]) -> Result<Vec<Self>> {
+        let Some(first) = devices.first() else {
+            return Err(Diagnostic::new("communicator", "no devices").expected("at least one").into());
+        };
+        let table = first.enter()?;
+        let world = number("devices", devices.len())?;
+        let mut ordinals = Vec::with_capacity(devices.len());
+        for device in devices {
+            if !Arc::ptr_eq(device.cann(), first.cann()) {
+                return Err(Diagnostic::new("communicator", "devices of different libraries")
+                    .expected("devices opened from one `Cann`")
+                    .into());
+            }
+            ordinals.push(number("ordinal", device.ordinal())?.cast_signed());
+        }
+        let mut comms: Vec<HcclComm> = vec![std::ptr::null_mut(); devices.len()];
+        // SAFETY: both arrays have `world` items; the first is read, the second written.
+        let result = unsafe { (table.HcclCommInitAll)(world, ordinals.as_mut_ptr(), comms.as_mut_ptr()) };
+        // The call visits every device on this thread.
+        forget_current();
+        first.check_hccl("HcclCommInitAll", result)?;
+        let ends = devices.iter().zip(comms).enumerate();
+        Ok(ends.map(|(rank, (device, comm))| Self::own(device, Handle(comm), rank, devices.len())).collect())
+    }
+
+    /// Joins a communicator of `world` ranks as `rank`; returns when all have joined, so each rank is its own thread or
+    /// process.
+    ///
+    /// # Errors
+    /// `rank` is not below `world`, a rank did not come in time, or the library's refusal.
+    pub fn join(root: &RootInfo, world: usize, rank: usize, device: &Arc<Device>) -> Result<Self> {
+        if rank >= world {
+            return Err(Diagnostic::new("communicator", "no such rank")
+                .expected(format!("a rank below {world}"))
+                .found(rank)
+                .into());
+        }
+        let table = device.enter()?;
+        let mut comm = Handle::NULL;
+        let (ranks, number) = (number("ranks", world)?, number("rank", rank)?);
+        // SAFETY: `root` is valid for a read and `comm` for a write.
+        let result = unsafe { (table.HcclCommInitRootInfo)(ranks, root.as_ptr(), number, &raw mut comm.0) };
+        device.check_hccl("HcclCommInitRootInfo", result).map_err(|error| error.on_rank(rank))?;
+        Ok(Self::own(device, comm, rank, world))
+    }
+
+    fn own(device: &Arc<Device>, comm: Handle, rank: usize, world: usize) -> Self {
+        Self { device: Arc::clone(device), comm, rank, world, _one_thread: std::marker::PhantomData }
+    }
+
+    /// This end's rank.
+    #[must_use]
+    pub const fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub const fn world(&self) -> usize {
+        self.world
+    }
+
+    /// The card of this rank.
+    #[must_use]
+    pub const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The name the library gave the communicator; operators that communicate take it.
+    ///
+    /// # Errors
+    /// The library's refusal.
+    pub fn name(&self) -> Result<String> {
+        let table = self.device.enter()?;
+        let mut name = [0_u8; COMM_NAME_MAX_LENGTH as usize + 1];
+        // SAFETY: the communicator is alive, and the name has at most `COMM_NAME_MAX_LENGTH` bytes with its end.
+        let result = unsafe { (table.HcclGetCommName)(self.comm.0, name.as_mut_ptr().cast()) };
+        self.check("HcclGetCommName", result)?;
+        Ok(name
+            .split(|byte| *byte == 0)
+            .next()
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .unwrap_or_default())
+    }
+
+    /// An error that befell the communicator since it was made, such as a peer that is gone.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn check_peers(&self) -> Result<()> {
+        let table = self.device.enter()?;
+        let mut found = HcclResult::HCCL_SUCCESS;
+        // SAFETY: the communicator is alive and `found` is valid for a write.
+        let result = unsafe { (table.HcclGetCommAsyncError)(self.comm.0, &raw mut found) };
+        self.check("HcclGetCommAsyncError", result)?;
+        self.check("HcclGetCommAsyncError", found)
+    }
+
+    /// Every rank's `recv` becomes the reduction of all ranks' `send`.
+    ///
+    /// # Errors
+    /// Lengths that differ or hold no whole elements, slices or stream of another card, or the library's refusal.
+    pub fn enqueue_all_reduce(
+        &self,
+        send: &BufferSlice,
+        recv: &BufferSlice,
+        dtype: DType,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<()> {
+        let call = self.call("all_reduce", send, recv, dtype, stream)?;
+        call.lengths(call.send_elems, call.recv_elems)?;
+        let in_place = send.address() == recv.address() && send.len_bytes() == recv.len_bytes();
+        if !in_place {
+            call.disjoint()?;
+        }
+        let table = self.device.enter()?;
+        // SAFETY: both slices hold `recv_elems` elements of live device memory of this rank's card, which waits for the
+        // stream before it is freed.
+        let result = unsafe {
+            (table.HcclAllReduce)(
+                send.address(),
+                recv.address(),
+                call.recv_elems as u64,
+                hccl_dtype(dtype),
+                op.hccl(),
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclAllReduce", result)
+    }
+
+    /// `recv` becomes all ranks' `send`, one after another in the order of ranks.
+    ///
+    /// # Errors
+    /// `recv` is not as long as all of them, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_all_gather(
+        &self,
+        send: &BufferSlice,
+        recv: &BufferSlice,
+        dtype: DType,
+        stream: &Stream,
+    ) -> Result<()> {
+        let call = self.call("all_gather", send, recv, dtype, stream)?;
+        call.lengths(call.send_elems.saturating_mul(self.world), call.recv_elems)?;
+        call.disjoint()?;
+        let table = self.device.enter()?;
+        // SAFETY: `send` holds `send_elems` elements and `recv` as many for each rank; else as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclAllGather)(
+                send.address(),
+                recv.address(),
+                call.send_elems as u64,
+                hccl_dtype(dtype),
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclAllGather", result)
+    }
+
+    /// As [`enqueue_all_gather`](Self::enqueue_all_gather) with a part of its own length and place for each rank.
+    ///
+    /// # Errors
+    /// A part does not fit `recv`, this rank's is not as long as `send`, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_all_gather_v(
+        &self,
+        send: &BufferSlice,
+        recv: &BufferSlice,
+        parts: Parts<'_>,
+        dtype: DType,
+        stream: &Stream,
+    ) -> Result<()> {
+        let call = self.call("all_gather_v", send, recv, dtype, stream)?;
+        let (counts, displacements) = call.parts(parts, call.recv_elems)?;
+        call.lengths(parts.counts[self.rank], call.send_elems)?;
+        call.disjoint()?;
+        let table = self.device.enter()?;
+        // SAFETY: both arrays have one item for each rank and are read before the call returns; every part lies in `recv`;
+        // else as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclAllGatherV)(
+                send.address(),
+                call.send_elems as u64,
+                recv.address(),
+                pointer(&counts),
+                pointer(&displacements),
+                hccl_dtype(dtype),
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclAllGatherV", result)
+    }
+
+    /// `recv` becomes this rank's part of the reduction of all ranks' `send`, whose parts are alike.
+    ///
+    /// # Errors
+    /// `send` is not as long as one `recv` for each rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_reduce_scatter(
+        &self,
+        send: &BufferSlice,
+        recv: &BufferSlice,
+        dtype: DType,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<()> {
+        let call = self.call("reduce_scatter", send, recv, dtype, stream)?;
+        call.lengths(call.recv_elems.saturating_mul(self.world), call.send_elems)?;
+        call.disjoint()?;
+        let table = self.device.enter()?;
+        // SAFETY: `recv` holds `recv_elems` elements and `send` as many for each rank; else as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclReduceScatter)(
+                send.address(),
+                recv.address(),
+                call.recv_elems as u64,
+                hccl_dtype(dtype),
+                op.hccl(),
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclReduceScatter", result)
+    }
+
+    /// As [`enqueue_reduce_scatter`](Self::enqueue_reduce_scatter) with a part of its own length and place for each rank.
+    ///
+    /// # Errors
+    /// A part does not fit `send`, this rank's is not as long as `recv`, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_reduce_scatter_v(
+        &self,
+        send: &BufferSlice,
+        parts: Parts<'_>,
+        recv: &BufferSlice,
+        dtype: DType,
+        op: ReduceOp,
+        stream: &Stream,
+    ) -> Result<()> {
+        let call = self.call("reduce_scatter_v", send, recv, dtype, stream)?;
+        let (counts, displacements) = call.parts(parts, call.send_elems)?;
+        call.lengths(parts.counts[self.rank], call.recv_elems)?;
+        call.disjoint()?;
+        let table = self.device.enter()?;
+        // SAFETY: both arrays have one item for each rank and are read before the call returns; every part lies in `send`;
+        // else as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclReduceScatterV)(
+                send.address(),
+                pointer(&counts),
+                pointer(&displacements),
+                recv.address(),
+                call.recv_elems as u64,
+                hccl_dtype(dtype),
+                op.hccl(),
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclReduceScatterV", result)
+    }
+
+    /// Every rank's `slice` becomes that of rank `root`.
+    ///
+    /// # Errors
+    /// No such rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_broadcast(&self, slice: &BufferSlice, dtype: DType, root: usize, stream: &Stream) -> Result<()> {
+        let call = self.call("broadcast", slice, slice, dtype, stream)?;
+        let root = self.peer("broadcast", root)?;
+        let table = self.device.enter()?;
+        // SAFETY: the slice holds `recv_elems` elements; else as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclBroadcast)(
+                slice.address(),
+                call.recv_elems as u64,
+                hccl_dtype(dtype),
+                root,
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclBroadcast", result)
+    }
+
+    /// Part `i` of `send` goes to rank `i`, part `i` of `recv` comes from it; all parts are alike.
+    ///
+    /// # Errors
+    /// The slices differ in length or are no whole number of parts, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_all_to_all(
+        &self,
+        send: &BufferSlice,
+        recv: &BufferSlice,
+        dtype: DType,
+        stream: &Stream,
+    ) -> Result<()> {
+        let call = self.call("all_to_all", send, recv, dtype, stream)?;
+        let part = call.send_elems / self.world;
+        call.lengths(part * self.world, call.send_elems)?;
+        call.lengths(call.send_elems, call.recv_elems)?;
+        call.disjoint()?;
+        let table = self.device.enter()?;
+        // SAFETY: both slices hold `part` elements for each rank; else as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclAlltoAll)(
+                send.address(),
+                part as u64,
+                hccl_dtype(dtype),
+                recv.address(),
+                part as u64,
+                hccl_dtype(dtype),
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclAlltoAll", result)
+    }
+
+    /// As [`enqueue_all_to_all`](Self::enqueue_all_to_all) with a length and place for each part.
+    ///
+    /// # Errors
+    /// A part does not fit its slice, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_all_to_all_v(
+        &self,
+        send: &BufferSlice,
+        send_parts: Parts<'_>,
+        recv: &BufferSlice,
+        recv_parts: Parts<'_>,
+        dtype: DType,
+        stream: &Stream,
+    ) -> Result<()> {
+        let call = self.call("all_to_all_v", send, recv, dtype, stream)?;
+        let (send_counts, send_displacements) = call.parts(send_parts, call.send_elems)?;
+        let (recv_counts, recv_displacements) = call.parts(recv_parts, call.recv_elems)?;
+        call.disjoint()?;
+        let table = self.device.enter()?;
+        // SAFETY: the arrays have one item for each rank and are read before the call returns; every part lies in its
+        // slice; else as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclAlltoAllV)(
+                send.address(),
+                pointer(&send_counts),
+                pointer(&send_displacements),
+                hccl_dtype(dtype),
+                recv.address(),
+                pointer(&recv_counts),
+                pointer(&recv_displacements),
+                hccl_dtype(dtype),
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclAlltoAllV", result)
+    }
+
+    /// Sends `slice` to rank `to`, which receives as much from this rank.
+    ///
+    /// # Errors
+    /// No such rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_send(&self, slice: &BufferSlice, dtype: DType, to: usize, stream: &Stream) -> Result<()> {
+        let call = self.call("send", slice, slice, dtype, stream)?;
+        let to = self.peer("send", to)?;
+        let table = self.device.enter()?;
+        // SAFETY: the slice holds `send_elems` elements; else as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclSend)(slice.address(), call.send_elems as u64, hccl_dtype(dtype), to, self.comm.0, stream.raw())
+        };
+        self.check("HcclSend", result)
+    }
+
+    /// Receives `slice` from rank `from`, which sends as much to this rank.
+    ///
+    /// # Errors
+    /// No such rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_recv(&self, slice: &BufferSlice, dtype: DType, from: usize, stream: &Stream) -> Result<()> {
+        let call = self.call("recv", slice, slice, dtype, stream)?;
+        let from = self.peer("recv", from)?;
+        let table = self.device.enter()?;
+        // SAFETY: the slice holds `recv_elems` elements; else as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclRecv)(
+                slice.address(),
+                call.recv_elems as u64,
+                hccl_dtype(dtype),
+                from,
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclRecv", result)
+    }
+
+    /// Work enqueued from now on runs when every rank's stream has come here.
+    ///
+    /// # Errors
+    /// The stream is of another card, or the library's refusal.
+    pub fn enqueue_barrier(&self, stream: &Stream) -> Result<()> {
+        same_device("barrier", &self.device, stream.device())?;
+        let table = self.device.enter()?;
+        // SAFETY: communicator and stream are alive and of this rank's card.
+        let result = unsafe { (table.HcclBarrier)(self.comm.0, stream.raw()) };
+        self.check("HcclBarrier", result)
+    }
+
+    /// Leaves the communicator at once, without waiting for work enqueued on it: peers that wait for this rank get an error
+    /// instead of waiting on.
+    ///
+    /// # Errors
+    /// The library's refusal.
+    pub fn abort(self) -> Result<()> {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped and not used again, so the device is taken once; the other fields need no drop.
+        let device = unsafe { std::ptr::read(&raw const this.device) };
+        let table = device.enter()?;
+        // SAFETY: nobody else has the communicator, and it is not used again.
+        let result = unsafe { (table.HcclCommDestroy)(this.comm.0) };
+        device.check_hccl("HcclCommDestroy", result).map_err(|error| error.on_rank(this.rank))
+    }
+
+    fn check(&self, function: &'static str, result: HcclResult) -> Result<()> {
+        self.device.check_hccl(function, result).map_err(|error: Error| error.on_rank(self.rank))
+    }
+
+    /// Checks what all collectives have in common.
+    fn call<'a>(
+        &self,
+        name: &'static str,
+        send: &'a BufferSlice,
+        recv: &'a BufferSlice,
+        dtype: DType,
+        stream: &Stream,
+    ) -> Result<Call<'a>> {
+        same_device(name, &self.device, stream.device())?;
+        same_device(name, &self.device, send.device())?;
+        same_device(name, &self.device, recv.device())?;
+        let place = format!("rank {}: {name}", self.rank);
+        for slice in [send, recv] {
+            let size_bytes = dtype.size_bytes();
+            if !slice.len_bytes().is_multiple_of(size_bytes) || !slice.start().is_multiple_of(size_bytes) {
+                return Err(Diagnostic::new(place, "a slice holds no whole elements")
+                    .expected(format!("start and length in multiples of {size_bytes} bytes, for {dtype}"))
+                    .found(slice)
+                    .into());
+            }
+        }
+        let elems = |slice: &BufferSlice| slice.len_bytes() / dtype.size_bytes();
+        let (send_elems, recv_elems) = (elems(send), elems(recv));
+        Ok(Call { place, world: self.world, send, recv, send_elems, recv_elems })
+    }
+
+    fn peer(&self, name: &str, rank: usize) -> Result<u32> {
+        if rank >= self.world {
+            return Err(Diagnostic::new(format!("rank {}: {name}", self.rank), "no such rank")
+                .expected(format!("a rank below {}", self.world))
+                .found(rank)
+                .into());
+        }
+        number("rank", rank)
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        let Some(table) = self.device.enter_teardown() else { return };
+        // SAFETY: the card's context is current. Peers still need what is enqueued here.
+        let code = unsafe { (table.aclrtSynchronizeDevice)() };
+        self.device.park("aclrtSynchronizeDevice", code);
+        // SAFETY: nobody else has the communicator, and its work is done.
+        let result = unsafe { (table.HcclCommDestroy)(self.comm.0) };
+        if let Err(error) = self.check("HcclCommDestroy", result) {
+            self.device.park_error(error);
+        }
+    }
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator").field("rank", &self.rank).field("world", &self.world).finish_non_exhaustive()
+    }
+}
+
+/// One collective while its arguments are checked.
+struct Call<'a> {
+    place: String,
+    world: usize,
+    send: &'a BufferSlice,
+    recv: &'a BufferSlice,
+    send_elems: usize,
+    recv_elems: usize,
+}
+
+impl Call<'_> {
+    fn refuse(&self, message: &str, expected: String, found: String) -> Error {
+        Diagnostic::new(self.place.clone(), message).expected(expected).found(found).into()
+    }
+
+    fn lengths(&self, expected: usize, found: usize) -> Result<()> {
+        if expected == found {
+            return Ok(());
+        }
+        Err(self.refuse("lengths do not fit", format!("{expected} elements"), format!("{found} elements")))
+    }
+
+    fn disjoint(&self) -> Result<()> {
+        if !self.send.overlaps(self.recv) {
+            return Ok(());
+        }
+        let found = format!("{} and {}", self.send, self.recv);
+        Err(self.refuse("what is sent and what is received overlap", "disjoint slices".to_owned(), found))
+    }
+
+    /// Counts and displacements as C takes them, if there is one part for each rank and each lies within `elems` elements.
+    fn parts(&self, parts: Parts<'_>, elems: usize) -> Result<(Vec<u64>, Vec<u64>)> {
+        for len in [parts.counts.len(), parts.displacements.len()] {
+            if len != self.world {
+                return Err(self.refuse("not one part for each rank", self.world.to_string(), len.to_string()));
+            }
+        }
+        for (rank, (count, start)) in parts.counts.iter().zip(parts.displacements).enumerate() {
+            if start.checked_add(*count).is_none_or(|end| end > elems) {
+                let found = format!("{count} elements from {start} on");
+                let message = format!("the part of rank {rank} does not fit the slice");
+                return Err(self.refuse(&message, format!("at most {elems} elements"), found));
+            }
+        }
+        let wide = |values: &[usize]| values.iter().map(|value| *value as u64).collect();
+        Ok((wide(parts.counts), wide(parts.displacements)))
+    }
+}
+
+fn pointer(values: &[u64]) -> *const c_void {
+    values.as_ptr().cast()
+}
+
+/// A number as HCCL counts ranks and devices.
+fn number(what: &str, value: usize) -> Result<u32> {
+    // Ordinals are signed in C.
+    i32::try_from(value).map(i32::cast_unsigned).map_err(|_| {
+        Diagnostic::new("communicator", format!("too large a number of {what}")).expected(i32::MAX).found(value).into()
+    })
+}

@@ -1,0 +1,165 @@
+//! Page-locked host memory, and copies between it and a card that are under way.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+use ascend_tp_sys::{ACL_SUCCESS, aclrtMemcpyKind};
+
+use super::buffer::BufferSlice;
+use super::card::{Device, same_device};
+use super::error::Result;
+use super::event::Event;
+use super::handle::Handle;
+use super::stream::Stream;
+use crate::base::{Bytes, Diagnostic};
+
+/// Page-locked host memory, readable and writable as `[u8]`, zeroed at first.
+///
+/// Copies of it run beside the host; while one is under way the memory belongs to the [`Transfer`].
+pub struct HostBuffer {
+    device: Arc<Device>,
+    bytes: NonNull<u8>,
+    len_bytes: usize,
+    /// Stands for the end of the copy under way.
+    copied: Event,
+}
+
+// SAFETY: the memory has no thread affinity and this is its only owner.
+unsafe impl Send for HostBuffer {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// Allocates `len_bytes` of page-locked memory for copies from and to `device`.
+    ///
+    /// # Errors
+    /// Out of memory; `len_bytes` is 0.
+    pub fn new(device: &Arc<Device>, len_bytes: usize) -> Result<Self> {
+        let copied = Event::new(device)?;
+        let table = device.enter()?;
+        if len_bytes == 0 {
+            return Err(Diagnostic::new("page-locked memory", "a buffer of no bytes")
+                .expected("at least 1 byte")
+                .into());
+        }
+        let mut address = Handle::NULL;
+        // SAFETY: `address` is valid for a write.
+        let code = unsafe { (table.aclrtMallocHost)(&raw mut address.0, len_bytes) };
+        if code != ACL_SUCCESS {
+            let error = device.call_error("aclrtMallocHost", code);
+            return Err(error.note(format!("asked {}", Bytes(len_bytes as u64))));
+        }
+        let Some(bytes) = NonNull::new(address.0.cast::<u8>()) else {
+            return Err(device.call_error("aclrtMallocHost", code));
+        };
+        // SAFETY: the library gave `len_bytes` of writable memory at this address.
+        unsafe { bytes.write_bytes(0, len_bytes) };
+        Ok(Self { device: Arc::clone(device), bytes, len_bytes, copied })
+    }
+
+    /// Enqueues a copy between the first bytes of this memory and `card`, and of as many bytes as that has.
+    pub(super) fn transfer(self, stream: &Stream, card: &BufferSlice, kind: aclrtMemcpyKind) -> Result<Transfer> {
+        let to_card = kind == aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
+        let what = if to_card { "enqueue_upload" } else { "enqueue_download" };
+        same_device(what, stream.device(), card.device())?;
+        same_device(what, stream.device(), &self.device)?;
+        let count = card.len_bytes();
+        if self.len_bytes < count {
+            return Err(Diagnostic::new(what, "the host memory is too short")
+                .expected(format!("at least {count} bytes"))
+                .found(format!("{} bytes", self.len_bytes))
+                .into());
+        }
+        // From here on the memory is the transfer's: if anything below fails it waits before it frees.
+        let transfer = Transfer { host: ManuallyDrop::new(self) };
+        let host = &*transfer.host;
+        if count > 0 {
+            let table = stream.device().enter()?;
+            let address = host.bytes.as_ptr().cast();
+            let (to, from) = if to_card { (card.address(), address) } else { (address, card.address()) };
+            // SAFETY: both ranges are at least `count` long. The device memory waits for the card before it is freed, the
+            // host memory is neither read, written nor freed by the host until the event recorded below is done.
+            let code = unsafe { (table.aclrtMemcpyAsync)(to, count, from, count, kind, stream.raw()) };
+            stream.device().check("aclrtMemcpyAsync", code)?;
+        }
+        stream.enqueue_record(&host.copied)?;
+        Ok(transfer)
+    }
+}
+
+impl Deref for HostBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len_bytes` of initialised memory that only this value refers to; no copy is under way, as a transfer
+        // owns the value while one is.
+        unsafe { slice::from_raw_parts(self.bytes.as_ptr(), self.len_bytes) }
+    }
+}
+
+impl DerefMut for HostBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and the value is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.bytes.as_ptr(), self.len_bytes) }
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        let Some(table) = self.device.enter_teardown() else { return };
+        // SAFETY: the address came from `aclrtMallocHost`, nobody else has it, and no copy is under way.
+        let code = unsafe { (table.aclrtFreeHost)(self.bytes.as_ptr().cast()) };
+        self.device.park("aclrtFreeHost", code);
+    }
+}
+
+impl fmt::Debug for HostBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostBuffer").field("len_bytes", &self.len_bytes).finish_non_exhaustive()
+    }
+}
+
+/// A copy under way between a card and page-locked memory, which it owns.
+///
+/// Dropping it waits for the copy. If that fails the memory is leaked: the card might still reach it.
+#[must_use = "the host memory comes back from `wait`"]
+#[derive(Debug)]
+pub struct Transfer {
+    host: ManuallyDrop<HostBuffer>,
+}
+
+impl Transfer {
+    /// Waits for the copy and gives the host memory back.
+    ///
+    /// # Errors
+    /// The copy, or work before it on its stream, has failed.
+    pub fn wait(self) -> Result<HostBuffer> {
+        self.host.copied.synchronize()?;
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped and not used again, so the value is taken once.
+        Ok(unsafe { ManuallyDrop::take(&mut this.host) })
+    }
+
+    /// Whether the copy is done.
+    ///
+    /// # Errors
+    /// The copy, or work before it on its stream, has failed.
+    pub fn is_done(&self) -> Result<bool> {
+        self.host.copied.is_done()
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        // The whole card, not the event alone: the event may be what could not be recorded.
+        match self.host.device.synchronize() {
+            // SAFETY: the value is taken once, as this is its owner's drop; no copy is under way.
+            Ok(()) => drop(unsafe { ManuallyDrop::take(&mut self.host) }),
+            Err(error) => self.host.device.park_error(error),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A mark in streams, to wait for and to measure between.
+
+use std::sync::Arc;
+
+use ascend_tp_sys::{ACL_EVENT_SYNC, ACL_EVENT_TIME_LINE, aclrtEventRecordedStatus};
+
+use super::card::{Device, same_device};
+use super::error::Result;
+use super::handle::Handle;
+
+/// A mark in streams of one card. One that was never recorded counts as done.
+#[derive(Debug)]
+pub struct Event {
+    device: Arc<Device>,
+    handle: Handle,
+}
+
+impl Event {
+    /// An event streams and the host can wait for.
+    ///
+    /// # Errors
+    /// The card has no event left.
+    pub fn new(device: &Arc<Device>) -> Result<Self> {
+        Self::with_flags(device, ACL_EVENT_SYNC)
+    }
+
+    /// An event that also notes the time it is reached, for [`elapsed_us`](Self::elapsed_us).
+    ///
+    /// # Errors
+    /// The card has no event left.
+    pub fn with_time(device: &Arc<Device>) -> Result<Self> {
+        Self::with_flags(device, ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE)
+    }
+
+    fn with_flags(device: &Arc<Device>, flags: u32) -> Result<Self> {
+        let table = device.enter()?;
+        let mut handle = Handle::NULL;
+        // Events of the Ex variant can be recorded again without a reset.
+        // SAFETY: `handle` is valid for a write.
+        let code = unsafe { (table.aclrtCreateEventExWithFlag)(&raw mut handle.0, flags) };
+        device.check("aclrtCreateEventExWithFlag", code)?;
+        Ok(Self { device: Arc::clone(device), handle })
+    }
+
+    /// The card.
+    #[must_use]
+    pub const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(super) const fn raw(&self) -> ascend_tp_sys::aclrtEvent {
+        self.handle.0
+    }
+
+    /// Waits until the work this event was last recorded after is done.
+    ///
+    /// # Errors
+    /// An error of that work.
+    pub fn synchronize(&self) -> Result<()> {
+        let table = self.device.enter()?;
+        // SAFETY: the event is alive and its card is current.
+        let code = unsafe { (table.aclrtSynchronizeEvent)(self.handle.0) };
+        self.device.check("aclrtSynchronizeEvent", code)
+    }
+
+    /// Whether the work this event was last recorded after is done.
+    ///
+    /// # Errors
+    /// An error of that work.
+    pub fn is_done(&self) -> Result<bool> {
+        let table = self.device.enter()?;
+        let mut status = aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY;
+        // SAFETY: the event is alive, its card is current, and `status` is valid for a write.
+        let code = unsafe { (table.aclrtQueryEventStatus)(self.handle.0, &raw mut status) };
+        self.device.check("aclrtQueryEventStatus", code)?;
+        Ok(status == aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE)
+    }
+
+    /// Microseconds from `start` to this event, both made by [`with_time`](Self::with_time), recorded and done.
+    ///
+    /// # Errors
+    /// The events are of different cards, keep no time, or are not done.
+    pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
+        same_device("elapsed_us", &self.device, &start.device)?;
+        let table = self.device.enter()?;
+        let mut elapsed_ms = 0.0_f32;
+        // SAFETY: both events are alive, their card is current, and `elapsed_ms` is valid for a write.
+        let code = unsafe { (table.aclrtEventElapsedTime)(&raw mut elapsed_ms, start.handle.0, self.handle.0) };
+        self.device.check("aclrtEventElapsedTime", code)?;
+        Ok(f64::from(elapsed_ms) * 1e3)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let Some(table) = self.device.enter_teardown() else { return };
+        // SAFETY: nobody else has the event; streams that wait for it keep what they need.
+        let code = unsafe { (table.aclrtDestroyEvent)(self.handle.0) };
+        self.device.park("aclrtDestroyEvent", code);
+    }
+}

@@ -1,0 +1,176 @@
+//! An operator whose arguments were checked, ready to be enqueued again and again.
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use ascend_tp_sys::{ACL_SUCCESS, Table, aclOpExecutor, aclnnStatus, aclrtStream, c_void};
+
+use super::buffer::BufferSlice;
+use super::card::{Device, same_device};
+use super::error::Result;
+use super::handle::Object;
+use super::stream::Stream;
+use crate::base::Diagnostic;
+
+/// First phase: checks the captured arguments and makes an executor. May be called repeatedly.
+pub(super) type Plan = Box<dyn Fn(&Table, *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus + Send + Sync>;
+
+/// Second phase: enqueues an executor.
+pub(super) type Run = unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus;
+
+/// C names of the two phases.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names {
+    pub(super) plan: &'static str,
+    pub(super) run: &'static str,
+}
+
+/// An operator with its operands, checked and ready to be enqueued any number of times.
+///
+/// It keeps its operands' memory alive. Shapes, strides and addresses are fixed; only what the memory holds may change
+/// between runs.
+pub struct Prepared {
+    device: Arc<Device>,
+    names: Names,
+    plan: Plan,
+    run: Run,
+    executor: Executor,
+    workspace_bytes: usize,
+}
+
+enum Executor {
+    /// The library runs it any number of times.
+    Repeatable(Object<aclOpExecutor>),
+    /// The library runs it once and frees it; some operators refuse more. The next run plans anew.
+    Once(Option<Object<aclOpExecutor>>),
+}
+
+impl Prepared {
+    /// Runs the first phase.
+    pub(super) fn new(device: &Arc<Device>, names: Names, plan: Plan, run: Run) -> Result<Self> {
+        let mut prepared =
+            Self { device: Arc::clone(device), names, plan, run, executor: Executor::Once(None), workspace_bytes: 0 };
+        let (executor, workspace_bytes) = prepared.plan()?;
+        prepared.workspace_bytes = workspace_bytes;
+        let _planning = device.planning();
+        // SAFETY: the executor was just made and not yet run.
+        let status = unsafe { (device.table().aclSetAclOpExecutorRepeatable)(executor.as_ptr()) };
+        prepared.executor =
+            if status == ACL_SUCCESS { Executor::Repeatable(executor) } else { Executor::Once(Some(executor)) };
+        Ok(prepared)
+    }
+
+    /// C name of the operator, for messages and traces.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.names.run
+    }
+
+    /// The card.
+    #[must_use]
+    pub const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Bytes of device memory a run needs besides its operands; only while it runs.
+    #[must_use]
+    pub const fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// Enqueues the operator. `workspace` has at least [`workspace_bytes`](Self::workspace_bytes); runs on one stream may
+    /// share it.
+    ///
+    /// # Errors
+    /// The workspace is missing or too short, stream or workspace are of another card, or the library refuses. Errors of
+    /// the work itself come from waiting for the stream.
+    pub fn enqueue(&mut self, stream: &Stream, workspace: Option<&BufferSlice>) -> Result<()> {
+        same_device(self.names.run, &self.device, stream.device())?;
+        let workspace = self.check_workspace(workspace)?;
+        if matches!(self.executor, Executor::Once(None)) {
+            let (executor, workspace_bytes) = self.plan()?;
+            self.executor = Executor::Once(Some(executor));
+            self.check_plan(workspace_bytes)?;
+        }
+        self.device.enter()?;
+        let _planning = self.device.planning();
+        let executor = match &mut self.executor {
+            Executor::Repeatable(executor) => executor.as_ptr(),
+            // Phase two frees it, also when it fails.
+            Executor::Once(executor) => executor.take().map_or(ptr::null_mut(), |executor| executor.as_ptr()),
+        };
+        // SAFETY: the executor was made by the operator's first phase and may be run (once or repeatedly, see `Executor`);
+        // its operands are kept alive by `plan`; the workspace is as long as the first phase asked; all of this memory
+        // waits for the card before it is freed.
+        let status = unsafe { (self.run)(workspace, self.workspace_bytes as u64, executor, stream.raw()) };
+        self.device.check(self.names.run, status)
+    }
+
+    fn check_workspace(&self, workspace: Option<&BufferSlice>) -> Result<*mut c_void> {
+        if self.workspace_bytes == 0 {
+            return Ok(ptr::null_mut());
+        }
+        let found = workspace.map_or(0, BufferSlice::len_bytes);
+        match workspace {
+            Some(workspace) if found >= self.workspace_bytes => {
+                same_device(self.names.run, &self.device, workspace.device())?;
+                Ok(workspace.address())
+            }
+            _ => Err(Diagnostic::new(self.names.run, "the workspace is too short")
+                .expected(format!("{} bytes", self.workspace_bytes))
+                .found(format!("{found} bytes"))
+                .into()),
+        }
+    }
+
+    /// A plan made anew must not need more than the first one did: the caller sized its workspace by that.
+    fn check_plan(&self, workspace_bytes: usize) -> Result<()> {
+        if workspace_bytes <= self.workspace_bytes {
+            return Ok(());
+        }
+        Err(Diagnostic::new(self.names.plan, "the workspace of unchanged operands grew")
+            .expected(format!("at most {} bytes", self.workspace_bytes))
+            .found(format!("{workspace_bytes} bytes"))
+            .into())
+    }
+
+    fn plan(&self) -> Result<(Object<aclOpExecutor>, usize)> {
+        let table = self.device.enter()?;
+        let _planning = self.device.planning();
+        let mut workspace_bytes = 0;
+        let mut executor = ptr::null_mut();
+        let status = (self.plan)(table, &raw mut workspace_bytes, &raw mut executor);
+        self.device.check(self.names.plan, status)?;
+        let executor = Object::made(&self.device, self.names.plan, executor)?;
+        // A workspace no address space holds is refused when it is allocated.
+        Ok((executor, usize::try_from(workspace_bytes).unwrap_or(usize::MAX)))
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        let executor = match &self.executor {
+            Executor::Repeatable(executor) | Executor::Once(Some(executor)) => executor.as_ptr(),
+            Executor::Once(None) => return,
+        };
+        let Some(table) = self.device.enter_teardown() else { return };
+        // Work in flight may still read what the executor holds.
+        // SAFETY: the card's context is current.
+        let code = unsafe { (table.aclrtSynchronizeDevice)() };
+        self.device.park("aclrtSynchronizeDevice", code);
+        let _planning = self.device.planning();
+        // SAFETY: the executor was made by the first phase, no run has freed it, and nobody else has it.
+        let status = unsafe { (table.aclDestroyAclOpExecutor)(executor) };
+        self.device.park("aclDestroyAclOpExecutor", status);
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared")
+            .field("name", &self.names.run)
+            .field("workspace_bytes", &self.workspace_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! Where the ranks of a communicator meet.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ascend_tp_sys::{HCCL_ROOT_INFO_BYTES, HcclRootInfo};
+
+use super::card::Device;
+use super::error::Result;
+use crate::base::Diagnostic;
+
+/// Where the ranks of a communicator meet: one rank creates it, all join by it.
+#[derive(Clone)]
+pub struct RootInfo(Box<HcclRootInfo>);
+
+impl RootInfo {
+    /// Length of [`to_bytes`](Self::to_bytes).
+    pub const LEN_BYTES: usize = HCCL_ROOT_INFO_BYTES as usize;
+
+    /// A new meeting place, reachable through `device`.
+    ///
+    /// # Errors
+    /// The library's refusal, for example for want of a network interface.
+    pub fn create(device: &Arc<Device>) -> Result<Self> {
+        let table = device.enter()?;
+        let mut info = Box::new(HcclRootInfo { internal: [0; Self::LEN_BYTES] });
+        // SAFETY: `info` is valid for a write.
+        let result = unsafe { (table.HcclGetRootInfo)(&raw mut *info) };
+        device.check_hccl("HcclGetRootInfo", result)?;
+        Ok(Self(info))
+    }
+
+    pub(super) fn as_ptr(&self) -> *const HcclRootInfo {
+        &raw const *self.0
+    }
+
+    /// The bytes, to be sent to other processes unchanged.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.internal.iter().map(|byte| byte.cast_unsigned()).collect()
+    }
+
+    /// The meeting place another process sent.
+    ///
+    /// # Errors
+    /// The length is not [`LEN_BYTES`](Self::LEN_BYTES).
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() != Self::LEN_BYTES {
+            return Err(Diagnostic::new("root info", "wrong length")
+                .expected(format!("{} bytes", Self::LEN_BYTES))
+                .found(format!("{} bytes", bytes.len()))
+                .into());
+        }
+        let mut info = Box::new(HcclRootInfo { internal: [0; Self::LEN_BYTES] });
+        for (to, from) in info.internal.iter_mut().zip(bytes) {
+            *to = from.cast_signed();
+        }
+        Ok(Self(info))
+    }
+}
+
+impl fmt::Debug for RootInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RootInfo")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_unchanged() {
+        let bytes: Vec<u8> = (0..RootInfo::LEN_BYTES).map(|index| (index % 251) as u8).collect();
+        assert_eq!(RootInfo::from_bytes(&bytes).unwrap().to_bytes(), bytes);
+    }
+
+    #[test]
+    fn another_length_is_refused() {
+        let error = RootInfo::from_bytes(&[0; 4107]).unwrap_err();
+        assert_eq!(error.to_string(), "root info: wrong length: expected 4108 bytes, found 4107 bytes");
+    }
+}

@@ -1,0 +1,184 @@
+//! A queue of work of one card.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ascend_tp_sys::{ACL_STOP_ON_FAILURE, aclrtMemcpyKind, aclrtStreamStatus};
+
+use super::buffer::BufferSlice;
+use super::card::{Device, same_device};
+use super::copy::{HostBuffer, Transfer};
+use super::error::Result;
+use super::event::Event;
+use super::handle::Handle;
+use crate::base::Diagnostic;
+
+/// A queue of work of one card: work runs in the order it was enqueued; streams run side by side.
+///
+/// After a piece of work has failed the rest of the queue does not run, and waiting for the stream returns the error.
+#[derive(Debug)]
+pub struct Stream {
+    device: Arc<Device>,
+    handle: Handle,
+}
+
+impl Stream {
+    /// A new, empty stream.
+    ///
+    /// # Errors
+    /// The card has no stream left.
+    pub fn new(device: &Arc<Device>) -> Result<Self> {
+        let table = device.enter()?;
+        let mut handle = Handle::NULL;
+        // SAFETY: `handle` is valid for a write.
+        let code = unsafe { (table.aclrtCreateStream)(&raw mut handle.0) };
+        device.check("aclrtCreateStream", code)?;
+        let stream = Self { device: Arc::clone(device), handle };
+        // SAFETY: the stream was just made on this card.
+        let code = unsafe { (table.aclrtSetStreamFailureMode)(handle.0, u64::from(ACL_STOP_ON_FAILURE)) };
+        device.check("aclrtSetStreamFailureMode", code)?;
+        Ok(stream)
+    }
+
+    /// The card.
+    #[must_use]
+    pub const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(super) const fn raw(&self) -> ascend_tp_sys::aclrtStream {
+        self.handle.0
+    }
+
+    /// Waits until all work enqueued so far is done.
+    ///
+    /// # Errors
+    /// An error of that work.
+    pub fn synchronize(&self) -> Result<()> {
+        let table = self.device.enter()?;
+        // SAFETY: the stream is alive and its card is current.
+        let code = unsafe { (table.aclrtSynchronizeStream)(self.handle.0) };
+        self.device.check("aclrtSynchronizeStream", code)
+    }
+
+    /// As [`synchronize`](Self::synchronize), for at most `limit`, rounded up to milliseconds.
+    ///
+    /// # Errors
+    /// An error of the work; or it is not done in time, which is of kind [`Timeout`](super::ErrorKind::Timeout).
+    pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
+        let table = self.device.enter()?;
+        let limit_ms = i32::try_from(limit.as_micros().div_ceil(1000).max(1)).unwrap_or(i32::MAX);
+        // SAFETY: the stream is alive and its card is current.
+        let code = unsafe { (table.aclrtSynchronizeStreamWithTimeout)(self.handle.0, limit_ms) };
+        self.device.check("aclrtSynchronizeStreamWithTimeout", code)
+    }
+
+    /// Whether all work enqueued so far is done.
+    ///
+    /// # Errors
+    /// An error of that work.
+    pub fn is_idle(&self) -> Result<bool> {
+        let table = self.device.enter()?;
+        let mut status = aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY;
+        // SAFETY: the stream is alive, its card is current, and `status` is valid for a write.
+        let code = unsafe { (table.aclrtStreamQuery)(self.handle.0, &raw mut status) };
+        self.device.check("aclrtStreamQuery", code)?;
+        Ok(status == aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE)
+    }
+
+    /// Lets `event` stand for all work enqueued here so far. Recording again forgets the earlier record.
+    ///
+    /// # Errors
+    /// The event is of another card, or the library refuses.
+    pub fn enqueue_record(&self, event: &Event) -> Result<()> {
+        same_device("enqueue_record", &self.device, event.device())?;
+        let table = self.device.enter()?;
+        // SAFETY: event and stream are alive and of this card.
+        let code = unsafe { (table.aclrtRecordEvent)(event.raw(), self.handle.0) };
+        self.device.check("aclrtRecordEvent", code)
+    }
+
+    /// Lets work enqueued here from now on wait for what `event` stands for now.
+    ///
+    /// # Errors
+    /// The event is of another card, or the library refuses.
+    pub fn enqueue_wait(&self, event: &Event) -> Result<()> {
+        same_device("enqueue_wait", &self.device, event.device())?;
+        let table = self.device.enter()?;
+        // SAFETY: event and stream are alive and of this card.
+        let code = unsafe { (table.aclrtStreamWaitEvent)(self.handle.0, event.raw()) };
+        self.device.check("aclrtStreamWaitEvent", code)
+    }
+
+    /// Copies device memory of this card to other device memory of it.
+    ///
+    /// # Errors
+    /// The slices differ in length, overlap, or are of another card; or the library refuses.
+    pub fn enqueue_copy(&self, to: &BufferSlice, from: &BufferSlice) -> Result<()> {
+        same_device("enqueue_copy", &self.device, to.device())?;
+        same_device("enqueue_copy", &self.device, from.device())?;
+        same_length("enqueue_copy", to.len_bytes(), from.len_bytes())?;
+        if to.overlaps(from) {
+            return Err(Diagnostic::new("enqueue_copy", "source and destination overlap")
+                .expected("disjoint slices")
+                .found(format!("{from} and {to}"))
+                .into());
+        }
+        if to.len_bytes() == 0 {
+            return Ok(());
+        }
+        let table = self.device.enter()?;
+        // SAFETY: both ranges lie in live device memory of this card, which waits for the stream before it is freed.
+        let code = unsafe {
+            (table.aclrtMemcpyAsync)(
+                to.address(),
+                to.len_bytes(),
+                from.address(),
+                from.len_bytes(),
+                aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE,
+                self.handle.0,
+            )
+        };
+        self.device.check("aclrtMemcpyAsync", code)
+    }
+
+    /// Copies the first bytes of `host` to the card, as many as `to` has. The host memory comes back from
+    /// [`Transfer::wait`].
+    ///
+    /// # Errors
+    /// The host memory is shorter than `to`, or of another card; or the library refuses. The host memory is then freed.
+    pub fn enqueue_upload(&self, to: &BufferSlice, host: HostBuffer) -> Result<Transfer> {
+        host.transfer(self, to, aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE)
+    }
+
+    /// Copies `from` to the first bytes of `host`. The host memory comes back from [`Transfer::wait`].
+    ///
+    /// # Errors
+    /// The host memory is shorter than `from`, or of another card; or the library refuses. The host memory is then freed.
+    pub fn enqueue_download(&self, host: HostBuffer, from: &BufferSlice) -> Result<Transfer> {
+        host.transfer(self, from, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let Some(table) = self.device.enter_teardown() else { return };
+        // SAFETY: the stream is alive and its card is current. What its work reads must not vanish under it.
+        let code = unsafe { (table.aclrtSynchronizeStream)(self.handle.0) };
+        self.device.park("aclrtSynchronizeStream", code);
+        // SAFETY: nobody else has the stream, and its work is done.
+        let code = unsafe { (table.aclrtDestroyStream)(self.handle.0) };
+        self.device.park("aclrtDestroyStream", code);
+    }
+}
+
+/// Refuses lengths that differ.
+pub(super) fn same_length(what: &str, expected: usize, found: usize) -> Result<()> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Diagnostic::new(what, "lengths differ")
+        .expected(format!("{expected} bytes"))
+        .found(format!("{found} bytes"))
+        .into())
+}

@@ -1,0 +1,388 @@
+//! One rank on its card: memory, streams, communicators, and the plans made ready.
+
+use std::sync::Arc;
+
+use crate::base::{Bytes, Id};
+use crate::device::{
+    Buffer, BufferSlice, Communicator, Device, Event, Parts, Prepared, ReduceOp, Result, RootInfo, Stream, Tensor,
+};
+use crate::schedule::plan::{
+    ALIGNMENT_BYTES, Action, Collective, CollectiveKind, Plan, Reduce, Region, StreamKind, Tensor as Slot, View,
+};
+
+use super::error::RankError;
+use super::prepare::prepare;
+
+/// Bytes of host memory through which a card's memory is filled.
+const STAGING_BYTES: usize = 1 << 20;
+
+/// A step ready to be enqueued.
+enum Ready {
+    Launch(Box<Prepared>),
+    Exchange(Box<Exchange>),
+    Record(usize),
+    Wait(usize),
+}
+
+struct Exchange {
+    communicator: usize,
+    kind: CollectiveKind,
+    send: BufferSlice,
+    recv: BufferSlice,
+    dtype: crate::base::DType,
+}
+
+/// One plan with everything it needs on one card.
+struct Program {
+    plan: Arc<Plan>,
+    steps: Vec<Ready>,
+    events: Vec<Event>,
+    /// Host image of the inputs' region.
+    inputs: Vec<u8>,
+}
+
+/// A rank's card.
+pub(super) struct Card {
+    rank: usize,
+    ordinal: usize,
+    device: Arc<Device>,
+    regions: Vec<Buffer>,
+    workspace: Option<Buffer>,
+    streams: [Stream; 2],
+    /// Ranks of each group this rank is of, and its end of the communicator.
+    communicators: Vec<(Vec<usize>, Communicator)>,
+    programs: Vec<Program>,
+}
+
+/// A group of ranks and the token by which they find each other.
+pub(super) type Meeting = (Vec<usize>, RootInfo);
+
+/// What a run is asked to tell besides the outputs.
+pub(super) enum Watch<'a> {
+    Nothing,
+    /// Microseconds that collectives took, waiting for other ranks included.
+    Collectives(&'a mut f64),
+    /// The bytes of each named value, as soon as it is there.
+    Values(&'a mut dyn FnMut(usize, Vec<u8>)),
+}
+
+impl Card {
+    /// Opens a card, takes all memory that the plans need, meets the other ranks and prepares every step.
+    pub(super) fn open(
+        device: Arc<Device>,
+        ordinal: usize,
+        plans: &[Arc<Plan>],
+        meetings: &[Meeting],
+    ) -> std::result::Result<Self, RankError> {
+        let rank = plans.first().map_or(0, |plan| plan.rank);
+        let fail = |place: &str, source| error(rank, ordinal, Some(place.to_owned()), source);
+        let streams = (|| Ok([Stream::new(&device)?, Stream::new(&device)?]))();
+        let mut card = Self {
+            rank,
+            ordinal,
+            regions: Self::allocate(&device, plans).map_err(|source| fail("taking memory", source))?,
+            streams: streams.map_err(|source| fail("making streams", source))?,
+            device,
+            workspace: None,
+            communicators: Vec::new(),
+            programs: Vec::new(),
+        };
+        for (ranks, root) in meetings.iter().filter(|(ranks, _)| ranks.contains(&rank)) {
+            let at = ranks.iter().position(|other| *other == rank).unwrap_or(0);
+            let end = Communicator::join(root, ranks.len(), at, &card.device)
+                .map_err(|source| fail(&format!("meeting ranks {ranks:?}"), source))?;
+            card.communicators.push((ranks.clone(), end));
+        }
+        for plan in plans {
+            let program = card.prepare(plan)?;
+            card.programs.push(program);
+        }
+        card.take_workspace().map_err(|source| fail("taking the workspace", source))?;
+        Ok(card)
+    }
+
+    fn allocate(device: &Arc<Device>, plans: &[Arc<Plan>]) -> Result<Vec<Buffer>> {
+        let bytes = |region| plans.iter().map(|plan| plan.region_bytes(region)).max().unwrap_or(Bytes(0));
+        let buffer = |region| Buffer::new(device, to_usize(bytes(region).0.max(ALIGNMENT_BYTES)));
+        let regions = Region::ALL.into_iter().map(buffer).collect::<Result<Vec<Buffer>>>()?;
+        // A cache row that is hidden still takes part in a product, with weight 0: it must hold numbers.
+        let states = &regions[Region::States as usize];
+        let zeros = vec![0; STAGING_BYTES.min(states.len_bytes())];
+        for start in (0..states.len_bytes()).step_by(STAGING_BYTES) {
+            states.write(start, &zeros[..zeros.len().min(states.len_bytes() - start)])?;
+        }
+        Ok(regions)
+    }
+
+    fn prepare(&self, plan: &Arc<Plan>) -> std::result::Result<Program, RankError> {
+        let mut steps = Vec::with_capacity(plan.steps.len());
+        for step in &plan.steps {
+            let ready = match &step.action {
+                Action::Launch(call) => {
+                    let tensor = |view: &View| self.tensor(plan, view);
+                    prepare(call, &tensor).map(|prepared| Ready::Launch(Box::new(prepared)))
+                }
+                Action::Exchange(exchange) => self.exchange(plan, exchange),
+                Action::Record(event) => Ok(Ready::Record(event.index())),
+                Action::Wait(event) => Ok(Ready::Wait(event.index())),
+            };
+            let place = plan.notes.get(step.op).map(ToString::to_string);
+            steps.push(ready.map_err(|source| error(self.rank, self.ordinal, place, source))?);
+        }
+        let events = (0..plan.events).map(|_| Event::new(&self.device)).collect::<Result<Vec<Event>>>();
+        let events = events.map_err(|source| error(self.rank, self.ordinal, Some("making events".into()), source))?;
+        let inputs = vec![0; to_usize(plan.region_bytes(Region::Inputs).0)];
+        Ok(Program { plan: Arc::clone(plan), steps, events, inputs })
+    }
+
+    fn tensor(&self, plan: &Plan, view: &View) -> Result<Tensor> {
+        let slot = &plan.buffers[view.buffer];
+        let slice = self.regions[slot.region as usize].slice(range(slot.range()))?;
+        Tensor::with_strides(&slice, view.dtype, view.shape.clone(), &view.strides, view.offset)
+    }
+
+    fn exchange(&self, plan: &Plan, exchange: &Collective) -> Result<Ready> {
+        let slice = |view: &View| {
+            let (region, bytes) = plan.span(view);
+            self.regions[region as usize].slice(range(bytes))
+        };
+        let ranks = &plan.groups[exchange.group];
+        let found = self.communicators.iter().position(|(group, _)| group == ranks);
+        let missing = || crate::base::Diagnostic::new(format!("group {ranks:?}"), "the rank met no such group");
+        Ok(Ready::Exchange(Box::new(Exchange {
+            communicator: found.ok_or_else(missing)?,
+            kind: exchange.kind.clone(),
+            send: slice(&exchange.send)?,
+            recv: slice(&exchange.recv)?,
+            dtype: exchange.send.dtype,
+        })))
+    }
+
+    /// One workspace for all operators of the compute stream, as large as the largest wants.
+    fn take_workspace(&mut self) -> Result<()> {
+        let steps = self.programs.iter().flat_map(|program| &program.steps);
+        let bytes = steps.map(|step| match step {
+            Ready::Launch(prepared) => prepared.workspace_bytes(),
+            Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => 0,
+        });
+        if let Some(bytes) = bytes.max().filter(|bytes| *bytes > 0) {
+            self.workspace = Some(Buffer::new(&self.device, bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Bytes of device memory this rank holds besides the regions.
+    pub(super) fn workspace_bytes(&self) -> usize {
+        self.workspace.as_ref().map_or(0, Buffer::len_bytes)
+    }
+
+    /// The weights of the first plan; all plans have the same.
+    pub(super) fn params(&self) -> Vec<Slot> {
+        self.programs.first().map(|program| program.plan.params.clone()).unwrap_or_default()
+    }
+
+    /// Writes bytes of a weight.
+    pub(super) fn write_param(&self, param: &Slot, offset: usize, bytes: &[u8]) -> Result<()> {
+        let slot = &self.programs[0].plan.buffers[param.buffer];
+        self.regions[Region::Weights as usize].write(to_usize(slot.offset.0) + offset, bytes)
+    }
+
+    /// Runs a plan. `inputs` are whole tensors by name. The answer has this rank's outputs, in the plan's order.
+    pub(super) fn run(
+        &mut self,
+        program: usize,
+        inputs: &[(String, Arc<Vec<u8>>)],
+        mut watch: Watch<'_>,
+    ) -> std::result::Result<Vec<Vec<u8>>, RankError> {
+        let plan = Arc::clone(&self.programs[program].plan);
+        let (rank, ordinal) = (self.rank, self.ordinal);
+        let fail = |place: Option<String>| move |source| error(rank, ordinal, place, source);
+        self.upload(program, inputs).map_err(fail(Some("uploading inputs".to_owned())))?;
+        let mut taps = plan.taps.iter().enumerate().peekable();
+        let mut timed: Vec<[Event; 2]> = Vec::new();
+        for (index, step) in plan.steps.iter().enumerate() {
+            let place = || plan.notes.get(step.op).map(ToString::to_string);
+            if let Watch::Values(visit) = &mut watch {
+                self.show(&plan, &mut taps, index, *visit).map_err(fail(place()))?;
+            }
+            let timing = matches!(watch, Watch::Collectives(_)) && matches!(step.action, Action::Exchange(_));
+            let pair = timing.then(|| self.time_pair()).transpose().map_err(fail(place()))?;
+            let stream = &self.streams[step.stream as usize];
+            if let Some([start, _]) = &pair {
+                stream.enqueue_record(start).map_err(fail(place()))?;
+            }
+            let ready = &mut self.programs[program];
+            let done = match &mut ready.steps[index] {
+                Ready::Launch(prepared) => {
+                    let workspace = self.workspace.as_ref().map(Buffer::whole);
+                    prepared.enqueue(stream, workspace.as_ref())
+                }
+                Ready::Exchange(exchange) => enqueue(&self.communicators[exchange.communicator].1, exchange, stream),
+                Ready::Record(event) => stream.enqueue_record(&ready.events[*event]),
+                Ready::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
+            };
+            done.map_err(fail(place()))?;
+            if let Some(pair) = pair {
+                stream.enqueue_record(&pair[1]).map_err(fail(place()))?;
+                timed.push(pair);
+            }
+        }
+        self.finish().map_err(fail(None))?;
+        match watch {
+            Watch::Nothing => {}
+            Watch::Collectives(total_us) => {
+                for [start, end] in &timed {
+                    *total_us += end.elapsed_us(start).map_err(fail(None))?;
+                }
+            }
+            Watch::Values(visit) => self.show(&plan, &mut taps, plan.steps.len(), visit).map_err(fail(None))?,
+        }
+        self.download(&plan).map_err(fail(Some("downloading outputs".to_owned())))
+    }
+
+    fn time_pair(&self) -> Result<[Event; 2]> {
+        Ok([Event::with_time(&self.device)?, Event::with_time(&self.device)?])
+    }
+
+    /// Waits for both streams.
+    fn finish(&self) -> Result<()> {
+        self.streams[StreamKind::Compute as usize].synchronize()?;
+        self.streams[StreamKind::Communication as usize].synchronize()
+    }
+
+    fn upload(&mut self, program: usize, inputs: &[(String, Arc<Vec<u8>>)]) -> Result<()> {
+        let Program { plan, inputs: image, .. } = &mut self.programs[program];
+        for tensor in &plan.inputs {
+            let found = inputs.iter().find(|(name, _)| *name == tensor.name);
+            let whole = tensor.shape.elems() * tensor.dtype.size_bytes();
+            let bytes = match found {
+                Some((_, bytes)) if bytes.len() == whole => tensor.cut(bytes),
+                other => {
+                    let found = other.map_or("no bytes".to_owned(), |(_, bytes)| format!("{} bytes", bytes.len()));
+                    let what = format!("input `{}` {}{}", tensor.name, tensor.dtype, tensor.shape);
+                    let problem = crate::base::Diagnostic::new(what, "the run was not given it");
+                    return Err(problem.expected(format!("{whole} bytes")).found(found).into());
+                }
+            };
+            let start = to_usize(plan.buffers[tensor.buffer].offset.0);
+            image[start..start + bytes.len()].copy_from_slice(&bytes);
+        }
+        if image.is_empty() { Ok(()) } else { self.regions[Region::Inputs as usize].write(0, image) }
+    }
+
+    fn download(&self, plan: &Plan) -> Result<Vec<Vec<u8>>> {
+        let read = |tensor: &Slot| {
+            let slot = &plan.buffers[tensor.buffer];
+            let mut bytes = vec![0; to_usize(slot.bytes.0)];
+            self.regions[Region::Outputs as usize].read(to_usize(slot.offset.0), &mut bytes)?;
+            Ok(bytes)
+        };
+        plan.outputs.iter().map(read).collect()
+    }
+
+    /// Shows all values that are there before step `index`.
+    fn show<'a>(
+        &self,
+        plan: &Plan,
+        taps: &mut std::iter::Peekable<impl Iterator<Item = (usize, &'a crate::schedule::plan::Tap)>>,
+        index: usize,
+        visit: &mut dyn FnMut(usize, Vec<u8>),
+    ) -> Result<()> {
+        let mut waited = false;
+        while let Some((at, tap)) = taps.next_if(|(_, tap)| tap.after_steps <= index) {
+            if !waited {
+                self.finish()?;
+                waited = true;
+            }
+            let (region, bytes) = plan.span(&tap.view);
+            let mut span = vec![0; to_usize(bytes.end - bytes.start)];
+            if !span.is_empty() {
+                self.regions[region as usize].read(to_usize(bytes.start), &mut span)?;
+            }
+            visit(at, tap.view.gather(&span));
+        }
+        Ok(())
+    }
+
+    /// Leaves all communicators, so that ranks that wait for this one end.
+    pub(super) fn abort(&mut self) {
+        for (_, communicator) in self.communicators.drain(..) {
+            // The rank has failed already; a second error would hide the first.
+            let _ignored = communicator.abort();
+        }
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(super) fn error(&self, place: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> RankError {
+        error(self.rank, self.ordinal, Some(place.to_owned()), source)
+    }
+}
+
+fn enqueue(communicator: &Communicator, exchange: &Exchange, stream: &Stream) -> Result<()> {
+    let Exchange { send, recv, dtype, .. } = exchange;
+    match &exchange.kind {
+        CollectiveKind::AllReduce { reduce } => {
+            communicator.enqueue_all_reduce(send, recv, *dtype, reduce_op(*reduce), stream)
+        }
+        CollectiveKind::AllGather { counts } if all_equal(counts) => {
+            communicator.enqueue_all_gather(send, recv, *dtype, stream)
+        }
+        CollectiveKind::AllGather { counts } => {
+            let parts = Parts { counts, displacements: &displacements(counts) };
+            communicator.enqueue_all_gather_v(send, recv, parts, *dtype, stream)
+        }
+        CollectiveKind::ReduceScatter { reduce, counts } if all_equal(counts) => {
+            communicator.enqueue_reduce_scatter(send, recv, *dtype, reduce_op(*reduce), stream)
+        }
+        CollectiveKind::ReduceScatter { reduce, counts } => {
+            let parts = Parts { counts, displacements: &displacements(counts) };
+            communicator.enqueue_reduce_scatter_v(send, parts, recv, *dtype, reduce_op(*reduce), stream)
+        }
+        CollectiveKind::AllToAll { send_counts, recv_counts } => {
+            let sent = Parts { counts: send_counts, displacements: &displacements(send_counts) };
+            let received = Parts { counts: recv_counts, displacements: &displacements(recv_counts) };
+            communicator.enqueue_all_to_all_v(send, sent, recv, received, *dtype, stream)
+        }
+    }
+}
+
+fn all_equal(counts: &[usize]) -> bool {
+    counts.iter().all(|count| *count == counts[0])
+}
+
+fn displacements(counts: &[usize]) -> Vec<usize> {
+    let starts = |next: &mut usize, count: &usize| {
+        *next += count;
+        Some(*next - count)
+    };
+    counts.iter().scan(0, starts).collect()
+}
+
+const fn reduce_op(reduce: Reduce) -> ReduceOp {
+    match reduce {
+        Reduce::Sum => ReduceOp::Sum,
+        Reduce::Max => ReduceOp::Max,
+        Reduce::Min => ReduceOp::Min,
+    }
+}
+
+fn error(
+    rank: usize,
+    card: usize,
+    place: Option<String>,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> RankError {
+    RankError { rank, card, place, source: source.into() }
+}
+
+/// Offsets of a plan that runs fit the address space: its memory was allocated.
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn range(bytes: std::ops::Range<u64>) -> std::ops::Range<usize> {
+    to_usize(bytes.start)..to_usize(bytes.end)
+}

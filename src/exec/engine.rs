@@ -1,0 +1,361 @@
+//! All ranks of one process: a thread each, told what to do through channels.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::base::{Bytes, Diagnostic, Diagnostics};
+use crate::device::{Cann, Device, RootInfo};
+use crate::schedule::plan::{Plan, Region, Tensor};
+
+use super::card::{Card, Meeting, Watch};
+use super::error::{Error, RankError};
+
+/// Whole input tensors by name, as bytes of their element type.
+pub type Inputs = Vec<(String, Arc<Vec<u8>>)>;
+
+/// Whole output tensors by name, as bytes of their element type.
+pub type Outputs = Vec<(String, Vec<u8>)>;
+
+/// Gives a weight to a rank: called on the rank's thread with the weight and a function that writes bytes at an offset
+/// of the rank's part.
+pub type Fill = dyn Fn(&Tensor, &mut dyn FnMut(usize, &[u8]) -> Result<(), FillError>) -> Result<(), FillError> + Send + Sync;
+
+type FillError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A named value on one rank, as it was while a plan ran.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    /// The rank.
+    pub rank: usize,
+    /// Which of the plan's taps.
+    pub tap: usize,
+    /// The rank's part, row-major.
+    pub bytes: Vec<u8>,
+}
+
+enum Command {
+    Load(Arc<Fill>),
+    Run { program: usize, inputs: Arc<Inputs>, timed: Timed, observer: Option<Sender<Observation>> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Timed {
+    No,
+    Collectives,
+}
+
+struct Reply {
+    result: Result<Vec<Vec<u8>>, RankError>,
+    collectives_us: f64,
+}
+
+struct RankThread {
+    commands: Option<Sender<Command>>,
+    replies: Receiver<Reply>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The ranks of one process with their cards, weights and states.
+pub struct Engine {
+    ranks: Vec<RankThread>,
+    programs: Vec<Vec<Arc<Plan>>>,
+    workspace_bytes: Vec<Bytes>,
+    stopped: bool,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("ranks", &self.ranks.len()).field("programs", &self.programs.len()).finish()
+    }
+}
+
+impl Engine {
+    /// Starts one thread a rank on cards `0..world` and makes all plans ready. `programs` has, for each program, the
+    /// plans of all ranks; the programs share weights and states.
+    ///
+    /// # Errors
+    /// Before any card is opened: fewer cards than ranks, plans that share nothing, or too little memory on a card, all
+    /// at once. Then whatever a rank's card refuses.
+    pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>) -> Result<Self, Error> {
+        let programs: Vec<Vec<Arc<Plan>>> =
+            programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
+        let world = programs.first().map_or(0, Vec::len);
+        let cards = cann.device_count()?;
+        let mut problems = shared_problems(&programs);
+        if world == 0 || world > cards {
+            let help = "use fewer cards, or give the emulator more";
+            let problem = Diagnostic::new("cards", "there are not enough");
+            problems.push(problem.expected(format!("1 to {cards}")).found(world).help(help));
+        }
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
+        let devices = (0..world).map(|card| Device::open(cann, card)).collect::<Result<Vec<_>, _>>()?;
+        for (rank, device) in devices.iter().enumerate() {
+            memory_problem(&programs, rank, device)?.into_iter().for_each(|problem| problems.push(problem));
+        }
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
+        let meetings = Arc::new(meetings(&programs, &devices)?);
+        let ranks = devices.into_iter().enumerate().map(|(rank, device)| {
+            let plans: Vec<Arc<Plan>> = programs.iter().map(|plans| Arc::clone(&plans[rank])).collect();
+            RankThread::start(rank, device, plans, Arc::clone(&meetings))
+        });
+        let mut engine = Self { ranks: ranks.collect(), programs, workspace_bytes: Vec::new(), stopped: false };
+        let replies = engine.collect()?;
+        // A rank's first reply carries the bytes of its workspace.
+        engine.workspace_bytes = replies.into_iter().map(|(_, bytes)| Bytes(bytes as u64)).collect();
+        Ok(engine)
+    }
+
+    /// The plans of a program, by rank.
+    #[must_use]
+    pub fn plans(&self, program: usize) -> &[Arc<Plan>] {
+        &self.programs[program]
+    }
+
+    /// Bytes on a rank's card: each region, and the operators' workspace.
+    #[must_use]
+    pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
+        let bytes = |region| self.programs.iter().map(|plans| plans[rank].region_bytes(region)).max();
+        let regions = Region::ALL.into_iter().map(|region| (region.name(), bytes(region).unwrap_or_default()));
+        regions.chain([("workspace", self.workspace_bytes.get(rank).copied().unwrap_or_default())]).collect()
+    }
+
+    /// Fills every rank's weights, all ranks at once.
+    ///
+    /// # Errors
+    /// What `fill` or a card refuses.
+    pub fn load(&mut self, fill: Arc<Fill>) -> Result<(), Error> {
+        self.tell(|_| Command::Load(Arc::clone(&fill)))?;
+        self.collect().map(drop)
+    }
+
+    /// Runs a program on all ranks and waits for it.
+    ///
+    /// # Errors
+    /// The failure of any rank; after it the engine is stopped.
+    pub fn run(&mut self, program: usize, inputs: Inputs) -> Result<Outputs, Error> {
+        self.start_run(program, inputs, Timed::No, None)?;
+        let replies = self.collect()?;
+        Ok(self.outputs(program, replies))
+    }
+
+    /// As [`Engine::run`]; also the microseconds that rank 0 spent in collectives, waiting for the others included.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
+    pub fn run_timed(&mut self, program: usize, inputs: Inputs) -> Result<(Outputs, f64), Error> {
+        self.start_run(program, inputs, Timed::Collectives, None)?;
+        let replies = self.collect()?;
+        let collectives_us = replies.first().map_or(0.0, |(_, us)| *us);
+        Ok((self.outputs(program, replies), collectives_us))
+    }
+
+    /// As [`Engine::run`], showing every value of every rank. Ranks stop at each value, so this is slow.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
+    pub fn run_observed(
+        &mut self,
+        program: usize,
+        inputs: Inputs,
+        mut observe: impl FnMut(Observation),
+    ) -> Result<Outputs, Error> {
+        let (sender, observations) = channel();
+        self.start_run(program, inputs, Timed::No, Some(sender))?;
+        // Ends when the last rank has dropped its sender.
+        observations.iter().for_each(&mut observe);
+        let replies = self.collect()?;
+        Ok(self.outputs(program, replies))
+    }
+
+    fn start_run(
+        &mut self,
+        program: usize,
+        inputs: Inputs,
+        timed: Timed,
+        observer: Option<Sender<Observation>>,
+    ) -> Result<(), Error> {
+        let inputs = Arc::new(inputs);
+        self.tell(|_| Command::Run { program, inputs: Arc::clone(&inputs), timed, observer: observer.clone() })
+    }
+
+    /// Outputs are whole on every rank; those of rank 0 are given.
+    fn outputs(&self, program: usize, replies: Vec<(Vec<Vec<u8>>, f64)>) -> Outputs {
+        let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
+        names.zip(replies.into_iter().next().map(|(outputs, _)| outputs).unwrap_or_default()).collect()
+    }
+
+    fn tell(&mut self, command: impl Fn(usize) -> Command) -> Result<(), Error> {
+        if self.stopped {
+            return Err(Error::Stopped);
+        }
+        for (rank, thread) in self.ranks.iter().enumerate() {
+            // A thread that is gone shows when its reply is collected.
+            let _gone = thread.commands.as_ref().map(|commands| commands.send(command(rank)));
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self) -> Result<Vec<(Vec<Vec<u8>>, f64)>, Error> {
+        let (mut replies, mut failed) = (Vec::new(), Vec::new());
+        for (rank, thread) in self.ranks.iter().enumerate() {
+            match thread.replies.recv() {
+                Ok(Reply { result: Ok(outputs), collectives_us }) => replies.push((outputs, collectives_us)),
+                Ok(Reply { result: Err(error), .. }) => failed.push(error),
+                Err(_) => failed.push(RankError {
+                    rank,
+                    card: rank,
+                    place: None,
+                    source: "the rank's thread ended without an answer".into(),
+                }),
+            }
+        }
+        if failed.is_empty() {
+            return Ok(replies);
+        }
+        self.stopped = true;
+        Err(Error::of_ranks(failed))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for thread in &mut self.ranks {
+            thread.commands = None;
+        }
+        for thread in &mut self.ranks {
+            if let Some(thread) = thread.thread.take() {
+                // A panic of the thread was reported when its reply was collected.
+                let _panicked = thread.join();
+            }
+        }
+    }
+}
+
+impl RankThread {
+    fn start(rank: usize, device: Arc<Device>, plans: Vec<Arc<Plan>>, meetings: Arc<Vec<Meeting>>) -> Self {
+        let (commands, inbox) = channel();
+        let (outbox, replies) = channel();
+        let body = move || {
+            let opened = Card::open(device, rank, &plans, &meetings);
+            let (result, card) = match opened {
+                Ok(card) => (Ok(card.workspace_bytes()), Some(card)),
+                Err(error) => (Err(error), None),
+            };
+            let reply = Reply {
+                collectives_us: result.as_ref().map_or(0.0, |bytes| *bytes as f64),
+                result: result.map(|_| Vec::new()),
+            };
+            if outbox.send(reply).is_ok()
+                && let Some(card) = card
+            {
+                serve(card, &inbox, &outbox);
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("rank {rank}")).spawn(body).ok();
+        Self { commands: Some(commands), replies, thread }
+    }
+}
+
+/// Obeys commands until the engine goes or the rank fails.
+fn serve(mut card: Card, inbox: &Receiver<Command>, outbox: &Sender<Reply>) {
+    for command in inbox {
+        let mut collectives_us = 0.0;
+        let result = match command {
+            Command::Load(fill) => load(&card, &*fill).map(|()| Vec::new()),
+            Command::Run { program, inputs, timed, observer } => {
+                let rank = card.rank();
+                let mut visit = |tap, bytes| {
+                    if let Some(observer) = &observer {
+                        // Nobody listens any more: the engine has failed elsewhere.
+                        let _unheard = observer.send(Observation { rank, tap, bytes });
+                    }
+                };
+                let watch = match (timed, &observer) {
+                    (Timed::Collectives, _) => Watch::Collectives(&mut collectives_us),
+                    (Timed::No, Some(_)) => Watch::Values(&mut visit),
+                    (Timed::No, None) => Watch::Nothing,
+                };
+                card.run(program, &inputs, watch)
+            }
+        };
+        let failed = result.is_err();
+        if failed {
+            card.abort();
+        }
+        if outbox.send(Reply { result, collectives_us }).is_err() || failed {
+            return;
+        }
+    }
+}
+
+fn load(card: &Card, fill: &Fill) -> Result<(), RankError> {
+    for param in &card.params() {
+        let mut write = |offset: usize, bytes: &[u8]| Ok(card.write_param(param, offset, bytes)?);
+        fill(param, &mut write).map_err(|source| card.error(&format!("loading {}", param.name), source))?;
+    }
+    Ok(())
+}
+
+/// Every group that some plan exchanges in, with a token. All ranks meet in the order of this list.
+fn meetings(programs: &[Vec<Arc<Plan>>], devices: &[Arc<Device>]) -> Result<Vec<Meeting>, Error> {
+    let mut meetings: Vec<Meeting> = Vec::new();
+    for plans in programs {
+        for ranks in plans.first().map(|plan| plan.groups.values()).unwrap_or_default() {
+            if !meetings.iter().any(|(known, _)| known == ranks) {
+                meetings.push((ranks.clone(), RootInfo::create(&devices[ranks[0]])?));
+            }
+        }
+    }
+    Ok(meetings)
+}
+
+/// Programs of one engine have the same weights and states, in the same places.
+fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
+    let mut problems = Diagnostics::new();
+    let Some((first, others)) = programs.split_first() else { return problems };
+    for plans in others {
+        if plans.len() != first.len() {
+            problems.push(Diagnostic::new(format!("program \"{}\"", plans[0].name), "is made for another number of ranks"));
+            continue;
+        }
+        for (a, b) in first.iter().zip(plans) {
+            let same = |a: &[Tensor], b: &[Tensor], of: (&Plan, &Plan)| {
+                a.len() == b.len()
+                    && a.iter().zip(b).all(|(x, y)| {
+                        (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype)
+                            && of.0.buffers[x.buffer] == of.1.buffers[y.buffer]
+                    })
+            };
+            if !same(&a.params, &b.params, (a, b)) || !same(&a.states, &b.states, (a, b)) {
+                problems.push(Diagnostic::new(
+                    format!("rank {}", a.rank),
+                    format!("programs \"{}\" and \"{}\" lay weights or states out differently", a.name, b.name),
+                ));
+            }
+        }
+    }
+    problems
+}
+
+/// Whether a rank's regions fit its card, before anything is loaded.
+fn memory_problem(programs: &[Vec<Arc<Plan>>], rank: usize, device: &Device) -> Result<Option<Diagnostic>, Error> {
+    let bytes = |region| programs.iter().map(|plans| plans[rank].region_bytes(region)).max().unwrap_or_default();
+    let wanted: Bytes = Region::ALL.into_iter().map(bytes).sum();
+    let memory = device.memory()?;
+    let free = memory.free;
+    if wanted <= free {
+        return Ok(None);
+    }
+    let parts: Vec<String> = Region::ALL.iter().map(|region| format!("{} {}", region.name(), bytes(*region))).collect();
+    Ok(Some(
+        Diagnostic::new(format!("rank {rank} (card {rank})"), "the program does not fit the card's memory")
+            .expected(format!("at most {free} ({} in all)", memory.total))
+            .found(format!("{wanted}: {}", parts.join(", ")))
+            .help("use more cards, a shorter context, a smaller batch or a 16-bit element type"),
+    ))
+}

@@ -1,0 +1,55 @@
+//! What can go wrong while plans run.
+
+use crate::base::Diagnostics;
+use crate::device;
+
+/// The failure of one rank.
+#[derive(Debug, thiserror::Error)]
+#[error("rank {rank} (card {card}){}: {source}", place.as_ref().map(|place| format!(", {place}")).unwrap_or_default())]
+pub struct RankError {
+    /// The rank.
+    pub rank: usize,
+    /// Its card.
+    pub card: usize,
+    /// The op, with its layer, if the failure came with one.
+    pub place: Option<String>,
+    /// What happened.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl RankError {
+    /// Whether the rank failed only because another one did.
+    pub(super) fn is_consequence(&self) -> bool {
+        self.source
+            .downcast_ref::<device::Error>()
+            .is_some_and(|error| error.kind() == device::ErrorKind::PeerLost)
+    }
+}
+
+/// The failure of an engine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Found before anything ran.
+    #[error(transparent)]
+    Refused(#[from] Diagnostics),
+    /// A call outside any rank.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+    /// At least one rank failed; the first cause comes first.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Ranks(Vec<RankError>),
+    /// A run was asked for after one had failed.
+    #[error("the engine stopped when a rank failed; start a new one")]
+    Stopped,
+}
+
+impl Error {
+    /// The error of failed ranks: causes before consequences, and consequences only where no cause is known.
+    pub(super) fn of_ranks(mut failed: Vec<RankError>) -> Self {
+        if failed.iter().any(|error| !error.is_consequence()) {
+            failed.retain(|error| !error.is_consequence());
+        }
+        Self::Ranks(failed)
+    }
+}

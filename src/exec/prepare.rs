@@ -1,0 +1,46 @@
+//! One call of a plan, as the operator of `device` that runs it.
+
+use crate::device::operator as op;
+use crate::device::{AttentionSettings, Layout, Prepared, Result, Scalar, Tensor};
+use crate::schedule::plan::{Call, Number, View};
+
+const fn scalar(number: Number) -> Scalar {
+    match number {
+        Number::Float(value) => Scalar::Float(value),
+        Number::Int(value) => Scalar::Int(value),
+    }
+}
+
+/// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's memory of a view.
+pub(super) fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>) -> Result<Prepared> {
+    let t = tensor;
+    match call {
+        Call::Matmul { a, b, out } => op::matmul(&t(a)?, &t(b)?, &t(out)?),
+        Call::Add { a, b, out } => op::add(&t(a)?, &t(b)?, &t(out)?),
+        Call::Mul { a, b, out } => op::mul(&t(a)?, &t(b)?, &t(out)?),
+        Call::Muls { x, out, by } => op::muls(&t(x)?, scalar(*by), &t(out)?),
+        Call::Adds { x, out, by } => op::adds(&t(x)?, scalar(*by), &t(out)?),
+        Call::Silu { x, out } => op::silu(&t(x)?, &t(out)?),
+        Call::RmsNorm { x, gamma, out, rstd, epsilon } => op::rms_norm(&t(x)?, &t(gamma)?, *epsilon, &t(out)?, &t(rstd)?),
+        Call::Rotary { x, cos, sin, out } => op::rotary(&t(x)?, &t(cos)?, &t(sin)?, &t(out)?),
+        Call::Embedding { table, ids, out } => op::embedding(&t(table)?, &t(ids)?, &t(out)?),
+        Call::IndexCopy { index, rows, into, dim } => op::index_copy(&t(into)?, *dim, &t(index)?, &t(rows)?),
+        Call::Gather { x, index, out, dim } => op::gather(&t(x)?, *dim, &t(index)?, &t(out)?),
+        Call::Softmax { x, out, dim } => op::softmax(&t(x)?, *dim, &t(out)?),
+        Call::MaxDim { x, values, indices, dim } => op::max_dim(&t(x)?, *dim, &t(values)?, &t(indices)?),
+        Call::ReduceSum { x, out, dim } => op::reduce_sum(&t(x)?, &[*dim], &t(out)?),
+        Call::Clamp { x, out, low, high } => op::clamp(&t(x)?, scalar(*low), scalar(*high), &t(out)?),
+        Call::Ne { a, b, out } => op::ne(&t(a)?, &t(b)?, &t(out)?),
+        Call::MaskedFill { mask, into, value } => op::masked_fill(&t(into)?, &t(mask)?, scalar(*value)),
+        Call::Cast { x, out } => op::cast(&t(x)?, &t(out)?),
+        Call::Copy { from, into } => op::copy(&t(into)?, &t(from)?),
+        Call::Zero { into } => op::zero(&t(into)?),
+        Call::Fill { into, value } => op::fill(&t(into)?, scalar(*value)),
+        Call::FusedAttention { q, k, v, mask, out, heads, kv_heads, scale } => {
+            let mask = mask.as_ref().map(t).transpose()?;
+            let settings =
+                AttentionSettings { heads: *heads, kv_heads: *kv_heads, scale: *scale, layout: Layout::Bsnd };
+            op::fused_attention(&t(q)?, &t(k)?, &t(v)?, mask.as_ref(), settings, &t(out)?)
+        }
+    }
+}

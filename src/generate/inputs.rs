@@ -1,0 +1,58 @@
+//! The inputs of a decoder program: what changes from run to run.
+
+use std::sync::Arc;
+
+use crate::base::DType;
+use crate::config::{LengthDependence, ModelConfig};
+use crate::exec::Inputs;
+use crate::program::HostTensor;
+use crate::program::models::{Head, RunShape, input};
+
+/// What one sequence brings to a run.
+#[derive(Clone, Debug)]
+pub(super) struct Row<'a> {
+    /// New tokens; at most the run's sequence length, and at least one.
+    pub(super) ids: &'a [u32],
+    /// Position of the first.
+    pub(super) start: usize,
+    /// Tokens of the prompt.
+    pub(super) prompt_length: usize,
+}
+
+/// The inputs of one run. Rows shorter than the run are padded on the right: padded tokens take the positions that
+/// follow, so that what they leave in the cache is overwritten before any token sees it.
+pub(super) fn inputs(config: &ModelConfig, run: RunShape, dtype: DType, head: Head, rows: &[Row<'_>]) -> Inputs {
+    let RunShape { batch: b, sequence: s, cache_length: t } = run;
+    let d = config.head_dim;
+    let (mut ids, mut positions, mut mask, mut last) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut cos, mut sin, mut logn) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        let at: Vec<usize> = (row.start..row.start + s).map(|position| position.min(t - 1)).collect();
+        ids.extend((0..s).map(|i| i64::from(row.ids.get(i).copied().unwrap_or(0))));
+        positions.extend(at.iter().map(|position| *position as i64));
+        mask.extend(at.iter().flat_map(|position| (0..t).map(move |cached| i64::from(cached > *position))));
+        let length = match config.rope.length_dependence() {
+            LengthDependence::Prompt => row.prompt_length,
+            LengthDependence::Fixed | LengthDependence::Current => row.start + row.ids.len(),
+        };
+        let (row_cos, row_sin) = config.rope.cos_sin(d, &at, length);
+        cos.extend(row_cos);
+        sin.extend(row_sin);
+        logn.extend(config.logn.iter().flat_map(|logn| logn.scale(&at)));
+        last.push(row.ids.len() as i64 - 1);
+    }
+    let mut tensors = vec![
+        (input::IDS, HostTensor::int([b, s], DType::I64, ids)),
+        (input::POSITIONS, HostTensor::int([b, s], DType::I64, positions)),
+        (input::MASK, HostTensor::int([b, s, t], DType::Bool, mask)),
+        (input::COS, HostTensor::float([b, s, d], dtype, cos)),
+        (input::SIN, HostTensor::float([b, s, d], dtype, sin)),
+    ];
+    if config.logn.is_some() {
+        tensors.push((input::LOGN, HostTensor::float([b, s, 1, 1, 1], dtype, logn)));
+    }
+    if head != Head::AllLogits {
+        tensors.push((input::LAST, HostTensor::int([b], DType::I64, last)));
+    }
+    tensors.into_iter().map(|(name, tensor)| (name.to_owned(), Arc::new(tensor.to_bytes()))).collect()
+}

@@ -1,0 +1,85 @@
+//! A checkpoint folder, opened and checked.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::{DType, Diagnostic, Diagnostics, Shape};
+use crate::config::{GenerationConfig, ModelConfig};
+use crate::program::models::{Head, IGNORED_TENSORS, RunShape, checkpoint_tensors, decoder};
+use crate::weights::{Checkpoint, ExpectedTensor};
+
+/// A model as it lies on disk.
+#[derive(Debug)]
+pub struct Model {
+    /// `config.json`.
+    pub config: ModelConfig,
+    /// `generation_config.json`, or what `config.json` says of it.
+    pub generation: GenerationConfig,
+    /// The weights, mapped.
+    pub checkpoint: Arc<Checkpoint>,
+    /// The folder.
+    pub dir: PathBuf,
+}
+
+impl Model {
+    /// Opens a folder with `config.json`, safetensors files and perhaps `generation_config.json`, and checks that the
+    /// checkpoint has the tensors that the configuration asks for.
+    ///
+    /// # Errors
+    /// All problems of all files.
+    pub fn open(dir: &Path) -> Result<Self, Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let (config, generation) = keep(read_configs(dir), &mut problems).unzip();
+        let checkpoint = keep(Checkpoint::open(dir), &mut problems);
+        if let (Some(config), Some(checkpoint)) = (&config, &checkpoint) {
+            keep(check(config, checkpoint), &mut problems);
+        }
+        match (config, generation, checkpoint) {
+            (Some(config), Some(generation), Some(checkpoint)) if problems.is_empty() => {
+                Ok(Self { config, generation, checkpoint: Arc::new(checkpoint), dir: dir.to_owned() })
+            }
+            _ => Err(problems),
+        }
+    }
+
+    /// Only the configuration of a folder, which needs no weights.
+    ///
+    /// # Errors
+    /// All problems of `config.json`.
+    pub fn open_config(dir: &Path) -> Result<ModelConfig, Diagnostics> {
+        ModelConfig::from_json(&read_text(&dir.join("config.json"))?)
+    }
+}
+
+/// The value, or its problems added to the others.
+fn keep<T>(found: Result<T, Diagnostics>, problems: &mut Diagnostics) -> Option<T> {
+    found.map_err(|found| problems.append(found)).ok()
+}
+
+fn read_text(path: &Path) -> Result<String, Diagnostics> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let help = "the folder of a model has config.json, *.safetensors and tokenizer.json";
+        Diagnostic::new(path.display().to_string(), "cannot be read").found(error).help(help).into()
+    })
+}
+
+fn read_configs(dir: &Path) -> Result<(ModelConfig, GenerationConfig), Diagnostics> {
+    let text = read_text(&dir.join("config.json"))?;
+    let path = dir.join("generation_config.json");
+    let generation_text = if path.exists() { Some(read_text(&path)?) } else { None };
+    let config = ModelConfig::from_json(&text)?;
+    let generation = GenerationConfig::from_json(generation_text.as_deref(), &text, config.vocab_size)?;
+    Ok((config, generation))
+}
+
+fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
+    let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+    let program = decoder(config, run, DType::F32, Head::AllLogits)?;
+    let tensor = |(name, shape): (String, Shape)| ExpectedTensor { name, shape };
+    let expected: Vec<ExpectedTensor> = checkpoint_tensors(&program).into_iter().map(tensor).collect();
+    let mut ignored = IGNORED_TENSORS.to_vec();
+    if config.tied_embeddings {
+        ignored.push("lm_head.weight");
+    }
+    checkpoint.check(&expected, &ignored)
+}

@@ -1,0 +1,322 @@
+//! Choosing the next token.
+//!
+//! Input → output: options → [`Sampler`]; f32 logits of one position → a token id. Invariants: the same options,
+//! sequence number and logits give the same ids, whatever else is in the batch; temperature 0 draws no random number at
+//! all. It knows no model: ids are positions in the logits.
+
+use std::cmp::Ordering;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::base::{Diagnostic, Diagnostics};
+
+/// How to choose among the tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingOptions {
+    /// Divides the logits: 0 takes the most likely token always, 1 samples from the model's own distribution.
+    pub temperature: f32,
+    /// Keeps this many of the most likely tokens.
+    pub top_k: Option<usize>,
+    /// Keeps the fewest most likely tokens whose probabilities, after `top_k`, add up to at least this.
+    pub top_p: Option<f32>,
+    /// Start of the random numbers.
+    pub seed: u64,
+}
+
+impl Default for SamplingOptions {
+    /// Greedy.
+    fn default() -> Self {
+        Self { temperature: 0.0, top_k: None, top_p: None, seed: 0 }
+    }
+}
+
+impl SamplingOptions {
+    /// # Errors
+    /// Every option that has no meaning.
+    fn check(&self) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        if !(self.temperature.is_finite() && self.temperature >= 0.0) {
+            problems.push(
+                Diagnostic::new("sampling: temperature", "out of range")
+                    .expected("0 (greedy) or a finite number above it")
+                    .found(self.temperature),
+            );
+        }
+        if self.top_k == Some(0) {
+            problems.push(
+                Diagnostic::new("sampling: top_k", "keeps no token")
+                    .expected("at least 1")
+                    .found(0)
+                    .help("leave it out to keep all"),
+            );
+        }
+        if let Some(top_p) = self.top_p
+            && !(top_p > 0.0 && top_p <= 1.0)
+        {
+            problems.push(
+                Diagnostic::new("sampling: top_p", "out of range").expected("above 0 and at most 1").found(top_p),
+            );
+        }
+        problems.into_result(())
+    }
+}
+
+/// Why no token can be chosen.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SamplingError {
+    /// There are no logits.
+    #[error("no logits to choose a token from: expected one per token of the vocabulary")]
+    NoLogits,
+    /// A logit is NaN or +∞.
+    #[error(
+        "the logit of token {token} is {value}: expected finite logits; \
+         the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32"
+    )]
+    NotFinite {
+        /// The first such token.
+        token: usize,
+        /// Its logit.
+        value: f32,
+    },
+    /// Every logit is −∞.
+    #[error("all {tokens} logits are -inf: expected at least one possible token")]
+    NoPossibleToken {
+        /// How many.
+        tokens: usize,
+    },
+}
+
+/// Chooses the tokens of one sequence.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    options: SamplingOptions,
+    random: StdRng,
+    /// Tokens in question and their weights; kept to save the allocation.
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    token: u32,
+    logit: f32,
+    /// Probability before division by the sum of all.
+    weight: f64,
+}
+
+impl Sampler {
+    /// The sampler of sequence number `sequence` of a batch. Each has random numbers of its own, so that a prompt's
+    /// continuation does not depend on the others.
+    ///
+    /// # Errors
+    /// Every option that has no meaning.
+    pub fn new(options: &SamplingOptions, sequence: u64) -> Result<Self, Diagnostics> {
+        options.check()?;
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&options.seed.to_le_bytes());
+        seed[8..16].copy_from_slice(&sequence.to_le_bytes());
+        Ok(Self { options: options.clone(), random: StdRng::from_seed(seed), candidates: Vec::new() })
+    }
+
+    /// Whether the most likely token is always taken, so that ids of the largest logits suffice.
+    #[must_use]
+    pub fn is_greedy(&self) -> bool {
+        self.options.temperature == 0.0
+    }
+
+    /// The next token. Of equal logits the lower id counts as more likely.
+    ///
+    /// # Errors
+    /// The logits are empty, not finite, or exclude every token. A logit may be −∞: the token is never chosen.
+    pub fn sample(&mut self, logits: &[f32]) -> Result<u32, SamplingError> {
+        let best = check_logits(logits)?;
+        if self.is_greedy() {
+            return Ok(best as u32);
+        }
+        self.weigh(logits, logits[best]);
+        self.keep_top_k();
+        self.keep_top_p();
+        let total: f64 = self.candidates.iter().map(|candidate| candidate.weight).sum();
+        let mut left = self.random.random::<f64>() * total;
+        let chosen = self.candidates.iter().find(|candidate| {
+            left -= candidate.weight;
+            left < 0.0
+        });
+        // Rounding may leave a rest after the last candidate; the draw belongs to it then.
+        Ok(chosen.or(self.candidates.last()).map_or(best as u32, |candidate| candidate.token))
+    }
+
+    /// Makes candidates of all tokens that are possible.
+    fn weigh(&mut self, logits: &[f32], largest: f32) {
+        let temperature = f64::from(self.options.temperature);
+        self.candidates.clear();
+        self.candidates.extend(logits.iter().enumerate().filter_map(|(token, &logit)| {
+            // Relative to the largest, so that the exponential cannot overflow whatever the temperature is.
+            let weight = ((f64::from(logit) - f64::from(largest)) / temperature).exp();
+            (weight > 0.0).then_some(Candidate { token: token as u32, logit, weight })
+        }));
+    }
+
+    fn keep_top_k(&mut self) {
+        if let Some(top_k) = self.options.top_k
+            && top_k < self.candidates.len()
+        {
+            self.candidates.select_nth_unstable_by(top_k - 1, more_likely);
+            self.candidates.truncate(top_k);
+            self.candidates.sort_unstable_by(more_likely);
+        }
+    }
+
+    fn keep_top_p(&mut self) {
+        let Some(top_p) = self.options.top_p.filter(|top_p| *top_p < 1.0) else { return };
+        self.candidates.sort_unstable_by(more_likely);
+        let wanted = f64::from(top_p) * self.candidates.iter().map(|candidate| candidate.weight).sum::<f64>();
+        let mut sum = 0.0;
+        let enough = self.candidates.iter().position(|candidate| {
+            sum += candidate.weight;
+            sum >= wanted
+        });
+        if let Some(last) = enough {
+            self.candidates.truncate(last + 1);
+        }
+    }
+}
+
+/// A total order without ties: the larger logit first, of equal ones the lower id.
+fn more_likely(a: &Candidate, b: &Candidate) -> Ordering {
+    b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
+}
+
+/// The first token with the largest logit.
+fn check_logits(logits: &[f32]) -> Result<usize, SamplingError> {
+    let mut best = None;
+    for (token, &value) in logits.iter().enumerate() {
+        if value.is_nan() || value == f32::INFINITY {
+            return Err(SamplingError::NotFinite { token, value });
+        }
+        if best.is_none_or(|(_, largest)| value > largest) {
+            best = Some((token, value));
+        }
+    }
+    match best {
+        None => Err(SamplingError::NoLogits),
+        Some((_, f32::NEG_INFINITY)) => Err(SamplingError::NoPossibleToken { tokens: logits.len() }),
+        Some((token, _)) => Ok(token),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sampler, SamplingError, SamplingOptions};
+
+    fn options(temperature: f32) -> SamplingOptions {
+        SamplingOptions { temperature, ..SamplingOptions::default() }
+    }
+
+    /// How often each token is chosen in many draws.
+    fn counts(options: &SamplingOptions, logits: &[f32]) -> Vec<u32> {
+        let mut sampler = Sampler::new(options, 0).unwrap();
+        let mut counts = vec![0; logits.len()];
+        for _ in 0..20_000 {
+            counts[sampler.sample(logits).unwrap() as usize] += 1;
+        }
+        counts
+    }
+
+    fn close(counts: &[u32], probabilities: &[f64]) {
+        for (token, (&count, probability)) in counts.iter().zip(probabilities).enumerate() {
+            let share = f64::from(count) / 20_000.0;
+            assert!((share - probability).abs() < 0.015, "token {token}: {share} is not {probability}");
+            assert_eq!(count == 0, *probability == 0.0, "token {token}");
+        }
+    }
+
+    #[test]
+    fn greedy_takes_the_first_maximum() {
+        let mut sampler = Sampler::new(&SamplingOptions::default(), 0).unwrap();
+        assert!(sampler.is_greedy());
+        assert_eq!(sampler.sample(&[1.0, 3.0, 3.0, 2.0]), Ok(1));
+        assert_eq!(sampler.sample(&[f32::NEG_INFINITY, -5.0]), Ok(1));
+        assert_eq!(sampler.sample(&[-0.0, 0.0]), Ok(0));
+    }
+
+    #[test]
+    fn temperature_sharpens_and_flattens() {
+        let logits = [0.0, 2f32.ln(), f32::NEG_INFINITY, 5f32.ln()];
+        close(&counts(&options(1.0), &logits), &[1.0 / 8.0, 2.0 / 8.0, 0.0, 5.0 / 8.0]);
+        close(&counts(&options(0.5), &logits), &[1.0 / 30.0, 4.0 / 30.0, 0.0, 25.0 / 30.0]);
+        close(&counts(&options(1e-40), &logits), &[0.0, 0.0, 0.0, 1.0]);
+        close(&counts(&options(f32::MAX), &logits), &[1.0 / 3.0, 1.0 / 3.0, 0.0, 1.0 / 3.0]);
+    }
+
+    #[test]
+    fn top_k_keeps_the_most_likely() {
+        let logits = [1f32.ln(), 4f32.ln(), 3f32.ln(), 1f32.ln()];
+        let top_k = |top_k| SamplingOptions { top_k: Some(top_k), ..options(1.0) };
+        close(&counts(&top_k(2), &logits), &[0.0, 4.0 / 7.0, 3.0 / 7.0, 0.0]);
+        // Of the two equal ones the lower id stays.
+        close(&counts(&top_k(3), &logits), &[1.0 / 8.0, 4.0 / 8.0, 3.0 / 8.0, 0.0]);
+        close(&counts(&top_k(1), &logits), &[0.0, 1.0, 0.0, 0.0]);
+        close(&counts(&top_k(100), &logits), &[1.0 / 9.0, 4.0 / 9.0, 3.0 / 9.0, 1.0 / 9.0]);
+    }
+
+    #[test]
+    fn top_p_keeps_the_fewest_that_reach_it() {
+        let logits = [1f32.ln(), 4f32.ln(), 3f32.ln(), 2f32.ln()];
+        let top_p = |top_p| SamplingOptions { top_p: Some(top_p), ..options(1.0) };
+        close(&counts(&top_p(0.3), &logits), &[0.0, 1.0, 0.0, 0.0]);
+        close(&counts(&top_p(0.65), &logits), &[0.0, 4.0 / 7.0, 3.0 / 7.0, 0.0]);
+        close(&counts(&top_p(0.75), &logits), &[0.0, 4.0 / 9.0, 3.0 / 9.0, 2.0 / 9.0]);
+        close(&counts(&top_p(1.0), &logits), &[0.1, 0.4, 0.3, 0.2]);
+        close(&counts(&top_p(1e-6), &logits), &[0.0, 1.0, 0.0, 0.0]);
+        // After top_k the shares are 4/7 and 3/7.
+        let both = SamplingOptions { top_k: Some(2), ..top_p(0.5) };
+        close(&counts(&both, &logits), &[0.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_seed_and_a_sequence_decide_everything() {
+        let logits: Vec<f32> = (0..50).map(|token| (token % 7) as f32 / 3.0).collect();
+        let ids = |seed, sequence| {
+            let options = SamplingOptions { seed, top_k: Some(40), top_p: Some(0.95), ..options(0.8) };
+            let mut sampler = Sampler::new(&options, sequence).unwrap();
+            (0..40).map(|_| sampler.sample(&logits).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(1, 0), ids(1, 0));
+        assert_ne!(ids(1, 0), ids(2, 0));
+        assert_ne!(ids(1, 0), ids(1, 1));
+    }
+
+    #[test]
+    fn options_without_meaning_come_at_once() {
+        let wrong = SamplingOptions { temperature: -1.0, top_k: Some(0), top_p: Some(1.5), seed: 0 };
+        let expected = [
+            "sampling: temperature: out of range: expected 0 (greedy) or a finite number above it, found -1",
+            "sampling: top_k: keeps no token: expected at least 1, found 0; leave it out to keep all",
+            "sampling: top_p: out of range: expected above 0 and at most 1, found 1.5",
+        ];
+        assert_eq!(Sampler::new(&wrong, 0).unwrap_err().to_string(), expected.join("\n"));
+        for options in [
+            options(f32::NAN),
+            options(f32::INFINITY),
+            SamplingOptions { top_p: Some(0.0), ..options(1.0) },
+            SamplingOptions { top_p: Some(f32::NAN), ..options(1.0) },
+        ] {
+            assert_eq!(Sampler::new(&options, 0).unwrap_err().items().len(), 1, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn logits_without_a_choice_are_errors() {
+        for temperature in [0.0, 1.0] {
+            let mut sampler = Sampler::new(&options(temperature), 0).unwrap();
+            assert_eq!(sampler.sample(&[]), Err(SamplingError::NoLogits));
+            let error = sampler.sample(&[1.0, f32::NAN]).unwrap_err();
+            assert!(error.to_string().starts_with("the logit of token 1 is NaN"), "{error}");
+            let value = f32::INFINITY;
+            assert_eq!(sampler.sample(&[value]), Err(SamplingError::NotFinite { token: 0, value }));
+            assert_eq!(sampler.sample(&[f32::NEG_INFINITY; 3]), Err(SamplingError::NoPossibleToken { tokens: 3 }));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The serving loop: one prefill, then one run a token.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
+use crate::collective::parallelize;
+use crate::config::ModelConfig;
+use crate::device::Cann;
+use crate::exec::{Engine, Outputs};
+use crate::placement::{Mesh, Pins, Residual};
+use crate::program::HostTensor;
+use crate::program::models::{Head, RunShape, decoder};
+use crate::schedule::{Plan, schedule};
+use crate::weights::fill_from;
+
+use super::error::Error;
+use super::inputs::{Row, inputs};
+use super::model::Model;
+use super::sampling::{Sampler, SamplingOptions};
+
+/// How a model is to be run.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// Cards to split over.
+    pub cards: usize,
+    /// Element type of weights and activations.
+    pub dtype: DType,
+    /// How the residual stream lies during prefill. A decode step has one token a sequence, so its stream stays whole.
+    pub residual: Residual,
+    /// Sequences at once.
+    pub batch: usize,
+    /// Tokens of the longest prompt.
+    pub longest_prompt: usize,
+    /// Tokens to generate a sequence at most.
+    pub max_new_tokens: usize,
+    /// Ids that end a sequence; they are not part of it.
+    pub stop_ids: Vec<u32>,
+    /// How tokens are chosen.
+    pub sampling: SamplingOptions,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct Generation {
+    /// New tokens by sequence.
+    pub ids: Vec<Vec<u32>>,
+    /// Figures.
+    pub summary: Summary,
+}
+
+/// Figures of a generation.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Time to split, open cards and load weights, in seconds.
+    pub load_seconds: f64,
+    /// Tokens of all prompts.
+    pub prefill_tokens: usize,
+    /// Time of the prefill, in seconds.
+    pub prefill_seconds: f64,
+    /// Tokens that decode steps made.
+    pub decode_tokens: usize,
+    /// Time of all decode steps, in seconds.
+    pub decode_seconds: f64,
+    /// Share of one decode step that rank 0 spent in collectives, waiting for other cards included; none if there was
+    /// no decode step.
+    pub collectives_share: Option<f64>,
+    /// Bytes on each card by kind.
+    pub memory: Vec<Vec<(&'static str, Bytes)>>,
+}
+
+/// A model on cards, ready to generate.
+#[derive(Debug)]
+pub struct Session {
+    config: ModelConfig,
+    options: SessionOptions,
+    head: Head,
+    engine: Engine,
+    cache_length: usize,
+    load_seconds: f64,
+}
+
+/// Programs of the engine, by index.
+const PREFILL: usize = 0;
+const DECODE: usize = 1;
+
+impl Session {
+    /// Splits the model over the cards and loads the weights. `progress` is told the bytes that have reached a card.
+    ///
+    /// # Errors
+    /// Before any card is opened: options that do not fit the model, all of them. Then the failure of a card.
+    pub fn start(
+        cann: &Arc<Cann>,
+        model: &Model,
+        options: &SessionOptions,
+        progress: Arc<dyn Fn(Bytes) + Send + Sync>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        check(&model.config, options)?;
+        let cache_length = options.longest_prompt + options.max_new_tokens;
+        let head = if Sampler::new(&options.sampling, 0)?.is_greedy() { Head::LastToken } else { Head::LastLogits };
+        let programs = plans(&model.config, options, cache_length, head)?;
+        let mut engine = Engine::start(cann, programs)?;
+        engine.load(fill_from(&model.checkpoint, progress))?;
+        let load_seconds = started.elapsed().as_secs_f64();
+        Ok(Self { config: model.config.clone(), options: options.clone(), head, engine, cache_length, load_seconds })
+    }
+
+    /// The plans of all ranks for prefill and decode.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Continues prompts, one token a sequence and step. `on_token` sees each token as it is chosen.
+    ///
+    /// # Errors
+    /// Prompts that do not fit what the session was made for, and the failure of a card.
+    pub fn generate(
+        &mut self,
+        prompts: &[Vec<u32>],
+        on_token: &mut dyn FnMut(usize, u32),
+    ) -> Result<Generation, Error> {
+        self.check_prompts(prompts)?;
+        let mut samplers = (0..prompts.len())
+            .map(|sequence| Sampler::new(&self.options.sampling, sequence as u64))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut found = Generation { ids: vec![Vec::new(); prompts.len()], summary: Summary::default() };
+        let mut running = vec![true; prompts.len()];
+        let summary = &mut found.summary;
+        summary.load_seconds = self.load_seconds;
+        summary.prefill_tokens = prompts.iter().map(Vec::len).sum();
+        summary.memory = (0..self.options.cards).map(|rank| self.engine.memory(rank)).collect();
+
+        let rows = prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() }).collect::<Vec<_>>();
+        let started = Instant::now();
+        let outputs = self.engine.run(PREFILL, self.inputs(self.options.longest_prompt, &rows))?;
+        summary.prefill_seconds = started.elapsed().as_secs_f64();
+        let mut tokens = self.choose(outputs, &mut samplers, &running)?;
+
+        for step in 0..self.options.max_new_tokens {
+            for (sequence, token) in tokens.iter().copied().enumerate() {
+                if running[sequence] && self.options.stop_ids.contains(&token) {
+                    running[sequence] = false;
+                } else if running[sequence] {
+                    found.ids[sequence].push(token);
+                    on_token(sequence, token);
+                }
+            }
+            if !running.contains(&true) || step + 1 == self.options.max_new_tokens {
+                break;
+            }
+            // A sequence that has ended repeats its last token in place; nobody reads what comes of it.
+            let rows: Vec<Row<'_>> = (0..prompts.len())
+                .map(|sequence| {
+                    let length = prompts[sequence].len();
+                    let start = length + found.ids[sequence].len().saturating_sub(1);
+                    Row { ids: &tokens[sequence..=sequence], start, prompt_length: length }
+                })
+                .collect();
+            let inputs = self.inputs(1, &rows);
+            let started = Instant::now();
+            // The second step is timed: the first may still warm caches.
+            let outputs = if step == 1 {
+                let (outputs, collectives_us) = self.engine.run_timed(DECODE, inputs)?;
+                found.summary.collectives_share = Some(collectives_us / 1e6 / started.elapsed().as_secs_f64());
+                outputs
+            } else {
+                self.engine.run(DECODE, inputs)?
+            };
+            found.summary.decode_seconds += started.elapsed().as_secs_f64();
+            found.summary.decode_tokens += running.iter().filter(|running| **running).count();
+            tokens = self.choose(outputs, &mut samplers, &running)?;
+        }
+        Ok(found)
+    }
+
+    fn inputs(&self, sequence: usize, rows: &[Row<'_>]) -> crate::exec::Inputs {
+        let run = RunShape { batch: self.options.batch, sequence, cache_length: self.cache_length };
+        inputs(&self.config, run, self.options.dtype, self.head, rows)
+    }
+
+    fn check_prompts(&self, prompts: &[Vec<u32>]) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        if prompts.len() != self.options.batch {
+            let problem = Diagnostic::new("prompts", "the session was made for another number of sequences");
+            problems.push(problem.expected(self.options.batch).found(prompts.len()));
+        }
+        for (sequence, ids) in prompts.iter().enumerate() {
+            let place = format!("prompt {sequence}");
+            if ids.is_empty() {
+                problems.push(Diagnostic::new(&place, "has no token").help("give at least one word"));
+            }
+            if ids.len() > self.options.longest_prompt {
+                let problem = Diagnostic::new(&place, "is longer than the session was made for");
+                problems.push(problem.expected(format!("at most {} tokens", self.options.longest_prompt)).found(ids.len()));
+            }
+            if let Some(id) = ids.iter().find(|id| **id as usize >= self.config.vocab_size) {
+                let problem = Diagnostic::new(&place, "has a token id outside the vocabulary");
+                problems.push(problem.expected(format!("below {}", self.config.vocab_size)).found(id));
+            }
+        }
+        problems.into_result(())
+    }
+
+    /// The next token of each sequence; 0 for those that have ended.
+    fn choose(&self, outputs: Outputs, samplers: &mut [Sampler], running: &[bool]) -> Result<Vec<u32>, Error> {
+        let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
+        let batch = samplers.len();
+        if self.head == Head::LastToken {
+            let tokens = HostTensor::from_bytes([batch], DType::I64, &bytes);
+            let token = |token: &i64| u32::try_from(*token).unwrap_or(u32::MAX);
+            return Ok(tokens.ints().iter().map(token).collect());
+        }
+        let shape = Shape::from([batch, self.config.vocab_size]);
+        let logits = HostTensor::from_bytes(shape, self.options.dtype, &bytes);
+        let rows = logits.floats().chunks(self.config.vocab_size);
+        let mut tokens = Vec::with_capacity(batch);
+        for (sequence, ((row, sampler), running)) in rows.zip(samplers).zip(running).enumerate() {
+            let token = if *running { sampler.sample(row) } else { Ok(0) };
+            tokens.push(token.map_err(|source| Error::Sampling { sequence, source })?);
+        }
+        Ok(tokens)
+    }
+}
+
+fn check(config: &ModelConfig, options: &SessionOptions) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let mut at_least_one = |name: &str, value: usize| {
+        if value == 0 {
+            problems.push(Diagnostic::new(name, "nothing to do").expected("at least 1").found(0));
+        }
+    };
+    at_least_one("cards", options.cards);
+    at_least_one("batch", options.batch);
+    at_least_one("prompt tokens", options.longest_prompt);
+    at_least_one("new tokens", options.max_new_tokens);
+    let length = options.longest_prompt.saturating_add(options.max_new_tokens);
+    if length > config.max_positions {
+        let found = format!("{} of the prompt and {} new ones", options.longest_prompt, options.max_new_tokens);
+        problems.push(
+            Diagnostic::new("prompt", "is longer than the model's context")
+                .expected(format!("at most {} tokens", config.max_positions))
+                .found(found)
+                .help("shorten the prompt or generate fewer tokens"),
+        );
+    }
+    if !options.dtype.is_float() {
+        problems.push(Diagnostic::new("dtype", "weights are floats").expected("f32, f16 or bf16").found(options.dtype));
+    }
+    problems.into_result(())
+}
+
+/// The plans of both programs. The decode program lays weights and caches out as the prefill program does.
+fn plans(
+    config: &ModelConfig,
+    options: &SessionOptions,
+    cache_length: usize,
+    head: Head,
+) -> Result<Vec<Vec<Plan>>, Diagnostics> {
+    let mesh = Mesh::tensor_parallel(options.cards, config.kv_heads, config.heads_per_kv_head())
+        .map_err(|error| Diagnostic::new("cards", error.to_string()))?;
+    let run = |sequence| RunShape { batch: options.batch, sequence, cache_length };
+    let prefill = decoder(config, run(options.longest_prompt), options.dtype, head)?;
+    let prefill = parallelize(&prefill, &mesh, &Pins::auto(options.residual))?.lowered;
+    let decode = decoder(config, run(1), options.dtype, head)?;
+    let decode = parallelize(&decode, &mesh, &Pins::auto(Residual::Replicate).like(&prefill))?.lowered;
+    Ok(vec![schedule(&prefill)?, schedule(&decode)?])
+}

@@ -1,0 +1,231 @@
+//! The mesh: cards in a grid with named axes.
+//!
+//! An axis may be cut into sub-axes (`tp` = `tp_kv` × `tp_rep`), which is how key/value heads fewer than the cards are
+//! replicated: they are sharded on `tp_kv` and whole on `tp_rep`. Passes see sub-axes only; texts for people fold a full
+//! set of sub-axes back to the axis' name.
+
+use std::fmt;
+
+use crate::base::{AxisId, Id};
+
+/// One axis, or one sub-axis of an axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Its own name; unique in the mesh.
+    pub name: String,
+    /// Cards along it.
+    pub size: usize,
+    /// The axis it is part of; its own name if it is whole.
+    pub of: String,
+}
+
+/// Cards in a grid. Rank 0 is the first card; the last axis runs fastest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mesh {
+    axes: Vec<Axis>,
+}
+
+/// A mesh that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeshError {
+    /// An axis of no card.
+    #[error("mesh axis `{0}` has size 0; give each axis at least one card")]
+    Empty(String),
+    /// Two axes of one name.
+    #[error("mesh axis `{0}` is given twice")]
+    Twice(String),
+    /// A name that texts cannot carry.
+    #[error("mesh axis `{0}`: a name is a letter followed by letters, digits and `_`")]
+    Name(String),
+    /// A header line that is no mesh.
+    #[error("`{0}` is no mesh; write `mesh tp=8` or `mesh tp_kv=4 of tp, tp_rep=2 of tp`")]
+    Text(String),
+}
+
+impl Mesh {
+    /// A mesh of whole axes, outermost first.
+    ///
+    /// # Errors
+    /// A size of 0, a name given twice, or a name that is no identifier.
+    pub fn new(axes: &[(&str, usize)]) -> Result<Self, MeshError> {
+        let axis = |(name, size): &(&str, usize)| Axis { name: (*name).into(), size: *size, of: (*name).into() };
+        Self::of_axes(axes.iter().map(axis).collect())
+    }
+
+    fn of_axes(axes: Vec<Axis>) -> Result<Self, MeshError> {
+        for (index, axis) in axes.iter().enumerate() {
+            let identifier = axis.name.starts_with(|c: char| c.is_ascii_alphabetic())
+                && axis.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if !identifier {
+                return Err(MeshError::Name(axis.name.clone()));
+            }
+            if axis.size == 0 {
+                return Err(MeshError::Empty(axis.name.clone()));
+            }
+            if axes[..index].iter().any(|other| other.name == axis.name) {
+                return Err(MeshError::Twice(axis.name.clone()));
+            }
+        }
+        Ok(Self { axes })
+    }
+
+    /// The mesh `tp` of `cards` for attention with `kv_heads` heads of keys that serve `group` query heads each.
+    ///
+    /// `tp` is cut in two where that leaves the fullest card fewer query heads than cutting by key heads alone; among
+    /// equals the cut with the least replication wins.
+    ///
+    /// # Errors
+    /// `cards` is 0.
+    pub fn tensor_parallel(cards: usize, kv_heads: usize, group: usize) -> Result<Self, MeshError> {
+        let heads = |kv: usize| kv_heads.div_ceil(kv) * group.div_ceil(cards / kv);
+        let best = (1..=cards).rev().filter(|kv| cards.is_multiple_of(*kv)).min_by_key(|kv| heads(*kv));
+        match best {
+            Some(kv) if kv > 1 && kv < cards => Self::of_axes(vec![
+                Axis { name: "tp_kv".into(), size: kv, of: "tp".into() },
+                Axis { name: "tp_rep".into(), size: cards / kv, of: "tp".into() },
+            ]),
+            _ => Self::new(&[("tp", cards)]),
+        }
+    }
+
+    /// The axes, outermost first.
+    #[must_use]
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// All axis ids, outermost first.
+    #[must_use]
+    pub fn ids(&self) -> Vec<AxisId> {
+        (0..self.axes.len()).map(AxisId::from_index).collect()
+    }
+
+    /// The names in order of their ids.
+    #[must_use]
+    pub fn axis_names(&self) -> Vec<String> {
+        self.axes.iter().map(|axis| axis.name.clone()).collect()
+    }
+
+    /// The (sub-)axes that `name` stands for: one, or all parts of a cut axis. Empty if there is none of that name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Vec<AxisId> {
+        self.ids()
+            .into_iter()
+            .filter(|id| self.axes[id.index()].name == name || self.axes[id.index()].of == name)
+            .collect()
+    }
+
+    /// Cards along an axis.
+    #[must_use]
+    pub fn size(&self, axis: AxisId) -> usize {
+        self.axes[axis.index()].size
+    }
+
+    /// Cards in the joint group of some axes.
+    #[must_use]
+    pub fn joint_size(&self, axes: &[AxisId]) -> usize {
+        axes.iter().map(|axis| self.size(*axis)).product()
+    }
+
+    /// All cards.
+    #[must_use]
+    pub fn cards(&self) -> usize {
+        self.axes.iter().map(|axis| axis.size).product()
+    }
+
+    fn stride(&self, axis: AxisId) -> usize {
+        self.axes[axis.index() + 1..].iter().map(|axis| axis.size).product()
+    }
+
+    /// Where a rank stands on an axis.
+    #[must_use]
+    pub fn coordinate(&self, rank: usize, axis: AxisId) -> usize {
+        rank / self.stride(axis) % self.size(axis)
+    }
+
+    /// The ranks that differ from `rank` on `axes` only, itself included, the last of `axes` fastest.
+    #[must_use]
+    pub fn group(&self, rank: usize, axes: &[AxisId]) -> Vec<usize> {
+        let base = axes.iter().fold(rank, |rank, axis| rank - self.coordinate(rank, *axis) * self.stride(*axis));
+        axes.iter().fold(vec![base], |ranks, axis| {
+            let stride = self.stride(*axis);
+            ranks.iter().flat_map(|rank| (0..self.size(*axis)).map(move |at| rank + at * stride)).collect()
+        })
+    }
+
+    /// Names of a set of axes for people: `tp` for all parts of `tp`, else the names joined by `*`.
+    #[must_use]
+    pub fn describe(&self, axes: &[AxisId]) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for axis in axes {
+            let of = &self.axes[axis.index()].of;
+            let parts = self.named(of);
+            let name = if parts.iter().all(|part| axes.contains(part)) { of } else { &self.axes[axis.index()].name };
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names.join("*")
+    }
+
+    /// The mesh of a text such as `mesh tp=8`.
+    ///
+    /// # Errors
+    /// A text that is no mesh, or a mesh that cannot be.
+    pub fn parse(text: &str) -> Result<Self, MeshError> {
+        let bad = || MeshError::Text(text.to_owned());
+        let list = text.strip_prefix("mesh ").ok_or_else(bad)?;
+        let axes = list.split(", ").map(|axis| {
+            let (name, rest) = axis.split_once('=').ok_or_else(bad)?;
+            let (size, of) = rest.split_once(" of ").unwrap_or((rest, name));
+            Ok(Axis { name: name.to_owned(), size: size.parse().map_err(|_| bad())?, of: of.to_owned() })
+        });
+        Self::of_axes(axes.collect::<Result<_, _>>()?)
+    }
+}
+
+impl fmt::Display for Mesh {
+    /// `mesh tp_kv=4 of tp, tp_rep=2 of tp`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("mesh ")?;
+        for (index, axis) in self.axes.iter().enumerate() {
+            write!(f, "{}{}={}", if index > 0 { ", " } else { "" }, axis.name, axis.size)?;
+            if axis.of != axis.name {
+                write!(f, " of {}", axis.of)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_heads_fewer_than_cards_are_replicated_on_a_sub_axis() {
+        assert_eq!(Mesh::tensor_parallel(8, 4, 2).unwrap().to_string(), "mesh tp_kv=4 of tp, tp_rep=2 of tp");
+        assert_eq!(Mesh::tensor_parallel(8, 8, 8).unwrap().to_string(), "mesh tp=8");
+        assert_eq!(Mesh::tensor_parallel(5, 4, 2).unwrap().to_string(), "mesh tp=5");
+        assert_eq!(Mesh::tensor_parallel(4, 2, 4).unwrap().to_string(), "mesh tp_kv=2 of tp, tp_rep=2 of tp");
+        assert_eq!(Mesh::tensor_parallel(0, 2, 4), Err(MeshError::Empty("tp".into())));
+    }
+
+    #[test]
+    fn groups_partition_the_ranks() {
+        let mesh = Mesh::new(&[("dp", 2), ("tp", 3), ("cp", 2)]).unwrap();
+        let tp = mesh.named("tp");
+        assert_eq!(mesh.group(1, &tp), [1, 3, 5]);
+        assert_eq!(mesh.group(11, &mesh.named("dp")), [5, 11]);
+        assert_eq!(mesh.group(0, &mesh.ids()), (0..12).collect::<Vec<_>>());
+        assert_eq!(Mesh::parse(&mesh.to_string()).unwrap(), mesh);
+    }
+
+    #[test]
+    fn all_parts_of_an_axis_are_described_as_the_axis() {
+        let mesh = Mesh::tensor_parallel(8, 4, 2).unwrap();
+        assert_eq!(mesh.describe(&mesh.ids()), "tp");
+        assert_eq!(mesh.describe(&mesh.ids()[..1]), "tp_kv");
+    }
+}

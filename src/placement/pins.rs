@@ -1,0 +1,187 @@
+//! What the user decides: by name, which way a weight is cut, and how a value lies.
+
+use crate::base::{Diagnostic, Id};
+use crate::program::Role;
+
+use super::layout::Layout;
+use super::mesh::Mesh;
+use super::text::Placed;
+
+/// How the residual stream lies between layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Residual {
+    /// Whole on every card: one all_reduce after each row-parallel weight.
+    #[default]
+    Replicate,
+    /// Sharded along the sequence: a reduce_scatter there and an all_gather before the next column-parallel weight.
+    Seq,
+}
+
+/// A weight's cut in the terms of a `[out, in]` matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WeightPin {
+    /// 0 cuts the outputs (column parallel; an embedding by vocabulary), 1 the inputs (row parallel; an embedding by
+    /// hidden size), `None` keeps it whole.
+    pub(super) split_axis: Option<usize>,
+    /// Whether the product is made whole at once.
+    pub(super) gather_output: bool,
+}
+
+/// Decisions by name. A pattern is a name in which `*` stands for any text; the last pattern that fits wins.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pins {
+    weights: Vec<(String, WeightPin)>,
+    values: Vec<(String, Vec<(usize, String)>)>,
+    axis: Option<String>,
+}
+
+impl Pins {
+    /// Nothing pinned but the residual stream: each weight's cut is chosen by what it makes the cards exchange.
+    #[must_use]
+    pub fn auto(residual: Residual) -> Self {
+        Self::default().value("residual.*", match residual {
+            Residual::Replicate => &[],
+            Residual::Seq => &[(1, "tp")],
+        })
+    }
+
+    /// The cuts of Megatron-LM: q, k, v, gate, up and head by outputs, attention output and down by inputs, the
+    /// embedding by vocabulary.
+    #[must_use]
+    pub fn megatron(residual: Residual) -> Self {
+        let mut pins = Self::auto(residual);
+        for column in ["*_proj.weight", "*.c_attn.*.weight", "*.w1.weight", "*.w2.weight", "lm_head.weight"] {
+            pins = pins.weight(column, Some(0));
+        }
+        for row in ["*.o_proj.weight", "*.down_proj.weight", "*.c_proj.weight"] {
+            pins = pins.weight(row, Some(1));
+        }
+        pins.weight("*.embed_tokens.weight", Some(0)).weight("*.wte.weight", Some(0))
+    }
+
+    /// Cuts the weights that fit `pattern` along axis 0 (outputs) or 1 (inputs) of their `[out, in]` matrix, or keeps
+    /// them whole.
+    #[must_use]
+    pub fn weight(mut self, pattern: &str, split_axis: Option<usize>) -> Self {
+        self.weights.push((pattern.to_owned(), WeightPin { split_axis, gather_output: false }));
+        self
+    }
+
+    /// As [`Pins::weight`], and gathers the product of those weights at once.
+    #[must_use]
+    pub fn weight_gathered(mut self, pattern: &str, split_axis: Option<usize>) -> Self {
+        self.weights.push((pattern.to_owned(), WeightPin { split_axis, gather_output: true }));
+        self
+    }
+
+    /// Lays the values that fit `pattern` out with these dims sharded on these axes and everything else whole.
+    #[must_use]
+    pub fn value(mut self, pattern: &str, dims: &[(usize, &str)]) -> Self {
+        let dims = dims.iter().map(|(dim, axis)| (*dim, (*axis).to_owned())).collect();
+        self.values.push((pattern.to_owned(), dims));
+        self
+    }
+
+    /// Lays params and states out as another program of the same model has them, so that both share one copy.
+    #[must_use]
+    pub fn like(mut self, other: &Placed) -> Self {
+        let names = other.mesh.axis_names();
+        for (id, value) in other.program.values.iter().filter(|(_, v)| matches!(v.role, Role::Param | Role::State)) {
+            let axes = other.layouts[id].dims.iter().enumerate();
+            let dims = axes.flat_map(|(dim, axes)| axes.iter().map(move |axis| (dim, axis.index())));
+            self.values.push((value.name.clone(), dims.map(|(dim, axis)| (dim, names[axis].clone())).collect()));
+        }
+        self
+    }
+
+    /// Cuts weights on this axis of the mesh. Without this, on `tp`, or on every axis of a mesh that has no `tp`.
+    #[must_use]
+    pub fn on_axis(mut self, axis: &str) -> Self {
+        self.axis = Some(axis.to_owned());
+        self
+    }
+
+    /// The axes that weights are cut on.
+    pub(super) fn weight_axes(&self, mesh: &Mesh) -> Vec<crate::base::AxisId> {
+        let named = mesh.named(self.axis.as_deref().unwrap_or("tp"));
+        if named.is_empty() && self.axis.is_none() { mesh.ids() } else { named }
+    }
+
+    /// The cut that is pinned for a weight.
+    pub(super) fn weight_pin(&self, name: &str) -> Option<WeightPin> {
+        self.weights.iter().rev().find(|(pattern, _)| fits(pattern, name)).map(|(_, pin)| *pin)
+    }
+
+    /// The layout that is pinned for a value.
+    ///
+    /// # Errors
+    /// The pin names an axis or a dim that there is not.
+    pub(super) fn value_pin(&self, name: &str, rank: usize, mesh: &Mesh) -> Result<Option<Layout>, Diagnostic> {
+        let Some((pattern, dims)) = self.values.iter().rev().find(|(pattern, _)| fits(pattern, name)) else {
+            return Ok(None);
+        };
+        let mut layout = Layout::replicated(rank);
+        for (dim, axis) in dims {
+            let axes = mesh.named(axis);
+            if axes.is_empty() || *dim >= rank {
+                return Err(Diagnostic::new(format!("pin `{pattern}`"), "no such layout")
+                    .expected(format!("one of {} dims on an axis of {mesh}", rank))
+                    .found(format!("dim {dim} of `{name}` on `{axis}`")));
+            }
+            // An axis of one card shards nothing.
+            for axis in axes.into_iter().filter(|axis| mesh.size(*axis) > 1) {
+                layout = layout.sharded(*dim, axis);
+            }
+        }
+        match layout.problem(mesh, rank) {
+            Some(problem) => Err(Diagnostic::new(format!("pin `{pattern}`"), problem)),
+            None => Ok(Some(layout)),
+        }
+    }
+
+    /// Patterns that no name fits: most likely a typing error.
+    pub(super) fn unused<'a>(&'a self, names: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
+        let patterns = self.weights.iter().map(|(pattern, _)| pattern).chain(self.values.iter().map(|(p, _)| p));
+        patterns.filter(|pattern| !names.iter().any(|name| fits(pattern, name))).map(String::as_str)
+    }
+}
+
+/// Whether a name fits a pattern in which `*` stands for any text.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    if !pattern.contains('*') {
+        return rest.is_empty();
+    }
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, name, expected) in [
+            ("a.b", "a.b", true),
+            ("a.b", "a.bc", false),
+            ("*.weight", "x.weight", true),
+            ("*.weight", "x.weights", false),
+            ("model.*.mlp.*.weight", "model.layers.3.mlp.up_proj.weight", true),
+            ("model.*.mlp.*.weight", "model.layers.3.attn.up_proj.weight", false),
+            ("*", "", true),
+            ("a*a", "a", false),
+        ] {
+            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

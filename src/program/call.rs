@@ -1,0 +1,285 @@
+//! What a card is asked to do: one aclnn operator a [`Call`], on views of buffers.
+//!
+//! Calls are data: `npu` makes them from an op, `schedule` places their buffers, `exec` hands them to `device`. Each
+//! variant is one aclnn operator and names it; a call is legal on a 910B for the element types and shapes it is made
+//! with.
+
+use std::fmt;
+
+use crate::base::{DType, Shape, define_id};
+
+define_id!(
+    /// A buffer of one card: a shard of a value, or a temporary of one op.
+    BufferId,
+    "b"
+);
+
+/// A strided window on a buffer; offset and strides in elements.
+#[derive(Clone, PartialEq, Eq)]
+pub struct View {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// First element.
+    pub offset: usize,
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Shape,
+    /// Distance between neighbours of each dim; 0 repeats.
+    pub strides: Vec<usize>,
+}
+
+impl View {
+    /// A whole contiguous tensor at the start of a buffer.
+    #[must_use]
+    pub fn contiguous(buffer: BufferId, dtype: DType, shape: Shape) -> Self {
+        Self { buffer, offset: 0, dtype, strides: shape.strides(), shape }
+    }
+
+    /// Whether the elements lie densely in row-major order.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        let dense = self.shape.strides();
+        self.shape.iter().zip(self.strides.iter().zip(&dense)).all(|(size, (found, dense))| *size == 1 || found == dense)
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn elems(&self) -> usize {
+        self.shape.elems()
+    }
+
+    /// Bytes of the elements, each once.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.elems() * self.dtype.size_bytes()
+    }
+
+    /// The smallest range of elements of the buffer that holds the view.
+    #[must_use]
+    pub fn span(&self) -> std::ops::Range<usize> {
+        if self.elems() == 0 {
+            return self.offset..self.offset;
+        }
+        let last: usize = self.shape.iter().zip(&self.strides).map(|(size, stride)| (size - 1) * stride).sum();
+        self.offset..self.offset + last + 1
+    }
+
+    /// The view's elements, row-major, from the bytes of its [`span`](View::span).
+    #[must_use]
+    pub fn gather(&self, span: &[u8]) -> Vec<u8> {
+        let size = self.dtype.size_bytes();
+        let mut bytes = Vec::with_capacity(self.len_bytes());
+        for mut flat in 0..self.elems() {
+            let mut at = 0;
+            for (extent, stride) in self.shape.iter().zip(&self.strides).rev() {
+                at += flat % extent * stride;
+                flat /= extent;
+            }
+            bytes.extend_from_slice(&span[at * size..(at + 1) * size]);
+        }
+        bytes
+    }
+
+    /// Elements `start..start + size` of dim `dim`.
+    #[must_use]
+    pub fn narrow(&self, dim: usize, start: usize, size: usize) -> Self {
+        let mut view = self.clone();
+        view.offset += start * self.strides[dim];
+        view.shape = self.shape.with(dim, size);
+        view
+    }
+
+    /// Dims in another order.
+    #[must_use]
+    pub fn permute(&self, dims: &[usize]) -> Self {
+        let mut view = self.clone();
+        view.shape = dims.iter().map(|dim| self.shape[*dim]).collect();
+        view.strides = dims.iter().map(|dim| self.strides[*dim]).collect();
+        view
+    }
+
+    /// A new dim of size `size` at `dim` that repeats the elements.
+    #[must_use]
+    pub fn repeat(&self, dim: usize, size: usize) -> Self {
+        let mut view = self.clone();
+        let mut sizes = self.shape.sizes().to_vec();
+        sizes.insert(dim, size);
+        view.shape = sizes.into();
+        view.strides.insert(dim, 0);
+        view
+    }
+
+    /// The same elements under another shape, or `None` where strides do not allow it without a copy.
+    #[must_use]
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Option<Self> {
+        let shape = shape.into();
+        if shape.elems() != self.elems() {
+            return None;
+        }
+        // Merge the view to its longest dense runs, then cut the runs to the new sizes.
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for (size, stride) in self.shape.iter().copied().zip(self.strides.iter().copied()) {
+            match runs.last_mut() {
+                _ if size == 1 => {}
+                Some((count, inner)) if *inner == size * stride => (*count, *inner) = (*count * size, stride),
+                _ => runs.push((size, stride)),
+            }
+        }
+        let mut strides = vec![0; shape.rank()];
+        let mut run = runs.pop().unwrap_or((1, 1));
+        for dim in (0..shape.rank()).rev() {
+            let size = shape[dim];
+            if size == 1 || self.elems() == 0 {
+                strides[dim] = run.1;
+                continue;
+            }
+            if run.0 == 1 {
+                run = runs.pop()?;
+            }
+            if !run.0.is_multiple_of(size) {
+                return None;
+            }
+            strides[dim] = run.1;
+            run = (run.0 / size, run.1 * size);
+        }
+        Some(Self { shape, strides, ..self.clone() })
+    }
+}
+
+impl fmt::Display for View {
+    /// `b3+64:f32[2,4]`, with strides behind a slash where they are not dense.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.buffer)?;
+        if self.offset > 0 {
+            write!(f, "+{}", self.offset)?;
+        }
+        write!(f, ":{}{}", self.dtype, self.shape)?;
+        if !self.is_contiguous() {
+            write!(f, "/{}", Shape::from(self.strides.clone()))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A constant operand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// For float tensors.
+    Float(f64),
+    /// For integer tensors.
+    Int(i64),
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Float(x) => write!(f, "{x:?}"),
+            Self::Int(x) => write!(f, "{x}"),
+        }
+    }
+}
+
+/// Defines the calls: variant, aclnn name, what is read, what is written (a tensor that is both stands in both), and
+/// other arguments.
+macro_rules! calls {
+    ($( $(#[$doc:meta])* $name:ident $aclnn:literal reads($($read:ident),*) $(maybe($maybe:ident))? writes($($write:ident),*) $(both($both:ident))? args($($arg:ident: $ty:ty),*); )*) => {
+        /// One aclnn operator with its operands.
+        #[derive(Clone, Debug, PartialEq)]
+        #[expect(missing_docs, reason = "operand names are those of the aclnn operator, which the variant's doc cites")]
+        pub enum Call {
+            $( $(#[$doc])* $name { $($read: View,)* $($maybe: Option<View>,)? $($write: View,)* $($both: View,)? $($arg: $ty,)* }, )*
+        }
+
+        impl Call {
+            /// The aclnn operator.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self { $( Self::$name { .. } => $aclnn, )* }
+            }
+
+            /// Views whose elements are read.
+            #[must_use]
+            pub fn reads(&self) -> Vec<&View> {
+                match self { $( Self::$name { $($read,)* $($maybe,)? $($both,)? .. } => {
+                    let reads = vec![$($read,)* $($both,)?];
+                    $( let reads = reads.into_iter().chain($maybe).collect(); )?
+                    reads
+                } )* }
+            }
+
+            /// Views whose elements are written.
+            #[must_use]
+            pub fn writes(&self) -> Vec<&View> {
+                match self { $( Self::$name { $($write,)* $($both,)? .. } => vec![$($write,)* $($both,)?], )* }
+            }
+        }
+
+        impl fmt::Display for Call {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self { $( Self::$name { $($read,)* $($maybe,)? $($write,)* $($both,)? $($arg,)* } => {
+                    f.write_str($aclnn)?;
+                    $( write!(f, " {}={}", stringify!($read), $read)?; )*
+                    $( if let Some($maybe) = $maybe { write!(f, " {}={}", stringify!($maybe), $maybe)?; } )?
+                    $( write!(f, " {}->{}", stringify!($write), $write)?; )*
+                    $( write!(f, " {}<->{}", stringify!($both), $both)?; )?
+                    $( write!(f, " {}={:?}", stringify!($arg), $arg)?; )*
+                    Ok(())
+                } )* }
+            }
+        }
+    };
+}
+
+calls! {
+    /// `out = a @ b`, batch dims broadcast.
+    Matmul "aclnnMatmul" reads(a, b) writes(out) args();
+    /// `out = a + b`.
+    Add "aclnnAdd" reads(a, b) writes(out) args();
+    /// `out = a · b`.
+    Mul "aclnnMul" reads(a, b) writes(out) args();
+    /// `out = by · x`.
+    Muls "aclnnMuls" reads(x) writes(out) args(by: Number);
+    /// `out = x + by`.
+    Adds "aclnnAdds" reads(x) writes(out) args(by: Number);
+    /// `out = x · sigmoid(x)`.
+    Silu "aclnnSilu" reads(x) writes(out) args();
+    /// Normalises the last dim; `rstd` is f32.
+    RmsNorm "aclnnRmsNorm" reads(x, gamma) writes(out, rstd) args(epsilon: f64);
+    /// x, out `[b,s,n,d]`; cos, sin `[b,s,1,d]`; halves rotated.
+    Rotary "aclnnRotaryPositionEmbedding" reads(x, cos, sin) writes(out) args();
+    /// Rows of `table [v,h]` by `ids`.
+    Embedding "aclnnEmbedding" reads(table, ids) writes(out) args();
+    /// Writes rows `rows` over rows `index` of dim `dim` of `into`.
+    IndexCopy "aclnnInplaceIndexCopy" reads(index, rows) writes() both(into) args(dim: usize);
+    /// `out[i][j][k] = x[i][index[i][j][k]][k]` for dim 1.
+    Gather "aclnnGather" reads(x, index) writes(out) args(dim: usize);
+    /// Over one dim.
+    Softmax "aclnnSoftmax" reads(x) writes(out) args(dim: usize);
+    /// Largest element over one dim and the first index that has it.
+    MaxDim "aclnnMaxDim" reads(x) writes(values, indices) args(dim: usize);
+    /// Sum over one dim.
+    ReduceSum "aclnnReduceSum" reads(x) writes(out) args(dim: usize);
+    /// `out = min(max(x, low), high)`.
+    Clamp "aclnnClamp" reads(x) writes(out) args(low: Number, high: Number);
+    /// `out = a != b`.
+    Ne "aclnnNeTensor" reads(a, b) writes(out) args();
+    /// Elements of `into` where `mask` is true become `value`.
+    MaskedFill "aclnnInplaceMaskedFillScalar" reads(mask) writes() both(into) args(value: Number);
+    /// Converts the element type.
+    Cast "aclnnCast" reads(x) writes(out) args();
+    /// Copies between any strides.
+    Copy "aclnnInplaceCopy" reads(from) writes(into) args();
+    /// Zeros.
+    Zero "aclnnInplaceZero" reads() writes(into) args();
+    /// One value everywhere.
+    Fill "aclnnInplaceFillScalar" reads() writes(into) args(value: Number);
+    /// Attention over the whole of `k`, `v` (layout BSND), `mask [b,1,s,t]` true = hidden.
+    FusedAttention "aclnnFusedInferAttentionScoreV2" reads(q, k, v) maybe(mask) writes(out) args(heads: usize, kv_heads: usize, scale: f64);
+}

@@ -1,0 +1,117 @@
+//! Values and ops by id, in order of execution.
+
+use crate::base::{DType, IdVec, Shape, define_id};
+
+use super::op::Kind;
+
+define_id!(
+    /// A value of a program; prints as `%17`.
+    ValueId,
+    "%"
+);
+define_id!(
+    /// An op of a program; prints as `@17`.
+    OpId,
+    "@"
+);
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Given anew at each run.
+    Input,
+    /// A weight: given once.
+    Param,
+    /// Kept between runs and overwritten in place: a KV cache.
+    State,
+    /// The result of an op.
+    Result,
+}
+
+impl Role {
+    /// The word that opens the value's line in the text form; none for results.
+    #[must_use]
+    pub const fn keyword(self) -> Option<&'static str> {
+        match self {
+            Self::Input => Some("input"),
+            Self::Param => Some("param"),
+            Self::State => Some("state"),
+            Self::Result => None,
+        }
+    }
+}
+
+/// Where a param's elements are in a checkpoint: the tensor's elements from `element_offset` on, in row-major order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Source {
+    /// The tensor's name in the checkpoint.
+    pub tensor: String,
+    /// First element.
+    pub element_offset: usize,
+}
+
+/// A tensor that a program reads or makes. Shapes are of the whole tensor, on every stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// For people, pins and messages: `layers.0.mlp.down`. Unique among inputs, params and states; may be empty for
+    /// results.
+    pub name: String,
+    /// Sizes of the whole tensor.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// Where it comes from.
+    pub role: Role,
+    /// For params that a checkpoint holds.
+    pub source: Option<Source>,
+}
+
+/// One op with its operands and its result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Op {
+    /// Which op, with its attributes.
+    pub kind: Kind,
+    /// Operands in the order of the op's row.
+    pub operands: Vec<ValueId>,
+    /// The value it makes.
+    pub result: ValueId,
+}
+
+/// A program over whole tensors. Ops run in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    /// For people.
+    pub name: String,
+    /// Every value.
+    pub values: IdVec<ValueId, Value>,
+    /// Every op, in order of execution.
+    pub ops: IdVec<OpId, Op>,
+    /// What a run gives back, by name.
+    pub outputs: Vec<(String, ValueId)>,
+}
+
+impl Program {
+    /// Ids of the values of one role, in order.
+    pub fn with_role(&self, role: Role) -> impl Iterator<Item = ValueId> + '_ {
+        self.values.iter().filter(move |(_, value)| value.role == role).map(|(id, _)| id)
+    }
+
+    /// The value of that name and role.
+    #[must_use]
+    pub fn find(&self, role: Role, name: &str) -> Option<ValueId> {
+        self.with_role(role).find(|id| self.values[*id].name == name)
+    }
+
+    /// A value's name, or its id where it has none.
+    #[must_use]
+    pub fn label(&self, id: ValueId) -> String {
+        let name = &self.values[id].name;
+        if name.is_empty() { id.to_string() } else { name.clone() }
+    }
+
+    /// The shapes of an op's operands.
+    #[must_use]
+    pub fn operand_shapes(&self, op: &Op) -> Vec<&Shape> {
+        op.operands.iter().map(|id| &self.values[*id].shape).collect()
+    }
+}

@@ -1,0 +1,468 @@
+//! The meaning of a program on the host: the oracle that every other execution is compared with.
+//!
+//! Plain loops in the order of the formulas. Sums run in f64 and are rounded once to the result's element type, so the
+//! oracle is at least as exact as any card. It shares no code with the emulator.
+
+use crate::base::{DType, Shape};
+
+use super::graph::{Program, Role, Value, ValueId};
+use super::op::Kind;
+use super::rule::Reduce;
+use half::{bf16, f16};
+
+/// A whole tensor on the host. Floats of 16 bits are held as f32 and always representable in their type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTensor {
+    /// Sizes.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// Elements, row-major.
+    pub data: HostData,
+}
+
+/// Elements of a [`HostTensor`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostData {
+    /// Of f32, f16 and bf16.
+    Float(Vec<f32>),
+    /// Of i32, i64 and bool (0 or 1).
+    Int(Vec<i64>),
+}
+
+/// `x` rounded to the nearest value of `dtype`, ties to even.
+#[must_use]
+pub fn round(dtype: DType, x: f32) -> f32 {
+    match dtype {
+        DType::F16 => f16::from_f32(x).to_f32(),
+        DType::BF16 => bf16::from_f32(x).to_f32(),
+        DType::F32 | DType::I32 | DType::I64 | DType::Bool => x,
+    }
+}
+
+impl HostTensor {
+    /// A float tensor; elements are rounded to `dtype`.
+    ///
+    /// # Panics
+    /// If the number of elements is not the shape's, or `dtype` is no float.
+    #[must_use]
+    pub fn float(shape: impl Into<Shape>, dtype: DType, data: Vec<f32>) -> Self {
+        let shape = shape.into();
+        assert_eq!(shape.elems(), data.len(), "elements of a tensor of shape {shape}");
+        assert!(dtype.is_float(), "{dtype} is no float");
+        let data = data.into_iter().map(|x| round(dtype, x)).collect();
+        Self { shape, dtype, data: HostData::Float(data) }
+    }
+
+    /// An i32, i64 or bool tensor.
+    ///
+    /// # Panics
+    /// If the number of elements is not the shape's, or `dtype` is a float.
+    #[must_use]
+    pub fn int(shape: impl Into<Shape>, dtype: DType, data: Vec<i64>) -> Self {
+        let shape = shape.into();
+        assert_eq!(shape.elems(), data.len(), "elements of a tensor of shape {shape}");
+        assert!(!dtype.is_float(), "{dtype} is a float");
+        Self { shape, dtype, data: HostData::Int(data) }
+    }
+
+    /// Zeros.
+    #[must_use]
+    pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Self {
+        let shape = shape.into();
+        let elems = shape.elems();
+        if dtype.is_float() { Self::float(shape, dtype, vec![0.0; elems]) } else { Self::int(shape, dtype, vec![0; elems]) }
+    }
+
+    /// The elements of a float tensor; none of an integer tensor.
+    #[must_use]
+    pub fn floats(&self) -> &[f32] {
+        match &self.data {
+            HostData::Float(data) => data,
+            HostData::Int(_) => &[],
+        }
+    }
+
+    /// The elements of an integer tensor; none of a float tensor.
+    #[must_use]
+    pub fn ints(&self) -> &[i64] {
+        match &self.data {
+            HostData::Int(data) => data,
+            HostData::Float(_) => &[],
+        }
+    }
+
+    /// The elements as a card stores them, little-endian.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let floats = self.floats().iter();
+        let ints = self.ints().iter();
+        match self.dtype {
+            DType::F32 => floats.flat_map(|x| x.to_le_bytes()).collect(),
+            DType::F16 => floats.flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
+            DType::BF16 => floats.flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
+            DType::I32 => ints.flat_map(|x| i32::try_from(*x).unwrap_or(i32::MAX).to_le_bytes()).collect(),
+            DType::I64 => ints.flat_map(|x| x.to_le_bytes()).collect(),
+            DType::Bool => ints.map(|x| u8::from(*x != 0)).collect(),
+        }
+    }
+
+    /// The tensor whose elements a card stores as `bytes`.
+    ///
+    /// # Panics
+    /// If the number of bytes is not the shape's.
+    #[must_use]
+    pub fn from_bytes(shape: impl Into<Shape>, dtype: DType, bytes: &[u8]) -> Self {
+        let shape = shape.into();
+        assert_eq!(shape.elems() * dtype.size_bytes(), bytes.len(), "bytes of a {dtype} tensor of shape {shape}");
+        fn map<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
+            bytes.as_chunks::<N>().0.iter().map(|chunk| f(*chunk)).collect()
+        }
+        let data = match dtype {
+            DType::F32 => HostData::Float(map(bytes, f32::from_le_bytes)),
+            DType::F16 => HostData::Float(map(bytes, |b| f16::from_le_bytes(b).to_f32())),
+            DType::BF16 => HostData::Float(map(bytes, |b| bf16::from_le_bytes(b).to_f32())),
+            DType::I32 => HostData::Int(map(bytes, |b| i64::from(i32::from_le_bytes(b)))),
+            DType::I64 => HostData::Int(map(bytes, i64::from_le_bytes)),
+            DType::Bool => HostData::Int(map(bytes, |[b]| i64::from(b))),
+        };
+        Self { shape, dtype, data }
+    }
+
+    /// Puts `part` into the block that `ranges` cut: in place of what is there, or reduced with it.
+    ///
+    /// # Panics
+    /// If the part is not of the block's shape or of another element type.
+    pub fn combine(&mut self, ranges: &[std::ops::Range<usize>], part: &Self, reduce: Option<Reduce>) {
+        let strides = self.shape.strides();
+        let at = indices(&part.shape).map(|index| {
+            let dims = index.iter().zip(ranges).zip(&strides);
+            dims.map(|((i, range), stride)| (range.start + i) * stride).sum::<usize>()
+        });
+        match (&mut self.data, &part.data) {
+            (HostData::Float(whole), HostData::Float(part)) => at.zip(part).for_each(|(at, x)| {
+                whole[at] = match reduce {
+                    None => *x,
+                    Some(Reduce::Sum) => whole[at] + x,
+                    Some(Reduce::Max) => whole[at].max(*x),
+                    Some(Reduce::Min) => whole[at].min(*x),
+                }
+            }),
+            (HostData::Int(whole), HostData::Int(part)) => at.zip(part).for_each(|(at, x)| {
+                whole[at] = match reduce {
+                    None => *x,
+                    Some(Reduce::Sum) => whole[at].wrapping_add(*x),
+                    Some(Reduce::Max) => whole[at].max(*x),
+                    Some(Reduce::Min) => whole[at].min(*x),
+                }
+            }),
+            _ => panic!("parts of another element type"),
+        }
+    }
+
+    /// The block of elements that `ranges` cut, one range a dim.
+    ///
+    /// # Panics
+    /// If a range does not lie in its dim.
+    #[must_use]
+    pub fn block(&self, ranges: &[std::ops::Range<usize>]) -> Self {
+        let shape: Shape = ranges.iter().map(std::ops::Range::len).collect();
+        let strides = self.shape.strides();
+        let at = |index: &[usize]| -> usize {
+            index.iter().zip(ranges).zip(&strides).map(|((i, range), stride)| (range.start + i) * stride).sum()
+        };
+        let data = match &self.data {
+            HostData::Float(data) => HostData::Float(indices(&shape).map(|index| data[at(&index)]).collect()),
+            HostData::Int(data) => HostData::Int(indices(&shape).map(|index| data[at(&index)]).collect()),
+        };
+        Self { shape, dtype: self.dtype, data }
+    }
+}
+
+/// Every index of a shape, last dim fastest.
+fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<> {
+    let sizes = shape.sizes().to_vec();
+    (0..shape.elems()).map(move |mut flat| {
+        let mut index = vec![0; sizes.len()];
+        for dim in (0..sizes.len()).rev() {
+            index[dim] = flat % sizes[dim];
+            flat /= sizes[dim];
+        }
+        index
+    })
+}
+
+/// Runs a program on the host.
+///
+/// `given` yields the tensor of each input, param and state. The answer holds every value of the program.
+///
+/// # Panics
+/// If a given tensor is not of its value's shape and type, or the program does not pass `verify`.
+pub fn interpret(program: &Program, mut given: impl FnMut(ValueId, &Value) -> HostTensor) -> Vec<HostTensor> {
+    let mut tensors: Vec<Option<HostTensor>> = program
+        .values
+        .iter()
+        .map(|(id, value)| {
+            (value.role != Role::Result).then(|| {
+                let tensor = given(id, value);
+                assert_eq!((&tensor.shape, tensor.dtype), (&value.shape, value.dtype), "given {}", program.label(id));
+                tensor
+            })
+        })
+        .collect();
+    for (_, op) in program.ops.iter() {
+        let result = {
+            let operands: Vec<&HostTensor> =
+                op.operands.iter().filter_map(|id| tensors[crate::base::Id::index(*id)].as_ref()).collect();
+            assert_eq!(operands.len(), op.operands.len(), "an operand of {} is used before it is made", op.result);
+            (op.kind.row().host)(&op.kind, &operands, &program.values[op.result])
+        };
+        tensors[crate::base::Id::index(op.result)] = Some(result);
+    }
+    tensors.into_iter().map(|tensor| tensor.unwrap_or_else(|| HostTensor::zeros([0], DType::F32))).collect()
+}
+
+pub(super) fn identity(_: &Kind, operands: &[&HostTensor], _: &Value) -> HostTensor {
+    operands[0].clone()
+}
+
+pub(super) fn embed(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [ids, table] = operands else { unreachable!("embed takes ids and a table") };
+    let width = table.shape[1];
+    let rows = ids.ints().iter().flat_map(|id| {
+        let start = usize::try_from(*id).unwrap_or(usize::MAX).saturating_mul(width);
+        table.floats()[start..start + width].iter().copied()
+    });
+    HostTensor::float(result.shape.clone(), result.dtype, rows.collect())
+}
+
+pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::MatMul { spec } = kind else { unreachable!("matmul's kind") };
+    let [x, w] = operands else { unreachable!("matmul takes two operands") };
+    let (ins, out) = spec.split_once("->").unwrap_or((spec, ""));
+    let (x_dims, w_dims) = ins.split_once(',').unwrap_or((ins, ""));
+    // Every letter with its size and its stride in x, w and the result; contracted letters last.
+    let mut letters: Vec<u8> = out.bytes().collect();
+    letters.extend(x_dims.bytes().filter(|letter| !out.as_bytes().contains(letter)));
+    let stride = |dims: &str, shape: &Shape, letter: u8| {
+        dims.bytes().position(|dim| dim == letter).map(|dim| (shape[dim], shape.strides()[dim]))
+    };
+    let axes: Vec<(usize, usize, usize)> = letters
+        .iter()
+        .map(|letter| {
+            let (in_x, in_w) = (stride(x_dims, &x.shape, *letter), stride(w_dims, &w.shape, *letter));
+            let size = in_x.or(in_w).map_or(1, |(size, _)| size);
+            (size, in_x.map_or(0, |(_, s)| s), in_w.map_or(0, |(_, s)| s))
+        })
+        .collect();
+    let (outer, inner) = axes.split_at(out.len());
+    let offsets = |axes: &[(usize, usize, usize)]| -> Vec<(usize, usize)> {
+        indices(&axes.iter().map(|axis| axis.0).collect())
+            .map(|index| index.iter().zip(axes).fold((0, 0), |(a, b), (i, (_, x, w))| (a + i * x, b + i * w)))
+            .collect()
+    };
+    let inner = offsets(inner);
+    let (x, w) = (x.floats(), w.floats());
+    let data = offsets(outer)
+        .into_iter()
+        .map(|(a, b)| inner.iter().map(|(i, j)| f64::from(x[a + i]) * f64::from(w[b + j])).sum::<f64>() as f32);
+    HostTensor::float(result.shape.clone(), result.dtype, data.collect())
+}
+
+/// For each element of `whole`, the position in a tensor of shape `part` that broadcasts to it.
+fn broadcast(whole: &Shape, part: &Shape) -> impl Iterator<Item = usize> + use<> {
+    let skipped = whole.rank() - part.rank();
+    let strides: Vec<usize> =
+        part.strides().iter().zip(part.iter()).map(|(stride, size)| if *size == 1 { 0 } else { *stride }).collect();
+    indices(whole).map(move |index| index[skipped..].iter().zip(&strides).map(|(i, stride)| i * stride).sum())
+}
+
+fn binary(operands: &[&HostTensor], result: &Value, float: fn(f32, f32) -> f32, int: fn(i64, i64) -> i64) -> HostTensor {
+    let [x, y] = operands else { unreachable!("a binary op takes two operands") };
+    let at = broadcast(&x.shape, &y.shape);
+    match (&x.data, &y.data) {
+        (HostData::Float(x), HostData::Float(y)) => {
+            let data = x.iter().zip(at).map(|(x, at)| float(*x, y[at])).collect();
+            HostTensor::float(result.shape.clone(), result.dtype, data)
+        }
+        (HostData::Int(x), HostData::Int(y)) => {
+            let data = x.iter().zip(at).map(|(x, at)| int(*x, y[at])).collect();
+            HostTensor::int(result.shape.clone(), result.dtype, data)
+        }
+        _ => unreachable!("operands of one element type"),
+    }
+}
+
+pub(super) fn add(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    binary(operands, result, |x, y| x + y, i64::wrapping_add)
+}
+
+pub(super) fn mul(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    binary(operands, result, |x, y| x * y, i64::wrapping_mul)
+}
+
+fn map(operands: &[&HostTensor], result: &Value, f: impl Fn(f32) -> f32) -> HostTensor {
+    HostTensor::float(result.shape.clone(), result.dtype, operands[0].floats().iter().map(|x| f(*x)).collect())
+}
+
+fn sigmoid_times(x: f32) -> f64 {
+    let x = f64::from(x);
+    x / (1.0 + (-x).exp())
+}
+
+pub(super) fn scale(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Scale { by } = kind else { unreachable!("scale's kind") };
+    map(operands, result, |x| (f64::from(x) * by) as f32)
+}
+
+pub(super) fn silu(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    map(operands, result, |x| sigmoid_times(x) as f32)
+}
+
+pub(super) fn swiglu(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    binary(operands, result, |gate, up| (sigmoid_times(gate) * f64::from(up)) as f32, |_, _| 0)
+}
+
+pub(super) fn rms_norm(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::RmsNorm { epsilon } = kind else { unreachable!("rms_norm's kind") };
+    let [x, gamma] = operands else { unreachable!("rms_norm takes x and gamma") };
+    let width = gamma.shape[0].max(1);
+    let data = x.floats().chunks(width).flat_map(|row| {
+        let mean = row.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / width as f64;
+        let factor = (mean + epsilon).sqrt().recip();
+        row.iter().zip(gamma.floats()).map(move |(x, gamma)| (f64::from(*x) * factor * f64::from(*gamma)) as f32)
+    });
+    HostTensor::float(result.shape.clone(), result.dtype, data.collect())
+}
+
+pub(super) fn rope(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [x, cos, sin] = operands else { unreachable!("rope takes x, cos and sin") };
+    let rank = x.shape.rank();
+    let (width, heads) = (x.shape[rank - 1], x.shape[2..rank - 1].iter().product::<usize>());
+    let half = width / 2;
+    let mut data = Vec::with_capacity(x.shape.elems());
+    for (row, x) in x.floats().chunks(width.max(1)).enumerate() {
+        let at = row / heads.max(1) * width;
+        for i in 0..width {
+            let rotated = if i < half { -x[i + half] } else { x[i - half] };
+            data.push(x[i] * cos.floats()[at + i] + rotated * sin.floats()[at + i]);
+        }
+    }
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}
+
+pub(super) fn attention(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Attention { scale } = kind else { unreachable!("attention's kind") };
+    let [q, keys, values, mask] = operands else { unreachable!("attention takes q, keys, values and a mask") };
+    let &[batch, sequence, kv_heads, group, width] = q.shape.sizes() else { unreachable!("q has five dims") };
+    let length = keys.shape[1];
+    let row = |data: &HostTensor, start: usize| data.floats()[start..start + width].to_vec();
+    let mut data = Vec::with_capacity(q.shape.elems());
+    for (b, s, k, _) in indices(&Shape::from([batch, sequence, kv_heads, group])).map(|i| (i[0], i[1], i[2], i[3])) {
+        let query = row(q, data.len());
+        let cell = |t: usize| ((b * length + t) * kv_heads + k) * width;
+        let shown: Vec<usize> = (0..length).filter(|t| mask.ints()[(b * sequence + s) * length + t] == 0).collect();
+        let scores: Vec<f64> = shown
+            .iter()
+            .map(|t| {
+                let key = row(keys, cell(*t));
+                scale * query.iter().zip(&key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>()
+            })
+            .collect();
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let mut sums = vec![0.0; width];
+        for (t, weight) in shown.iter().zip(&weights) {
+            for (sum, value) in sums.iter_mut().zip(row(values, cell(*t))) {
+                *sum += weight / total * f64::from(value);
+            }
+        }
+        data.extend(sums.into_iter().map(|sum| sum as f32));
+    }
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}
+
+pub(super) fn cache_write(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [cache, new, positions] = operands else { unreachable!("cache_write takes a cache, rows and positions") };
+    let (length, sequence) = (cache.shape[1], new.shape[1]);
+    let width = cache.shape[2] * cache.shape[3];
+    let mut data = cache.floats().to_vec();
+    for (row, position) in positions.ints().iter().enumerate() {
+        let position = usize::try_from(*position).unwrap_or(usize::MAX);
+        assert!(position < length, "position {position} of a cache of {length}");
+        let at = (row / sequence * length + position) * width;
+        data[at..at + width].copy_from_slice(&new.floats()[row * width..(row + 1) * width]);
+    }
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}
+
+pub(super) fn take(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [x, index] = operands else { unreachable!("take takes x and an index") };
+    let (sequence, width) = (x.shape[1], x.shape[2]);
+    let data = index.ints().iter().enumerate().flat_map(|(row, index)| {
+        let at = (row * sequence + usize::try_from(*index).unwrap_or(usize::MAX)) * width;
+        x.floats()[at..at + width].iter().copied()
+    });
+    HostTensor::float(result.shape.clone(), result.dtype, data.collect())
+}
+
+/// For each element of the result, the operand's elements along `dim`.
+fn along(x: &HostTensor, dim: usize) -> impl Iterator<Item = Vec<f32>> + '_ {
+    let inner: usize = x.shape[dim + 1..].iter().product();
+    let size = x.shape[dim];
+    let outer: usize = x.shape[..dim].iter().product();
+    (0..outer * inner).map(move |cell| {
+        let start = cell / inner * size * inner + cell % inner;
+        (0..size).map(|i| x.floats()[start + i * inner]).collect()
+    })
+}
+
+pub(super) fn reduce_sum(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::ReduceSum { dim } = kind else { unreachable!("reduce_sum's kind") };
+    let data = along(operands[0], *dim).map(|cells| cells.into_iter().map(f64::from).sum::<f64>() as f32).collect();
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}
+
+pub(super) fn reduce_max(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::ReduceMax { dim } = kind else { unreachable!("reduce_max's kind") };
+    let data = along(operands[0], *dim).map(|cells| cells.into_iter().fold(f32::NEG_INFINITY, f32::max)).collect();
+    HostTensor::float(result.shape.clone(), result.dtype, data)
+}
+
+pub(super) fn index_of(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [x, wanted] = operands else { unreachable!("index_of takes x and the wanted values") };
+    let data = along(x, x.shape.rank() - 1)
+        .zip(wanted.floats())
+        .map(|(cells, wanted)| {
+            let index = cells.iter().position(|cell| cell.total_cmp(wanted).is_eq());
+            index.map_or(i64::MAX, |index| i64::try_from(index).unwrap_or(i64::MAX))
+        })
+        .collect();
+    HostTensor::int(result.shape.clone(), result.dtype, data)
+}
+
+pub(super) fn cast(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let shape = result.shape.clone();
+    match (&operands[0].data, result.dtype.is_float()) {
+        (HostData::Float(data), true) => HostTensor::float(shape, result.dtype, data.clone()),
+        (HostData::Int(data), false) => HostTensor::int(shape, result.dtype, data.clone()),
+        (HostData::Int(data), true) => HostTensor::float(shape, result.dtype, data.iter().map(|x| *x as f32).collect()),
+        (HostData::Float(data), false) => {
+            HostTensor::int(shape, result.dtype, data.iter().map(|x| x.trunc() as i64).collect())
+        }
+    }
+}
+
+pub(super) fn permute(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Permute { dims } = kind else { unreachable!("permute's kind") };
+    let strides = operands[0].shape.strides();
+    let at = indices(&result.shape)
+        .map(|index| index.iter().zip(dims).map(|(i, dim)| i * strides[*dim]).sum::<usize>())
+        .collect::<Vec<_>>();
+    let data = match &operands[0].data {
+        HostData::Float(data) => HostData::Float(at.into_iter().map(|at| data[at]).collect()),
+        HostData::Int(data) => HostData::Int(at.into_iter().map(|at| data[at]).collect()),
+    };
+    HostTensor { shape: result.shape.clone(), dtype: result.dtype, data }
+}

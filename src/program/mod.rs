@@ -1,0 +1,25 @@
+//! What is computed: a program over whole tensors, as if there were one card.
+//!
+//! Input → output: [`Builder`] (or text) → [`Program`]; [`verify`] checks it, [`interpret`] gives its meaning on the
+//! host, [`text`] prints and parses it. The op table in [`op`] is the one place that knows what an op is; every pass
+//! asks it. Invariants: a value is defined before it is used and by one op; an in-place op is the last use of what it
+//! overwrites. This module knows no card, no mesh and no file; it knows the names of aclnn operators only as the data
+//! of [`call`].
+
+pub mod build;
+pub mod call;
+pub mod graph;
+pub mod interpret;
+pub mod models;
+mod npu;
+pub mod op;
+pub mod rule;
+pub mod text;
+pub mod verify;
+
+pub use build::Builder;
+pub use graph::{Op, OpId, Program, Role, Source, Value, ValueId};
+pub use interpret::{HostTensor, interpret};
+pub use op::Kind;
+pub use npu::{Emit, Local};
+pub use rule::{Factor, Reduce, Rule};

@@ -1,0 +1,273 @@
+//! Decoder-only Transformers as single-card programs. No word of parallelism here: placement derives it.
+//!
+//! Input → output: a [`ModelConfig`] and the sizes of one run → a [`Program`]. One decoder serves all families; what
+//! differs is a row of names. Shape letters: b batch, s sequence, t cache length, h hidden, k key/value heads, g query
+//! heads a key head, d head size, f intermediate, v vocabulary.
+//!
+//! Invariants: inputs, states and params have the same names in every program of a model, so that a prefill and a
+//! decode program share weights and caches; the residual stream's values are named `residual.…`, so that pins find them.
+
+mod names;
+
+use std::collections::BTreeMap;
+
+use crate::base::{DType, Diagnostics, Shape};
+use crate::config::ModelConfig;
+
+use super::build::Builder;
+use super::graph::{Program, Role, Source, ValueId};
+use super::op::Kind;
+
+pub use names::{IGNORED_TENSORS, layer_of};
+use names::Names;
+
+/// What the program gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Head {
+    /// `logits[b,s,v]` of every position.
+    AllLogits,
+    /// `logits[b,v]` of the position that input `last` names.
+    LastLogits,
+    /// `token[b]`: the likeliest token of that position.
+    LastToken,
+}
+
+/// Sizes of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RunShape {
+    /// Sequences at once.
+    pub batch: usize,
+    /// New tokens a sequence; shorter prompts are padded on the right.
+    pub sequence: usize,
+    /// Positions the KV cache holds a sequence.
+    pub cache_length: usize,
+}
+
+/// Names of the inputs of a decoder.
+pub mod input {
+    /// `[b,s]` i64: token ids.
+    pub const IDS: &str = "ids";
+    /// `[b,s]` i64: each token's position, also its row in the KV cache.
+    pub const POSITIONS: &str = "positions";
+    /// `[b,s,t]` bool: true hides a cache row from a token.
+    pub const MASK: &str = "mask";
+    /// `[b,s,d]`: rotary cosines by token.
+    pub const COS: &str = "cos";
+    /// `[b,s,d]`: rotary sines by token.
+    pub const SIN: &str = "sin";
+    /// `[b,s,1,1,1]`: the original Qwen's factor of long queries; only if the model has it.
+    pub const LOGN: &str = "logn";
+    /// `[b]` i64: the position within `s` whose next token is wanted; not for [`super::Head::AllLogits`].
+    pub const LAST: &str = "last";
+}
+
+/// Names of the outputs of a decoder.
+pub mod output {
+    /// See [`super::Head`].
+    pub const LOGITS: &str = "logits";
+    /// See [`super::Head`].
+    pub const TOKEN: &str = "token";
+}
+
+/// The program of one forward pass in `dtype`.
+///
+/// # Errors
+/// What `verify` finds; a valid configuration gives none.
+pub fn decoder(config: &ModelConfig, run: RunShape, dtype: DType, head: Head) -> Result<Program, Diagnostics> {
+    let RunShape { batch: b, sequence: s, cache_length: t } = run;
+    let (h, v, d) = (config.hidden_size, config.vocab_size, config.head_dim);
+    let names = Names::of(config.family);
+    let mut build = Builder::new(format!("{} b={b} s={s} t={t}", config.family.model_type()));
+
+    let ids = build.input(input::IDS, [b, s], DType::I64);
+    let positions = build.input(input::POSITIONS, [b, s], DType::I64);
+    let mask = build.input(input::MASK, [b, s, t], DType::Bool);
+    let cos = build.input(input::COS, [b, s, d], dtype);
+    let sin = build.input(input::SIN, [b, s, d], dtype);
+    let logn = config.logn.is_some().then(|| build.input(input::LOGN, [b, s, 1, 1, 1], dtype));
+    let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
+    let shared = Shared { config, names, run, dtype, positions, mask, cos, sin, logn };
+
+    let table = build.param(names.embedding, [v, h], dtype);
+    let embedded = build.op(Kind::Embed, &[ids, table]);
+    let mut residual = build.name(embedded, "residual.embedding");
+    for layer in 0..config.layers {
+        let gamma = build.param(&names.layer(layer, names.attention_norm), [h], dtype);
+        let x = build.rms_norm(residual, gamma, config.norm_epsilon);
+        let x = shared.attention(&mut build, layer, x);
+        let sum = build.add(residual, x);
+        residual = build.name(sum, format!("residual.{layer}.attention"));
+        let gamma = build.param(&names.layer(layer, names.mlp_norm), [h], dtype);
+        let x = build.rms_norm(residual, gamma, config.norm_epsilon);
+        let x = shared.mlp(&mut build, layer, x);
+        let sum = build.add(residual, x);
+        residual = build.name(sum, format!("residual.{layer}.mlp"));
+    }
+    let gamma = build.param(names.final_norm, [h], dtype);
+    let x = build.rms_norm(residual, gamma, config.norm_epsilon);
+    let x = build.name(x, "final_norm");
+    let head_weight = if config.tied_embeddings { table } else { build.param(names.head, [v, h], dtype) };
+    let logits = match last {
+        None => build.matmul("bsh,vh->bsv", x, head_weight),
+        Some(last) => {
+            let x = build.op(Kind::Take, &[x, last]);
+            build.matmul("bh,vh->bv", x, head_weight)
+        }
+    };
+    let logits = build.name(logits, "logits");
+    if head == Head::LastToken {
+        let largest = build.op(Kind::ReduceMax { dim: 1 }, &[logits]);
+        let token = build.op(Kind::IndexOf, &[logits, largest]);
+        build.output(output::TOKEN, token);
+    } else {
+        build.output(output::LOGITS, logits);
+    }
+    build.finish()
+}
+
+/// The checkpoint tensors that a decoder's params come from, with the shapes they have there: a weight is a matrix
+/// `[out, in]`, everything else a vector.
+#[must_use]
+pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
+    let mut tensors: BTreeMap<String, Shape> = BTreeMap::new();
+    for id in program.with_role(Role::Param) {
+        let value = &program.values[id];
+        let Some(source) = &value.source else { continue };
+        let inputs = program.ops.values().iter().find_map(|op| match &op.kind {
+            Kind::MatMul { spec } if op.operands[1] == id => {
+                // Params stand second, their summed letters last.
+                let (operands, result) = spec.split_once("->")?;
+                let (_, dims) = operands.split_once(',')?;
+                Some(dims.chars().rev().take_while(|letter| !result.contains(*letter)).count())
+            }
+            Kind::Embed if op.operands[1] == id => Some(1),
+            _ => None,
+        });
+        let inner: usize = inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
+        let rows = value.shape.elems() / inner.max(1);
+        let shape = if inputs.is_some() { Shape::from([rows, inner]) } else { Shape::from([rows]) };
+        match tensors.get_mut(&source.tensor) {
+            Some(known) => *known = known.with(0, known[0] + rows),
+            None => drop(tensors.insert(source.tensor.clone(), shape)),
+        }
+    }
+    tensors
+}
+
+/// What every layer reads.
+struct Shared<'a> {
+    config: &'a ModelConfig,
+    names: &'static Names,
+    run: RunShape,
+    dtype: DType,
+    positions: ValueId,
+    mask: ValueId,
+    cos: ValueId,
+    sin: ValueId,
+    logn: Option<ValueId>,
+}
+
+impl Shared<'_> {
+    fn attention(&self, build: &mut Builder, layer: usize, x: ValueId) -> ValueId {
+        let config = self.config;
+        let (h, k, d) = (config.hidden_size, config.kv_heads, config.head_dim);
+        let g = config.heads_per_kv_head();
+        let cache = [self.run.batch, self.run.cache_length, k, d];
+        let tag = |name: &str| format!("layers.{layer}.attention.{name}");
+
+        let mut heads = |part: usize, which: &str, group: Option<usize>| {
+            let sizes: Vec<usize> = [Some(k), group, Some(d)].into_iter().flatten().collect();
+            let weight = self.projection(build, layer, part, "weight", &[&sizes[..], &[h]].concat());
+            let spec = if group.is_some() { "bsi,kgdi->bskgd" } else { "bsi,kdi->bskd" };
+            let mut y = build.matmul(spec, x, weight);
+            if config.qkv_bias {
+                let bias = self.projection(build, layer, part, "bias", &sizes);
+                y = build.add(y, bias);
+            }
+            build.name(y, tag(which))
+        };
+        let mut q = heads(0, "q", Some(g));
+        let mut key = heads(1, "k", None);
+        let value = heads(2, "v", None);
+        if config.qk_norm {
+            let gamma = build.param(&self.names.layer(layer, "self_attn.q_norm.weight"), [d], self.dtype);
+            q = build.rms_norm(q, gamma, config.norm_epsilon);
+            let gamma = build.param(&self.names.layer(layer, "self_attn.k_norm.weight"), [d], self.dtype);
+            key = build.rms_norm(key, gamma, config.norm_epsilon);
+        }
+        q = build.op(Kind::Rope, &[q, self.cos, self.sin]);
+        key = build.op(Kind::Rope, &[key, self.cos, self.sin]);
+        if let Some(logn) = self.logn {
+            q = build.mul(q, logn);
+        }
+        let keys = build.state(&format!("layers.{layer}.keys"), cache, self.dtype);
+        let keys = build.op(Kind::CacheWrite, &[keys, key, self.positions]);
+        let values = build.state(&format!("layers.{layer}.values"), cache, self.dtype);
+        let values = build.op(Kind::CacheWrite, &[values, value, self.positions]);
+        let scale = (d as f64).sqrt().recip();
+        let y = build.op(Kind::Attention { scale }, &[q, keys, values, self.mask]);
+        let y = build.name(y, tag("heads"));
+        let name = self.names.layer(layer, self.names.attention_out);
+        let weight = build.param(&format!("{name}.weight"), [h, k, g, d], self.dtype);
+        let mut y = build.matmul("bskgd,okgd->bso", y, weight);
+        if config.output_bias {
+            let bias = build.param(&format!("{name}.bias"), [h], self.dtype);
+            y = build.add(y, bias);
+        }
+        build.name(y, tag("out"))
+    }
+
+    /// Weight or bias of q (part 0), k (1) or v (2); the original Qwen keeps the three in one tensor, block after block.
+    fn projection(&self, build: &mut Builder, layer: usize, part: usize, kind: &str, shape: &[usize]) -> ValueId {
+        let letter = ["q", "k", "v"][part];
+        let Some(fused) = self.names.fused_qkv else {
+            let name = self.names.layer(layer, &format!("self_attn.{letter}_proj.{kind}"));
+            return build.param(&name, shape, self.dtype);
+        };
+        let base = self.names.layer(layer, fused);
+        let row = if kind == "weight" { self.config.hidden_size } else { 1 };
+        let rows_before = [0, self.config.query_width(), self.config.query_width() + self.config.kv_width()][part];
+        let source = Source { tensor: format!("{base}.{kind}"), element_offset: rows_before * row };
+        build.param_from(&format!("{base}.{letter}.{kind}"), shape, self.dtype, source)
+    }
+
+    fn mlp(&self, build: &mut Builder, layer: usize, x: ValueId) -> ValueId {
+        let (h, f) = (self.config.hidden_size, self.config.intermediate_size);
+        let linear = |build: &mut Builder, path: &str, spec: &str, x: ValueId, sizes: [usize; 2]| {
+            let name = self.names.layer(layer, path);
+            let weight = build.param(&format!("{name}.weight"), sizes, self.dtype);
+            let y = build.matmul(spec, x, weight);
+            if !self.config.mlp_bias {
+                return y;
+            }
+            let bias = build.param(&format!("{name}.bias"), [sizes[0]], self.dtype);
+            build.add(y, bias)
+        };
+        let gate = linear(build, self.names.gate, "bsh,fh->bsf", x, [f, h]);
+        let up = linear(build, self.names.up, "bsh,fh->bsf", x, [f, h]);
+        let y = build.op(Kind::SwiGlu, &[gate, up]);
+        let y = build.name(y, format!("layers.{layer}.mlp.hidden"));
+        let y = linear(build, self.names.down, "bsf,hf->bsh", y, [h, f]);
+        build.name(y, format!("layers.{layer}.mlp.out"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{text, verify::verify};
+
+    #[test]
+    fn every_family_builds_verifies_and_survives_its_text() {
+        for preset in ModelConfig::PRESETS {
+            let mut config = ModelConfig::preset(preset).unwrap();
+            config.layers = 2;
+            let run = RunShape { batch: 2, sequence: 3, cache_length: 16 };
+            for head in [Head::AllLogits, Head::LastLogits, Head::LastToken] {
+                let program = decoder(&config, run, DType::BF16, head).unwrap();
+                verify(&program).unwrap();
+                assert_eq!(text::parse(&text::print(&program)).unwrap(), program, "{preset}");
+            }
+        }
+    }
+}

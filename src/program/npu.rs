@@ -1,0 +1,308 @@
+//! Each op as aclnn calls on one card's shards: the `npu` column of the op table.
+//!
+//! A function here sees local views and where each shard starts in the whole. It emits only calls that a 910B takes for
+//! the element type and shape at hand; where the fused operator refuses, a composition. The caller skips ops whose
+//! result is empty on this card, so results have at least one element here; operands may be empty.
+
+use crate::base::{Bytes, DType, Shape};
+
+use super::call::{BufferId, Call, Number, View};
+use super::op::Kind;
+
+/// A tensor of one card, and its place in the whole.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// This card's elements.
+    pub view: View,
+    /// For each dim, the index in the whole of this card's first element.
+    pub starts: Vec<usize>,
+    /// The whole tensor's sizes.
+    pub whole: Shape,
+}
+
+/// Collects the calls of one op on one card.
+pub struct Emit<'a> {
+    /// Operands in the order of the op.
+    pub operands: Vec<Local>,
+    /// The result; for in-place ops the overwritten operand's storage.
+    pub result: Local,
+    /// The calls so far.
+    pub calls: Vec<Call>,
+    /// Makes a buffer of that many bytes, live for this op only.
+    pub allocate: &'a mut dyn FnMut(Bytes) -> BufferId,
+}
+
+impl std::fmt::Debug for Emit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Emit").field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+impl Emit<'_> {
+    fn view(&self, operand: usize) -> View {
+        self.operands[operand].view.clone()
+    }
+
+    fn out(&self) -> View {
+        self.result.view.clone()
+    }
+
+    /// A new dense tensor.
+    pub fn temporary(&mut self, dtype: DType, shape: impl Into<Shape>) -> View {
+        let shape = shape.into();
+        View::contiguous((self.allocate)(Bytes::of(shape.elems(), dtype.size_bytes())), dtype, shape)
+    }
+
+    /// The view itself if dense, else a dense copy.
+    pub fn dense(&mut self, view: View) -> View {
+        if view.is_contiguous() {
+            return view;
+        }
+        let copy = self.temporary(view.dtype, view.shape.clone());
+        self.calls.push(Call::Copy { from: view, into: copy.clone() });
+        copy
+    }
+
+    /// The view under another shape of as many elements, copied only where strides demand it.
+    fn shaped(&mut self, view: View, shape: impl Into<Shape>) -> View {
+        let shape = shape.into();
+        if let Some(view) = view.reshape(shape.clone()) {
+            return view;
+        }
+        let dense = self.dense(view);
+        View { strides: shape.strides(), shape, ..dense }
+    }
+
+    /// Calls `write` with a dense tensor of shape `shape` that holds the elements of `into`, in the same order, and
+    /// copies it there if `into` is not such a tensor itself.
+    fn write_shaped(&mut self, into: View, shape: impl Into<Shape>, write: impl FnOnce(&mut Self, View)) {
+        let shape = shape.into();
+        match into.reshape(shape.clone()) {
+            Some(view) if view.is_contiguous() => write(self, view),
+            _ => {
+                let temporary = self.temporary(into.dtype, shape);
+                write(self, temporary.clone());
+                let strides = into.shape.strides();
+                self.calls.push(Call::Copy { from: View { shape: into.shape.clone(), strides, ..temporary }, into });
+            }
+        }
+    }
+}
+
+/// Movement ops are lowered by `schedule`, which knows the groups.
+pub(super) fn nothing(_: &Kind, _: &mut Emit<'_>) {}
+
+pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
+    let (ids, table, out) = (emit.view(0), emit.view(1), emit.out());
+    let rows = table.shape[0];
+    if rows == emit.operands[1].whole[0] {
+        emit.calls.push(Call::Embedding { table, ids, out });
+        return;
+    }
+    if rows == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    // Rows of other cards are looked up anywhere and then blanked, so that the sum over the cards is the whole.
+    let start = Number::Int(-(emit.operands[1].starts[0] as i64));
+    let shifted = emit.temporary(ids.dtype, ids.shape.clone());
+    let clamped = emit.temporary(ids.dtype, ids.shape.clone());
+    let elsewhere = emit.temporary(DType::Bool, ids.shape.clone());
+    let mask = elsewhere.repeat(ids.shape.rank(), 1);
+    emit.calls.extend([
+        Call::Adds { x: ids, out: shifted.clone(), by: start },
+        Call::Clamp { x: shifted.clone(), out: clamped.clone(), low: Number::Int(0), high: Number::Int(rows as i64 - 1) },
+        Call::Ne { a: shifted, b: clamped.clone(), out: elsewhere },
+        Call::Embedding { table, ids: clamped, out: out.clone() },
+        Call::MaskedFill { mask, into: out, value: Number::Float(0.0) },
+    ]);
+}
+
+pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::MatMul { spec } = kind else { return };
+    let (ins, out_dims) = spec.split_once("->").unwrap_or((spec, ""));
+    let (x_dims, w_dims) = ins.split_once(',').unwrap_or((ins, ""));
+    let (x, w, out) = (emit.view(0), emit.view(1), emit.out());
+    let has = |dims: &str, letter: char| dims.contains(letter);
+    let batch: String = out_dims.chars().filter(|c| has(x_dims, *c) && has(w_dims, *c)).collect();
+    let rows: String = out_dims.chars().filter(|c| !has(w_dims, *c)).collect();
+    let columns: String = out_dims.chars().filter(|c| !has(x_dims, *c)).collect();
+    let inner: String = x_dims.chars().filter(|c| !has(out_dims, *c)).collect();
+    let arrange = |view: &View, dims: &str, order: &str| {
+        view.permute(&order.chars().filter_map(|c| dims.find(c)).collect::<Vec<_>>())
+    };
+    let x = arrange(&x, x_dims, &format!("{batch}{rows}{inner}"));
+    let w = arrange(&w, w_dims, &format!("{batch}{inner}{columns}"));
+    let out = arrange(&out, out_dims, &format!("{batch}{rows}{columns}"));
+    let count = |view: &View, from: usize, dims: &str| view.shape[from..from + dims.len()].iter().product::<usize>();
+    let (b, m) = (count(&x, 0, &batch), count(&x, batch.len(), &rows));
+    let (k, n) = (count(&w, batch.len(), &inner), count(&w, batch.len() + inner.len(), &columns));
+    if k == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    let shape = |rows: usize, columns: usize| match batch.len() {
+        0 => Shape::from([rows, columns]),
+        _ => Shape::from([b, rows, columns]),
+    };
+    let a = emit.shaped(x, shape(m, k));
+    let w = emit.shaped(w, shape(k, n));
+    emit.write_shaped(out, shape(m, n), |emit, out| emit.calls.push(Call::Matmul { a, b: w, out }));
+}
+
+pub(super) fn add(_: &Kind, emit: &mut Emit<'_>) {
+    emit.calls.push(Call::Add { a: emit.view(0), b: emit.view(1), out: emit.out() });
+}
+
+pub(super) fn mul(_: &Kind, emit: &mut Emit<'_>) {
+    emit.calls.push(Call::Mul { a: emit.view(0), b: emit.view(1), out: emit.out() });
+}
+
+pub(super) fn scale(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Scale { by } = kind else { return };
+    emit.calls.push(Call::Muls { x: emit.view(0), out: emit.out(), by: Number::Float(*by) });
+}
+
+pub(super) fn silu(_: &Kind, emit: &mut Emit<'_>) {
+    emit.calls.push(Call::Silu { x: emit.view(0), out: emit.out() });
+}
+
+pub(super) fn swiglu(_: &Kind, emit: &mut Emit<'_>) {
+    let out = emit.out();
+    emit.calls.push(Call::Silu { x: emit.view(0), out: out.clone() });
+    emit.calls.push(Call::Mul { a: out.clone(), b: emit.view(1), out });
+}
+
+pub(super) fn rms_norm(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::RmsNorm { epsilon } = kind else { return };
+    let x = emit.view(0);
+    let rstd = emit.temporary(DType::F32, x.shape.with(x.shape.rank() - 1, 1));
+    emit.calls.push(Call::RmsNorm { x, gamma: emit.view(1), out: emit.out(), rstd, epsilon: *epsilon });
+}
+
+pub(super) fn rope(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, cos, sin, out) = (emit.view(0), emit.view(1), emit.view(2), emit.out());
+    let &[b, s, ref heads @ .., d] = x.shape.sizes() else { return };
+    let shape = Shape::from([b, s, heads.iter().product(), d]);
+    let x = emit.shaped(x, shape.clone());
+    let (cos, sin) = (emit.shaped(cos, [b, s, 1, d]), emit.shaped(sin, [b, s, 1, d]));
+    emit.write_shaped(out, shape, |emit, out| emit.calls.push(Call::Rotary { x, cos, sin, out }));
+}
+
+/// Whether aclnnFusedInferAttentionScoreV2 takes the element type and head size: f16 or bf16, a multiple of 16, at most
+/// 512 (CANN documentation of the operator, A2).
+const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16) && head_size.is_multiple_of(16) && head_size <= 512
+}
+
+pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Attention { scale } = kind else { return };
+    let (q, keys, values, mask, out) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.out());
+    let &[b, s, k, g, d] = q.shape.sizes() else { return };
+    let t = keys.shape[1];
+    if fused_attention_takes(q.dtype, d) {
+        let q = emit.shaped(q, [b, s, k * g, d]);
+        let (q, keys, values) = (emit.dense(q), emit.dense(keys), emit.dense(values));
+        let mask = emit.shaped(mask, [b, 1, s, t]);
+        let mask = Some(emit.dense(mask));
+        emit.write_shaped(out, [b, s, k * g, d], |emit, out| {
+            emit.calls.push(Call::FusedAttention {
+                q,
+                k: keys,
+                v: values,
+                mask,
+                out,
+                heads: k * g,
+                kv_heads: k,
+                scale: *scale,
+            });
+        });
+        return;
+    }
+    let by_head = |view: &View| view.permute(&[0, 2, 3, 1, 4]);
+    let scores = emit.temporary(q.dtype, [b, k, g, s, t]);
+    let weights = emit.temporary(q.dtype, [b, k, g, s, t]);
+    let keys = keys.permute(&[0, 2, 3, 1]).repeat(2, 1);
+    let values = values.permute(&[0, 2, 1, 3]).repeat(2, 1);
+    let mask = mask.repeat(1, 1).repeat(1, 1);
+    emit.calls.extend([
+        Call::Matmul { a: by_head(&q), b: keys, out: scores.clone() },
+        Call::Muls { x: scores.clone(), out: scores.clone(), by: Number::Float(*scale) },
+        Call::MaskedFill { mask, into: scores.clone(), value: Number::Float(f64::NEG_INFINITY) },
+        Call::Softmax { x: scores, out: weights.clone(), dim: 4 },
+    ]);
+    emit.write_shaped(by_head(&out), [b, k, g, s, d], |emit, out| {
+        emit.calls.push(Call::Matmul { a: weights, b: values, out });
+    });
+}
+
+pub(super) fn cache_write(_: &Kind, emit: &mut Emit<'_>) {
+    let (rows, positions, cache) = (emit.view(1), emit.view(2), emit.out());
+    let row = |view: &View, b: usize| {
+        let mut view = view.narrow(0, b, 1);
+        view.shape = view.shape[1..].into();
+        view.strides.remove(0);
+        view
+    };
+    for b in 0..cache.shape[0] {
+        let (index, rows, into) = (row(&positions, b), row(&rows, b), row(&cache, b));
+        emit.calls.push(Call::IndexCopy { index, rows, into, dim: 0 });
+    }
+}
+
+pub(super) fn take(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, index, out) = (emit.view(0), emit.view(1), emit.out());
+    let width = x.shape[2];
+    let index = index.repeat(1, 1).repeat(2, width);
+    emit.calls.push(Call::Gather { x, index, out: out.repeat(1, 1), dim: 1 });
+}
+
+pub(super) fn reduce_sum(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::ReduceSum { dim } = kind else { return };
+    let (x, out) = (emit.view(0), emit.out());
+    emit.calls.push(if x.shape[*dim] == 0 {
+        Call::Zero { into: out }
+    } else {
+        Call::ReduceSum { x, out, dim: *dim }
+    });
+}
+
+pub(super) fn reduce_max(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::ReduceMax { dim } = kind else { return };
+    let (x, out) = (emit.view(0), emit.out());
+    if x.shape[*dim] == 0 {
+        emit.calls.push(Call::Fill { into: out, value: Number::Float(f64::NEG_INFINITY) });
+        return;
+    }
+    let indices = emit.temporary(DType::I64, out.shape.clone());
+    emit.calls.push(Call::MaxDim { x, values: out, indices, dim: *dim });
+}
+
+pub(super) fn index_of(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, wanted, out) = (emit.view(0), emit.view(1), emit.out());
+    let dim = x.shape.rank() - 1;
+    if x.shape[dim] == 0 {
+        emit.calls.push(Call::Fill { into: out, value: Number::Int(i64::MAX) });
+        return;
+    }
+    // The callers ask for the largest element, so that this card's candidate is where its own largest is.
+    let start = Number::Int(emit.operands[0].starts[dim] as i64);
+    let largest = emit.temporary(x.dtype, out.shape.clone());
+    let first = emit.temporary(DType::I64, out.shape.clone());
+    let elsewhere = emit.temporary(DType::Bool, out.shape.clone());
+    emit.calls.extend([
+        Call::MaxDim { x, values: largest.clone(), indices: first.clone(), dim },
+        Call::Adds { x: first, out: out.clone(), by: start },
+        Call::Ne { a: largest, b: wanted, out: elsewhere.clone() },
+        Call::MaskedFill { mask: elsewhere, into: out, value: Number::Int(i64::MAX) },
+    ]);
+}
+
+pub(super) fn cast(_: &Kind, emit: &mut Emit<'_>) {
+    emit.calls.push(Call::Cast { x: emit.view(0), out: emit.out() });
+}
+
+pub(super) fn permute(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Permute { dims } = kind else { return };
+    emit.calls.push(Call::Copy { from: emit.view(0).permute(dims), into: emit.out() });
+}

@@ -1,0 +1,611 @@
+//! THE op table: each op once, with all that any pass may ask of it.
+//!
+//! A [`Row`] gives an op's name, its sharding rule, which operands it is linear in, its result type, its meaning on the
+//! host and the aclnn calls that compute it on a card. Attributes live in [`Kind`]. Passes hold no list of ops of their
+//! own; a new op is a row here, a function in `interpret` and one in `npu`.
+
+use crate::base::{AxisId, DType, Id, Shape};
+
+use super::graph::{Op, Value};
+use super::interpret::{self as host, HostTensor};
+use super::npu::{self, Emit};
+use super::rule::{Reduce, Rule, any_rank};
+
+/// Which op, with its attributes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// `y[…,h] = table[ids[…], h]`: ids of any rank, table `[v, h]`.
+    Embed,
+    /// A product of two tensors in einsum form, such as `bsi,oi->bso`. Letters that both operands have and the result
+    /// lacks are summed.
+    MatMul {
+        /// The einsum.
+        spec: String,
+    },
+    /// `x + y`; the second operand broadcasts from the right, or along dims of size 1.
+    Add,
+    /// `x · y`; broadcasts as [`Kind::Add`].
+    Mul,
+    /// `by · x`.
+    Scale {
+        /// The factor.
+        by: f64,
+    },
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// `silu(gate) · up`.
+    SwiGlu,
+    /// `x / sqrt(mean(x²) + epsilon) · gamma` over the last dim.
+    RmsNorm {
+        /// Added under the root.
+        epsilon: f64,
+    },
+    /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]`, halves rotated (NeoX style):
+    /// `y = x·cos + (-x[d/2..], x[..d/2])·sin`.
+    Rope,
+    /// `softmax(scale · q kᵀ, mask) v` for q `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, mask `[b,s,t]` (true = hidden).
+    /// Each of the `k` key heads serves `g` query heads. A row of the mask shows at least one position.
+    Attention {
+        /// Factor of the scores.
+        scale: f64,
+    },
+    /// Writes `new[b,s,k,d]` over rows `positions[b,s]` of `cache[b,t,k,d]`; in place.
+    CacheWrite,
+    /// `y[b,h] = x[b, index[b], h]`.
+    Take,
+    /// Sum over one dim.
+    ReduceSum {
+        /// The dim that goes.
+        dim: usize,
+    },
+    /// Largest element over one dim.
+    ReduceMax {
+        /// The dim that goes.
+        dim: usize,
+    },
+    /// First index along the last dim at which `x[…,v]` equals `largest[…]`, which must be the [`Kind::ReduceMax`] of `x`
+    /// over that dim; the greatest i64 on a shard that does not hold it.
+    IndexOf,
+    /// Conversion of the element type, rounding to nearest even.
+    Cast {
+        /// The new type.
+        to: DType,
+    },
+    /// `y`'s dim `i` is `x`'s dim `dims[i]`.
+    Permute {
+        /// For each dim of the result, the operand's.
+        dims: Vec<usize>,
+    },
+    /// The same value in another layout; placement inserts it, `collective::lower` replaces it.
+    Reshard,
+    /// Partial → whole on `axes`.
+    AllReduce {
+        /// Over the joint group of these axes.
+        axes: Vec<AxisId>,
+        /// How the parts combine.
+        reduce: Reduce,
+    },
+    /// Sharded → whole on `axes`, the minor-most of `dim`.
+    AllGather {
+        /// Over the joint group of these axes.
+        axes: Vec<AxisId>,
+        /// The dim that grows.
+        dim: usize,
+    },
+    /// Partial → sharded on `axes`, which become the minor-most of `dim`.
+    ReduceScatter {
+        /// Over the joint group of these axes.
+        axes: Vec<AxisId>,
+        /// The dim that shrinks.
+        dim: usize,
+        /// How the parts combine.
+        reduce: Reduce,
+    },
+    /// Moves `axes` from the minor-most of dim `from` to the minor-most of dim `to`.
+    AllToAll {
+        /// Over the joint group of these axes.
+        axes: Vec<AxisId>,
+        /// The dim that grows.
+        from: usize,
+        /// The dim that shrinks.
+        to: usize,
+    },
+    /// Whole → sharded on `axes`, the new minor-most of `dim`. Local.
+    Slice {
+        /// The axes.
+        axes: Vec<AxisId>,
+        /// The dim that shrinks.
+        dim: usize,
+    },
+    /// Whole → partial sum on `axes`: the first rank of the group keeps the value, the others hold zeros. Local.
+    Leader {
+        /// The axes.
+        axes: Vec<AxisId>,
+    },
+}
+
+/// Through which operands a partial sum may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linear {
+    /// None.
+    No,
+    /// Any one of these operands alone: the op is linear in each.
+    InEach(&'static [usize]),
+    /// All operands together: the op is linear in the tuple of them.
+    Jointly,
+}
+
+/// The first stage at which an op may occur.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Written by people.
+    Logical,
+    /// Inserted by placement.
+    Placed,
+    /// Inserted by lowering.
+    Lowered,
+}
+
+type RuleFn = fn(&Kind, &[&Shape]) -> Result<Rule, String>;
+type DTypeFn = fn(&Kind, &[DType]) -> Result<DType, String>;
+type HostFn = fn(&Kind, &[&HostTensor], &Value) -> HostTensor;
+type NpuFn = fn(&Kind, &mut Emit<'_>);
+
+/// All that is known of one op.
+#[derive(Clone, Copy)]
+pub struct Row {
+    /// The name in texts.
+    pub name: &'static str,
+    /// Number of operands.
+    pub arity: usize,
+    /// First stage at which it may occur.
+    pub stage: Stage,
+    /// Sharding rule of one instance. Ops of the lowered stage move shards and have none.
+    pub rule: RuleFn,
+    /// Where a partial sum may pass.
+    pub linear: Linear,
+    /// Element type of the result.
+    pub dtype: DTypeFn,
+    /// The operand whose storage the result overwrites.
+    pub in_place: Option<usize>,
+    /// The meaning, on whole tensors.
+    pub host: HostFn,
+    /// The calls that compute it on one card's shards.
+    pub npu: NpuFn,
+}
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Row").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Sum is the reduction of every op but the few that say otherwise.
+fn sum(text: &str) -> Result<Rule, String> {
+    Rule::parse(text, Reduce::Sum)
+}
+
+/// Rule of an elementwise op: operands are aligned at the last dim, dims of size 1 broadcast.
+fn elementwise(_: &Kind, shapes: &[&Shape]) -> Result<Rule, String> {
+    let rank = shapes[0].rank();
+    let result = any_rank(rank);
+    let mut operands = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        let Some(skipped) = rank.checked_sub(shape.rank()) else {
+            return Err(format!("operand of shape {shape} has more dims than {}", shapes[0]));
+        };
+        let dims: String = result[skipped..]
+            .chars()
+            .zip(shape.iter().zip(&shapes[0][skipped..]))
+            .map(|(letter, (size, whole))| if *size == 1 && *whole != 1 { '1' } else { letter })
+            .collect();
+        operands.push(dims);
+    }
+    sum(&format!("{}->{result}", operands.join(",")))
+}
+
+fn reduce_dim(rank: usize, dim: usize, reduce: Reduce) -> Result<Rule, String> {
+    let operand = any_rank(rank);
+    if dim >= rank {
+        return Err(format!("dim {dim} of a tensor of {rank} dims"));
+    }
+    let result: String = operand.chars().enumerate().filter(|(index, _)| *index != dim).map(|(_, c)| c).collect();
+    Rule::parse(&format!("{operand}->{result}"), reduce)
+}
+
+fn first(_: &Kind, dtypes: &[DType]) -> Result<DType, String> {
+    Ok(dtypes[0])
+}
+
+fn all_equal(_: &Kind, dtypes: &[DType]) -> Result<DType, String> {
+    match dtypes.iter().find(|dtype| **dtype != dtypes[0]) {
+        Some(other) => Err(format!("element types differ, {} and {other}", dtypes[0])),
+        None => Ok(dtypes[0]),
+    }
+}
+
+fn all_float(kind: &Kind, dtypes: &[DType]) -> Result<DType, String> {
+    if dtypes[0].is_float() { all_equal(kind, dtypes) } else { Err(format!("{} is no floating-point type", dtypes[0])) }
+}
+
+/// The element types at `at` are all one float type; index operands hold i64.
+fn floats_with_index(dtypes: &[DType], index: usize) -> Result<DType, String> {
+    if dtypes[index] != DType::I64 {
+        return Err(format!("operand {index} is {}, expected i64", dtypes[index]));
+    }
+    let floats: Vec<DType> =
+        dtypes.iter().enumerate().filter(|(operand, _)| *operand != index).map(|(_, dtype)| *dtype).collect();
+    all_float(&Kind::Add, &floats)
+}
+
+const BASE: Row = Row {
+    name: "",
+    arity: 1,
+    stage: Stage::Logical,
+    rule: elementwise,
+    linear: Linear::No,
+    dtype: all_float,
+    in_place: None,
+    host: host::identity,
+    npu: npu::nothing,
+};
+
+static EMBED: Row = Row {
+    name: "embed",
+    arity: 2,
+    rule: |_, shapes| {
+        let ids = any_rank(shapes[0].rank());
+        sum(&format!("{ids},yz->{ids}z"))
+    },
+    linear: Linear::InEach(&[1]),
+    dtype: |_, dtypes| floats_with_index(dtypes, 0),
+    host: host::embed,
+    npu: npu::embed,
+    ..BASE
+};
+static MATMUL: Row = Row {
+    name: "matmul",
+    arity: 2,
+    rule: |kind, _| match kind {
+        Kind::MatMul { spec } => sum(spec),
+        _ => Err("not a matmul".to_owned()),
+    },
+    linear: Linear::InEach(&[0, 1]),
+    host: host::matmul,
+    npu: npu::matmul,
+    ..BASE
+};
+static ADD: Row =
+    Row { name: "add", arity: 2, linear: Linear::Jointly, dtype: all_equal, host: host::add, npu: npu::add, ..BASE };
+static MUL: Row = Row {
+    name: "mul",
+    arity: 2,
+    linear: Linear::InEach(&[0, 1]),
+    dtype: all_equal,
+    host: host::mul,
+    npu: npu::mul,
+    ..BASE
+};
+static SCALE: Row = Row { name: "scale", linear: Linear::InEach(&[0]), host: host::scale, npu: npu::scale, ..BASE };
+static SILU: Row = Row { name: "silu", host: host::silu, npu: npu::silu, ..BASE };
+static SWIGLU: Row = Row { name: "swiglu", arity: 2, host: host::swiglu, npu: npu::swiglu, ..BASE };
+static RMS_NORM: Row = Row {
+    name: "rms_norm",
+    arity: 2,
+    rule: |_, shapes| match shapes[0].rank().checked_sub(1) {
+        Some(lead) => sum(&format!("{0}Z,Z->{0}Z", any_rank(lead))),
+        None => Err("a scalar has no last dim".to_owned()),
+    },
+    host: host::rms_norm,
+    npu: npu::rms_norm,
+    ..BASE
+};
+static ROPE: Row = Row {
+    name: "rope",
+    arity: 3,
+    rule: |_, shapes| match shapes[0].rank().checked_sub(3) {
+        Some(heads) => {
+            let heads = &any_rank(heads + 2)[2..];
+            sum(&format!("ab{heads}Z,abZ,abZ->ab{heads}Z"))
+        }
+        None => Err(format!("x has {} dims, expected batch, sequence, heads and head size", shapes[0].rank())),
+    },
+    linear: Linear::InEach(&[0]),
+    host: host::rope,
+    npu: npu::rope,
+    ..BASE
+};
+static ATTENTION: Row = Row {
+    name: "attention",
+    arity: 4,
+    rule: |_, _| sum("bskgD,bTkD,bTkD,bsT->bskgD"),
+    dtype: |kind, dtypes| {
+        if dtypes[3] != DType::Bool {
+            return Err(format!("the mask is {}, expected bool", dtypes[3]));
+        }
+        all_float(kind, &dtypes[..3])
+    },
+    host: host::attention,
+    npu: npu::attention,
+    ..BASE
+};
+static CACHE_WRITE: Row = Row {
+    name: "cache_write",
+    arity: 3,
+    rule: |_, _| sum("bTkd,bSkd,bS->bTkd"),
+    dtype: |_, dtypes| floats_with_index(dtypes, 2),
+    in_place: Some(0),
+    host: host::cache_write,
+    npu: npu::cache_write,
+    ..BASE
+};
+static TAKE: Row = Row {
+    name: "take",
+    arity: 2,
+    rule: |_, _| sum("bSh,b->bh"),
+    linear: Linear::InEach(&[0]),
+    dtype: |_, dtypes| floats_with_index(dtypes, 1),
+    host: host::take,
+    npu: npu::take,
+    ..BASE
+};
+static REDUCE_SUM: Row = Row {
+    name: "reduce_sum",
+    rule: |kind, shapes| match kind {
+        Kind::ReduceSum { dim } => reduce_dim(shapes[0].rank(), *dim, Reduce::Sum),
+        _ => Err("not a reduce_sum".to_owned()),
+    },
+    linear: Linear::InEach(&[0]),
+    host: host::reduce_sum,
+    npu: npu::reduce_sum,
+    ..BASE
+};
+static REDUCE_MAX: Row = Row {
+    name: "reduce_max",
+    rule: |kind, shapes| match kind {
+        Kind::ReduceMax { dim } => reduce_dim(shapes[0].rank(), *dim, Reduce::Max),
+        _ => Err("not a reduce_max".to_owned()),
+    },
+    host: host::reduce_max,
+    npu: npu::reduce_max,
+    ..BASE
+};
+static INDEX_OF: Row = Row {
+    name: "index_of",
+    arity: 2,
+    rule: |_, shapes| match shapes[0].rank().checked_sub(1) {
+        Some(lead) => Rule::parse(&format!("{0}z,{0}->{0}", any_rank(lead)), Reduce::Min),
+        None => Err("a scalar has no last dim".to_owned()),
+    },
+    dtype: |kind, dtypes| all_float(kind, dtypes).map(|_| DType::I64),
+    host: host::index_of,
+    npu: npu::index_of,
+    ..BASE
+};
+static CAST: Row = Row {
+    name: "cast",
+    dtype: |kind, _| match kind {
+        Kind::Cast { to } => Ok(*to),
+        _ => Err("not a cast".to_owned()),
+    },
+    host: host::cast,
+    npu: npu::cast,
+    ..BASE
+};
+static PERMUTE: Row = Row {
+    name: "permute",
+    rule: |kind, shapes| {
+        let Kind::Permute { dims } = kind else { return Err("not a permute".to_owned()) };
+        let operand = any_rank(shapes[0].rank());
+        let mut seen = dims.clone();
+        seen.sort_unstable();
+        if !seen.iter().copied().eq(0..shapes[0].rank()) {
+            return Err(format!("{dims:?} is no permutation of {} dims", shapes[0].rank()));
+        }
+        let result: String = dims.iter().map(|dim| char::from(operand.as_bytes()[*dim])).collect();
+        sum(&format!("{operand}->{result}"))
+    },
+    linear: Linear::InEach(&[0]),
+    dtype: first,
+    host: host::permute,
+    npu: npu::permute,
+    ..BASE
+};
+
+/// A row of an op that moves shards and leaves the whole value as it is.
+const fn movement(name: &'static str, stage: Stage) -> Row {
+    Row { name, stage, dtype: first, ..BASE }
+}
+static RESHARD: Row = movement("reshard", Stage::Placed);
+static ALL_REDUCE: Row = movement("all_reduce", Stage::Lowered);
+static ALL_GATHER: Row = movement("all_gather", Stage::Lowered);
+static REDUCE_SCATTER: Row = movement("reduce_scatter", Stage::Lowered);
+static ALL_TO_ALL: Row = movement("all_to_all", Stage::Lowered);
+static SLICE: Row = movement("slice", Stage::Lowered);
+static LEADER: Row = movement("leader", Stage::Lowered);
+
+impl Kind {
+    /// The op's row.
+    #[must_use]
+    pub const fn row(&self) -> &'static Row {
+        match self {
+            Self::Embed => &EMBED,
+            Self::MatMul { .. } => &MATMUL,
+            Self::Add => &ADD,
+            Self::Mul => &MUL,
+            Self::Scale { .. } => &SCALE,
+            Self::Silu => &SILU,
+            Self::SwiGlu => &SWIGLU,
+            Self::RmsNorm { .. } => &RMS_NORM,
+            Self::Rope => &ROPE,
+            Self::Attention { .. } => &ATTENTION,
+            Self::CacheWrite => &CACHE_WRITE,
+            Self::Take => &TAKE,
+            Self::ReduceSum { .. } => &REDUCE_SUM,
+            Self::ReduceMax { .. } => &REDUCE_MAX,
+            Self::IndexOf => &INDEX_OF,
+            Self::Cast { .. } => &CAST,
+            Self::Permute { .. } => &PERMUTE,
+            Self::Reshard => &RESHARD,
+            Self::AllReduce { .. } => &ALL_REDUCE,
+            Self::AllGather { .. } => &ALL_GATHER,
+            Self::ReduceScatter { .. } => &REDUCE_SCATTER,
+            Self::AllToAll { .. } => &ALL_TO_ALL,
+            Self::Slice { .. } => &SLICE,
+            Self::Leader { .. } => &LEADER,
+        }
+    }
+
+    /// The mesh axes a lowered op works over; none for the others.
+    #[must_use]
+    pub fn axes(&self) -> &[AxisId] {
+        match self {
+            Self::AllReduce { axes, .. }
+            | Self::AllGather { axes, .. }
+            | Self::ReduceScatter { axes, .. }
+            | Self::AllToAll { axes, .. }
+            | Self::Slice { axes, .. }
+            | Self::Leader { axes } => axes,
+            _ => &[],
+        }
+    }
+
+    /// Whether ranks exchange data.
+    #[must_use]
+    pub const fn is_collective(&self) -> bool {
+        matches!(
+            self,
+            Self::AllReduce { .. } | Self::AllGather { .. } | Self::ReduceScatter { .. } | Self::AllToAll { .. }
+        )
+    }
+
+    /// Whether the op only moves shards of one value: its meaning on the whole is the identity.
+    #[must_use]
+    pub fn is_movement(&self) -> bool {
+        self.row().stage > Stage::Logical
+    }
+
+    /// The attributes as texts, in the order they print.
+    #[must_use]
+    pub fn attributes(&self, axis_names: &[String]) -> Vec<(&'static str, String)> {
+        let names = |axes: &[AxisId]| {
+            axes.iter().map(|axis| axis_names[axis.index()].clone()).collect::<Vec<_>>().join("*")
+        };
+        match self {
+            Self::MatMul { spec } => vec![("spec", spec.clone())],
+            Self::Scale { by } => vec![("by", format!("{by:?}"))],
+            Self::RmsNorm { epsilon } => vec![("epsilon", format!("{epsilon:?}"))],
+            Self::Attention { scale } => vec![("scale", format!("{scale:?}"))],
+            Self::ReduceSum { dim } | Self::ReduceMax { dim } => vec![("dim", dim.to_string())],
+            Self::Cast { to } => vec![("to", to.to_string())],
+            Self::Permute { dims } => {
+                vec![("dims", dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("*"))]
+            }
+            Self::AllReduce { axes, reduce } => vec![("axes", names(axes)), ("reduce", reduce.to_string())],
+            Self::AllGather { axes, dim } | Self::Slice { axes, dim } => {
+                vec![("axes", names(axes)), ("dim", dim.to_string())]
+            }
+            Self::ReduceScatter { axes, dim, reduce } => {
+                vec![("axes", names(axes)), ("dim", dim.to_string()), ("reduce", reduce.to_string())]
+            }
+            Self::AllToAll { axes, from, to } => {
+                vec![("axes", names(axes)), ("from", from.to_string()), ("to", to.to_string())]
+            }
+            Self::Leader { axes } => vec![("axes", names(axes))],
+            Self::Embed
+            | Self::Add
+            | Self::Mul
+            | Self::Silu
+            | Self::SwiGlu
+            | Self::Rope
+            | Self::CacheWrite
+            | Self::Take
+            | Self::IndexOf
+            | Self::Reshard => Vec::new(),
+        }
+    }
+
+    /// The op of that name and attributes; the inverse of [`Kind::attributes`].
+    ///
+    /// # Errors
+    /// A sentence naming an unknown op, or an attribute that is missing or no value of its type.
+    pub fn from_attributes(
+        name: &str,
+        attribute: &dyn Fn(&'static str) -> Result<String, String>,
+        axis_names: &[String],
+    ) -> Result<Self, String> {
+        fn parse<T: std::str::FromStr>(key: &'static str, text: &str) -> Result<T, String> {
+            text.parse().map_err(|_| format!("`{text}` is no value of `{key}`"))
+        }
+        let number = |key| attribute(key).and_then(|text| parse::<usize>(key, &text));
+        let real = |key| attribute(key).and_then(|text| parse::<f64>(key, &text));
+        let axes = || -> Result<Vec<AxisId>, String> {
+            attribute("axes")?
+                .split('*')
+                .map(|axis| {
+                    let index = axis_names.iter().position(|known| known == axis);
+                    index.map(AxisId::from_index).ok_or_else(|| format!("the mesh has no axis `{axis}`"))
+                })
+                .collect()
+        };
+        let reduce = || {
+            let text = attribute("reduce")?;
+            Reduce::named(&text).ok_or_else(|| format!("`{text}` is no reduction"))
+        };
+        Ok(match name {
+            "embed" => Self::Embed,
+            "matmul" => Self::MatMul { spec: attribute("spec")? },
+            "add" => Self::Add,
+            "mul" => Self::Mul,
+            "scale" => Self::Scale { by: real("by")? },
+            "silu" => Self::Silu,
+            "swiglu" => Self::SwiGlu,
+            "rms_norm" => Self::RmsNorm { epsilon: real("epsilon")? },
+            "rope" => Self::Rope,
+            "attention" => Self::Attention { scale: real("scale")? },
+            "cache_write" => Self::CacheWrite,
+            "take" => Self::Take,
+            "reduce_sum" => Self::ReduceSum { dim: number("dim")? },
+            "reduce_max" => Self::ReduceMax { dim: number("dim")? },
+            "index_of" => Self::IndexOf,
+            "cast" => Self::Cast { to: attribute("to")?.parse().map_err(|e| format!("{e}"))? },
+            "permute" => Self::Permute {
+                dims: attribute("dims")?.split('*').map(|dim| parse("dims", dim)).collect::<Result<_, _>>()?,
+            },
+            "reshard" => Self::Reshard,
+            "all_reduce" => Self::AllReduce { axes: axes()?, reduce: reduce()? },
+            "all_gather" => Self::AllGather { axes: axes()?, dim: number("dim")? },
+            "reduce_scatter" => Self::ReduceScatter { axes: axes()?, dim: number("dim")?, reduce: reduce()? },
+            "all_to_all" => Self::AllToAll { axes: axes()?, from: number("from")?, to: number("to")? },
+            "slice" => Self::Slice { axes: axes()?, dim: number("dim")? },
+            "leader" => Self::Leader { axes: axes()? },
+            other => return Err(format!("`{other}` is no op")),
+        })
+    }
+}
+
+/// The type of an op's result.
+///
+/// # Errors
+/// A sentence that says which operands do not fit.
+pub fn result_type(kind: &Kind, operands: &[&Value]) -> Result<(Shape, DType), String> {
+    let row = kind.row();
+    if operands.len() != row.arity {
+        return Err(format!("takes {} operands, found {}", row.arity, operands.len()));
+    }
+    let shapes: Vec<&Shape> = operands.iter().map(|value| &value.shape).collect();
+    let dtypes: Vec<DType> = operands.iter().map(|value| value.dtype).collect();
+    let dtype = (row.dtype)(kind, &dtypes)?;
+    if kind.is_movement() {
+        return Ok((shapes[0].clone(), dtype));
+    }
+    Ok(((row.rule)(kind, &shapes)?.result_shape(&shapes)?, dtype))
+}
+
+/// The sharding rule of an op of a program.
+///
+/// # Errors
+/// As the row's rule: the op does not fit its operands.
+pub fn rule_of(op: &Op, shapes: &[&Shape]) -> Result<Rule, String> {
+    (op.kind.row().rule)(&op.kind, shapes)
+}

@@ -1,0 +1,155 @@
+//! Sharding rules: which dim of an operand is which dim of the result.
+//!
+//! A rule is an einsum-like text, `bsi,oi->bso`. A letter is a dim; the same letter is the same dim everywhere and has
+//! one size. A small letter may be sharded, a capital must stay whole, `1` is a dim of size 1 that broadcasts. Letters
+//! that the result lacks are reduced, and sharding them leaves a partial result.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::base::Shape;
+
+/// How the parts of a partial value combine to the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reduce {
+    /// The whole is the sum of the parts.
+    Sum,
+    /// The whole is the largest part.
+    Max,
+    /// The whole is the smallest part.
+    Min,
+}
+
+impl Reduce {
+    /// The name in texts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Max => "max",
+            Self::Min => "min",
+        }
+    }
+
+    /// The reduction of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Sum, Self::Max, Self::Min].into_iter().find(|reduce| reduce.name() == name)
+    }
+}
+
+impl fmt::Display for Reduce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a rule says of one dim of one tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Factor {
+    /// The dim of this letter; may be sharded.
+    Letter(u8),
+    /// The dim of this (capital) letter; must stay whole.
+    Whole(u8),
+    /// Size 1, broadcast; never sharded.
+    One,
+}
+
+/// The sharding rule of one op instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// One list of factors an operand, outermost dim first.
+    pub operands: SmallVec<[SmallVec<[Factor; 6]>; 4]>,
+    /// The result's factors.
+    pub result: SmallVec<[Factor; 6]>,
+    /// How a sharded letter that the result lacks combines.
+    pub reduce: Reduce,
+}
+
+impl Rule {
+    /// Parses `bsi,oi->bso`.
+    ///
+    /// # Errors
+    /// A sentence that says which character or part is wrong.
+    pub fn parse(text: &str, reduce: Reduce) -> Result<Self, String> {
+        let (operands, result) = text.split_once("->").ok_or_else(|| format!("rule `{text}` has no `->`"))?;
+        let factors = |dims: &str| {
+            dims.bytes()
+                .map(|letter| match letter {
+                    b'1' => Ok(Factor::One),
+                    b'a'..=b'z' => Ok(Factor::Letter(letter)),
+                    b'A'..=b'Z' => Ok(Factor::Whole(letter)),
+                    other => Err(format!("rule `{text}`: `{}` is no dim", other as char)),
+                })
+                .collect::<Result<SmallVec<[Factor; 6]>, String>>()
+        };
+        Ok(Self { operands: operands.split(',').map(factors).collect::<Result<_, _>>()?, result: factors(result)?, reduce })
+    }
+
+    /// The size of each letter, and the result's shape.
+    ///
+    /// # Errors
+    /// A sentence naming a rank that does not fit, or a letter with two sizes.
+    pub fn result_shape(&self, operands: &[&Shape]) -> Result<Shape, String> {
+        let mut sizes: SmallVec<[(u8, usize); 8]> = SmallVec::new();
+        for (index, (factors, shape)) in self.operands.iter().zip(operands).enumerate() {
+            if factors.len() != shape.rank() {
+                return Err(format!("operand {index} has {} dims, expected {}", shape.rank(), factors.len()));
+            }
+            for (factor, size) in factors.iter().zip(shape.iter()) {
+                let (Factor::Letter(letter) | Factor::Whole(letter)) = *factor else { continue };
+                match sizes.iter().find(|(known, _)| *known == letter) {
+                    Some((_, known)) if known != size => {
+                        return Err(format!("dims `{}` differ, {known} and {size}", letter as char));
+                    }
+                    Some(_) => {}
+                    None => sizes.push((letter, *size)),
+                }
+            }
+        }
+        self.result
+            .iter()
+            .map(|factor| match factor {
+                Factor::One => Ok(1),
+                Factor::Letter(letter) | Factor::Whole(letter) => sizes
+                    .iter()
+                    .find(|(known, _)| known == letter)
+                    .map(|(_, size)| *size)
+                    .ok_or_else(|| format!("the result's dim `{}` is in no operand", *letter as char)),
+            })
+            .collect()
+    }
+
+    /// The letters that may be sharded, each once, in order of appearance.
+    #[must_use]
+    pub fn letters(&self) -> SmallVec<[u8; 8]> {
+        let mut letters = SmallVec::new();
+        for factor in self.operands.iter().flatten() {
+            if let Factor::Letter(letter) = factor
+                && !letters.contains(letter)
+            {
+                letters.push(*letter);
+            }
+        }
+        letters
+    }
+
+    /// The dim of operand `operand` that carries `letter`.
+    #[must_use]
+    pub fn operand_dim(&self, operand: usize, letter: u8) -> Option<usize> {
+        self.operands[operand].iter().position(|factor| *factor == Factor::Letter(letter))
+    }
+
+    /// The dim of the result that carries `letter`; `None` if it is reduced.
+    #[must_use]
+    pub fn result_dim(&self, letter: u8) -> Option<usize> {
+        self.result.iter().position(|factor| *factor == Factor::Letter(letter))
+    }
+}
+
+/// The letters `a`, `b`, … of a tensor of `rank` dims, for ops that take any rank.
+#[must_use]
+pub fn any_rank(rank: usize) -> String {
+    (b'a'..=b'z').take(rank).map(char::from).collect()
+}

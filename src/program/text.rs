@@ -1,0 +1,282 @@
+//! The text form of a program, of any stage; `parse(print(p)) == p`.
+//!
+//! One line a value: `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp} = matmul(spec=bsi,oi->bso) %3, %4`. What stands in
+//! braces belongs to a later stage (a layout); this module carries it without reading it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::base::{DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
+
+use super::graph::{Op, Program, Role, Source, Value, ValueId};
+use super::op::Kind;
+
+/// What a later stage adds to the text of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Names of the mesh axes, for the attributes of collectives.
+    pub axis_names: Vec<String>,
+    /// Lines after the program's name, such as the mesh.
+    pub header: Vec<String>,
+    /// The braces' content by value.
+    pub layouts: BTreeMap<usize, String>,
+}
+
+/// One op as it stands in the text, without its layout: `%5 = matmul(spec=…) %3, %4`.
+#[must_use]
+pub fn op_text(program: &Program, op: &Op) -> String {
+    let name = &program.values[op.result].name;
+    let label = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
+    format!("{}{label} = {}", op.result, call_text(op, &numbered_axes(16)))
+}
+
+/// Axis names for texts that no mesh accompanies.
+fn numbered_axes(count: usize) -> Vec<String> {
+    (0..count).map(|index| format!("axis{index}")).collect()
+}
+
+fn call_text(op: &Op, axis_names: &[String]) -> String {
+    let attributes = op.kind.attributes(axis_names);
+    let mut text = op.kind.row().name.to_owned();
+    if !attributes.is_empty() {
+        let list: Vec<String> = attributes.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let _ = write!(text, "({})", list.join("; "));
+    }
+    for (index, operand) in op.operands.iter().enumerate() {
+        let _ = write!(text, "{}{operand}", if index == 0 { " " } else { ", " });
+    }
+    text
+}
+
+/// The text of a logical program.
+#[must_use]
+pub fn print(program: &Program) -> String {
+    print_with(program, &Notes::default())
+}
+
+/// The text of a program with the notes of a later stage.
+#[must_use]
+pub fn print_with(program: &Program, notes: &Notes) -> String {
+    let mut text = format!("program \"{}\"\n", program.name);
+    for line in &notes.header {
+        let _ = writeln!(text, "{line}");
+    }
+    let typed = |id: ValueId| {
+        let value = &program.values[id];
+        let mut text = id.to_string();
+        if !value.name.is_empty() {
+            let _ = write!(text, " \"{}\"", value.name);
+        }
+        let _ = write!(text, " : {}{}", value.dtype, value.shape);
+        if let Some(layout) = notes.layouts.get(&id.index()) {
+            let _ = write!(text, " {{{layout}}}");
+        }
+        text
+    };
+    for (id, value) in program.values.iter() {
+        let Some(keyword) = value.role.keyword() else { continue };
+        let _ = write!(text, "{keyword} {}", typed(id));
+        if let Some(source) = &value.source {
+            let _ = write!(text, " from \"{}\"+{}", source.tensor, source.element_offset);
+        }
+        text.push('\n');
+    }
+    for (_, op) in program.ops.iter() {
+        let _ = writeln!(text, "{} = {}", typed(op.result), call_text(op, &notes.axis_names));
+    }
+    for (name, id) in &program.outputs {
+        let _ = writeln!(text, "output \"{name}\" {id}");
+    }
+    text
+}
+
+/// Reads the text of a logical program.
+///
+/// # Errors
+/// Every line that cannot be read, with its number.
+pub fn parse(text: &str) -> Result<Program, Diagnostics> {
+    parse_with(text, &|header| match header.first() {
+        Some(line) => Err(format!("`{line}` is no line of a program")),
+        None => Ok(Vec::new()),
+    })
+    .map(|(program, _)| program)
+}
+
+/// Reads the text of a program of any stage. `axes` turns the header lines into the names of the mesh axes.
+///
+/// # Errors
+/// Every line that cannot be read, with its number.
+pub fn parse_with(
+    text: &str,
+    axes: &dyn Fn(&[String]) -> Result<Vec<String>, String>,
+) -> Result<(Program, Notes), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let mut notes = Notes::default();
+    let mut program = Program::default();
+    let mut values: BTreeMap<usize, Value> = BTreeMap::new();
+    let is_body = |line: &str| line.starts_with(['%']) || line.split(' ').next().is_some_and(|w| {
+        matches!(w, "input" | "param" | "state" | "output")
+    });
+    let lines: Vec<(usize, &str)> = text
+        .lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line.trim()))
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        .collect();
+    notes.header =
+        lines.iter().skip(1).take_while(|(_, line)| !is_body(line)).map(|(_, line)| (*line).to_owned()).collect();
+    match axes(&notes.header) {
+        Ok(names) => notes.axis_names = names,
+        Err(message) => problems.push(Diagnostic::new("line 2", message)),
+    }
+    for (index, (number, line)) in lines.iter().enumerate() {
+        let found = if index == 0 {
+            Cursor::new(line).keyword("program").and_then(|mut cursor| {
+                program.name = cursor.quoted()?;
+                cursor.end()
+            })
+        } else if index <= notes.header.len() {
+            Ok(())
+        } else {
+            body_line(line, &mut program, &mut values, &mut notes)
+        };
+        if let Err(message) = found {
+            problems.push(Diagnostic::new(format!("line {number}"), message).found(format!("`{line}`")));
+        }
+    }
+    for (expected, index) in values.keys().enumerate() {
+        if expected != *index {
+            problems.push(Diagnostic::new(format!("%{expected}"), "ids have no gaps, this one is never defined"));
+            break;
+        }
+    }
+    program.values = values.into_values().collect::<IdVec<ValueId, Value>>();
+    problems.into_result((program, notes))
+}
+
+fn body_line(
+    line: &str,
+    program: &mut Program,
+    values: &mut BTreeMap<usize, Value>,
+    notes: &mut Notes,
+) -> Result<(), String> {
+    if let Ok(mut cursor) = Cursor::new(line).keyword("output") {
+        let name = cursor.quoted()?;
+        program.outputs.push((name, cursor.value()?));
+        return cursor.end();
+    }
+    let roles = [Role::Input, Role::Param, Role::State];
+    let role = roles.into_iter().find(|role| line.split(' ').next() == role.keyword()).unwrap_or(Role::Result);
+    let mut cursor = match role.keyword() {
+        Some(keyword) => Cursor::new(line).keyword(keyword)?,
+        None => Cursor::new(line),
+    };
+    let id = cursor.value()?;
+    let name = if cursor.rest.starts_with('"') { cursor.quoted()? } else { String::new() };
+    cursor.expect(":")?;
+    let (dtype, shape) = cursor.typed()?;
+    if cursor.rest.starts_with('{') {
+        notes.layouts.insert(id.index(), cursor.between('{', '}')?.to_owned());
+    }
+    let mut source = None;
+    if role == Role::Result {
+        cursor.expect("=")?;
+        program.ops.push(cursor.call(id, &notes.axis_names)?);
+    } else if cursor.rest.starts_with("from") {
+        cursor.expect("from")?;
+        let tensor = cursor.quoted()?;
+        cursor.expect("+")?;
+        let element_offset = cursor.rest.parse().map_err(|_| format!("`{}` is no offset", cursor.rest))?;
+        cursor.rest = "";
+        source = Some(Source { tensor, element_offset });
+    }
+    cursor.end()?;
+    if values.insert(id.index(), Value { name, shape, dtype, role, source }).is_some() {
+        return Err(format!("{id} is defined twice"));
+    }
+    Ok(())
+}
+
+/// What is left of a line.
+struct Cursor<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Cursor<'a> {
+    const fn new(rest: &'a str) -> Self {
+        Self { rest }
+    }
+
+    fn keyword(mut self, word: &str) -> Result<Self, String> {
+        self.expect(word)?;
+        Ok(self)
+    }
+
+    fn expect(&mut self, word: &str) -> Result<(), String> {
+        self.rest = self.rest.strip_prefix(word).ok_or_else(|| format!("expected `{word}` before `{}`", self.rest))?;
+        self.rest = self.rest.trim_start();
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), String> {
+        if self.rest.is_empty() { Ok(()) } else { Err(format!("`{}` is left over", self.rest)) }
+    }
+
+    /// The text between two marks, both consumed.
+    fn between(&mut self, open: char, close: char) -> Result<&'a str, String> {
+        let inner = self.rest.strip_prefix(open).ok_or_else(|| format!("expected `{open}` before `{}`", self.rest))?;
+        let (found, rest) = inner.split_once(close).ok_or_else(|| format!("`{open}` without `{close}`"))?;
+        self.rest = rest.trim_start();
+        Ok(found)
+    }
+
+    fn quoted(&mut self) -> Result<String, String> {
+        self.between('"', '"').map(str::to_owned)
+    }
+
+    fn value(&mut self) -> Result<ValueId, String> {
+        let digits = self.rest.strip_prefix('%').ok_or_else(|| format!("expected a value before `{}`", self.rest))?;
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        let index = digits[..end].parse().map_err(|_| format!("`%{}` is no value", &digits[..end]))?;
+        self.rest = digits[end..].trim_start();
+        Ok(ValueId::from_index(index))
+    }
+
+    /// `bf16[1,4]`
+    fn typed(&mut self) -> Result<(DType, Shape), String> {
+        let bracket = self.rest.find('[').ok_or_else(|| format!("expected a type before `{}`", self.rest))?;
+        let dtype = self.rest[..bracket].parse().map_err(|error| format!("{error}"))?;
+        self.rest = &self.rest[bracket..];
+        let sizes = self.between('[', ']')?;
+        let shape = sizes
+            .split(',')
+            .filter(|size| !size.is_empty())
+            .map(|size| size.parse::<usize>().map_err(|_| format!("`{size}` is no size")))
+            .collect::<Result<Shape, String>>()?;
+        Ok((dtype, shape))
+    }
+
+    /// `matmul(spec=bsi,oi->bso) %3, %4`
+    fn call(&mut self, result: ValueId, axis_names: &[String]) -> Result<Op, String> {
+        let end = self.rest.find(['(', ' ']).unwrap_or(self.rest.len());
+        let name = &self.rest[..end];
+        self.rest = self.rest[end..].trim_start();
+        let list = if self.rest.starts_with('(') { self.between('(', ')')? } else { "" };
+        let attribute = |key: &'static str| {
+            list.split("; ")
+                .filter_map(|pair| pair.split_once('='))
+                .find(|(found, _)| *found == key)
+                .map(|(_, value)| value.to_owned())
+                .ok_or_else(|| format!("`{name}` lacks `{key}`"))
+        };
+        let kind = Kind::from_attributes(name, &attribute, axis_names)?;
+        let mut operands = Vec::new();
+        while !self.rest.is_empty() {
+            if !operands.is_empty() {
+                self.expect(",")?;
+            }
+            operands.push(self.value()?);
+        }
+        Ok(Op { kind, operands, result })
+    }
+}

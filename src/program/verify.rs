@@ -1,0 +1,84 @@
+//! Checks a program, of any stage, and reports all problems at once:
+//! - each op has the operands of its row, its result has the type that the row gives;
+//! - a value is made by one op, before its uses; inputs, params and states by none, and their names are unique;
+//! - an in-place op is the last user of what it overwrites, and what it overwrites is a state;
+//! - outputs exist and their names are unique.
+
+use std::collections::BTreeSet;
+
+use crate::base::{Diagnostic, Diagnostics, Id};
+
+use super::graph::{Program, Role, Value};
+use super::op::result_type;
+use super::text::op_text;
+
+/// Checks a program.
+///
+/// # Errors
+/// All problems, in order of the ops.
+pub fn verify(program: &Program) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let mut made: Vec<bool> = program.values.values().iter().map(|value| value.role != Role::Result).collect();
+    let mut overwritten = vec![false; program.values.len()];
+    let mut is_state: Vec<bool> = program.values.values().iter().map(|value| value.role == Role::State).collect();
+    let mut names = BTreeSet::new();
+    for (id, value) in program.values.iter().filter(|(_, value)| value.role != Role::Result) {
+        if value.name.is_empty() || !names.insert((value.role, value.name.as_str())) {
+            problems.push(Diagnostic::new(
+                format!("{id} \"{}\"", value.name),
+                "inputs, params and states have distinct names",
+            ));
+        }
+    }
+    for (_, op) in program.ops.iter() {
+        let place = || op_text(program, op);
+        let mut usable = true;
+        for operand in &op.operands {
+            if !made.get(operand.index()).copied().unwrap_or(false) {
+                problems.push(Diagnostic::new(place(), format!("{operand} is used before it is made")));
+                usable = false;
+            } else if overwritten[operand.index()] {
+                problems.push(Diagnostic::new(place(), format!("{operand} was overwritten in place before this use")));
+            }
+        }
+        if made.get(op.result.index()).copied().unwrap_or(true) {
+            problems.push(Diagnostic::new(place(), format!("{} is made twice", op.result)));
+            continue;
+        }
+        made[op.result.index()] = true;
+        if !usable {
+            continue;
+        }
+        let operands: Vec<&Value> = op.operands.iter().map(|id| &program.values[*id]).collect();
+        let found = &program.values[op.result];
+        match result_type(&op.kind, &operands) {
+            Err(message) => problems.push(Diagnostic::new(place(), message)),
+            Ok((shape, dtype)) if (&shape, dtype) != (&found.shape, found.dtype) => problems.push(
+                Diagnostic::new(place(), "the result's type")
+                    .expected(format!("{dtype}{shape}"))
+                    .found(format!("{}{}", found.dtype, found.shape)),
+            ),
+            Ok(_) => {}
+        }
+        if let Some(operand) = op.kind.row().in_place {
+            let operand = op.operands[operand];
+            if !is_state[operand.index()] {
+                problems.push(Diagnostic::new(place(), format!("{operand} is overwritten but is no state")));
+            }
+            overwritten[operand.index()] = true;
+            is_state[op.result.index()] = true;
+        }
+    }
+    let mut outputs = BTreeSet::new();
+    for (name, id) in &program.outputs {
+        if !outputs.insert(name) {
+            problems.push(Diagnostic::new(format!("output \"{name}\""), "the name is given twice"));
+        }
+        if !made.get(id.index()).copied().unwrap_or(false) {
+            problems.push(Diagnostic::new(format!("output \"{name}\""), format!("{id} is never made")));
+        } else if overwritten[id.index()] {
+            problems.push(Diagnostic::new(format!("output \"{name}\""), format!("{id} was overwritten in place")));
+        }
+    }
+    problems.into_result(())
+}

@@ -1,0 +1,364 @@
+//! One rank's steps, in program order: each op as calls on this rank's shards, each movement as packing, one collective
+//! and unpacking. Buffers are made here and placed later.
+
+use crate::base::{AxisId, Bytes, DType, Id, IdVec, Shape};
+use crate::placement::{Layout, Placed};
+use crate::program::call::{BufferId, Call, View};
+use crate::program::models::layer_of;
+use crate::program::op::Kind;
+use crate::program::{Emit, Local, Op, OpId, Role, ValueId};
+
+use super::plan::{
+    Action, Collective, CollectiveKind, GroupId, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor,
+};
+
+/// The plan of one rank, without offsets and events.
+pub(super) fn emit(placed: &Placed, rank: usize) -> Plan {
+    let program = &placed.program;
+    let mut emitter = Emitter {
+        placed,
+        rank,
+        plan: Plan {
+            name: program.name.clone(),
+            rank,
+            world: placed.mesh.cards(),
+            groups: groups(placed),
+            params: Vec::new(),
+            states: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            buffers: IdVec::new(),
+            steps: Vec::new(),
+            events: 0,
+            taps: Vec::new(),
+            notes: IdVec::new(),
+        },
+        views: vec![None; program.values.len()],
+    };
+    emitter.given();
+    for (id, op) in program.ops.iter() {
+        emitter.note(op);
+        emitter.op(id, op);
+    }
+    emitter.outputs();
+    emitter.plan
+}
+
+/// Every group that some op of the program exchanges in, for all ranks alike.
+fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut seen: Vec<&[AxisId]> = Vec::new();
+    for op in placed.program.ops.values().iter().filter(|op| op.kind.is_collective()) {
+        if seen.contains(&op.kind.axes()) {
+            continue;
+        }
+        seen.push(op.kind.axes());
+        for rank in 0..placed.mesh.cards() {
+            let group = placed.mesh.group(rank, op.kind.axes());
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+    }
+    groups.into_iter().collect()
+}
+
+struct Emitter<'a> {
+    placed: &'a Placed,
+    rank: usize,
+    plan: Plan,
+    /// This rank's part of each value.
+    views: Vec<Option<View>>,
+}
+
+impl Emitter<'_> {
+    fn tensor(&mut self, id: ValueId, region: Region) -> Tensor {
+        let value = &self.placed.program.values[id];
+        let ranges = self.placed.layouts[id].ranges(&self.placed.mesh, &value.shape, self.rank);
+        let local: Shape = ranges.iter().map(std::ops::Range::len).collect();
+        let buffer = self.plan.buffer(region, Bytes::of(local.elems(), value.dtype.size_bytes()));
+        self.views[id.index()] = Some(View::contiguous(buffer, value.dtype, local));
+        Tensor {
+            name: value.name.clone(),
+            shape: value.shape.clone(),
+            dtype: value.dtype,
+            ranges,
+            buffer,
+            source: value.source.clone(),
+        }
+    }
+
+    fn given(&mut self) {
+        let ids = |role| self.placed.program.with_role(role).collect::<Vec<_>>();
+        self.plan.params = ids(Role::Param).into_iter().map(|id| self.tensor(id, Region::Weights)).collect();
+        self.plan.states = ids(Role::State).into_iter().map(|id| self.tensor(id, Region::States)).collect();
+        self.plan.inputs = ids(Role::Input).into_iter().map(|id| self.tensor(id, Region::Inputs)).collect();
+    }
+
+    fn note(&mut self, op: &Op) {
+        let program = &self.placed.program;
+        let mut named = op.result;
+        if program.values[named].name.is_empty()
+            && let Some(operand) = op.operands.first()
+        {
+            named = *operand;
+        }
+        let value = program.label(named);
+        let layer = layer_of(&value).or_else(|| op.operands.iter().find_map(|id| layer_of(&program.label(*id))));
+        self.plan.notes.push(OpNote { kind: op.kind.row().name, value, layer });
+    }
+
+    fn view(&self, id: ValueId) -> View {
+        // The program passed `verify`, so an operand has been made.
+        self.views[id.index()].clone().unwrap_or_else(|| View::contiguous(BufferId::from_index(0), DType::Bool, [0].into()))
+    }
+
+    fn local(&self, id: ValueId) -> Local {
+        let whole = self.placed.program.values[id].shape.clone();
+        let ranges = self.placed.layouts[id].ranges(&self.placed.mesh, &whole, self.rank);
+        Local { view: self.view(id), starts: ranges.iter().map(|range| range.start).collect(), whole }
+    }
+
+    fn new_view(&mut self, id: ValueId) -> View {
+        let value = &self.placed.program.values[id];
+        let local = self.placed.layouts[id].local_shape(&self.placed.mesh, &value.shape, self.rank);
+        let buffer = self.plan.buffer(Region::Arena, Bytes::of(local.elems(), value.dtype.size_bytes()));
+        View::contiguous(buffer, value.dtype, local)
+    }
+
+    fn op(&mut self, id: OpId, op: &Op) {
+        match &op.kind {
+            Kind::Slice { .. } => self.slice(op),
+            Kind::Leader { axes } => self.leader(id, op, axes),
+            Kind::AllReduce { axes, reduce } => {
+                self.movement(id, op, axes, |_, _| CollectiveKind::AllReduce { reduce: *reduce });
+            }
+            Kind::AllGather { axes, dim } => self.all_gather(id, op, axes, *dim),
+            Kind::ReduceScatter { axes, dim, reduce } => {
+                let reduce = *reduce;
+                self.reduce_scatter(id, op, axes, *dim, reduce);
+            }
+            Kind::AllToAll { axes, from, to } => self.all_to_all(id, op, axes, *from, *to),
+            _ => self.compute(id, op),
+        }
+        self.tap(op.result);
+    }
+
+    fn compute(&mut self, id: OpId, op: &Op) {
+        let row = op.kind.row();
+        let out = match row.in_place {
+            Some(operand) => self.view(op.operands[operand]),
+            None => self.new_view(op.result),
+        };
+        self.views[op.result.index()] = Some(out);
+        let (operands, result) = (op.operands.iter().map(|id| self.local(*id)).collect(), self.local(op.result));
+        if result.view.elems() == 0 {
+            return;
+        }
+        let plan = &mut self.plan;
+        let mut allocate = |bytes| plan.buffer(Region::Arena, bytes);
+        let mut emit = Emit { operands, result, calls: Vec::new(), allocate: &mut allocate };
+        (row.npu)(&op.kind, &mut emit);
+        let calls = emit.calls;
+        self.launch(id, calls);
+    }
+
+    fn launch(&mut self, op: OpId, calls: impl IntoIterator<Item = Call>) {
+        let step = |call| Step { stream: StreamKind::Compute, action: Action::Launch(call), op };
+        self.plan.steps.extend(calls.into_iter().map(step));
+    }
+
+    /// A copy, unless there is nothing to copy.
+    fn copy(&mut self, op: OpId, from: View, into: View) {
+        if from.elems() > 0 {
+            self.launch(op, [Call::Copy { from, into }]);
+        }
+    }
+
+    fn exchange(&mut self, op: OpId, axes: &[AxisId], kind: CollectiveKind, send: View, recv: View) {
+        let ranks = self.placed.mesh.group(self.rank, axes);
+        let group = self.plan.groups.iter().find(|(_, group)| **group == ranks).map(|(id, _)| id);
+        // `groups` listed the groups of every collective of the program.
+        let Some(group) = group else { return };
+        let action = Action::Exchange(Collective { kind, group, send, recv });
+        self.plan.steps.push(Step { stream: StreamKind::Communication, action, op });
+    }
+
+    /// The view itself if dense, else a dense copy.
+    fn dense(&mut self, op: OpId, view: View) -> View {
+        if view.is_contiguous() {
+            return view;
+        }
+        let copy = self.temporary(view.dtype, view.shape.clone());
+        self.copy(op, view, copy.clone());
+        copy
+    }
+
+    fn temporary(&mut self, dtype: DType, shape: Shape) -> View {
+        View::contiguous(self.plan.buffer(Region::Arena, Bytes::of(shape.elems(), dtype.size_bytes())), dtype, shape)
+    }
+
+    /// Along `dim`, for each rank of the group of `axes`, the part of `layout` that it holds, from the start of this
+    /// rank's own range in `around`.
+    fn parts(&self, value: ValueId, layout: &Layout, around: &Layout, axes: &[AxisId], dim: usize) -> Vec<(usize, usize)> {
+        let (mesh, shape) = (&self.placed.mesh, &self.placed.program.values[value].shape);
+        let start = around.ranges(mesh, shape, self.rank)[dim].start;
+        let part = |rank: usize| {
+            let range = layout.ranges(mesh, shape, rank)[dim].clone();
+            (range.start.saturating_sub(start), range.len())
+        };
+        mesh.group(self.rank, axes).into_iter().map(part).collect()
+    }
+
+    /// No step: a window on what is there.
+    fn slice(&mut self, op: &Op) {
+        let (operand, layouts) = (op.operands[0], &self.placed.layouts);
+        let Kind::Slice { dim, .. } = op.kind else { return };
+        let shape = &self.placed.program.values[operand].shape;
+        let range = |id| layouts[id].ranges(&self.placed.mesh, shape, self.rank)[dim].clone();
+        let (whole, part) = (range(operand), range(op.result));
+        let view = self.view(operand).narrow(dim, part.start.saturating_sub(whole.start), part.len());
+        self.views[op.result.index()] = Some(view);
+    }
+
+    fn leader(&mut self, id: OpId, op: &Op, axes: &[AxisId]) {
+        let first = self.placed.mesh.group(self.rank, axes).first() == Some(&self.rank);
+        let (from, into) = (self.view(op.operands[0]), self.new_view(op.result));
+        self.views[op.result.index()] = Some(into.clone());
+        if first {
+            self.copy(id, from, into);
+        } else if into.elems() > 0 {
+            self.launch(id, [Call::Zero { into }]);
+        }
+    }
+
+    /// A collective from one dense tensor to another.
+    fn movement(
+        &mut self,
+        id: OpId,
+        op: &Op,
+        axes: &[AxisId],
+        kind: impl FnOnce(&View, &View) -> CollectiveKind,
+    ) {
+        let send = self.view(op.operands[0]);
+        let send = self.dense(id, send);
+        let recv = self.new_view(op.result);
+        self.views[op.result.index()] = Some(recv.clone());
+        if recv.elems() > 0 {
+            let kind = kind(&send, &recv);
+            self.exchange(id, axes, kind, send, recv);
+        }
+    }
+
+    fn all_gather(&mut self, id: OpId, op: &Op, axes: &[AxisId], dim: usize) {
+        let (operand, layouts) = (op.operands[0], &self.placed.layouts);
+        let parts = self.parts(operand, &layouts[operand], &layouts[op.result], axes, dim);
+        let send = self.view(operand);
+        let send = self.dense(id, send);
+        let recv = self.new_view(op.result);
+        self.views[op.result.index()] = Some(recv.clone());
+        if recv.elems() == 0 {
+            return;
+        }
+        let row = recv.elems() / recv.shape[dim].max(1);
+        let counts: Vec<usize> = parts.iter().map(|(_, len)| len * row).collect();
+        let kind = CollectiveKind::AllGather { counts: counts.clone() };
+        // Blocks arrive one after the other; that is the result only along the outermost dim that has a size.
+        if recv.shape[..dim].iter().all(|size| *size == 1) {
+            self.exchange(id, axes, kind, send, recv);
+            return;
+        }
+        let staged = self.temporary(recv.dtype, [recv.elems()].into());
+        self.exchange(id, axes, kind, send, staged.clone());
+        self.blocks(&staged, &recv, dim, &parts, |emitter, block, window| emitter.copy(id, block, window));
+    }
+
+    /// For each part of `whole` along `dim`: its block of the flat buffer `staged`, and its window on `whole`.
+    fn blocks(
+        &mut self,
+        staged: &View,
+        whole: &View,
+        dim: usize,
+        parts: &[(usize, usize)],
+        mut each: impl FnMut(&mut Self, View, View),
+    ) {
+        let mut offset = staged.offset;
+        for (start, len) in parts {
+            let window = whole.narrow(dim, *start, *len);
+            let strides = window.shape.strides();
+            let block = View { offset, shape: window.shape.clone(), strides, ..staged.clone() };
+            offset += window.elems();
+            each(self, block, window);
+        }
+    }
+
+    fn reduce_scatter(&mut self, id: OpId, op: &Op, axes: &[AxisId], dim: usize, reduce: crate::program::Reduce) {
+        let (operand, layouts) = (op.operands[0], &self.placed.layouts);
+        let parts = self.parts(operand, &layouts[op.result], &layouts[operand], axes, dim);
+        let whole = self.view(operand);
+        let recv = self.new_view(op.result);
+        self.views[op.result.index()] = Some(recv.clone());
+        if whole.elems() == 0 {
+            return;
+        }
+        let row = whole.elems() / whole.shape[dim].max(1);
+        let counts = parts.iter().map(|(_, len)| len * row).collect();
+        let send = if whole.shape[..dim].iter().all(|size| *size == 1) {
+            self.dense(id, whole)
+        } else {
+            let staged = self.temporary(whole.dtype, [whole.elems()].into());
+            self.blocks(&staged, &whole, dim, &parts, |emitter, block, window| emitter.copy(id, window, block));
+            staged
+        };
+        self.exchange(id, axes, CollectiveKind::ReduceScatter { reduce, counts }, send, recv);
+    }
+
+    fn all_to_all(&mut self, id: OpId, op: &Op, axes: &[AxisId], from: usize, to: usize) {
+        let (operand, layouts) = (op.operands[0], &self.placed.layouts);
+        // This rank's rows of `to`'s parts go out; everyone's rows of `from` for this rank's part come in.
+        let outgoing = self.parts(operand, &layouts[op.result], &layouts[operand], axes, to);
+        let incoming = self.parts(operand, &layouts[operand], &layouts[op.result], axes, from);
+        let whole = self.view(operand);
+        let recv = self.new_view(op.result);
+        self.views[op.result.index()] = Some(recv.clone());
+        let elems = |view: &View, dim: usize, len: usize| {
+            view.shape.iter().enumerate().filter(|(d, _)| *d != dim).map(|(_, size)| size).product::<usize>() * len
+        };
+        let send_counts: Vec<usize> = outgoing.iter().map(|(_, len)| elems(&whole, to, *len)).collect();
+        let recv_counts: Vec<usize> = incoming.iter().map(|(_, len)| elems(&recv, from, *len)).collect();
+        let packed = self.temporary(whole.dtype, [whole.elems()].into());
+        let staged = self.temporary(recv.dtype, [recv.elems()].into());
+        self.blocks(&packed, &whole, to, &outgoing, |emitter, block, window| emitter.copy(id, window, block));
+        let kind = CollectiveKind::AllToAll { send_counts, recv_counts };
+        self.exchange(id, axes, kind, packed, staged.clone());
+        self.blocks(&staged, &recv, from, &incoming, |emitter, block, window| emitter.copy(id, block, window));
+    }
+
+    fn tap(&mut self, id: ValueId) {
+        let value = &self.placed.program.values[id];
+        let layout = &self.placed.layouts[id];
+        let mesh = &self.placed.mesh;
+        let unnamed = mesh.ids().into_iter().filter(|axis| layout.dim_of(*axis).is_none() && layout.partial_on(*axis).is_none());
+        let is_first_replica = unnamed.into_iter().all(|axis| mesh.coordinate(self.rank, axis) == 0);
+        self.plan.taps.push(Tap {
+            value: id,
+            view: self.view(id),
+            ranges: layout.ranges(&self.placed.mesh, &value.shape, self.rank),
+            partial: layout.partial.first().map(|(_, reduce)| *reduce),
+            is_first_replica,
+            after_steps: self.plan.steps.len(),
+        });
+    }
+
+    fn outputs(&mut self) {
+        for (name, id) in &self.placed.program.outputs {
+            let from = self.view(*id);
+            let tensor = Tensor { name: name.clone(), source: None, ..self.tensor(*id, Region::Outputs) };
+            let into = self.view(*id);
+            let op = OpId::from_index(self.plan.notes.len());
+            self.copy(op, from, into);
+            self.plan.outputs.push(tensor);
+            self.plan.notes.push(OpNote { kind: "output", value: name.clone(), layer: None });
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! When and where: a lowered program becomes one static [`Plan`] a rank.
+//!
+//! Input → output: a lowered [`Placed`] program → for each rank `emit` (local shards, aclnn calls, collectives) →
+//! `order` (two streams and the events between them) → `memory` (one arena, fixed offsets) → [`verify`]. Invariants:
+//! all ranks have the same collectives in the same order, by construction and checked; no two buffers that are live
+//! together overlap; accesses of the two streams to the same bytes are ordered by events. Plans hold no pointers: what
+//! a run gives anew are the contents of the inputs.
+
+mod emit;
+mod memory;
+mod order;
+pub mod plan;
+mod verify;
+
+pub use plan::Plan;
+pub use verify::verify;
+
+use crate::base::Diagnostics;
+use crate::placement::Placed;
+
+/// The plans of all ranks.
+///
+/// # Errors
+/// What `verify` finds.
+pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
+    let plans: Vec<Plan> = (0..lowered.mesh.cards())
+        .map(|rank| {
+            let mut plan = emit::emit(lowered, rank);
+            memory::assign(&mut plan);
+            order::insert_events(&mut plan);
+            plan
+        })
+        .collect();
+    verify(&plans)?;
+    Ok(plans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::DType;
+    use crate::collective::parallelize;
+    use crate::config::ModelConfig;
+    use crate::placement::{Mesh, Pins, Residual};
+    use crate::program::models::{Head, RunShape, decoder};
+
+    fn plans(preset: &str, cards: usize, dtype: DType, residual: Residual) -> Vec<Plan> {
+        let mut config = ModelConfig::preset(preset).unwrap();
+        config.layers = 2;
+        let run = RunShape { batch: 2, sequence: 9, cache_length: 32 };
+        let program = decoder(&config, run, dtype, Head::LastToken).unwrap();
+        let mesh = Mesh::tensor_parallel(cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
+        let found = parallelize(&program, &mesh, &Pins::auto(residual)).unwrap();
+        schedule(&found.lowered).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    #[test]
+    fn every_preset_has_sound_plans_also_where_sizes_do_not_divide() {
+        for preset in ModelConfig::PRESETS {
+            for cards in [1, 3, 5, 8, 16] {
+                for residual in [Residual::Replicate, Residual::Seq] {
+                    assert_eq!(plans(preset, cards, DType::BF16, residual).len(), cards);
+                }
+            }
+        }
+    }
+}

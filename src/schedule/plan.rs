@@ -1,0 +1,387 @@
+//! The plan of one rank: what `exec` walks. Data only.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use crate::base::{Bytes, DType, Id, IdVec, Shape, define_id};
+pub use crate::program::call::{BufferId, Call, Number, View};
+pub use crate::program::Reduce;
+use crate::program::{OpId, Source, ValueId};
+
+define_id!(
+    /// An event of one rank, between its two streams.
+    EventId,
+    "e"
+);
+define_id!(
+    /// One group of ranks that exchange data; the same on all its ranks.
+    GroupId,
+    "g"
+);
+
+/// Bytes of each buffer's alignment. CANN aligns allocations to 64 and vector units read in blocks of 32; 512 is what
+/// its own allocators use.
+pub const ALIGNMENT_BYTES: u64 = 512;
+
+/// Which memory a buffer is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Region {
+    /// Weights: written once.
+    Weights,
+    /// Kept between runs.
+    States,
+    /// Written by the host before each run.
+    Inputs,
+    /// Read by the host after each run.
+    Outputs,
+    /// Everything between.
+    Arena,
+}
+
+impl Region {
+    /// Every region.
+    pub const ALL: [Self; 5] = [Self::Weights, Self::States, Self::Inputs, Self::Outputs, Self::Arena];
+
+    /// The name in texts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Weights => "weights",
+            Self::States => "states",
+            Self::Inputs => "inputs",
+            Self::Outputs => "outputs",
+            Self::Arena => "arena",
+        }
+    }
+}
+
+/// Where a buffer lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Which memory.
+    pub region: Region,
+    /// First byte in the region.
+    pub offset: Bytes,
+    /// Length.
+    pub bytes: Bytes,
+}
+
+impl Slot {
+    /// The bytes of the region.
+    #[must_use]
+    pub const fn range(&self) -> Range<u64> {
+        self.offset.0..self.offset.0 + self.bytes.0
+    }
+}
+
+/// One of a rank's two streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StreamKind {
+    /// Operators.
+    Compute,
+    /// Collectives.
+    Communication,
+}
+
+/// A tensor that crosses between host and card: a param, a state, an input or an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Its name in the program.
+    pub name: String,
+    /// The whole tensor's sizes.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// The part of the whole that this rank holds, contiguous in its buffer.
+    pub ranges: Vec<Range<usize>>,
+    /// Where.
+    pub buffer: BufferId,
+    /// For params: where a checkpoint has the whole.
+    pub source: Option<Source>,
+}
+
+impl Tensor {
+    /// This rank's part of the whole tensor's bytes, row-major.
+    #[must_use]
+    pub fn cut<'a>(&self, whole: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.ranges.iter().zip(self.shape.iter()).all(|(range, size)| range.len() == *size) {
+            return Cow::Borrowed(whole);
+        }
+        let strides = self.shape.strides();
+        let view = View {
+            buffer: self.buffer,
+            offset: self.ranges.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum(),
+            dtype: self.dtype,
+            shape: self.ranges.iter().map(Range::len).collect(),
+            strides,
+        };
+        let span = view.span();
+        let size = self.dtype.size_bytes();
+        Cow::Owned(view.gather(&whole[span.start * size..span.end * size]))
+    }
+}
+
+/// An exchange between the ranks of a group. Counts are elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Collective {
+    /// Which.
+    pub kind: CollectiveKind,
+    /// Among whom.
+    pub group: GroupId,
+    /// What this rank gives; dense.
+    pub send: View,
+    /// What this rank gets; dense.
+    pub recv: View,
+}
+
+/// Which exchange, with the counts that all ranks of the group agree on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CollectiveKind {
+    /// Everyone gets the reduction of everyone's `send`.
+    AllReduce {
+        /// How.
+        reduce: Reduce,
+    },
+    /// Everyone gets all `send`s one after the other.
+    AllGather {
+        /// Elements of each rank's `send`.
+        counts: Vec<usize>,
+    },
+    /// Everyone gets its block of the reduction of everyone's `send`.
+    ReduceScatter {
+        /// How.
+        reduce: Reduce,
+        /// Elements of each rank's block.
+        counts: Vec<usize>,
+    },
+    /// Everyone gives each a block and gets one of each.
+    AllToAll {
+        /// Elements given to each rank.
+        send_counts: Vec<usize>,
+        /// Elements got of each rank.
+        recv_counts: Vec<usize>,
+    },
+}
+
+impl CollectiveKind {
+    /// The name in texts and messages.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::AllReduce { .. } => "all_reduce",
+            Self::AllGather { .. } => "all_gather",
+            Self::ReduceScatter { .. } => "reduce_scatter",
+            Self::AllToAll { .. } => "all_to_all",
+        }
+    }
+}
+
+/// What one step does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Runs one operator on the compute stream.
+    Launch(Call),
+    /// Runs one collective on the communication stream.
+    Exchange(Collective),
+    /// Marks what a stream has been given so far.
+    Record(EventId),
+    /// Holds a stream until a mark is reached.
+    Wait(EventId),
+}
+
+/// One step, with the op it belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Which stream.
+    pub stream: StreamKind,
+    /// What.
+    pub action: Action,
+    /// The op of the lowered program.
+    pub op: OpId,
+}
+
+impl Step {
+    /// What the step reads.
+    #[must_use]
+    pub fn reads(&self) -> Vec<&View> {
+        match &self.action {
+            Action::Launch(call) => call.reads(),
+            Action::Exchange(exchange) => vec![&exchange.send],
+            Action::Record(_) | Action::Wait(_) => Vec::new(),
+        }
+    }
+
+    /// What the step writes.
+    #[must_use]
+    pub fn writes(&self) -> Vec<&View> {
+        match &self.action {
+            Action::Launch(call) => call.writes(),
+            Action::Exchange(exchange) => vec![&exchange.recv],
+            Action::Record(_) | Action::Wait(_) => Vec::new(),
+        }
+    }
+}
+
+/// Where a named value can be seen while the plan runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tap {
+    /// The value.
+    pub value: ValueId,
+    /// This rank's part, dense or not.
+    pub view: View,
+    /// The part of the whole.
+    pub ranges: Vec<Range<usize>>,
+    /// The reduction this rank holds a part of, if any.
+    pub partial: Option<Reduce>,
+    /// Whether this rank is the first of those that hold the same: the others repeat it and count no second time.
+    pub is_first_replica: bool,
+    /// The value is there once this many steps have run.
+    pub after_steps: usize,
+}
+
+/// One op of the lowered program, for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpNote {
+    /// The op's name.
+    pub kind: &'static str,
+    /// Its value's name, or that of the value it moves.
+    pub value: String,
+    /// The decoder layer, where the name tells.
+    pub layer: Option<usize>,
+}
+
+impl fmt::Display for OpNote {
+    /// `layer 3, all_reduce of layers.3.mlp.out`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(layer) = self.layer {
+            write!(f, "layer {layer}, ")?;
+        }
+        write!(f, "{} of {}", self.kind, self.value)
+    }
+}
+
+/// All that one rank does in a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The program's name.
+    pub name: String,
+    /// This rank.
+    pub rank: usize,
+    /// All ranks.
+    pub world: usize,
+    /// Groups that some rank exchanges in: the same list on every rank; ranks ascend.
+    pub groups: IdVec<GroupId, Vec<usize>>,
+    /// Weights, in the order of the program.
+    pub params: Vec<Tensor>,
+    /// States.
+    pub states: Vec<Tensor>,
+    /// Inputs.
+    pub inputs: Vec<Tensor>,
+    /// Outputs; whole on every rank.
+    pub outputs: Vec<Tensor>,
+    /// Every buffer.
+    pub buffers: IdVec<BufferId, Slot>,
+    /// The steps, in the order they are enqueued.
+    pub steps: Vec<Step>,
+    /// Number of events.
+    pub events: usize,
+    /// Named values, in order.
+    pub taps: Vec<Tap>,
+    /// By op of the lowered program.
+    pub notes: IdVec<OpId, OpNote>,
+}
+
+impl Plan {
+    /// Bytes of a region.
+    #[must_use]
+    pub fn region_bytes(&self, region: Region) -> Bytes {
+        let slots = self.buffers.values().iter().filter(|slot| slot.region == region);
+        Bytes(slots.map(|slot| slot.range().end).max().unwrap_or(0).next_multiple_of(ALIGNMENT_BYTES))
+    }
+
+    /// The bytes a view may touch, in its region.
+    #[must_use]
+    pub fn span(&self, view: &View) -> (Region, Range<u64>) {
+        let slot = &self.buffers[view.buffer];
+        let (elems, size) = (view.span(), view.dtype.size_bytes() as u64);
+        let start = slot.offset.0 + elems.start as u64 * size;
+        (slot.region, start..start + (elems.end - elems.start) as u64 * size)
+    }
+
+    /// A new buffer, not placed yet.
+    pub(super) fn buffer(&mut self, region: Region, bytes: Bytes) -> BufferId {
+        self.buffers.push(Slot { region, offset: Bytes(0), bytes })
+    }
+}
+
+impl fmt::Display for Plan {
+    /// One line a group, tensor and step.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "plan \"{}\" rank {} of {}", self.name, self.rank, self.world)?;
+        for (id, ranks) in self.groups.iter() {
+            writeln!(f, "group {id} {ranks:?}")?;
+        }
+        for (kind, tensors) in
+            [("param", &self.params), ("state", &self.states), ("input", &self.inputs), ("output", &self.outputs)]
+        {
+            for tensor in tensors {
+                let slot = &self.buffers[tensor.buffer];
+                let ranges: Vec<String> = tensor.ranges.iter().map(|r| format!("{}..{}", r.start, r.end)).collect();
+                writeln!(
+                    f,
+                    "{kind} \"{}\" {}{} [{}] at {} {}+{}",
+                    tensor.name,
+                    tensor.dtype,
+                    tensor.shape,
+                    ranges.join(","),
+                    tensor.buffer,
+                    slot.region.name(),
+                    slot.offset.0
+                )?;
+            }
+        }
+        for (id, slot) in self.buffers.iter().filter(|(_, slot)| slot.region == Region::Arena) {
+            writeln!(f, "buffer {id} arena+{} {}", slot.offset.0, slot.bytes.0)?;
+        }
+        let mut noted = None;
+        for step in &self.steps {
+            if noted != Some(step.op) && self.notes.get(step.op).is_some() {
+                writeln!(f, "# {}", self.notes[step.op])?;
+                noted = Some(step.op);
+            }
+            let stream = match step.stream {
+                StreamKind::Compute => "compute",
+                StreamKind::Communication => "communication",
+            };
+            match &step.action {
+                Action::Launch(call) => writeln!(f, "{stream} {call}")?,
+                Action::Record(event) => writeln!(f, "{stream} record {event}")?,
+                Action::Wait(event) => writeln!(f, "{stream} wait {event}")?,
+                Action::Exchange(Collective { kind, group, send, recv }) => {
+                    write!(f, "{stream} {} {group} send={send} recv->{recv}", kind.name())?;
+                    match kind {
+                        CollectiveKind::AllReduce { reduce } => writeln!(f, " reduce={reduce}")?,
+                        CollectiveKind::AllGather { counts } => writeln!(f, " counts={counts:?}")?,
+                        CollectiveKind::ReduceScatter { reduce, counts } => {
+                            writeln!(f, " reduce={reduce} counts={counts:?}")?;
+                        }
+                        CollectiveKind::AllToAll { send_counts, recv_counts } => {
+                            writeln!(f, " send_counts={send_counts:?} recv_counts={recv_counts:?}")?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether no id of `groups` is named twice and each group's ranks ascend below `world`.
+pub(super) fn groups_are_sound(groups: &IdVec<GroupId, Vec<usize>>, world: usize) -> bool {
+    groups.iter().all(|(id, ranks)| {
+        ranks.is_sorted_by(|a, b| a < b)
+            && ranks.last().is_some_and(|last| *last < world)
+            && !groups.values()[..id.index()].contains(ranks)
+    })
+}

@@ -1,0 +1,295 @@
+//! Checks plans before anything runs:
+//! - every view lies in its buffer, every buffer in its region; buffers of the arena that live together do not overlap;
+//! - each event is recorded once and waited for only after; conflicting accesses of the two streams are ordered by them;
+//! - nothing is read before something wrote it;
+//! - calls stand on the compute stream, collectives on the communication stream; counts fit the tensors;
+//! - all ranks of a group run the same collectives in the same order, with the same counts, element type and reduction.
+//!
+//! Shares no code with the passes that it checks.
+
+use crate::base::{DType, Diagnostic, Diagnostics, Id};
+use crate::program::Reduce;
+
+use super::memory::lifetimes;
+use super::plan::{Action, CollectiveKind, GroupId, Plan, Region, Step, StreamKind, groups_are_sound};
+
+/// Checks the plans of all ranks together.
+///
+/// # Errors
+/// All problems, rank by rank.
+pub fn verify(plans: &[Plan]) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    for (rank, plan) in plans.iter().enumerate() {
+        if (plan.rank, plan.world) != (rank, plans.len()) {
+            let found = format!("rank {} of {}", plan.rank, plan.world);
+            let problem = Diagnostic::new(format!("plan {rank}"), "plans stand in the order of ranks");
+            problems.push(problem.expected(format!("rank {rank} of {}", plans.len())).found(found));
+        }
+        if !groups_are_sound(&plan.groups, plan.world) || plan.groups != plans[0].groups {
+            problems.push(Diagnostic::new(format!("rank {rank}"), "groups differ between ranks or are malformed"));
+        }
+        memory(plan, &mut problems);
+        streams(plan, &mut problems);
+        counts(plan, &mut problems);
+    }
+    if problems.is_empty() {
+        collectives(plans, &mut problems);
+    }
+    problems.into_result(())
+}
+
+fn place(plan: &Plan, index: usize) -> String {
+    let step = &plan.steps[index];
+    let note = plan.notes.get(step.op).map(|note| format!(" ({note})")).unwrap_or_default();
+    format!("rank {} step {index}{note}", plan.rank)
+}
+
+fn memory(plan: &Plan, problems: &mut Diagnostics) {
+    for (index, step) in plan.steps.iter().enumerate() {
+        for view in step.reads().into_iter().chain(step.writes()) {
+            let Some(slot) = plan.buffers.get(view.buffer) else {
+                problems.push(Diagnostic::new(place(plan, index), format!("there is no buffer {}", view.buffer)));
+                return;
+            };
+            let (_, span) = plan.span(view);
+            if span.end > slot.range().end {
+                let problem = Diagnostic::new(place(plan, index), format!("{view} reaches beyond its buffer"));
+                problems.push(problem.expected(format!("{} bytes", slot.bytes.0)).found(span.end - slot.offset.0));
+            }
+        }
+    }
+    let lives = lifetimes(plan);
+    let mut slots: Vec<_> = plan.buffers.iter().filter(|(_, slot)| slot.bytes.0 > 0).collect();
+    slots.sort_by_key(|(_, slot)| (slot.region, slot.offset));
+    for (at, (id, slot)) in slots.iter().enumerate() {
+        let behind = slots[at + 1..].iter();
+        for (other, _) in behind.take_while(|(_, o)| o.region == slot.region && o.offset.0 < slot.range().end) {
+            let together = slot.region != Region::Arena
+                || matches!((lives[*id], lives[*other]), (Some(a), Some(b)) if a.0 <= b.1 && b.0 <= a.1);
+            if together {
+                problems.push(Diagnostic::new(
+                    format!("rank {}", plan.rank),
+                    format!("buffers {id} and {other} of the {} overlap while both are live", slot.region.name()),
+                ));
+            }
+        }
+    }
+}
+
+/// What is known to have happened when a step begins: for each stream, how many of its steps.
+type Clock = [usize; 2];
+
+/// The clock of each step, by events and the order of the streams alone.
+fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<Clock> {
+    let mut now: [Clock; 2] = [[0; 2]; 2];
+    let mut recorded: Vec<Option<Clock>> = vec![None; plan.events];
+    let mut clocks = Vec::with_capacity(plan.steps.len());
+    for (index, step) in plan.steps.iter().enumerate() {
+        let stream = step.stream as usize;
+        match step.action {
+            Action::Wait(event) => match recorded.get(event.index()).copied().flatten() {
+                Some(clock) => now[stream] = std::array::from_fn(|other| now[stream][other].max(clock[other])),
+                None => problems.push(Diagnostic::new(place(plan, index), format!("waits for {event} before its record"))),
+            },
+            Action::Record(event) => match recorded.get_mut(event.index()) {
+                Some(slot @ None) => *slot = Some(now[stream]),
+                _ => problems.push(Diagnostic::new(place(plan, index), format!("{event} is recorded twice or unknown"))),
+            },
+            Action::Launch(_) | Action::Exchange(_) => {}
+        }
+        clocks.push(now[stream]);
+        now[stream][stream] += 1;
+    }
+    clocks
+}
+
+fn streams(plan: &Plan, problems: &mut Diagnostics) {
+    let clocks = clocks(plan, problems);
+    // The number of a step on its own stream.
+    let mut next = [0_usize; 2];
+    let numbers: Vec<usize> = plan
+        .steps
+        .iter()
+        .map(|step| {
+            next[step.stream as usize] += 1;
+            next[step.stream as usize] - 1
+        })
+        .collect();
+    for (index, step) in plan.steps.iter().enumerate() {
+        let right = match step.action {
+            Action::Launch(_) => step.stream == StreamKind::Compute,
+            Action::Exchange(_) => step.stream == StreamKind::Communication,
+            Action::Record(_) | Action::Wait(_) => true,
+        };
+        if !right {
+            problems.push(Diagnostic::new(place(plan, index), "stands on the wrong stream"));
+        }
+    }
+    let spans = |step: &Step| -> Vec<((Region, std::ops::Range<u64>), bool)> {
+        let reads = step.reads().into_iter().map(|view| (plan.span(view), false));
+        reads.chain(step.writes().into_iter().map(|view| (plan.span(view), true))).collect()
+    };
+    let all: Vec<_> = plan.steps.iter().map(spans).collect();
+    let on = |stream| plan.steps.iter().enumerate().filter(move |(_, step)| step.stream == stream).map(|(i, _)| i);
+    let compute: Vec<usize> = on(StreamKind::Compute).filter(|index| !all[*index].is_empty()).collect();
+    for exchange in on(StreamKind::Communication).filter(|index| !all[*index].is_empty()) {
+        for other in compute.iter().copied() {
+            let (first, second) = (exchange.min(other), exchange.max(other));
+            let stream = plan.steps[first].stream as usize;
+            if clocks[second][stream] > numbers[first] {
+                continue;
+            }
+            let conflict = all[first].iter().any(|((region, range), writes)| {
+                all[second].iter().any(|((other_region, other), other_writes)| {
+                    region == other_region
+                        && range.start < other.end
+                        && other.start < range.end
+                        && (*writes || *other_writes)
+                })
+            });
+            if conflict {
+                problems.push(
+                    Diagnostic::new(place(plan, second), "touches the same bytes as a step of the other stream")
+                        .expected("an event between them")
+                        .found(format!("none after {}", place(plan, first))),
+                );
+            }
+        }
+    }
+    written_before_read(plan, problems);
+}
+
+fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
+    let mut written: Vec<bool> =
+        plan.buffers.values().iter().map(|s| !matches!(s.region, Region::Arena | Region::Outputs)).collect();
+    for (index, step) in plan.steps.iter().enumerate() {
+        let writes = step.writes();
+        for view in step.reads() {
+            if view.elems() > 0 && !written[view.buffer.index()] {
+                problems.push(Diagnostic::new(place(plan, index), format!("reads {view}, which nothing wrote")));
+            }
+        }
+        writes.iter().for_each(|view| written[view.buffer.index()] = true);
+    }
+    for tensor in &plan.outputs {
+        let elems: usize = tensor.ranges.iter().map(std::ops::Range::len).product();
+        if elems > 0 && !written[tensor.buffer.index()] {
+            problems.push(Diagnostic::new(format!("rank {}", plan.rank), format!("output \"{}\" is never written", tensor.name)));
+        }
+    }
+}
+
+fn counts(plan: &Plan, problems: &mut Diagnostics) {
+    for (index, step) in plan.steps.iter().enumerate() {
+        let Action::Exchange(exchange) = &step.action else { continue };
+        let (send, recv) = (exchange.send.elems(), exchange.recv.elems());
+        let Some(ranks) = plan.groups.get(exchange.group) else {
+            problems.push(Diagnostic::new(place(plan, index), format!("there is no group {}", exchange.group)));
+            continue;
+        };
+        let Some(at) = ranks.iter().position(|rank| *rank == plan.rank) else {
+            problems.push(Diagnostic::new(place(plan, index), format!("the rank is not of group {ranks:?}")));
+            continue;
+        };
+        let own = |counts: &[usize]| counts.get(at).copied().filter(|_| counts.len() == ranks.len());
+        let fits = match &exchange.kind {
+            CollectiveKind::AllReduce { .. } => send == recv,
+            CollectiveKind::AllGather { counts } => own(counts) == Some(send) && counts.iter().sum::<usize>() == recv,
+            CollectiveKind::ReduceScatter { counts, .. } => {
+                own(counts) == Some(recv) && counts.iter().sum::<usize>() == send
+            }
+            CollectiveKind::AllToAll { send_counts, recv_counts } => {
+                let sums = (send_counts.iter().sum::<usize>(), recv_counts.iter().sum::<usize>());
+                own(send_counts).is_some() && own(send_counts) == own(recv_counts) && sums == (send, recv)
+            }
+        };
+        let dense = exchange.send.is_contiguous() && exchange.recv.is_contiguous();
+        if !fits || !dense || exchange.send.dtype != exchange.recv.dtype {
+            let what = format!("{} from {} to {}", exchange.kind.name(), exchange.send, exchange.recv);
+            problems.push(Diagnostic::new(place(plan, index), format!("counts, density or types do not fit: {what}")));
+        }
+    }
+}
+
+/// What all ranks of a group must agree on.
+#[derive(PartialEq, Debug)]
+struct Signature {
+    group: GroupId,
+    name: &'static str,
+    dtype: DType,
+    reduce: Option<Reduce>,
+    counts: Vec<usize>,
+}
+
+fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
+    let of = |plan: &Plan| -> Vec<(usize, Signature)> {
+        let signature = |(index, step): (usize, &Step)| {
+            let Action::Exchange(exchange) = &step.action else { return None };
+            let (reduce, counts) = match &exchange.kind {
+                CollectiveKind::AllReduce { reduce } => (Some(*reduce), vec![exchange.send.elems()]),
+                CollectiveKind::AllGather { counts } => (None, counts.clone()),
+                CollectiveKind::ReduceScatter { reduce, counts } => (Some(*reduce), counts.clone()),
+                CollectiveKind::AllToAll { .. } => (None, Vec::new()),
+            };
+            let (group, name, dtype) = (exchange.group, exchange.kind.name(), exchange.send.dtype);
+            Some((index, Signature { group, name, dtype, reduce, counts }))
+        };
+        plan.steps.iter().enumerate().filter_map(signature).collect()
+    };
+    let all: Vec<Vec<(usize, Signature)>> = plans.iter().map(of).collect();
+    for (group, ranks) in plans.first().map(|plan| &plan.groups).into_iter().flat_map(|groups| groups.iter()) {
+        let of_group = |rank: usize| all[rank].iter().filter(move |(_, s)| s.group == group).collect::<Vec<_>>();
+        let first = of_group(ranks[0]);
+        for rank in &ranks[1..] {
+            let other = of_group(*rank);
+            if first.len() != other.len() {
+                let problem = Diagnostic::new(format!("group {ranks:?}"), "ranks run different numbers of collectives");
+                let expected = format!("{} as on rank {}", first.len(), ranks[0]);
+                problems.push(problem.expected(expected).found(format!("{} on rank {rank}", other.len())));
+            }
+            for ((at, a), (other_at, b)) in first.iter().zip(&other) {
+                if a != b {
+                    problems.push(
+                        Diagnostic::new(place(&plans[*rank], *other_at), "the collective differs between ranks")
+                            .expected(format!("{a:?} of {}", place(&plans[ranks[0]], *at)))
+                            .found(format!("{b:?}")),
+                    );
+                }
+            }
+        }
+    }
+    blocks_match(plans, problems);
+}
+
+/// What a rank gives another in an all_to_all is what the other expects.
+fn blocks_match(plans: &[Plan], problems: &mut Diagnostics) {
+    let blocks = |plan: &Plan| -> Vec<(GroupId, Vec<usize>, Vec<usize>)> {
+        let block = |step: &Step| match &step.action {
+            Action::Exchange(exchange) => match &exchange.kind {
+                CollectiveKind::AllToAll { send_counts, recv_counts } => {
+                    Some((exchange.group, send_counts.clone(), recv_counts.clone()))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        plan.steps.iter().filter_map(block).collect()
+    };
+    let all: Vec<_> = plans.iter().map(blocks).collect();
+    for (group, ranks) in plans.first().map(|plan| &plan.groups).into_iter().flat_map(|groups| groups.iter()) {
+        let of = |rank: usize| all[rank].iter().filter(move |(found, _, _)| *found == group).collect::<Vec<_>>();
+        for (from, sender) in ranks.iter().enumerate() {
+            for (to, receiver) in ranks.iter().enumerate() {
+                for (nth, ((_, sent, _), (_, _, got))) in of(*sender).into_iter().zip(of(*receiver)).enumerate() {
+                    if sent[to] != got[from] {
+                        let problem = Diagnostic::new(
+                            format!("group {ranks:?}, all_to_all {nth}"),
+                            format!("rank {sender} gives rank {receiver} another count than it expects"),
+                        );
+                        problems.push(problem.expected(got[from]).found(sent[to]));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Element types of stored weights.
+//!
+//! Input → output: little-endian elements of one type → the same elements of another. Invariants: equal types are
+//! copied bit for bit; other conversions round to nearest, ties to even, and a finite number that the target cannot
+//! hold is found, never turned into infinity. It works on bytes because a file's data need not be aligned.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use crate::base::DType;
+
+/// Elements converted at a time: the intermediate values stay in the first-level cache.
+const BLOCK: usize = 1024;
+
+/// A finite number that became infinite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Overflow {
+    /// Index of the element in the source.
+    pub(super) index: usize,
+    /// Its value.
+    pub(super) value: f32,
+}
+
+/// Whether [`convert`] knows how.
+pub(super) const fn is_convertible(from: DType, to: DType) -> bool {
+    (from.is_float() && to.is_float()) || from as u8 == to as u8
+}
+
+/// Converts all elements of `source` into `out`, which is as long as they need.
+///
+/// The pair of types is one that [`is_convertible`] accepts.
+pub(super) fn convert(from: DType, to: DType, source: &[u8], out: &mut [u8]) -> Result<(), Overflow> {
+    if from == to {
+        out.copy_from_slice(source);
+        return Ok(());
+    }
+    let mut values = [0f32; BLOCK];
+    let blocks = source.chunks(BLOCK * from.size_bytes()).zip(out.chunks_mut(BLOCK * to.size_bytes()));
+    for (block, (source, out)) in blocks.enumerate() {
+        let values = &mut values[..source.len() / from.size_bytes()];
+        decode(from, source, values);
+        encode(to, values, out).map_err(|index| Overflow { index: block * BLOCK + index, value: values[index] })?;
+    }
+    Ok(())
+}
+
+fn decode(from: DType, source: &[u8], values: &mut [f32]) {
+    match from {
+        DType::F16 => {
+            let mut halves = [f16::ZERO; BLOCK];
+            let halves = &mut halves[..values.len()];
+            for (half, bytes) in halves.iter_mut().zip(source.as_chunks::<2>().0) {
+                *half = f16::from_le_bytes(*bytes);
+            }
+            // By the slice: the processor converts several at once.
+            halves.convert_to_f32_slice(values);
+        }
+        DType::BF16 => {
+            for (value, bytes) in values.iter_mut().zip(source.as_chunks::<2>().0) {
+                *value = bf16::from_le_bytes(*bytes).to_f32();
+            }
+        }
+        _ => {
+            for (value, bytes) in values.iter_mut().zip(source.as_chunks::<4>().0) {
+                *value = f32::from_le_bytes(*bytes);
+            }
+        }
+    }
+}
+
+/// Writes the values; the index of the first that does not fit.
+fn encode(to: DType, values: &[f32], out: &mut [u8]) -> Result<(), usize> {
+    match to {
+        DType::F16 => {
+            let mut halves = [f16::ZERO; BLOCK];
+            let halves = &mut halves[..values.len()];
+            halves.convert_from_f32_slice(values);
+            for (bytes, half) in out.as_chunks_mut::<2>().0.iter_mut().zip(&*halves) {
+                *bytes = half.to_le_bytes();
+            }
+            first_overflow(values, halves, |half| half.is_infinite())
+        }
+        DType::BF16 => {
+            let mut halves = [bf16::ZERO; BLOCK];
+            let halves = &mut halves[..values.len()];
+            halves.convert_from_f32_slice(values);
+            for (bytes, half) in out.as_chunks_mut::<2>().0.iter_mut().zip(&*halves) {
+                *bytes = half.to_le_bytes();
+            }
+            first_overflow(values, halves, |half| half.is_infinite())
+        }
+        _ => {
+            for (bytes, value) in out.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                *bytes = value.to_le_bytes();
+            }
+            Ok(())
+        }
+    }
+}
+
+fn first_overflow<H: Copy>(values: &[f32], halves: &[H], is_infinite: impl Fn(H) -> bool) -> Result<(), usize> {
+    let overflow = values.iter().zip(halves).position(|(value, &half)| is_infinite(half) && value.is_finite());
+    overflow.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+
+    use super::{Overflow, convert, is_convertible};
+    use crate::base::DType;
+
+    const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+    fn bytes_of(dtype: DType, values: &[f32]) -> Vec<u8> {
+        let element = |&value: &f32| match dtype {
+            DType::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+            DType::BF16 => bf16::from_f32(value).to_le_bytes().to_vec(),
+            _ => value.to_le_bytes().to_vec(),
+        };
+        values.iter().flat_map(element).collect()
+    }
+
+    fn converted(from: DType, to: DType, values: &[f32]) -> Result<Vec<u8>, Overflow> {
+        let mut out = vec![0; values.len() * to.size_bytes()];
+        convert(from, to, &bytes_of(from, values), &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn exact_numbers_survive_every_pair() {
+        // More than two blocks, and numbers that all three types hold exactly.
+        let values: Vec<f32> = (0..2500).map(|index| (index % 255 - 127) as f32 / 8.0).collect();
+        for from in FLOATS {
+            for to in FLOATS {
+                assert!(is_convertible(from, to));
+                assert_eq!(converted(from, to, &values).unwrap(), bytes_of(to, &values), "{from} to {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn rounding_is_to_nearest_even() {
+        // Halfway between two neighbours, and just above it.
+        let bf16_tie = 1.0 + 2f32.powi(-8);
+        let f16_tie = 1.0 + 2f32.powi(-11);
+        for (to, tie, step) in [(DType::BF16, bf16_tie, 2f32.powi(-7)), (DType::F16, f16_tie, 2f32.powi(-10))] {
+            let expected = bytes_of(to, &[1.0, 1.0 + step, 1.0 + 2.0 * step]);
+            let values = [tie, tie + f32::EPSILON, tie + step];
+            assert_eq!(converted(DType::F32, to, &values).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_found() {
+        let mut values = vec![1.0; 1500];
+        values[1200] = 70_000.0;
+        let overflow = Overflow { index: 1200, value: bf16::from_f32(70_000.0).to_f32() };
+        assert_eq!(converted(DType::BF16, DType::F16, &values), Err(overflow));
+        assert!(converted(DType::F32, DType::BF16, &[f32::MAX]).is_err());
+        let infinite = converted(DType::F32, DType::F16, &[f32::INFINITY, f32::NEG_INFINITY]).unwrap();
+        assert_eq!(infinite, bytes_of(DType::F16, &[f32::INFINITY, f32::NEG_INFINITY]));
+        let nan = converted(DType::F32, DType::F16, &[f32::NAN]).unwrap();
+        assert!(f16::from_le_bytes([nan[0], nan[1]]).is_nan());
+    }
+
+    #[test]
+    fn integers_are_only_copied() {
+        assert!(is_convertible(DType::I64, DType::I64));
+        assert!(!is_convertible(DType::I64, DType::F32));
+        assert!(!is_convertible(DType::F32, DType::I32));
+        let mut out = [0; 8];
+        convert(DType::I64, DType::I64, &7i64.to_le_bytes(), &mut out).unwrap();
+        assert_eq!(i64::from_le_bytes(out), 7);
+    }
+}

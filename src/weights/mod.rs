@@ -1,0 +1,21 @@
+//! Checkpoints in the safetensors format: what is in them, and any slice of any tensor.
+//!
+//! Input → output: a folder with `model.safetensors` or `model.safetensors.index.json` → [`Checkpoint`], or every
+//! problem of its files at once; a tensor's name, ranges and an element type → bytes, contiguous and converted.
+//! Invariants: after [`Checkpoint::open`] every tensor lies inside its file, overlaps no other and is as long as its
+//! shape and type say, so reading a slice cannot go out of bounds; files are mapped, so only the touched pages are read
+//! and nothing is held twice.
+//!
+//! It knows no model: which tensors there must be, and which part belongs to which rank, is the caller's. It prints
+//! nothing; [`Checkpoint::with_progress`] reports bytes.
+
+mod checkpoint;
+mod convert;
+mod header;
+mod json;
+mod load;
+mod slice;
+
+pub use checkpoint::{Checkpoint, ExpectedTensor, TensorInfo};
+pub use load::fill_from;
+pub use slice::Error;

@@ -1,0 +1,309 @@
+//! Finds an installed CANN toolkit and fills a [`Table`] from its libraries.
+//!
+//! Input: a folder, or nothing. Output: a [`Table`] that keeps the libraries loaded, or one error that lists every place
+//! looked at, or every symbol a toolkit lacks.
+//!
+//! Invariants: all four libraries come from one place; a named folder is the only place looked at; a library without a
+//! required symbol yields no table. What it does not do: initialise CANN, or fall back to anything else.
+
+use std::error::Error as _;
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{env, fmt};
+
+#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the list names most types of the C ABI"))]
+use crate::bindings::*;
+use crate::table::{Library, Table};
+use crate::{c_char, c_void};
+
+/// Why no [`Table`] could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// No place holds the four libraries.
+    #[error("no CANN toolkit was found; {HOW_TO}{}", list(.looked_at))]
+    NotFound {
+        /// Each place looked at and why it did not do.
+        looked_at: Vec<String>,
+    },
+    /// The toolkit lacks functions.
+    #[error("the CANN toolkit in {place} lacks {} of the functions needed; install CANN 8.1 or newer{}",
+        .symbols.len(), list(.symbols))]
+    MissingSymbols {
+        /// Where the libraries were loaded from.
+        place: String,
+        /// What they lack.
+        symbols: Vec<MissingSymbol>,
+    },
+}
+
+const HOW_TO: &str = "install CANN 8.1 or newer and run `source <toolkit>/set_env.sh`, or set ASCEND_TOOLKIT_HOME to the \
+                      folder that has lib64/libascendcl.so, or name that folder; looked at:";
+
+fn list(items: &[impl fmt::Display]) -> String {
+    items.iter().map(|item| format!("\n  {item}")).collect()
+}
+
+/// A function that a library should have and has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingSymbol {
+    /// C name.
+    pub name: &'static str,
+    /// The library that should have it.
+    pub library: Library,
+    /// The first CANN that has it.
+    pub since: &'static str,
+}
+
+impl fmt::Display for MissingSymbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}, in CANN {} and newer", self.name, self.library, self.since)
+    }
+}
+
+/// Loads the libraries of a CANN toolkit and fills a table with their functions.
+///
+/// `path` is the root of a toolkit or the folder of its libraries, and then the only place looked at. Without it:
+/// `ASCEND_TOOLKIT_HOME`, `ASCEND_HOME_PATH`, the usual folders, and the search path of the dynamic linker, in this order.
+///
+/// # Errors
+/// [`LoadError::NotFound`] with every place looked at, or [`LoadError::MissingSymbols`] with every function lacking.
+pub fn load(path: Option<&Path>) -> Result<Table, LoadError> {
+    let mut looked_at = Vec::new();
+    for place in places(path) {
+        match place.open() {
+            Ok(libraries) => return table_of(libraries, place.to_string()),
+            Err(reason) => looked_at.push(format!("{place}: {reason}")),
+        }
+    }
+    Err(LoadError::NotFound { looked_at })
+}
+
+/// Somewhere the libraries may be.
+enum Place {
+    /// A root or a folder of libraries, and who named it.
+    Folder { root: PathBuf, named_by: &'static str },
+    /// Wherever the dynamic linker looks.
+    LinkerPath,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder { root, named_by } => write!(f, "{} ({named_by})", root.display()),
+            Self::LinkerPath => f.write_str("the search path of the dynamic linker (LD_LIBRARY_PATH)"),
+        }
+    }
+}
+
+fn places(path: Option<&Path>) -> Vec<Place> {
+    if let Some(path) = path {
+        return vec![Place::Folder { root: path.to_owned(), named_by: "named by the caller" }];
+    }
+    let variables = ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"].into_iter().filter_map(|name| {
+        let root = env::var_os(name).filter(|value| !value.is_empty())?;
+        Some(Place::Folder { root: root.into(), named_by: name })
+    });
+    let home = env::var_os("HOME").map(PathBuf::from);
+    let usual = ["/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann", "/usr/local/Ascend/latest"]
+        .into_iter()
+        .map(PathBuf::from)
+        .chain(home.iter().flat_map(|home| [home.join("Ascend/ascend-toolkit/latest"), home.join("Ascend/cann")]))
+        .map(|root| Place::Folder { root, named_by: "usual folder" });
+    variables.chain(usual).chain([Place::LinkerPath]).collect()
+}
+
+impl Place {
+    /// Opens the four libraries here; else why that is not possible.
+    fn open(&self) -> Result<Libraries, String> {
+        let folder = match self {
+            Self::LinkerPath => None,
+            Self::Folder { root, .. } => Some(library_folder(root)?),
+        };
+        let mut libraries = Libraries { open: Vec::new() };
+        for library in Library::ALL {
+            for (file, role) in files_of(library) {
+                let path = folder.as_ref().map_or_else(|| PathBuf::from(file), |folder| folder.join(file));
+                match (open_library(&path), role) {
+                    (Ok(handle), _) => libraries.open.push((library, handle)),
+                    (Err(reason), Role::Main) => return Err(reason),
+                    (Err(_), Role::Companion) => {}
+                }
+            }
+        }
+        Ok(libraries)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Role {
+    /// Must be there.
+    Main,
+    /// Holds some of the functions in some releases: since 8.5 the runtime and the communicators have their own library.
+    Companion,
+}
+
+fn files_of(library: Library) -> Vec<(&'static str, Role)> {
+    let companions: &[&str] = match library {
+        Library::AscendCl => &["libacl_rt.so", "libmsprofiler.so"],
+        Library::Hccl => &["libhcomm.so"],
+        Library::NnopBase | Library::OpApi => &[],
+    };
+    let main = (library.file_name(), Role::Main);
+    [main].into_iter().chain(companions.iter().map(|file| (*file, Role::Companion))).collect()
+}
+
+/// The folder under `root` that holds `libascendcl.so`.
+fn library_folder(root: &Path) -> Result<PathBuf, String> {
+    if !root.is_dir() {
+        return Err("no such folder".to_owned());
+    }
+    let arch_lib64 = format!("{}-linux/lib64", env::consts::ARCH);
+    let folders = ["lib64", arch_lib64.as_str(), "runtime/lib64", "acllib/lib64", ""];
+    folders
+        .iter()
+        .map(|folder| root.join(folder))
+        .find(|folder| folder.join(Library::AscendCl.file_name()).is_file())
+        .ok_or_else(|| format!("no {} here or in {}", Library::AscendCl, folders[..4].join(", ")))
+}
+
+/// The open libraries of one toolkit: what a loaded [`Table`] owns.
+struct Libraries {
+    open: Vec<(Library, libloading::Library)>,
+}
+
+#[expect(unsafe_code, reason = "opening a library runs its initialisers")]
+fn open_library(path: &Path) -> Result<libloading::Library, String> {
+    // SAFETY: these are the libraries of CANN, whose initialisers only set up their own state; no other thread of this
+    // project uses them before this call has returned.
+    let opened = unsafe { libloading::Library::new(path) };
+    opened.map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))
+}
+
+/// Looks symbols up and remembers those that are not there.
+struct Lookup {
+    libraries: Libraries,
+    missing: Vec<MissingSymbol>,
+}
+
+impl Lookup {
+    /// The function `name` as a pointer of type `F`, which the caller takes from the list in `symbols.rs`.
+    #[expect(unsafe_code, reason = "a symbol has the type its header says")]
+    fn find<F: Copy>(&self, library: Library, name: &str) -> Option<F> {
+        let symbol = CString::new(name).ok()?;
+        self.libraries.open.iter().filter(|(of, _)| *of == library).find_map(|(_, handle)| {
+            // SAFETY: `F` is the function-pointer type of the line `name` in `symbols.rs`, which `table.rs` checks against
+            // the prototype in the header; C functions of CANN never change their signature between releases.
+            let found = unsafe { handle.get::<F>(symbol.as_bytes_with_nul()) };
+            found.ok().map(|function| *function)
+        })
+    }
+
+    /// As `find`; what is not there is remembered.
+    fn require<F: Copy>(&mut self, library: Library, name: &'static str) -> Option<F> {
+        let found = self.find(library, name);
+        if found.is_none() {
+            self.missing.push(MissingSymbol { name, library, since: "8.1" });
+        }
+        found
+    }
+}
+
+macro_rules! define_table_of {
+    (
+        required { $( [$library:ident] fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty; )* }
+        optional { $( [$young_library:ident, $since:literal]
+                      fn $young:ident($($young_arg:ident: $young_ty:ty),* $(,)?) -> $young_ret:ty; )* }
+        operators { $( $run:ident, $plan:ident($($op_arg:ident: $op_ty:ty),* $(,)?); )* }
+    ) => {
+        /// Fills a table; first every symbol is looked up, so that one error can name all that are not there.
+        #[expect(non_snake_case, reason = "variables are named as the C functions")]
+        fn table_of(libraries: Libraries, place: String) -> Result<Table, LoadError> {
+            let mut lookup = Lookup { libraries, missing: Vec::new() };
+            $(
+                let $name: Option<unsafe extern "C" fn($($ty),*) -> $ret> =
+                    lookup.require(define_table_of!(@library $library), stringify!($name));
+            )*
+            $(
+                let $plan: Option<
+                    unsafe extern "C" fn($($op_ty,)* *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus
+                > = lookup.require(Library::OpApi, stringify!($plan));
+                let $run: Option<unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus> =
+                    lookup.require(Library::OpApi, stringify!($run));
+            )*
+            $( let $young = lookup.find(define_table_of!(@library $young_library), stringify!($young)); )*
+            let Lookup { libraries, missing } = lookup;
+            $( let Some($name) = $name else { return Err(LoadError::MissingSymbols { place, symbols: missing }) }; )*
+            $(
+                let Some($plan) = $plan else { return Err(LoadError::MissingSymbols { place, symbols: missing }) };
+                let Some($run) = $run else { return Err(LoadError::MissingSymbols { place, symbols: missing }) };
+            )*
+            Ok(Table { owner: Arc::new(libraries), $( $name, )* $( $young, )* $( $plan, $run, )* })
+        }
+    };
+    (@library acl) => { Library::AscendCl };
+    (@library hccl) => { Library::Hccl };
+    (@library nnopbase) => { Library::NnopBase };
+}
+
+crate::for_each_symbol!(define_table_of);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn looked_at(path: &Path) -> Vec<String> {
+        match load(Some(path)) {
+            Err(LoadError::NotFound { looked_at }) => looked_at,
+            other => panic!("expected NotFound, found {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_named_folder_is_the_only_place() {
+        let missing = Path::new("/nonexistent/cann");
+        assert_eq!(looked_at(missing), ["/nonexistent/cann (named by the caller): no such folder"]);
+    }
+
+    #[test]
+    fn an_empty_folder_says_where_the_library_should_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let looked_at = looked_at(folder.path());
+        assert!(looked_at[0].contains("no libascendcl.so here or in lib64"), "{looked_at:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_gives_the_linkers_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("lib64")).unwrap();
+        fs::write(folder.path().join("lib64/libascendcl.so"), "no library").unwrap();
+        let looked_at = looked_at(folder.path());
+        assert!(looked_at[0].contains("lib64/libascendcl.so"), "{looked_at:?}");
+    }
+
+    #[test]
+    fn the_error_says_how_to_point_at_a_toolkit() {
+        let text = load(Some(Path::new("/nonexistent/cann"))).unwrap_err().to_string();
+        assert!(text.contains("ASCEND_TOOLKIT_HOME") && text.contains("/nonexistent/cann"), "{text}");
+    }
+
+    #[test]
+    fn without_a_name_the_usual_places_are_listed() {
+        let places: Vec<String> = places(None).iter().map(ToString::to_string).collect();
+        assert!(places.iter().any(|place| place.contains("/usr/local/Ascend/ascend-toolkit/latest")), "{places:?}");
+        assert!(places.last().unwrap().contains("dynamic linker"), "{places:?}");
+    }
+
+    #[test]
+    fn missing_symbols_are_all_named() {
+        let symbols = vec![
+            MissingSymbol { name: "aclInit", library: Library::AscendCl, since: "8.1" },
+            MissingSymbol { name: "HcclSend", library: Library::Hccl, since: "8.1" },
+        ];
+        let text = LoadError::MissingSymbols { place: "/opt/cann".to_owned(), symbols }.to_string();
+        assert!(text.contains("aclInit of libascendcl.so") && text.contains("HcclSend of libhccl.so"), "{text}");
+    }
+}

@@ -1,0 +1,176 @@
+//! The table of C functions, made from the list in `symbols.rs`.
+//!
+//! Input: [`for_each_symbol!`]. Output: [`Table`], and for each line of the list a constant that compiles only if the line
+//! agrees with the prototype bindgen read from the header.
+//!
+//! Invariants: a field is named as its C function; a function younger than CANN 8.1 is an `Option`.
+//! What it does not do: call anything, or decide where the functions come from.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the list names most types of the C ABI"))]
+use crate::bindings::*;
+use crate::{c_char, c_void, prototypes};
+
+/// Whatever must stay alive for the functions of a [`Table`] to be callable: the loaded libraries, or an emulator.
+pub type Owner = Arc<dyn Any + Send + Sync>;
+
+/// A library of CANN, as programs link it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Library {
+    /// `libascendcl.so`: devices, streams, memory.
+    AscendCl,
+    /// `libhccl.so`: communicators and collectives.
+    Hccl,
+    /// `libnnopbase.so`: tensors and executors.
+    NnopBase,
+    /// `libopapi.so`: operators.
+    OpApi,
+}
+
+impl Library {
+    /// Every library, in the order they are loaded.
+    pub const ALL: [Self; 4] = [Self::AscendCl, Self::Hccl, Self::NnopBase, Self::OpApi];
+
+    /// File name on Linux.
+    #[must_use]
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Self::AscendCl => "libascendcl.so",
+            Self::Hccl => "libhccl.so",
+            Self::NnopBase => "libnnopbase.so",
+            Self::OpApi => "libopapi.so",
+        }
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file_name())
+    }
+}
+
+macro_rules! define_table {
+    (
+        required { $( [$library:ident] fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty; )* }
+        optional { $( [$young_library:ident, $since:literal]
+                      fn $young:ident($($young_arg:ident: $young_ty:ty),* $(,)?) -> $young_ret:ty; )* }
+        operators { $( $run:ident, $plan:ident($($op_arg:ident: $op_ty:ty),* $(,)?); )* }
+    ) => {
+        /// One function pointer for each C function this project calls, under its C name.
+        ///
+        /// [`load`](crate::load) fills it from an installed toolkit; an emulator fills it with a struct literal. The
+        /// functions may be called as long as `owner` is alive, so whoever keeps a copied pointer keeps `owner` too.
+        #[expect(non_snake_case, reason = "fields are named as the C functions")]
+        #[derive(Clone)]
+        pub struct Table {
+            /// Keeps the code behind the pointers loaded.
+            pub owner: Owner,
+            $(
+                #[doc = concat!("`", stringify!($name), "(", stringify!($($arg),*), ")`")]
+                pub $name: unsafe extern "C" fn($($ty),*) -> $ret,
+            )*
+            $(
+                #[doc = concat!("`", stringify!($young), "(", stringify!($($young_arg),*), ")`, in CANN ", $since)]
+                pub $young: Option<unsafe extern "C" fn($($young_ty),*) -> $young_ret>,
+            )*
+            $(
+                #[doc = concat!("`", stringify!($plan), "(", stringify!($($op_arg),*), ")`: first phase")]
+                pub $plan: unsafe extern "C" fn($($op_ty,)* *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus,
+                #[doc = concat!("`", stringify!($run), "(workspace, workspace_size, executor, stream)`: second phase")]
+                pub $run: unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus,
+            )*
+        }
+
+        impl Table {
+            /// Every function: its C name, its library, and the CANN that has it first.
+            pub const SYMBOLS: &[(&str, Library, &str)] = &[
+                $( (stringify!($name), define_table!(@library $library), "8.1"), )*
+                $( (stringify!($young), define_table!(@library $young_library), $since), )*
+                $( (stringify!($plan), Library::OpApi, "8.1"), (stringify!($run), Library::OpApi, "8.1"), )*
+            ];
+        }
+
+        // The header, as bindgen read it, must agree with each line of the list. Nothing is linked.
+        $( const _: unsafe extern "C" fn($($ty),*) -> $ret = prototypes::$name; )*
+        $( const _: unsafe extern "C" fn($($young_ty),*) -> $young_ret = prototypes::$young; )*
+        $(
+            const _: unsafe extern "C" fn($($op_ty,)* *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus =
+                prototypes::$plan;
+            const _: unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus =
+                prototypes::$run;
+        )*
+    };
+    (@library acl) => { Library::AscendCl };
+    (@library hccl) => { Library::Hccl };
+    (@library nnopbase) => { Library::NnopBase };
+}
+
+crate::for_each_symbol!(define_table);
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("symbols", &Self::SYMBOLS.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_symbol_is_declared_once() {
+        let mut seen = HashSet::new();
+        for (name, _, _) in Table::SYMBOLS {
+            assert!(seen.insert(name), "{name} is declared twice");
+        }
+        assert!(seen.len() > 400, "only {} symbols", seen.len());
+    }
+
+    #[test]
+    fn libraries_follow_the_names() {
+        for (name, library, _) in Table::SYMBOLS {
+            match library {
+                Library::Hccl => assert!(name.starts_with("Hccl"), "{name}"),
+                Library::OpApi => assert!(name.starts_with("aclnn"), "{name}"),
+                Library::AscendCl | Library::NnopBase => assert!(name.starts_with("acl"), "{name}"),
+            }
+        }
+    }
+
+    #[test]
+    fn layouts_are_those_of_the_abi() {
+        assert_eq!(size_of::<HcclRootInfo>(), 4108);
+        assert_eq!(size_of::<HcclCommConfig>(), 2248);
+        assert_eq!(size_of::<HcclSendRecvItem>(), 32);
+        assert_eq!(size_of::<HcclConfigValue>(), 4);
+        assert_eq!(size_of::<aclrtIpcEventHandle>(), 64);
+        assert_eq!(size_of::<aclrtPtrAttributes>(), 28);
+        assert_eq!(size_of::<aclrtPhysicalMemProp>(), 32);
+        assert_eq!(size_of::<aclrtMallocAttribute>(), 12);
+        assert_eq!(size_of::<aclrtErrorInfo>(), 2576);
+        assert_eq!(size_of::<aclrtRandomNumTaskInfo>(), 104);
+        assert_eq!(size_of::<aclmdlRICondTaskParams>(), 24);
+        assert_eq!(size_of::<aclrtBinaryLoadOption>(), 20);
+        assert_eq!(size_of::<aclCANNPackageVersion>(), 512);
+        assert_eq!(std::mem::offset_of!(HcclCommConfig, hcclBufferSize), 24);
+        assert_eq!(std::mem::offset_of!(HcclCommConfig, hcclRdmaServiceLevel), 296);
+        assert_eq!(std::mem::offset_of!(HcclCommConfig, hcclChannelSqDepth), 2240);
+        assert_eq!(std::mem::offset_of!(HcclSendRecvItem, remoteRank), 28);
+        assert_eq!(std::mem::offset_of!(aclrtPhysicalMemProp, reserve), 24);
+    }
+
+    #[test]
+    fn values_that_differ_between_the_libraries() {
+        assert_eq!(aclDataType::ACL_FLOAT.0, 0);
+        assert_eq!(HcclDataType::HCCL_DATA_TYPE_FP32.0, 4);
+        assert_eq!(aclDataType::ACL_BF16.0, 27);
+        assert_eq!(HcclDataType::HCCL_DATA_TYPE_BFP16.0, 11);
+        assert_eq!(aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE.0, 1);
+        assert_eq!(aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE.0, 0);
+    }
+}

@@ -1,0 +1,9 @@
+//! A transfer gives its host memory back once.
+
+use ascend_tp::device::{HostBuffer, Result, Transfer};
+
+fn main() {}
+
+fn wait(transfer: Transfer) -> Result<(HostBuffer, HostBuffer)> {
+    Ok((transfer.wait()?, transfer.wait()?))
+}

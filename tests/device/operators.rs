@@ -1,0 +1,286 @@
+//! Each operator wrapper once, against numbers worked out by hand.
+
+use ascend_tp::base::DType;
+use ascend_tp::device::{AttentionSettings, Layout, Prepared, Result, Scalar, Tensor, operator};
+
+use crate::{Card, close, read_bool, read_f16, read_f32, read_i64};
+
+const F32: DType = DType::F32;
+
+#[test]
+fn products() {
+    let card = Card::new();
+    let a = card.f32(&[2, 3], &[1., 2., 3., 4., 5., 6.]);
+    let b = card.f32(&[3, 2], &[1., 0., 0., 1., 2., 3.]);
+    let out = card.empty(F32, &[2, 2]);
+    card.run(operator::matmul(&a, &b, &out));
+    assert_eq!(read_f32(&out), [7., 11., 16., 23.]);
+    // b transposed by strides.
+    let transposed = Tensor::with_strides(a.slice(), F32, [3, 2], &[1, 3], 0).unwrap();
+    card.run(operator::matmul(&a, &transposed, &out));
+    assert_eq!(read_f32(&out), [14., 32., 32., 77.]);
+    let a = card.f32(&[2, 1, 2], &[1., 2., 3., 4.]);
+    let b = card.f32(&[2, 2, 1], &[5., 6., 7., 8.]);
+    let out = card.empty(F32, &[2, 1, 1]);
+    card.run(operator::batch_matmul(&a, &b, &out));
+    assert_eq!(read_f32(&out), [17., 53.]);
+}
+
+#[test]
+fn arithmetic_of_two_tensors() {
+    let card = Card::new();
+    let (a, b) = (card.f32(&[3], &[6., -2., 8.]), card.f32(&[3], &[3., 4., -2.]));
+    let out = card.empty(F32, &[3]);
+    type Binary = fn(&Tensor, &Tensor, &Tensor) -> Result<Prepared>;
+    let cases: [(Binary, [f32; 3]); 6] = [
+        (operator::add, [9., 2., 6.]),
+        (operator::sub, [3., -6., 10.]),
+        (operator::mul, [18., -8., -16.]),
+        (operator::div, [2., -0.5, -4.]),
+        (operator::maximum, [6., 4., 8.]),
+        (operator::minimum, [3., -2., -2.]),
+    ];
+    for (operator, expected) in cases {
+        card.run(operator(&a, &b, &out));
+        assert_eq!(read_f32(&out), expected);
+    }
+    let (a, b) = (card.i64(&[2], &[1, 2]), card.i64(&[2], &[10, 20]));
+    let out = card.empty(DType::I64, &[2]);
+    card.run(operator::add(&a, &b, &out));
+    assert_eq!(read_i64(&out), [11, 22]);
+}
+
+#[test]
+fn arithmetic_with_a_number() {
+    let card = Card::new();
+    let x = card.f32(&[4], &[-2., -0.5, 0.5, 2.]);
+    let out = card.empty(F32, &[4]);
+    card.run(operator::adds(&x, Scalar::Float(1.0), &out));
+    assert_eq!(read_f32(&out), [-1., 0.5, 1.5, 3.]);
+    card.run(operator::muls(&x, Scalar::Float(-2.0), &out));
+    assert_eq!(read_f32(&out), [4., 1., -1., -4.]);
+    card.run(operator::clamp(&x, Scalar::Float(-1.0), Scalar::Float(0.75), &out));
+    assert_eq!(read_f32(&out), [-1., -0.5, 0.5, 0.75]);
+    let x = card.i64(&[3], &[1, 2, 3]);
+    let out = card.empty(DType::I64, &[3]);
+    card.run(operator::adds(&x, Scalar::Int(-2), &out));
+    assert_eq!(read_i64(&out), [-1, 0, 1]);
+}
+
+#[test]
+fn functions_of_one_tensor() {
+    let card = Card::new();
+    let values = [0.25_f32, 1.0, 4.0];
+    let x = card.f32(&[3], &values);
+    let out = card.empty(F32, &[3]);
+    type Unary = fn(&Tensor, &Tensor) -> Result<Prepared>;
+    let cases: [(Unary, fn(f32) -> f32); 10] = [
+        (operator::neg, |x| -x),
+        (operator::exp, f32::exp),
+        (operator::log, f32::ln),
+        (operator::sqrt, f32::sqrt),
+        (operator::rsqrt, |x| 1.0 / x.sqrt()),
+        (operator::reciprocal, |x| 1.0 / x),
+        (operator::tanh, f32::tanh),
+        (operator::sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
+        (operator::silu, |x| x / (1.0 + (-x).exp())),
+        (operator::cast, |x| x),
+    ];
+    for (operator, expected) in cases {
+        card.run(operator(&x, &out));
+        close(&read_f32(&out), &values.map(expected), 1e-5);
+    }
+}
+
+#[test]
+fn gated_activation() {
+    let card = Card::new();
+    let x = card.f32(&[1, 4], &[1., -1., 10., 20.]);
+    let out = card.empty(F32, &[1, 2]);
+    card.run(operator::swiglu(&x, 1, &out));
+    let silu = |x: f32| x / (1.0 + (-x).exp());
+    close(&read_f32(&out), &[silu(1.0) * 10.0, silu(-1.0) * 20.0], 1e-5);
+}
+
+#[test]
+fn norms() {
+    let card = Card::new();
+    let x = card.f32(&[2, 2], &[3., 4., 6., 8.]);
+    let gamma = card.f32(&[2], &[1., 2.]);
+    let (out, rstd) = (card.empty(F32, &[2, 2]), card.empty(F32, &[2, 1]));
+    card.run(operator::rms_norm(&x, &gamma, 0.0, &out, &rstd));
+    let scale = 1.0 / 12.5_f32.sqrt();
+    close(&read_f32(&rstd), &[scale, scale / 2.0], 1e-6);
+    close(&read_f32(&out), &[3. * scale, 8. * scale, 3. * scale, 8. * scale], 1e-5);
+    let zeros = card.f32(&[2, 2], &[1., 1., 2., 2.]);
+    let less = card.f32(&[2, 2], &[2., 3., 4., 6.]);
+    let sum = card.empty(F32, &[2, 2]);
+    card.run(operator::add_rms_norm(&zeros, &less, &gamma, 0.0, &out, &rstd, &sum));
+    assert_eq!(read_f32(&sum), [3., 4., 6., 8.]);
+    close(&read_f32(&out), &[3. * scale, 8. * scale, 3. * scale, 8. * scale], 1e-5);
+}
+
+#[test]
+fn softmax_over_a_dim() {
+    let card = Card::new();
+    let x = card.f32(&[2, 2], &[0., 0., 0., 3_f32.ln()]);
+    let out = card.empty(F32, &[2, 2]);
+    card.run(operator::softmax(&x, 1, &out));
+    close(&read_f32(&out), &[0.5, 0.5, 0.25, 0.75], 1e-6);
+    card.run(operator::softmax(&x, 0, &out));
+    close(&read_f32(&out), &[0.5, 0.25, 0.5, 0.75], 1e-6);
+}
+
+#[test]
+fn rotary_turns_the_halves() {
+    let card = Card::new();
+    let x = card.f32(&[1, 1, 1, 4], &[1., 2., 3., 4.]);
+    let cos = card.f32(&[1, 1, 1, 4], &[0., 1., 0., 1.]);
+    let sin = card.f32(&[1, 1, 1, 4], &[1., 0., 1., 0.]);
+    let out = card.empty(F32, &[1, 1, 1, 4]);
+    card.run(operator::rotary(&x, &cos, &sin, &out));
+    assert_eq!(read_f32(&out), [-3., 2., 1., 4.]);
+}
+
+#[test]
+fn attention_with_and_without_a_mask() {
+    let card = Card::new();
+    // Two query heads share one key-value head; the keys tell the two positions apart by sign.
+    let d = 16;
+    let unit = |sign: f32| (0..d).map(move |index| if index == 0 { sign } else { 0.0 });
+    let q = card.f16(&[1, 1, 2, d], &unit(1.0).chain(unit(-1.0)).collect::<Vec<_>>());
+    let k = card.f16(&[1, 2, 1, d], &unit(1.0).chain(unit(-1.0)).collect::<Vec<_>>());
+    let v = card.f16(&[1, 2, 1, d], &[vec![1.0; d], vec![3.0; d]].concat());
+    let out = card.empty(DType::F16, &[1, 1, 2, d]);
+    let settings = AttentionSettings { heads: 2, kv_heads: 1, scale: 0.5, layout: Layout::Bsnd };
+    card.run(operator::fused_attention(&q, &k, &v, None, settings, &out));
+    let first = 1.0 / (1.0 + (-1.0_f32).exp());
+    let expected = [1.0 * first + 3.0 * (1.0 - first), 1.0 * (1.0 - first) + 3.0 * first];
+    close(&read_f16(&out), &[[expected[0]; 16], [expected[1]; 16]].concat(), 4e-3);
+    let mask = card.bool(&[1, 1, 1, 2], &[true, false]);
+    card.run(operator::fused_attention(&q, &k, &v, Some(&mask), settings, &out));
+    close(&read_f16(&out), &[3.0; 32], 4e-3);
+}
+
+#[test]
+fn lookups() {
+    let card = Card::new();
+    let table = card.f32(&[3, 2], &[0., 1., 10., 11., 20., 21.]);
+    let ids = card.i64(&[2], &[2, 0]);
+    let out = card.empty(F32, &[2, 2]);
+    card.run(operator::embedding(&table, &ids, &out));
+    assert_eq!(read_f32(&out), [20., 21., 0., 1.]);
+    card.run(operator::index_select(&table, 0, &ids, &out));
+    assert_eq!(read_f32(&out), [20., 21., 0., 1.]);
+    let index = card.i64(&[3, 1], &[1, 0, 1]);
+    let out = card.empty(F32, &[3, 1]);
+    card.run(operator::gather(&table, 1, &index, &out));
+    assert_eq!(read_f32(&out), [1., 10., 21.]);
+    let rows = card.f32(&[2, 2], &[-1., -2., -3., -4.]);
+    card.run(operator::index_copy(&table, 0, &ids, &rows));
+    assert_eq!(read_f32(&table), [-3., -4., 10., 11., -1., -2.]);
+}
+
+#[test]
+fn copies_and_fills() {
+    let card = Card::new();
+    let x = card.f32(&[2, 2], &[1., 2., 3., 4.]);
+    let transposed = Tensor::with_strides(x.slice(), F32, [2, 2], &[1, 2], 0).unwrap();
+    let out = card.empty(F32, &[2, 2]);
+    card.run(operator::copy(&out, &transposed));
+    assert_eq!(read_f32(&out), [1., 3., 2., 4.]);
+    let whole = card.empty(DType::I64, &[2, 2]);
+    card.run(operator::cast(&x, &whole));
+    assert_eq!(read_i64(&whole), [1, 2, 3, 4]);
+    let mask = card.bool(&[2, 2], &[true, false, false, true]);
+    card.run(operator::masked_fill(&x, &mask, Scalar::Float(9.0)));
+    assert_eq!(read_f32(&x), [9., 2., 3., 9.]);
+    card.run(operator::fill(&x, Scalar::Float(0.5)));
+    assert_eq!(read_f32(&x), [0.5; 4]);
+    card.run(operator::zero(&x));
+    assert_eq!(read_f32(&x), [0.0; 4]);
+}
+
+#[test]
+fn comparisons_and_selection() {
+    let card = Card::new();
+    let (a, b) = (card.f32(&[3], &[1., 2., 3.]), card.f32(&[3], &[1., 5., 2.]));
+    let out = card.empty(DType::Bool, &[3]);
+    card.run(operator::eq(&a, &b, &out));
+    assert_eq!(read_bool(&out), [true, false, false]);
+    card.run(operator::ne(&a, &b, &out));
+    assert_eq!(read_bool(&out), [false, true, true]);
+    card.run(operator::lt_scalar(&a, Scalar::Float(2.0), &out));
+    assert_eq!(read_bool(&out), [true, false, false]);
+    card.run(operator::gt_scalar(&a, Scalar::Float(2.0), &out));
+    assert_eq!(read_bool(&out), [false, false, true]);
+    let (p, q) = (card.bool(&[3], &[true, true, false]), card.bool(&[3], &[true, false, false]));
+    card.run(operator::logical_and(&p, &q, &out));
+    assert_eq!(read_bool(&out), [true, false, false]);
+    card.run(operator::logical_not(&p, &out));
+    assert_eq!(read_bool(&out), [false, false, true]);
+    let chosen = card.empty(F32, &[3]);
+    card.run(operator::select(&p, &a, &b, &chosen));
+    assert_eq!(read_f32(&chosen), [1., 2., 2.]);
+}
+
+#[test]
+fn reductions() {
+    let card = Card::new();
+    let x = card.f32(&[2, 3], &[1., 5., 5., 7., 2., 3.]);
+    // Results with and without the reduced dim.
+    for shape in [&[2, 1][..], &[2]] {
+        let (values, indices) = (card.empty(F32, shape), card.empty(DType::I64, shape));
+        card.run(operator::max_dim(&x, 1, &values, &indices));
+        assert_eq!((read_f32(&values), read_i64(&indices)), (vec![5., 7.], vec![1, 0]));
+        card.run(operator::argmax(&x, 1, &indices));
+        assert_eq!(read_i64(&indices), [1, 0]);
+        card.run(operator::reduce_sum(&x, &[1], &values));
+        assert_eq!(read_f32(&values), [11., 12.]);
+        card.run(operator::mean(&x, &[1], &values));
+        close(&read_f32(&values), &[11. / 3., 4.], 1e-6);
+    }
+    let (values, indices) = (card.empty(F32, &[2, 2]), card.empty(DType::I64, &[2, 2]));
+    card.run(operator::topk(&x, 1, &values, &indices));
+    assert_eq!(read_f32(&values), [5., 5., 7., 3.]);
+    assert_eq!(read_i64(&indices), [1, 2, 0, 2]);
+}
+
+#[test]
+fn shapes() {
+    let card = Card::new();
+    let x = card.f32(&[2, 3], &[0., 1., 2., 3., 4., 5.]);
+    let out = card.empty(F32, &[3, 2]);
+    card.run(operator::permute(&x, &[1, 0], &out));
+    assert_eq!(read_f32(&out), [0., 3., 1., 4., 2., 5.]);
+    let y = card.f32(&[2, 1], &[8., 9.]);
+    let out = card.empty(F32, &[2, 4]);
+    card.run(operator::cat(&[x, y], 1, &out));
+    assert_eq!(read_f32(&out), [0., 1., 2., 8., 3., 4., 5., 9.]);
+}
+
+#[test]
+fn a_prepared_operator_runs_on_what_the_memory_holds_then() {
+    let card = Card::new();
+    let x = card.f32(&[2], &[1., 2.]);
+    let out = card.empty(F32, &[2]);
+    let mut double = operator::muls(&x, Scalar::Float(2.0), &out).unwrap();
+    assert_eq!(double.name(), "aclnnMuls");
+    for value in 0..5 {
+        let value = value as f32;
+        x.slice().buffer().write(0, &[value.to_le_bytes(), (-value).to_le_bytes()].concat()).unwrap();
+        double.enqueue(&card.stream, None).unwrap();
+        assert_eq!(read_f32(&out), [2.0 * value, -2.0 * value]);
+    }
+}
+
+#[test]
+fn a_prepared_operator_keeps_its_operands() {
+    let card = Card::new();
+    let x = card.f32(&[1], &[3.0]);
+    let out = card.empty(F32, &[1]);
+    let mut negate = operator::neg(&x, &out).unwrap();
+    drop(x);
+    negate.enqueue(&card.stream, None).unwrap();
+    assert_eq!(read_f32(&out), [-3.0]);
+}

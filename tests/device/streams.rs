@@ -1,0 +1,131 @@
+//! Streams and events: order, waiting, time, threads.
+
+use std::thread;
+use std::time::Duration;
+
+use ascend_tp::base::DType;
+use ascend_tp::device::{Buffer, Cann, Device, Event, Scalar, Stream, Tensor, operator};
+use ascend_tp_emulator::{Config, Emulator};
+
+use crate::{Card, read_f32};
+
+#[test]
+fn an_event_orders_two_streams() {
+    let card = Card::new();
+    let second = Stream::new(&card.device).unwrap();
+    let size = 96;
+    for round in 0..10 {
+        // The first stream computes for a while, then fills x; the second must not copy x before.
+        let a = card.f32(&[size, size], &vec![1.0; size * size]);
+        let product = card.empty(DType::F32, &[size, size]);
+        let x = card.f32(&[4], &[-1.0; 4]);
+        let y = card.f32(&[4], &[-1.0; 4]);
+        let mut multiply = operator::matmul(&a, &a, &product).unwrap();
+        let mut fill = operator::fill(&x, Scalar::Float(f64::from(round))).unwrap();
+        let workspace = Buffer::new(&card.device, multiply.workspace_bytes().max(fill.workspace_bytes()).max(1)).unwrap();
+        for _ in 0..20 {
+            multiply.enqueue(&card.stream, Some(&workspace.whole())).unwrap();
+        }
+        fill.enqueue(&card.stream, Some(&workspace.whole())).unwrap();
+        let filled = Event::new(&card.device).unwrap();
+        card.stream.enqueue_record(&filled).unwrap();
+        second.enqueue_wait(&filled).unwrap();
+        second.enqueue_copy(y.slice(), x.slice()).unwrap();
+        second.synchronize().unwrap();
+        assert!(filled.is_done().unwrap());
+        assert_eq!(read_f32(&y), [round as f32; 4]);
+    }
+}
+
+#[test]
+fn an_event_recorded_again_stands_for_the_later_work() {
+    let card = Card::new();
+    let event = Event::new(&card.device).unwrap();
+    assert!(event.is_done().unwrap(), "an event that was never recorded counts as done");
+    let x = card.f32(&[1], &[0.0]);
+    for value in [1.0, 2.0, 3.0] {
+        let mut fill = operator::fill(&x, Scalar::Float(value)).unwrap();
+        fill.enqueue(&card.stream, None).unwrap();
+        card.stream.enqueue_record(&event).unwrap();
+        event.synchronize().unwrap();
+        assert_eq!(read_f32(&x), [value as f32]);
+    }
+}
+
+#[test]
+fn time_passes_between_two_events() {
+    let card = Card::new();
+    let (start, end) = (Event::with_time(&card.device).unwrap(), Event::with_time(&card.device).unwrap());
+    let a = card.f32(&[64, 64], &vec![1.0; 64 * 64]);
+    let out = card.empty(DType::F32, &[64, 64]);
+    card.stream.enqueue_record(&start).unwrap();
+    card.run(operator::matmul(&a, &a, &out));
+    card.stream.enqueue_record(&end).unwrap();
+    end.synchronize().unwrap();
+    let elapsed_us = end.elapsed_us(&start).unwrap();
+    assert!(elapsed_us >= 0.0 && elapsed_us.is_finite(), "{elapsed_us}");
+}
+
+#[test]
+fn an_idle_stream_says_so() {
+    let card = Card::new();
+    card.stream.synchronize().unwrap();
+    assert!(card.stream.is_idle().unwrap());
+    card.stream.synchronize_within(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn one_card_serves_several_threads() {
+    let card = Card::new();
+    thread::scope(|scope| {
+        for value in 1..=4_u8 {
+            let device = &card.device;
+            scope.spawn(move || {
+                let stream = Stream::new(device).unwrap();
+                let buffer = Buffer::new(device, 128).unwrap();
+                buffer.write(0, &[value; 64]).unwrap();
+                stream.enqueue_copy(&buffer.slice(64..128).unwrap(), &buffer.slice(0..64).unwrap()).unwrap();
+                stream.synchronize().unwrap();
+                let mut found = [0; 64];
+                buffer.read(64, &mut found).unwrap();
+                assert_eq!(found, [value; 64]);
+            });
+        }
+    });
+}
+
+#[test]
+fn one_thread_serves_several_cards_and_machines() {
+    let (first, second) = (crate::cann(2), crate::cann(1));
+    let cards = [Card::open(&first, 0), Card::open(&first, 1), Card::open(&second, 0)];
+    let tensors: Vec<Tensor> = cards.iter().map(|card| card.f32(&[1], &[0.0])).collect();
+    for round in 0..3 {
+        for (index, (card, tensor)) in cards.iter().zip(&tensors).enumerate() {
+            card.run(operator::fill(tensor, Scalar::Float((10 * round + index) as f64)));
+        }
+        let found: Vec<f32> = tensors.iter().flat_map(read_f32).collect();
+        assert_eq!(found, [0, 1, 2].map(|index| (10 * round + index) as f32));
+    }
+}
+
+#[test]
+fn the_machine_outlives_its_emulator_value() {
+    let emulator = Emulator::new(Config::with_cards(2)).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    drop(emulator);
+    assert_eq!(cann.device_count().unwrap(), 2);
+    assert_eq!(cann.soc_name().as_deref(), Some("Ascend910B3"));
+    Device::open(&cann, 1).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_card_can_be_opened_again_after_it_was_closed() {
+    let cann = crate::cann(1);
+    for _ in 0..3 {
+        let device = Device::open(&cann, 0).unwrap();
+        let buffer = Buffer::new(&device, 16).unwrap();
+        buffer.write(0, &[1; 16]).unwrap();
+        drop(buffer);
+        device.close().unwrap();
+    }
+}

@@ -1,0 +1,473 @@
+//! The style guide as a test: layers, purity, the fence around unsafe code, headers, lengths, banned words, printing.
+//!
+//! Every rule is a function from a file to its violations; one run lists all of them as `file:line: what, and what to do`.
+//! What a rule allows is a constant at the top of this file, and nowhere else.
+
+#[path = "tidy/source.rs"]
+mod source;
+
+use std::fs;
+use std::path::Path;
+
+use source::{Source, children, root_names_by_super, words};
+
+/// The top-level modules of the library in the order data flows, and what each may import besides itself.
+const LAYERS: [(&str, &[&str]); 13] = [
+    ("base", &[]),
+    ("config", &["base"]),
+    ("program", &["base", "config"]),
+    ("placement", &["base", "config", "program"]),
+    ("collective", &["base", "config", "program", "placement"]),
+    ("schedule", &["base", "config", "program", "placement", "collective"]),
+    ("planner", &["base", "config", "program", "placement", "collective", "schedule"]),
+    // Below the fence: running knows no Transformer, so neither the device nor the executor sees how a plan came about.
+    ("device", &["base"]),
+    ("exec", &["base", "schedule", "device"]),
+    ("weights", &["base", "config", "program", "placement", "collective", "schedule", "planner", "device", "exec"]),
+    (
+        "generate",
+        &["base", "config", "program", "placement", "collective", "schedule", "planner", "device", "exec", "weights"],
+    ),
+    (
+        "train",
+        &[
+            "base",
+            "config",
+            "program",
+            "placement",
+            "collective",
+            "schedule",
+            "planner",
+            "device",
+            "exec",
+            "weights",
+            "generate",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "base",
+            "config",
+            "program",
+            "placement",
+            "collective",
+            "schedule",
+            "planner",
+            "device",
+            "exec",
+            "weights",
+            "generate",
+            "train",
+        ],
+    ),
+];
+
+/// The modules above the fence: pure and deterministic.
+const PURE: [&str; 7] = ["base", "config", "program", "placement", "collective", "schedule", "planner"];
+
+/// Modules of `std` that have effects, and other words that bring some.
+const IMPURE_STD: [&str; 8] = ["fs", "io", "net", "thread", "time", "process", "env", "os"];
+const IMPURE_WORDS: [&str; 5] = ["Instant", "SystemTime", "rand", "memmap2", "indicatif"];
+
+/// Where unsafe code may stand. Each place beyond the first three says why.
+const UNSAFE_ALLOWED: [&str; 5] = [
+    "sys/",
+    "src/device/",
+    "emulator/src/abi/",
+    // The kernels' one way to read and write a card's memory as typed elements.
+    "emulator/src/nn/raw.rs",
+    // Calls the C functions of the emulator as a C program would.
+    "emulator/tests/",
+];
+
+/// Made by a program from other files of the project; checked by that program.
+const GENERATED: [&str; 2] = ["sys/src/bindings.rs", "sys/src/prototypes.rs"];
+
+/// Where printing is the purpose.
+const PRINTING_ALLOWED: [&str; 7] =
+    ["src/cli/", "src/main.rs", "examples/", "benches/", "xtask/", "build.rs", "sys/build.rs"];
+
+const MAX_LINES: usize = 700;
+
+/// A word or text that must not stand in the project, and what to write instead.
+struct Ban {
+    text: &'static str,
+    place: BanPlace,
+    instead: &'static str,
+}
+
+/// Where a [`Ban`] looks.
+#[derive(PartialEq, Eq)]
+enum BanPlace {
+    /// Rust code, not its comments and strings.
+    Code,
+    /// Rust code that only tests compile.
+    TestCode,
+    /// Anywhere, as a whole word in just this case.
+    Marker,
+    /// Anywhere, as a whole word, whatever its case.
+    Word,
+    /// Anywhere, as the beginning of an absolute path.
+    Path,
+}
+
+const BANS: [Ban; 15] = [
+    Ban { text: "todo!", place: BanPlace::Code, instead: "finish it, or return an error that names what is missing" },
+    Ban {
+        text: "unimplemented!",
+        place: BanPlace::Code,
+        instead: "finish it, or return an error that names what is missing",
+    },
+    Ban { text: "static mut", place: BanPlace::Code, instead: "use a field, an atomic or OnceLock" },
+    Ban { text: "#[ignore", place: BanPlace::Code, instead: "make the test fast enough to run always" },
+    Ban {
+        text: "thread::sleep",
+        place: BanPlace::TestCode,
+        instead: "wait for the event itself: join, a channel, a condition variable",
+    },
+    Ban { text: "TODO", place: BanPlace::Marker, instead: "do it, or open an issue" },
+    Ban { text: "FIXME", place: BanPlace::Marker, instead: "fix it, or open an issue" },
+    Ban { text: "XXX", place: BanPlace::Marker, instead: "say what is meant" },
+    Ban { text: "for now", place: BanPlace::Word, instead: "say what the code does and what it refuses" },
+    Ban { text: "placeholder", place: BanPlace::Word, instead: "write the real thing, or say what is refused" },
+    Ban { text: "dummy", place: BanPlace::Word, instead: "name what it stands for" },
+    Ban { text: "hack", place: BanPlace::Word, instead: "say why the code must be so" },
+    Ban { text: "/work/", place: BanPlace::Path, instead: "take the path as an argument, or from CARGO_MANIFEST_DIR" },
+    Ban { text: "/home/", place: BanPlace::Path, instead: "take the path as an argument" },
+    Ban { text: "/tmp/", place: BanPlace::Path, instead: "use tempfile or std::env::temp_dir" },
+];
+
+/// Folders that are no sources: build products, version control, model files, fixtures.
+const SKIPPED_FOLDERS: [&str; 4] = ["target", ".git", "models", "tests/fixtures"];
+const TEXT_EXTENSIONS: [&str; 9] = ["rs", "toml", "md", "h", "hpp", "c", "cpp", "asc", "sh"];
+
+#[test]
+fn the_project_is_tidy() {
+    let sources = read_project();
+    assert!(sources.iter().any(|source| source.path == "src/lib.rs"), "the walk found no sources");
+    let violations: Vec<String> = sources.iter().flat_map(violations).collect();
+    assert!(violations.is_empty(), "{} violations of the style guide:\n{}", violations.len(), violations.join("\n"));
+}
+
+#[test]
+fn every_exemption_is_used() {
+    let sources = read_project();
+    for place in UNSAFE_ALLOWED {
+        let is_used =
+            sources.iter().any(|source| source.is_below(&[place]) && words(&source.code, "unsafe").next().is_some());
+        assert!(is_used, "UNSAFE_ALLOWED: {place} has no unsafe code; take it off the list");
+    }
+}
+
+/// Every text file of the project, in the order of their paths.
+fn read_project() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources = Vec::new();
+    read_folder(root, "", &mut sources);
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    sources
+}
+
+fn read_folder(root: &Path, folder: &str, sources: &mut Vec<Source>) {
+    let entries = fs::read_dir(root.join(folder)).unwrap_or_else(|error| panic!("folder {folder}: {error}"));
+    for entry in entries {
+        let entry = entry.unwrap_or_else(|error| panic!("folder {folder}: {error}"));
+        let name =
+            entry.file_name().into_string().unwrap_or_else(|name| panic!("{folder}: {} is not UTF-8", name.display()));
+        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        let kind = entry.file_type().unwrap_or_else(|error| panic!("{path}: {error}"));
+        if kind.is_dir() && !SKIPPED_FOLDERS.contains(&path.as_str()) {
+            read_folder(root, &path, sources);
+        }
+        let extension = Path::new(&path).extension().and_then(|extension| extension.to_str());
+        let is_text = extension.is_some_and(|extension| TEXT_EXTENSIONS.contains(&extension)) || path == ".ci/run";
+        if kind.is_file() && is_text && !GENERATED.contains(&path.as_str()) {
+            let text = fs::read_to_string(root.join(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+            sources.push(Source::new(&path, &text));
+        }
+    }
+}
+
+/// All that is wrong with one file.
+fn violations(source: &Source) -> Vec<String> {
+    let mut found = Vec::new();
+    check_layers(source, &mut found);
+    check_purity(source, &mut found);
+    check_unsafe(source, &mut found);
+    check_header_and_length(source, &mut found);
+    check_bans(source, &mut found);
+    check_whitespace(source, &mut found);
+    check_printing(source, &mut found);
+    found.sort();
+    found.into_iter().map(|(line, what)| format!("{}:{line}: {what}", source.path)).collect()
+}
+
+/// Line and message.
+type Found = Vec<(usize, String)>;
+
+fn check_layers(source: &Source, found: &mut Found) {
+    let module = source.module();
+    let Some(top) = module.first() else { return };
+    let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| layer == top) else {
+        found.push((1, format!("module `{top}` has no row in LAYERS of tests/tidy.rs: say there what it may import")));
+        return;
+    };
+    let is_layer = |name| LAYERS.iter().any(|(layer, _)| *layer == name);
+    let by_super = root_names_by_super(&source.code, module.len()).into_iter().filter(|(_, name)| is_layer(*name));
+    let imports = children(&source.code, "crate").into_iter().chain(by_super);
+    for (at, name) in imports.filter(|(at, _)| !source.is_test(*at)) {
+        if name == *top || allowed.contains(&name) {
+            continue;
+        }
+        let what = if is_layer(name) {
+            format!("`{top}` imports `{name}`: it may import {}", list(allowed))
+        } else {
+            format!("`crate::{name}` is no top-level module: import the item from the module that defines it")
+        };
+        found.push((source.line(at), what));
+    }
+}
+
+fn check_purity(source: &Source, found: &mut Found) {
+    let module = source.module();
+    let Some(top) = module.first().filter(|top| PURE.contains(*top)) else { return };
+    let modules = children(&source.code, "std").into_iter().filter(|(_, name)| IMPURE_STD.contains(name));
+    let modules = modules.map(|(at, name)| (at, format!("std::{name}")));
+    let words = IMPURE_WORDS.iter().flat_map(|word| words(&source.code, word).map(move |at| (at, (*word).to_owned())));
+    for (at, name) in modules.chain(words).filter(|(at, _)| !source.is_test(*at)) {
+        let what =
+            format!("`{top}` is pure, `{name}` is not: take the value as an argument, or do this below the fence");
+        found.push((source.line(at), what));
+    }
+}
+
+fn check_unsafe(source: &Source, found: &mut Found) {
+    if source.is_below(&UNSAFE_ALLOWED) {
+        return;
+    }
+    for at in words(&source.code, "unsafe") {
+        let what = format!("unsafe code outside {}: use the safe layer", list(&UNSAFE_ALLOWED));
+        found.push((source.line(at), what));
+    }
+}
+
+fn check_header_and_length(source: &Source, found: &mut Found) {
+    if !source.path.ends_with(".rs") {
+        return;
+    }
+    // A case of a compile-fail test is read with its expected message, line by line.
+    if !source.text.starts_with("//!") && !source.path.contains("/compile_fail/") {
+        found.push((1, "no header: open the file with `//!` and say what it is for".to_owned()));
+    }
+    let lines = source.text.lines().count();
+    if lines > MAX_LINES {
+        found.push((lines, format!("{lines} lines, at most {MAX_LINES}: split the file, it holds two ideas")));
+    }
+}
+
+fn check_bans(source: &Source, found: &mut Found) {
+    // These files spell what they ban.
+    if source.is_below(&["tests/tidy.rs", "tests/tidy/"]) {
+        return;
+    }
+    let lowercase = source.text.to_ascii_lowercase();
+    for Ban { text, place, instead } in &BANS {
+        let positions: Vec<usize> = match place {
+            BanPlace::Code | BanPlace::TestCode => source.code.match_indices(text).map(|(at, _)| at).collect(),
+            BanPlace::Marker => words(&source.text, text).collect(),
+            BanPlace::Word => words(&lowercase, text).collect(),
+            BanPlace::Path => source.text.match_indices(text).map(|(at, _)| at).collect(),
+        };
+        for at in positions {
+            let is_code_of_tests_only = *place == BanPlace::TestCode && !source.is_test(at);
+            let is_end_of_longer_path = *place == BanPlace::Path
+                && source.text[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.})".contains(c));
+            if !is_code_of_tests_only && !is_end_of_longer_path {
+                found.push((source.line(at), format!("`{text}`: {instead}")));
+            }
+        }
+    }
+}
+
+fn check_whitespace(source: &Source, found: &mut Found) {
+    for (index, line) in source.text.split('\n').enumerate() {
+        if line.ends_with(|c: char| c.is_whitespace()) {
+            found.push((index + 1, "whitespace at the end of the line: remove it".to_owned()));
+        }
+        if line.contains('\t') {
+            found.push((index + 1, "a tab: use spaces".to_owned()));
+        }
+    }
+    if !source.text.is_empty() && !source.text.ends_with('\n') {
+        found.push((source.line(source.text.len()), "no line end at the end of the file: add it".to_owned()));
+    }
+}
+
+fn check_printing(source: &Source, found: &mut Found) {
+    if source.is_below(&PRINTING_ALLOWED) {
+        return;
+    }
+    for name in ["print", "println", "eprint", "eprintln", "dbg"] {
+        for at in words(&source.code, name) {
+            if source.code[at + name.len()..].starts_with('!') && !source.is_test(at) {
+                let what =
+                    format!("`{name}!` outside {}: return the value, the caller prints", list(&PRINTING_ALLOWED));
+                found.push((source.line(at), what));
+            }
+        }
+    }
+}
+
+fn list(names: &[&str]) -> String {
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+/// The rules on small made-up files: each must find what it forbids and leave alone what it allows.
+mod rules {
+    use super::*;
+
+    fn check(path: &str, body: &str) -> Vec<String> {
+        let header = if path.ends_with(".rs") { "//! Header.\n" } else { "" };
+        violations(&Source::new(path, &format!("{header}{body}\n")))
+    }
+
+    #[track_caller]
+    fn assert_found(path: &str, body: &str, expected: &[&str]) {
+        let found = check(path, body);
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.contains(expected), "expected {expected:?}, found {found:?}");
+        }
+    }
+
+    #[track_caller]
+    fn assert_clean(path: &str, body: &str) {
+        assert_found(path, body, &[]);
+    }
+
+    #[test]
+    fn imports_run_downward() {
+        assert_clean("src/schedule/order.rs", "use crate::program::Graph;\nuse crate::{base::Shape, collective};");
+        assert_clean("src/exec/mod.rs", "use crate::{\n    device::Stream,\n    schedule::plan::{Plan, Step},\n};");
+        assert_found(
+            "src/program/op.rs",
+            "use crate::schedule::Plan;",
+            &["src/program/op.rs:2: `program` imports `schedule`: it may import base, config"],
+        );
+        assert_found(
+            "src/exec/trace.rs",
+            "use crate::{\n    base::{Id, IdVec},\n    program::Graph,\n    weights,\n};",
+            &[":4: `exec` imports `program`", ":5: `exec` imports `weights`"],
+        );
+        assert_found("src/base/shape.rs", "fn f(x: crate :: config::Rope) {}", &["it may import nothing"]);
+    }
+
+    #[test]
+    fn items_are_imported_from_their_module() {
+        assert_found("src/weights/mod.rs", "use crate::split_axis;", &["`crate::split_axis` is no top-level module"]);
+        assert_found("src/weights/mod.rs", "use crate::*;", &["`crate::*` is no top-level module"]);
+        assert_found("src/helpers/mod.rs", "", &["module `helpers` has no row in LAYERS"]);
+        assert_clean("src/lib.rs", "pub use crate::placement::shard::split_axis;\npub mod exec;");
+    }
+
+    #[test]
+    fn super_is_no_way_around_the_layers() {
+        assert_found("src/program/op.rs", "use super::super::exec::run;", &["`program` imports `exec`"]);
+        assert_found("src/program/mod.rs", "use super::{base, exec::run};", &["`program` imports `exec`"]);
+        assert_clean("src/program/models/qwen.rs", "use super::super::graph::Graph;\nuse super::{llama, Options};");
+        assert_clean("src/exec/mod.rs", "mod inner {\n    use super::Step;\n}");
+        assert_found(
+            "src/exec/mod.rs",
+            "mod inner {\n    use super::super::train::run;\n}",
+            &[":3: `exec` imports `train`"],
+        );
+    }
+
+    #[test]
+    fn comments_strings_and_tests_import_nothing() {
+        assert_clean(
+            "src/base/ids.rs",
+            "/// See [`crate::exec`].\n// crate::exec\n/* /* */ crate::exec */ const A: u8 = 0;",
+        );
+        assert_clean("src/base/ids.rs", "const A: &str = \"\\\" crate::exec\";\nconst B: &str = r#\"crate::\"exec\"#;");
+        assert_clean(
+            "src/base/ids.rs",
+            "const Q: [char; 2] = ['\"', '\\''];\nfn f<'a>(x: &'a str) {} // crate::exec '",
+        );
+        assert_clean(
+            "src/base/ids.rs",
+            "#[cfg(test)]\nmod tests {\n    use crate::exec::run;\n    fn f() { unreachable!() }\n}",
+        );
+        assert_clean("src/base/tests.rs", "use crate::exec::run;");
+        assert_found(
+            "src/base/ids.rs",
+            "const R: &[u8] = br\"\\\";\n#[cfg(test)]\nuse crate::exec;\nuse crate::train;",
+            &[":5: `base` imports `train`"],
+        );
+    }
+
+    #[test]
+    fn nothing_above_the_fence_has_effects() {
+        assert_found("src/config/mod.rs", "use std::fs::File;", &[":2: `config` is pure, `std::fs` is not"]);
+        assert_found(
+            "src/schedule/plan.rs",
+            "use std::{\n    collections::HashMap,\n    io::{self, Read},\n    time::Instant,\n};",
+            &[
+                ":4: `schedule` is pure, `std::io`",
+                ":5: `schedule` is pure, `Instant`",
+                ":5: `schedule` is pure, `std::time`",
+            ],
+        );
+        assert_found("src/planner/fit.rs", "fn f() -> u8 { rand::random() }", &["`rand` is not"]);
+        assert_clean("src/exec/mod.rs", "use std::time::Instant;");
+        assert_clean("src/program/mod.rs", "use std::fmt;\nconst operand: u8 = 0;\n#[cfg(test)]\nuse std::fs;");
+    }
+
+    #[test]
+    fn unsafe_code_stays_inside_the_fence() {
+        assert_clean("src/device/buffer.rs", "fn f() { unsafe { g() } }");
+        assert_clean("src/exec/mod.rs", "#![forbid(unsafe_code)] // unsafe");
+        assert_found(
+            "src/exec/mod.rs",
+            "fn f() {\n    unsafe { g() }\n}",
+            &["src/exec/mod.rs:3: unsafe code outside sys/"],
+        );
+        assert_found("src/exec/mod.rs", "#[cfg(test)]\nunsafe fn f() {}", &[":3: unsafe code"]);
+    }
+
+    #[test]
+    fn files_open_with_a_header_and_end_in_time() {
+        let found = violations(&Source::new("emulator/src/pool.rs", "use std::fmt;\n"));
+        assert_eq!(found, ["emulator/src/pool.rs:1: no header: open the file with `//!` and say what it is for"]);
+        assert_clean("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 2));
+        assert_found("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 1), &["701 lines, at most 700"]);
+        assert!(violations(&Source::new("tests/compile_fail/a.rs", "fn main() {}\n")).is_empty());
+    }
+
+    #[test]
+    fn banned_words_are_found_where_they_count() {
+        assert_found("src/exec/mod.rs", "fn f() { todo!() }", &["`todo!`: finish it"]);
+        assert_found("README.md", "Works on one host for now.", &["README.md:1: `for now`"]);
+        assert_found("docs/A.md", "FIXME\nA Dummy.", &["docs/A.md:1: `FIXME`", "docs/A.md:2: `dummy`"]);
+        assert_found("src/exec/mod.rs", "#[cfg(test)]\nfn f() { std::thread::sleep(d) }", &["`thread::sleep`"]);
+        assert_found("emulator/tests/a.rs", "fn f() { thread::sleep(d) }", &["`thread::sleep`"]);
+        assert_found("src/exec/mod.rs", "const A: &str = \"/tmp/a\";", &["`/tmp/`: use tempfile"]);
+        assert_clean("src/exec/mod.rs", "const A: &str = \"target/tmp/a\"; // shacks, for nowhere");
+        assert_clean("src/exec/mod.rs", "fn f() { std::thread::sleep(d) }");
+    }
+
+    #[test]
+    fn whitespace_is_clean() {
+        assert_found("Cargo.toml", "a = 1 \n\tb = 2", &["Cargo.toml:1: whitespace", "Cargo.toml:2: a tab"]);
+        assert_eq!(violations(&Source::new("a.md", "a\nb")), ["a.md:2: no line end at the end of the file: add it"]);
+    }
+
+    #[test]
+    fn only_the_command_line_prints() {
+        assert_clean("src/cli/generate.rs", "fn f() { println!(); }");
+        assert_clean("examples/01_buffer.rs", "fn main() { eprintln!(); }");
+        assert_clean("src/exec/mod.rs", "#[cfg(test)]\nmod tests { fn f() { println!(); } }");
+        assert_found("src/exec/mod.rs", "fn f() { eprintln!(); }", &[":2: `eprintln!` outside src/cli/"]);
+    }
+}

@@ -1,0 +1,42 @@
+//! Chores of the workspace.
+//!
+//! Input: the name of a chore and its options. Output: files of the workspace, or a report on standard error.
+//! What it does not do: anything a build or a test needs; those work from committed files.
+
+mod bindings;
+
+use std::env;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <chore>
+
+chores:
+  bindings [TOOLKIT]   regenerate the committed bindings of ascend-tp-sys with bindgen (needs libclang): from the headers
+                       of the CANN toolkit TOOLKIT or $ASCEND_TOOLKIT_HOME, else from sys/include
+  bindings --check     regenerate from sys/include and fail if the committed bindings differ";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["bindings"] => bindings::write(env::var_os("ASCEND_TOOLKIT_HOME").as_deref()),
+        ["bindings", "--check"] => bindings::check(),
+        ["bindings", toolkit] if !toolkit.starts_with('-') => bindings::write(Some(toolkit.as_ref())),
+        _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
+    };
+    match result {
+        Ok(report) => {
+            say(&report);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a chore reports to the person who runs it")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
