@@ -1,4 +1,20 @@
 //! Tensor-parallel runtime for Ascend NPUs.
+//!
+//! A program is written as if there were one card ([`program`]), split over a mesh of cards ([`parallelize`]), planned
+//! ([`schedule`]) and run ([`Engine`]) through the C ABI of CANN: on NPUs through an installed toolkit
+//! ([`Cann::load`]), or anywhere on the [`emulator`] of the same ABI.
+//!
+//! | you want to | start at |
+//! |---|---|
+//! | cut a tensor | [`split_axis`] |
+//! | see which collectives a split needs | [`parallelize`], [`collective::exchanges`] |
+//! | run a checkpoint on several cards | [`generate::Model`], [`generate::Session`] |
+//! | check a split against one card | [`generate::verify`] |
+//! | call operators and collectives yourself | [`device`] |
+//!
+//! Modules stand in the order in which data flows; each imports only those before it.
+//! `base` `config` `program` `placement` `collective` `schedule` are pure; `device` `exec` `weights` `generate` have
+//! effects.
 
 pub mod base;
 pub mod collective;
@@ -11,6 +27,7 @@ pub mod program;
 pub mod schedule;
 pub mod weights;
 
+pub use ascend_tp_emulator as emulator;
 pub use collective::{Parallelized, parallelize};
 pub use device::Cann;
 pub use exec::Engine;

@@ -82,7 +82,7 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Eight Ascend910B3 cards as a program finds them on an Atlas 800 A2, worked by all cores of this host.
+    /// Eight `Ascend910B3` cards as a program finds them on an Atlas 800 A2, worked by all cores of this host.
     fn default() -> Self {
         Self {
             cards: 8,

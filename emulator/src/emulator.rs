@@ -32,7 +32,10 @@ pub enum EmulatorError {
     #[error("threads is 0: at least one thread must run the cards' tasks")]
     NoThreads,
     /// Too many machines are alive.
-    #[error("{} emulators are alive in this process, which is the most; drop one (with all its tables) first", slots::SLOTS)]
+    #[error(
+        "{} emulators are alive in this process, which is the most; drop one (with all its tables) first",
+        slots::SLOTS
+    )]
     TooManyEmulators,
     /// The operating system refuses a thread.
     #[error("cannot start the emulator's threads")]

@@ -123,8 +123,6 @@ pub(crate) mod code {
     pub(crate) const HCCL_NOT_SUPPORT: i32 = sys::HcclResult::HCCL_E_NOT_SUPPORT.0 as i32;
     /// HCCL: a rank did not come in time.
     pub(crate) const HCCL_TIMEOUT: i32 = sys::HcclResult::HCCL_E_TIMEOUT.0 as i32;
-    /// HCCL: a file cannot be opened.
-    pub(crate) const HCCL_OPEN_FILE: i32 = sys::HcclResult::HCCL_E_OPEN_FILE_FAILURE.0 as i32;
     /// HCCL: the runtime below refused.
     pub(crate) const HCCL_RUNTIME: i32 = sys::HcclResult::HCCL_E_RUNTIME.0 as i32;
     /// HCCL: a peer left or failed.

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,7 @@ use crate::failure::{Failure, code};
 use crate::memory::Memory;
 use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
-use crate::report::Reports;
+use crate::report::{HostThread, Reports};
 use crate::stream::Stream;
 use crate::thread::{self, MachineKey};
 
@@ -55,7 +56,9 @@ pub(crate) struct State {
     pub(crate) groups: Groups,
     pub(crate) meetings: Meetings,
     pub(crate) reports: Reports,
-    /// HcclSetConfig(HCCL_DETERMINISTIC).
+    /// Threads for host functions, by card, started when first needed.
+    host_threads: BTreeMap<u32, HostThread>,
+    /// `HcclSetConfig(HCCL_DETERMINISTIC)`.
     pub(crate) deterministic: i32,
     /// Streams whose head may have become ready.
     pub(crate) ready: Vec<u64>,
@@ -73,6 +76,8 @@ pub(crate) enum Launch {
     Task { stream: u64, name: &'static str, task: Task },
     /// A collective all of whose ranks have arrived.
     Meeting(Box<Meeting>),
+    /// A function of the program, for the card's own thread: it may block, and must not take a core from the cards.
+    HostFunction { stream: u64, card: u32, body: Box<dyn FnOnce() + Send> },
 }
 
 impl std::fmt::Debug for Launch {
@@ -80,6 +85,7 @@ impl std::fmt::Debug for Launch {
         match self {
             Self::Task { stream, name, .. } => write!(f, "Task({name} on stream {stream})"),
             Self::Meeting(meeting) => write!(f, "{meeting:?}"),
+            Self::HostFunction { stream, .. } => write!(f, "HostFunction(on stream {stream})"),
         }
     }
 }
@@ -109,6 +115,7 @@ impl Machine {
             groups: Groups::default(),
             meetings: Meetings::default(),
             reports: Reports::default(),
+            host_threads: BTreeMap::new(),
             deterministic: 0,
             ready: Vec::new(),
             launches: Vec::new(),
@@ -189,12 +196,35 @@ impl Machine {
     /// Advances streams until nothing more is ready, launches what is, and signals watchers.
     pub(crate) fn flush(&self, state: &mut State) {
         state.run_ready();
-        for launch in state.launches.drain(..) {
-            self.workers.spawn(self.job(launch));
+        // A host function that finds no thread fails its stream, which may make more ready.
+        while !state.launches.is_empty() {
+            for launch in std::mem::take(&mut state.launches) {
+                self.launch(state, launch);
+            }
+            state.run_ready();
         }
         if std::mem::take(&mut state.signal) && state.watchers > 0 {
             self.progress.notify_all();
         }
+    }
+
+    fn launch(&self, state: &mut State, launch: Launch) {
+        let Launch::HostFunction { stream, card, body } = launch else {
+            self.workers.spawn(self.job(launch));
+            return;
+        };
+        let thread = match state.host_threads.entry(card) {
+            Entry::Occupied(running) => running.into_mut(),
+            Entry::Vacant(none) => match HostThread::start(card, &self.this) {
+                Ok(started) => none.insert(started),
+                Err(error) => {
+                    let what = format!("cannot start the thread for host functions of card {card}: {error}");
+                    state.settle(stream, Err(Failure::new(code::INTERNAL, what)));
+                    return;
+                }
+            },
+        };
+        thread.run(stream, body);
     }
 
     fn job(&self, launch: Launch) -> Job {
@@ -210,12 +240,13 @@ impl Machine {
         match launch {
             Launch::Task { stream, name, task } => {
                 let outcome = guarded(name, || task(workers));
-                self.update(|state| state.settle(stream, outcome.map_err(|failure| named(name, failure))));
+                self.update(|state| state.settle(stream, outcome.map_err(|failure| named(name, &failure))));
             }
             Launch::Meeting(meeting) => {
                 let outcome = guarded(meeting.name(), || meeting.perform(workers));
                 self.update(|state| state.end_meeting(&meeting, &outcome));
             }
+            Launch::HostFunction { .. } => unreachable!("host functions have their own threads"),
         }
     }
 
@@ -272,8 +303,8 @@ fn guarded(name: &str, body: impl FnOnce() -> Result<(), Failure>) -> Result<(),
     })
 }
 
-fn named(name: &str, failure: Failure) -> Failure {
-    Failure { message: format!("{name}: {}", failure.message), ..failure }
+fn named(name: &str, failure: &Failure) -> Failure {
+    Failure::new(failure.code, format!("{name}: {}", failure.message))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

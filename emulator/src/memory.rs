@@ -106,7 +106,10 @@ impl Memory {
             }
             _ => {}
         }
-        book.remove(address);
+        let freed = book.remove(address);
+        // Unmapping can take long; others need the book.
+        drop(book);
+        drop(freed);
         Ok(())
     }
 
@@ -183,11 +186,12 @@ impl Book {
         (address - base <= allocation.size()).then_some(allocation)
     }
 
-    fn remove(&mut self, address: usize) {
-        let Some(allocation) = self.allocations.remove(&address) else { return };
+    fn remove(&mut self, address: usize) -> Option<Arc<Allocation>> {
+        let allocation = self.allocations.remove(&address)?;
         if let Location::Card(card) = allocation.location() {
             self.cards[card as usize].used_bytes -= footprint_bytes(allocation.size());
         }
+        Some(allocation)
     }
 
     /// What is known about an address, for messages.

@@ -42,11 +42,6 @@ impl std::fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Number of threads of the pool: a hint for tile sizes, never a reason for another result.
-    pub(crate) fn threads(&self) -> usize {
-        self.threads
-    }
-
     /// Runs `tile(0)` to `tile(count - 1)` over the pool and returns when all are done. Called from inside a task; a
     /// tile must not call it again.
     ///

@@ -1,9 +1,14 @@
-//! Host callbacks that run on a thread of the program: a stream posts them, `aclrtProcessReport` runs them.
+//! Functions of the program that streams call: callbacks for a thread of the program (`aclrtProcessReport` runs them),
+//! and host functions for a thread of the runtime, one per card that uses them.
 //!
-//! Input: subscriptions of (thread, stream), callbacks reached by streams. Output: callbacks for the subscribed thread,
-//! in the order reached. Invariant: a stream has at most one subscribed thread. Does not: call the callbacks (see `abi`).
+//! Input: subscriptions of (thread, stream), functions reached by streams. Output: functions run in the order reached.
+//! Invariants: a stream has at most one subscribed thread; a function that blocks takes no core from the cards' pool.
+//! Does not: know C signatures (see `abi`).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Weak;
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, code};
@@ -44,6 +49,34 @@ pub(crate) struct Reports {
 impl std::fmt::Debug for Reports {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reports").field("thread_of_stream", &self.thread_of_stream).finish_non_exhaustive()
+    }
+}
+
+/// The thread that runs the host functions of one card; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct HostThread(Sender<Report>);
+
+impl HostThread {
+    /// Starts the thread.
+    pub(crate) fn start(card: u32, machine: &Weak<Machine>) -> io::Result<Self> {
+        let (send, receive) = mpsc::channel::<Report>();
+        let machine = Weak::clone(machine);
+        let body = move || {
+            for report in receive {
+                (report.body)();
+                if let (Some(stream), Some(machine)) = (report.resumes, machine.upgrade()) {
+                    machine.update(|state| state.settle(stream, Ok(())));
+                }
+            }
+        };
+        std::thread::Builder::new().name(format!("ascend-host-functions-{card}")).spawn(body)?;
+        Ok(Self(send))
+    }
+
+    /// Runs `body` after what was handed over before; the stream goes on when it has returned.
+    pub(crate) fn run(&self, stream: u64, body: Box<dyn FnOnce() + Send>) {
+        // The thread receives until this sender is dropped, so there is someone to take it.
+        let _ = self.0.send(Report { body, resumes: Some(stream) });
     }
 }
 

@@ -58,6 +58,8 @@ pub(crate) enum Entry {
     NotifyWait(u64),
     /// A function the program's own thread runs.
     Callback(Callback),
+    /// A function a thread of the runtime runs; the queue goes on when it has returned.
+    HostFunction(Box<dyn FnOnce() + Send>),
 }
 
 impl std::fmt::Debug for Entry {
@@ -70,6 +72,7 @@ impl std::fmt::Debug for Entry {
             Self::NotifyRecord(notify) => write!(f, "NotifyRecord({notify})"),
             Self::NotifyWait(notify) => write!(f, "NotifyWait({notify})"),
             Self::Callback(_) => f.write_str("Callback"),
+            Self::HostFunction(_) => f.write_str("HostFunction"),
         }
     }
 }
@@ -189,6 +192,10 @@ impl State {
                 }
                 Entry::NotifyWait(notify) => self.await_notify(notify, id),
                 Entry::Callback(callback) => self.post_callback(callback, id),
+                Entry::HostFunction(body) => {
+                    let card = stream.card;
+                    self.launches.push(Launch::HostFunction { stream: id, card, body });
+                }
             }
         }
     }
@@ -217,7 +224,11 @@ impl State {
                 }
             }
             Entry::NotifyRecord(notify) => self.set_notify(notify),
-            Entry::Task { .. } | Entry::Wait(_) | Entry::NotifyWait(_) | Entry::Callback(_) => {}
+            Entry::Task { .. }
+            | Entry::Wait(_)
+            | Entry::NotifyWait(_)
+            | Entry::Callback(_)
+            | Entry::HostFunction(_) => {}
         }
     }
 
@@ -296,17 +307,27 @@ impl Machine {
     /// # Errors
     /// The stream's failure, or the time is over.
     pub(crate) fn synchronize_stream(&self, id: u64, timeout: Option<Duration>) -> Result<(), Failure> {
+        if !self.lock().streams.contains_key(&id) {
+            return Err(HandleKind::Stream.gone(id));
+        }
+        let is_alive = self.wait_for_stream(id, timeout)?;
+        if is_alive {
+            return Ok(());
+        }
+        let what = format!("stream {id} was destroyed while this thread waited for it");
+        Err(Failure::new(code::STREAM_ABORT, what))
+    }
+
+    /// Blocks until all that is on the stream now has ended; false when the stream does not exist (any more).
+    fn wait_for_stream(&self, id: u64, timeout: Option<Duration>) -> Result<bool, Failure> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.lock();
-        let Some(stream) = state.streams.get(&id) else { return Err(HandleKind::Stream.gone(id)) };
+        let Some(stream) = state.streams.get(&id) else { return Ok(false) };
         let target = stream.issued;
         loop {
-            let Some(stream) = state.streams.get_mut(&id) else {
-                let what = format!("stream {id} was destroyed while this thread waited for it");
-                return Err(Failure::new(code::STREAM_ABORT, what));
-            };
+            let Some(stream) = state.streams.get_mut(&id) else { return Ok(false) };
             if stream.finished >= target {
-                return stream.failure.clone().map_or(Ok(()), Err);
+                return stream.failure.clone().map_or(Ok(true), Err);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 let left = target - stream.finished;
@@ -322,7 +343,8 @@ impl Machine {
         }
     }
 
-    /// Blocks until all that is on the card's streams now has ended.
+    /// Blocks until all that is on the card's streams now has ended. A stream another thread destroys meanwhile has no
+    /// work left and counts as done.
     ///
     /// # Errors
     /// The failure of the first stream that has one, or the time is over.
@@ -332,7 +354,7 @@ impl Machine {
         let mut outcome = Ok(());
         for id in streams {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            outcome = outcome.and(self.synchronize_stream(id, left));
+            outcome = outcome.and(self.wait_for_stream(id, left).map(|_| ()));
         }
         outcome
     }

@@ -33,13 +33,20 @@ pub(crate) struct MachineKey {
 }
 
 fn with<R>(key: MachineKey, f: impl FnOnce(&mut ThreadState) -> R) -> R {
-    THREADS.with_borrow_mut(|threads| {
-        let state = &mut threads[key.slot];
+    let mut f = Some(f);
+    let on_thread = THREADS.try_with(|threads| {
+        let state = &mut threads.borrow_mut()[key.slot];
         if state.machine != key.id {
             *state = ThreadState { machine: key.id, ..ThreadState::default() };
         }
-        f(state)
-    })
+        f.take().map(|f| f(state))
+    });
+    match (on_thread.ok().flatten(), f) {
+        (Some(result), _) => result,
+        // A call from a destructor that runs after this thread's states are gone: it finds an empty one.
+        (None, Some(f)) => f(&mut ThreadState::default()),
+        (None, None) => unreachable!("the closure was taken, so it gave a result"),
+    }
 }
 
 /// The context that is current on this thread, which may be destroyed by now.

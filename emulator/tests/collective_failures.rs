@@ -7,7 +7,9 @@ use std::ptr::null_mut;
 use std::time::Duration;
 
 use ascend_tp_emulator::{Config, Emulator};
-use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table};
+use ascend_tp_sys::{
+    HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table,
+};
 use common::*;
 
 const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
@@ -22,7 +24,7 @@ fn async_error(table: &Table, comm: HcclComm) -> HcclResult {
     found
 }
 
-/// Ranks 0 and 2 of three make an all_reduce, rank 1 makes `odd`, which must be refused; the others fail on their streams.
+/// Ranks 0 and 2 of three make an `all_reduce`, rank 1 makes `odd`, which must be refused; the others fail on their streams.
 fn disagreement(odd: impl Fn(&Table, &Card<'_>, HcclComm, *mut std::ffi::c_void) -> HcclResult) -> String {
     let (_emulator, table) = machine(3);
     let (cards, comms) = world(&table, 3);
@@ -61,9 +63,8 @@ fn disagreements_name_both_calls() {
         call!(table, HcclAllReduce(buffer, buffer, 4, FP32, MAX, comm, card.stream))
     });
     assert!(op.contains("rank 1 called HcclAllReduce(count 4, fp32, max)"), "{op}");
-    let kind = disagreement(|table, card, comm, buffer| {
-        call!(table, HcclBroadcast(buffer, 4, FP32, 0, comm, card.stream))
-    });
+    let kind =
+        disagreement(|table, card, comm, buffer| call!(table, HcclBroadcast(buffer, 4, FP32, 0, comm, card.stream)));
     assert!(kind.contains("rank 1 called HcclBroadcast(count 4, fp32, root 0)"), "{kind}");
     let none = disagreement(|table, card, comm, _| {
         call!(table, HcclAllReduce(null_mut(), null_mut(), 0, FP32, SUM, comm, card.stream))
@@ -82,7 +83,9 @@ fn roots_and_transfers_must_agree_too() {
     let code = call!(table, HcclRecv(buffers[1], 3, FP32, 0, comms[1], cards[1].stream));
     let text = hccl_refused(&table, code, PARA);
     assert!(text.contains("transfer 0 from rank 0 to rank 1"), "{text}");
-    assert!(text.contains("HcclSend(count 4, fp32, to rank 1)") && text.contains("HcclRecv(count 3, fp32, from rank 0)"));
+    assert!(
+        text.contains("HcclSend(count 4, fp32, to rank 1)") && text.contains("HcclRecv(count 3, fp32, from rank 0)")
+    );
     assert_eq!(cards[0].outcome().0, 107_000);
 
     let (cards, comms) = (vec![Card::new(&table, 0), Card::new(&table, 1)], {
@@ -97,7 +100,7 @@ fn roots_and_transfers_must_agree_too() {
     assert!(hccl_refused(&table, code, PARA).contains("root 0"));
 }
 
-/// Rank 0 of two waits in an all_reduce; `leave` takes rank 1 away. What rank 0 is told.
+/// Rank 0 of two waits in an `all_reduce`; `leave` takes rank 1 away. What rank 0 is told.
 fn peer_leaves(leave: impl Fn(&Table, &Card<'_>, HcclComm)) -> String {
     let (_emulator, table) = machine(2);
     let (cards, comms) = world(&table, 2);
@@ -258,7 +261,10 @@ fn arguments_are_checked_before_anything_is_enqueued() {
     let all_reduce = |send, recv, count, dtype, op, comm, stream| {
         call!(table, HcclAllReduce(send, recv, count, dtype, op, comm, stream))
     };
-    assert!(hccl_refused(&table, all_reduce(null_mut(), mine, 4, FP32, SUM, comm, stream), ptr).contains("send_buf is NULL"));
+    assert!(
+        hccl_refused(&table, all_reduce(null_mut(), mine, 4, FP32, SUM, comm, stream), ptr)
+            .contains("send_buf is NULL")
+    );
     hccl_refused(&table, all_reduce(mine, null_mut(), 4, FP32, SUM, comm, stream), ptr);
     hccl_refused(&table, all_reduce(mine, mine, 4, FP32, SUM, null_mut(), stream), ptr);
     hccl_refused(&table, all_reduce(mine, mine, 4, FP32, SUM, comm, null_mut()), ptr);

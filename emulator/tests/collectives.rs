@@ -6,9 +6,7 @@ mod common;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use ascend_tp_sys::{
-    HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table,
-};
+use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table};
 use common::*;
 
 const WORLDS: std::ops::RangeInclusive<usize> = 1..=9;
@@ -128,7 +126,8 @@ fn all_reduce_and_reduce() {
                     "reduce",
                     |rank, card, comm| {
                         let send = world.upload(rank, &sent(rank));
-                        let recv = if rank == root { world.upload(rank, &vec![0; sent(rank).len()]) } else { null_mut() };
+                        let recv =
+                            if rank == root { world.upload(rank, &vec![0; sent(rank).len()]) } else { null_mut() };
                         (call!(table, HcclReduce(send, recv, count, dtype, op, root as u32, comm, card.stream)), recv)
                     },
                     |rank| (rank == root).then(result),
@@ -227,7 +226,9 @@ fn all_gather_even_and_uneven() {
                         call!(table, HcclAllGatherV(send, own, recv, counts_of, displs_of, dtype, comm, card.stream));
                     (code, recv)
                 },
-                |_| Some(encode(dtype, (0..n).flat_map(|rank| (0..counts[rank] as usize).map(move |i| value(rank, i))))),
+                |_| {
+                    Some(encode(dtype, (0..n).flat_map(|rank| (0..counts[rank] as usize).map(move |i| value(rank, i)))))
+                },
             );
         }
     }
@@ -277,8 +278,10 @@ fn all_to_all_in_its_three_forms() {
                 let block = |(from, to)| (0..count(from, to)).map(move |i| addressed(from, to, i));
                 encode(dtype, pairs.into_iter().flat_map(block))
             };
-            let sent = |count: &dyn Fn(usize, usize) -> usize, rank| blocks(count, (0..n).map(|to| (rank, to)).collect());
-            let got = |count: &dyn Fn(usize, usize) -> usize, rank| blocks(count, (0..n).map(|from| (from, rank)).collect());
+            let sent =
+                |count: &dyn Fn(usize, usize) -> usize, rank| blocks(count, (0..n).map(|to| (rank, to)).collect());
+            let got =
+                |count: &dyn Fn(usize, usize) -> usize, rank| blocks(count, (0..n).map(|from| (from, rank)).collect());
             let even = |_, _| size;
             world.check(
                 "all_to_all",
@@ -290,7 +293,7 @@ fn all_to_all_in_its_three_forms() {
                 },
                 |rank| Some(got(&even, rank)),
             );
-            let uneven = |from: usize, to: usize| if (from + to) % 3 == 0 { 0 } else { size + from * 2 + to };
+            let uneven = |from: usize, to: usize| if (from + to).is_multiple_of(3) { 0 } else { size + from * 2 + to };
             let prefix = |counts: &[u64]| -> Vec<u64> { (0..n).map(|rank| counts[..rank].iter().sum()).collect() };
             world.check(
                 "all_to_all_v",
@@ -327,7 +330,8 @@ fn all_to_all_in_its_three_forms() {
                     let send = world.upload(rank, &sent(&uneven, rank));
                     let recv = world.upload(rank, &vec![0; got(&uneven, rank).len()]);
                     // SAFETY: live buffers and a matrix of n x n counts.
-                    let code = unsafe { all_to_all_vc(send, matrix.as_ptr().cast(), dtype, recv, dtype, comm, card.stream) };
+                    let code =
+                        unsafe { all_to_all_vc(send, matrix.as_ptr().cast(), dtype, recv, dtype, comm, card.stream) };
                     (code, recv)
                 },
                 |rank| Some(got(&uneven, rank)),
@@ -398,7 +402,8 @@ fn rank_threads(table: &Table, n: usize, body: impl Fn(usize, &Card<'_>, HcclCom
             scope.spawn(move || {
                 let card = Card::new(table, rank as i32);
                 let mut comm = null_mut();
-                let code = call!(table, HcclCommInitRootInfo(n as u32, std::ptr::from_ref(info), rank as u32, &raw mut comm));
+                let code =
+                    call!(table, HcclCommInitRootInfo(n as u32, std::ptr::from_ref(info), rank as u32, &raw mut comm));
                 hccl_ok(table, code);
                 body(rank, &card, comm);
                 hccl_ok(table, call!(table, HcclCommDestroy(comm)));
@@ -430,6 +435,24 @@ fn rank_threads_meet_through_a_root_info() {
         ok(&table, call!(table, aclrtFree(buffer)));
     });
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0));
+}
+
+#[test]
+fn one_thread_of_the_pool_serves_eight_ranks() {
+    let config = ascend_tp_emulator::Config { threads: 1, ..ascend_tp_emulator::Config::with_cards(8) };
+    let emulator = ascend_tp_emulator::Emulator::new(config).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let dtype = HcclDataType::HCCL_DATA_TYPE_INT64;
+    rank_threads(&table, 8, |rank, card, comm| {
+        let buffer = card.upload(&encode(dtype, [rank as i64; 3]));
+        for _ in 0..20 {
+            let op = HcclReduceOp::HCCL_REDUCE_MAX;
+            hccl_ok(&table, call!(table, HcclAllReduce(buffer, buffer, 3, dtype, op, comm, card.stream)));
+            card.synchronize();
+        }
+        assert_eq!(card.download(buffer, 24), encode(dtype, [7; 3]));
+    });
 }
 
 #[test]

@@ -138,7 +138,10 @@ fn a_stream_belongs_to_its_context() {
     let (a, b) = (Card::new(&table, 0), Card::new(&table, 1));
     b.enter();
     let wrong = refused(&table, call!(table, aclrtSynchronizeStream(a.stream)), 107_003);
-    assert!(wrong.contains("belongs to context") && wrong.contains("on card 0") && wrong.contains("on card 1"), "{wrong}");
+    assert!(
+        wrong.contains("belongs to context") && wrong.contains("on card 0") && wrong.contains("on card 1"),
+        "{wrong}"
+    );
     a.enter();
     ok(&table, call!(table, aclrtDestroyStream(a.stream)));
     let gone = refused(&table, call!(table, aclrtSynchronizeStream(a.stream)), 107_000);
@@ -237,7 +240,7 @@ fn last_errors_and_messages_are_kept_per_thread() {
 fn copies_of_every_kind() {
     let (_emulator, table) = machine(2);
     let (a, b) = (Card::new(&table, 0), Card::new(&table, 1));
-    let bytes: Vec<u8> = (0..3_000_017_u32).map(|i| (i * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_017_u32).map(|i| ((i * 31) >> 3) as u8).collect();
     let n = bytes.len();
     let source = a.upload(&bytes);
     let copy = a.malloc(n);
@@ -327,7 +330,10 @@ fn rows_and_fills() {
     // Three rows of 3 of 4 bytes, to a pitch of 16.
     ok(&table, call!(table, aclrtMemcpy2d(device, 16, rows.as_ptr().cast(), 4, 3, 3, H2D)));
     let found = card.download(device, 64);
-    assert_eq!((&found[..4], &found[16..20], &found[32..36]), (&[1, 2, 3, 0][..], &[5, 6, 7, 0][..], &[9, 10, 11, 0][..]));
+    assert_eq!(
+        (&found[..4], &found[16..20], &found[32..36]),
+        (&[1, 2, 3, 0][..], &[5, 6, 7, 0][..], &[9, 10, 11, 0][..])
+    );
     let mut back = [0_u8; 9];
     ok(&table, call!(table, aclrtMemcpy2dAsync(back.as_mut_ptr().cast(), 3, device, 16, 3, 3, D2H, card.stream)));
     assert_eq!(back, [1, 2, 3, 5, 6, 7, 9, 10, 11]);
@@ -403,7 +409,9 @@ fn events_keep_time_and_obey_their_flags() {
     refused(&table, call!(table, aclrtResetEvent(start, card.stream)), 107_000);
     ok(&table, call!(table, aclrtCreateEventWithFlag(&raw mut event, 1)));
     ok(&table, call!(table, aclrtResetEvent(event, card.stream)));
-    assert!(refused(&table, call!(table, aclrtEventElapsedTime(&raw mut ms, event, end)), 107_006).contains("TIME_LINE"));
+    assert!(
+        refused(&table, call!(table, aclrtEventElapsedTime(&raw mut ms, event, end)), 107_006).contains("TIME_LINE")
+    );
     refused(&table, call!(table, aclrtCreateEventWithFlag(&raw mut event, 0x40)), 100_000);
     let other = Card::new(&table, 1);
     let crossed = refused(&table, call!(table, aclrtRecordEvent(start, other.stream)), 107_000);
@@ -445,6 +453,25 @@ fn a_destroyed_stream_does_not_hang_its_waiters() {
     ok(&table, call!(table, aclrtStreamAbort(third)));
     let aborted = refused(&table, call!(table, aclrtSynchronizeStream(third)), 107_023);
     assert!(aborted.contains("was aborted"), "{aborted}");
+}
+
+#[test]
+fn a_device_synchronizes_while_its_streams_come_and_go() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let (source, target) = (card.upload(&[1; 64]), card.malloc(64));
+                for _ in 0..100 {
+                    let stream = card.stream();
+                    ok(&table, call!(table, aclrtMemcpyAsync(target, 64, source, 64, D2D, stream)));
+                    ok(&table, call!(table, aclrtSynchronizeDevice()));
+                    ok(&table, call!(table, aclrtDestroyStream(stream)));
+                }
+            });
+        }
+    });
 }
 
 #[test]

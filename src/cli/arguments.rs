@@ -11,7 +11,7 @@ use super::failure::EXIT_CODES;
 const EXAMPLES: &str = "\
 Examples:
   ascend-tp generate --prompt \"In the beginning\"
-  ascend-tp generate --model Qwen2-72B --prompt \"Once upon a time\" --cards 8 --temperature 0.8 --top-p 0.95
+  ascend-tp generate --model Qwen2-72B --prompt \"Once upon a time\" --cards 8
   ascend-tp verify --model Qwen2-72B --cards 8
   ascend-tp explain --model qwen-72b --cards 8";
 
@@ -21,7 +21,7 @@ The text goes to stdout, everything else to stderr.
 Examples:
   ascend-tp generate
       the shipped model continues \"In the beginning\" on eight cards
-  ascend-tp generate --prompt \"And God said\" --prompt \"The king\" --cards 4 --dtype f32
+  ascend-tp generate --prompt \"And God said\" --prompt \"The king\" --cards 4
   ascend-tp generate --model Qwen2-72B --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
   ascend-tp generate --json 2>/dev/null | jq -r '.sequences[].text'";
 
@@ -31,7 +31,7 @@ Exit code 0 within the bound, 1 outside it.
 Examples:
   ascend-tp verify --model models/kjv-qwen2 --cards 8
   ascend-tp verify --model tests/fixtures/qwen2-gqa --cards 3 \\
-      --reference tests/fixtures/qwen2-gqa/expected.safetensors --dtype f32 --residual seq";
+      --reference tests/fixtures/qwen2-gqa/expected.safetensors --residual seq";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Reads config.json only, no weights, and needs no card.
@@ -63,36 +63,6 @@ pub(super) enum Command {
     Explain(ExplainOptions),
 }
 
-/// What the three commands have in common.
-#[derive(Clone, Copy, Debug, Args)]
-pub(super) struct Numerics {
-    /// Element type of weights and activations [default: the model's own]
-    #[arg(long, value_enum, value_name = "TYPE")]
-    dtype: Option<Float>,
-    /// The residual stream between layers: whole on every card, or sharded along the sequence
-    #[arg(long, value_enum, default_value = "replicate", value_name = "LAYOUT")]
-    residual: ResidualLayout,
-}
-
-impl Numerics {
-    /// The element type asked for, else the model's own.
-    pub(super) fn dtype(self, own: DType) -> DType {
-        match self.dtype {
-            None => own,
-            Some(Float::F32) => DType::F32,
-            Some(Float::F16) => DType::F16,
-            Some(Float::Bf16) => DType::BF16,
-        }
-    }
-
-    pub(super) fn residual(self) -> Residual {
-        match self.residual {
-            ResidualLayout::Replicate => Residual::Replicate,
-            ResidualLayout::Seq => Residual::Seq,
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub(super) struct GenerateOptions {
     /// Folder with config.json, the tokenizer and the weights in safetensors [default: the shipped kjv-qwen2]
@@ -104,8 +74,11 @@ pub(super) struct GenerateOptions {
     /// Number of cards
     #[arg(long, default_value = "8", value_parser = positive, value_name = "N")]
     pub(super) cards: usize,
+    /// Element type of weights and activations [default: the model's own]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub(super) dtype: Option<Float>,
     #[command(flatten)]
-    pub(super) numerics: Numerics,
+    pub(super) layout: LayoutOptions,
     /// Most tokens to generate for each prompt
     #[arg(long, default_value = "64", value_parser = positive, value_name = "N")]
     pub(super) max_new_tokens: usize,
@@ -140,8 +113,11 @@ pub(super) struct VerifyOptions {
     /// Outputs of another implementation: `logits` of `input_ids`, and `greedy_ids` after `greedy_prompt`
     #[arg(long, value_name = "FILE")]
     pub(super) reference: Option<PathBuf>,
+    /// Element type of weights and activations; references are computed in f32
+    #[arg(long, value_enum, default_value = "f32", value_name = "TYPE")]
+    pub(super) dtype: Float,
     #[command(flatten)]
-    pub(super) numerics: Numerics,
+    pub(super) layout: LayoutOptions,
     /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) device: DeviceKind,
@@ -158,8 +134,11 @@ pub(super) struct ExplainOptions {
     /// Number of cards
     #[arg(long, value_parser = planned_cards, value_name = "N")]
     pub(super) cards: usize,
+    /// Element type of weights and activations [default: the model's own]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub(super) dtype: Option<Float>,
     #[command(flatten)]
-    pub(super) numerics: Numerics,
+    pub(super) layout: LayoutOptions,
     /// Sequences at once
     #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
     pub(super) batch: usize,
@@ -188,18 +167,46 @@ pub(super) enum DeviceKind {
     Npu,
 }
 
+/// An element type of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Float {
+pub(super) enum Float {
     F32,
     F16,
     Bf16,
 }
 
+impl From<Float> for DType {
+    fn from(float: Float) -> Self {
+        match float {
+            Float::F32 => Self::F32,
+            Float::F16 => Self::F16,
+            Float::Bf16 => Self::BF16,
+        }
+    }
+}
+
+/// How activations lie on the cards.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct LayoutOptions {
+    /// The residual stream between layers: whole on every card, or sharded along the sequence
+    #[arg(long, value_enum, default_value = "replicate", value_name = "LAYOUT")]
+    residual: ResidualLayout,
+}
+
+impl LayoutOptions {
+    pub(super) fn residual(self) -> Residual {
+        match self.residual {
+            ResidualLayout::Replicate => Residual::Replicate,
+            ResidualLayout::Seq => Residual::Seq,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ResidualLayout {
-    /// One all_reduce after each row-parallel weight
+    #[value(help = "One all_reduce after each row-parallel weight")]
     Replicate,
-    /// A reduce_scatter there, and an all_gather before the next column-parallel weight
+    #[value(help = "A reduce_scatter there, and an all_gather before the next column-parallel weight")]
     Seq,
 }
 
@@ -252,7 +259,7 @@ mod tests {
         assert_eq!((options.model, options.cards, options.seed, options.json), (None, 8, 0, false));
         assert_eq!(options.prompts, ["In the beginning"]);
         assert!(options.temperature.abs() < f32::EPSILON);
-        assert_eq!((options.numerics.dtype(DType::F16), options.numerics.residual()), (DType::F16, Residual::Replicate));
+        assert_eq!((options.dtype, options.layout.residual()), (None, Residual::Replicate));
         assert_eq!(options.device, DeviceKind::Auto);
     }
 

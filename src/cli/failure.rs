@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use ascend_tp::base::Diagnostics;
+use ascend_tp::{exec, generate};
 
 use super::note;
 
@@ -76,6 +77,19 @@ impl From<Diagnostics> for Failure {
     }
 }
 
+impl From<generate::Error> for Failure {
+    /// What the library refuses before it runs, and files that cannot be read, are the input's fault.
+    fn from(error: generate::Error) -> Self {
+        match error {
+            generate::Error::Refused(problems) | generate::Error::Run(exec::Error::Refused(problems)) => {
+                problems.into()
+            }
+            error @ generate::Error::Weights(_) => Self::Input(error.into()),
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Run(error.into())
@@ -103,7 +117,9 @@ mod tests {
     fn a_reader_that_leaves_is_no_failure() {
         let Failure::Run(gone) = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)) else { panic!("not input") };
         assert!(reader_is_gone(&gone));
-        let Failure::Run(full) = Failure::from(io::Error::from(io::ErrorKind::StorageFull)) else { panic!("not input") };
+        let Failure::Run(full) = Failure::from(io::Error::from(io::ErrorKind::StorageFull)) else {
+            panic!("not input")
+        };
         assert!(!reader_is_gone(&full));
     }
 }

@@ -5,27 +5,30 @@
 //! every command that reports prints the same report as JSON. It computes nothing that the library does not.
 
 mod arguments;
-
+mod cards;
 mod explain;
 mod failure;
-
+mod generate;
 mod model;
 mod numbers;
-
+mod progress;
 mod table;
+mod verify;
 
-
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use arguments::{Arguments, Command};
-use failure::{Failure, Outcome};
+use failure::Failure;
 
 /// Runs the command that the process' arguments name.
 pub(crate) fn run() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Explain(options) => explain::run(&options), _ => return ExitCode::FAILURE,
+        Command::Generate(options) => generate::run(&options),
+        Command::Verify(options) => verify::run(&options),
+        Command::Explain(options) => explain::run(&options),
     };
     match done {
         Ok(outcome) => outcome.exit_code(),
@@ -39,9 +42,8 @@ fn print_json(report: &impl serde::Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Writes to stdout and flushes.
+/// Writes to stdout and flushes, so that a text is seen as it grows.
 fn print(text: &str) -> Result<(), Failure> {
-    use std::io::Write;
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     Ok(stdout.flush()?)
@@ -49,6 +51,5 @@ fn print(text: &str) -> Result<(), Failure> {
 
 /// Writes a line to stderr. A closed stderr is no reason to stop.
 fn note(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _closed = writeln!(std::io::stderr(), "{text}");
 }

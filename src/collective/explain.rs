@@ -65,7 +65,14 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
         let state = if before.partial.is_empty() { "sharded" } else { "partial" };
         let needs = reader(op.result).map_or_else(
             || "the output is whole".to_owned(),
-            |user| format!("{}{} needs {}", user.kind.row().name, name(user.result), placed.layouts[op.result].text(&mesh.axis_names())),
+            |user| {
+                format!(
+                    "{}{} needs {}",
+                    user.kind.row().name,
+                    name(user.result),
+                    placed.layouts[op.result].text(&mesh.axis_names())
+                )
+            },
         );
         Exchange {
             op: id,

@@ -1,5 +1,5 @@
-//! Joins neighbouring movements of one value into one: all_reduce then slice is a reduce_scatter, all_gather then slice
-//! along another dim an all_to_all.
+//! Joins neighbouring movements of one value into one: `all_reduce` then slice is a `reduce_scatter`, `all_gather` then slice
+//! along another dim an `all_to_all`.
 //!
 //! Such pairs arise where a pin wants a value whole and its only user wants a shard.
 

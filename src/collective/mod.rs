@@ -55,8 +55,8 @@ mod tests {
     use crate::base::DType;
     use crate::config::ModelConfig;
     use crate::placement::{self, Residual};
-    use crate::program::models::{Head, RunShape, decoder};
     use crate::program::Role;
+    use crate::program::models::{Head, RunShape, decoder};
 
     fn split(config: &ModelConfig, cards: usize, run: RunShape, head: Head, pins: &Pins) -> Parallelized {
         let program = decoder(config, run, DType::BF16, head).unwrap();

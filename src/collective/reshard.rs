@@ -28,8 +28,10 @@ pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) ->
             out.stored[op.result.index()] = out.reshard(op.result, stored);
         }
     }
-    let outputs = program.outputs.iter().map(|(name, id)| (name.clone(), out.stored[id.index()]));
-    out.placed.program.outputs = outputs.collect();
+    // Also what is given and handed on as it is comes out whole.
+    let whole = |id: &ValueId| Layout::replicated(program.values[*id].shape.rank());
+    out.placed.program.outputs =
+        program.outputs.iter().map(|(name, id)| (name.clone(), out.in_layout(*id, &whole(id)))).collect();
     out.placed
 }
 

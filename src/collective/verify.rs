@@ -4,7 +4,7 @@
 //! - the operands of an op agree on one letter of its rule, or are whole, or carry partial sums where the op is linear;
 //! - the result has exactly the type that follows; a movement changes the types of its own axes only, as its name says;
 //! - dims that must be whole are; nothing reads a partial value as if it were whole;
-//! - inputs, params, states and outputs are not partial; layouts are well formed; no reshard is left.
+//! - inputs, params and states are not partial, outputs are whole; layouts are well formed; no reshard is left.
 //!
 //! It shares no code with the passes that chose layouts and inserted collectives.
 
@@ -53,7 +53,8 @@ pub fn verify(placed: &Placed) -> Result<(), Diagnostics> {
             problems.push(Diagnostic::new(program.label(id), problem));
         }
         if value.role != Role::Result && !layout.partial.is_empty() {
-            problems.push(Diagnostic::new(program.label(id), "a tensor that is given is whole or sharded, not partial"));
+            problems
+                .push(Diagnostic::new(program.label(id), "a tensor that is given is whole or sharded, not partial"));
         }
     }
     if !problems.is_empty() {
@@ -90,9 +91,14 @@ pub fn verify(placed: &Placed) -> Result<(), Diagnostics> {
         }
     }
     for (name, id) in &program.outputs {
-        if let Some((axis, reduce)) = placed.layouts[*id].partial.first() {
-            let axis = &mesh.axes()[axis.index()].name;
-            problems.push(Diagnostic::new(format!("output \"{name}\""), format!("is a partial {reduce} on `{axis}`")));
+        for axis in mesh.ids() {
+            let found = type_of(&placed.layouts[*id], axis);
+            if found != Type::Whole {
+                let axis = &mesh.axes()[axis.index()].name;
+                let problem =
+                    Diagnostic::new(format!("output \"{name}\""), format!("on axis `{axis}` it is not whole"));
+                problems.push(problem.expected(Type::Whole).found(found));
+            }
         }
     }
     problems.into_result(())
@@ -118,7 +124,9 @@ fn follows(op: &Op, rule: &Rule, operands: &[Type]) -> Result<Type, String> {
         let passes = match (op.kind.row().linear, operands.iter().filter(partial).count()) {
             (_, 0) => return Ok(Type::Whole),
             (Linear::Jointly, count) => count == operands.len(),
-            (Linear::InEach(linear), 1) => operands.iter().position(|o| partial(&o)).is_some_and(|at| linear.contains(&at)),
+            (Linear::InEach(linear), 1) => {
+                operands.iter().position(|o| partial(&o)).is_some_and(|at| linear.contains(&at))
+            }
             (Linear::InEach(_) | Linear::No, _) => false,
         };
         let sums = operands.iter().filter(partial).all(|operand| *operand == Type::Partial(Reduce::Sum));

@@ -375,7 +375,7 @@ fn qwen_v1(fields: &mut Fields<'_>) -> Option<ModelConfig> {
         head_dim: head_dim?,
         intermediate_size: intermediate_size?,
         norm_epsilon: norm_epsilon?,
-        rope: Rope { theta: theta?, scaling },
+        rope: Rope { scaling, ..Rope::plain(theta?) },
         logn: logn?.then_some(LogN { trained_length }),
         max_positions: max_positions?,
         tied_embeddings,

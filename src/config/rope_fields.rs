@@ -66,7 +66,7 @@ pub(super) fn read(fields: &mut Fields<'_>, written_positions: Option<usize>, ab
         Some(object) => object.scaling,
         None => Some(RopeScaling::Default),
     };
-    Some(Rope { theta: theta?, scaling: scaling.filter(|_| whole_head)? })
+    Some(Rope { scaling: scaling.filter(|_| whole_head)?, ..Rope::plain(theta?) })
 }
 
 /// The base, which any of three places may give; all that do must agree.
@@ -297,13 +297,13 @@ mod tests {
         let newer = r#"{"rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3", "factor": 8.0,
             "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}"#;
         let expected = Rope {
-            theta: 5e5,
             scaling: RopeScaling::Llama3 {
                 factor: 8.0,
                 low_freq_factor: 1.0,
                 high_freq_factor: 4.0,
                 original_positions: 64,
             },
+            ..Rope::plain(5e5)
         };
         assert_eq!(check(older, AbsentTheta::Problem).unwrap(), expected);
         assert_eq!(check(newer, AbsentTheta::Problem).unwrap(), expected);

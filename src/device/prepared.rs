@@ -174,3 +174,73 @@ impl fmt::Debug for Prepared {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use ascend_tp_emulator::{Config, Emulator};
+    use ascend_tp_sys::{aclError, aclTensor};
+
+    use super::*;
+    use crate::base::DType;
+    use crate::device::{Buffer, Cann, ErrorKind, Tensor, operator};
+
+    type Plan =
+        unsafe extern "C" fn(*const aclTensor, *mut aclTensor, *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus;
+    static PLAN: OnceLock<Plan> = OnceLock::new();
+    static PLANS: AtomicUsize = AtomicUsize::new(0);
+
+    /// Plans as the emulator does, but asks for a workspace.
+    unsafe extern "C" fn plan_with_workspace(
+        x: *const aclTensor,
+        out: *mut aclTensor,
+        workspace_bytes: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus {
+        PLANS.fetch_add(1, Ordering::Relaxed);
+        let plan = PLAN.get().expect("set before the table is used");
+        // SAFETY: the arguments are the caller's.
+        let status = unsafe { plan(x, out, workspace_bytes, executor) };
+        // SAFETY: the caller passes a number to write to.
+        unsafe { *workspace_bytes = 64 };
+        status
+    }
+
+    extern "C" fn not_repeatable(_: *mut aclOpExecutor) -> aclError {
+        ascend_tp_sys::ACL_ERROR_FEATURE_UNSUPPORTED
+    }
+
+    #[test]
+    fn an_operator_that_runs_once_and_wants_a_workspace() {
+        let mut table = Table::clone(&Emulator::new(Config::with_cards(1)).unwrap().table());
+        PLAN.set(table.aclnnNegGetWorkspaceSize).unwrap();
+        table.aclnnNegGetWorkspaceSize = plan_with_workspace;
+        table.aclSetAclOpExecutorRepeatable = not_repeatable;
+        let device = Device::open(&Cann::new(Arc::new(table)).unwrap(), 0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let memory = Buffer::new(&device, 8).unwrap();
+        let tensor = |range| Tensor::contiguous(&memory.slice(range).unwrap(), DType::F32, [1]).unwrap();
+        let workspace = Buffer::new(&device, 64).unwrap();
+
+        let mut negate = operator::neg(&tensor(0..4), &tensor(4..8)).unwrap();
+        assert_eq!(negate.workspace_bytes(), 64);
+        for short in [None, Some(workspace.slice(0..63).unwrap())] {
+            let error = negate.enqueue(&stream, short.as_ref()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains("expected 64 bytes"), "{error}");
+        }
+        for value in [1.0_f32, -2.5, 3.0] {
+            memory.write(0, &value.to_le_bytes()).unwrap();
+            negate.enqueue(&stream, Some(&workspace.whole())).unwrap();
+            let mut found = [0; 4];
+            memory.read(4, &mut found).unwrap();
+            assert_eq!(f32::from_le_bytes(found), -value);
+        }
+        // The first run used the plan the operator was made with, each later one its own.
+        assert_eq!(PLANS.load(Ordering::Relaxed), 3);
+        drop((negate, stream, memory, workspace));
+        device.close().unwrap();
+    }
+}

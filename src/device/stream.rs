@@ -98,7 +98,7 @@ impl Stream {
         self.device.check("aclrtRecordEvent", code)
     }
 
-    /// Lets work enqueued here from now on wait for what `event` stands for now.
+    /// Lets work enqueued here from now on wait for what `event` stands for at this moment.
     ///
     /// # Errors
     /// The event is of another card, or the library refuses.

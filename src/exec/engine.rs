@@ -1,7 +1,7 @@
 //! All ranks of one process: a thread each, told what to do through channels.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use crate::base::{Bytes, Diagnostic, Diagnostics};
@@ -19,9 +19,13 @@ pub type Outputs = Vec<(String, Vec<u8>)>;
 
 /// Gives a weight to a rank: called on the rank's thread with the weight and a function that writes bytes at an offset
 /// of the rank's part.
-pub type Fill = dyn Fn(&Tensor, &mut dyn FnMut(usize, &[u8]) -> Result<(), FillError>) -> Result<(), FillError> + Send + Sync;
+pub type Fill = dyn Fn(&Tensor, &mut Write<'_>) -> Result<(), FillError> + Send + Sync;
 
-type FillError = Box<dyn std::error::Error + Send + Sync>;
+/// Writes bytes at an offset of a rank's part of a weight.
+pub type Write<'a> = dyn FnMut(usize, &[u8]) -> Result<(), FillError> + 'a;
+
+/// Why a weight could not be given.
+pub type FillError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A named value on one rank, as it was while a plan ran.
 #[derive(Clone, Debug)]
@@ -44,6 +48,9 @@ enum Timed {
     No,
     Collectives,
 }
+
+/// A rank's outputs, and a figure that goes with them.
+type Answer = (Vec<Vec<u8>>, f64);
 
 struct Reply {
     result: Result<Vec<Vec<u8>>, RankError>,
@@ -129,7 +136,7 @@ impl Engine {
     /// # Errors
     /// What `fill` or a card refuses.
     pub fn load(&mut self, fill: Arc<Fill>) -> Result<(), Error> {
-        self.tell(|_| Command::Load(Arc::clone(&fill)))?;
+        self.tell(move |_| Command::Load(Arc::clone(&fill)))?;
         self.collect().map(drop)
     }
 
@@ -180,11 +187,11 @@ impl Engine {
         observer: Option<Sender<Observation>>,
     ) -> Result<(), Error> {
         let inputs = Arc::new(inputs);
-        self.tell(|_| Command::Run { program, inputs: Arc::clone(&inputs), timed, observer: observer.clone() })
+        self.tell(move |_| Command::Run { program, inputs: Arc::clone(&inputs), timed, observer: observer.clone() })
     }
 
     /// Outputs are whole on every rank; those of rank 0 are given.
-    fn outputs(&self, program: usize, replies: Vec<(Vec<Vec<u8>>, f64)>) -> Outputs {
+    fn outputs(&self, program: usize, replies: Vec<Answer>) -> Outputs {
         let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
         names.zip(replies.into_iter().next().map(|(outputs, _)| outputs).unwrap_or_default()).collect()
     }
@@ -200,7 +207,7 @@ impl Engine {
         Ok(())
     }
 
-    fn collect(&mut self) -> Result<Vec<(Vec<Vec<u8>>, f64)>, Error> {
+    fn collect(&mut self) -> Result<Vec<Answer>, Error> {
         let (mut replies, mut failed) = (Vec::new(), Vec::new());
         for (rank, thread) in self.ranks.iter().enumerate() {
             match thread.replies.recv() {
@@ -320,7 +327,8 @@ fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
     let Some((first, others)) = programs.split_first() else { return problems };
     for plans in others {
         if plans.len() != first.len() {
-            problems.push(Diagnostic::new(format!("program \"{}\"", plans[0].name), "is made for another number of ranks"));
+            problems
+                .push(Diagnostic::new(format!("program \"{}\"", plans[0].name), "is made for another number of ranks"));
             continue;
         }
         for (a, b) in first.iter().zip(plans) {

@@ -20,9 +20,7 @@ pub struct RankError {
 impl RankError {
     /// Whether the rank failed only because another one did.
     pub(super) fn is_consequence(&self) -> bool {
-        self.source
-            .downcast_ref::<device::Error>()
-            .is_some_and(|error| error.kind() == device::ErrorKind::PeerLost)
+        self.source.downcast_ref::<device::Error>().is_some_and(|error| error.kind() == device::ErrorKind::PeerLost)
     }
 }
 

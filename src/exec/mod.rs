@@ -12,5 +12,5 @@ mod engine;
 mod error;
 mod prepare;
 
-pub use engine::{Engine, Fill, Inputs, Observation, Outputs};
+pub use engine::{Engine, Fill, FillError, Inputs, Observation, Outputs, Write};
 pub use error::{Error, RankError};

@@ -21,7 +21,9 @@ pub(super) fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>) -> 
         Call::Muls { x, out, by } => op::muls(&t(x)?, scalar(*by), &t(out)?),
         Call::Adds { x, out, by } => op::adds(&t(x)?, scalar(*by), &t(out)?),
         Call::Silu { x, out } => op::silu(&t(x)?, &t(out)?),
-        Call::RmsNorm { x, gamma, out, rstd, epsilon } => op::rms_norm(&t(x)?, &t(gamma)?, *epsilon, &t(out)?, &t(rstd)?),
+        Call::RmsNorm { x, gamma, out, rstd, epsilon } => {
+            op::rms_norm(&t(x)?, &t(gamma)?, *epsilon, &t(out)?, &t(rstd)?)
+        }
         Call::Rotary { x, cos, sin, out } => op::rotary(&t(x)?, &t(cos)?, &t(sin)?, &t(out)?),
         Call::Embedding { table, ids, out } => op::embedding(&t(table)?, &t(ids)?, &t(out)?),
         Call::IndexCopy { index, rows, into, dim } => op::index_copy(&t(into)?, *dim, &t(index)?, &t(rows)?),

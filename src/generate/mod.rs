@@ -15,7 +15,6 @@ mod session;
 pub mod tokenizer;
 pub mod verify;
 
-
 pub use error::Error;
 pub use model::Model;
 pub use session::{Generation, Session, SessionOptions, Summary};

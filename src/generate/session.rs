@@ -193,7 +193,8 @@ impl Session {
             }
             if ids.len() > self.options.longest_prompt {
                 let problem = Diagnostic::new(&place, "is longer than the session was made for");
-                problems.push(problem.expected(format!("at most {} tokens", self.options.longest_prompt)).found(ids.len()));
+                problems
+                    .push(problem.expected(format!("at most {} tokens", self.options.longest_prompt)).found(ids.len()));
             }
             if let Some(id) = ids.iter().find(|id| **id as usize >= self.config.vocab_size) {
                 let problem = Diagnostic::new(&place, "has a token id outside the vocabulary");

@@ -10,10 +10,10 @@ use super::text::Placed;
 /// How the residual stream lies between layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Residual {
-    /// Whole on every card: one all_reduce after each row-parallel weight.
+    /// Whole on every card: one `all_reduce` after each row-parallel weight.
     #[default]
     Replicate,
-    /// Sharded along the sequence: a reduce_scatter there and an all_gather before the next column-parallel weight.
+    /// Sharded along the sequence: a `reduce_scatter` there and an `all_gather` before the next column-parallel weight.
     Seq,
 }
 
@@ -39,10 +39,13 @@ impl Pins {
     /// Nothing pinned but the residual stream: each weight's cut is chosen by what it makes the cards exchange.
     #[must_use]
     pub fn auto(residual: Residual) -> Self {
-        Self::default().value("residual.*", match residual {
-            Residual::Replicate => &[],
-            Residual::Seq => &[(1, "tp")],
-        })
+        Self::default().value(
+            "residual.*",
+            match residual {
+                Residual::Replicate => &[],
+                Residual::Seq => &[(1, "tp")],
+            },
+        )
     }
 
     /// The cuts of Megatron-LM: q, k, v, gate, up and head by outputs, attention output and down by inputs, the
@@ -125,7 +128,7 @@ impl Pins {
             let axes = mesh.named(axis);
             if axes.is_empty() || *dim >= rank {
                 return Err(Diagnostic::new(format!("pin `{pattern}`"), "no such layout")
-                    .expected(format!("one of {} dims on an axis of {mesh}", rank))
+                    .expected(format!("one of {rank} dims on an axis of {mesh}"))
                     .found(format!("dim {dim} of `{name}` on `{axis}`")));
             }
             // An axis of one card shards nothing.

@@ -429,7 +429,8 @@ impl<'a> Pass<'a> {
             }
         }
         let pinned = self.pinned[op.result.index()].as_ref();
-        if let Some(Factor::Letter(letter)) = pinned.and_then(|layout| layout.dim_of(axis)).map(|dim| rule.result[dim]) {
+        if let Some(Factor::Letter(letter)) = pinned.and_then(|layout| layout.dim_of(axis)).map(|dim| rule.result[dim])
+        {
             add(OnAxis::Letter(letter));
         }
         let is_sum = |operand: &ValueId| {
@@ -505,7 +506,10 @@ impl<'a> Pass<'a> {
     fn operand_score(&self, operand: ValueId, layout: &Layout, in_place: bool, now: &State) -> Option<Score> {
         let value = &self.program.values[operand];
         let Some(found) = &now.layouts[operand.index()] else {
-            return Some(Score { local_elems: layout.largest_local_elems(self.mesh, &value.shape), ..Score::default() });
+            return Some(Score {
+                local_elems: layout.largest_local_elems(self.mesh, &value.shape),
+                ..Score::default()
+            });
         };
         if found == layout || now.copies.get(&operand).is_some_and(|copies| copies.contains(layout)) {
             return Some(Score::default());

@@ -1,8 +1,8 @@
 //! From one layout of a value to another: the steps and what they cost.
 //!
 //! Each step is one collective or one local cut. The loop always takes the step that moves least: local cuts first, so
-//! that what follows is smaller, then reduce_scatter, all_reduce over the joint group of all axes that need it,
-//! all_to_all, and all_gather last. Every step names fewer axes that are in the way, so the loop ends.
+//! that what follows is smaller, then `reduce_scatter`, `all_reduce` over the joint group of all axes that need it,
+//! `all_to_all`, and `all_gather` last. Every step names fewer axes that are in the way, so the loop ends.
 
 use crate::base::{AxisId, Shape};
 use crate::program::{Kind, Reduce};
@@ -119,8 +119,8 @@ pub(crate) fn apply(layout: &mut Layout, kind: &Kind) {
 /// What some steps cost. Ordered: fewer bytes first, then fewer collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
-    /// Bytes of the value times how often the collectives move it: 2 for all_reduce, 1 for all_gather and
-    /// reduce_scatter, 1 over the group's size for all_to_all. Independent of the size of the group otherwise, so that
+    /// Bytes of the value times how often the collectives move it: 2 for `all_reduce`, 1 for `all_gather` and
+    /// `reduce_scatter`, 1 over the group's size for `all_to_all`. Independent of the size of the group otherwise, so that
     /// using fewer cards never looks cheaper.
     pub moved_bytes: u64,
     /// Number of collectives.

@@ -57,7 +57,8 @@ impl Builder {
                 (Shape::default(), DType::F32)
             }
         };
-        let result = self.program.values.push(Value { name: String::new(), shape, dtype, role: Role::Result, source: None });
+        let result =
+            self.program.values.push(Value { name: String::new(), shape, dtype, role: Role::Result, source: None });
         self.program.ops.push(Op { kind, operands: operands.to_vec(), result });
         result
     }

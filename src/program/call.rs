@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::base::{DType, Shape, define_id};
+use crate::base::{DType, Id, Shape, define_id};
 
 define_id!(
     /// A buffer of one card: a shard of a value, or a temporary of one op.
@@ -40,7 +40,10 @@ impl View {
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         let dense = self.shape.strides();
-        self.shape.iter().zip(self.strides.iter().zip(&dense)).all(|(size, (found, dense))| *size == 1 || found == dense)
+        self.shape
+            .iter()
+            .zip(self.strides.iter().zip(&dense))
+            .all(|(size, (found, dense))| *size == 1 || found == dense)
     }
 
     /// Number of elements.
@@ -155,7 +158,7 @@ impl fmt::Display for View {
             write!(f, "+{}", self.offset)?;
         }
         write!(f, ":{}{}", self.dtype, self.shape)?;
-        if !self.is_contiguous() {
+        if self.strides != self.shape.strides() {
             write!(f, "/{}", Shape::from(self.strides.clone()))?;
         }
         Ok(())
@@ -184,6 +187,87 @@ impl fmt::Display for Number {
             Self::Int(x) => write!(f, "{x}"),
         }
     }
+}
+
+/// One operand or attribute of a call, in texts.
+trait Argument: Sized {
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl Argument for View {
+    /// The inverse of its `Display`.
+    fn parse(text: &str) -> Option<Self> {
+        let (place, rest) = text.split_once(':')?;
+        let (buffer, offset) = place.split_once('+').unwrap_or((place, "0"));
+        let (typed, strides) = rest.split_once('/').map_or((rest, None), |(typed, strides)| (typed, Some(strides)));
+        let (dtype, sizes) = typed.split_at(typed.find('[')?);
+        let list = |text: &str| -> Option<Vec<usize>> {
+            let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+            inner.split(',').filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect()
+        };
+        let shape = Shape::new(list(sizes)?);
+        Some(Self {
+            buffer: BufferId::from_index(buffer.strip_prefix('b')?.parse().ok()?),
+            offset: offset.parse().ok()?,
+            dtype: dtype.parse().ok()?,
+            strides: strides.map_or_else(|| Some(shape.strides()), list)?,
+            shape,
+        })
+    }
+}
+
+impl Argument for Number {
+    /// Floats always print with a point, an exponent or as infinity, so that an integer is one.
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().map(Self::Int).or_else(|_| text.parse().map(Self::Float)).ok()
+    }
+}
+
+impl Argument for usize {
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Argument for f64 {
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl View {
+    /// The view of a text such as `b3+64:f32[2,4]`; the inverse of its `Display`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Argument::parse(text)
+    }
+}
+
+/// A number in a form that parses to the same number.
+struct Exact<'a, T>(&'a T);
+
+impl fmt::Display for Exact<'_, usize> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for Exact<'_, f64> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+impl fmt::Display for Exact<'_, Number> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The fields of a call's text: `a=b3:f32[2]`, `out->b4:f32[2]`, `into<->b5:f32[2]`.
+fn fields(text: &str) -> Vec<(&str, &str)> {
+    let field = |token| ["<->", "->", "="].iter().find_map(|mark| str::split_once(token, mark));
+    text.split(' ').filter_map(field).collect()
 }
 
 /// Defines the calls: variant, aclnn name, what is read, what is written (a tensor that is both stands in both), and
@@ -221,6 +305,32 @@ macro_rules! calls {
             }
         }
 
+        impl Call {
+            /// The call of a text; the inverse of its `Display`.
+            ///
+            /// # Errors
+            /// A sentence naming an unknown operator, or a field that is missing or no value of its type.
+            pub fn parse(text: &str) -> Result<Self, String> {
+                let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
+                let fields = fields(rest);
+                let find = |key: &str| fields.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+                fn read<T: Argument>(name: &str, key: &str, value: Option<&str>) -> Result<T, String> {
+                    let value = value.ok_or_else(|| format!("`{name}` lacks `{key}`"))?;
+                    T::parse(value).ok_or_else(|| format!("`{value}` is no value of `{key}`"))
+                }
+                $( if name == $aclnn {
+                    return Ok(Self::$name {
+                        $($read: read(name, stringify!($read), find(stringify!($read)))?,)*
+                        $($maybe: find(stringify!($maybe)).map(|text| read(name, stringify!($maybe), Some(text))).transpose()?,)?
+                        $($write: read(name, stringify!($write), find(stringify!($write)))?,)*
+                        $($both: read(name, stringify!($both), find(stringify!($both)))?,)?
+                        $($arg: read(name, stringify!($arg), find(stringify!($arg)))?,)*
+                    });
+                } )*
+                Err(format!("`{name}` is no operator"))
+            }
+        }
+
         impl fmt::Display for Call {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self { $( Self::$name { $($read,)* $($maybe,)? $($write,)* $($both,)? $($arg,)* } => {
@@ -229,7 +339,7 @@ macro_rules! calls {
                     $( if let Some($maybe) = $maybe { write!(f, " {}={}", stringify!($maybe), $maybe)?; } )?
                     $( write!(f, " {}->{}", stringify!($write), $write)?; )*
                     $( write!(f, " {}<->{}", stringify!($both), $both)?; )?
-                    $( write!(f, " {}={:?}", stringify!($arg), $arg)?; )*
+                    $( write!(f, " {}={}", stringify!($arg), Exact($arg))?; )*
                     Ok(())
                 } )* }
             }

@@ -71,7 +71,11 @@ impl HostTensor {
     pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Self {
         let shape = shape.into();
         let elems = shape.elems();
-        if dtype.is_float() { Self::float(shape, dtype, vec![0.0; elems]) } else { Self::int(shape, dtype, vec![0; elems]) }
+        if dtype.is_float() {
+            Self::float(shape, dtype, vec![0.0; elems])
+        } else {
+            Self::int(shape, dtype, vec![0; elems])
+        }
     }
 
     /// The elements of a float tensor; none of an integer tensor.
@@ -277,7 +281,12 @@ fn broadcast(whole: &Shape, part: &Shape) -> impl Iterator<Item = usize> + use<>
     indices(whole).map(move |index| index[skipped..].iter().zip(&strides).map(|(i, stride)| i * stride).sum())
 }
 
-fn binary(operands: &[&HostTensor], result: &Value, float: fn(f32, f32) -> f32, int: fn(i64, i64) -> i64) -> HostTensor {
+fn binary(
+    operands: &[&HostTensor],
+    result: &Value,
+    float: fn(f32, f32) -> f32,
+    int: fn(i64, i64) -> i64,
+) -> HostTensor {
     let [x, y] = operands else { unreachable!("a binary op takes two operands") };
     let at = broadcast(&x.shape, &y.shape);
     match (&x.data, &y.data) {
@@ -435,7 +444,7 @@ pub(super) fn index_of(_: &Kind, operands: &[&HostTensor], result: &Value) -> Ho
     let data = along(x, x.shape.rank() - 1)
         .zip(wanted.floats())
         .map(|(cells, wanted)| {
-            let index = cells.iter().position(|cell| cell.total_cmp(wanted).is_eq());
+            let index = cells.iter().position(|cell| cell == wanted);
             index.map_or(i64::MAX, |index| i64::try_from(index).unwrap_or(i64::MAX))
         })
         .collect();

@@ -20,6 +20,6 @@ pub mod verify;
 pub use build::Builder;
 pub use graph::{Op, OpId, Program, Role, Source, Value, ValueId};
 pub use interpret::{HostTensor, interpret};
-pub use op::Kind;
 pub use npu::{Emit, Local};
+pub use op::Kind;
 pub use rule::{Factor, Reduce, Rule};

@@ -111,7 +111,12 @@ pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
     let mask = elsewhere.repeat(ids.shape.rank(), 1);
     emit.calls.extend([
         Call::Adds { x: ids, out: shifted.clone(), by: start },
-        Call::Clamp { x: shifted.clone(), out: clamped.clone(), low: Number::Int(0), high: Number::Int(rows as i64 - 1) },
+        Call::Clamp {
+            x: shifted.clone(),
+            out: clamped.clone(),
+            low: Number::Int(0),
+            high: Number::Int(rows as i64 - 1),
+        },
         Call::Ne { a: shifted, b: clamped.clone(), out: elsewhere },
         Call::Embedding { table, ids: clamped, out: out.clone() },
         Call::MaskedFill { mask, into: out, value: Number::Float(0.0) },
@@ -260,11 +265,7 @@ pub(super) fn take(_: &Kind, emit: &mut Emit<'_>) {
 pub(super) fn reduce_sum(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::ReduceSum { dim } = kind else { return };
     let (x, out) = (emit.view(0), emit.out());
-    emit.calls.push(if x.shape[*dim] == 0 {
-        Call::Zero { into: out }
-    } else {
-        Call::ReduceSum { x, out, dim: *dim }
-    });
+    emit.calls.push(if x.shape[*dim] == 0 { Call::Zero { into: out } } else { Call::ReduceSum { x, out, dim: *dim } });
 }
 
 pub(super) fn reduce_max(kind: &Kind, emit: &mut Emit<'_>) {

@@ -40,7 +40,7 @@ pub enum Kind {
         /// Added under the root.
         epsilon: f64,
     },
-    /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]`, halves rotated (NeoX style):
+    /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]`, halves rotated (`NeoX` style):
     /// `y = x·cos + (-x[d/2..], x[..d/2])·sin`.
     Rope,
     /// `softmax(scale · q kᵀ, mask) v` for q `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, mask `[b,s,t]` (true = hidden).
@@ -267,7 +267,7 @@ static MATMUL: Row = Row {
     name: "matmul",
     arity: 2,
     rule: |kind, _| match kind {
-        Kind::MatMul { spec } => sum(spec),
+        Kind::MatMul { spec } => Rule::einsum(spec),
         _ => Err("not a matmul".to_owned()),
     },
     linear: Linear::InEach(&[0, 1]),
@@ -424,6 +424,34 @@ static ALL_TO_ALL: Row = movement("all_to_all", Stage::Lowered);
 static SLICE: Row = movement("slice", Stage::Lowered);
 static LEADER: Row = movement("leader", Stage::Lowered);
 
+/// Every row.
+static ROWS: [&Row; 24] = [
+    &EMBED,
+    &MATMUL,
+    &ADD,
+    &MUL,
+    &SCALE,
+    &SILU,
+    &SWIGLU,
+    &RMS_NORM,
+    &ROPE,
+    &ATTENTION,
+    &CACHE_WRITE,
+    &TAKE,
+    &REDUCE_SUM,
+    &REDUCE_MAX,
+    &INDEX_OF,
+    &CAST,
+    &PERMUTE,
+    &RESHARD,
+    &ALL_REDUCE,
+    &ALL_GATHER,
+    &REDUCE_SCATTER,
+    &ALL_TO_ALL,
+    &SLICE,
+    &LEADER,
+];
+
 impl Kind {
     /// The op's row.
     #[must_use]
@@ -454,6 +482,12 @@ impl Kind {
             Self::Slice { .. } => &SLICE,
             Self::Leader { .. } => &LEADER,
         }
+    }
+
+    /// The op's name as the table spells it, if it is one.
+    #[must_use]
+    pub fn name_of(name: &str) -> Option<&'static str> {
+        ROWS.iter().find(|row| row.name == name).map(|row| row.name)
     }
 
     /// The mesh axes a lowered op works over; none for the others.
@@ -488,9 +522,8 @@ impl Kind {
     /// The attributes as texts, in the order they print.
     #[must_use]
     pub fn attributes(&self, axis_names: &[String]) -> Vec<(&'static str, String)> {
-        let names = |axes: &[AxisId]| {
-            axes.iter().map(|axis| axis_names[axis.index()].clone()).collect::<Vec<_>>().join("*")
-        };
+        let names =
+            |axes: &[AxisId]| axes.iter().map(|axis| axis_names[axis.index()].clone()).collect::<Vec<_>>().join("*");
         match self {
             Self::MatMul { spec } => vec![("spec", spec.clone())],
             Self::Scale { by } => vec![("by", format!("{by:?}"))],

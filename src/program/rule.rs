@@ -84,7 +84,38 @@ impl Rule {
                 })
                 .collect::<Result<SmallVec<[Factor; 6]>, String>>()
         };
-        Ok(Self { operands: operands.split(',').map(factors).collect::<Result<_, _>>()?, result: factors(result)?, reduce })
+        Ok(Self {
+            operands: operands.split(',').map(factors).collect::<Result<_, _>>()?,
+            result: factors(result)?,
+            reduce,
+        })
+    }
+
+    /// The rule of a product in einsum form: two operands, only small letters, none twice in one tensor, and what is
+    /// summed is in both operands.
+    ///
+    /// # Errors
+    /// A sentence that says which letter or part is wrong.
+    pub fn einsum(text: &str) -> Result<Self, String> {
+        let rule = Self::parse(text, Reduce::Sum)?;
+        let [x, w] = rule.operands.as_slice() else {
+            return Err(format!("`{text}` has {} operands, expected 2", rule.operands.len()));
+        };
+        for dims in [x, w, &rule.result] {
+            for (index, factor) in dims.iter().enumerate() {
+                let Factor::Letter(letter) = *factor else {
+                    return Err(format!("`{text}`: the dims of a product are small letters"));
+                };
+                if dims[..index].contains(factor) {
+                    return Err(format!("`{text}` has `{}` twice in one tensor", letter as char));
+                }
+                let in_both = x.contains(factor) && w.contains(factor);
+                if !in_both && !rule.result.contains(factor) {
+                    return Err(format!("`{text}` sums over `{}`, which only one operand has", letter as char));
+                }
+            }
+        }
+        Ok(rule)
     }
 
     /// The size of each letter, and the result's shape.
@@ -152,4 +183,27 @@ impl Rule {
 #[must_use]
 pub fn any_rank(rank: usize) -> String {
     (b'a'..=b'z').take(rank).map(char::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_sums_only_what_both_operands_have() {
+        assert!(Rule::einsum("bsi,oi->bso").is_ok());
+        for (spec, expected) in [
+            ("ab,bc->c", "sums over `a`"),
+            ("ab,cd->abd", "sums over `c`"),
+            ("aa,ab->ab", "`a` twice"),
+            ("ab,bc->acc", "`c` twice"),
+            ("ab->a", "1 operands"),
+            ("aB,Bc->ac", "small letters"),
+            ("a1,c->ac", "small letters"),
+            ("ab,bc", "no `->`"),
+        ] {
+            let error = Rule::einsum(spec).unwrap_err();
+            assert!(error.contains(expected), "{spec}: {error}");
+        }
+    }
 }

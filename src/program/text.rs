@@ -102,21 +102,22 @@ pub fn parse(text: &str) -> Result<Program, Diagnostics> {
     .map(|(program, _)| program)
 }
 
+/// Turns the header lines of a text into the names of the mesh axes.
+pub type AxesOf<'a> = dyn Fn(&[String]) -> Result<Vec<String>, String> + 'a;
+
 /// Reads the text of a program of any stage. `axes` turns the header lines into the names of the mesh axes.
 ///
 /// # Errors
 /// Every line that cannot be read, with its number.
-pub fn parse_with(
-    text: &str,
-    axes: &dyn Fn(&[String]) -> Result<Vec<String>, String>,
-) -> Result<(Program, Notes), Diagnostics> {
+pub fn parse_with(text: &str, axes: &AxesOf<'_>) -> Result<(Program, Notes), Diagnostics> {
     let mut problems = Diagnostics::new();
     let mut notes = Notes::default();
     let mut program = Program::default();
     let mut values: BTreeMap<usize, Value> = BTreeMap::new();
-    let is_body = |line: &str| line.starts_with(['%']) || line.split(' ').next().is_some_and(|w| {
-        matches!(w, "input" | "param" | "state" | "output")
-    });
+    let is_body = |line: &str| {
+        line.starts_with(['%'])
+            || line.split(' ').next().is_some_and(|w| matches!(w, "input" | "param" | "state" | "output"))
+    };
     let lines: Vec<(usize, &str)> = text
         .lines()
         .enumerate()

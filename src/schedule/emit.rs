@@ -8,9 +8,7 @@ use crate::program::models::layer_of;
 use crate::program::op::Kind;
 use crate::program::{Emit, Local, Op, OpId, Role, ValueId};
 
-use super::plan::{
-    Action, Collective, CollectiveKind, GroupId, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor,
-};
+use super::plan::{Action, Collective, CollectiveKind, GroupId, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor};
 
 /// The plan of one rank, without offsets and events.
 pub(super) fn emit(placed: &Placed, rank: usize) -> Plan {
@@ -110,7 +108,9 @@ impl Emitter<'_> {
 
     fn view(&self, id: ValueId) -> View {
         // The program passed `verify`, so an operand has been made.
-        self.views[id.index()].clone().unwrap_or_else(|| View::contiguous(BufferId::from_index(0), DType::Bool, [0].into()))
+        self.views[id.index()]
+            .clone()
+            .unwrap_or_else(|| View::contiguous(BufferId::from_index(0), DType::Bool, [0].into()))
     }
 
     fn local(&self, id: ValueId) -> Local {
@@ -200,7 +200,14 @@ impl Emitter<'_> {
 
     /// Along `dim`, for each rank of the group of `axes`, the part of `layout` that it holds, from the start of this
     /// rank's own range in `around`.
-    fn parts(&self, value: ValueId, layout: &Layout, around: &Layout, axes: &[AxisId], dim: usize) -> Vec<(usize, usize)> {
+    fn parts(
+        &self,
+        value: ValueId,
+        layout: &Layout,
+        around: &Layout,
+        axes: &[AxisId],
+        dim: usize,
+    ) -> Vec<(usize, usize)> {
         let (mesh, shape) = (&self.placed.mesh, &self.placed.program.values[value].shape);
         let start = around.ranges(mesh, shape, self.rank)[dim].start;
         let part = |rank: usize| {
@@ -233,13 +240,7 @@ impl Emitter<'_> {
     }
 
     /// A collective from one dense tensor to another.
-    fn movement(
-        &mut self,
-        id: OpId,
-        op: &Op,
-        axes: &[AxisId],
-        kind: impl FnOnce(&View, &View) -> CollectiveKind,
-    ) {
+    fn movement(&mut self, id: OpId, op: &Op, axes: &[AxisId], kind: impl FnOnce(&View, &View) -> CollectiveKind) {
         let send = self.view(op.operands[0]);
         let send = self.dense(id, send);
         let recv = self.new_view(op.result);
@@ -262,7 +263,7 @@ impl Emitter<'_> {
         }
         let row = recv.elems() / recv.shape[dim].max(1);
         let counts: Vec<usize> = parts.iter().map(|(_, len)| len * row).collect();
-        let kind = CollectiveKind::AllGather { counts: counts.clone() };
+        let kind = CollectiveKind::AllGather { counts };
         // Blocks arrive one after the other; that is the result only along the outermost dim that has a size.
         if recv.shape[..dim].iter().all(|size| *size == 1) {
             self.exchange(id, axes, kind, send, recv);
@@ -338,7 +339,8 @@ impl Emitter<'_> {
         let value = &self.placed.program.values[id];
         let layout = &self.placed.layouts[id];
         let mesh = &self.placed.mesh;
-        let unnamed = mesh.ids().into_iter().filter(|axis| layout.dim_of(*axis).is_none() && layout.partial_on(*axis).is_none());
+        let unnamed =
+            mesh.ids().into_iter().filter(|axis| layout.dim_of(*axis).is_none() && layout.partial_on(*axis).is_none());
         let is_first_replica = unnamed.into_iter().all(|axis| mesh.coordinate(self.rank, axis) == 0);
         self.plan.taps.push(Tap {
             value: id,

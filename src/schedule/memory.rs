@@ -49,13 +49,19 @@ pub(super) fn assign(plan: &mut Plan) {
     }
 }
 
-/// First and last step that touches each buffer.
+/// First and last step that touches each buffer, or behind which a tap shows it.
 pub(super) fn lifetimes(plan: &Plan) -> IdVec<BufferId, Option<(usize, usize)>> {
     let mut lives: IdVec<BufferId, Option<(usize, usize)>> = plan.buffers.ids().map(|_| None).collect();
     for (index, step) in plan.steps.iter().enumerate() {
         for view in step.reads().into_iter().chain(step.writes()) {
             let life = &mut lives[view.buffer];
             *life = Some((life.map_or(index, |(first, _)| first), index));
+        }
+    }
+    // A slice has no step of its own that would keep its operand until it is shown.
+    for tap in &plan.taps {
+        if let (Some((_, last)), Some(shown)) = (&mut lives[tap.view.buffer], tap.after_steps.checked_sub(1)) {
+            *last = shown.max(*last);
         }
     }
     lives

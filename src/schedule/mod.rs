@@ -10,6 +10,7 @@ mod emit;
 mod memory;
 mod order;
 pub mod plan;
+pub mod text;
 mod verify;
 
 pub use plan::Plan;
@@ -58,8 +59,11 @@ mod tests {
     fn every_preset_has_sound_plans_also_where_sizes_do_not_divide() {
         for preset in ModelConfig::PRESETS {
             for cards in [1, 3, 5, 8, 16] {
-                for residual in [Residual::Replicate, Residual::Seq] {
-                    assert_eq!(plans(preset, cards, DType::BF16, residual).len(), cards);
+                for (dtype, residual) in [(DType::BF16, Residual::Replicate), (DType::F32, Residual::Seq)] {
+                    let plans = plans(preset, cards, dtype, residual);
+                    assert_eq!(plans.len(), cards);
+                    let last = &plans[cards - 1];
+                    assert_eq!(text::parse(&last.to_string()).unwrap(), *last, "{preset} on {cards} cards");
                 }
             }
         }

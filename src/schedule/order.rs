@@ -56,7 +56,8 @@ pub(super) fn insert_events(plan: &mut Plan) {
         waits.iter().enumerate().map(|(event, (after, _))| (*after, EventId::from_index(event))).collect();
     records.sort_unstable();
     let mut records = records.into_iter().peekable();
-    let mut waits = waits.iter().enumerate().map(|(event, (_, before))| (*before, EventId::from_index(event))).peekable();
+    let mut waits =
+        waits.iter().enumerate().map(|(event, (_, before))| (*before, EventId::from_index(event))).peekable();
     plan.events = waits.len();
     plan.steps = Vec::with_capacity(steps.len() + 2 * plan.events);
     // By old step: how many steps there are now up to and with it.

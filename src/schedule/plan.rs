@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::base::{Bytes, DType, Id, IdVec, Shape, define_id};
-pub use crate::program::call::{BufferId, Call, Number, View};
 pub use crate::program::Reduce;
+pub use crate::program::call::{BufferId, Call, Number, View};
 use crate::program::{OpId, Source, ValueId};
 
 define_id!(
@@ -116,6 +116,10 @@ impl Tensor {
             shape: self.ranges.iter().map(Range::len).collect(),
             strides,
         };
+        if view.elems() == 0 {
+            // An empty part may start behind the last element.
+            return Cow::Owned(Vec::new());
+        }
         let span = view.span();
         let size = self.dtype.size_bytes();
         Cow::Owned(view.gather(&whole[span.start * size..span.end * size]))
@@ -312,68 +316,6 @@ impl Plan {
     /// A new buffer, not placed yet.
     pub(super) fn buffer(&mut self, region: Region, bytes: Bytes) -> BufferId {
         self.buffers.push(Slot { region, offset: Bytes(0), bytes })
-    }
-}
-
-impl fmt::Display for Plan {
-    /// One line a group, tensor and step.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "plan \"{}\" rank {} of {}", self.name, self.rank, self.world)?;
-        for (id, ranks) in self.groups.iter() {
-            writeln!(f, "group {id} {ranks:?}")?;
-        }
-        for (kind, tensors) in
-            [("param", &self.params), ("state", &self.states), ("input", &self.inputs), ("output", &self.outputs)]
-        {
-            for tensor in tensors {
-                let slot = &self.buffers[tensor.buffer];
-                let ranges: Vec<String> = tensor.ranges.iter().map(|r| format!("{}..{}", r.start, r.end)).collect();
-                writeln!(
-                    f,
-                    "{kind} \"{}\" {}{} [{}] at {} {}+{}",
-                    tensor.name,
-                    tensor.dtype,
-                    tensor.shape,
-                    ranges.join(","),
-                    tensor.buffer,
-                    slot.region.name(),
-                    slot.offset.0
-                )?;
-            }
-        }
-        for (id, slot) in self.buffers.iter().filter(|(_, slot)| slot.region == Region::Arena) {
-            writeln!(f, "buffer {id} arena+{} {}", slot.offset.0, slot.bytes.0)?;
-        }
-        let mut noted = None;
-        for step in &self.steps {
-            if noted != Some(step.op) && self.notes.get(step.op).is_some() {
-                writeln!(f, "# {}", self.notes[step.op])?;
-                noted = Some(step.op);
-            }
-            let stream = match step.stream {
-                StreamKind::Compute => "compute",
-                StreamKind::Communication => "communication",
-            };
-            match &step.action {
-                Action::Launch(call) => writeln!(f, "{stream} {call}")?,
-                Action::Record(event) => writeln!(f, "{stream} record {event}")?,
-                Action::Wait(event) => writeln!(f, "{stream} wait {event}")?,
-                Action::Exchange(Collective { kind, group, send, recv }) => {
-                    write!(f, "{stream} {} {group} send={send} recv->{recv}", kind.name())?;
-                    match kind {
-                        CollectiveKind::AllReduce { reduce } => writeln!(f, " reduce={reduce}")?,
-                        CollectiveKind::AllGather { counts } => writeln!(f, " counts={counts:?}")?,
-                        CollectiveKind::ReduceScatter { reduce, counts } => {
-                            writeln!(f, " reduce={reduce} counts={counts:?}")?;
-                        }
-                        CollectiveKind::AllToAll { send_counts, recv_counts } => {
-                            writeln!(f, " send_counts={send_counts:?} recv_counts={recv_counts:?}")?;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 }
 

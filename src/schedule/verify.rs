@@ -3,12 +3,13 @@
 //! - each event is recorded once and waited for only after; conflicting accesses of the two streams are ordered by them;
 //! - nothing is read before something wrote it;
 //! - calls stand on the compute stream, collectives on the communication stream; counts fit the tensors;
-//! - all ranks of a group run the same collectives in the same order, with the same counts, element type and reduction.
+//! - all ranks of a group run the same collectives in the same order, for the same ops, with the same counts, element
+//!   type and reduction; no rank waits for another in a circle.
 //!
 //! Shares no code with the passes that it checks.
 
 use crate::base::{DType, Diagnostic, Diagnostics, Id};
-use crate::program::Reduce;
+use crate::program::{OpId, Reduce};
 
 use super::memory::lifetimes;
 use super::plan::{Action, CollectiveKind, GroupId, Plan, Region, Step, StreamKind, groups_are_sound};
@@ -89,11 +90,15 @@ fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<Clock> {
         match step.action {
             Action::Wait(event) => match recorded.get(event.index()).copied().flatten() {
                 Some(clock) => now[stream] = std::array::from_fn(|other| now[stream][other].max(clock[other])),
-                None => problems.push(Diagnostic::new(place(plan, index), format!("waits for {event} before its record"))),
+                None => {
+                    problems.push(Diagnostic::new(place(plan, index), format!("waits for {event} before its record")));
+                }
             },
             Action::Record(event) => match recorded.get_mut(event.index()) {
                 Some(slot @ None) => *slot = Some(now[stream]),
-                _ => problems.push(Diagnostic::new(place(plan, index), format!("{event} is recorded twice or unknown"))),
+                _ => {
+                    problems.push(Diagnostic::new(place(plan, index), format!("{event} is recorded twice or unknown")));
+                }
             },
             Action::Launch(_) | Action::Exchange(_) => {}
         }
@@ -174,7 +179,10 @@ fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
     for tensor in &plan.outputs {
         let elems: usize = tensor.ranges.iter().map(std::ops::Range::len).product();
         if elems > 0 && !written[tensor.buffer.index()] {
-            problems.push(Diagnostic::new(format!("rank {}", plan.rank), format!("output \"{}\" is never written", tensor.name)));
+            problems.push(Diagnostic::new(
+                format!("rank {}", plan.rank),
+                format!("output \"{}\" is never written", tensor.name),
+            ));
         }
     }
 }
@@ -215,6 +223,7 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
 #[derive(PartialEq, Debug)]
 struct Signature {
     group: GroupId,
+    op: OpId,
     name: &'static str,
     dtype: DType,
     reduce: Option<Reduce>,
@@ -232,7 +241,7 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
                 CollectiveKind::AllToAll { .. } => (None, Vec::new()),
             };
             let (group, name, dtype) = (exchange.group, exchange.kind.name(), exchange.send.dtype);
-            Some((index, Signature { group, name, dtype, reduce, counts }))
+            Some((index, Signature { group, op: step.op, name, dtype, reduce, counts }))
         };
         plan.steps.iter().enumerate().filter_map(signature).collect()
     };
@@ -259,9 +268,35 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
         }
     }
     blocks_match(plans, problems);
+    let groups: Vec<Vec<GroupId>> = all.iter().map(|of| of.iter().map(|(_, s)| s.group).collect()).collect();
+    if problems.is_empty() {
+        all_end(plans, &groups, problems);
+    }
 }
 
-/// What a rank gives another in an all_to_all is what the other expects.
+/// Plays the collectives of all ranks, each rank's groups in its own order: one takes place when all ranks of its group
+/// have come to it.
+fn all_end(plans: &[Plan], groups: &[Vec<GroupId>], problems: &mut Diagnostics) {
+    let Some(first) = plans.first() else { return };
+    let mut next = vec![0; plans.len()];
+    let ready = |next: &[usize]| {
+        first
+            .groups
+            .iter()
+            .find(|(group, ranks)| ranks.iter().all(|rank| groups[*rank].get(next[*rank]) == Some(group)))
+    };
+    while let Some((_, ranks)) = ready(&next) {
+        ranks.iter().for_each(|rank| next[*rank] += 1);
+    }
+    for (rank, at) in next.iter().enumerate() {
+        if let Some(group) = groups[rank].get(*at) {
+            let problem = Diagnostic::new(format!("rank {rank}, collective {at}"), "waits for ranks that wait for it");
+            problems.push(problem.expected("an order of the groups that all ranks share").found(format!("{group}")));
+        }
+    }
+}
+
+/// What a rank gives another in an `all_to_all` is what the other expects.
 fn blocks_match(plans: &[Plan], problems: &mut Diagnostics) {
     let blocks = |plan: &Plan| -> Vec<(GroupId, Vec<usize>, Vec<usize>)> {
         let block = |step: &Step| match &step.action {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::Bytes;
-use crate::exec::Fill;
+use crate::exec::{Fill, Write};
 use crate::schedule::plan::Tensor;
 
 use super::checkpoint::Checkpoint;
@@ -16,7 +16,7 @@ const STAGING_BYTES: usize = 8 << 20;
 #[must_use]
 pub fn fill_from(checkpoint: &Arc<Checkpoint>, progress: Arc<dyn Fn(Bytes) + Send + Sync>) -> Arc<Fill> {
     let checkpoint = Arc::clone(checkpoint);
-    Arc::new(move |param: &Tensor, write: &mut dyn FnMut(usize, &[u8]) -> Result<(), BoxError>| {
+    Arc::new(move |param: &Tensor, write: &mut Write<'_>| {
         let Some(source) = &param.source else {
             return Err(format!("weight `{}` has no source in a checkpoint", param.name).into());
         };
@@ -40,5 +40,3 @@ pub fn fill_from(checkpoint: &Arc<Checkpoint>, progress: Arc<dyn Fn(Bytes) + Sen
         Ok(())
     })
 }
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -3,7 +3,7 @@
 use ascend_tp::base::DType;
 use ascend_tp::device::{AttentionSettings, Layout, Prepared, Result, Scalar, Tensor, operator};
 
-use crate::{Card, close, read_bool, read_f16, read_f32, read_i64};
+use crate::{Card, close, read, read_bool, read_f16, read_f32, read_i64};
 
 const F32: DType = DType::F32;
 
@@ -65,6 +65,14 @@ fn arithmetic_with_a_number() {
     let out = card.empty(DType::I64, &[3]);
     card.run(operator::adds(&x, Scalar::Int(-2), &out));
     assert_eq!(read_i64(&out), [-1, 0, 1]);
+    card.run(operator::clamp(&x, Scalar::Int(2), Scalar::Int(2), &out));
+    assert_eq!(read_i64(&out), [2, 2, 2]);
+    // An operand of 32 bits takes a constant of 64.
+    let bytes: Vec<u8> = [5_i32, -7].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let x = card.bytes(DType::I32, &[2], &bytes);
+    let out = card.empty(DType::I32, &[2]);
+    card.run(operator::adds(&x, Scalar::Int(-5), &out));
+    assert_eq!(read(&out), [0_i32, -12].iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>());
 }
 
 #[test]
@@ -74,7 +82,8 @@ fn functions_of_one_tensor() {
     let x = card.f32(&[3], &values);
     let out = card.empty(F32, &[3]);
     type Unary = fn(&Tensor, &Tensor) -> Result<Prepared>;
-    let cases: [(Unary, fn(f32) -> f32); 10] = [
+    type Meaning = fn(f32) -> f32;
+    let cases: [(Unary, Meaning); 10] = [
         (operator::neg, |x| -x),
         (operator::exp, f32::exp),
         (operator::log, f32::ln),

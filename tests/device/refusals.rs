@@ -112,20 +112,10 @@ fn what_the_library_refuses_carries_its_words() {
     let a = card.f32(&[2, 3], &[0.0; 6]);
     let out = card.empty(DType::F32, &[2, 2]);
     let text = refused(operator::matmul(&a, &a, &out));
-    assert!(text.contains("device 0, aclnnMatmulGetWorkspaceSize failed with ACLNN_ERR_PARAM_INVALID (161002): "), "{text}");
-}
-
-#[test]
-fn a_workspace_that_is_too_short() {
-    // Which operators want a workspace is the library's business; one that does is checked.
-    let card = Card::new();
-    let x = card.f32(&[64, 64], &[1.0; 4096]);
-    let out = card.empty(DType::F32, &[64, 64]);
-    let mut operator = operator::matmul(&x, &x, &out).unwrap();
-    if operator.workspace_bytes() > 0 {
-        let text = refused(operator.enqueue(&card.stream, None));
-        assert!(text.contains(&format!("{} bytes", operator.workspace_bytes())), "{text}");
-    }
+    assert!(
+        text.contains("device 0, aclnnMatmulGetWorkspaceSize failed with ACLNN_ERR_PARAM_INVALID (161002): "),
+        "{text}"
+    );
 }
 
 #[test]

@@ -22,7 +22,8 @@ fn an_event_orders_two_streams() {
         let y = card.f32(&[4], &[-1.0; 4]);
         let mut multiply = operator::matmul(&a, &a, &product).unwrap();
         let mut fill = operator::fill(&x, Scalar::Float(f64::from(round))).unwrap();
-        let workspace = Buffer::new(&card.device, multiply.workspace_bytes().max(fill.workspace_bytes()).max(1)).unwrap();
+        let workspace =
+            Buffer::new(&card.device, multiply.workspace_bytes().max(fill.workspace_bytes()).max(1)).unwrap();
         for _ in 0..20 {
             multiply.enqueue(&card.stream, Some(&workspace.whole())).unwrap();
         }

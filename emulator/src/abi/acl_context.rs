@@ -53,7 +53,8 @@ impl Machine {
             aclrtMemAttr::ACL_HBM_MEM | aclrtMemAttr::ACL_HBM_MEM_HUGE | aclrtMemAttr::ACL_HBM_MEM_NORMAL => true,
             aclrtMemAttr::ACL_DDR_MEM | aclrtMemAttr::ACL_DDR_MEM_HUGE | aclrtMemAttr::ACL_DDR_MEM_NORMAL => false,
             other => {
-                let what = format!("memory attribute {} is none of ACL_DDR_MEM… 0, 2, 3 and ACL_HBM_MEM… 1, 4, 5", other.0);
+                let what =
+                    format!("memory attribute {} is none of ACL_DDR_MEM… 0, 2, 3 and ACL_HBM_MEM… 1, 4, 5", other.0);
                 return Err(Failure::new(code::INVALID_PARAM, what));
             }
         };

@@ -8,7 +8,7 @@ use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::Machine;
 
-/// Flags of an event: SYNC, CAPTURE_STREAM_PROGRESS, TIME_LINE. EXTERNAL and IPC are not modelled.
+/// Flags of an event: SYNC, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`. EXTERNAL and IPC are not modelled.
 const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE;
 
 impl Machine {
@@ -80,7 +80,11 @@ impl Machine {
         self.synchronize_event(HandleKind::Event.decode(event)?, None)
     }
 
-    pub(super) unsafe fn aclrtSynchronizeEventWithTimeout(&self, event: aclrtEvent, timeout: i32) -> Result<(), Failure> {
+    pub(super) unsafe fn aclrtSynchronizeEventWithTimeout(
+        &self,
+        event: aclrtEvent,
+        timeout: i32,
+    ) -> Result<(), Failure> {
         let timeout = super::acl_stream::timeout_of_ms(timeout)?;
         self.synchronize_event(HandleKind::Event.decode(event)?, timeout)
     }

@@ -24,7 +24,7 @@ use crate::pool::Task;
 enum Side {
     Host,
     Device,
-    /// ACL_MEMCPY_DEFAULT: the pointer decides.
+    /// `ACL_MEMCPY_DEFAULT`: the pointer decides.
     ByPointer,
 }
 
@@ -243,7 +243,8 @@ impl Machine {
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         let (to, from) = sides(kind)?;
-        if !matches!((to, from), (Side::Device, Side::Host) | (Side::Host, Side::Device) | (Side::Device, Side::Device)) {
+        if !matches!((to, from), (Side::Device, Side::Host) | (Side::Host, Side::Device) | (Side::Device, Side::Device))
+        {
             let what = "2-D copies go from host to device, device to host or device to device (kind 1, 2 or 3)";
             return Err(Failure::new(code::INVALID_PARAM, what));
         }

@@ -7,7 +7,6 @@ use ascend_tp_sys::{aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtS
 
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::pool::Task;
 use crate::report::{Blocking, Callback};
 use crate::stream::Entry;
 use crate::thread;
@@ -93,7 +92,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Runs on a thread of the pool; the stream goes on when the function has returned.
+    /// Runs on the card's own thread for such functions; the stream goes on when it has returned.
     pub(super) unsafe fn aclrtLaunchHostFunc(
         &self,
         stream: aclrtStream,
@@ -101,10 +100,6 @@ impl Machine {
         args: *mut c_void,
     ) -> Result<(), Failure> {
         let body = bound(callback.ok_or_else(|| Failure::null("callback"))?, args);
-        let task: Task = Box::new(move |_| {
-            body();
-            Ok(())
-        });
-        self.enqueue(stream, "aclrtLaunchHostFunc", task)
+        self.enqueue_entry(stream, Entry::HostFunction(body)).map(|_| ())
     }
 }

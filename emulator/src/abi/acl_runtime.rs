@@ -50,7 +50,12 @@ impl Machine {
         Ok(thread::take_message(self.key()))
     }
 
-    pub(super) unsafe fn aclrtGetVersion(&self, major: *mut i32, minor: *mut i32, patch: *mut i32) -> Result<(), Failure> {
+    pub(super) unsafe fn aclrtGetVersion(
+        &self,
+        major: *mut i32,
+        minor: *mut i32,
+        patch: *mut i32,
+    ) -> Result<(), Failure> {
         let [major_version, minor_version, patch_version] = CANN_VERSION;
         // SAFETY: the C caller passes NULL or valid places.
         unsafe { store("major_version", major, major_version) }?;
@@ -118,7 +123,9 @@ impl Machine {
             aclDataType::ACL_INT8 | aclDataType::ACL_UINT8 | aclDataType::ACL_BOOL => 1,
             aclDataType::ACL_FLOAT16 | aclDataType::ACL_BF16 | aclDataType::ACL_INT16 | aclDataType::ACL_UINT16 => 2,
             aclDataType::ACL_FLOAT | aclDataType::ACL_INT32 | aclDataType::ACL_UINT32 => 4,
-            aclDataType::ACL_DOUBLE | aclDataType::ACL_INT64 | aclDataType::ACL_UINT64 | aclDataType::ACL_COMPLEX64 => 8,
+            aclDataType::ACL_DOUBLE | aclDataType::ACL_INT64 | aclDataType::ACL_UINT64 | aclDataType::ACL_COMPLEX64 => {
+                8
+            }
             other => {
                 let what = format!("data type {} has no whole number of bytes or is not known", other.0);
                 return Err(Failure::new(code::INVALID_PARAM, what));

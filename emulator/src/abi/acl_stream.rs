@@ -14,10 +14,10 @@ use crate::thread;
 
 /// Lowest and highest priority of a stream.
 const LEAST_PRIORITY: u32 = 7;
-/// FAST_LAUNCH 1, FAST_SYNC 2, PERSISTENT 4, HUGE 8, CPU 0x10 (acl_rt.h).
+/// `FAST_LAUNCH` 1, `FAST_SYNC` 2, PERSISTENT 4, HUGE 8, CPU 0x10 (`acl_rt.h`).
 const STREAM_FLAGS: u32 = 0x1F;
 
-/// A time limit in milliseconds; -1 is none (AscendCL guide, …WithTimeout).
+/// A time limit in milliseconds; -1 is none (AscendCL guide, …`WithTimeout`).
 pub(super) fn timeout_of_ms(timeout: i32) -> Result<Option<Duration>, Failure> {
     match timeout {
         -1 => Ok(None),
@@ -45,7 +45,8 @@ impl Machine {
             return Err(Failure::null("stream"));
         }
         if priority > LEAST_PRIORITY || flag & !STREAM_FLAGS != 0 {
-            let what = format!("priority {priority} must be 0 to {LEAST_PRIORITY}, flag {flag:#x} within {STREAM_FLAGS:#x}");
+            let what =
+                format!("priority {priority} must be 0 to {LEAST_PRIORITY}, flag {flag:#x} within {STREAM_FLAGS:#x}");
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let current = thread::context(self.key());
@@ -125,7 +126,11 @@ impl Machine {
         unsafe { store("flags", flags, value) }
     }
 
-    pub(super) unsafe fn aclrtDeviceGetStreamPriorityRange(&self, least: *mut i32, greatest: *mut i32) -> Result<(), Failure> {
+    pub(super) unsafe fn aclrtDeviceGetStreamPriorityRange(
+        &self,
+        least: *mut i32,
+        greatest: *mut i32,
+    ) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or valid places.
         unsafe { store("least_priority", least, LEAST_PRIORITY.cast_signed()) }?;
         // SAFETY: as above.

@@ -191,7 +191,9 @@ impl Machine {
         let blocks = Blocks::Uniform(recv_count);
         let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
-        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| caller.own_block(send, &blocks).is_same_as(recv))?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| {
+            caller.own_block(send, &blocks).is_same_as(recv)
+        })?;
         caller.enqueue(Kind::ReduceScatter { blocks, op }, send, recv)
     }
 
@@ -251,7 +253,9 @@ impl Machine {
         let extent = caller.extent("send_buf", &blocks)?;
         let send = if is_root { caller.buffer("send_buf", send_buf, extent)? } else { None };
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
-        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| caller.own_block(send, &blocks).is_same_as(recv))?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| {
+            caller.own_block(send, &blocks).is_same_as(recv)
+        })?;
         caller.enqueue(Kind::Scatter { count: recv_count, root }, send, recv)
     }
 
@@ -268,7 +272,9 @@ impl Machine {
         let blocks = Blocks::Uniform(send_count);
         let send = caller.buffer("send_buf", send_buf, send_count)?;
         let recv = caller.buffer("recv_buf", recv_buf, caller.extent("recv_buf", &blocks)?)?;
-        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| caller.own_block(recv, &blocks).is_same_as(send))?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| {
+            caller.own_block(recv, &blocks).is_same_as(send)
+        })?;
         caller.enqueue(Kind::AllGather { blocks }, send, recv)
     }
 

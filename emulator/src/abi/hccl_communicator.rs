@@ -14,7 +14,7 @@ use crate::machine::Machine;
 
 /// First bytes of a root info of this emulator; then the machine's and the gathering's number.
 const ROOT_MAGIC: &[u8; 16] = b"ascend-emulator\0";
-/// What HcclCommConfigInit writes.
+/// What `HcclCommConfigInit` writes.
 const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
 /// The rank ids of a caller outside the new group.
 const OUTSIDE: u64 = 0xffff_ffff;
@@ -89,7 +89,9 @@ impl Machine {
         }
         let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
         if n_ranks == 0 || rank >= n_ranks {
-            return Err(invalid(format!("rank {rank} of {n_ranks}: ranks are 0 to nRanks - 1 and nRanks is at least 1")));
+            return Err(invalid(format!(
+                "rank {rank} of {n_ranks}: ranks are 0 to nRanks - 1 and nRanks is at least 1"
+            )));
         }
         // SAFETY: the C caller passes NULL or one root info.
         let info = unsafe { load_array("root_info", root_info.cast::<u8>(), size_of::<HcclRootInfo>()) };
@@ -105,7 +107,12 @@ impl Machine {
         unsafe { output("comm", comm, HandleKind::Communicator.encode(member)) }
     }
 
-    pub(super) unsafe fn HcclCommInitAll(&self, ndev: u32, devices: *mut i32, comms: *mut HcclComm) -> Result<(), Failure> {
+    pub(super) unsafe fn HcclCommInitAll(
+        &self,
+        ndev: u32,
+        devices: *mut i32,
+        comms: *mut HcclComm,
+    ) -> Result<(), Failure> {
         if ndev == 0 {
             return Err(Failure::new(code::HCCL_PARA, "ndev is 0; a communicator has at least one rank"));
         }
@@ -116,7 +123,8 @@ impl Machine {
         let ordinals = unsafe { load_array("devices", devices, ndev as usize) }.map_err(|_| ptr_failure("devices"))?;
         let members = self.update(|state| {
             state.require_initialized()?;
-            let cards: Result<Vec<u32>, Failure> = ordinals.iter().map(|ordinal| state.card_of_ordinal(*ordinal)).collect();
+            let cards: Result<Vec<u32>, Failure> =
+                ordinals.iter().map(|ordinal| state.card_of_ordinal(*ordinal)).collect();
             let cards = cards.map_err(|failure| Failure { code: code::HCCL_PARA, ..failure })?;
             let group = state.create_group(None, cards)?;
             Ok((0..ndev).map(|rank| state.create_member(group, rank)).collect::<Vec<u64>>())
@@ -150,7 +158,8 @@ impl Machine {
             return Err(ptr_failure("sub_comm"));
         }
         // SAFETY: the C caller passes NULL or `rank_num` ranks.
-        let ranks = unsafe { load_array("rank_ids", rank_ids, rank_num as usize) }.map_err(|_| ptr_failure("rank_ids"))?;
+        let ranks =
+            unsafe { load_array("rank_ids", rank_ids, rank_num as usize) }.map_err(|_| ptr_failure("rank_ids"))?;
         // SAFETY: the C caller passes NULL or a configuration.
         let config = unsafe { load_config(config) }?;
         let member =
@@ -177,7 +186,7 @@ impl Machine {
         unsafe { output("rank", rank, member.rank) }
     }
 
-    /// The caller's array has 128 bytes (COMM_NAME_MAX_LENGTH).
+    /// The caller's array has 128 bytes (`COMM_NAME_MAX_LENGTH`).
     pub(super) unsafe fn HcclGetCommName(&self, comm: HcclComm, comm_name: *mut c_char) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
         let mut text = [0 as c_char; 128];
@@ -189,7 +198,11 @@ impl Machine {
         unsafe { output("comm_name", comm_name.cast::<[c_char; 128]>(), text) }
     }
 
-    pub(super) unsafe fn HcclGetCommAsyncError(&self, comm: HcclComm, async_error: *mut HcclResult) -> Result<(), Failure> {
+    pub(super) unsafe fn HcclGetCommAsyncError(
+        &self,
+        comm: HcclComm,
+        async_error: *mut HcclResult,
+    ) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
         let failed = self.lock().groups.group(member.group)?.failure.as_ref().map(|failure| failure.code);
         let code = failed.map_or(0, |code| code::to_hccl(code).cast_unsigned());
@@ -222,12 +235,16 @@ impl Machine {
         Ok(known.map_or(UNKNOWN, |(_, text)| text).as_ptr())
     }
 
-    /// The number of configuration entries this HCCL knows (HCCL_COMM_CONFIG_RESERVED of CANN 8.1).
+    /// The number of configuration entries this HCCL knows (`HCCL_COMM_CONFIG_RESERVED` of CANN 8.1).
     pub(super) unsafe fn HcclGetCommConfigCapability(&self) -> Result<u32, Failure> {
         Ok(5)
     }
 
-    pub(super) unsafe fn HcclSetConfig(&self, config: HcclConfig, config_value: HcclConfigValue) -> Result<(), Failure> {
+    pub(super) unsafe fn HcclSetConfig(
+        &self,
+        config: HcclConfig,
+        config_value: HcclConfigValue,
+    ) -> Result<(), Failure> {
         check_config(config)?;
         // SAFETY: the union has one member, an i32, and any bits are a value.
         let value = unsafe { config_value.value };
@@ -240,7 +257,11 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) unsafe fn HcclGetConfig(&self, config: HcclConfig, config_value: *mut HcclConfigValue) -> Result<(), Failure> {
+    pub(super) unsafe fn HcclGetConfig(
+        &self,
+        config: HcclConfig,
+        config_value: *mut HcclConfigValue,
+    ) -> Result<(), Failure> {
         check_config(config)?;
         let value = self.lock().deterministic;
         // SAFETY: the C caller passes NULL or a valid place.
@@ -265,7 +286,8 @@ impl Machine {
         let state = self.lock();
         let (card, of_comm) = (state.streams[&id].card, state.groups.group(member.group)?.cards[member.rank as usize]);
         if card != of_comm {
-            let what = format!("rank {} of the communicator is on card {of_comm}, stream {id} on card {card}", member.rank);
+            let what =
+                format!("rank {} of the communicator is on card {of_comm}, stream {id} on card {card}", member.rank);
             return Err(Failure::new(code::HCCL_PARA, what));
         }
         Ok(id)
@@ -288,11 +310,14 @@ unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failu
     const NAME_AT: usize = 32;
     const NAME_BYTES: usize = 128;
     // SAFETY: passes on the caller's promise.
-    let header = unsafe { load_array("config", config.cast::<u8>(), HEADER_BYTES) }.map_err(|_| ptr_failure("config"))?;
-    let word = |at: usize, len: usize| header[at..at + len].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte));
+    let header =
+        unsafe { load_array("config", config.cast::<u8>(), HEADER_BYTES) }.map_err(|_| ptr_failure("config"))?;
+    let word =
+        |at: usize, len: usize| header[at..at + len].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte));
     let (size, magic, version) = (word(0, 8) as usize, word(8, 4) as u32, word(12, 4));
     if magic != CONFIG_MAGIC {
-        let what = format!("the configuration's magic word is {magic:#x}, not {CONFIG_MAGIC:#x}; call HcclCommConfigInit");
+        let what =
+            format!("the configuration's magic word is {magic:#x}, not {CONFIG_MAGIC:#x}; call HcclCommConfigInit");
         return Err(Failure::new(code::HCCL_PARA, what));
     }
     // The name came with version 1; a shorter configuration has none.
@@ -302,6 +327,7 @@ unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failu
     // SAFETY: the configuration says it is at least this long.
     let bytes = unsafe { load_array("config", config.cast::<u8>(), NAME_AT + NAME_BYTES) }?;
     let name: Vec<u8> = bytes[NAME_AT..].iter().copied().take_while(|byte| *byte != 0).collect();
-    let name = String::from_utf8(name).map_err(|_| Failure::new(code::HCCL_PARA, "the communicator's name is not UTF-8"))?;
+    let name =
+        String::from_utf8(name).map_err(|_| Failure::new(code::HCCL_PARA, "the communicator's name is not UTF-8"))?;
     Ok(CommConfig { name: (!name.is_empty()).then_some(name) })
 }

@@ -200,7 +200,11 @@ impl RawSpan {
     }
 
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(offset <= self.len && len <= self.len - offset, "access {offset}+{len} leaves a span of {} bytes", self.len);
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "access {offset}+{len} leaves a span of {} bytes",
+            self.len
+        );
         // SAFETY: `offset <= self.len`, so the result stays within the memory the span stands for.
         unsafe { self.base.add(offset) }
     }

@@ -204,7 +204,10 @@ impl State {
         }
         if let Some(child) = group.children.get(&id) {
             if child.ranks != ranks {
-                let what = format!("sub-communicator {id}: rank {} names ranks {ranks:?}, others {:?}", parent.rank, child.ranks);
+                let what = format!(
+                    "sub-communicator {id}: rank {} names ranks {ranks:?}, others {:?}",
+                    parent.rank, child.ranks
+                );
                 return Err(invalid(what));
             }
             if child.joined[sub_rank as usize] {
@@ -262,7 +265,9 @@ impl Machine {
             Some(format!("two callers say they are rank {rank} of {world}"))
         } else {
             let twin = gathering.cards.iter().position(|other| *other == Some(card));
-            twin.map(|twin| format!("rank {twin} and rank {rank} are both on card {card}; a card can be in a group once"))
+            twin.map(|twin| {
+                format!("rank {twin} and rank {rank} are both on card {card}; a card can be in a group once")
+            })
         };
         if let Some(what) = refused {
             let failure = invalid(what);
@@ -299,10 +304,16 @@ impl Machine {
                 return number;
             }
             if Instant::now() >= deadline {
-                let absent: Vec<usize> =
-                    gathering.cards.iter().enumerate().filter(|(_, card)| card.is_none()).map(|(rank, _)| rank).collect();
+                let absent: Vec<usize> = gathering
+                    .cards
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, card)| card.is_none())
+                    .map(|(rank, _)| rank)
+                    .collect();
                 let seconds = self.config().connect_timeout.as_secs();
-                let what = format!("after {seconds} s (HCCL_CONNECT_TIMEOUT) ranks {absent:?} of {world} have not come");
+                let what =
+                    format!("after {seconds} s (HCCL_CONNECT_TIMEOUT) ranks {absent:?} of {world} have not come");
                 gathering.outcome = Some(Err(Failure::new(code::HCCL_TIMEOUT, what)));
                 state.signal = true;
                 continue;

@@ -121,7 +121,7 @@ impl ReduceOp {
         }
     }
 
-    /// Whether the Atlas A2 reduces this type so (HCCL guide, HcclAllReduce and HcclReduceScatterV, Atlas A2).
+    /// Whether the Atlas A2 reduces this type so (HCCL guide, `HcclAllReduce` and `HcclReduceScatterV`, Atlas A2).
     ///
     /// # Errors
     /// It does not.
@@ -205,6 +205,9 @@ pub(crate) enum Kind {
     Recv { count: u64, from: u32 },
 }
 
+/// The C function whose sends and receives match only each other.
+const BATCH: &str = "HcclBatchSendRecv";
+
 /// One rank's call of a collective.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
@@ -229,7 +232,7 @@ impl Call {
         if let (Kind::Send { count: a, .. }, Kind::Recv { count: b, .. })
         | (Kind::Recv { count: a, .. }, Kind::Send { count: b, .. }) = (&self.kind, &other.kind)
         {
-            return a == b;
+            return a == b && (self.name == BATCH) == (other.name == BATCH);
         }
         if self.name != other.name {
             return false;

@@ -52,7 +52,8 @@ impl Meeting {
             }
             Kind::ReduceScatter { blocks, op } => {
                 // Displacements are each rank's own.
-                let inputs_of = |rank: usize| calls.iter().map(move |call| block(&send(call)?, blocks_of(call), rank, element));
+                let inputs_of =
+                    |rank: usize| calls.iter().map(move |call| block(&send(call)?, blocks_of(call), rank, element));
                 let reductions: Result<Vec<Reduction>, Failure> = (0..world)
                     .filter(|rank| blocks.at(*rank).1 > 0)
                     .map(|rank| {
@@ -67,7 +68,7 @@ impl Meeting {
                 let mut fans = Vec::with_capacity(world);
                 for (rank, call) in calls.iter().enumerate().filter(|(rank, _)| blocks.at(*rank).1 > 0) {
                     let place = |to: &&Call| block(&receive(to)?, blocks_of(to), rank, element);
-                    let to = calls.iter().map(|to| place(to)).collect::<Result<_, _>>()?;
+                    let to = calls.iter().map(place).collect::<Result<_, _>>()?;
                     fans.push(Fan { from: send(call)?, to });
                 }
                 copy_all(&fans, workers);
@@ -102,7 +103,8 @@ fn all_to_all(calls: &[&Call], element: usize) -> Result<Vec<Fan>, Failure> {
     let mut fans = Vec::new();
     for (from_rank, from) in calls.iter().enumerate() {
         for (to_rank, to) in calls.iter().enumerate() {
-            let (Kind::AllToAll { send: sent, .. }, Kind::AllToAll { recv: received, .. }) = (&from.kind, &to.kind) else {
+            let (Kind::AllToAll { send: sent, .. }, Kind::AllToAll { recv: received, .. }) = (&from.kind, &to.kind)
+            else {
                 return Err(incomplete(from));
             };
             if sent.at(to_rank).1 > 0 {

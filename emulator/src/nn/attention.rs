@@ -101,7 +101,7 @@ fn rows_of_one_head(
         let high = (i as i64).saturating_add(batch.after).saturating_add(1).clamp(0, batch.key_len as i64) as usize;
         low..high.max(low)
     };
-    let first = (0..count).map(|row| visible(row)).filter(|keys| !keys.is_empty()).map(|keys| keys.start).min();
+    let first = (0..count).map(&visible).filter(|keys| !keys.is_empty()).map(|keys| keys.start).min();
     let last = (0..count).map(|row| visible(row).end).max().unwrap_or(0);
     let first = first.unwrap_or(last);
     let keys = last - first;
@@ -115,7 +115,7 @@ fn rows_of_one_head(
         let chunk = batch.key.at(0, head).slice(0, first + start, len, 1);
         f32::load(&chunk.collapsed(), 0, &mut panel[..len * depth]);
         gemm_f32(
-            MatrixMut::in_slice(&mut scores[start..], (count, len), keys),
+            &mut MatrixMut::in_slice(&mut scores[start..], (count, len), keys),
             Matrix::in_slice(&q, (count, depth), depth),
             Matrix::in_slice(&panel, (len, depth), depth).transposed(),
             Into::Overwrite,
@@ -132,7 +132,8 @@ fn rows_of_one_head(
             mask.at(0, position(row)).slice(0, first, keys, 1).read(0, &mut masked);
         }
         let weights = &mut scores[row * keys..(row + 1) * keys];
-        let total = softmax_weights(weights, &masked, seen.start.max(first) - first..seen.end.max(first) - first, scale);
+        let total =
+            softmax_weights(weights, &masked, seen.start.max(first) - first..seen.end.max(first) - first, scale);
         inverse[row] = if total.sum > 0.0 { 1.0 / total.sum } else { total.sum };
         if let Some(sums) = sums {
             let value = if total.sum == 0.0 { f32::INFINITY } else { total.max + total.sum.ln() };
@@ -146,7 +147,7 @@ fn rows_of_one_head(
         let chunk = batch.value.at(0, head).slice(0, first + start, len, 1);
         f32::load(&chunk.collapsed(), 0, &mut panel[..len * width]);
         gemm_f32(
-            MatrixMut::in_slice(&mut result, (count, width), width),
+            &mut MatrixMut::in_slice(&mut result, (count, width), width),
             Matrix::in_slice(&scores[start..], (count, len), keys),
             Matrix::in_slice(&panel, (len, width), width),
             Into::Accumulate,
@@ -202,11 +203,19 @@ mod tests {
     }
 
     /// `sees(i, j)` says whether query row `i` may use key `j`.
-    fn naive(q: &[f32], k: &[f32], v: &[f32], depth: usize, scale: f32, sees: impl Fn(usize, usize) -> bool) -> Vec<f32> {
+    fn naive(
+        q: &[f32],
+        k: &[f32],
+        v: &[f32],
+        depth: usize,
+        scale: f32,
+        sees: impl Fn(usize, usize) -> bool,
+    ) -> Vec<f32> {
         let (rows, keys) = (q.len() / depth, k.len() / depth);
         let mut out = vec![0f32; q.len()];
         for i in 0..rows {
-            let dot = |j: usize| (0..depth).map(|d| f64::from(q[i * depth + d]) * f64::from(k[j * depth + d])).sum::<f64>();
+            let dot =
+                |j: usize| (0..depth).map(|d| f64::from(q[i * depth + d]) * f64::from(k[j * depth + d])).sum::<f64>();
             let weights: Vec<f64> =
                 (0..keys).map(|j| if sees(i, j) { (f64::from(scale) * dot(j)).exp() } else { 0.0 }).collect();
             let sum: f64 = weights.iter().sum();
@@ -260,11 +269,10 @@ mod tests {
             log_sum_exp: Some(view(&mut sums, DType::F32, &[batches, heads, rows])),
         };
         attention(&Serial, &job);
-        for b in 0..batches {
+        for (b, (query_len, key_len)) in lengths.into_iter().enumerate() {
             for n in 0..heads {
                 let at = (b * heads + n) * rows * depth;
                 let kv = (b * kv_heads + n / 3) * keys * depth;
-                let (query_len, key_len) = lengths[b];
                 let expected = naive(
                     &q[at..at + rows * depth],
                     &k[kv..kv + keys * depth],
@@ -334,8 +342,11 @@ mod tests {
         // [B, S, N, D] memory seen as [B, N, S, D].
         let (rows, heads, depth) = (5, 2, 16);
         let round = |v: Vec<f32>| v.into_iter().map(bf16::from_f32).collect::<Vec<_>>();
-        let (mut q, mut k, mut v) =
-            (round(values(rows * heads * depth, 8)), round(values(rows * heads * depth, 9)), round(values(rows * heads * depth, 10)));
+        let (mut q, mut k, mut v) = (
+            round(values(rows * heads * depth, 8)),
+            round(values(rows * heads * depth, 9)),
+            round(values(rows * heads * depth, 10)),
+        );
         let mut out = vec![bf16::NAN; q.len()];
         let tokens = |data: &mut [bf16]| view(data, DType::BF16, &[1, rows, heads, depth]).permute(&[0, 2, 1, 3]);
         let (vq, vk, vv, vo) = (tokens(&mut q), tokens(&mut k), tokens(&mut v), tokens(&mut out));

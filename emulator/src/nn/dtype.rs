@@ -50,6 +50,7 @@ pub(crate) enum LaneKind {
 
 impl DType {
     /// Every modelled type.
+    #[cfg(test)]
     pub(crate) const ALL: [Self; 13] = [
         Self::F32,
         Self::F16,

@@ -131,7 +131,14 @@ pub(crate) fn gather(tiles: &dyn Tiles, data: &View, dim: usize, index: &View, o
 ///
 /// # Errors
 /// If an index is outside the dim.
-pub(crate) fn copy_at(tiles: &dyn Tiles, data: &View, dim: usize, index: &View, negative: Negative, source: &View) -> Result<(), String> {
+pub(crate) fn copy_at(
+    tiles: &dyn Tiles,
+    data: &View,
+    dim: usize,
+    index: &View,
+    negative: Negative,
+    source: &View,
+) -> Result<(), String> {
     let extent = data.dims().get(dim).copied().unwrap_or(1);
     let places = positions(index, extent, negative)?;
     let outer: usize = data.dims().iter().take(dim).product();

@@ -9,7 +9,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::dtype::{DType, LaneKind};
+use super::dtype::DType;
 use super::raw::Pod;
 use super::view::View;
 
@@ -18,8 +18,6 @@ pub(crate) const BLOCK: usize = 1024;
 
 /// A number type kernels compute in.
 pub(crate) trait Lane: Copy + Default + PartialOrd + Send + Sync + std::fmt::Debug + 'static {
-    /// Which element types compute in this lane.
-    const KIND: LaneKind;
     /// Reads the row-major elements from `start` on, converted from any element type.
     fn load(view: &View, start: usize, out: &mut [Self]);
     /// Writes the row-major elements from `start` on, converted to any element type.
@@ -83,8 +81,6 @@ macro_rules! numeric {
 }
 
 impl Lane for f32 {
-    const KIND: LaneKind = LaneKind::Single;
-
     fn load(view: &View, start: usize, out: &mut [Self]) {
         numeric!(load_through, view, start, out, Self;
             DType::F32 => view.read(start, out),
@@ -154,8 +150,6 @@ fn bf16_bits(value: f32) -> u16 {
 }
 
 impl Lane for f64 {
-    const KIND: LaneKind = LaneKind::Double;
-
     fn load(view: &View, start: usize, out: &mut [Self]) {
         numeric!(load_through, view, start, out, Self;
             DType::F64 => view.read(start, out),
@@ -205,8 +199,6 @@ impl Lane for f64 {
 }
 
 impl Lane for i64 {
-    const KIND: LaneKind = LaneKind::Integer;
-
     fn load(view: &View, start: usize, out: &mut [Self]) {
         numeric!(load_through, view, start, out, Self;
             DType::I64 => view.read(start, out),
@@ -342,7 +334,11 @@ mod tests {
             f32::load(&view, 0, &mut singles);
             f64::load(&view, 0, &mut doubles);
             for i in 0..16 {
-                assert_eq!((ints[i], singles[i], doubles[i]), (values[i], values[i] as f32, values[i] as f64), "{dtype}");
+                assert_eq!(
+                    (ints[i], singles[i], doubles[i]),
+                    (values[i], values[i] as f32, values[i] as f64),
+                    "{dtype}"
+                );
             }
             f32::store(&view, 0, &singles);
             f64::store(&view, 0, &doubles);
@@ -358,7 +354,9 @@ mod tests {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let value = f32::from_bits(seed);
             let expected = bf16::from_f32(value);
-            assert!(bf16_bits(value) == expected.to_bits() || value.is_nan() && bf16::from_bits(bf16_bits(value)).is_nan());
+            assert!(
+                bf16_bits(value) == expected.to_bits() || value.is_nan() && bf16::from_bits(bf16_bits(value)).is_nan()
+            );
         }
         assert_eq!(bf16_bits(f32::INFINITY), bf16::INFINITY.to_bits());
         assert_eq!(bf16_bits(f32::MAX), bf16::INFINITY.to_bits());

@@ -122,28 +122,36 @@ fn multiply_tile(a: &View, b: &View, precision: Precision, out: &View) {
     let (lhs, rhs) = (operand(a, precision, &mut wide_a), operand(b, precision, &mut wide_b));
     let extents = (out.dims()[0], out.dims()[1]);
     if out.dtype() == DType::F32
-        && let Some(dst) =
+        && let Some(mut dst) =
             MatrixMut::in_span(out.span(), out.start_byte(), extents, (out.strides()[0], out.strides()[1]))
         && !dst.meets(&lhs)
         && !dst.meets(&rhs)
     {
-        gemm_f32(dst, lhs, rhs, Into::Overwrite);
+        gemm_f32(&mut dst, lhs, rhs, Into::Overwrite);
         return;
     }
     let mut product = vec![0f32; out.len()];
-    gemm_f32(MatrixMut::in_slice(&mut product, extents, extents.1), lhs, rhs, Into::Overwrite);
+    gemm_f32(&mut MatrixMut::in_slice(&mut product, extents, extents.1), lhs, rhs, Into::Overwrite);
     f32::store(&out.collapsed(), 0, &product);
 }
 
 /// `out = beta * c + alpha * (a @ b)`, with `c` broadcast to `out`.
-pub(crate) fn addmm(tiles: &dyn Tiles, c: &View, a: &View, b: &View, (beta, alpha): (f32, f32), precision: Precision, out: &View) {
+pub(crate) fn addmm(
+    tiles: &dyn Tiles,
+    c: &View,
+    a: &View,
+    b: &View,
+    (beta, alpha): (f32, f32),
+    precision: Precision,
+    out: &View,
+) {
     // The product is kept in f32 so that the sum is rounded once.
     let mut product = vec![0f32; out.len()];
     let (m, n, k) = (out.dims()[0], out.dims()[1], a.dims()[1]);
     let (mut wide_a, mut wide_b) = (Vec::new(), Vec::new());
     if !out.is_empty() && k > 0 {
         let (lhs, rhs) = (operand(a, precision, &mut wide_a), operand(b, precision, &mut wide_b));
-        gemm_f32(MatrixMut::in_slice(&mut product, (m, n), n), lhs, rhs, Into::Overwrite);
+        gemm_f32(&mut MatrixMut::in_slice(&mut product, (m, n), n), lhs, rhs, Into::Overwrite);
     }
     let (c, target) = (c.broadcast_to(out.dims()).collapsed(), out.collapsed());
     let product = &product;
@@ -232,7 +240,8 @@ mod tests {
 
     #[test]
     fn reduced_precision_rounds_the_operands() {
-        let mut values = [1.0 + 1.0 / 4096.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 2048.0 + 1.0 / 65536.0, 1e30, f32::INFINITY];
+        let mut values =
+            [1.0 + 1.0 / 4096.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 2048.0 + 1.0 / 65536.0, 1e30, f32::INFINITY];
         Precision::HalfFloat32.apply(&mut values);
         assert_eq!(values[..3], [1.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 1024.0]);
         assert!((values[3] - 1e30).abs() < 1e27 && values[4] == f32::INFINITY);

@@ -39,3 +39,55 @@ impl Tiles for Serial {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::dtype::DType;
+    use super::raw::tests::span_of;
+    use super::reduce::Form;
+    use super::view::{View, contiguous_strides};
+    use super::*;
+
+    /// Runs tiles on some threads, last tile first.
+    struct Threads(usize);
+
+    impl Tiles for Threads {
+        fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
+            let next = std::sync::atomic::AtomicUsize::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..self.0 {
+                    scope.spawn(|| {
+                        loop {
+                            let taken = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            if taken >= count {
+                                break;
+                            }
+                            tile(count - 1 - taken);
+                        }
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
+        let (m, k, n) = (150, 70, 600);
+        let values = |len: usize| (0..len).map(|i| ((i * 7919) % 1009) as f32 / 997.0 - 0.5).collect::<Vec<_>>();
+        let run = |tiles: &dyn Tiles| {
+            let (mut a, mut b, mut c) = (values(m * k), values(k * n), vec![0f32; m * n]);
+            let view = |data: &mut [f32], dims: &[usize]| {
+                View::new(span_of(data), DType::F32, dims, &contiguous_strides(dims), 0).unwrap()
+            };
+            let out = view(&mut c, &[m, n]);
+            matmul::matmul(tiles, &view(&mut a, &[m, k]), &view(&mut b, &[k, n]), matmul::Precision::Keep, &out);
+            reduce::softmax(tiles, &out, n, &out, Form::Plain);
+            elementwise::map1::<f32>(tiles, &out, &out, |block| elementwise::each(block, |v| v * 1.1));
+            c.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+        };
+        let alone = run(&Serial);
+        for threads in [1, 2, 5] {
+            assert!(run(&Threads(threads)) == alone, "{threads} threads");
+        }
+    }
+}

@@ -6,7 +6,10 @@
 //! make them do, disturb each other's numbers but no invariant of this process.
 //! Invariant: every run is checked against the length of its span before the first byte is touched.
 //! This module knows nothing of shapes: see [`crate::nn::view`].
-#![expect(unsafe_code, reason = "raw access to device memory; bounds are checked here, validity is promised by Span::from_raw")]
+#![expect(
+    unsafe_code,
+    reason = "raw access to device memory; bounds are checked here, validity is promised by Span::from_raw"
+)]
 
 use std::marker::PhantomData;
 
@@ -177,7 +180,11 @@ impl<'a> Matrix<'a> {
     /// If the buffer is shorter than the matrix.
     pub(crate) fn in_slice(buffer: &'a [f32], (rows, cols): (usize, usize), row_stride: usize) -> Self {
         let needed = if rows == 0 { 0 } else { (rows - 1) * row_stride + cols };
-        assert!(buffer.len() >= needed, "a buffer of {} for {needed} elements of a {rows} x {cols} matrix", buffer.len());
+        assert!(
+            buffer.len() >= needed,
+            "a buffer of {} for {needed} elements of a {rows} x {cols} matrix",
+            buffer.len()
+        );
         let address = buffer.as_ptr().addr();
         Self {
             base: buffer.as_ptr(),
@@ -230,7 +237,7 @@ pub(crate) enum Into {
 ///
 /// # Panics
 /// If the extents disagree or `dst` meets an operand.
-pub(crate) fn gemm_f32(dst: MatrixMut<'_>, lhs: Matrix<'_>, rhs: Matrix<'_>, into: Into) {
+pub(crate) fn gemm_f32(dst: &mut MatrixMut<'_>, lhs: Matrix<'_>, rhs: Matrix<'_>, into: Into) {
     let ((m, n), (_, k)) = (dst.matrix.extents, lhs.extents);
     assert!(lhs.extents == (m, k) && rhs.extents == (k, n), "{:?} x {:?} into {m} x {n}", lhs.extents, rhs.extents);
     assert!(!dst.meets(&lhs) && !dst.meets(&rhs), "a product cannot overwrite its operands");
@@ -318,9 +325,9 @@ pub(crate) mod tests {
         let (a, b) = ([1f32, 2.0, 3.0, 4.0], [1f32, 0.0, 2.0, 1.0]);
         let mut c = [100f32; 4];
         let (lhs, rhs) = (Matrix::in_slice(&a, (2, 2), 2), Matrix::in_slice(&b, (2, 2), 2));
-        gemm_f32(MatrixMut::in_slice(&mut c, (2, 2), 2), lhs, rhs, Into::Overwrite);
+        gemm_f32(&mut MatrixMut::in_slice(&mut c, (2, 2), 2), lhs, rhs, Into::Overwrite);
         assert_eq!(c, [5.0, 2.0, 11.0, 4.0]);
-        gemm_f32(MatrixMut::in_slice(&mut c, (2, 2), 2), lhs, rhs.transposed(), Into::Accumulate);
+        gemm_f32(&mut MatrixMut::in_slice(&mut c, (2, 2), 2), lhs, rhs.transposed(), Into::Accumulate);
         assert_eq!(c, [6.0, 6.0, 14.0, 14.0]);
     }
 
@@ -330,7 +337,7 @@ pub(crate) mod tests {
         let mut memory = [0f32; 8];
         let span = span_of(&mut memory);
         let lhs = Matrix::in_span(span, 0, (2, 2), (2, 1)).unwrap();
-        let dst = MatrixMut::in_span(span, 12, (2, 2), (2, 1)).unwrap();
-        gemm_f32(dst, lhs, lhs, Into::Overwrite);
+        let mut dst = MatrixMut::in_span(span, 12, (2, 2), (2, 1)).unwrap();
+        gemm_f32(&mut dst, lhs, lhs, Into::Overwrite);
     }
 }

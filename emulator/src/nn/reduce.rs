@@ -69,7 +69,13 @@ pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
 }
 
 /// `out[r] = finish(sum of row r)`; `x` has `out.len()` rows of `row_len` trailing elements.
-pub(crate) fn sum<L: Arithmetic>(tiles: &dyn Tiles, x: &View, row_len: usize, out: &View, finish: impl Fn(L) -> L + Sync) {
+pub(crate) fn sum<L: Arithmetic>(
+    tiles: &dyn Tiles,
+    x: &View,
+    row_len: usize,
+    out: &View,
+    finish: impl Fn(L) -> L + Sync,
+) {
     let count = out.len();
     let (x, out) = (x.collapsed(), out.collapsed());
     rows(tiles, count, row_len, &|row| {

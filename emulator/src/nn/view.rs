@@ -19,6 +19,7 @@ pub(crate) struct View {
 }
 
 /// The strides of a contiguous row-major tensor.
+#[cfg(test)]
 pub(crate) fn contiguous_strides(dims: &[usize]) -> Vec<isize> {
     let mut strides = vec![1isize; dims.len()];
     for i in (1..dims.len()).rev() {
@@ -65,7 +66,13 @@ impl View {
     ///
     /// # Errors
     /// If an element would lie outside the span; the text names the position and the span.
-    pub(crate) fn new(span: Span, dtype: DType, dims: &[usize], strides: &[isize], offset: isize) -> Result<Self, String> {
+    pub(crate) fn new(
+        span: Span,
+        dtype: DType,
+        dims: &[usize],
+        strides: &[isize],
+        offset: isize,
+    ) -> Result<Self, String> {
         if dims.len() != strides.len() {
             return Err(format!("{} dims with {} strides", dims.len(), strides.len()));
         }

@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
-    HcclComm, HcclDataType, HcclResult, Table, aclError, aclrtContext, aclrtEvent, aclrtMemMallocPolicy, aclrtMemcpyKind,
-    aclrtStream,
+    HcclComm, HcclDataType, HcclResult, Table, aclError, aclrtContext, aclrtEvent, aclrtMemMallocPolicy,
+    aclrtMemcpyKind, aclrtStream,
 };
 
 /// Calls a function of a table with arguments that are valid as its declaration demands.
-
 macro_rules! call {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name;
@@ -172,7 +171,9 @@ pub(crate) fn encode(dtype: HcclDataType, values: impl IntoIterator<Item = i64>)
             HcclDataType::HCCL_DATA_TYPE_INT32 | HcclDataType::HCCL_DATA_TYPE_UINT32 => {
                 bytes.extend((value as i32).to_le_bytes());
             }
-            HcclDataType::HCCL_DATA_TYPE_INT64 | HcclDataType::HCCL_DATA_TYPE_UINT64 => bytes.extend(value.to_le_bytes()),
+            HcclDataType::HCCL_DATA_TYPE_INT64 | HcclDataType::HCCL_DATA_TYPE_UINT64 => {
+                bytes.extend(value.to_le_bytes());
+            }
             HcclDataType::HCCL_DATA_TYPE_FP16 => bytes.extend(half::f16::from_f64(value as f64).to_le_bytes()),
             HcclDataType::HCCL_DATA_TYPE_BFP16 => bytes.extend(half::bf16::from_f64(value as f64).to_le_bytes()),
             HcclDataType::HCCL_DATA_TYPE_FP32 => bytes.extend((value as f32).to_le_bytes()),

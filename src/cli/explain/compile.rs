@@ -1,5 +1,7 @@
 //! The passes of the compiler for the program that is shown and for those it is compared with.
 
+use std::collections::BTreeMap;
+
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
@@ -41,7 +43,17 @@ pub(super) struct Compiled {
     pub(super) pass: Pass,
     pub(super) program: Program,
     pub(super) split: Parallelized,
+    /// Why each weight is cut as it is, by name.
+    pub(super) reasons: BTreeMap<String, String>,
     pub(super) plans: Vec<Plan>,
+}
+
+/// The program that is shown in full, and those that one line each is given of: its greedy form, and the prefill beside
+/// a decode step.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) shown: Compiled,
+    pub(super) alternatives: Vec<Compiled>,
 }
 
 impl<'a> Request<'a> {
@@ -70,17 +82,12 @@ impl<'a> Request<'a> {
         problems.into_result(Self {
             config,
             mesh,
-            dtype: options.numerics.dtype(config.dtype),
-            residual: options.numerics.residual(),
+            dtype: options.dtype.map_or(config.dtype, DType::from),
+            residual: options.layout.residual(),
             batch: options.batch,
             sequence: options.sequence,
             context,
         })
-    }
-
-    /// The program that is shown in full.
-    pub(super) const fn shown(&self) -> Pass {
-        Pass { sequence: self.sequence, head: Head::LastLogits }
     }
 
     /// How the residual stream lies in a program. A session keeps it whole in a decode step, which has one token a
@@ -89,29 +96,38 @@ impl<'a> Request<'a> {
         if pass.sequence == 1 { Residual::Replicate } else { self.residual }
     }
 
-    /// The programs that one figure each is given of: the greedy form of the shown one, and a prefill beside a decode
-    /// step.
-    ///
-    /// # Errors
-    /// As [`Self::compile`].
-    pub(super) fn alternatives(&self) -> Result<Vec<Compiled>, Diagnostics> {
-        let mut passes = vec![Pass { head: Head::LastToken, ..self.shown() }];
-        let prefill = PREFILL_TOKENS.min(self.context);
-        if self.sequence == 1 && prefill > 1 {
-            passes.push(Pass { sequence: prefill, head: Head::LastLogits });
-        }
-        passes.into_iter().map(|pass| self.compile(pass)).collect()
+    /// Tokens of the prefill that decides how weights are cut, if the shown pass is a decode step.
+    pub(super) fn prefill_tokens(&self) -> usize {
+        if self.sequence > 1 { self.sequence } else { PREFILL_TOKENS.min(self.context) }
     }
 
-    /// Runs all passes.
+    /// Runs all passes of all programs.
     ///
     /// # Errors
     /// What the first pass that finds a problem finds.
-    pub(super) fn compile(&self, pass: Pass) -> Result<Compiled, Diagnostics> {
+    pub(super) fn compile(&self) -> Result<Programs, Diagnostics> {
+        let prefill = Pass { sequence: self.prefill_tokens(), head: Head::LastLogits };
+        let greedy = |sequence| Pass { sequence, head: Head::LastToken };
+        let decides = self.compile_pass(prefill, None)?;
+        if self.sequence == prefill.sequence {
+            let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
+            return Ok(Programs { shown: decides, alternatives: vec![other] });
+        }
+        // As in a session: the decode step takes weights and caches as the prefill has them.
+        let shown = self.compile_pass(Pass { sequence: self.sequence, ..prefill }, Some(&decides))?;
+        let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
+        Ok(Programs { shown, alternatives: vec![other, decides] })
+    }
+
+    fn compile_pass(&self, pass: Pass, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
         let run = RunShape { batch: self.batch, sequence: pass.sequence, cache_length: self.context };
         let program = decoder(self.config, run, self.dtype, pass.head)?;
-        let split = parallelize(&program, &self.mesh, &Pins::auto(self.residual(pass)))?;
+        let pins = Pins::auto(self.residual(pass));
+        let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
+        let split = parallelize(&program, &self.mesh, &pins)?;
+        let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
+        let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
         let plans = schedule(&split.lowered)?;
-        Ok(Compiled { pass, program, split, plans })
+        Ok(Compiled { pass, program, split, reasons, plans })
     }
 }

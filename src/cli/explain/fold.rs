@@ -8,9 +8,11 @@ pub(super) fn class_of(text: &str) -> String {
     let parts: Vec<&str> = text.split('.').collect();
     let last = parts.len() - 1;
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let class = parts.iter().enumerate().map(|(index, part)| {
-        if index > 0 && index < last && is_number(part) { "*" } else { part }
-    });
+    let class = parts.iter().enumerate().map(
+        |(index, part)| {
+            if index > 0 && index < last && is_number(part) { "*" } else { part }
+        },
+    );
     class.collect::<Vec<_>>().join(".")
 }
 
@@ -37,7 +39,10 @@ mod tests {
         for (text, class) in [
             ("model.layers.17.mlp.up_proj.weight", "model.layers.*.mlp.up_proj.weight"),
             ("transformer.h.0.mlp.w1.weight", "transformer.h.*.mlp.w1.weight"),
-            ("matmul layers.3.mlp.out leaves it partial, rms_norm of residual.3.mlp", "matmul layers.*.mlp.out leaves it partial, rms_norm of residual.*.mlp"),
+            (
+                "matmul layers.3.mlp.out leaves it partial, rms_norm of residual.3.mlp",
+                "matmul layers.*.mlp.out leaves it partial, rms_norm of residual.*.mlp",
+            ),
             ("moves 16.0 KiB in 1 collective", "moves 16.0 KiB in 1 collective"),
             ("lm_head.weight", "lm_head.weight"),
             ("", ""),

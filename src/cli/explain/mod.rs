@@ -12,7 +12,8 @@ mod text;
 use std::path::Path;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::{placement, program};
+use ascend_tp::placement::{self, Residual};
+use ascend_tp::program;
 
 use super::arguments::ExplainOptions;
 use super::failure::{Failure, Outcome};
@@ -24,12 +25,19 @@ use report::Report;
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let (name, config) = model::config(&options.model)?;
     let request = Request::new(&config, options)?;
-    let shown = request.compile(request.shown())?;
+    let programs = request.compile()?;
     if let Some(folder) = &options.dump {
-        dump(&shown, folder)?;
+        dump(&programs.shown, folder)?;
     }
-    let report = Report::new(&name, &config, &request, &shown, &request.alternatives()?);
-    if options.json { print_json(&report)? } else { print(&text::render(&report))? }
+    if options.sequence == 1 && options.layout.residual() == Residual::Seq {
+        note("a decode step has one token a sequence, so its residual stream stays whole; --sequence shows a prefill");
+    }
+    let report = Report::new(&name, &config, &request, &programs);
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&text::render(&report))?;
+    }
     Ok(Outcome::Done)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{Bytes, Id};
+use ascend_tp::base::Bytes;
 use ascend_tp::collective::{Exchange, exchanges};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
@@ -12,7 +12,7 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::Region;
 use serde::Serialize;
 
-use super::compile::{Compiled, Request};
+use super::compile::{Compiled, Programs, Request};
 
 /// Everything, layer by layer.
 #[derive(Debug, Serialize)]
@@ -25,6 +25,8 @@ pub(super) struct Report {
     pub(super) cards: usize,
     pub(super) mesh: String,
     pub(super) program: Pass,
+    /// New tokens a sequence of the prefill by whose exchanges the weights are cut.
+    pub(super) deciding_sequence: usize,
     pub(super) weights: Vec<Weight>,
     pub(super) collectives: Vec<Collective>,
     pub(super) totals: Totals,
@@ -82,7 +84,7 @@ pub(super) struct Totals {
     /// New tokens of the pass, all sequences together.
     pub(super) tokens: usize,
     pub(super) by_op: Vec<OpTotal>,
-    /// What each card sends in one pass if every collective runs on a ring: `2 (n-1)/n` of the bytes of an all_reduce
+    /// What each card sends in one pass if every collective runs on a ring: `2 (n-1)/n` of the bytes of an `all_reduce`
     /// and `(n-1)/n` of the others, for `n` cards in a group.
     pub(super) sent_bytes_per_card: u64,
     /// The same for one of the pass' tokens.
@@ -121,13 +123,8 @@ pub(super) struct Alternative {
 }
 
 impl Report {
-    pub(super) fn new(
-        model: &str,
-        config: &ModelConfig,
-        request: &Request<'_>,
-        shown: &Compiled,
-        alternatives: &[Compiled],
-    ) -> Self {
+    pub(super) fn new(model: &str, config: &ModelConfig, request: &Request<'_>, programs: &Programs) -> Self {
+        let Programs { shown, alternatives } = programs;
         let found = exchanges(&shown.split.lowered);
         Self {
             model: model.to_owned(),
@@ -138,6 +135,7 @@ impl Report {
             cards: request.mesh.cards(),
             mesh: request.mesh.to_string(),
             program: pass(request, shown),
+            deciding_sequence: request.prefill_tokens(),
             weights: weights(shown),
             totals: totals(&found, request.batch * shown.pass.sequence),
             collectives: found.into_iter().map(collective).collect(),
@@ -178,7 +176,7 @@ fn weights(compiled: &Compiled) -> Vec<Weight> {
         let locals = (0..placed.mesh.cards()).map(|rank| layout.local_shape(&placed.mesh, &value.shape, rank));
         let local = layout.local_shape(&placed.mesh, &value.shape, 0);
         let least = locals.min_by_key(|shape| shape.elems()).unwrap_or_else(|| local.clone());
-        let given = compiled.split.placement.reasons.get(&id).cloned();
+        let given = compiled.reasons.get(&value.name).cloned();
         let reason = given.unwrap_or_else(|| match layout.is_replicated() {
             true => "whole, as what it is combined with".to_owned(),
             false => "cut as what it is combined with".to_owned(),
@@ -258,6 +256,7 @@ fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
 
 #[cfg(test)]
 mod tests {
+    use ascend_tp::base::Id;
     use ascend_tp::program::OpId;
 
     use super::*;

@@ -24,7 +24,12 @@ pub(super) fn render(report: &Report) -> String {
         report.mesh,
     );
     let _ = writeln!(text, "{}", describe(&report.program));
-    let _ = writeln!(text, "\nWeights (bytes of the fullest card)\n{}", weights(report));
+    let tokens = counted(report.deciding_sequence, "token");
+    let _ = writeln!(
+        text,
+        "\nWeights (bytes of the fullest card; cut so that a prefill of {tokens} a sequence moves least)\n{}",
+        weights(report)
+    );
     let _ = writeln!(text, "Collectives of one pass\n{}", collectives(report));
     let _ = writeln!(text, "Totals\n{}", totals(report));
     let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, &report.program));
@@ -147,8 +152,9 @@ fn totals(report: &Report) -> String {
 /// `decode step, likeliest token`
 fn name(pass: &Pass) -> String {
     let kind = if pass.sequence == 1 { "decode step" } else { "prefill" };
-    let output = if pass.output == "token" { "likeliest token only" } else { "all logits" };
-    format!("{kind}, {output}")
+    let output = if pass.output == "token" { "likeliest token only" } else { "logits" };
+    let residual = if pass.residual == "seq" { ", residual seq" } else { "" };
+    format!("{kind}, {output}{residual}")
 }
 
 /// `161 all_reduce (2.6 MB), 1 all_gather (304.1 kB)`

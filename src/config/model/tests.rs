@@ -93,7 +93,7 @@ fn the_fixtures_parse() {
     assert_eq!((llama.family, llama.dtype, llama.max_positions), (Family::Llama, DType::F16, 512));
     let scaling =
         RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 8.0, original_positions: 64 };
-    assert_eq!(llama.rope, Rope { theta: 500_000.0, scaling });
+    assert_eq!(llama.rope, Rope { scaling, ..Rope::plain(500_000.0) });
     assert!(!llama.qkv_bias && !llama.output_bias && !llama.mlp_bias);
 }
 

@@ -18,8 +18,8 @@ use super::build::Builder;
 use super::graph::{Program, Role, Source, ValueId};
 use super::op::Kind;
 
-pub use names::{IGNORED_TENSORS, layer_of};
 use names::Names;
+pub use names::{IGNORED_TENSORS, layer_of};
 
 /// What the program gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

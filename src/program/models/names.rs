@@ -12,7 +12,7 @@ pub(super) struct Names {
     pub(super) fused_qkv: Option<&'static str>,
     pub(super) attention_out: &'static str,
     pub(super) mlp_norm: &'static str,
-    /// The half that SiLU is applied to.
+    /// The half that `SiLU` is applied to.
     pub(super) gate: &'static str,
     pub(super) up: &'static str,
     pub(super) down: &'static str,

@@ -142,11 +142,14 @@ impl Executor {
             Counted::Inputs | Counted::Outputs => parameters.get(index).copied(),
         };
         let name = self.name;
-        let found = self.tensors.iter_mut().find(|bound| {
-            Some(bound.parameter) == wanted && bound.place == place && counted.counts(bound.tensor.role)
-        });
+        let found = self
+            .tensors
+            .iter_mut()
+            .find(|bound| Some(bound.parameter) == wanted && bound.place == place && counted.counts(bound.tensor.role));
         let Some(bound) = found else {
-            let what = format!("{name}: no tensor has index {index}, place {place} among {counted:?} ({parameters:?} are given)");
+            let what = format!(
+                "{name}: no tensor has index {index}, place {place} among {counted:?} ({parameters:?} are given)"
+            );
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
         };
         bound.tensor.address = address;

@@ -11,7 +11,7 @@ mod objects;
 
 use std::ffi::{c_char, c_void};
 
-use ascend_tp_sys::*;
+use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclrtStream};
 
 use self::argument::CArgument;
 use self::executor::Executor;
@@ -115,8 +115,8 @@ impl Machine {
                 empty_span()
             } else {
                 let address = std::ptr::without_provenance(tensor.address);
-                let span = self.device_span(address, bytes).map_err(|failure| in_tensor(i, failure))?;
-                expect_card(&span, card).map_err(|failure| in_tensor(i, failure))?;
+                let span = self.device_span(address, bytes).map_err(|failure| in_tensor(i, &failure))?;
+                expect_card(&span, card).map_err(|failure| in_tensor(i, &failure))?;
                 if !tensor.address.is_multiple_of(tensor.dtype.size()) {
                     return Err(invalid(misaligned(tensor.address, tensor.dtype)));
                 }
@@ -151,7 +151,8 @@ impl Machine {
             return Ok(None);
         }
         if size < needed as u64 || workspace.is_null() {
-            let what = format!("workspace: expected {needed} bytes of device memory, found {size} bytes at {workspace:p}");
+            let what =
+                format!("workspace: expected {needed} bytes of device memory, found {size} bytes at {workspace:p}");
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
         }
         let named = |failure: Failure| Failure { message: format!("workspace: {}", failure.message), ..failure };
@@ -164,7 +165,10 @@ impl Machine {
         if config_path.is_null() {
             return Ok(());
         }
-        Err(Failure::new(code::FEATURE_NOT_SUPPORTED, "configPath: expected NULL, the emulator reads no configuration file"))
+        Err(Failure::new(
+            code::FEATURE_NOT_SUPPORTED,
+            "configPath: expected NULL, the emulator reads no configuration file",
+        ))
     }
 
     pub(super) unsafe fn aclnnFinalize(&self) -> Result<(), Failure> {
@@ -178,8 +182,9 @@ fn empty_span() -> Span {
     unsafe { Span::from_raw(std::ptr::dangling_mut(), 0) }
 }
 
-fn in_tensor(position: usize, failure: Failure) -> Failure {
-    Failure { message: format!("tensor {position}: {}", failure.message), ..failure }
+/// A failure of the memory of the tensor at a position of the call.
+fn in_tensor(position: usize, failure: &Failure) -> Failure {
+    Failure::new(failure.code, format!("tensor {position}: {}", failure.message))
 }
 
 fn misaligned(address: usize, dtype: dtype::DType) -> String {

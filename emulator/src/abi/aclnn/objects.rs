@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ascend_tp_sys::*;
+use ascend_tp_sys::{
+    aclBoolArray, aclDataType, aclFloatArray, aclFormat, aclIntArray, aclOpExecutor, aclScalar, aclScalarList,
+    aclTensor, aclTensorList,
+};
 use half::{bf16, f16};
 
 use super::executor::{Counted, Executor};
@@ -157,8 +160,12 @@ impl Live {
         Ok(planned)
     }
 
-    /// Removes an object; a list takes its members with it.
+    /// Removes an object; a list takes its members with it. NULL is nothing, as `delete` has it: wrappers destroy the
+    /// tensors of optional parameters without looking.
     fn remove(&mut self, name: &str, handle: usize, expected: &str) -> Result<(), Failure> {
+        if handle == 0 {
+            return Ok(());
+        }
         match self.objects.get(&handle) {
             Some(object) if object.kind() == expected => {}
             other => return Err(wrong(name, handle, expected, other)),
@@ -224,10 +231,6 @@ impl TensorArguments {
 /// # Safety
 /// `value` points to a value of the type.
 unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scalar, Failure> {
-    macro_rules! read {
-        // SAFETY: not NULL (checked before), so a value of this type by this function's contract; no alignment is assumed.
-        ($t:ty) => { unsafe { value.cast::<$t>().read_unaligned() } };
-    }
     if value.is_null() {
         return Err(Failure::new(code::NULL_POINTER_ACLNN, "value: is NULL and must be given"));
     }
@@ -237,20 +240,25 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
     };
     let whole = |value: i64| Scalar::Int(value, dtype);
     let real = |value: f64| Scalar::Float(value, dtype);
+    // The cards' hosts are little-endian, so the low bytes hold the narrow types.
+    // SAFETY: not NULL (checked above), so a value of this type by this function's contract.
+    let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>().cast_const(), dtype.size()) };
+    let mut wide = [0u8; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    let bits = u64::from_le_bytes(wide);
     Ok(match dtype {
-        DType::F32 => real(f64::from(read!(f32))),
-        DType::F64 => real(read!(f64)),
-        DType::F16 => real(read!(f16).to_f64()),
-        DType::BF16 => real(read!(bf16).to_f64()),
-        DType::I8 => whole(i64::from(read!(i8))),
-        DType::I16 => whole(i64::from(read!(i16))),
-        DType::I32 => whole(i64::from(read!(i32))),
-        DType::I64 => whole(read!(i64)),
-        DType::U8 => whole(i64::from(read!(u8))),
-        DType::U16 => whole(i64::from(read!(u16))),
-        DType::U32 => whole(i64::from(read!(u32))),
-        DType::U64 => whole(read!(u64).cast_signed()),
-        DType::Bool => whole(i64::from(read!(u8) != 0)),
+        DType::F32 => real(f64::from(f32::from_bits(bits as u32))),
+        DType::F64 => real(f64::from_bits(bits)),
+        DType::F16 => real(f16::from_bits(bits as u16).to_f64()),
+        DType::BF16 => real(bf16::from_bits(bits as u16).to_f64()),
+        DType::I8 => whole(i64::from(bits as i8)),
+        DType::I16 => whole(i64::from(bits as i16)),
+        DType::I32 => whole(i64::from(bits as i32)),
+        DType::I64 | DType::U64 => whole(bits.cast_signed()),
+        DType::U8 => whole(i64::from(bits as u8)),
+        DType::U16 => whole(i64::from(bits as u16)),
+        DType::U32 => whole(i64::from(bits as u32)),
+        DType::Bool => whole(i64::from(bits as u8 != 0)),
     })
 }
 

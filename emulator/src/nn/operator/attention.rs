@@ -122,14 +122,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnPromptFlashAttentionV3",
         parameters: PROMPT,
         limits: "as aclnnFusedInferAttentionScoreV2 for queries longer than 1",
-        source: "ops-transformer attention/prompt_flash_attention/docs/aclnnPromptFlashAttentionV3.md",
+        source: "CANN 8.1 aclnn API reference, aclnnPromptFlashAttentionV3",
         plan: prompt,
     },
     Operator {
         name: "aclnnIncreFlashAttentionV4",
         parameters: INCREMENTAL,
         limits: "as aclnnFusedInferAttentionScoreV2 for one query position; actualSeqLengths are those of the keys",
-        source: "ops-transformer attention/incre_flash_attention/docs/aclnnIncreFlashAttentionV4.md",
+        source: "CANN 8.1 aclnn API reference, aclnnIncreFlashAttentionV4",
         plan: incremental,
     },
 ];
@@ -310,7 +310,8 @@ fn layout(call: &Call<'_>, decoding: bool) -> Result<(Order, Order), Refusal> {
         "BNSD" => Ok((Order::Bnsd, Order::Bnsd)),
         "BNSD_BSND" if !decoding => Ok((Order::Bnsd, Order::Bsnd)),
         other => {
-            let text = format!("expected BSH, BSND, BNSD, or BNSD_BSND for more than one query position, found {other}");
+            let text =
+                format!("expected BSH, BSND, BNSD, or BNSD_BSND for more than one query position, found {other}");
             Err(call.refuse("inputLayout", text))
         }
     }
@@ -342,7 +343,8 @@ fn lengths(call: &Call<'_>, name: &str, given: Option<&[i64]>, limits: &[usize])
         let text = format!("expected 1 length or one for each of {} batches, found {}", limits.len(), given.len());
         return Err(call.refuse(name, text));
     }
-    let pairs = limits.iter().enumerate().map(|(i, &limit)| (i, limit, if given.len() == 1 { given[0] } else { given[i] }));
+    let pairs =
+        limits.iter().enumerate().map(|(i, &limit)| (i, limit, if given.len() == 1 { given[0] } else { given[i] }));
     pairs
         .map(|(i, limit, value)| match usize::try_from(value) {
             Ok(value) if value <= limit => Ok(value),
@@ -386,14 +388,17 @@ fn mask(call: &Call<'_>, request: &Request<'_>, query: Extents, key_len: usize) 
         let legal = matches!(mask.dims[..], [COMPRESSED, COMPRESSED] | [1, COMPRESSED, COMPRESSED])
             || mask.dims == [1, 1, COMPRESSED, COMPRESSED];
         if !legal {
-            let text = format!("expected {COMPRESSED} x {COMPRESSED} for sparseMode {sparse_mode}, found {:?}", mask.dims);
+            let text =
+                format!("expected {COMPRESSED} x {COMPRESSED} for sparseMode {sparse_mode}, found {:?}", mask.dims);
             return Err(call.refuse(name, text));
         }
         return Ok(Mask::Compressed(mask.slot));
     }
     let one_or_batch = |extent| extent == 1 || extent == query.batch;
     let legal = match (request.decoding, &mask.dims[..]) {
-        (true, &[batch, keys] | &[batch, 1, keys] | &[batch, 1, 1, keys]) => batch == query.batch && covers(keys, key_len),
+        (true, &[batch, keys] | &[batch, 1, keys] | &[batch, 1, 1, keys]) => {
+            batch == query.batch && covers(keys, key_len)
+        }
         (false, &[rows, keys]) => covers(rows, query.len) && covers(keys, key_len),
         (false, &[batch, rows, keys] | &[batch, 1, rows, keys]) => {
             one_or_batch(batch) && covers(rows, query.len) && covers(keys, key_len)
@@ -432,7 +437,9 @@ fn check_triangle(mask: &View) -> Result<(), String> {
     for (line, masked_from) in [(0, 1), (COMPRESSED - 1, COMPRESSED)] {
         square.at(0, line).read(0, &mut row);
         if let Some(key) = (0..COMPRESSED).find(|&key| (row[key] != 0) != (key >= masked_from)) {
-            return Err(format!("the compressed mask must be 1 above the diagonal and 0 elsewhere; row {line}, key {key} is not"));
+            return Err(format!(
+                "the compressed mask must be 1 above the diagonal and 0 elsewhere; row {line}, key {key} is not"
+            ));
         }
     }
     Ok(())
@@ -444,7 +451,9 @@ fn shared(call: &Call<'_>, request: &Request<'_>) -> Result<Plan, Refusal> {
     let (heads, kv_heads) = heads(call)?;
     let q = in_order.extents(call, "query", &query.dims, heads)?;
     if !q.depth.is_multiple_of(16) || !(16..=512).contains(&q.depth) {
-        return Err(call.refuse("query", format!("expected a head size that is a multiple of 16 up to 512, found {}", q.depth)));
+        return Err(
+            call.refuse("query", format!("expected a head size that is a multiple of 16 up to 512, found {}", q.depth))
+        );
     }
     if q.batch > 65_536 {
         return Err(call.refuse("query", format!("expected up to 65536 batches, found {}", q.batch)));
@@ -471,7 +480,9 @@ fn shared(call: &Call<'_>, request: &Request<'_>) -> Result<Plan, Refusal> {
             }
         }
         if key.dims != value.dims {
-            return Err(call.refuse("value", format!("expected the shape of key {:?}, found {:?}", key.dims, value.dims)));
+            return Err(
+                call.refuse("value", format!("expected the shape of key {:?}, found {:?}", key.dims, value.dims))
+            );
         }
         let k = in_order.extents(call, "key", &key.dims, kv_heads)?;
         let batch = if listed { 1 } else { q.batch };

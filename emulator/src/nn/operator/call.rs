@@ -180,8 +180,8 @@ pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Re
                 return Err(null());
             }
             (Kind::Tensor { role, dtypes, ranks, layout, .. }, Argument::Tensor(Some(desc))) => {
-                let tensor = tensor(&desc, role, dtypes, ranks, layout, Slot(slots))
-                    .map_err(|text| refuse(INVALID, &text))?;
+                let tensor =
+                    tensor(&desc, role, dtypes, ranks, layout, Slot(slots)).map_err(|text| refuse(INVALID, &text))?;
                 slots += 1;
                 Checked::Tensor(Some(tensor))
             }
@@ -441,7 +441,8 @@ impl Call<'_> {
     /// The shape two tensors broadcast to.
     pub(crate) fn broadcast(&self, a: &str, b: &str) -> Result<Vec<usize>, Refusal> {
         let (first, second) = (&self.tensor(a)?.dims, &self.tensor(b)?.dims);
-        broadcast(first, second).ok_or_else(|| self.refuse(b, format!("{second:?} does not broadcast with {first:?} of {a}")))
+        broadcast(first, second)
+            .ok_or_else(|| self.refuse(b, format!("{second:?} does not broadcast with {first:?} of {a}")))
     }
 
     /// All tensors of the call, in the order of their slots, with the position of their parameter among the tensor

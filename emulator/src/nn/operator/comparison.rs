@@ -3,7 +3,7 @@
 use super::arithmetic::with_scalar_type;
 use super::call::{Call, Scalar};
 use super::row::{Operator, attribute, in_place, input, output, scalar};
-use super::sets::{ANY, ARITHMETIC, BOOL, CONDITION};
+use super::sets::{ANY, ARITHMETIC, BOOL, CONDITION, MASKABLE};
 use super::{Plan, Refusal};
 use crate::nn::elementwise::{self, each, map1, map2, zip};
 use crate::nn::lane::{BLOCK, Lane, with_lane};
@@ -35,50 +35,38 @@ macro_rules! compare_scalar {
 }
 
 pub(super) const OPERATORS: &[Operator] = &[
-    compare_tensors!("aclnnEqTensor", "ops-math math/equal/docs/aclnnEqTensor&aclnnInplaceEqTensor.md", Relation::Equal),
     compare_tensors!(
-        "aclnnNeTensor",
-        "ops-math math/not_equal/docs/aclnnNeTensor&aclnnInplaceNeTensor.md",
-        Relation::NotEqual
+        "aclnnEqTensor",
+        "ops-math math/equal/docs/aclnnEqTensor&aclnnInplaceEqTensor.md",
+        Relation::Equal
     ),
-    compare_tensors!("aclnnLtTensor", "ops-math math/less/docs/aclnnLtTensor&aclnnInplaceLtTensor.md", Relation::Less),
+    compare_tensors!("aclnnNeTensor", "CANN 8.1 aclnn API reference, aclnnNeTensor", Relation::NotEqual),
+    compare_tensors!("aclnnLtTensor", "CANN 8.1 aclnn API reference, aclnnLtTensor", Relation::Less),
     compare_scalar!("aclnnEqScalar", "ops-math math/equal/docs/aclnnEqScalar&aclnnInplaceEqScalar.md", Relation::Equal),
-    compare_scalar!(
-        "aclnnNeScalar",
-        "ops-math math/not_equal/docs/aclnnNeScalar&aclnnInplaceNeScalar.md",
-        Relation::NotEqual
-    ),
-    compare_scalar!("aclnnGtScalar", "ops-math math/greater/docs/aclnnGtScalar&aclnnInplaceGtScalar.md", Relation::Greater),
-    compare_scalar!("aclnnLtScalar", "ops-math math/less/docs/aclnnLtScalar&aclnnInplaceLtScalar.md", Relation::Less),
-    compare_scalar!(
-        "aclnnGeScalar",
-        "ops-math math/greater_equal/docs/aclnnGeScalar&aclnnInplaceGeScalar.md",
-        Relation::GreaterEqual
-    ),
-    compare_scalar!(
-        "aclnnLeScalar",
-        "ops-math math/less_equal/docs/aclnnLeScalar&aclnnInplaceLeScalar.md",
-        Relation::LessEqual
-    ),
+    compare_scalar!("aclnnNeScalar", "CANN 8.1 aclnn API reference, aclnnNeScalar", Relation::NotEqual),
+    compare_scalar!("aclnnGtScalar", "CANN 8.1 aclnn API reference, aclnnGtScalar", Relation::Greater),
+    compare_scalar!("aclnnLtScalar", "CANN 8.1 aclnn API reference, aclnnLtScalar", Relation::Less),
+    compare_scalar!("aclnnGeScalar", "CANN 8.1 aclnn API reference, aclnnGeScalar", Relation::GreaterEqual),
+    compare_scalar!("aclnnLeScalar", "CANN 8.1 aclnn API reference, aclnnLeScalar", Relation::LessEqual),
     Operator {
         name: "aclnnLogicalNot",
         parameters: &[input("self", ARITHMETIC, 0, 8), output("out", BOOL, 0, 8)],
         limits: "out has the shape of self",
-        source: "ops-math math/logical_not/docs/aclnnLogicalNot&aclnnInplaceLogicalNot.md",
+        source: "CANN 8.1 aclnn API reference, aclnnLogicalNot",
         plan: logical_not,
     },
     Operator {
         name: "aclnnLogicalAnd",
         parameters: &[input("self", ARITHMETIC, 0, 8), input("other", ARITHMETIC, 0, 8), output("out", BOOL, 0, 8)],
         limits: "self and other broadcast to out",
-        source: "ops-math math/logical_and/docs/aclnnLogicalAnd&aclnnInplaceLogicalAnd.md",
+        source: "CANN 8.1 aclnn API reference, aclnnLogicalAnd",
         plan: |call| compare_tensors(call, Relation::And),
     },
     Operator {
         name: "aclnnLogicalOr",
         parameters: &[input("self", ARITHMETIC, 0, 8), input("other", ARITHMETIC, 0, 8), output("out", BOOL, 0, 8)],
         limits: "self and other broadcast to out",
-        source: "ops-math math/logical_or/docs/aclnnLogicalOr&aclnnInplaceLogicalOr.md",
+        source: "CANN 8.1 aclnn API reference, aclnnLogicalOr",
         plan: |call| compare_tensors(call, Relation::Or),
     },
     Operator {
@@ -90,12 +78,12 @@ pub(super) const OPERATORS: &[Operator] = &[
             output("out", ARITHMETIC, 0, 8),
         ],
         limits: "condition, self and other broadcast to out; out has the common type of self and other",
-        source: "ops-math math/select_v2/docs/aclnnSWhere.md",
+        source: "CANN 8.1 aclnn API reference, aclnnSWhere",
         plan: select,
     },
     Operator {
         name: "aclnnInplaceMaskedFillScalar",
-        parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), input("mask", BOOL, 0, 8), scalar("value")],
+        parameters: &[in_place("selfRef", MASKABLE, 0, 8), input("mask", BOOL, 0, 8), scalar("value")],
         limits: "mask broadcasts to selfRef; value storable in the type of selfRef",
         source: "ops-math conversion/masked_fill/docs/aclnnInplaceMaskedFillScalar.md",
         plan: masked_fill,
@@ -118,14 +106,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnInplaceZero",
         parameters: &[in_place("selfRef", ANY, 0, 8)],
         limits: "",
-        source: "ops-math math/zero_op/docs/aclnnInplaceZero.md",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceZero",
         plan: |call| fill(call, Scalar::Int(0, crate::nn::dtype::DType::I64)),
     },
     Operator {
         name: "aclnnInplaceOne",
         parameters: &[in_place("selfRef", ANY, 0, 8)],
         limits: "",
-        source: "ops-math math/ones_like/docs/aclnnInplaceOne.md",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceOne",
         plan: |call| fill(call, Scalar::Int(1, crate::nn::dtype::DType::I64)),
     },
     Operator {

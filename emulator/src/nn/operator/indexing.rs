@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::row::{Operator, attribute, in_place, input, output, scalar};
-use super::sets::{ANY, ARITHMETIC, INDEX, NUMBER};
+use super::sets::{ADDABLE, ANY, ARITHMETIC, INDEX};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType::{self, BF16, F16, F32, I8, I32};
 use crate::nn::elementwise;
@@ -16,7 +16,11 @@ const UPDATABLE: &[DType] = &[F32, F16, BF16, I8, I32];
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnEmbedding",
-        parameters: &[input("weight", ARITHMETIC, 2, 2), input("indices", INDEX, 0, 7), output("out", ARITHMETIC, 1, 8)],
+        parameters: &[
+            input("weight", ARITHMETIC, 2, 2),
+            input("indices", INDEX, 0, 7),
+            output("out", ARITHMETIC, 1, 8),
+        ],
         limits: "out has the dims of indices and then the columns of weight, and its type; indices in 0..rows",
         source: "ops-nn index/gather_v2/docs/aclnnEmbedding.md",
         plan: embedding,
@@ -73,14 +77,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnScatterAdd",
         parameters: &[
-            input("self", NUMBER, 1, 8),
+            input("self", ADDABLE, 1, 8),
             attribute("dim"),
             input("index", INDEX, 1, 8),
-            input("src", NUMBER, 1, 8),
-            output("out", NUMBER, 1, 8),
+            input("src", ADDABLE, 1, 8),
+            output("out", ADDABLE, 1, 8),
         ],
         limits: "index within src and, except along dim, within self; one element type; indices in 0..extent",
-        source: "ops-nn index/scatter_elements_v2/docs/aclnnScatterAdd.md",
+        source: "CANN 8.1 aclnn API reference, aclnnScatterAdd",
         plan: scatter_add,
     },
     Operator {
@@ -99,12 +103,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIndexAdd",
         parameters: &[
-            input("self", NUMBER, 1, 8),
+            input("self", ADDABLE, 1, 8),
             attribute("dim"),
             input("index", INDEX, 1, 1),
-            input("source", NUMBER, 1, 8),
+            input("source", ADDABLE, 1, 8),
             scalar("alpha"),
-            output("out", NUMBER, 1, 8),
+            output("out", ADDABLE, 1, 8),
         ],
         limits: "source is self with the length of index along dim; one element type; indices in 0..extent",
         source: "ops-nn index/inplace_scatter_add/docs/aclnnIndexAdd.md",
@@ -122,7 +126,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "onValue and offValue have one element; one type for them and out; out is self with numClasses inserted at \
                  axis (-1 = last); an index outside 0..numClasses gives a row of offValue",
-        source: "ops-math math/one_hot/docs/aclnnOneHot.md",
+        source: "CANN 8.1 aclnn API reference, aclnnOneHot",
         plan: one_hot,
     },
 ];
@@ -206,7 +210,9 @@ fn index_copy(call: &Call<'_>) -> Result<Plan, Refusal> {
     if let Some(extent) = expected.get_mut(dim) {
         *extent = places.len();
     } else if places.len() != 1 {
-        return Err(call.refuse("index", format!("expected 1 element for a tensor without dims, found {}", places.len())));
+        return Err(
+            call.refuse("index", format!("expected 1 element for a tensor without dims, found {}", places.len()))
+        );
     }
     call.expect_shape("source", &expected, "of selfRef with the length of index along dim")?;
     let (x, places, source) = (x.slot, places.slot, call.tensor("source")?.slot);

@@ -69,7 +69,9 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// A plan without workspace of its own.
-    fn new(kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static) -> Result<Self, Refusal> {
+    fn new(
+        kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Result<Self, Refusal> {
         Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0 })
     }
 
@@ -103,6 +105,14 @@ pub(crate) mod sets {
     pub(crate) const ARITHMETIC: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
     /// Numbers without truth values.
     pub(crate) const NUMBER: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8];
+    /// What the movers of elements take that list no 16-bit integers and no doubles.
+    pub(crate) const COMMON: &[DType] = &[F32, F16, BF16, I8, I32, I64, U8, Bool];
+    /// What scattered additions take.
+    pub(crate) const ADDABLE: &[DType] = &[F32, F16, BF16, I8, I32, I64, U8];
+    /// What can be masked.
+    pub(crate) const MASKABLE: &[DType] = &[F32, F16, BF16, I8, I32, I64, Bool];
+    /// What a range can be made of.
+    pub(crate) const RANGE: &[DType] = &[F32, F16, BF16, I32, I64];
     /// Every type the emulator models.
     pub(crate) const ANY: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
 }

@@ -52,7 +52,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "normalizedShape is the trailing dims of input; weight and bias have it and the type of input or FLOAT; \
                  statistics have the normed dims as 1",
-        source: "ops-nn norm/layer_norm_v4/docs/aclnnLayerNorm&aclnnLayerNormWithImplMode.md",
+        source: "CANN 8.1 aclnn API reference, aclnnLayerNorm",
         plan: layer_norm,
     },
     Operator {
@@ -66,7 +66,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnLogSoftmax",
         parameters: &[input("self", FLOATING, 0, 8), attribute("dim"), output("out", FLOATING, 0, 8)],
         limits: "out has the shape of self",
-        source: "ops-nn activation/log_softmax_v2/docs/aclnnLogSoftmax.md",
+        source: "CANN 8.1 aclnn API reference, aclnnLogSoftmax",
         plan: |call| softmax(call, Form::Log),
     },
     Operator {
@@ -145,7 +145,8 @@ fn layer_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("input")?;
     let normed: Vec<usize> = call.ints("normalizedShape")?.iter().map(|&dim| dim.max(0) as usize).collect();
     if normed.is_empty() || normed.len() > x.rank() || x.dims[x.rank() - normed.len()..] != normed[..] {
-        let text = format!("expected the trailing dims of input {:?}, found {:?}", x.dims, call.ints("normalizedShape")?);
+        let text =
+            format!("expected the trailing dims of input {:?}, found {:?}", x.dims, call.ints("normalizedShape")?);
         return Err(call.refuse("normalizedShape", text));
     }
     for name in ["weightOptional", "biasOptional"] {
@@ -211,7 +212,9 @@ fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: DType) -> 
     let token_major = is([1, second, 1]) || half && (is([first, second, 1]) || is([first, second, third]));
     // SBND
     let time_major = is([first, 1, 1]) || half && (is([first, second, 1]) || is([first, second, third]));
-    head_major && fits && small(batch, heads) || token_major && small(first, third) || time_major && small(second, third)
+    head_major && fits && small(batch, heads)
+        || token_major && small(first, third)
+        || time_major && small(second, third)
 }
 
 fn rotary(call: &Call<'_>) -> Result<Plan, Refusal> {

@@ -36,12 +36,17 @@ pub(super) const OPERATORS: &[Operator] = &[
             output("out", FLOATING, 0, 8),
         ],
         limits: "no dims means all; out has the type dtype",
-        source: "ops-math math/reduce_mean/docs/aclnnMean&aclnnMeanV2.md",
+        source: "CANN 8.1 aclnn API reference, aclnnMean",
         plan: |call| sum(call, "dim", "keepDim", Share::OfEach),
     },
     Operator {
         name: "aclnnAmax",
-        parameters: &[input("self", ARITHMETIC, 0, 8), ints("dim"), attribute("keepDim"), output("out", ARITHMETIC, 0, 8)],
+        parameters: &[
+            input("self", ARITHMETIC, 0, 8),
+            ints("dim"),
+            attribute("keepDim"),
+            output("out", ARITHMETIC, 0, 8),
+        ],
         limits: "no dims means all; the reduced dims are not empty; out has the type of self",
         source: "ops-math math/reduce_max/docs/aclnnAmax.md",
         plan: amax,
@@ -77,7 +82,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnCumsum",
         parameters: &[input("self", NUMBER, 0, 8), attribute("dim"), attribute("dtype"), output("out", NUMBER, 0, 8)],
         limits: "out has the shape of self and the type dtype",
-        source: "ops-math math/cumsum/docs/aclnnCumsum.md",
+        source: "CANN 8.1 aclnn API reference, aclnnCumsum",
         plan: cumsum,
     },
     Operator {
@@ -92,7 +97,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             output("indicesOut", INDEX64, 1, 8),
         ],
         limits: "0 <= k <= extent of dim; sorted is true; of equal values the lower index comes first",
-        source: "ops-math math/top_k_v3/docs/aclnnTopk.md",
+        source: "CANN 8.1 aclnn API reference, aclnnTopk",
         plan: topk,
     },
     Operator {
@@ -161,7 +166,11 @@ fn sum(call: &Call<'_>, dims_name: &str, keep_name: &str, share: Share) -> Resul
     if x.dtype.is_float() && !computed.is_float() {
         return Err(call.refuse("dtype", format!("{computed} cannot hold a sum of {}", x.dtype)));
     }
-    call.expect_shape("out", &reduced_shape(&x.dims, &dims, call.flag(keep_name)?), "of self without the reduced dims")?;
+    call.expect_shape(
+        "out",
+        &reduced_shape(&x.dims, &dims, call.flag(keep_name)?),
+        "of self without the reduced dims",
+    )?;
     let count = reduced_len(&x.dims, &dims);
     let (slot, out) = (x.slot, call.tensor("out")?.slot);
     Plan::new(move |views, tiles| {
@@ -180,7 +189,11 @@ fn amax(call: &Call<'_>) -> Result<Plan, Refusal> {
     let dims = dims(call, "dim", x.rank())?;
     refuse_empty(call, x, &dims)?;
     call.expect_dtype("out", x.dtype, "that of self")?;
-    call.expect_shape("out", &reduced_shape(&x.dims, &dims, call.flag("keepDim")?), "of self without the reduced dims")?;
+    call.expect_shape(
+        "out",
+        &reduced_shape(&x.dims, &dims, call.flag("keepDim")?),
+        "of self without the reduced dims",
+    )?;
     greatest(x, dims, Some("out"), None, call)
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Operator {
     pub(crate) parameters: &'static [Parameter],
     /// The remaining rules, in words; enforced by `plan`.
     pub(crate) limits: &'static str,
-    /// Documentation page the row was read from, as a path in the operator repositories of CANN.
+    /// Documentation the row follows: a path in the operator repositories of CANN, or a page of the API reference.
     pub(crate) source: &'static str,
     /// Checks the remaining rules and says how to compute.
     pub(crate) plan: fn(&Call<'_>) -> Result<Plan, Refusal>,

@@ -2,7 +2,7 @@
 
 use super::call::{Call, Scalar};
 use super::row::{Operator, attribute, in_place, input, inputs, ints, output, scalar};
-use super::sets::{ANY, ARITHMETIC, NUMBER};
+use super::sets::{ANY, ARITHMETIC, COMMON, RANGE};
 use super::{Plan, Refusal, Slot};
 use crate::nn::dtype::DType;
 use crate::nn::elementwise;
@@ -21,70 +21,70 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnPermute",
         parameters: &[input("self", ANY, 0, 8), ints("dims"), output("out", ANY, 0, 8)],
         limits: "dims is a permutation; out has the type of self",
-        source: "ops-math conversion/transpose/docs/aclnnPermute.md",
+        source: "CANN 8.1 aclnn API reference, aclnnPermute",
         plan: permute,
     },
     Operator {
         name: "aclnnSlice",
         parameters: &[
-            input("self", ANY, 1, 8),
+            input("self", COMMON, 1, 8),
             attribute("dim"),
             attribute("start"),
             attribute("end"),
             attribute("step"),
-            output("out", ANY, 1, 8),
+            output("out", COMMON, 1, 8),
         ],
         limits: "step above 0; start and end count from the end if negative and are cut to the dim; out has the type of self",
-        source: "ops-math conversion/strided_slice_v3/docs/aclnnSlice.md",
+        source: "CANN 8.1 aclnn API reference, aclnnSlice",
         plan: slice,
     },
     Operator {
         name: "aclnnRepeat",
-        parameters: &[input("self", ANY, 0, 8), ints("repeats"), output("out", ANY, 0, 8)],
+        parameters: &[input("self", COMMON, 0, 8), ints("repeats"), output("out", COMMON, 0, 8)],
         limits: "as many repeats as dims, or more (leading); out has the type of self",
-        source: "ops-math conversion/tile/docs/aclnnRepeat.md",
+        source: "CANN 8.1 aclnn API reference, aclnnRepeat",
         plan: repeat,
     },
     Operator {
         name: "aclnnExpand",
-        parameters: &[input("self", ANY, 0, 8), ints("size"), output("out", ANY, 0, 8)],
+        parameters: &[input("self", COMMON, 0, 8), ints("size"), output("out", COMMON, 0, 8)],
         limits: "self broadcasts to size, where -1 keeps an extent; out has the type of self",
-        source: "ops-math math/expand/docs/aclnnExpand.md",
+        source: "CANN 8.1 aclnn API reference, aclnnExpand",
         plan: expand,
     },
     Operator {
         name: "aclnnConstantPadNd",
         parameters: &[input("self", ARITHMETIC, 1, 8), ints("pad"), scalar("value"), output("out", ARITHMETIC, 1, 8)],
         limits: "pairs before, after from the last dim on; a negative pad cuts; no extent below 0; out has the type of self",
-        source: "ops-math conversion/pad_v3/docs/aclnnConstantPadNd.md",
+        source: "CANN 8.1 aclnn API reference, aclnnConstantPadNd",
         plan: pad,
     },
     Operator {
         name: "aclnnArange",
-        parameters: &[scalar("start"), scalar("end"), scalar("step"), output("out", NUMBER, 1, 1)],
+        parameters: &[scalar("start"), scalar("end"), scalar("step"), output("out", RANGE, 1, 1)],
         limits: "step not 0 and towards end; out has ceil((end - start) / step) elements",
-        source: "ops-math math/range/docs/aclnnArange.md",
+        source: "CANN 8.1 aclnn API reference, aclnnArange",
         plan: arange,
     },
     Operator {
         name: "aclnnTriu",
         parameters: &[input("self", ARITHMETIC, 2, 8), attribute("diagonal"), output("out", ARITHMETIC, 2, 8)],
         limits: "out has shape and type of self",
-        source: "ops-math conversion/triu/docs/aclnnTriu&aclnnInplaceTriu.md",
+        source: "CANN 8.1 aclnn API reference, aclnnTriu",
         plan: |call| triangle(call, "self", "out", Part::Upper),
     },
     Operator {
         name: "aclnnTril",
         parameters: &[input("self", ARITHMETIC, 2, 8), attribute("diagonal"), output("out", ARITHMETIC, 2, 8)],
         limits: "out has shape and type of self",
-        source: "ops-math conversion/tril/docs/aclnnTril&aclnnInplaceTril.md",
+        source: "CANN 8.1 aclnn API reference, aclnnTril",
         plan: |call| triangle(call, "self", "out", Part::Lower),
     },
     Operator {
         name: "aclnnInplaceTriu",
         parameters: &[in_place("selfRef", ARITHMETIC, 2, 8), attribute("diagonal")],
         limits: "",
-        source: "ops-math conversion/triu/docs/aclnnTriu&aclnnInplaceTriu.md",
+        source: "CANN 8.1 aclnn API reference, aclnnTriu",
         plan: |call| triangle(call, "selfRef", "selfRef", Part::Upper),
     },
 ];
@@ -116,9 +116,11 @@ fn cat(call: &Call<'_>) -> Result<Plan, Refusal> {
     expected[dim] = 0;
     let mut parts: Vec<(Slot, usize)> = Vec::with_capacity(tensors.len());
     for (i, tensor) in tensors.iter().enumerate() {
-        let matches = tensor.rank() == first.rank() && (0..first.rank()).all(|d| d == dim || tensor.dims[d] == first.dims[d]);
+        let matches =
+            tensor.rank() == first.rank() && (0..first.rank()).all(|d| d == dim || tensor.dims[d] == first.dims[d]);
         if !matches {
-            let text = format!("tensor {i} is {:?}, tensor 0 is {:?}: only dim {dim} may differ", tensor.dims, first.dims);
+            let text =
+                format!("tensor {i} is {:?}, tensor 0 is {:?}: only dim {dim} may differ", tensor.dims, first.dims);
             return Err(call.refuse("tensors", text));
         }
         common = common.promote(tensor.dtype).ok_or_else(|| {

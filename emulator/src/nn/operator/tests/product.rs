@@ -1,1 +1,168 @@
-//! x
+//! Matrix products.
+
+use super::*;
+
+/// `a @ b` with torch's rules for vectors and batches.
+fn naive(a: &[f64], a_dims: &[usize], b: &[f64], b_dims: &[usize]) -> (Vec<usize>, Vec<f64>) {
+    let a2 = if a_dims.len() == 1 { vec![1, a_dims[0]] } else { a_dims.to_vec() };
+    let b2 = if b_dims.len() == 1 { vec![b_dims[0], 1] } else { b_dims.to_vec() };
+    let (m, k, n) = (a2[a2.len() - 2], a2[a2.len() - 1], b2[b2.len() - 1]);
+    let (a_batch, b_batch) = (&a2[..a2.len() - 2], &b2[..b2.len() - 2]);
+    let batch = call::broadcast(a_batch, b_batch).unwrap();
+    let mut out = Vec::new();
+    for i in 0..batch.iter().product() {
+        let (p, q) = (broadcast_index(a_batch, &batch, i) * m * k, broadcast_index(b_batch, &batch, i) * k * n);
+        for row in 0..m {
+            for col in 0..n {
+                out.push((0..k).map(|d| a[p + row * k + d] * b[q + d * n + col]).sum());
+            }
+        }
+    }
+    let mut dims = batch;
+    dims.extend((a_dims.len() > 1).then_some(m));
+    dims.extend((b_dims.len() > 1).then_some(n));
+    (dims, out)
+}
+
+const SHAPES: [(&[usize], &[usize]); 13] = [
+    (&[3, 4], &[4, 5]),
+    (&[4], &[4]),
+    (&[4], &[4, 5]),
+    (&[3, 4], &[4]),
+    (&[2, 3, 4], &[4, 5]),
+    (&[3, 4], &[2, 4, 5]),
+    (&[2, 1, 3, 4], &[6, 4, 5]),
+    (&[2, 3, 4], &[4]),
+    (&[4], &[2, 4, 5]),
+    (&[0, 4], &[4, 5]),
+    (&[3, 0], &[0, 5]),
+    (&[1, 1, 1, 1, 130, 70], &[70, 300]),
+    (&[1, 512], &[512, 33]),
+];
+
+#[test]
+fn products_of_every_rank_type_and_layout() {
+    for (a_dims, b_dims) in SHAPES {
+        for (dtype, other, result) in [
+            (DType::F32, DType::F32, DType::F32),
+            (DType::F16, DType::F16, DType::F16),
+            (DType::BF16, DType::BF16, DType::BF16),
+            (DType::F16, DType::F16, DType::F32),
+            (DType::F16, DType::F32, DType::F32),
+        ] {
+            for strided in [false, true] {
+                let small = |n: usize, seed: usize| -> Vec<f64> { counted(n, seed).iter().map(|v| v - 3.0).collect() };
+                let (x, y) = (small(a_dims.iter().product(), 1), small(b_dims.iter().product(), 2));
+                let (dims, wanted) = naive(&x, a_dims, &y, b_dims);
+                let (mut a, mut b) = (Data::new(dtype, a_dims, &x), Data::new(other, b_dims, &y));
+                let mut out = Data::new(result, &dims, &vec![7.0; wanted.len()]);
+                if strided {
+                    (a, b, out) = (a.strided(), b.strided(), out.strided());
+                }
+                run("aclnnMatmul", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+                let wanted: Vec<f64> = wanted.iter().map(|&v| rounded(v, result)).collect();
+                close(&out.values(), &wanted, 0.0, &format!("{a_dims:?} @ {b_dims:?} {dtype} {other} {strided}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_accumulate_in_single_precision() {
+    // 4096 times 1/4096 in f16 steps would stick at 1/4 or so; the sum is 1.
+    let n = 4096;
+    let mut a = Data::new(DType::F16, &[1, n], &vec![1.0 / 64.0; n]);
+    let mut b = Data::new(DType::F16, &[n, 1], &vec![1.0 / 64.0; n]);
+    let mut out = Data::blank(DType::F16, &[1, 1]);
+    run("aclnnMm", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+    assert_eq!(out.values(), [1.0]);
+}
+
+#[test]
+fn batched_products_repeat_a_batch_of_one() {
+    for (a_batch, b_batch) in [(2, 2), (1, 3), (3, 1)] {
+        let (x, y) = (counted(a_batch * 6, 3), counted(b_batch * 12, 4));
+        let (a_dims, b_dims) = ([a_batch, 2, 3], [b_batch, 3, 4]);
+        let (dims, wanted) = naive(&x, &a_dims, &y, &b_dims);
+        let (mut a, mut b) = (Data::new(DType::BF16, &a_dims, &x), Data::new(DType::BF16, &b_dims, &y).strided());
+        let mut out = Data::blank(DType::BF16, &dims);
+        run("aclnnBatchMatMul", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+        close(&out.values(), &wanted, 0.0, "batched");
+    }
+}
+
+#[test]
+fn addmm_broadcasts_its_first_operand() {
+    for dtype in FLOATS {
+        for c_dims in [&[2usize, 3][..], &[3], &[1, 3], &[2, 1], &[]] {
+            let (c, a, b) = (counted(c_dims.iter().product(), 5), counted(8, 6), counted(12, 7));
+            let (_, product) = naive(&a, &[2, 4], &b, &[4, 3]);
+            let wanted: Vec<f64> =
+                (0..6).map(|i| 2.0 * c[broadcast_index(c_dims, &[2, 3], i)] + 0.5 * product[i]).collect();
+            let (mut vc, mut va, mut vb) =
+                (Data::new(dtype, c_dims, &c), Data::new(dtype, &[2, 4], &a), Data::new(dtype, &[4, 3], &b));
+            let mut out = Data::blank(dtype, &[2, 3]);
+            let arguments = vec![
+                Arg::T(&mut vc),
+                Arg::T(&mut va),
+                Arg::T(&mut vb),
+                whole(2),
+                real(0.5),
+                Arg::T(&mut out),
+                Arg::I(0),
+            ];
+            run("aclnnAddmm", arguments).unwrap();
+            let wanted: Vec<f64> = wanted.iter().map(|&v| rounded(v, dtype)).collect();
+            close(&out.values(), &wanted, 0.0, &format!("{dtype} {c_dims:?}"));
+        }
+    }
+}
+
+#[test]
+fn the_cube_modes_lose_the_documented_digits() {
+    // 1 + 2^-12: kept by FLOAT, lost by HFLOAT32 and FLOAT16.
+    let value = 1.0 + 1.0 / 4096.0;
+    for (mode, expected) in [(0, value), (1, 1.0), (2, 1.0), (3, 1.0), (4, value)] {
+        let (mut a, mut b) = (Data::new(DType::F32, &[1, 1], &[value]), Data::new(DType::F32, &[1, 1], &[1.0]));
+        let mut out = Data::blank(DType::F32, &[1, 1]);
+        run("aclnnMm", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(mode)]).unwrap();
+        assert_eq!(out.values(), [expected], "cubeMathType {mode}");
+    }
+}
+
+#[test]
+fn products_refuse_what_the_cube_refuses() {
+    let data = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![0.0; dims.iter().product()]);
+    let says = |name: &str, mut a: Data, mut b: Data, mut out: Data, mode: i64, part: &str| {
+        refused(name, vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(mode)], &[part]);
+    };
+    use DType::{BF16, F16, F32, I32};
+    let (x, y, z) = ([2, 3], [3, 4], [2, 4]);
+    says("aclnnMatmul", data(F32, &x), data(F32, &[2, 4]), data(F32, &z), 0, "mat2: expected a contracted dim of 3");
+    says(
+        "aclnnMatmul",
+        data(F32, &x),
+        data(F32, &y),
+        data(F32, &[4, 2]),
+        0,
+        "out: expected shape [2, 4] (of self @ mat2)",
+    );
+    says("aclnnMatmul", data(BF16, &x), data(F16, &y), data(F32, &z), 0, "expected BFLOAT16 with BFLOAT16 only");
+    says("aclnnMatmul", data(F32, &x), data(BF16, &y), data(F32, &z), 0, "expected BFLOAT16 with BFLOAT16 only");
+    says("aclnnMatmul", data(I32, &x), data(I32, &y), data(I32, &z), 0, "expected an element type of FLOAT, FLOAT16");
+    says("aclnnMatmul", data(F32, &[]), data(F32, &y), data(F32, &z), 0, "expected 1 to 6 dims, found 0");
+    says("aclnnMatmul", data(F32, &[2, 2, 3]), data(F32, &[3, 3, 4]), data(F32, &z), 0, "batch dims");
+    says("aclnnMatmul", data(BF16, &x), data(BF16, &y), data(BF16, &z), 2, "not legal for BFLOAT16");
+    says("aclnnMatmul", data(F16, &x), data(F16, &y), data(F16, &z), 3, "legal for FLOAT only");
+    says("aclnnMatmul", data(F32, &x), data(F32, &y), data(F32, &z), 5, "found 5");
+    says("aclnnMm", data(F32, &[1, 2, 3]), data(F32, &y), data(F32, &z), 0, "expected 2 to 2 dims, found 3");
+    says(
+        "aclnnMm",
+        data(F16, &x),
+        data(F32, &y),
+        data(F32, &z),
+        0,
+        "mat2: expected FLOAT16 (that of self), found FLOAT",
+    );
+    says("aclnnBatchMatMul", data(F32, &x), data(F32, &y), data(F32, &z), 0, "expected 3 to 3 dims");
+}

@@ -1,0 +1,47 @@
+//! An operator on a stream, and an event that makes another stream wait for it.
+//!
+//! `cargo run --example 02_operator`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use ascend_tp::Cann;
+use ascend_tp::base::DType;
+use ascend_tp::device::{Buffer, Device, Event, Stream, Tensor, operator};
+use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::program::HostTensor;
+
+fn main() -> anyhow::Result<()> {
+    let emulator = Emulator::new(Config::default())?;
+    let device = Device::open(&Cann::new(emulator.table())?, 0)?;
+    let upload = |tensor: &HostTensor| -> anyhow::Result<Tensor> {
+        let bytes = tensor.to_bytes();
+        let buffer = Buffer::new(&device, bytes.len())?;
+        buffer.write(0, &bytes)?;
+        Ok(Tensor::contiguous(&buffer.whole(), tensor.dtype, tensor.shape.clone())?)
+    };
+    let a = upload(&HostTensor::float([2, 3], DType::F32, vec![1., 2., 3., 4., 5., 6.]))?;
+    let b = upload(&HostTensor::float([3, 2], DType::F32, vec![1., 0., 0., 1., 1., 1.]))?;
+    let product = upload(&HostTensor::zeros([2, 2], DType::F32))?;
+    let doubled = upload(&HostTensor::zeros([2, 2], DType::F32))?;
+
+    // Preparing checks the operands with the library; enqueueing only enqueues, as often as wanted.
+    let mut matmul = operator::matmul(&a, &b, &product)?;
+    let mut twice = operator::add(&product, &product, &doubled)?;
+    let workspace = Buffer::new(&device, matmul.workspace_bytes().max(twice.workspace_bytes()).max(512))?;
+
+    let (first, second) = (Stream::new(&device)?, Stream::new(&device)?);
+    let done = Event::new(&device)?;
+    matmul.enqueue(&first, Some(&workspace.whole()))?;
+    first.enqueue_record(&done)?;
+    second.enqueue_wait(&done)?;
+    twice.enqueue(&second, Some(&workspace.whole()))?;
+    second.synchronize()?;
+
+    let mut bytes = vec![0; 16];
+    doubled.slice().buffer().read(0, &mut bytes)?;
+    println!("2·A·B = {:?}", HostTensor::from_bytes([2, 2], DType::F32, &bytes).floats());
+
+    // The card's rules are checked when the operator is prepared.
+    let refused = operator::matmul(&a, &product, &doubled);
+    println!("refused: {}", refused.err().map(|error| error.to_string()).unwrap_or_default());
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Qwen-72B on eight cards.
+//!
+//! `cargo run --release --example qwen_72b -- FOLDER [PROMPT]` with the folder of a Qwen-72B, Qwen1.5-72B, Qwen2-72B or
+//! Qwen2.5-72B checkpoint runs it, on the NPUs of this machine if it has a CANN toolkit. Without a folder the plan for
+//! 72B is explained, and the same code runs the small model that this repository ships.
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ascend_tp::base::{Bytes, DType};
+use ascend_tp::collective::exchanges;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::generate::sampling::SamplingOptions;
+use ascend_tp::generate::tokenizer::Tokenizer;
+use ascend_tp::generate::{Model, Session, SessionOptions};
+use ascend_tp::placement::Residual;
+use ascend_tp::program::models::{Head, RunShape, decoder};
+use ascend_tp::schedule::plan::Region;
+use ascend_tp::schedule::schedule;
+use ascend_tp::{Cann, Mesh, Pins, parallelize};
+
+const CARDS: usize = 8;
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let folder = arguments.next().map(PathBuf::from);
+    let prompt = arguments.next().unwrap_or_else(|| "In the beginning".to_owned());
+    let folder = match folder {
+        Some(folder) => folder,
+        None => {
+            println!("No checkpoint folder given; this is the plan for Qwen-72B on {CARDS} cards:");
+            explain("qwen-72b")?;
+            println!("\nThe same code on the model that ships with the project:");
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")
+        }
+    };
+    run(&folder, &prompt)
+}
+
+/// The plan of one decode step. It needs no weights and no card.
+fn explain(preset: &str) -> anyhow::Result<()> {
+    let Some(config) = ModelConfig::preset(preset) else { anyhow::bail!("no preset {preset}") };
+    let run = RunShape { batch: 1, sequence: 1, cache_length: 4096 };
+    let program = decoder(&config, run, DType::BF16, Head::LastToken)?;
+    let mesh = Mesh::tensor_parallel(CARDS, config.kv_heads, config.heads_per_kv_head())?;
+    let split = parallelize(&program, &mesh, &Pins::auto(Residual::Replicate))?;
+    for kind in ["all_reduce", "all_gather"] {
+        let all = exchanges(&split.lowered).into_iter().filter(|exchange| exchange.kind == kind);
+        let (count, bytes) = all.fold((0, Bytes(0)), |(count, bytes), exchange| (count + 1, bytes + exchange.bytes));
+        println!("  {count} × {kind}, {bytes} a token");
+    }
+    let plan = &schedule(&split.lowered)?[0];
+    for region in [Region::Weights, Region::States, Region::Arena] {
+        println!("  {} {} a card", plan.region_bytes(region), region.name());
+    }
+    println!("  {} steps a token and card", plan.steps.len());
+    Ok(())
+}
+
+/// Splits a checkpoint over the cards, loads it and continues a prompt.
+fn run(folder: &std::path::Path, prompt: &str) -> anyhow::Result<()> {
+    let model = Model::open(folder)?;
+    let tokenizer = Tokenizer::open(folder, model.config.vocab_size)?;
+    let ids = tokenizer.encode(prompt)?;
+    // An installed toolkit means NPUs; else eight cards on the CPU, through the same C ABI.
+    let cann = match Cann::load(None) {
+        Ok(cann) => cann,
+        Err(_) => Cann::new(Emulator::new(Config::default())?.table())?,
+    };
+    let options = SessionOptions {
+        cards: CARDS,
+        dtype: model.config.dtype,
+        residual: Residual::Replicate,
+        batch: 1,
+        longest_prompt: ids.len(),
+        max_new_tokens: 48,
+        stop_ids: model.generation.eos_ids.clone(),
+        sampling: SamplingOptions::default(),
+    };
+    let mut session = Session::start(&cann, &model, &options, Arc::new(|_| ()))?;
+    let found = session.generate(std::slice::from_ref(&ids), &mut |_, _| ())?;
+    println!("{}", tokenizer.decode(&[&ids[..], &found.ids[0]].concat())?);
+    for (kind, bytes) in &found.summary.memory[0] {
+        println!("  {bytes} {kind} on card 0");
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! `verify`: the same program on one card and on many, and a reference.
+//!
+//! Input → output: a model's folder, a number of cards and perhaps the outputs of another implementation → what was
+//! compared, how far apart it is and how far apart it may be. The exit code says whether everything is within its bound.
+
+use ascend_tp::base::{DType, Diagnostics};
+use ascend_tp::generate::verify::{Difference, Reference, Verification, verify};
+use ascend_tp::generate::{self, Model};
+use serde::Serialize;
+
+use super::arguments::VerifyOptions;
+use super::failure::{Failure, Outcome};
+use super::{cards, note, print, print_json};
+
+/// Runs the command.
+pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
+    let cards = cards::open(options.device)?;
+    let mut problems = Diagnostics::new();
+    cards.problem(options.cards).into_iter().for_each(|problem| problems.push(problem));
+    let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
+    // A reference can be checked beside wrong weights, if the configuration is right.
+    let vocab_size = match &model {
+        Some(model) => Some(model.config.vocab_size),
+        None => Model::open_config(&options.model).ok().map(|config| config.vocab_size),
+    };
+    let reference = match (&options.reference, vocab_size) {
+        (Some(path), Some(vocab_size)) => match Reference::open(path, vocab_size) {
+            Err(generate::Error::Refused(found)) => {
+                problems.append(found);
+                None
+            }
+            found => Some(found?),
+        },
+        (_, vocab_size) => vocab_size.map(Reference::without),
+    };
+    let (Some(model), Some(reference), true) = (model, reference, problems.is_empty()) else {
+        return Err(problems.into());
+    };
+    let dtype = DType::from(options.dtype);
+    note(&format!("comparing 1 card with {} of {}", options.cards, cards.description));
+    let found = verify(&cards.cann, &model, options.cards, dtype, options.layout.residual(), &reference)?;
+    let report = Report::new(options, dtype.name(), found);
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&report.to_string())?;
+    }
+    Ok(if report.passed { Outcome::Done } else { Outcome::OutsideBound })
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    cards: usize,
+    dtype: &'static str,
+    passed: bool,
+    /// Values that were compared between one card and many.
+    values: usize,
+    first_difference: Option<DifferenceReport>,
+    closest: Option<DifferenceReport>,
+    logits: Option<DifferenceReport>,
+    greedy: Option<Greedy>,
+}
+
+#[derive(Debug, Serialize)]
+struct DifferenceReport {
+    place: String,
+    index: Vec<usize>,
+    expected: f64,
+    found: f64,
+    error: f64,
+    bound: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Greedy {
+    expected: Vec<u32>,
+    found: Vec<u32>,
+    equal: bool,
+}
+
+impl From<Difference> for DifferenceReport {
+    fn from(difference: Difference) -> Self {
+        let Difference { place, index, expected, found, bound } = difference;
+        Self { place, index, expected, found, error: (expected - found).abs(), bound }
+    }
+}
+
+impl Report {
+    fn new(options: &VerifyOptions, dtype: &'static str, found: Verification) -> Self {
+        Self {
+            model: options.model.display().to_string(),
+            cards: options.cards,
+            dtype,
+            passed: found.passed(),
+            values: found.values,
+            first_difference: found.first_difference.map(Into::into),
+            closest: found.closest.map(Into::into),
+            logits: found.logits.map(Into::into),
+            greedy: found.greedy.map(|(expected, found)| Greedy { equal: expected == found, expected, found }),
+        }
+    }
+}
+
+impl std::fmt::Display for DifferenceReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { place, index, expected, found, error, bound } = self;
+        write!(
+            f,
+            "{place} at {index:?}: expected {expected:.7e}, found {found:.7e}, error {error:.2e}, bound {bound:.2e}"
+        )
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { model, cards, dtype, values, .. } = self;
+        writeln!(f, "{model} in {dtype}: 1 card against {cards}, {values} values")?;
+        match (&self.first_difference, &self.closest) {
+            (Some(first), _) => writeln!(f, "first op outside its bound: {first}")?,
+            (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
+            (None, None) => writeln!(f, "all equal")?,
+        }
+        if let Some(logits) = &self.logits {
+            writeln!(f, "largest error against the reference: {logits}")?;
+        }
+        if let Some(Greedy { expected, found, equal }) = &self.greedy {
+            if *equal {
+                writeln!(f, "greedy ids: all {} equal the reference's", expected.len())?;
+            } else {
+                let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
+                writeln!(f, "greedy ids differ from token {at} on: expected {expected:?}, found {found:?}")?;
+            }
+        }
+        writeln!(f, "{}", if self.passed { "passed" } else { "FAILED: outside the bound" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(greedy: Option<Greedy>, first: Option<DifferenceReport>, passed: bool) -> String {
+        let closest = DifferenceReport {
+            place: "%9 = add %7, %8".to_owned(),
+            index: vec![0, 3],
+            expected: 1.5,
+            found: 1.25,
+            error: 0.25,
+            bound: 0.5,
+        };
+        let (model, dtype) = ("m".to_owned(), "f32");
+        Report {
+            model,
+            cards: 3,
+            dtype,
+            passed,
+            values: 9,
+            first_difference: first,
+            closest: Some(closest),
+            logits: None,
+            greedy,
+        }
+        .to_string()
+    }
+
+    #[test]
+    fn what_passed_is_named_with_its_bound() {
+        let greedy = Greedy { expected: vec![1, 2], found: vec![1, 2], equal: true };
+        assert_eq!(
+            report(Some(greedy), None, true),
+            "m in f32: 1 card against 3, 9 values\n\
+             all within their bounds; the nearest to it: %9 = add %7, %8 at [0, 3]: expected 1.5000000e0, found 1.2500000e0, \
+             error 2.50e-1, bound 5.00e-1\n\
+             greedy ids: all 2 equal the reference's\n\
+             passed\n"
+        );
+    }
+
+    #[test]
+    fn what_failed_is_named_with_both_values() {
+        let greedy = Greedy { expected: vec![1, 2], found: vec![1, 5], equal: false };
+        let difference = Difference { place: "op".into(), index: vec![1], expected: 2.0, found: 4.0, bound: 1.0 };
+        let text = report(Some(greedy), Some(difference.into()), false);
+        assert!(
+            text.contains(
+                "first op outside its bound: op at [1]: expected 2.0000000e0, found 4.0000000e0, error 2.00e0"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("differ from token 1 on: expected [1, 2], found [1, 5]"), "{text}");
+        assert!(text.ends_with("FAILED: outside the bound\n"), "{text}");
+    }
+}

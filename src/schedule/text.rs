@@ -1,0 +1,257 @@
+//! The text form of a plan; `parse(print(p)) == p`.
+//!
+//! One line a group, buffer, tensor, op, tap and step, in this order. A step names its op, its stream and what it does:
+//! `@4 compute aclnnMatmul a=b3:f32[2,4] b=b1:f32[4,4]/[1,4] out->b5:f32[2,4]`.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::base::{Bytes, Diagnostic, Diagnostics, Id, IdVec, Shape};
+use crate::program::op::Kind;
+use crate::program::{OpId, Source, ValueId};
+
+use super::plan::{
+    Action, BufferId, Call, Collective, CollectiveKind, EventId, GroupId, OpNote, Plan, Reduce, Region, Slot, Step,
+    StreamKind, Tap, Tensor, View,
+};
+
+const TENSORS: [&str; 4] = ["param", "state", "input", "output"];
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "plan \"{}\" rank {} of {} events {}", self.name, self.rank, self.world, self.events)?;
+        for (id, ranks) in self.groups.iter() {
+            writeln!(f, "group {id} {}", list(ranks))?;
+        }
+        for (id, slot) in self.buffers.iter() {
+            writeln!(f, "buffer {id} {} {} {}", slot.region.name(), slot.offset.0, slot.bytes.0)?;
+        }
+        for (kind, tensors) in TENSORS.iter().zip([&self.params, &self.states, &self.inputs, &self.outputs]) {
+            for tensor in tensors {
+                let Tensor { name, shape, dtype, ranges, buffer, source } = tensor;
+                write!(f, "{kind} \"{name}\" {buffer} {dtype}{shape} {}", ranges_text(ranges))?;
+                match source {
+                    Some(source) => writeln!(f, " from \"{}\"+{}", source.tensor, source.element_offset)?,
+                    None => writeln!(f)?,
+                }
+            }
+        }
+        for (id, note) in self.notes.iter() {
+            let layer = note.layer.map_or_else(|| "-".to_owned(), |layer| layer.to_string());
+            writeln!(f, "op {id} {} \"{}\" layer {layer}", note.kind, note.value)?;
+        }
+        for Tap { value, view, ranges, partial, is_first_replica, after_steps } in &self.taps {
+            let partial = partial.map_or("whole", Reduce::name);
+            let replica = if *is_first_replica { "first" } else { "repeats" };
+            writeln!(f, "tap {value} {view} {} {partial} {replica} after {after_steps}", ranges_text(ranges))?;
+        }
+        for Step { stream, action, op } in &self.steps {
+            let stream = match stream {
+                StreamKind::Compute => "compute",
+                StreamKind::Communication => "communication",
+            };
+            write!(f, "{op} {stream} ")?;
+            match action {
+                Action::Launch(call) => writeln!(f, "{call}")?,
+                Action::Record(event) => writeln!(f, "record {event}")?,
+                Action::Wait(event) => writeln!(f, "wait {event}")?,
+                Action::Exchange(Collective { kind, group, send, recv }) => {
+                    write!(f, "{} {group} {send} {recv}", kind.name())?;
+                    match kind {
+                        CollectiveKind::AllReduce { reduce } => writeln!(f, " {reduce}")?,
+                        CollectiveKind::AllGather { counts } => writeln!(f, " {}", list(counts))?,
+                        CollectiveKind::ReduceScatter { reduce, counts } => writeln!(f, " {reduce} {}", list(counts))?,
+                        CollectiveKind::AllToAll { send_counts, recv_counts } => {
+                            writeln!(f, " {} {}", list(send_counts), list(recv_counts))?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn list(numbers: &[usize]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn ranges_text(ranges: &[Range<usize>]) -> String {
+    let texts: Vec<String> = ranges.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
+    format!("[{}]", texts.join(","))
+}
+
+/// Reads the text of a plan.
+///
+/// # Errors
+/// Every line that cannot be read, with its number.
+pub fn parse(text: &str) -> Result<Plan, Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let mut plan = Plan {
+        name: String::new(),
+        rank: 0,
+        world: 0,
+        groups: IdVec::new(),
+        params: Vec::new(),
+        states: Vec::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        buffers: IdVec::new(),
+        steps: Vec::new(),
+        events: 0,
+        taps: Vec::new(),
+        notes: IdVec::new(),
+    };
+    for (index, line) in text.lines().enumerate() {
+        if self::line(line, &mut plan).is_none() {
+            problems.push(
+                Diagnostic::new(format!("line {}", index + 1), "is no line of a plan").found(format!("`{line}`")),
+            );
+        }
+    }
+    problems.into_result(plan)
+}
+
+/// Words of a line; a quoted name is one word, without its quotes.
+fn words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = line;
+    while !rest.is_empty() {
+        let (word, tail) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            None => rest.split_at(rest.find([' ', '"']).unwrap_or(rest.len())),
+        };
+        if !word.is_empty() {
+            words.push(word);
+        }
+        rest = tail.trim_start_matches(' ');
+    }
+    words
+}
+
+fn line(line: &str, plan: &mut Plan) -> Option<()> {
+    let found = words(line);
+    match *found.as_slice() {
+        ["plan", name, "rank", rank, "of", world, "events", events] => {
+            plan.name = name.to_owned();
+            (plan.rank, plan.world, plan.events) = (rank.parse().ok()?, world.parse().ok()?, events.parse().ok()?);
+        }
+        ["group", id, ranks] => next(&mut plan.groups, id, "g", numbers(ranks)?)?,
+        ["buffer", id, region, offset, bytes] => {
+            let region = Region::ALL.into_iter().find(|known| known.name() == region)?;
+            let slot = Slot { region, offset: Bytes(offset.parse().ok()?), bytes: Bytes(bytes.parse().ok()?) };
+            next(&mut plan.buffers, id, "b", slot)?;
+        }
+        [kind, name, buffer, typed, ranges, ref source @ ..] if TENSORS.contains(&kind) => {
+            let (dtype, sizes) = typed.split_at(typed.find('[')?);
+            let sizes = numbers(sizes.strip_prefix('[')?.strip_suffix(']')?)?;
+            let source = match *source {
+                [] => None,
+                ["from", tensor, offset] => {
+                    Some(Source { tensor: tensor.to_owned(), element_offset: offset.strip_prefix('+')?.parse().ok()? })
+                }
+                _ => return None,
+            };
+            let tensor = Tensor {
+                name: name.to_owned(),
+                shape: Shape::new(sizes),
+                dtype: dtype.parse().ok()?,
+                ranges: parse_ranges(ranges)?,
+                buffer: BufferId::from_index(number(buffer, "b")?),
+                source,
+            };
+            match kind {
+                "param" => plan.params.push(tensor),
+                "state" => plan.states.push(tensor),
+                "input" => plan.inputs.push(tensor),
+                _ => plan.outputs.push(tensor),
+            }
+        }
+        ["op", id, kind, value, "layer", layer] => {
+            let layer = if layer == "-" { None } else { Some(layer.parse().ok()?) };
+            let note = OpNote { kind: kind_name(kind)?, value: value.to_owned(), layer };
+            next(&mut plan.notes, id, "@", note)?;
+        }
+        ["tap", value, view, ranges, partial, replica, "after", after_steps] => plan.taps.push(Tap {
+            value: ValueId::from_index(number(value, "%")?),
+            view: View::parse(view)?,
+            ranges: parse_ranges(ranges)?,
+            partial: if partial == "whole" { None } else { Some(Reduce::named(partial)?) },
+            is_first_replica: match replica {
+                "first" => true,
+                "repeats" => false,
+                _ => return None,
+            },
+            after_steps: after_steps.parse().ok()?,
+        }),
+        [op, stream, ref what @ ..] => {
+            let stream = match stream {
+                "compute" => StreamKind::Compute,
+                "communication" => StreamKind::Communication,
+                _ => return None,
+            };
+            let action = match *what {
+                ["record", event] => Action::Record(EventId::from_index(number(event, "e")?)),
+                ["wait", event] => Action::Wait(EventId::from_index(number(event, "e")?)),
+                [name, ..] if name.starts_with("aclnn") => {
+                    Action::Launch(Call::parse(&line[line.find("aclnn")?..]).ok()?)
+                }
+                [kind, group, send, recv, ref rest @ ..] => Action::Exchange(Collective {
+                    kind: collective(kind, rest)?,
+                    group: GroupId::from_index(number(group, "g")?),
+                    send: View::parse(send)?,
+                    recv: View::parse(recv)?,
+                }),
+                _ => return None,
+            };
+            plan.steps.push(Step { stream, action, op: OpId::from_index(number(op, "@")?) });
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn collective(kind: &str, rest: &[&str]) -> Option<CollectiveKind> {
+    Some(match (kind, rest) {
+        ("all_reduce", [reduce]) => CollectiveKind::AllReduce { reduce: Reduce::named(reduce)? },
+        ("all_gather", [counts]) => CollectiveKind::AllGather { counts: numbers(counts)? },
+        ("reduce_scatter", [reduce, counts]) => {
+            CollectiveKind::ReduceScatter { reduce: Reduce::named(reduce)?, counts: numbers(counts)? }
+        }
+        ("all_to_all", [sent, received]) => {
+            CollectiveKind::AllToAll { send_counts: numbers(sent)?, recv_counts: numbers(received)? }
+        }
+        _ => return None,
+    })
+}
+
+/// The static name of an op; `output` stands for the copies of outputs.
+fn kind_name(name: &str) -> Option<&'static str> {
+    if name == "output" { Some("output") } else { Kind::name_of(name) }
+}
+
+fn number(text: &str, prefix: &str) -> Option<usize> {
+    text.strip_prefix(prefix)?.parse().ok()
+}
+
+fn numbers(text: &str) -> Option<Vec<usize>> {
+    text.split(',').filter(|number| !number.is_empty()).map(|number| number.parse().ok()).collect()
+}
+
+fn parse_ranges(text: &str) -> Option<Vec<Range<usize>>> {
+    let range = |text: &str| {
+        let (start, end) = text.split_once("..")?;
+        Some(start.parse().ok()?..end.parse().ok()?)
+    };
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    inner.split(',').filter(|text| !text.is_empty()).map(range).collect()
+}
+
+/// Ids stand in order and have no gaps.
+fn next<K: Id, V>(items: &mut IdVec<K, V>, id: &str, prefix: &str, item: V) -> Option<()> {
+    if number(id, prefix)? != items.len() {
+        return None;
+    }
+    items.push(item);
+    Some(())
+}

@@ -1,0 +1,372 @@
+//! The command line as its users meet it: the built binary, its help, its options, its output and its exit codes.
+//!
+//! Runs on the emulator. What is wrong with files and prompts is the subject of `bad_input.rs`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use ascend_tp::{placement, program};
+use serde_json::Value;
+
+/// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
+const OPTIONS: [(&str, &[&str]); 3] = [
+    (
+        "generate",
+        &[
+            "model",
+            "prompt",
+            "cards",
+            "dtype",
+            "residual",
+            "max-new-tokens",
+            "temperature",
+            "top-k",
+            "top-p",
+            "seed",
+            "device",
+            "json",
+            "help",
+        ],
+    ),
+    ("verify", &["model", "cards", "reference", "dtype", "residual", "device", "json", "help"]),
+    ("explain", &["model", "cards", "dtype", "residual", "batch", "sequence", "context", "dump", "json", "help"]),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn fixture(name: &str) -> PathBuf {
+    root().join("tests/fixtures").join(name)
+}
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
+    command.stdin(Stdio::null()).current_dir(root());
+    command
+}
+
+fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
+    command().args(arguments).output().unwrap()
+}
+
+fn words(line: &str) -> Output {
+    run(line.split_whitespace())
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The output of a command that must succeed.
+fn succeeds(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    stdout(output)
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&succeeds(output)).unwrap()
+}
+
+#[test]
+fn the_help_says_what_there_is() {
+    let help = succeeds(&words("--help"));
+    for text in
+        ["generate", "verify", "explain", "Examples:", "Exit codes:", "  2  the arguments or the files are wrong"]
+    {
+        assert!(help.contains(text), "{text}: {help}");
+    }
+    for (command, _) in OPTIONS {
+        let help = succeeds(&words(&format!("{command} --help")));
+        assert!(help.contains("Examples:\n  ascend-tp ") && help.contains("Usage: ascend-tp "), "{help}");
+        for line in help.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
+    assert!(succeeds(&words("--version")).starts_with("ascend-tp "));
+}
+
+#[test]
+fn the_options_are_these() {
+    for (command, expected) in OPTIONS {
+        let help = succeeds(&words(&format!("{command} --help")));
+        let found: Vec<&str> = help
+            .lines()
+            .map(str::trim_start)
+            .filter_map(|line| line.strip_prefix("-h, ").unwrap_or(line).strip_prefix("--"))
+            // An example that runs over a line begins one with options too.
+            .take_while(|line| !line.starts_with("reference tests"))
+            .filter_map(|line| line.split([' ', '\n']).next())
+            .collect();
+        assert_eq!(found, expected, "{command}");
+    }
+}
+
+#[test]
+fn usage_errors_are_code_2_and_nothing_on_stdout() {
+    for (line, expected) in [
+        ("", "Usage: ascend-tp"),
+        ("train", "unrecognized subcommand 'train'"),
+        ("generate --card 8", "unexpected argument '--card'"),
+        ("generate --cards 0", "for '--cards <N>': expected a whole number from 1 on, found 0"),
+        ("generate --cards eight", "found eight"),
+        ("generate --dtype i32", "[possible values: f32, f16, bf16]"),
+        ("generate --residual shard", "[possible values: replicate, seq]"),
+        ("generate --device gpu", "[possible values: auto, emulator, npu]"),
+        ("verify --cards 2", "--model <DIR>"),
+        ("explain --model qwen-72b", "--cards <N>"),
+        ("explain --model qwen-72b --cards 1000000", "expected 1 to 256 cards, found 1000000"),
+        ("explain --model qwen-7b --cards 2", "--model: neither a folder nor a preset: expected"),
+        ("explain --model qwen-72b --cards 2 --context 40000", "--context: longer than the model's context"),
+        ("explain --model qwen-72b --cards 2 --context 8 --sequence 9", "--sequence: longer than the KV cache"),
+    ] {
+        let output = words(line);
+        assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{line}: {}", stderr(&output));
+        assert_eq!(stdout(&output), "", "{line}");
+    }
+}
+
+#[test]
+fn npus_without_a_toolkit_are_refused_with_the_way_out() {
+    if ascend_tp_sys::load(None).is_ok() {
+        return;
+    }
+    let output = words("generate --device npu");
+    assert_eq!(output.status.code(), Some(2));
+    for text in ["no CANN toolkit was found", "looked at:", "ASCEND_TOOLKIT_HOME", "--device emulator"] {
+        assert!(stderr(&output).contains(text), "{text}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn qwen_72b_on_eight_cards_is_as_published() {
+    let text = succeeds(&words("explain --model qwen-72b --cards 8"));
+    for expected in [
+        "72.3 B parameters, bf16 on 8 cards",
+        "161 all_reduce (2.6 MB), 1 all_gather (304.1 kB)",
+        "18.1 GB",
+        "10.7 GB  327,680 for each of 32,768 positions",
+        "80 x  transformer.h.*.mlp.w2.weight         [24576,8192]     [3072,8192] ",
+        "1 x  all_reduce  tp        8      16,384  residual.embedding",
+        "80 x  all_reduce  tp        8      16,384  layers.*.mlp.out",
+    ] {
+        assert!(text.contains(expected), "{expected}:\n{text}");
+    }
+    assert!(text.lines().count() < 50, "alike layers are one row:\n{text}");
+
+    let report = json(&words("explain --model qwen-72b --cards 8 --json"));
+    let (weights, collectives) = (report["weights"].as_array().unwrap(), report["collectives"].as_array().unwrap());
+    // Per layer two norms, w1, w2, two projections, and q, k, v with a bias each; and embedding, last norm and head.
+    assert_eq!((weights.len(), collectives.len()), (80 * 12 - 80 + 3, 162));
+    let all_reduces: Vec<&Value> = collectives.iter().filter(|row| row["op"] == "all_reduce").collect();
+    assert_eq!(all_reduces.len(), 161);
+    // One token of 8192 elements in bf16.
+    assert!(all_reduces.iter().all(|row| row["bytes"] == 16_384 && row["group"] == 8 && row["axes"] == "tp"));
+    let held: u64 = weights.iter().map(|row| row["bytes_per_card"].as_u64().unwrap()).sum();
+    let memory = &report["memory"];
+    assert_eq!(memory["weights"].as_u64(), Some(held));
+    assert_eq!(memory["kv_per_token"], 327_680);
+    assert_eq!(memory["kv_cache"], 327_680_u64 * 32_768);
+    assert!(weights.iter().chain(collectives).all(|row| !row["reason"].as_str().unwrap().is_empty()));
+    assert_eq!(weights[1]["layer"], 0);
+}
+
+#[test]
+fn presets_hold_what_the_arithmetic_says() {
+    for (preset, cards, weights_gb, kv_per_token) in [
+        ("qwen-72b", 8, 18.1, 327_680),
+        ("qwen2-72b", 8, 18.2, 40_960),
+        ("qwen2.5-72b", 8, 18.2, 40_960),
+        ("llama-3-70b", 8, 17.6, 40_960),
+        ("qwen3-32b", 8, 8.2, 32_768),
+        // 8 kv heads on 16 cards: each on two.
+        ("llama-3-70b", 16, 8.8, 40_960),
+    ] {
+        let report = json(&words(&format!("explain --model {preset} --cards {cards} --json")));
+        let weights = report["memory"]["weights"].as_f64().unwrap() / 1e9;
+        assert!((weights - weights_gb).abs() < 0.1, "{preset} on {cards}: {weights}");
+        assert_eq!(report["memory"]["kv_per_token"], kv_per_token, "{preset} on {cards}");
+        let layers = report["layers"].as_u64().unwrap();
+        let counts = &report["totals"]["by_op"][0];
+        assert_eq!((&counts["op"], counts["count"].as_u64()), (&Value::from("all_reduce"), Some(2 * layers + 1)));
+    }
+}
+
+#[test]
+fn a_residual_stream_along_the_sequence_is_explained() {
+    let report = json(&words("explain --model qwen2-72b --cards 8 --residual seq --sequence 1024 --json"));
+    let by_op = report["totals"]["by_op"].as_array().unwrap();
+    let count = |op: &str| by_op.iter().find(|row| row["op"] == op).map(|row| row["count"].as_u64().unwrap());
+    assert_eq!((count("all_reduce"), count("reduce_scatter"), count("all_gather")), (None, Some(161), Some(162)));
+    // A decode step has nothing to cut, and the prefill beside it has.
+    let output = words("explain --model qwen2-72b --cards 8 --residual seq --json");
+    assert!(stderr(&output).contains("its residual stream stays whole"), "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(report["program"]["residual"], "replicate");
+    let prefill = report["alternatives"].as_array().unwrap().iter().find(|other| other["program"]["sequence"] == 2048);
+    assert_eq!(prefill.unwrap()["program"]["residual"], "seq");
+}
+
+#[test]
+fn one_config_file_is_enough_and_uneven_cuts_show_both_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(fixture("qwen2-tied-uneven/config.json"), folder.path().join("config.json")).unwrap();
+    let text = succeeds(&run(["explain", "--cards", "4", "--model", &folder.path().display().to_string()]));
+    assert!(text.contains(" to ["), "the vocabulary of 259 does not divide by 4:\n{text}");
+    let text = succeeds(&run(["explain", "--cards", "1", "--model", &folder.path().display().to_string()]));
+    assert!(text.contains("none: one card holds everything"), "{text}");
+}
+
+#[test]
+fn every_stage_is_dumped_and_reads_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let dump = folder.path().join("new/stages");
+    let dump = dump.to_str().unwrap();
+    succeeds(&run(["explain", "--model", "models/kjv-qwen2", "--cards", "3", "--dump", dump]));
+    let mut names: Vec<String> =
+        std::fs::read_dir(dump).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    let expected = [
+        "01-program.txt",
+        "02-resharded.txt",
+        "03-lowered.txt",
+        "04-plan-rank-0.txt",
+        "05-plan-rank-1.txt",
+        "06-plan-rank-2.txt",
+    ];
+    assert_eq!(names, expected);
+    let text = |name: &str| std::fs::read_to_string(Path::new(dump).join(name)).unwrap();
+    let logical = program::text::parse(&text(expected[0])).unwrap();
+    assert_eq!(program::text::print(&logical), text(expected[0]));
+    for name in &expected[1..3] {
+        assert_eq!(placement::print(&placement::parse(&text(name)).unwrap()), text(name), "{name}");
+    }
+    assert!(text(expected[2]).contains("all_reduce") && text(expected[4]).starts_with("plan "));
+}
+
+/// The prompt of the first of the shipped model's reference cases, its ids, those that follow, and the whole text.
+fn reference_case() -> (String, Vec<u32>, String) {
+    let text = std::fs::read_to_string(root().join("models/kjv-qwen2/expected.json")).unwrap();
+    let expected: Value = serde_json::from_str(&text).unwrap();
+    let case = &expected["cases"][0];
+    let ids = serde_json::from_value(case["greedy_ids"].clone()).unwrap();
+    (case["prompt"].as_str().unwrap().to_owned(), ids, case["text"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn the_shipped_model_continues_its_first_prompt() {
+    let (prompt, ids, text) = reference_case();
+    assert_eq!(prompt, "In the beginning");
+    // Without any option that names a model or a prompt, from a folder without models.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let arguments = ["generate", "--dtype", "f32", "--device", "emulator"];
+    let output = command().current_dir(elsewhere.path()).args(arguments).output().unwrap();
+    assert_eq!(succeeds(&output), format!("{text}\n"), "text and nothing else is on stdout");
+    for expected in ["loaded", "prefill  3 tokens", "decode   63 tokens", "tokens/s", "in collectives", "weights"] {
+        assert!(stderr(&output).contains(expected), "{expected}: {}", stderr(&output));
+    }
+
+    let report = json(&words("generate --dtype f32 --device emulator --cards 3 --json"));
+    let sequence = &report["sequences"][0];
+    assert_eq!(serde_json::from_value::<Vec<u32>>(sequence["ids"].clone()).unwrap(), ids);
+    assert_eq!(sequence["text"], Value::from(text));
+    assert_eq!(report["summary"]["memory_by_rank"].as_array().unwrap().len(), 3);
+    assert!(report["summary"]["decode_tokens_per_second"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn several_prompts_come_with_their_texts() {
+    let (prompt, ..) = reference_case();
+    let alone = |prompt: &str| {
+        let arguments = ["generate", "--max-new-tokens", "6", "--dtype", "f32", "--cards", "2", "--prompt", prompt];
+        succeeds(&run(arguments.into_iter().chain(["--device", "emulator"])))
+    };
+    let second = "And the king said unto";
+    let (one, two) = (alone(&prompt), alone(second));
+    let arguments = ["generate", "--max-new-tokens", "6", "--dtype", "f32", "--cards", "2", "--prompt", &prompt];
+    let both = run(arguments.into_iter().chain(["--prompt", second, "--device", "emulator"]));
+    assert_eq!(succeeds(&both), format!("{one}\n{two}"));
+}
+
+#[test]
+fn a_seed_decides_what_is_sampled() {
+    let sample = |seed: &str| {
+        let options =
+            "generate --device emulator --cards 2 --max-new-tokens 12 --temperature 1 --top-k 50 --top-p 0.95";
+        succeeds(&words(&format!("{options} --seed {seed}")))
+    };
+    assert_eq!(sample("1"), sample("1"));
+    assert_ne!(sample("1"), sample("2"));
+}
+
+#[test]
+fn options_without_effect_are_said_to_have_none() {
+    let output = words("generate --device emulator --cards 1 --max-new-tokens 1 --top-k 5");
+    succeeds(&output);
+    assert!(stderr(&output).contains("at --temperature 0"), "{}", stderr(&output));
+}
+
+fn verify(reference: &Path, more: &[&str]) -> Output {
+    let model = fixture("qwen2-gqa");
+    let arguments = [model.as_os_str(), "--reference".as_ref(), reference.as_os_str()];
+    command()
+        .args(["verify", "--device", "emulator", "--cards", "3", "--model"])
+        .args(arguments)
+        .args(more)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn verify_passes_against_the_reference() {
+    let reference = fixture("qwen2-gqa/expected.safetensors");
+    let output = verify(&reference, &["--residual", "seq"]);
+    let text = succeeds(&output);
+    assert!(text.contains("bound 1.00e-4") && text.contains("greedy ids: all 24 equal"), "{text}");
+    assert!(text.ends_with("passed\n"), "{text}");
+    let report = json(&verify(&reference, &["--json"]));
+    assert_eq!(report["passed"], true);
+    assert!(report["logits"]["error"].as_f64().unwrap() <= 1e-4);
+    assert!(report["values"].as_u64().unwrap() > 20);
+}
+
+#[test]
+fn verify_outside_the_bound_is_code_1_with_both_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("expected.safetensors");
+    let mut bytes = std::fs::read(fixture("qwen2-gqa/expected.safetensors")).unwrap();
+    let header_length = usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
+    let header: Value = serde_json::from_slice(&bytes[8..8 + header_length]).unwrap();
+    let start = usize::try_from(header["logits"]["data_offsets"][0].as_u64().unwrap()).unwrap() + 8 + header_length;
+    bytes[start..start + 4].copy_from_slice(&1000.0_f32.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+
+    let output = verify(&path, &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("logits at [0, 0, 0]: expected 1.0000000e3, found "), "{text}");
+    assert!(text.contains("bound 1.00e-4") && text.ends_with("FAILED: outside the bound\n"), "{text}");
+
+    let output = verify(&path, &["--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["passed"], &report["logits"]["expected"]), (&Value::Bool(false), &Value::from(1000.0)));
+}
+
+#[test]
+fn a_reader_that_stops_reading_is_no_failure() {
+    let mut child = command()
+        .args(["explain", "--model", "qwen-72b", "--cards", "8", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}

@@ -1,0 +1,64 @@
+//! Plans on emulated cards, with every value of every rank brought back.
+//!
+//! Input → output: the plans of all ranks, weights and inputs by name → [`Run`]: the outputs, and for each op of the
+//! lowered program its result's part on each rank. It judges nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ascend_tp::device::Cann;
+use ascend_tp::exec::{Engine, Error, Inputs};
+use ascend_tp::program::HostTensor;
+use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::plan::Tensor;
+use ascend_tp_emulator::{Config, Emulator};
+
+/// Whole tensors by name.
+pub(crate) type Tensors = BTreeMap<String, HostTensor>;
+
+/// An emulated machine of `cards` cards. A rank that waits in vain for the others fails within half a minute.
+pub(crate) fn cann(cards: usize) -> Arc<Cann> {
+    let limit = Duration::from_secs(30);
+    let config = Config { connect_timeout: limit, exec_timeout: limit, ..Config::with_cards(cards) };
+    Cann::new(Emulator::new(config).unwrap().table()).unwrap()
+}
+
+/// Ranks with their weights loaded.
+pub(crate) fn start(cann: &Arc<Cann>, plans: Vec<Plan>, params: &Tensors) -> Result<Engine, Error> {
+    let mut engine = Engine::start(cann, vec![plans])?;
+    let bytes: BTreeMap<String, Vec<u8>> =
+        params.iter().map(|(name, tensor)| (name.clone(), tensor.to_bytes())).collect();
+    engine.load(Arc::new(move |param: &Tensor, write: &mut dyn FnMut(usize, &[u8]) -> _| {
+        write(0, &param.cut(&bytes[&param.name]))
+    }))?;
+    Ok(engine)
+}
+
+/// What a run gave.
+pub(crate) struct Run {
+    /// By name, whole, as rank 0 gives them.
+    pub(crate) outputs: Tensors,
+    /// By op of the lowered program, then by rank: the result's part.
+    pub(crate) parts: Vec<Vec<HostTensor>>,
+}
+
+/// Runs the only program of an engine and watches every value.
+pub(crate) fn run(engine: &mut Engine, inputs: &Tensors) -> Result<Run, Error> {
+    let plans = engine.plans(0).to_vec();
+    let inputs: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), Arc::new(tensor.to_bytes()))).collect();
+    let mut parts: Vec<Vec<Option<HostTensor>>> = vec![vec![None; plans.len()]; plans[0].taps.len()];
+    let outputs = engine.run_observed(0, inputs, |seen| {
+        let view = &plans[seen.rank].taps[seen.tap].view;
+        let part = HostTensor::from_bytes(view.shape.clone(), view.dtype, &seen.bytes);
+        parts[seen.tap][seen.rank] = Some(part);
+    })?;
+    let tensor = |(name, bytes): (String, Vec<u8>)| {
+        let of = plans[0].outputs.iter().find(|tensor| tensor.name == name).unwrap();
+        (name, HostTensor::from_bytes(of.shape.clone(), of.dtype, &bytes))
+    };
+    let parts = parts
+        .into_iter()
+        .map(|ranks| ranks.into_iter().map(|part| part.expect("every rank shows every value")).collect());
+    Ok(Run { outputs: outputs.into_iter().map(tensor).collect(), parts: parts.collect() })
+}

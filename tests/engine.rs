@@ -1,0 +1,156 @@
+//! What the engine does when something goes wrong: it ends, says where and why, and leaves nothing running.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ascend_tp::base::DType;
+use ascend_tp::device::Device;
+use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::exec::{Engine, Error};
+use ascend_tp::generate::sampling::SamplingOptions;
+use ascend_tp::generate::{self, Model, Session, SessionOptions};
+use ascend_tp::placement::Residual;
+use ascend_tp::program::{Builder, HostTensor, Kind};
+use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::{Cann, Mesh, Pins, parallelize};
+
+fn emulator(config: Config) -> (Emulator, Arc<Cann>) {
+    let emulator = Emulator::new(config).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    (emulator, cann)
+}
+
+/// Rows of a table by id, then a product that is summed over the cards.
+fn plans(cards: usize) -> Vec<Plan> {
+    let mut build = Builder::new("lookup");
+    let ids = build.input("ids", [3], DType::I64);
+    let table = build.param("table", [8, 4], DType::F32);
+    let x = build.op(Kind::Embed, &[ids, table]);
+    let w = build.param("layers.0.w", [4, 4], DType::F32);
+    let y = build.matmul("sh,oh->so", x, w);
+    build.output("y", y);
+    let program = build.finish().unwrap();
+    let pins = Pins::default().weight("table", None).weight("layers.0.w", Some(1));
+    let mesh = Mesh::new(&[("tp", cards)]).unwrap();
+    schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap()
+}
+
+fn ones(engine: &mut Engine) {
+    engine
+        .load(Arc::new(|param, write| {
+            let elems: usize = param.ranges.iter().map(std::ops::Range::len).product();
+            write(0, &HostTensor::float([elems], DType::F32, vec![1.0; elems]).to_bytes())
+        }))
+        .unwrap();
+}
+
+fn ids(ids: [i64; 3]) -> Vec<(String, Arc<Vec<u8>>)> {
+    vec![("ids".to_owned(), Arc::new(HostTensor::int([3], DType::I64, ids.to_vec()).to_bytes()))]
+}
+
+#[test]
+fn runs_repeat_and_give_the_same() {
+    let (_emulator, cann) = emulator(Config::with_cards(4));
+    let mut engine = Engine::start(&cann, vec![plans(4)]).unwrap();
+    ones(&mut engine);
+    for _ in 0..3 {
+        let outputs = engine.run(0, ids([0, 7, 3])).unwrap();
+        assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
+    }
+}
+
+#[test]
+fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
+    let (emulator, cann) = emulator(Config::with_cards(4));
+    let mut engine = Engine::start(&cann, vec![plans(4)]).unwrap();
+    ones(&mut engine);
+    let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
+    assert!(message.contains("rank 0 (card 0)") && message.contains("aclnnEmbedding"), "{message}");
+    assert!(message.contains('8'), "the index is not named: {message}");
+    assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+    drop(engine);
+    drop(cann);
+    assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
+}
+
+#[test]
+fn an_input_that_is_missing_or_of_another_size_is_named() {
+    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let mut engine = Engine::start(&cann, vec![plans(2)]).unwrap();
+    ones(&mut engine);
+    let message = engine.run(0, vec![("ids".to_owned(), Arc::new(vec![0; 8]))]).unwrap_err().to_string();
+    assert!(
+        message.contains("input `ids` i64[3]") && message.contains("expected 24 bytes, found 8 bytes"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_weight_that_cannot_be_read_on_one_rank_ends_all() {
+    let (_emulator, cann) = emulator(Config::with_cards(4));
+    let mut engine = Engine::start(&cann, vec![plans(4)]).unwrap();
+    let calls = AtomicUsize::new(0);
+    let failure = engine.load(Arc::new(move |param, write| {
+        if param.name == "layers.0.w" && calls.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Err("the disk is gone".into());
+        }
+        let elems: usize = param.ranges.iter().map(std::ops::Range::len).product();
+        write(0, &vec![0; elems * 4])
+    }));
+    let message = failure.unwrap_err().to_string();
+    assert!(message.contains("loading layers.0.w: the disk is gone"), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+}
+
+#[test]
+fn more_ranks_than_cards_are_refused_before_anything_is_opened() {
+    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let message = Engine::start(&cann, vec![plans(3)]).unwrap_err().to_string();
+    assert!(message.contains("expected 1 to 2, found 3"), "{message}");
+}
+
+#[test]
+fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
+    let config = Config { hbm_bytes: 4 << 20, ..Config::with_cards(2) };
+    let (_emulator, cann) = emulator(config);
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
+    let model = Model::open(&dir).unwrap();
+    let options = SessionOptions {
+        cards: 2,
+        dtype: DType::BF16,
+        residual: Residual::Replicate,
+        batch: 1,
+        longest_prompt: 4,
+        max_new_tokens: 4,
+        stop_ids: Vec::new(),
+        sampling: SamplingOptions::default(),
+    };
+    let loaded = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&loaded);
+    let failure = Session::start(
+        &cann,
+        &model,
+        &options,
+        Arc::new(move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+        }),
+    );
+    let generate::Error::Run(Error::Refused(problems)) = failure.unwrap_err() else { panic!("another error") };
+    let text = problems.to_string();
+    assert_eq!(problems.items().len(), 2, "one a rank: {text}");
+    assert!(text.contains("rank 1 (card 1)") && text.contains("weights 7.6 MiB") && text.contains("4.0 MiB"), "{text}");
+    assert_eq!(loaded.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn memory_of_a_card_is_given_back_when_the_engine_goes() {
+    let (emulator, cann) = emulator(Config::with_cards(4));
+    let engine = Engine::start(&cann, vec![plans(4)]).unwrap();
+    let device = Device::open(&cann, 0).unwrap();
+    let memory = device.memory().unwrap();
+    assert!(memory.free < memory.total);
+    drop(engine);
+    assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
+}

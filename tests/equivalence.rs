@@ -1,0 +1,246 @@
+//! Sharding changes no result: random programs, meshes, pins and sizes; the split program on emulated cards against
+//! `interpret` of the whole.
+//!
+//! Three families. Programs whose every number is exact must give the same bits, every intermediate value included.
+//! Transformer blocks, whose numbers round, are compared op by op within bounds that `bounds` derives. And every op's
+//! sharding rule is tried in every combination of layouts. `EQUIVALENCE_CASES` sets the number of random cases,
+//! `EQUIVALENCE_SEED` another seed.
+
+mod common;
+
+#[path = "equivalence/assemble.rs"]
+mod assemble;
+#[path = "equivalence/block.rs"]
+mod block;
+#[path = "equivalence/bounds.rs"]
+mod bounds;
+#[path = "equivalence/random.rs"]
+mod random;
+#[path = "equivalence/rules.rs"]
+mod rules;
+#[path = "equivalence/split.rs"]
+mod split;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ascend_tp::base::{DType, Id};
+use ascend_tp::device::Cann;
+use ascend_tp::placement::{self, Placed};
+use ascend_tp::program::{HostTensor, Program, Role, ValueId, interpret, text};
+use ascend_tp::schedule::schedule;
+use ascend_tp::{Mesh, Pins, parallelize};
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
+
+use assemble::{Whole, assemble, difference, indices};
+use common::{Run, Tensors, cann, run, start};
+
+/// What a program is given: weights once, inputs run by run.
+pub(crate) struct Data {
+    pub(crate) params: Tensors,
+    pub(crate) inputs: Vec<Tensors>,
+}
+
+/// Runs a lowered program on cards and compares every value of every op, and the outputs, with its meaning.
+///
+/// Each op is compared with its meaning on the operands that the cards hold, within its bound; ops on exact numbers have
+/// none.
+pub(crate) fn check(cann: &Arc<Cann>, lowered: &Placed, data: &Data) -> Result<(), String> {
+    let mut states = zero_states(&lowered.program);
+    let plans = schedule(lowered).map_err(|problems| format!("schedule: {problems}"))?;
+    let mut engine = start(cann, plans, &data.params).map_err(|error| format!("start: {error}"))?;
+    for inputs in &data.inputs {
+        let run = run(&mut engine, inputs).map_err(|error| format!("run: {error}"))?;
+        let given = given(&lowered.program, &data.params, inputs, &states);
+        check_ops(lowered, &given, &run)?;
+        states = last_states(&lowered.program, &states, |id| {
+            let op = lowered.program.ops.values().iter().position(|op| op.result == id).unwrap_or_default();
+            assemble(lowered, id, &run.parts[op]).map(|whole| whole.tensor)
+        })?;
+    }
+    Ok(())
+}
+
+fn zero_states(program: &Program) -> Tensors {
+    let states = program.with_role(Role::State).map(|id| &program.values[id]);
+    states.map(|value| (value.name.clone(), HostTensor::zeros(value.shape.clone(), value.dtype))).collect()
+}
+
+/// What the states hold after a run: the last value written over each.
+fn last_states(
+    program: &Program,
+    before: &Tensors,
+    mut value: impl FnMut(ValueId) -> Result<HostTensor, String>,
+) -> Result<Tensors, String> {
+    let mut states = before.clone();
+    let mut names: BTreeMap<ValueId, String> =
+        program.with_role(Role::State).map(|id| (id, program.values[id].name.clone())).collect();
+    for op in program.ops.values() {
+        let overwritten = op.kind.row().in_place.and_then(|operand| names.get(&op.operands[operand]).cloned());
+        if let Some(name) = overwritten {
+            states.insert(name.clone(), value(op.result)?);
+            names.insert(op.result, name);
+        }
+    }
+    Ok(states)
+}
+
+/// The tensors that a run starts from, by value.
+fn given(program: &Program, params: &Tensors, inputs: &Tensors, states: &Tensors) -> BTreeMap<ValueId, HostTensor> {
+    let of = |role: Role| match role {
+        Role::Param => params,
+        Role::State => states,
+        Role::Input | Role::Result => inputs,
+    };
+    let values = program.values.iter().filter(|(_, value)| value.role != Role::Result);
+    values.map(|(id, value)| (id, of(value.role)[&value.name].clone())).collect()
+}
+
+fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run) -> Result<(), String> {
+    let program = &lowered.program;
+    let mut wholes: BTreeMap<ValueId, Whole> =
+        given.iter().map(|(id, tensor)| (*id, Whole::given(tensor.clone()))).collect();
+    for (id, op) in program.ops.iter() {
+        let fail = |message: String| format!("{}: {message}", text::op_text(program, op));
+        let found = assemble(lowered, op.result, &run.parts[id.index()]).map_err(fail)?;
+        let operands: Vec<&HostTensor> = op.operands.iter().map(|id| &wholes[id].tensor).collect();
+        let (expected, bounds) = if op.kind.is_movement() {
+            let before = &wholes[&op.operands[0]];
+            let group = lowered.mesh.joint_size(op.kind.axes());
+            (before.tensor.clone(), bounds::movement_bound(&op.kind, before, group))
+        } else {
+            let expected = (op.kind.row().host)(&op.kind, &operands, &program.values[op.result]);
+            let bounds = bounds::bound(program, op, &operands, &expected, &found.magnitude);
+            (expected, bounds)
+        };
+        let ints_differ = (!expected.dtype.is_float()).then(|| difference(&found.tensor, &expected)).flatten();
+        if let Some(message) = ints_differ {
+            return Err(fail(message));
+        }
+        let pairs = found.tensor.floats().iter().zip(expected.floats()).zip(&bounds);
+        for (at, ((found, expected), bound)) in pairs.enumerate() {
+            let error = (f64::from(*found) - f64::from(*expected)).abs();
+            if found != expected && !(error <= *bound) {
+                let index = indices(&program.values[op.result].shape).nth(at).unwrap_or_default();
+                return Err(fail(format!(
+                    "at {index:?} found {found}, expected {expected}, off by {error:e}, at most {bound:e}"
+                )));
+            }
+        }
+        wholes.insert(op.result, found);
+    }
+    for (name, id) in &program.outputs {
+        let found = run.outputs.get(name).ok_or_else(|| format!("output \"{name}\" is missing"))?;
+        if let Some(message) = difference(found, &wholes[id].tensor) {
+            return Err(format!("output \"{name}\" of rank 0: {message}"));
+        }
+    }
+    Ok(())
+}
+
+/// Splits, schedules and runs an exact program; everything must have the bits that `interpret` gives.
+fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &Pins) -> Result<(), String> {
+    let lowered = parallelize(program, mesh, pins).map_err(|problems| format!("parallelize: {problems}"))?.lowered;
+    let in_lowered = |message: String| format!("{message}\n{}", placement::print(&lowered));
+    let plans = schedule(&lowered).map_err(|problems| in_lowered(format!("schedule: {problems}")))?;
+    let mut engine = start(cann, plans, &data.params).map_err(|error| in_lowered(format!("start: {error}")))?;
+    let mut states = zero_states(program);
+    for inputs in &data.inputs {
+        let run = run(&mut engine, inputs).map_err(|error| in_lowered(format!("run: {error}")))?;
+        let given = given(program, &data.params, inputs, &states);
+        let expected = interpret(program, |id, _| given[&id].clone());
+        let mut meaning: Vec<Option<HostTensor>> = expected.iter().cloned().map(Some).collect();
+        meaning.resize(lowered.program.values.len(), None);
+        for (id, op) in lowered.program.ops.iter() {
+            // A copy in another layout means what it is a copy of.
+            if meaning[op.result.index()].is_none() {
+                meaning[op.result.index()] = meaning[op.operands[0].index()].clone();
+            }
+            let found = assemble(&lowered, op.result, &run.parts[id.index()]).map(|whole| whole.tensor);
+            let message = match (&found, &meaning[op.result.index()]) {
+                (Err(message), _) => Some(message.clone()),
+                (Ok(found), Some(expected)) => difference(found, expected),
+                (Ok(_), None) => Some("has no meaning".to_owned()),
+            };
+            if let Some(message) = message {
+                return Err(in_lowered(format!("{}: {message}", text::op_text(&lowered.program, op))));
+            }
+        }
+        for (name, id) in &program.outputs {
+            let found = run.outputs.get(name).ok_or_else(|| in_lowered(format!("output \"{name}\" is missing")))?;
+            if let Some(message) = difference(found, &expected[id.index()]) {
+                return Err(in_lowered(format!("output \"{name}\" of rank 0: {message}")));
+            }
+        }
+        states = last_states(program, &states, |id| Ok(expected[id.index()].clone()))?;
+    }
+    Ok(())
+}
+
+fn runner(cases: u32) -> TestRunner {
+    let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
+    TestRunner::new(Config {
+        cases: number("EQUIVALENCE_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(cases),
+        rng_seed: RngSeed::Fixed(number("EQUIVALENCE_SEED").unwrap_or(1)),
+        failure_persistence: None,
+        max_shrink_iters: 4000,
+        ..Config::default()
+    })
+}
+
+/// What a failing case prints.
+fn report(program: &Program, mesh: &Mesh, pins: &str, message: &str) -> TestCaseError {
+    TestCaseError::fail(format!("{message}\n{mesh}\n{pins}{}", text::print(program)))
+}
+
+#[test]
+fn exact_programs_give_the_same_bits_on_any_mesh() {
+    let cann = cann(split::CARDS);
+    let result = runner(160).run(&(random::genomes(), split::splits()), |(genome, split)| {
+        let drawn = genome.draw();
+        let mesh = split.mesh();
+        let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
+        // The second run finds the states as the first left them.
+        let data = Data { params: drawn.params(), inputs: vec![drawn.inputs(0), drawn.inputs(1)] };
+        let found = exact(&cann, &drawn.program, &data, &mesh, &pins);
+        found.map_err(|message| report(&drawn.program, &mesh, &pins_text, &message))
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+fn blocks_stay_within_bounds(dtype: DType) {
+    let cann = cann(split::CARDS);
+    let result = runner(24).run(&(block::blocks(dtype), split::splits()), |(block, split)| {
+        let drawn = block.draw();
+        let data = Data { params: drawn.params.clone(), inputs: vec![drawn.inputs.clone()] };
+        let whole = Mesh::new(&[("tp", 1)]).unwrap();
+        let mesh = split.mesh();
+        let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
+        for (mesh, pins) in [(&whole, &Pins::default()), (&mesh, &pins)] {
+            let found = parallelize(&drawn.program, mesh, pins).map_err(|problems| format!("parallelize: {problems}"));
+            found
+                .and_then(|split| {
+                    check(&cann, &split.lowered, &data)
+                        .map_err(|message| format!("{message}\n{}", placement::print(&split.lowered)))
+                })
+                .map_err(|message| report(&drawn.program, mesh, &pins_text, &message))?;
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn blocks_in_f32_stay_within_bounds() {
+    blocks_stay_within_bounds(DType::F32);
+}
+
+#[test]
+fn blocks_in_f16_stay_within_bounds() {
+    blocks_stay_within_bounds(DType::F16);
+}
+
+#[test]
+fn blocks_in_bf16_stay_within_bounds() {
+    blocks_stay_within_bounds(DType::BF16);
+}

@@ -1,0 +1,158 @@
+//! Random Transformer blocks: the ops whose results are no exact numbers.
+
+use ascend_tp::base::DType;
+use ascend_tp::program::{Builder, HostTensor, Kind, Program, ValueId};
+use proptest::prelude::*;
+
+use super::common::Tensors;
+use super::random::Random;
+
+/// Sizes of a block.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    dtype: DType,
+    batch: usize,
+    sequence: usize,
+    /// Rows of the cache beyond the sequence.
+    spare: usize,
+    kv_heads: usize,
+    group: usize,
+    head_size: usize,
+    hidden: usize,
+    intermediate: usize,
+    seed: u64,
+}
+
+/// Any block of an element type. A head size of 16 is what the fused attention takes, in 16-bit types.
+pub(crate) fn blocks(dtype: DType) -> impl Strategy<Value = Block> {
+    let head_size = prop_oneof![Just(16_usize), Just(2), Just(6)];
+    let sizes = (1..=3_usize, 1..=5_usize, 0..=3_usize, 1..=4_usize, 1..=3_usize, head_size, 1..=9_usize, 1..=9_usize);
+    (sizes, 0..1000_u64).prop_map(
+        move |((batch, sequence, spare, kv_heads, group, head_size, hidden, intermediate), seed)| Block {
+            dtype,
+            batch,
+            sequence,
+            spare,
+            kv_heads,
+            group,
+            head_size,
+            hidden,
+            intermediate,
+            seed,
+        },
+    )
+}
+
+/// A block as a program, with its data.
+pub(crate) struct DrawnBlock {
+    pub(crate) program: Program,
+    pub(crate) params: Tensors,
+    pub(crate) inputs: Tensors,
+    pub(crate) pinnable: Vec<(String, Vec<usize>)>,
+    pub(crate) weights: Vec<String>,
+}
+
+struct Writer {
+    build: Builder,
+    dtype: DType,
+    random: Random,
+    drawn: (Tensors, Tensors),
+    pinnable: Vec<(String, Vec<usize>)>,
+    weights: Vec<String>,
+}
+
+impl Writer {
+    /// Numbers from -1 to 1 that f16 and bf16 hold.
+    fn floats(&mut self, shape: &[usize]) -> HostTensor {
+        let elems = shape.iter().product();
+        let data = (0..elems).map(|_| (self.random.below(257) as f32 - 128.0) / 128.0).collect();
+        HostTensor::float(shape.to_vec(), self.dtype, data)
+    }
+
+    fn param(&mut self, name: &str, shape: &[usize]) -> ValueId {
+        let tensor = self.floats(shape);
+        self.drawn.0.insert(name.to_owned(), tensor);
+        self.pinnable.push((name.to_owned(), (0..shape.len()).collect()));
+        self.build.param(name, shape.to_vec(), self.dtype)
+    }
+
+    fn input(&mut self, name: &str, tensor: HostTensor) -> ValueId {
+        let id = self.build.input(name, tensor.shape.clone(), tensor.dtype);
+        self.pinnable.push((name.to_owned(), (0..tensor.shape.rank()).collect()));
+        self.drawn.1.insert(name.to_owned(), tensor);
+        id
+    }
+
+    fn matmul(&mut self, name: &str, spec: &str, x: ValueId, shape: &[usize]) -> ValueId {
+        let weight = self.param(name, shape);
+        self.weights.push(name.to_owned());
+        self.build.matmul(spec, x, weight)
+    }
+
+    fn named(&mut self, name: &str, rank: usize, value: ValueId) -> ValueId {
+        self.pinnable.push((name.to_owned(), (0..rank).collect()));
+        self.build.name(value, name)
+    }
+}
+
+impl Block {
+    /// The program and its data.
+    pub(crate) fn draw(&self) -> DrawnBlock {
+        let Self { batch: b, sequence: s, kv_heads: k, group: g, head_size: d, hidden: h, intermediate: f, .. } = *self;
+        let t = s + self.spare;
+        let mut w = Writer {
+            build: Builder::new("block"),
+            dtype: self.dtype,
+            random: Random(self.seed),
+            drawn: Default::default(),
+            pinnable: Vec::new(),
+            weights: Vec::new(),
+        };
+        let x = w.floats(&[b, s, h]);
+        let x = w.input("x", x);
+        // Tokens stand in the cache in order; a token sees itself and what is before it.
+        let positions = (0..b * s).map(|at| (at % s) as i64).collect();
+        let positions = w.input("positions", HostTensor::int([b, s], DType::I64, positions));
+        let mask = (0..b * s * t).map(|at| i64::from(at % t > at / t % s)).collect();
+        let mask = w.input("mask", HostTensor::int([b, s, t], DType::Bool, mask));
+        let angles = w.floats(&[b, s, d]);
+        let cos = w.input("cos", angles);
+        let angles = w.floats(&[b, s, d]);
+        let sin = w.input("sin", angles);
+
+        let gamma = w.param("norm1", &[h]);
+        let y = w.build.rms_norm(x, gamma, 1e-2);
+        let y = w.named("normed", 3, y);
+        let q = w.matmul("q", "bsi,kgdi->bskgd", y, &[k, g, d, h]);
+        let q = w.build.op(Kind::Rope, &[q, cos, sin]);
+        let q = w.named("queries", 5, q);
+        let cached = |w: &mut Writer, name: &str, rotate: bool| {
+            let mut y = w.matmul(name, "bsi,kdi->bskd", y, &[k, d, h]);
+            if rotate {
+                y = w.build.op(Kind::Rope, &[y, cos, sin]);
+            }
+            let cache = w.build.state(&format!("{name}.cache"), [b, t, k, d], w.dtype);
+            w.build.op(Kind::CacheWrite, &[cache, y, positions])
+        };
+        let (keys, values) = (cached(&mut w, "k", true), cached(&mut w, "v", false));
+        let scale = (d as f64).sqrt().recip();
+        let y = w.build.op(Kind::Attention { scale }, &[q, keys, values, mask]);
+        let y = w.named("heads", 5, y);
+        let y = w.matmul("o", "bskgd,okgd->bso", y, &[h, k, g, d]);
+        let sum = w.build.add(x, y);
+        let sum = w.named("residual", 3, sum);
+        let gamma = w.param("norm2", &[h]);
+        let y = w.build.rms_norm(sum, gamma, 1e-2);
+        let gate = w.matmul("gate", "bsi,fi->bsf", y, &[f, h]);
+        let up = w.matmul("up", "bsi,fi->bsf", y, &[f, h]);
+        let hidden = w.build.op(Kind::SwiGlu, &[gate, up]);
+        let hidden = w.named("hidden", 3, hidden);
+        let y = w.matmul("down", "bsf,of->bso", hidden, &[h, f]);
+        let y = w.build.op(Kind::Silu, &[y]);
+        let y = w.build.add(sum, y);
+        w.build.output("y", y);
+        let program = w.build.finish().unwrap_or_else(|problems| panic!("{problems}"));
+        let (params, inputs) = w.drawn;
+        DrawnBlock { program, params, inputs, pinnable: w.pinnable, weights: w.weights }
+    }
+}

@@ -1,0 +1,125 @@
+//! How far a card may be from the meaning of one op, given the operands the card had.
+//!
+//! Comparing op by op needs no propagation of errors: each op is interpreted on the operands as the cards hold them
+//! together, and only its own rounding may separate the two. With `u` the unit roundoff of the element type and
+//! `v = 2^-24` that of f32, in which cards compute:
+//!
+//! - what is computed in f32 and stored once is off by `u |y|` plus the f32 error of the formula; a second store in the
+//!   element type adds another `u`;
+//! - a sum of `n` products in any order is off by `n v Σ|a||b|` (Higham, Accuracy and Stability, 3.5);
+//! - a result in parts is rounded part by part: `u` applies to the sum of the parts' absolute values.
+//!
+//! The oracle itself is rounded once, to the element type: another `u |y|`.
+
+use ascend_tp::program::interpret::HostData;
+use ascend_tp::program::op::Row;
+use ascend_tp::program::{HostTensor, Kind, Op, Program};
+
+use super::assemble::{Whole, unit_roundoff};
+
+const V: f64 = 5.960_464_477_539_063e-8;
+
+/// The smallest distance that a rounding to zero may cover: half the smallest subnormal of f16.
+const UNDERFLOW: f64 = 3.0e-8;
+
+/// For each element, how far the result of `op` may be from `expected`, its meaning on `operands`. `magnitude` are the
+/// absolute values of the parts of the result as the cards hold it.
+pub(crate) fn bound(
+    program: &Program,
+    op: &Op,
+    operands: &[&HostTensor],
+    expected: &HostTensor,
+    magnitude: &[f64],
+) -> Vec<f64> {
+    let u = unit_roundoff(expected.dtype);
+    let row: &Row = op.kind.row();
+    let absolute = |kind: &Kind| -> Vec<f64> {
+        let operands: Vec<HostTensor> = operands.iter().map(|x| abs(x)).collect();
+        let result = (row.host)(kind, &operands.iter().collect::<Vec<_>>(), &program.values[op.result]);
+        result.floats().iter().map(|x| f64::from(*x)).collect()
+    };
+    // Roundings to the element type, and the f32 error of the formula by element.
+    let (stores, computed): (f64, Vec<f64>) = match &op.kind {
+        Kind::Embed | Kind::Take | Kind::Permute { .. } | Kind::CacheWrite | Kind::ReduceMax { .. } | Kind::IndexOf => {
+            return vec![0.0; expected.shape.elems()];
+        }
+        Kind::Add | Kind::Mul | Kind::Scale { .. } | Kind::Cast { .. } => (1.0, vec![0.0; magnitude.len()]),
+        Kind::MatMul { spec } => {
+            let summed = spec.split("->").next().unwrap_or_default().split(',').next().unwrap_or_default();
+            let out = spec.split("->").nth(1).unwrap_or_default();
+            let sizes = summed.chars().zip(operands[0].shape.iter()).filter(|(letter, _)| !out.contains(*letter));
+            let n: usize = sizes.map(|(_, size)| size).product();
+            (1.0, absolute(&op.kind).into_iter().map(|sum| (n as f64 + 2.0) * V * sum).collect())
+        }
+        Kind::ReduceSum { dim } => {
+            let n = operands[0].shape[*dim] as f64;
+            (1.0, absolute(&op.kind).into_iter().map(|sum| n * V * sum).collect())
+        }
+        // exp is within 2 v of its argument's, which is exact; 1 + exp, the division and the product add 3 v.
+        Kind::Silu => (1.0, relative(expected, 8.0)),
+        // The gate is stored before the product.
+        Kind::SwiGlu => (2.0, relative(expected, 9.0)),
+        // The squares and their sum are of one sign: (n + 1) v, halved by the root; then root, reciprocal and two
+        // products.
+        Kind::RmsNorm { .. } => {
+            let n = operands[1].shape[0] as f64;
+            (1.0, relative(expected, (n + 1.0) / 2.0 + 6.0))
+        }
+        // Two products and their sum, each term as large as the operands make it.
+        Kind::Rope => {
+            let largest = operands.iter().map(|x| largest(x)).collect::<Vec<_>>();
+            (1.0, vec![4.0 * V * largest[0] * (largest[1] + largest[2]); magnitude.len()])
+        }
+        Kind::Attention { scale } => return attention(*scale, u, operands, expected),
+        movement => panic!("{} has no meaning of its own", movement.row().name),
+    };
+    let elements = expected.floats().iter().zip(magnitude).zip(computed);
+    elements
+        .map(|((y, parts), computed)| {
+            u * f64::from(y.abs()) + stores * u * parts * (1.0 + u) + computed * (1.0 + u) + V * parts + UNDERFLOW
+        })
+        .collect()
+}
+
+/// Scores are stored, scaled and stored again where attention is composed of single operators: each is off by
+/// `δ = (2 u + (d + 2) v) · scale · max Σ|q||k|`. The weights of a row, a softmax, are then off by a factor within
+/// `exp(2 (δ + (t + 4) v))` and stored, and the result is a sum of `t` products with values of at most `max |value|`
+/// whose weights sum to 1: `(exp(2 δ') − 1 + 2 u + (t + 2) v) · max |value|`, and stored.
+fn attention(scale: f64, u: f64, operands: &[&HostTensor], expected: &HostTensor) -> Vec<f64> {
+    let (d, t) = (operands[0].shape[4] as f64, operands[1].shape[1] as f64);
+    let score = d * largest(operands[0]) * largest(operands[1]) * scale.abs();
+    let delta = (2.0 * u + (d + 2.0) * V) * score + (t + 4.0) * V;
+    let weight = (2.0 * delta).exp_m1() + 2.0 * u + (t + 2.0) * V;
+    let bound = weight * largest(operands[2]) * (1.0 + u);
+    expected.floats().iter().map(|y| bound + 2.0 * u * f64::from(y.abs()) + UNDERFLOW).collect()
+}
+
+/// How far a movement may change a value: only a sum rounds.
+///
+/// Cards add the `n` parts in f32 and store the sum once, or, between steps of a ring, n - 1 times.
+pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f64> {
+    use ascend_tp::program::Reduce;
+    let rounds = match kind {
+        Kind::AllReduce { reduce, .. } | Kind::ReduceScatter { reduce, .. } => *reduce == Reduce::Sum,
+        _ => false,
+    };
+    let factor = if rounds { parts as f64 * unit_roundoff(before.tensor.dtype) + V } else { 0.0 };
+    before.magnitude.iter().map(|parts| factor * parts).collect()
+}
+
+fn relative(expected: &HostTensor, roundings: f64) -> Vec<f64> {
+    expected.floats().iter().map(|y| roundings * V * f64::from(y.abs())).collect()
+}
+
+fn abs(x: &HostTensor) -> HostTensor {
+    match &x.data {
+        HostData::Float(data) => {
+            HostTensor { data: HostData::Float(data.iter().map(|x| x.abs()).collect()), ..x.clone() }
+        }
+        HostData::Int(_) => x.clone(),
+    }
+}
+
+fn largest(x: &HostTensor) -> f64 {
+    x.floats().iter().fold(0.0, |most, x| most.max(f64::from(x.abs())))
+}

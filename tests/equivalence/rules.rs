@@ -1,0 +1,378 @@
+//! The ops' sharding rules against brute force: for every op, every combination of operand layouts on meshes of 2 to 4
+//! cards, and of 2 times 2.
+//!
+//! Two questions. Of all layouts that the result may have, does `collective::verify` accept only those in which the cards
+//! really hold the result? And does `parallelize` find a right program whatever layouts the operands are given in?
+//! Parts of a sum are made unequal and none is zero, so that no coincidence makes a wrong rule right.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ascend_tp::base::{AxisId, DType, IdVec, Shape};
+use ascend_tp::collective::verify;
+use ascend_tp::device::Cann;
+use ascend_tp::placement::{self, Layout, Placed};
+use ascend_tp::program::{Builder, HostTensor, Kind, Reduce, Role, ValueId};
+use ascend_tp::{Mesh, Pins, parallelize};
+
+use super::common::{Tensors, cann};
+use super::random::Random;
+use super::{Data, check};
+
+/// What an operand holds.
+#[derive(Clone, Copy)]
+enum Holds {
+    /// Whole numbers of this type, from -3 to 3.
+    Floats(DType),
+    /// Multiples of 1/128 from -1 to 1.
+    Fractions,
+    /// Indices below this.
+    Indices(usize),
+    /// Different indices below this in each row.
+    Rows(usize),
+    /// The largest elements of operand 0 along its last dim.
+    Largest,
+    /// Hides no position but the last of each row.
+    Mask,
+    /// A cache, zero at first.
+    Cache,
+}
+
+struct Sample {
+    kind: Kind,
+    operands: Vec<(Vec<usize>, Holds)>,
+}
+
+fn samples() -> Vec<Sample> {
+    use Holds::{Cache, Floats, Fractions, Indices, Largest, Mask, Rows};
+    let f32 = Floats(DType::F32);
+    let sample = |kind: Kind, operands: &[(&[usize], Holds)]| Sample {
+        kind,
+        operands: operands.iter().map(|(shape, holds)| (shape.to_vec(), *holds)).collect(),
+    };
+    let matmul = |spec: &str, x: &[usize], w: &[usize]| {
+        sample(Kind::MatMul { spec: spec.to_owned() }, &[(x, Floats(DType::F32)), (w, Floats(DType::F32))])
+    };
+    vec![
+        matmul("bsi,oi->bso", &[2, 3, 5], &[4, 5]),
+        matmul("ab,bc->ac", &[5, 3], &[3, 2]),
+        matmul("ab,cb->ca", &[1, 7], &[3, 7]),
+        matmul("bak,bkc->bac", &[3, 2, 5], &[3, 5, 2]),
+        matmul("bskd,okd->bso", &[1, 2, 3, 2], &[5, 3, 2]),
+        matmul("a,b->ba", &[3], &[5]),
+        sample(Kind::Embed, &[(&[2, 3], Indices(5)), (&[5, 3], f32)]),
+        sample(Kind::Add, &[(&[3, 5], f32), (&[3, 5], f32)]),
+        sample(Kind::Add, &[(&[2, 3, 5], f32), (&[5], f32)]),
+        sample(Kind::Add, &[(&[3, 5], Floats(DType::BF16)), (&[3, 1], Floats(DType::BF16))]),
+        sample(Kind::Mul, &[(&[3, 5], f32), (&[3, 5], f32)]),
+        sample(Kind::Mul, &[(&[3, 5], Floats(DType::F16)), (&[1, 5], Floats(DType::F16))]),
+        sample(Kind::Scale { by: -2.0 }, &[(&[3, 5], f32)]),
+        sample(Kind::ReduceSum { dim: 0 }, &[(&[5, 3], f32)]),
+        sample(Kind::ReduceSum { dim: 1 }, &[(&[2, 5, 3], f32)]),
+        sample(Kind::ReduceMax { dim: 1 }, &[(&[3, 5], f32)]),
+        sample(Kind::ReduceMax { dim: 0 }, &[(&[3, 5], f32)]),
+        sample(Kind::IndexOf, &[(&[3, 7], f32), (&[3], Largest)]),
+        sample(Kind::Cast { to: DType::BF16 }, &[(&[3, 5], f32)]),
+        sample(Kind::Permute { dims: vec![2, 0, 1] }, &[(&[2, 3, 5], f32)]),
+        sample(Kind::Take, &[(&[3, 5, 2], f32), (&[3], Indices(5))]),
+        sample(Kind::CacheWrite, &[(&[2, 5, 3, 2], Cache), (&[2, 3, 3, 2], f32), (&[2, 3], Rows(5))]),
+        sample(Kind::Silu, &[(&[3, 5], Fractions)]),
+        sample(Kind::SwiGlu, &[(&[3, 5], Fractions), (&[3, 5], Fractions)]),
+        sample(Kind::RmsNorm { epsilon: 0.01 }, &[(&[3, 5], Fractions), (&[5], Fractions)]),
+        sample(Kind::Rope, &[(&[2, 3, 3, 4], Fractions), (&[2, 3, 4], Fractions), (&[2, 3, 4], Fractions)]),
+        sample(
+            Kind::Attention { scale: 0.5 },
+            &[
+                (&[2, 3, 3, 2, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 3, 5], Mask),
+            ],
+        ),
+    ]
+}
+
+impl Sample {
+    fn is_state(&self, operand: usize) -> bool {
+        matches!(self.operands[operand].1, Holds::Cache)
+    }
+
+    fn dtype(&self, operand: usize) -> DType {
+        match self.operands[operand].1 {
+            Holds::Floats(dtype) => dtype,
+            Holds::Indices(_) | Holds::Rows(_) => DType::I64,
+            Holds::Mask => DType::Bool,
+            Holds::Fractions | Holds::Largest | Holds::Cache => DType::F32,
+        }
+    }
+
+    /// The layouts of an operand on one axis, parts of sums included if `partial`.
+    fn on_axis(&self, operand: usize, partial: bool) -> Vec<OnAxis> {
+        let sharded = (0..self.operands[operand].0.len()).map(OnAxis::Sharded);
+        let mut found: Vec<OnAxis> = [OnAxis::Whole].into_iter().chain(sharded).collect();
+        if partial && self.dtype(operand).is_float() && !self.is_state(operand) {
+            found.extend([OnAxis::Partial(Reduce::Sum), OnAxis::Partial(Reduce::Max)]);
+        }
+        found
+    }
+
+    fn data(&self, operand: usize, seed: u64, shape: &[usize], earlier: &[HostTensor]) -> HostTensor {
+        let mut random = Random(seed);
+        let elems: usize = shape.iter().product();
+        match self.operands[operand].1 {
+            Holds::Floats(dtype) => {
+                HostTensor::float(shape, dtype, (0..elems).map(|_| random.below(7) as f32 - 3.0).collect())
+            }
+            Holds::Fractions => {
+                let data = (0..elems).map(|_| (random.below(257) as f32 - 128.0) / 128.0).collect();
+                HostTensor::float(shape, DType::F32, data)
+            }
+            Holds::Indices(below) => {
+                HostTensor::int(shape, DType::I64, (0..elems).map(|_| random.below(below as u64) as i64).collect())
+            }
+            Holds::Rows(below) => {
+                let rows = (0..shape[0]).flat_map(|_| random.shuffled(below).into_iter().take(shape[1]));
+                HostTensor::int(shape, DType::I64, rows.map(|row| row as i64).collect())
+            }
+            Holds::Mask => {
+                let t = shape[shape.len() - 1];
+                let data = (0..elems).map(|at| i64::from(at % t + 1 < t && random.below(2) == 1)).collect();
+                HostTensor::int(shape, DType::Bool, data)
+            }
+            Holds::Largest => {
+                let x = &earlier[0];
+                let rows = x.floats().chunks(x.shape[x.shape.rank() - 1]);
+                let largest = rows.map(|row| row.iter().copied().fold(f32::MIN, f32::max)).cycle();
+                HostTensor::float(shape, DType::F32, largest.take(elems).collect())
+            }
+            Holds::Cache => HostTensor::zeros(shape, DType::F32),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum OnAxis {
+    Whole,
+    Sharded(usize),
+    Partial(Reduce),
+}
+
+/// On each axis of the mesh, a layout of each operand and of the result.
+type Combination = Vec<(Vec<OnAxis>, OnAxis)>;
+
+fn layout(rank: usize, on: impl Iterator<Item = (AxisId, OnAxis)>) -> Layout {
+    on.fold(Layout::replicated(rank), |layout, (axis, on)| match on {
+        OnAxis::Whole => layout,
+        OnAxis::Sharded(dim) => layout.sharded(dim, axis),
+        OnAxis::Partial(reduce) => layout.with_partial(axis, reduce),
+    })
+}
+
+/// A placed program of the sample in these layouts, one copy of it for each combination, and its data.
+///
+/// A partial operand is the reduction of an input with one dim more for each of its partial axes, sharded there.
+fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed, Tensors) {
+    let mut build = Builder::new(sample.kind.row().name);
+    let mut layouts: BTreeMap<usize, Layout> = BTreeMap::new();
+    let mut inputs = Tensors::new();
+    let axes = mesh.ids();
+    for (number, combination) in combinations.iter().enumerate() {
+        let mut operands = Vec::new();
+        let mut data: Vec<HostTensor> = Vec::new();
+        for (operand, (shape, _)) in sample.operands.iter().enumerate() {
+            let on: Vec<(AxisId, OnAxis)> =
+                axes.iter().copied().zip(combination).map(|(axis, (operands, _))| (axis, operands[operand])).collect();
+            let partial: Vec<(AxisId, Reduce)> = on
+                .iter()
+                .filter_map(|(axis, on)| if let OnAxis::Partial(reduce) = on { Some((*axis, *reduce)) } else { None })
+                .collect();
+            let sizes: Vec<usize> =
+                partial.iter().map(|(axis, _)| mesh.size(*axis)).chain(shape.iter().copied()).collect();
+            let name = format!("{number}.{operand}");
+            let seed = (number * 10 + operand) as u64;
+            let tensor = sample.data(operand, seed, &sizes, &data);
+            let mut id = if sample.is_state(operand) {
+                build.state(&name, sizes.clone(), sample.dtype(operand))
+            } else {
+                inputs.insert(name.clone(), tensor.clone());
+                build.input(&name, sizes.clone(), sample.dtype(operand))
+            };
+            data.push(tensor);
+            let whole_on = |skip: usize| {
+                // After `skip` reductions the value is partial on the first axes and sharded in front on the others.
+                let front = partial.len() - skip;
+                let mut layout = Layout::replicated(front + shape.len());
+                for (axis, on) in &on {
+                    match on {
+                        OnAxis::Whole => {}
+                        OnAxis::Sharded(dim) => layout = layout.sharded(front + dim, *axis),
+                        OnAxis::Partial(reduce) => {
+                            let at = partial.iter().position(|(found, _)| found == axis).unwrap_or_default();
+                            layout = match at.checked_sub(skip) {
+                                Some(dim) => layout.sharded(dim, *axis),
+                                None => layout.with_partial(*axis, *reduce),
+                            };
+                        }
+                    }
+                }
+                layout
+            };
+            layouts.insert(layouts.len(), whole_on(0));
+            for (done, (_, reduce)) in partial.iter().enumerate() {
+                let kind = if *reduce == Reduce::Sum { Kind::ReduceSum { dim: 0 } } else { Kind::ReduceMax { dim: 0 } };
+                id = build.op(kind, &[id]);
+                layouts.insert(layouts.len(), whole_on(done + 1));
+            }
+            operands.push(id);
+        }
+        let result = build.op(sample.kind.clone(), &operands);
+        build.name(result, format!("{combination:?}"));
+        layouts.insert(layouts.len(), Layout::replicated(0));
+        // The rank of the result is known once the program is built.
+    }
+    let program = build.finish().unwrap_or_else(|problems| panic!("{problems}"));
+    let mut all: IdVec<ValueId, Layout> = layouts.into_values().collect();
+    let results: Vec<ValueId> = program
+        .ops
+        .values()
+        .iter()
+        .filter(|op| op.kind == sample.kind && !program.values[op.result].name.is_empty())
+        .map(|op| op.result)
+        .collect();
+    for (id, combination) in results.into_iter().zip(combinations) {
+        let on = axes.iter().copied().zip(combination).map(|(axis, (_, result))| (axis, *result));
+        all[id] = layout(program.values[id].shape.rank(), on);
+    }
+    (Placed { program, mesh: mesh.clone(), layouts: all }, inputs)
+}
+
+/// Every choice of one item from each list.
+fn product<T: Copy>(lists: &[Vec<T>]) -> Vec<Vec<T>> {
+    lists.iter().fold(vec![Vec::new()], |found, list| {
+        found.iter().flat_map(|head| list.iter().map(move |item| [&head[..], &[*item]].concat())).collect()
+    })
+}
+
+/// The combinations on one axis that `verify` accepts.
+fn accepted(sample: &Sample, mesh: &Mesh) -> Vec<(Vec<OnAxis>, OnAxis)> {
+    let rank = {
+        let whole: Combination =
+            mesh.ids().iter().map(|_| (vec![OnAxis::Whole; sample.operands.len()], OnAxis::Whole)).collect();
+        let (placed, _) = placed(sample, mesh, &[whole]);
+        placed.program.values.values().last().map_or(0, |value| value.shape.rank())
+    };
+    let mut results: Vec<OnAxis> = [OnAxis::Whole].into_iter().chain((0..rank).map(OnAxis::Sharded)).collect();
+    results.extend([Reduce::Sum, Reduce::Max, Reduce::Min].map(OnAxis::Partial));
+    let operands: Vec<Vec<OnAxis>> = (0..sample.operands.len()).map(|at| sample.on_axis(at, true)).collect();
+    let mut found = Vec::new();
+    for operands in product(&operands) {
+        for result in &results {
+            let (placed, _) = placed(sample, mesh, &[vec![(operands.clone(), *result)]]);
+            if verify(&placed).is_ok() {
+                found.push((operands.clone(), *result));
+            }
+        }
+    }
+    found
+}
+
+fn run(cann: &Arc<Cann>, placed: &Placed, inputs: Tensors) {
+    let data = Data { params: Tensors::new(), inputs: vec![inputs] };
+    if let Err(problem) = check(cann, placed, &data) {
+        panic!("{problem}\n{}", placement::print(placed));
+    }
+}
+
+#[test]
+fn what_verify_accepts_is_what_the_cards_hold() {
+    let cann = cann(4);
+    for sample in samples() {
+        for cards in 2..=4 {
+            let mesh = Mesh::new(&[("tp", cards)]).unwrap();
+            let found = accepted(&sample, &mesh);
+            assert!(found.len() > 1, "{}: nothing but whole operands is accepted", sample.kind.row().name);
+            let combinations: Vec<Combination> = found.iter().map(|one| vec![one.clone()]).collect();
+            let (placed, inputs) = placed(&sample, &mesh, &combinations);
+            run(&cann, &placed, inputs);
+            if cards == 2 {
+                two_axes(&cann, &sample, &found);
+            }
+        }
+    }
+}
+
+/// What is right on each of two axes is right on both, unless parts of different reductions meet.
+fn two_axes(cann: &Arc<Cann>, sample: &Sample, found: &[(Vec<OnAxis>, OnAxis)]) {
+    let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
+    let mut random = Random(found.len() as u64);
+    let pairs = product(&[(0..found.len()).collect::<Vec<_>>(), (0..found.len()).collect()]);
+    let order = random.shuffled(pairs.len());
+    let combinations = order.into_iter().take(24).filter_map(|at| {
+        let combination: Combination = pairs[at].iter().map(|one| found[*one].clone()).collect();
+        let reductions = |at: usize| {
+            let on = |(operands, result): &(Vec<OnAxis>, OnAxis)| operands.get(at).copied().unwrap_or(*result);
+            let mut kinds: Vec<Reduce> = combination
+                .iter()
+                .map(on)
+                .filter_map(|on| if let OnAxis::Partial(reduce) = on { Some(reduce) } else { None })
+                .collect();
+            kinds.dedup();
+            kinds.len()
+        };
+        (0..=sample.operands.len()).all(|at| reductions(at) <= 1).then_some(combination)
+    });
+    let combinations: Vec<Combination> = combinations.collect();
+    let (placed, inputs) = placed(sample, &mesh, &combinations);
+    verify(&placed).unwrap_or_else(|problems| panic!("{problems}"));
+    run(cann, &placed, inputs);
+}
+
+#[test]
+fn parallelize_suits_every_layout_of_the_operands() {
+    let cann = cann(4);
+    for sample in samples() {
+        for cards in 2..=4 {
+            let mesh = Mesh::new(&[("tp", cards)]).unwrap();
+            let lists: Vec<Vec<OnAxis>> = (0..sample.operands.len()).map(|at| sample.on_axis(at, false)).collect();
+            // Every cache is sharded along what the op allows; the others lie anywhere.
+            let mut all = product(&lists);
+            all.retain(|on| !(sample.is_state(0) && on[0] == OnAxis::Sharded(1)));
+            let combinations: Vec<Combination> = all.iter().map(|on| vec![(on.clone(), OnAxis::Whole)]).collect();
+            // Several programs, so that no plan grows beyond a few hundred ops.
+            for combinations in combinations.chunks(100) {
+                let (placed, inputs) = placed(&sample, &mesh, combinations);
+                let mut program = placed.program;
+                let mut pins = Pins::default();
+                for (id, value) in program.values.iter().filter(|(_, value)| value.role != Role::Result) {
+                    let dims: Vec<(usize, &str)> = placed.layouts[id]
+                        .dims
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, axes)| !axes.is_empty())
+                        .map(|(dim, _)| (dim, "tp"))
+                        .collect();
+                    pins = pins.value(&value.name, &dims);
+                }
+                if sample.kind.row().in_place.is_none() {
+                    program.outputs =
+                        results(&program).into_iter().enumerate().map(|(at, id)| (at.to_string(), id)).collect();
+                }
+                let split = parallelize(&program, &mesh, &pins).unwrap_or_else(|problems| {
+                    panic!("{mesh}: {problems}\n{}", ascend_tp::program::text::print(&program))
+                });
+                run(&cann, &split.lowered, inputs);
+            }
+        }
+    }
+}
+
+fn results(program: &ascend_tp::program::Program) -> Vec<ValueId> {
+    program.ops.values().iter().map(|op| op.result).collect()
+}
+
+#[test]
+fn shapes_of_the_samples_divide_on_no_mesh() {
+    // Else no test here would see an uneven part.
+    let uneven = |shape: &Shape| shape.iter().any(|size| (2..=4).any(|cards| size % cards != 0));
+    assert!(samples().iter().all(|sample| sample.operands.iter().any(|(shape, _)| uneven(&shape.clone().into()))));
+}

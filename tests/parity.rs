@@ -1,0 +1,123 @@
+//! The whole way from a checkpoint to logits and tokens, against what transformers computed.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::base::DType;
+use ascend_tp::generate::sampling::SamplingOptions;
+use ascend_tp::generate::verify::{Reference, verify};
+use ascend_tp::generate::{Model, Session, SessionOptions};
+use ascend_tp::placement::Residual;
+use ascend_tp_emulator::{Config, Emulator};
+
+fn folder(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn cards() -> Arc<Cann> {
+    let emulator = Emulator::new(Config::default()).unwrap();
+    Cann::new(emulator.table()).unwrap()
+}
+
+/// Logits within 1e-4 and the same greedy tokens, for both layouts of the residual stream.
+fn fixture(name: &str) {
+    let cann = cards();
+    let dir = folder("tests/fixtures").join(name);
+    let model = Model::open(&dir).unwrap_or_else(|problems| panic!("{problems}"));
+    let reference = Reference::open(&dir.join("expected.safetensors"), model.config.vocab_size).unwrap();
+    for cards in [1, 2, 3, 4, 6, 8] {
+        for residual in [Residual::Replicate, Residual::Seq] {
+            let found = verify(&cann, &model, cards, DType::F32, residual, &reference)
+                .unwrap_or_else(|error| panic!("{name} on {cards} cards, {residual:?}: {error}"));
+            let logits = found.logits.as_ref().unwrap();
+            let error = (logits.expected - logits.found).abs();
+            println!("{name} on {cards} cards, {residual:?}: {} values, logits off by {error:.1e}", found.values);
+            assert!(found.passed(), "{name} on {cards} cards, {residual:?}: {found:#?}");
+            assert!(found.values > 30 && found.greedy.is_some());
+        }
+    }
+}
+
+#[test]
+fn qwen2_with_grouped_heads() {
+    fixture("qwen2-gqa");
+}
+
+#[test]
+fn qwen2_tied_with_sizes_that_do_not_divide() {
+    fixture("qwen2-tied-uneven");
+}
+
+#[test]
+fn qwen3_with_normed_queries_and_keys() {
+    fixture("qwen3-qknorm");
+}
+
+#[test]
+fn llama3_with_scaled_rotary_positions() {
+    fixture("llama3-ropescaling");
+}
+
+#[test]
+fn the_original_qwen_with_one_tensor_for_queries_keys_and_values() {
+    fixture("qwen-v1-mha");
+}
+
+/// 16-bit element types stay within the bound that rounding explains.
+#[test]
+fn sixteen_bit_types() {
+    let cann = cards();
+    for name in ["qwen2-gqa", "qwen3-qknorm", "llama3-ropescaling"] {
+        let dir = folder("tests/fixtures").join(name);
+        let model = Model::open(&dir).unwrap();
+        let mut reference = Reference::open(&dir.join("expected.safetensors"), model.config.vocab_size).unwrap();
+        // Rounded activations may choose another token where two are nearly alike.
+        reference.forget_greedy();
+        for dtype in [DType::F16, DType::BF16] {
+            let found = verify(&cann, &model, 4, dtype, Residual::Replicate, &reference).unwrap();
+            assert!(found.passed(), "{name} in {dtype}: {found:#?}");
+        }
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Expected {
+    cases: Vec<Case>,
+}
+
+#[derive(serde::Deserialize)]
+struct Case {
+    prompt: String,
+    prompt_ids: Vec<u32>,
+    greedy_ids: Vec<u32>,
+}
+
+/// One batch of prompts of different lengths gives each the tokens that it has alone.
+#[test]
+fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
+    let cann = cards();
+    let dir = folder("models/kjv-qwen2");
+    let model = Model::open(&dir).unwrap();
+    let text = std::fs::read_to_string(dir.join("expected.json")).unwrap();
+    let expected: Expected = serde_json::from_str(&text).unwrap();
+    let prompts: Vec<Vec<u32>> = expected.cases.iter().map(|case| case.prompt_ids.clone()).collect();
+    for cards in [1, 2, 3, 4, 5, 7, 8] {
+        let options = SessionOptions {
+            cards,
+            dtype: DType::F32,
+            residual: Residual::Replicate,
+            batch: prompts.len(),
+            longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),
+            max_new_tokens: expected.cases[0].greedy_ids.len(),
+            stop_ids: model.generation.eos_ids.clone(),
+            sampling: SamplingOptions::default(),
+        };
+        let mut session = Session::start(&cann, &model, &options, Arc::new(|_| ())).unwrap();
+        let found = session.generate(&prompts, &mut |_, _| ()).unwrap();
+        for (case, ids) in expected.cases.iter().zip(&found.ids) {
+            assert_eq!(*ids, case.greedy_ids, "{cards} cards, \"{}\"", case.prompt);
+        }
+    }
+}
