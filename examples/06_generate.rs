@@ -3,6 +3,7 @@
 //! `cargo run --example 06_generate`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,11 +33,12 @@ fn main() -> anyhow::Result<()> {
         stop_ids: model.generation.eos_ids.clone(),
         sampling: SamplingOptions { temperature: 0.7, top_k: Some(50), top_p: Some(0.95), seed: 7 },
     };
-    let mut session = Session::start(&Cann::new(emulator.table())?, &model, &options, Arc::new(|_| ()))?;
+    let mut session = Session::start(&Cann::new(emulator.table())?, &model, &options, Arc::new(|_, _| ()))?;
     let found = session.generate(&ids, &mut |sequence, token| {
         if sequence == 0 {
             print!("{} ", tokenizer.decode(&[token]).unwrap_or_default().trim());
         }
+        ControlFlow::Continue(())
     })?;
     println!();
     for (prompt, new) in ids.iter().zip(&found.ids) {

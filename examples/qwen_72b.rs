@@ -5,6 +5,7 @@
 //! 72B is explained, and the same code runs the small model that this repository ships.
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -79,8 +80,8 @@ fn run(folder: &std::path::Path, prompt: &str) -> anyhow::Result<()> {
         stop_ids: model.generation.eos_ids.clone(),
         sampling: SamplingOptions::default(),
     };
-    let mut session = Session::start(&cann, &model, &options, Arc::new(|_| ()))?;
-    let found = session.generate(std::slice::from_ref(&ids), &mut |_, _| ())?;
+    let mut session = Session::start(&cann, &model, &options, Arc::new(|_, _| ()))?;
+    let found = session.generate(std::slice::from_ref(&ids), &mut |_, _| ControlFlow::Continue(()))?;
     println!("{}", tokenizer.decode(&[&ids[..], &found.ids[0]].concat())?);
     for (kind, bytes) in &found.summary.memory[0] {
         println!("  {bytes} {kind} on card 0");

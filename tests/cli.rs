@@ -2,10 +2,12 @@
 //!
 //! Runs on the emulator. What is wrong with files and prompts is the subject of `bad_input.rs`.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ascend_tp::{placement, program};
+use ascend_tp::{placement, program, schedule};
 use serde_json::Value;
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
@@ -162,7 +164,7 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     let report = json(&words("explain --model qwen-72b --cards 8 --json"));
     let (weights, collectives) = (report["weights"].as_array().unwrap(), report["collectives"].as_array().unwrap());
     // Per layer two norms, w1, w2, two projections, and q, k, v with a bias each; and embedding, last norm and head.
-    assert_eq!((weights.len(), collectives.len()), (80 * 12 - 80 + 3, 162));
+    assert_eq!((weights.len(), collectives.len()), (80 * 12 + 3, 162));
     let all_reduces: Vec<&Value> = collectives.iter().filter(|row| row["op"] == "all_reduce").collect();
     assert_eq!(all_reduces.len(), 161);
     // One token of 8192 elements in bf16.
@@ -184,12 +186,12 @@ fn presets_hold_what_the_arithmetic_says() {
         ("qwen2.5-72b", 8, 18.2, 40_960),
         ("llama-3-70b", 8, 17.6, 40_960),
         ("qwen3-32b", 8, 8.2, 32_768),
-        // 8 kv heads on 16 cards: each on two.
-        ("llama-3-70b", 16, 8.8, 40_960),
+        // 8 kv heads on 16 cards: each is on two, and so are the rows of the weights that make it.
+        ("llama-3-70b", 16, 9.0, 40_960),
     ] {
         let report = json(&words(&format!("explain --model {preset} --cards {cards} --json")));
         let weights = report["memory"]["weights"].as_f64().unwrap() / 1e9;
-        assert!((weights - weights_gb).abs() < 0.1, "{preset} on {cards}: {weights}");
+        assert!((weights - weights_gb).abs() < 0.06, "{preset} on {cards}: {weights}");
         assert_eq!(report["memory"]["kv_per_token"], kv_per_token, "{preset} on {cards}");
         let layers = report["layers"].as_u64().unwrap();
         let counts = &report["totals"]["by_op"][0];
@@ -246,7 +248,10 @@ fn every_stage_is_dumped_and_reads_back() {
     for name in &expected[1..3] {
         assert_eq!(placement::print(&placement::parse(&text(name)).unwrap()), text(name), "{name}");
     }
-    assert!(text(expected[2]).contains("all_reduce") && text(expected[4]).starts_with("plan "));
+    for name in &expected[3..] {
+        assert_eq!(schedule::text::parse(&text(name)).unwrap().to_string(), text(name), "{name}");
+    }
+    assert!(text(expected[2]).contains("all_reduce"));
 }
 
 /// The prompt of the first of the shipped model's reference cases, its ids, those that follow, and the whole text.

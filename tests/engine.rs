@@ -67,12 +67,32 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     let mut engine = Engine::start(&cann, vec![plans(4)]).unwrap();
     ones(&mut engine);
     let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
-    assert!(message.contains("rank 0 (card 0)") && message.contains("aclnnEmbedding"), "{message}");
-    assert!(message.contains('8'), "the index is not named: {message}");
+    // All ranks look the same row up; who notices first is not defined.
+    assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
+    assert!(message.contains("index 8 at position 1"), "{message}");
     assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
     drop(engine);
     drop(cann);
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
+}
+
+/// One rank alone fails; the others wait for it in a collective and must not wait for ever.
+#[test]
+fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
+    let mut build = Builder::new("lookup");
+    let ids = build.input("ids", [3], DType::I64);
+    let table = build.param("table", [8, 1], DType::F32);
+    let x = build.op(Kind::Embed, &[ids, table]);
+    build.output("x", x);
+    let program = build.finish().unwrap();
+    let pins = Pins::default().weight("table", None).value("ids", &[(0, "dp")]);
+    let mesh = Mesh::new(&[("dp", 3)]).unwrap();
+    let plans = schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap();
+    let (_emulator, cann) = emulator(Config::with_cards(3));
+    let mut engine = Engine::start(&cann, vec![plans]).unwrap();
+    ones(&mut engine);
+    let message = engine.run(0, self::ids([0, 8, 3])).unwrap_err().to_string();
+    assert!(message.starts_with("rank 1 (card 1)") && message.lines().count() == 1, "{message}");
 }
 
 #[test]
@@ -133,7 +153,7 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
         &cann,
         &model,
         &options,
-        Arc::new(move |_| {
+        Arc::new(move |_, _| {
             seen.fetch_add(1, Ordering::Relaxed);
         }),
     );

@@ -177,6 +177,30 @@ fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &P
     Ok(())
 }
 
+/// Genomes and splits of the default seed must reach the whole op table, or the tests above show little.
+#[test]
+fn the_random_programs_reach_every_exact_op_and_every_movement() {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let seen_cell = std::cell::RefCell::new(&mut seen);
+    let result = runner(400).run(&(random::genomes(), split::splits()), |(genome, split)| {
+        let drawn = genome.draw();
+        let mesh = split.mesh();
+        let (pins, _) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
+        let lowered = parallelize(&drawn.program, &mesh, &pins)
+            .map_err(|problems| TestCaseError::fail(format!("parallelize: {problems}")))?
+            .lowered;
+        for op in lowered.program.ops.values() {
+            *seen_cell.borrow_mut().entry(op.kind.row().name).or_default() += 1;
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+    let expected = "add all_gather all_reduce all_to_all cache_write cast embed index_of matmul mul permute reduce_max \
+                    reduce_scatter reduce_sum scale slice take";
+    let missing: Vec<&str> = expected.split_whitespace().filter(|name| seen.get(name).is_none_or(|n| *n < 5)).collect();
+    assert!(missing.is_empty(), "fewer than 5 of {missing:?} in {seen:?}");
+}
+
 fn runner(cases: u32) -> TestRunner {
     let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
     TestRunner::new(Config {

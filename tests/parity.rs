@@ -1,11 +1,13 @@
 //! The whole way from a checkpoint to logits and tokens, against what transformers computed.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::DType;
+use ascend_tp::config::{LogN, RopeScaling};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::verify::{Reference, verify};
 use ascend_tp::generate::{Model, Session, SessionOptions};
@@ -82,6 +84,18 @@ fn sixteen_bit_types() {
     }
 }
 
+/// The original Qwen's scaling by length, beyond the trained length: the same on one card and on three.
+#[test]
+fn lengths_beyond_the_trained_one_scale_alike_on_any_number_of_cards() {
+    let cann = cards();
+    let mut model = Model::open(&folder("tests/fixtures/qwen-v1-mha")).unwrap();
+    model.config.logn = Some(LogN { trained_length: 4 });
+    model.config.rope.scaling = RopeScaling::QwenDynamicNtk { trained_length: 4 };
+    let reference = Reference::without(model.config.vocab_size);
+    let found = verify(&cann, &model, 3, DType::F32, Residual::Seq, &reference).unwrap();
+    assert!(found.passed() && found.values > 40, "{found:#?}");
+}
+
 #[derive(serde::Deserialize)]
 struct Expected {
     cases: Vec<Case>,
@@ -114,8 +128,8 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
             stop_ids: model.generation.eos_ids.clone(),
             sampling: SamplingOptions::default(),
         };
-        let mut session = Session::start(&cann, &model, &options, Arc::new(|_| ())).unwrap();
-        let found = session.generate(&prompts, &mut |_, _| ()).unwrap();
+        let mut session = Session::start(&cann, &model, &options, Arc::new(|_, _| ())).unwrap();
+        let found = session.generate(&prompts, &mut |_, _| ControlFlow::Continue(())).unwrap();
         for (case, ids) in expected.cases.iter().zip(&found.ids) {
             assert_eq!(*ids, case.greedy_ids, "{cards} cards, \"{}\"", case.prompt);
         }

@@ -61,7 +61,7 @@ impl Emulator {
     /// Builds a machine with idle cards.
     ///
     /// # Errors
-    /// The configuration is impossible, 16 machines are alive already, or the host refuses threads.
+    /// The configuration is impossible, 32 machines are alive already, or the host refuses threads.
     pub fn new(config: Config) -> Result<Self, EmulatorError> {
         if config.cards == 0 || config.cards > Config::MAX_CARDS {
             return Err(EmulatorError::Cards { asked: config.cards });

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use crate::machine::Machine;
 
 /// How many machines can be alive in one process at once.
-pub(crate) const SLOTS: usize = 16;
+pub(crate) const SLOTS: usize = 32;
 
 static MACHINES: [RwLock<Weak<Machine>>; SLOTS] = [const { RwLock::new(Weak::new()) }; SLOTS];
 static TAKEN: Mutex<[bool; SLOTS]> = Mutex::new([false; SLOTS]);

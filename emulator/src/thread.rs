@@ -20,7 +20,7 @@ struct ThreadState {
 }
 
 thread_local! {
-    static THREADS: RefCell<[ThreadState; SLOTS]> = RefCell::default();
+    static THREADS: RefCell<[ThreadState; SLOTS]> = RefCell::new(std::array::from_fn(|_| ThreadState::default()));
 }
 
 /// Names one machine in this thread's states.

@@ -6,7 +6,7 @@ mod common;
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
@@ -17,7 +17,7 @@ use common::*;
 
 const HUGE: aclrtMemMallocPolicy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
 
-/// Holds a stream until it is opened: a task that runs on the emulator's own thread.
+/// Holds a stream until it is opened: a function that runs on the emulator's own thread.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -25,18 +25,19 @@ struct Gate {
 }
 
 impl Gate {
-    fn enqueue(&self, table: &Table, stream: *mut c_void) {
+    fn enqueue(self: &Arc<Self>, table: &Table, stream: *mut c_void) {
         unsafe extern "C" fn wait(gate: *mut c_void) {
-            // SAFETY: the test keeps the gate until its stream is done.
-            let gate: &Gate = unsafe { &*gate.cast::<Gate>() };
+            // SAFETY: `enqueue` handed over one count of this gate, and the function runs once.
+            let gate = unsafe { Arc::from_raw(gate.cast_const().cast::<Gate>()) };
             let mut is_open = gate.is_open.lock().expect("not poisoned");
             while !*is_open {
                 is_open = gate.opened.wait(is_open).expect("not poisoned");
             }
         }
         let launch = table.aclrtLaunchHostFunc.expect("modelled");
-        let gate = std::ptr::from_ref(self).cast_mut().cast();
-        // SAFETY: the function and its argument outlive the stream's work.
+        // The function may outlive the test's own use: a stream destroyed by force does not wait for it.
+        let gate = Arc::into_raw(Arc::clone(self)).cast_mut().cast();
+        // SAFETY: the argument is a count of the gate, which the function takes over.
         ok(table, unsafe { launch(stream, Some(wait), gate) });
     }
 
@@ -295,7 +296,7 @@ fn asynchronous_copies_with_page_locked_memory_wait_their_turn() {
     let device = card.upload(&[1, 2, 3, 4]);
     let mut host = null_mut();
     ok(&table, call!(table, aclrtMallocHost(&raw mut host, 4)));
-    let gate = Gate::default();
+    let gate = Arc::new(Gate::default());
     gate.enqueue(&table, card.stream);
     ok(&table, call!(table, aclrtMemcpyAsync(host, 4, device, 4, D2H, card.stream)));
     let mut status = aclrtStreamStatus(7);
@@ -360,7 +361,7 @@ fn events_order_streams_and_threads() {
     let source = card.upload(&[7; 8]);
     let target = card.upload(&[0; 8]);
     let seen = card.upload(&[0; 8]);
-    let gate = Gate::default();
+    let gate = Arc::new(Gate::default());
     gate.enqueue(&table, first);
     ok(&table, call!(table, aclrtMemcpyAsync(target, 8, source, 8, D2D, first)));
     ok(&table, call!(table, aclrtRecordEvent(event, first)));
@@ -370,7 +371,7 @@ fn events_order_streams_and_threads() {
     assert!(refused(&table, call!(table, aclrtSynchronizeEventWithTimeout(event, 3)), 507_047).contains("not done"));
     // A later record does not move the wait above, and is what queries mean from now on.
     let third = card.stream();
-    let other_gate = Gate::default();
+    let other_gate = Arc::new(Gate::default());
     other_gate.enqueue(&table, third);
     ok(&table, call!(table, aclrtRecordEvent(event, third)));
     gate.open();
@@ -426,7 +427,7 @@ fn waits_cross_cards() {
     let (_emulator, table) = machine(2);
     let (a, b) = (Card::new(&table, 0), Card::new(&table, 1));
     let event = a.event();
-    let gate = Gate::default();
+    let gate = Arc::new(Gate::default());
     gate.enqueue(&table, a.stream);
     ok(&table, call!(table, aclrtRecordEvent(event, a.stream)));
     b.enter();
@@ -442,7 +443,7 @@ fn a_destroyed_stream_does_not_hang_its_waiters() {
     let card = Card::new(&table, 0);
     let (first, second) = (card.stream(), card.stream());
     let event = card.event();
-    let gate = Gate::default();
+    let gate = Arc::new(Gate::default());
     gate.enqueue(&table, first);
     ok(&table, call!(table, aclrtRecordEvent(event, first)));
     ok(&table, call!(table, aclrtStreamWaitEvent(second, event)));

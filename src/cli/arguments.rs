@@ -210,7 +210,8 @@ enum ResidualLayout {
     Seq,
 }
 
-/// More cards than this are no plan for one model, and would take minutes to write down.
+/// Every rank has a plan of its own, so the time to explain grows with the cards; one model on more than these is no
+/// tensor parallelism any more.
 const MOST_PLANNED_CARDS: usize = 256;
 
 fn positive(text: &str) -> Result<usize, String> {

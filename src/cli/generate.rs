@@ -4,6 +4,7 @@
 //! A summary follows on stderr, or with `--json` everything as one object on stdout. Everything that can be wrong with
 //! the folder, the prompts and the options is reported together before a card is given anything.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
@@ -82,21 +83,28 @@ impl<'a> Job<'a> {
             batch: self.ids.len(),
             longest_prompt: self.ids.iter().map(Vec::len).max().unwrap_or(0),
             max_new_tokens: self.options.max_new_tokens,
-            stop_ids: self.model.generation.eos_ids.clone(),
+            stop_ids: self.stop_ids(),
             sampling: sampling(self.options),
         };
-        let elems: usize = self.model.checkpoint.tensors().map(|(_, tensor)| tensor.shape.elems()).sum();
-        let progress = Progress::start(Bytes::of(elems, self.dtype.size_bytes()));
+        let progress = Progress::start();
         let session = Session::start(&cards.cann, &self.model, &options, progress.callback());
         progress.finish();
         Ok(session?)
+    }
+
+    /// The ids that end a sequence. The original Qwen's files often name none; its tokenizer knows.
+    fn stop_ids(&self) -> Vec<u32> {
+        match self.model.generation.eos_ids.as_slice() {
+            [] => self.tokenizer.id_of("<|endoftext|>").into_iter().collect(),
+            named => named.to_vec(),
+        }
     }
 
     /// Generates; prints texts unless a report will.
     fn generate(&self, session: &mut Session) -> Result<Generation, Failure> {
         let prompts = &self.options.prompts;
         if self.options.json || prompts.len() > 1 {
-            let generation = session.generate(&self.ids, &mut |_, _| ())?;
+            let generation = session.generate(&self.ids, &mut |_, _| ControlFlow::Continue(()))?;
             if !self.options.json {
                 for (sequence, prompt) in prompts.iter().enumerate() {
                     let end = if sequence + 1 < prompts.len() { "\n\n" } else { "\n" };
@@ -109,10 +117,9 @@ impl<'a> Job<'a> {
         let mut stream = self.tokenizer.stream(&self.ids[0]);
         let mut failed = None;
         let generation = session.generate(&self.ids, &mut |_, token| {
-            // The loop cannot be stopped from here; after a failure nothing more is written.
-            if failed.is_none() {
-                failed = print_next(&mut stream, token).err();
-            }
+            // Nobody reads on: stop.
+            failed = print_next(&mut stream, token).err();
+            if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         match failed {
             Some(failure) => Err(failure),

@@ -12,10 +12,9 @@ const TEMPLATE: &str = "loading weights {bar:32} {bytes} of {total_bytes}, {byte
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar of `expected` bytes. The cards may get more, because some weights are whole on several: the bar grows then.
-    /// Nothing is drawn where stderr is no terminal.
-    pub(super) fn start(expected: Bytes) -> Self {
-        let bar = ProgressBar::new(expected.0);
+    /// A bar. Nothing is drawn where stderr is no terminal.
+    pub(super) fn start() -> Self {
+        let bar = ProgressBar::new(0);
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style);
         }
@@ -23,13 +22,11 @@ impl Progress {
     }
 
     /// What the loader calls.
-    pub(super) fn callback(&self) -> Arc<dyn Fn(Bytes) + Send + Sync> {
+    pub(super) fn callback(&self) -> Arc<dyn Fn(Bytes, Bytes) + Send + Sync> {
         let bar = self.0.clone();
-        Arc::new(move |bytes| {
-            bar.inc(bytes.0);
-            if bar.length().is_some_and(|length| bar.position() > length) {
-                bar.set_length(bar.position());
-            }
+        Arc::new(move |piece, total| {
+            bar.set_length(total.0);
+            bar.inc(piece.0);
         })
     }
 
@@ -44,12 +41,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_grows_with_what_comes() {
-        let progress = Progress::start(Bytes(10));
+    fn the_bar_moves_with_what_comes() {
+        let progress = Progress::start();
         let callback = progress.callback();
-        callback(Bytes(8));
-        assert_eq!((progress.0.position(), progress.0.length()), (8, Some(10)));
-        callback(Bytes(8));
+        callback(Bytes(8), Bytes(16));
+        assert_eq!((progress.0.position(), progress.0.length()), (8, Some(16)));
+        callback(Bytes(8), Bytes(16));
         assert_eq!((progress.0.position(), progress.0.length()), (16, Some(16)));
         progress.finish();
     }

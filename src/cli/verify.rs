@@ -9,8 +9,9 @@ use ascend_tp::generate::{self, Model};
 use serde::Serialize;
 
 use super::arguments::VerifyOptions;
+use super::cards::Cards;
 use super::failure::{Failure, Outcome};
-use super::{cards, note, print, print_json};
+use super::{cards, print, print_json};
 
 /// Runs the command.
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
@@ -37,9 +38,8 @@ pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
         return Err(problems.into());
     };
     let dtype = DType::from(options.dtype);
-    note(&format!("comparing 1 card with {} of {}", options.cards, cards.description));
     let found = verify(&cards.cann, &model, options.cards, dtype, options.layout.residual(), &reference)?;
-    let report = Report::new(options, dtype.name(), found);
+    let report = Report::new(options, &cards, dtype, found);
     if options.json {
         print_json(&report)?;
     } else {
@@ -51,6 +51,7 @@ pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
 #[derive(Debug, Serialize)]
 struct Report {
     model: String,
+    device: String,
     cards: usize,
     dtype: &'static str,
     passed: bool,
@@ -87,11 +88,12 @@ impl From<Difference> for DifferenceReport {
 }
 
 impl Report {
-    fn new(options: &VerifyOptions, dtype: &'static str, found: Verification) -> Self {
+    fn new(options: &VerifyOptions, cards: &Cards, dtype: DType, found: Verification) -> Self {
         Self {
             model: options.model.display().to_string(),
+            device: cards.description.clone(),
             cards: options.cards,
-            dtype,
+            dtype: dtype.name(),
             passed: found.passed(),
             values: found.values,
             first_difference: found.first_difference.map(Into::into),
@@ -114,8 +116,8 @@ impl std::fmt::Display for DifferenceReport {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { model, cards, dtype, values, .. } = self;
-        writeln!(f, "{model} in {dtype}: 1 card against {cards}, {values} values")?;
+        let Self { model, device, cards, dtype, values, .. } = self;
+        writeln!(f, "{model} in {dtype}: 1 card against {cards} of {device}, {values} values")?;
         match (&self.first_difference, &self.closest) {
             (Some(first), _) => writeln!(f, "first op outside its bound: {first}")?,
             (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
@@ -149,9 +151,10 @@ mod tests {
             error: 0.25,
             bound: 0.5,
         };
-        let (model, dtype) = ("m".to_owned(), "f32");
+        let (model, device, dtype) = ("m".to_owned(), "8 cards".to_owned(), "f32");
         Report {
             model,
+            device,
             cards: 3,
             dtype,
             passed,
@@ -169,7 +172,7 @@ mod tests {
         let greedy = Greedy { expected: vec![1, 2], found: vec![1, 2], equal: true };
         assert_eq!(
             report(Some(greedy), None, true),
-            "m in f32: 1 card against 3, 9 values\n\
+            "m in f32: 1 card against 3 of 8 cards, 9 values\n\
              all within their bounds; the nearest to it: %9 = add %7, %8 at [0, 3]: expected 1.5000000e0, found 1.2500000e0, \
              error 2.50e-1, bound 5.00e-1\n\
              greedy ids: all 2 equal the reference's\n\

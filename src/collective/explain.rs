@@ -66,12 +66,12 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
         let needs = reader(op.result).map_or_else(
             || "the output is whole".to_owned(),
             |user| {
-                format!(
-                    "{}{} needs {}",
-                    user.kind.row().name,
-                    name(user.result),
-                    placed.layouts[op.result].text(&mesh.axis_names())
-                )
+                let layout = &placed.layouts[op.result];
+                let wanted = match layout.is_replicated() {
+                    true => "it whole".to_owned(),
+                    false => format!("it as {{{}}}", layout.text(&mesh.axis_names())),
+                };
+                format!("{}{} needs {wanted}", user.kind.row().name, name(user.result))
             },
         );
         Exchange {

@@ -1,5 +1,6 @@
 //! The serving loop: one prefill, then one run a token.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -85,7 +86,8 @@ const PREFILL: usize = 0;
 const DECODE: usize = 1;
 
 impl Session {
-    /// Splits the model over the cards and loads the weights. `progress` is told the bytes that have reached a card.
+    /// Splits the model over the cards and loads the weights. `progress` is told the bytes of each piece that has reached
+    /// a card, and the bytes that all cards will get.
     ///
     /// # Errors
     /// Before any card is opened: options that do not fit the model, all of them. Then the failure of a card.
@@ -93,7 +95,7 @@ impl Session {
         cann: &Arc<Cann>,
         model: &Model,
         options: &SessionOptions,
-        progress: Arc<dyn Fn(Bytes) + Send + Sync>,
+        progress: Arc<dyn Fn(Bytes, Bytes) + Send + Sync>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
         check(&model.config, options)?;
@@ -101,7 +103,10 @@ impl Session {
         let head = if Sampler::new(&options.sampling, 0)?.is_greedy() { Head::LastToken } else { Head::LastLogits };
         let programs = plans(&model.config, options, cache_length, head)?;
         let mut engine = Engine::start(cann, programs)?;
-        engine.load(fill_from(&model.checkpoint, progress))?;
+        let params =
+            engine.plans(PREFILL).iter().flat_map(|plan| plan.params.iter().map(|p| plan.buffers[p.buffer].bytes));
+        let total: Bytes = params.sum();
+        engine.load(fill_from(&model.checkpoint, Arc::new(move |piece| progress(piece, total))))?;
         let load_seconds = started.elapsed().as_secs_f64();
         Ok(Self { config: model.config.clone(), options: options.clone(), head, engine, cache_length, load_seconds })
     }
@@ -112,14 +117,15 @@ impl Session {
         &self.engine
     }
 
-    /// Continues prompts, one token a sequence and step. `on_token` sees each token as it is chosen.
+    /// Continues prompts, one token a sequence and step. `on_token` sees each token as it is chosen; `Break` ends that
+    /// sequence with it.
     ///
     /// # Errors
     /// Prompts that do not fit what the session was made for, and the failure of a card.
     pub fn generate(
         &mut self,
         prompts: &[Vec<u32>],
-        on_token: &mut dyn FnMut(usize, u32),
+        on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<Generation, Error> {
         self.check_prompts(prompts)?;
         let mut samplers = (0..prompts.len())
@@ -144,7 +150,7 @@ impl Session {
                     running[sequence] = false;
                 } else if running[sequence] {
                     found.ids[sequence].push(token);
-                    on_token(sequence, token);
+                    running[sequence] = on_token(sequence, token).is_continue();
                 }
             }
             if !running.contains(&true) || step + 1 == self.options.max_new_tokens {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_tp::device::Cann;
-use ascend_tp::exec::{Engine, Error, Inputs};
+use ascend_tp::exec::{Engine, Error, Inputs, Write};
 use ascend_tp::program::HostTensor;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::Tensor;
@@ -29,9 +29,7 @@ pub(crate) fn start(cann: &Arc<Cann>, plans: Vec<Plan>, params: &Tensors) -> Res
     let mut engine = Engine::start(cann, vec![plans])?;
     let bytes: BTreeMap<String, Vec<u8>> =
         params.iter().map(|(name, tensor)| (name.clone(), tensor.to_bytes())).collect();
-    engine.load(Arc::new(move |param: &Tensor, write: &mut dyn FnMut(usize, &[u8]) -> _| {
-        write(0, &param.cut(&bytes[&param.name]))
-    }))?;
+    engine.load(Arc::new(move |param: &Tensor, write: &mut Write<'_>| write(0, &param.cut(&bytes[&param.name]))))?;
     Ok(engine)
 }
 

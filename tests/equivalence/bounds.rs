@@ -11,6 +11,7 @@
 //!
 //! The oracle itself is rounded once, to the element type: another `u |y|`.
 
+use ascend_tp::base::DType;
 use ascend_tp::program::interpret::HostData;
 use ascend_tp::program::op::Row;
 use ascend_tp::program::{HostTensor, Kind, Op, Program};
@@ -19,8 +20,14 @@ use super::assemble::{Whole, unit_roundoff};
 
 const V: f64 = 5.960_464_477_539_063e-8;
 
-/// The smallest distance that a rounding to zero may cover: half the smallest subnormal of f16.
-const UNDERFLOW: f64 = 3.0e-8;
+/// How far a number is rounded that has no neighbour as close as `u` says: half the smallest subnormal of f16, on each
+/// of at most 8 cards. The other types have subnormals that no test comes near.
+const fn underflow(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 8.0 / (1_u64 << 25) as f64,
+        _ => 0.0,
+    }
+}
 
 /// For each element, how far the result of `op` may be from `expected`, its meaning on `operands`. `magnitude` are the
 /// absolute values of the parts of the result as the cards hold it.
@@ -73,10 +80,12 @@ pub(crate) fn bound(
         Kind::Attention { scale } => return attention(*scale, u, operands, expected),
         movement => panic!("{} has no meaning of its own", movement.row().name),
     };
+    // What is stored between is off by an underflow too, times what it is multiplied by then.
+    let tiny = underflow(expected.dtype) * if stores > 1.0 { 2.0 + largest(operands[1]) } else { 2.0 };
     let elements = expected.floats().iter().zip(magnitude).zip(computed);
     elements
         .map(|((y, parts), computed)| {
-            u * f64::from(y.abs()) + stores * u * parts * (1.0 + u) + computed * (1.0 + u) + V * parts + UNDERFLOW
+            u * f64::from(y.abs()) + stores * u * parts * (1.0 + u) + computed * (1.0 + u) + V * parts + tiny
         })
         .collect()
 }
@@ -88,10 +97,11 @@ pub(crate) fn bound(
 fn attention(scale: f64, u: f64, operands: &[&HostTensor], expected: &HostTensor) -> Vec<f64> {
     let (d, t) = (operands[0].shape[4] as f64, operands[1].shape[1] as f64);
     let score = d * largest(operands[0]) * largest(operands[1]) * scale.abs();
-    let delta = (2.0 * u + (d + 2.0) * V) * score + (t + 4.0) * V;
+    let tiny = underflow(expected.dtype);
+    let delta = (2.0 * u + (d + 2.0) * V) * score + (t + 4.0) * V + 2.0 * tiny;
     let weight = (2.0 * delta).exp_m1() + 2.0 * u + (t + 2.0) * V;
-    let bound = weight * largest(operands[2]) * (1.0 + u);
-    expected.floats().iter().map(|y| bound + 2.0 * u * f64::from(y.abs()) + UNDERFLOW).collect()
+    let bound = (weight + t * tiny) * largest(operands[2]) * (1.0 + u) + 2.0 * tiny;
+    expected.floats().iter().map(|y| bound + 2.0 * u * f64::from(y.abs())).collect()
 }
 
 /// How far a movement may change a value: only a sum rounds.

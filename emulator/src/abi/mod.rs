@@ -160,26 +160,31 @@ macro_rules! define_abi {
 
         impl Unmodelled for Machine {}
 
-        /// One function per symbol, for any slot.
+        /// One function per symbol, for any slot; never inlined and never unwinding, so that the functions
+        /// per slot stay a jump each and many slots cost little to compile.
         mod any_slot {
             use super::*;
-            $( pub(super) unsafe fn $name(slot: usize, $($arg: $ty),*) -> $ret {
+            $( #[inline(never)]
+            pub(super) unsafe extern "C" fn $name(slot: usize, $($arg: $ty),*) -> $ret {
                 // SAFETY: the C caller gives what the declaration of this function asks for.
                 call(slot, stringify!($name), define_abi!(@translate $library), |m| unsafe { m.$name($($arg),*) })
             } )*
-            $( pub(super) unsafe fn $young(slot: usize, $($young_arg: $young_ty),*) -> $young_ret {
+            $( #[inline(never)]
+            pub(super) unsafe extern "C" fn $young(slot: usize, $($young_arg: $young_ty),*) -> $young_ret {
                 let translate = define_abi!(@translate $young_library);
                 // SAFETY: the C caller gives what the declaration of this function asks for.
                 call(slot, stringify!($young), translate, |m| unsafe { m.$young($($young_arg),*) })
             } )*
-            $( pub(super) unsafe fn $plan(
+            $( #[inline(never)]
+            pub(super) unsafe extern "C" fn $plan(
                 slot: usize, $($op_arg: $op_ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
             ) -> aclnnStatus {
                 // SAFETY: the C caller gives what the declaration of this function asks for.
                 let plan = |m: &Machine| unsafe { m.$plan($($op_arg,)* workspace_size, executor) };
                 call(slot, stringify!($plan), code::to_aclnn, plan)
             }
-            pub(super) unsafe fn $run(
+            #[inline(never)]
+            pub(super) unsafe extern "C" fn $run(
                 slot: usize, workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor,
                 stream: aclrtStream,
             ) -> aclnnStatus {
@@ -234,24 +239,11 @@ ascend_tp_sys::for_each_symbol!(define_abi);
 
 /// The table of the machine in `slot`, which `owner` keeps alive.
 pub(crate) fn table(slot: usize, owner: Owner) -> Table {
-    const TABLES: [fn(Owner) -> Table; slots::SLOTS] = [
-        table_of_slot::<0>,
-        table_of_slot::<1>,
-        table_of_slot::<2>,
-        table_of_slot::<3>,
-        table_of_slot::<4>,
-        table_of_slot::<5>,
-        table_of_slot::<6>,
-        table_of_slot::<7>,
-        table_of_slot::<8>,
-        table_of_slot::<9>,
-        table_of_slot::<10>,
-        table_of_slot::<11>,
-        table_of_slot::<12>,
-        table_of_slot::<13>,
-        table_of_slot::<14>,
-        table_of_slot::<15>,
-    ];
+    macro_rules! tables {
+        ($($slot:literal)*) => { [$( table_of_slot::<$slot> ),*] };
+    }
+    const TABLES: [fn(Owner) -> Table; slots::SLOTS] =
+        tables![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31];
     TABLES[slot](owner)
 }
 

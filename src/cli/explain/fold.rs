@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 /// A text with the numbers of layers replaced by `*`: `model.layers.*.mlp.up_proj.weight`. A number of a layer stands
-/// between two dots.
+/// between two dots; a value without a name, `%17`, belongs to some layer too.
 pub(super) fn class_of(text: &str) -> String {
+    if text.strip_prefix('%').is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_digit())) {
+        return "%*".to_owned();
+    }
     let parts: Vec<&str> = text.split('.').collect();
     let last = parts.len() - 1;
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -45,6 +48,7 @@ mod tests {
             ),
             ("moves 16.0 KiB in 1 collective", "moves 16.0 KiB in 1 collective"),
             ("lm_head.weight", "lm_head.weight"),
+            ("%17", "%*"),
             ("", ""),
         ] {
             assert_eq!(class_of(text), class);

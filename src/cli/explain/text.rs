@@ -27,7 +27,7 @@ pub(super) fn render(report: &Report) -> String {
     let tokens = counted(report.deciding_sequence, "token");
     let _ = writeln!(
         text,
-        "\nWeights (bytes of the fullest card; cut so that a prefill of {tokens} a sequence moves least)\n{}",
+        "\nWeights (bytes of the fullest card; cut so that a prefill of {tokens} a sequence moves least; `_` is a dim that is not cut)\n{}",
         weights(report)
     );
     let _ = writeln!(text, "Collectives of one pass\n{}", collectives(report));

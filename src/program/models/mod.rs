@@ -94,11 +94,13 @@ pub fn decoder(config: &ModelConfig, run: RunShape, dtype: DType, head: Head) ->
     for layer in 0..config.layers {
         let gamma = build.param(&names.layer(layer, names.attention_norm), [h], dtype);
         let x = build.rms_norm(residual, gamma, config.norm_epsilon);
+        let x = build.name(x, format!("layers.{layer}.attention.norm"));
         let x = shared.attention(&mut build, layer, x);
         let sum = build.add(residual, x);
         residual = build.name(sum, format!("residual.{layer}.attention"));
         let gamma = build.param(&names.layer(layer, names.mlp_norm), [h], dtype);
         let x = build.rms_norm(residual, gamma, config.norm_epsilon);
+        let x = build.name(x, format!("layers.{layer}.mlp.norm"));
         let x = shared.mlp(&mut build, layer, x);
         let sum = build.add(residual, x);
         residual = build.name(sum, format!("residual.{layer}.mlp"));
