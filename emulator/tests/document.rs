@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-const START: &str = "<!-- operators: written by `UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator --test document` -->\n";
+const START: &str =
+    "<!-- operators: written by `UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator --test document` -->\n";
 const END: &str = "<!-- end of operators -->";
 
 #[test]

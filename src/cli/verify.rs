@@ -59,6 +59,8 @@ struct Report {
     values: usize,
     first_difference: Option<DifferenceReport>,
     closest: Option<DifferenceReport>,
+    /// Element type that rotary frequencies were rounded to.
+    rotary_frequencies: &'static str,
     logits: Option<DifferenceReport>,
     greedy: Option<Greedy>,
 }
@@ -98,6 +100,7 @@ impl Report {
             values: found.values,
             first_difference: found.first_difference.map(Into::into),
             closest: found.closest.map(Into::into),
+            rotary_frequencies: found.frequency_dtype.name(),
             logits: found.logits.map(Into::into),
             greedy: found.greedy.map(|(expected, found)| Greedy { equal: expected == found, expected, found }),
         }
@@ -122,6 +125,13 @@ impl std::fmt::Display for Report {
             (Some(first), _) => writeln!(f, "first op outside its bound: {first}")?,
             (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
             (None, None) => writeln!(f, "all equal")?,
+        }
+        if self.rotary_frequencies != DType::F32.name() {
+            let dtype = self.rotary_frequencies;
+            writeln!(
+                f,
+                "the reference cast the whole model to {dtype}, rotary frequencies included: compared with those"
+            )?;
         }
         if let Some(logits) = &self.logits {
             writeln!(f, "largest error against the reference: {logits}")?;
@@ -161,6 +171,7 @@ mod tests {
             values: 9,
             first_difference: first,
             closest: Some(closest),
+            rotary_frequencies: DType::F32.name(),
             logits: None,
             greedy,
         }

@@ -5,9 +5,12 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 
 /// The bytes of the file at `path`.
 ///
@@ -22,4 +25,16 @@ pub(crate) fn map(path: &Path) -> io::Result<Mmap> {
     // rules; that the file is not changed meanwhile is the caller's contract above, the one every reader of checkpoints
     // has.
     unsafe { Mmap::map(&file) }
+}
+
+/// Gives the pages of a range back to the system; bytes that are read again are mapped again.
+///
+/// A checkpoint is read once, slice by slice: without this its whole size would count as the process' memory.
+pub(crate) fn release(map: &Mmap, bytes: Range<usize>) {
+    #[cfg(unix)]
+    if !bytes.is_empty() && bytes.end <= map.len() {
+        // SAFETY: the map is of a file and never written, so a page that is dropped comes back with the same bytes. A
+        // refusal leaves the pages where they are, which is no error.
+        let _refused = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, bytes.start, bytes.len()) };
+    }
 }

@@ -8,7 +8,6 @@ use std::fmt;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use memmap2::Mmap;
 
@@ -48,7 +47,6 @@ pub struct Checkpoint {
     path: PathBuf,
     files: Vec<MappedFile>,
     tensors: BTreeMap<String, TensorInfo>,
-    progress: Option<Arc<dyn Fn(Bytes) + Send + Sync>>,
 }
 
 struct MappedFile {
@@ -94,13 +92,7 @@ impl Checkpoint {
                 (entry.name, TensorInfo { dtype: entry.dtype, shape: entry.shape, file: 0, bytes: entry.bytes })
             })
             .collect();
-        Ok(Self { path: path.to_path_buf(), files: vec![MappedFile { name, map }], tensors, progress: None })
-    }
-
-    /// Calls `progress` with the bytes just read while slices are read, from whichever thread reads.
-    #[must_use]
-    pub fn with_progress(self, progress: Arc<dyn Fn(Bytes) + Send + Sync>) -> Self {
-        Self { progress: Some(progress), ..self }
+        Ok(Self { path: path.to_path_buf(), files: vec![MappedFile { name, map }], tensors })
     }
 
     /// The tensor of this name.
@@ -178,7 +170,7 @@ impl Checkpoint {
     /// `logical_shape`, cut to `ranges` (one per dim), converted to `to`, contiguous, into `out`.
     ///
     /// The offset and shape let one stored tensor be seen as several, or as heads and dims. Only the bytes inside the
-    /// ranges are read.
+    /// ranges are read, and the pages they were mapped to are given back.
     ///
     /// # Units
     /// Offset and ranges count elements; `out` is bytes, little-endian.
@@ -204,11 +196,11 @@ impl Checkpoint {
             ranges,
             to,
         };
-        request.read(out, &mut |bytes| {
-            if let Some(progress) = &self.progress {
-                progress(Bytes(bytes as u64));
-            }
-        })
+        request.read(out)?;
+        let span = request.span();
+        let file = &self.files[tensor.file].map;
+        file::release(file, tensor.bytes.start + span.start..tensor.bytes.start + span.end);
+        Ok(())
     }
 
     /// A whole floating-point tensor.
@@ -324,7 +316,7 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
         }
     }
     let Opened { files, tensors } = opened;
-    problems.into_result(Checkpoint { path: dir.to_path_buf(), files, tensors, progress: None })
+    problems.into_result(Checkpoint { path: dir.to_path_buf(), files, tensors })
 }
 
 /// The files of an index so far.

@@ -7,7 +7,7 @@
 //! and nothing is held twice.
 //!
 //! It knows no model: which tensors there must be, and which part belongs to which rank, is the caller's. It prints
-//! nothing; [`Checkpoint::with_progress`] reports bytes.
+//! nothing; [`fill_from`] tells its caller how far it is.
 
 mod checkpoint;
 mod convert;

@@ -93,8 +93,21 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Reads the slice into `out`, calling `progress` with the bytes of the file just read.
-    pub(super) fn read(&self, out: &mut [u8], progress: &mut dyn FnMut(usize)) -> Result<(), Error> {
+    /// The bytes of the tensor from the first of the slice's elements to the last. Only for a slice that was checked.
+    pub(super) fn span(&self) -> Range<usize> {
+        let strides = self.view.strides();
+        let at = |end: fn(&Range<usize>) -> usize| {
+            self.ranges.iter().zip(&strides).map(|(range, stride)| end(range) * stride).sum::<usize>()
+        };
+        let size = self.dtype.size_bytes();
+        if self.ranges.iter().any(|range| range.is_empty()) {
+            return 0..0;
+        }
+        (self.offset + at(|range| range.start)) * size..(self.offset + at(|range| range.end - 1) + 1) * size
+    }
+
+    /// Reads the slice into `out`.
+    pub(super) fn read(&self, out: &mut [u8]) -> Result<(), Error> {
         self.check(out.len())?;
         let runs = Runs::new(self.view, self.ranges);
         let (from_bytes, to_bytes) = (self.dtype.size_bytes(), self.to.size_bytes());
@@ -102,25 +115,12 @@ impl Request<'_> {
         if out.is_empty() {
             return Ok(());
         }
-        let mut unreported = 0;
-        let run_bytes = runs.length * to_bytes;
+        let (run_bytes, stored_bytes) = (runs.length * to_bytes, runs.length * from_bytes);
         for (start, out) in runs.zip(out.chunks_mut(run_bytes)) {
-            let mut first = (self.offset + start) * from_bytes;
-            // A long run goes in pieces, so that progress moves within a large tensor.
-            for out in out.chunks_mut(PIECE_ELEMS * to_bytes) {
-                let bytes = out.len() / to_bytes * from_bytes;
-                convert::convert(self.dtype, self.to, &self.stored[first..first + bytes], out).map_err(|overflow| {
-                    Error::Overflow { tensor: self.tensor.to_owned(), value: overflow.value, to: self.to }
-                })?;
-                first += bytes;
-                unreported += bytes;
-                if unreported >= PIECE_ELEMS * from_bytes {
-                    progress(std::mem::take(&mut unreported));
-                }
-            }
-        }
-        if unreported > 0 {
-            progress(unreported);
+            let first = (self.offset + start) * from_bytes;
+            convert::convert(self.dtype, self.to, &self.stored[first..first + stored_bytes], out).map_err(
+                |overflow| Error::Overflow { tensor: self.tensor.to_owned(), value: overflow.value, to: self.to },
+            )?;
         }
         Ok(())
     }
@@ -156,9 +156,6 @@ impl Request<'_> {
         Ok(())
     }
 }
-
-/// Elements converted between two reports of progress.
-const PIECE_ELEMS: usize = 1 << 22;
 
 /// The first elements, in order, of the runs that a slice consists of.
 #[derive(Clone, Debug)]
@@ -228,10 +225,19 @@ mod tests {
 
     fn read(request: &Request<'_>, elems: usize) -> Result<Vec<f32>, Error> {
         let mut out = vec![0xff; elems * 4];
-        let mut reported = 0;
-        request.read(&mut out, &mut |bytes| reported += bytes)?;
-        assert_eq!(reported, elems * 4);
+        request.read(&mut out)?;
+        assert!(request.span().len() >= elems * 4 && request.span().end <= request.stored.len());
         Ok(out.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
+    #[test]
+    fn a_span_reaches_from_the_first_element_to_the_last() {
+        let view = Shape::from([4, 6]);
+        let stored = numbers(25);
+        let span = |ranges: &[Range<usize>]| request(&stored, 1, &view, ranges).span();
+        assert_eq!(span(&[0..4, 0..6]), 4..100);
+        assert_eq!(span(&[1..3, 2..4]), 4 * (1 + 8)..4 * (1 + 15 + 1));
+        assert_eq!(span(&[1..1, 0..6]), 0..0);
     }
 
     #[test]
@@ -264,9 +270,7 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let stored = numbers(12);
         let view = Shape::from([3, 4]);
-        let error = |request: &Request<'_>, bytes: usize| {
-            request.read(&mut vec![0; bytes], &mut |_| {}).unwrap_err().to_string()
-        };
+        let error = |request: &Request<'_>, bytes: usize| request.read(&mut vec![0; bytes]).unwrap_err().to_string();
         assert_eq!(
             error(&request(&stored, 1, &view, &[0..3, 0..4]), 48),
             "w: a view of shape [3,4] from element 1 on: expected at most 12 elements in all, the tensor's"
@@ -287,7 +291,7 @@ mod tests {
         assert_eq!(error(&integers, 24), "w: expected a tensor that can be read as i64, found f32");
         let huge = Shape::from([usize::MAX, 2]);
         assert!(matches!(
-            request(&stored, 0, &huge, &[0..1, 0..1]).read(&mut [0; 4], &mut |_| {}),
+            request(&stored, 0, &huge, &[0..1, 0..1]).read(&mut [0; 4]),
             Err(Error::ViewOutOfTensor { .. })
         ));
         let large = 1e6f32.to_le_bytes();
@@ -297,19 +301,6 @@ mod tests {
             error(&narrow, 2),
             "w: the number 1000000 does not fit f16; choose a type with a larger range, such as bf16"
         );
-    }
-
-    #[test]
-    fn progress_moves_within_a_large_tensor() {
-        let elems = (1 << 22) + 10;
-        let stored = vec![0; elems * 4];
-        let view = Shape::from([elems]);
-        let mut reports = Vec::new();
-        let whole = 0..elems;
-        request(&stored, 0, &view, std::slice::from_ref(&whole))
-            .read(&mut vec![1; elems * 4], &mut |bytes| reports.push(bytes))
-            .unwrap();
-        assert_eq!(reports, [4 << 22, 40]);
     }
 
     fn sizes_and_ranges() -> impl Strategy<Value = (usize, Vec<usize>, Vec<Range<usize>>)> {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::failure::{Failure, code};
-use crate::nn::operator::{Call, Kernel, Plan, Role, Tensor};
+use crate::nn::operator::{Call, Kernel, Plan, Role, Strides, Tensor};
 
 /// The library's allocations are multiples of this.
 const ALIGNMENT: usize = 512;
@@ -75,7 +75,10 @@ impl Executor {
         // The card copies a strided tensor to contiguous memory of the workspace first.
         let copies = tensors
             .iter()
-            .filter(|bound| !bound.tensor.is_contiguous())
+            .filter(|bound| {
+                let as_it_lies = plan.strides == Strides::Transposed && bound.tensor.is_transposed();
+                !bound.tensor.is_contiguous() && !as_it_lies
+            })
             .map(|bound| (bound.tensor.len() * bound.tensor.dtype.size()).next_multiple_of(ALIGNMENT));
         let workspace_bytes = plan.workspace_bytes + copies.sum::<usize>();
         Self { name, tensors, kernel: plan.kernel, workspace_bytes, life: Life::Once }

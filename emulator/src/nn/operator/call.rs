@@ -132,6 +132,18 @@ impl Tensor {
         is_contiguous(&self.dims, &self.strides)
     }
 
+    /// Whether the elements lie row-major without gaps once the last two dims are swapped.
+    pub(crate) fn is_transposed(&self) -> bool {
+        let (mut dims, mut strides) = (self.dims.clone(), self.strides.clone());
+        let rank = dims.len();
+        if rank < 2 {
+            return false;
+        }
+        dims.swap(rank - 2, rank - 1);
+        strides.swap(rank - 2, rank - 1);
+        is_contiguous(&dims, &strides)
+    }
+
     /// Bytes from the address to the end of the last element; 0 without elements.
     pub(crate) fn reach_bytes(&self) -> usize {
         match extent(&self.dims, &self.strides, self.offset) {

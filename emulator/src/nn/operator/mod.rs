@@ -65,6 +65,17 @@ pub(crate) struct Plan {
     pub(crate) kernel: Kernel,
     /// Device memory the second phase needs, besides that for making strided tensors contiguous.
     pub(crate) workspace_bytes: usize,
+    /// Which strided tensors the kernel reads as they lie.
+    pub(crate) strides: Strides,
+}
+
+/// Which strided tensors an operator reads without a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strides {
+    /// None.
+    Copied,
+    /// Matrices whose last two dims are swapped: the cube loads them either way round.
+    Transposed,
 }
 
 impl Plan {
@@ -72,7 +83,12 @@ impl Plan {
     fn new(
         kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, Refusal> {
-        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0 })
+        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides: Strides::Copied })
+    }
+
+    /// The same plan for an operator that reads transposed matrices as they lie.
+    fn reading_transposed(self) -> Self {
+        Self { strides: Strides::Transposed, ..self }
     }
 
     /// The same plan with device memory for the second phase.

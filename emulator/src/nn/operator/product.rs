@@ -119,6 +119,7 @@ fn matmul(call: &Call<'_>) -> Result<Plan, Refusal> {
         matmul::matmul(tiles, &row_of(views.of(a)), &column_of(views.of(b)), precision, &column_of(&target));
         Ok(())
     })
+    .map(Plan::reading_transposed)
 }
 
 fn addmm(call: &Call<'_>) -> Result<Plan, Refusal> {

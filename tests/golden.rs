@@ -1,0 +1,129 @@
+//! The text of every pass, compared with files: what a change of one pass does to all that follows shows as a diff.
+//!
+//! One decoder layer of the `qwen2-gqa` fixture (2 key heads, 8 query heads, 259 words), in three splits: four cards,
+//! which cut the tensor-parallel axis in two because there are more cards than key heads; the same with the residual
+//! stream along the sequence; and three cards, which divide no size. `UPDATE_GOLDEN=1 cargo test --test golden` writes the
+//! files anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ascend_tp::base::DType;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::placement::{self, Residual};
+use ascend_tp::program::models::{Head, RunShape, decoder};
+use ascend_tp::program::{Program, text};
+use ascend_tp::schedule::{self, Plan, schedule};
+use ascend_tp::{Mesh, Parallelized, Pins, parallelize};
+
+/// One split and the text files it is compared with.
+struct Case {
+    name: &'static str,
+    cards: usize,
+    residual: Residual,
+    head: Head,
+}
+
+const CASES: [Case; 3] = [
+    Case { name: "tp4-replicate", cards: 4, residual: Residual::Replicate, head: Head::LastLogits },
+    Case { name: "tp4-seq", cards: 4, residual: Residual::Seq, head: Head::LastLogits },
+    Case { name: "tp3-replicate", cards: 3, residual: Residual::Replicate, head: Head::LastToken },
+];
+
+/// What the passes make of one case.
+struct Stages {
+    logical: Program,
+    split: Parallelized,
+    plans: Vec<Plan>,
+}
+
+impl Case {
+    fn stages(&self) -> Stages {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen2-gqa/config.json");
+        let mut config = ModelConfig::from_json(&fs::read_to_string(path).unwrap()).unwrap();
+        config.layers = 1;
+        let run = RunShape { batch: 1, sequence: 5, cache_length: 8 };
+        let logical = decoder(&config, run, DType::F32, self.head).unwrap();
+        let mesh = Mesh::tensor_parallel(self.cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
+        let split = parallelize(&logical, &mesh, &Pins::auto(self.residual)).unwrap();
+        let plans = schedule(&split.lowered).unwrap();
+        Stages { logical, split, plans }
+    }
+}
+
+impl Stages {
+    /// File name ending and text of each pass.
+    fn texts(&self) -> Vec<(String, String)> {
+        let last = self.plans.len() - 1;
+        vec![
+            ("1-logical".to_owned(), text::print(&self.logical)),
+            ("2-resharded".to_owned(), placement::print(&self.split.resharded)),
+            ("3-lowered".to_owned(), placement::print(&self.split.lowered)),
+            ("4-plan-rank0".to_owned(), self.plans[0].to_string()),
+            (format!("5-plan-rank{last}"), self.plans[last].to_string()),
+        ]
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+/// Where two texts part, with the lines around.
+fn first_difference(expected: &str, found: &str) -> String {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let (expected, found) = (lines(expected), lines(found));
+    let same = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
+    let show =
+        |lines: &[String]| lines[same.min(lines.len())..].iter().take(3).cloned().collect::<Vec<_>>().join("\n    ");
+    format!("line {}:\n  expected\n    {}\n  found\n    {}", same + 1, show(&expected), show(&found))
+}
+
+#[test]
+fn the_text_of_every_pass_is_as_recorded() {
+    let update = std::env::var("UPDATE_GOLDEN").is_ok_and(|value| value == "1");
+    let mut problems = Vec::new();
+    let mut files = Vec::new();
+    for case in &CASES {
+        for (stage, found) in case.stages().texts() {
+            let file = format!("{}.{stage}.txt", case.name);
+            let path = folder().join(&file);
+            if update {
+                fs::write(&path, &found).unwrap();
+            }
+            match fs::read_to_string(&path) {
+                Ok(expected) if expected == found => {}
+                Ok(expected) => problems.push(format!("{file}, {}", first_difference(&expected, &found))),
+                Err(error) => problems.push(format!("{file}: {error}")),
+            }
+            files.push(file);
+        }
+    }
+    let kept = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    problems
+        .extend(kept.filter(|file| !files.contains(file)).map(|file| format!("{file}: no pass writes it any more")));
+    let help = "if this is what was meant: UPDATE_GOLDEN=1 cargo test --test golden";
+    assert!(problems.is_empty(), "{}\n{help}", problems.join("\n"));
+}
+
+#[test]
+fn texts_parse_to_what_was_printed() {
+    for case in &CASES {
+        let Stages { logical, split, plans } = case.stages();
+        assert_eq!(text::parse(&text::print(&logical)).unwrap(), logical, "{}", case.name);
+        for placed in [&split.resharded, &split.lowered] {
+            assert_eq!(placement::parse(&placement::print(placed)).unwrap(), *placed, "{}", case.name);
+        }
+        for plan in &plans {
+            assert_eq!(schedule::text::parse(&plan.to_string()).unwrap(), *plan, "{} rank {}", case.name, plan.rank);
+        }
+    }
+}
+
+/// The plan of one rank does not depend on the order of maps or on the machine.
+#[test]
+fn compiling_twice_gives_the_same_texts() {
+    for case in &CASES {
+        assert_eq!(case.stages().texts(), case.stages().texts(), "{}", case.name);
+    }
+}
