@@ -99,8 +99,8 @@ pub(crate) mod code {
     pub(crate) const STREAM_SYNC_TIMEOUT: i32 = sys::ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
     /// aclrtSynchronizeEventWithTimeout ran out of time.
     pub(crate) const EVENT_SYNC_TIMEOUT: i32 = sys::ACL_ERROR_RT_EVENT_SYNC_TIMEOUT;
-    /// A peer card left or failed while this one waited for it (`ACL_ERROR_RT_SUSPECT_REMOTE_ERROR` of newer headers).
-    pub(crate) const REMOTE: i32 = 507_057;
+    /// A peer card left or failed while this one waited for it.
+    pub(crate) const REMOTE: i32 = sys::ACL_ERROR_RT_SUSPECT_REMOTE_ERROR;
 
     /// aclnn: a required pointer is NULL.
     pub(crate) const NULL_POINTER_ACLNN: i32 = 161_001;

@@ -1,7 +1,5 @@
 //! The operator rules in docs/EMULATOR.md are those the emulator checks.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
 use std::path::Path;
 
 const START: &str =

@@ -15,7 +15,7 @@ pub use explain::{Exchange, exchanges};
 pub use fuse::fuse;
 pub use lower::lower;
 pub use reshard::insert_reshards;
-pub use verify::verify;
+pub use verify::{verify, verify_resharded};
 
 use crate::base::Diagnostics;
 use crate::placement::{Mesh, Pins, Placed, Placement, place};
@@ -41,6 +41,7 @@ pub fn parallelize(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Parall
     let placement = place(program, mesh, pins)?;
     let resharded = insert_reshards(program, mesh, &placement);
     crate::program::verify::verify(&resharded.program)?;
+    verify_resharded(&resharded)?;
     let lowered = fuse(&lower(&resharded)?);
     crate::program::verify::verify(&lowered.program)?;
     verify(&lowered)?;

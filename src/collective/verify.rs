@@ -10,7 +10,7 @@
 
 use crate::base::{AxisId, Diagnostic, Diagnostics, Id};
 use crate::placement::{Layout, Mesh, Placed};
-use crate::program::op::{Linear, rule_of};
+use crate::program::op::{Linear, Stage, rule_of};
 use crate::program::text::op_text;
 use crate::program::{Factor, Kind, Op, Reduce, Role, Rule};
 
@@ -40,11 +40,23 @@ impl std::fmt::Display for Type {
     }
 }
 
+/// Checks a program with explicit reshards: as [`verify`], but a reshard may change any layout.
+///
+/// # Errors
+/// All problems, in order of the ops.
+pub fn verify_resharded(placed: &Placed) -> Result<(), Diagnostics> {
+    check(placed, Stage::Placed)
+}
+
 /// Checks a lowered program.
 ///
 /// # Errors
 /// All problems, in order of the ops.
 pub fn verify(placed: &Placed) -> Result<(), Diagnostics> {
+    check(placed, Stage::Lowered)
+}
+
+fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let (program, mesh) = (&placed.program, &placed.mesh);
     for (id, value) in program.values.iter() {
@@ -63,6 +75,16 @@ pub fn verify(placed: &Placed) -> Result<(), Diagnostics> {
     for (_, op) in program.ops.iter() {
         let place = || op_text(program, op);
         let found = &placed.layouts[op.result];
+        if stage < op.kind.row().stage {
+            problems.push(Diagnostic::new(place(), "does not occur before lowering"));
+            continue;
+        }
+        if op.kind == Kind::Reshard {
+            if stage > Stage::Placed {
+                problems.push(Diagnostic::new(place(), "is left, but lowering replaces every reshard"));
+            }
+            continue;
+        }
         if op.kind.is_movement() {
             for message in movement_problems(&op.kind, &placed.layouts[op.operands[0]], found, mesh) {
                 problems.push(Diagnostic::new(place(), message));

@@ -115,6 +115,8 @@ impl CallError {
             // Runtime: waits and tasks that ran out of time, synchronisations that did.
             107_019 | 107_020 | 507_012 | 507_014 | 507_017 | 507_034 | 507_046 | 507_047 => ErrorKind::Timeout,
             200_000 | 207_001 | 207_018 => ErrorKind::OutOfMemory,
+            // A peer left or failed while this card waited for it.
+            507_057 => ErrorKind::PeerLost,
             200_001 | 200_006 | 207_000 => ErrorKind::Unsupported,
             // First digit 1: the caller's fault.
             100_000..=199_999 => ErrorKind::InvalidArgument,
@@ -202,6 +204,7 @@ mod tests {
             (1, ErrorKind::InvalidArgument),
             (9, ErrorKind::Timeout),
             (21, ErrorKind::PeerLost),
+            (507_057, ErrorKind::PeerLost),
             (4, ErrorKind::Failed),
         ] {
             assert_eq!(call(code).kind(), kind, "{code}");

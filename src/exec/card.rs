@@ -1,6 +1,7 @@
 //! One rank on its card: memory, streams, communicators, and the plans made ready.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::base::{Bytes, Id};
 use crate::device::{
@@ -375,7 +376,7 @@ fn error(
     place: Option<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> RankError {
-    RankError { rank, card, place, source: source.into() }
+    RankError { rank, card, place, source: source.into(), at: Instant::now() }
 }
 
 /// Offsets of a plan that runs fit the address space: its memory was allocated.

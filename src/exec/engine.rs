@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::device::{Cann, Device, RootInfo};
@@ -218,6 +219,7 @@ impl Engine {
                     card: rank,
                     place: None,
                     source: "the rank's thread ended without an answer".into(),
+                    at: Instant::now(),
                 }),
             }
         }

@@ -1,5 +1,7 @@
 //! What can go wrong while plans run.
 
+use std::time::Instant;
+
 use crate::base::Diagnostics;
 use crate::device;
 
@@ -15,6 +17,8 @@ pub struct RankError {
     pub place: Option<String>,
     /// What happened.
     pub source: Box<dyn std::error::Error + Send + Sync>,
+    /// When the rank noticed.
+    pub(super) at: Instant,
 }
 
 impl RankError {
@@ -43,8 +47,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error of failed ranks: causes before consequences, and consequences only where no cause is known.
+    /// The error of failed ranks: the first to fail first, and mere consequences only where no cause is known.
     pub(super) fn of_ranks(mut failed: Vec<RankError>) -> Self {
+        failed.sort_by_key(|error| error.at);
         if failed.iter().any(|error| !error.is_consequence()) {
             failed.retain(|error| !error.is_consequence());
         }

@@ -909,6 +909,7 @@ pub const ACL_ERROR_RT_TASK_TIMEOUT: ::std::os::raw::c_int = 107020;
 pub const ACL_ERROR_RT_SYSPARAMOPT_NOT_SET: ::std::os::raw::c_int = 107021;
 pub const ACL_ERROR_RT_DEVICE_TASK_ABORT: ::std::os::raw::c_int = 107022;
 pub const ACL_ERROR_RT_STREAM_ABORT: ::std::os::raw::c_int = 107023;
+pub const ACL_ERROR_RT_SUSPECT_REMOTE_ERROR: ::std::os::raw::c_int = 507057;
 pub const ACL_ERROR_RT_CAPTURE_DEPENDENCY: ::std::os::raw::c_int = 107024;
 pub const ACL_ERROR_RT_STREAM_UNJOINED: ::std::os::raw::c_int = 107025;
 pub const ACL_ERROR_RT_MODEL_CAPTURED: ::std::os::raw::c_int = 107026;

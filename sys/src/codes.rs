@@ -72,6 +72,7 @@ pub const fn acl_error_name(code: aclError) -> Option<&'static str> {
         ACL_ERROR_RT_SYSPARAMOPT_NOT_SET,
         ACL_ERROR_RT_DEVICE_TASK_ABORT,
         ACL_ERROR_RT_STREAM_ABORT,
+        ACL_ERROR_RT_SUSPECT_REMOTE_ERROR,
         ACL_ERROR_RT_CAPTURE_DEPENDENCY,
         ACL_ERROR_RT_STREAM_UNJOINED,
         ACL_ERROR_RT_MODEL_CAPTURED,
