@@ -5,6 +5,7 @@
 //! Transformer blocks, whose numbers round, are compared op by op within bounds that `bounds` derives. And every op's
 //! sharding rule is tried in every combination of layouts. `EQUIVALENCE_CASES` sets the number of random cases,
 //! `EQUIVALENCE_SEED` another seed.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
@@ -120,7 +121,8 @@ fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run)
         let pairs = found.tensor.floats().iter().zip(expected.floats()).zip(&bounds);
         for (at, ((found, expected), bound)) in pairs.enumerate() {
             let error = (f64::from(*found) - f64::from(*expected)).abs();
-            if found != expected && !(error <= *bound) {
+            let is_close = found == expected || error <= *bound;
+            if !is_close {
                 let index = indices(&program.values[op.result].shape).nth(at).unwrap_or_default();
                 return Err(fail(format!(
                     "at {index:?} found {found}, expected {expected}, off by {error:e}, at most {bound:e}"
@@ -220,7 +222,7 @@ fn report(program: &Program, mesh: &Mesh, pins: &str, message: &str) -> TestCase
 #[test]
 fn exact_programs_give_the_same_bits_on_any_mesh() {
     let cann = cann(split::CARDS);
-    let result = runner(160).run(&(random::genomes(), split::splits()), |(genome, split)| {
+    let result = runner(600).run(&(random::genomes(), split::splits()), |(genome, split)| {
         let drawn = genome.draw();
         let mesh = split.mesh();
         let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
@@ -234,7 +236,7 @@ fn exact_programs_give_the_same_bits_on_any_mesh() {
 
 fn blocks_stay_within_bounds(dtype: DType) {
     let cann = cann(split::CARDS);
-    let result = runner(24).run(&(block::blocks(dtype), split::splits()), |(block, split)| {
+    let result = runner(60).run(&(block::blocks(dtype), split::splits()), |(block, split)| {
         let drawn = block.draw();
         let data = Data { params: drawn.params.clone(), inputs: vec![drawn.inputs.clone()] };
         let whole = Mesh::new(&[("tp", 1)]).unwrap();

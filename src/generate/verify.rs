@@ -7,7 +7,7 @@
 //! The bound of a value. Splitting changes the order of sums only. A product that sums `k` terms in f32 is off by about
 //! `√k · 2⁻²⁴` of its magnitude in either order (rounding errors of random sign, Higham & Mary 2019, probabilistic
 //! error bounds); with 16-bit activations the parts of a split sum are rounded once more, by `u = 2⁻¹¹` (f16) or `2⁻⁸`
-//! (bf16). After `n` ops such errors have added up like `√n`. A value may differ by [`SAFETY`] times that, relative to
+//! (bf16). After `n` ops such errors have added up like `√n`. A value may differ by four times that, relative to
 //! its largest element, which covers cancellation within a row.
 
 use std::collections::BTreeMap;

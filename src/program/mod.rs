@@ -1,6 +1,6 @@
 //! What is computed: a program over whole tensors, as if there were one card.
 //!
-//! Input → output: [`Builder`] (or text) → [`Program`]; [`verify`] checks it, [`interpret`] gives its meaning on the
+//! Input → output: [`Builder`] (or text) → [`Program`]; [`verify`] checks it, [`interpret()`] gives its meaning on the
 //! host, [`text`] prints and parses it. The op table in [`op`] is the one place that knows what an op is; every pass
 //! asks it. Invariants: a value is defined before it is used and by one op; an in-place op is the last use of what it
 //! overwrites. This module knows no card, no mesh and no file; it knows the names of aclnn operators only as the data
@@ -10,6 +10,7 @@ pub mod build;
 pub mod call;
 pub mod graph;
 pub mod interpret;
+mod kind;
 pub mod models;
 mod npu;
 pub mod op;

@@ -33,7 +33,7 @@ pub(crate) fn genomes() -> impl Strategy<Value = Genome> {
     let gene = (0..15_u8, any::<[u16; 5]>()).prop_map(|(op, picks)| Gene { op, picks });
     let sizes = [1..=7_usize, 1..=7, 1..=7, 1..=7];
     let first = proptest::collection::vec(0..4_u8, 1..=4);
-    (sizes, 0..3_u8, first, proptest::collection::vec(gene, 1..=9)).prop_map(|(sizes, dtype, first, genes)| Genome {
+    (sizes, 0..3_u8, first, proptest::collection::vec(gene, 1..=14)).prop_map(|(sizes, dtype, first, genes)| Genome {
         sizes,
         dtype,
         first,
@@ -111,7 +111,7 @@ impl Leaf {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): numbers that depend on the seed only.
+/// `SplitMix64` (Steele, Lea, Flood 2014): numbers that depend on the seed only.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -251,13 +251,13 @@ impl Writer<'_> {
             0 | 1 => self.matmul(&x, a, b, c, d),
             2 => self.binary(&x, &Kind::Add, a, b),
             3 => self.binary(&x, &Kind::Mul, a, b),
-            4 => self.scale(x, a),
-            5 => self.reduce(x, usize::from(a), true),
-            6 => self.reduce(x, usize::from(a), false),
+            4 => self.scale(&x, a),
+            5 => self.reduce(&x, usize::from(a), true),
+            6 => self.reduce(&x, usize::from(a), false),
             7 => self.index_of(&x),
-            8 => self.permute(x, a),
+            8 => self.permute(&x, a),
             9 => self.take(&x),
-            10 => self.cast(x, a),
+            10 => self.cast(&x, a),
             11 => self.cache_write(&x, a),
             12 => self.embed(x.dtype, a, b, c),
             13 => {
@@ -281,9 +281,9 @@ impl Writer<'_> {
                 w_shape.push(x.shape[dim]);
             }
             if role == 0 || role == 1 {
-                summed *= x.shape[dim]
+                summed *= x.shape[dim];
             } else {
-                out.push(*letter)
+                out.push(*letter);
             }
             if role == 3 && other % 4 == 3 {
                 // The other operand is `x` itself: its dim goes to a new letter.
@@ -362,7 +362,7 @@ impl Writer<'_> {
         self.result(kind.clone(), &[x.id, y], Known { bound, grain, ..x.clone() });
     }
 
-    fn scale(&mut self, x: Known, by: u16) {
+    fn scale(&mut self, x: &Known, by: u16) {
         let (by, bound, grain) = match by % 4 {
             0 => (-1.0, x.bound, x.grain),
             1 => (3.0, 3 * x.bound, x.grain),
@@ -370,11 +370,11 @@ impl Writer<'_> {
             _ => (-0.25, x.bound, x.grain + 2),
         };
         if holds(x.dtype, bound, grain) {
-            self.result(Kind::Scale { by }, &[x.id], Known { bound, grain, ..x });
+            self.result(Kind::Scale { by }, &[x.id], Known { bound, grain, ..x.clone() });
         }
     }
 
-    fn reduce(&mut self, x: Known, dim: usize, sum: bool) {
+    fn reduce(&mut self, x: &Known, dim: usize, sum: bool) {
         if x.shape.len() < 2 {
             return;
         }
@@ -384,7 +384,7 @@ impl Writer<'_> {
             let kind = if sum { Kind::ReduceSum { dim } } else { Kind::ReduceMax { dim } };
             let mut shape = x.shape.clone();
             shape.remove(dim);
-            self.result(kind, &[x.id], Known { shape, bound, ..x });
+            self.result(kind, &[x.id], Known { shape, bound, ..x.clone() });
         }
     }
 
@@ -398,10 +398,10 @@ impl Writer<'_> {
         self.ids.push(Ids { id: index, shape: shape.to_vec(), below: *last });
     }
 
-    fn permute(&mut self, x: Known, order: u16) {
+    fn permute(&mut self, x: &Known, order: u16) {
         let dims = Random(u64::from(order)).shuffled(x.shape.len());
         let shape = dims.iter().map(|dim| x.shape[*dim]).collect();
-        self.result(Kind::Permute { dims }, &[x.id], Known { shape, ..x });
+        self.result(Kind::Permute { dims }, &[x.id], Known { shape, ..x.clone() });
     }
 
     fn take(&mut self, x: &Known) {
@@ -410,10 +410,10 @@ impl Writer<'_> {
         self.result(Kind::Take, &[x.id, index], Known { shape: vec![b, h], ..x.clone() });
     }
 
-    fn cast(&mut self, x: Known, to: u16) {
+    fn cast(&mut self, x: &Known, to: u16) {
         let dtype = [DType::F32, DType::F16, DType::BF16][usize::from(to) % 3];
         if holds(dtype, x.bound, x.grain) {
-            self.result(Kind::Cast { to: dtype }, &[x.id], Known { dtype, ..x });
+            self.result(Kind::Cast { to: dtype }, &[x.id], Known { dtype, ..x.clone() });
         }
     }
 
@@ -433,7 +433,7 @@ impl Writer<'_> {
 
     fn embed(&mut self, dtype: DType, which: u16, a: u16, b: u16) {
         let width = self.size(b);
-        let (ids, shape, rows) = if let Some(found) = self.ids.last().filter(|_| which % 2 == 0) {
+        let (ids, shape, rows) = if let Some(found) = self.ids.last().filter(|_| which.is_multiple_of(2)) {
             (found.id, found.shape.clone(), found.below)
         } else {
             let (shape, rows) = (vec![self.size(a)], self.size(a >> 4));

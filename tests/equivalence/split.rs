@@ -23,12 +23,12 @@ pub(crate) struct Split {
 
 /// Any mesh of up to three axes and any pins.
 pub(crate) fn splits() -> impl Strategy<Value = Split> {
-    let value = (any::<u16>(), [0..7_u8, 0..7, 0..7]);
+    let value = (any::<u16>(), [0..5_u8, 0..5, 0..5]);
     let weight = (any::<u16>(), 0..3_u8, any::<bool>());
     (
         proptest::collection::vec(1..=4_usize, 1..=3),
         0..3_u8,
-        proptest::collection::vec(value, 0..=4),
+        proptest::collection::vec(value, 0..=6),
         proptest::collection::vec(weight, 0..=3),
         proptest::option::of(0..3_u8),
     )

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::IdVec;
+use ascend_tp::base::{Id, IdVec};
 use ascend_tp::placement::{Layout, Placed};
 use ascend_tp::program::{Kind, Op, OpId, Program, Reduce, Role, Value, ValueId};
 
@@ -14,7 +14,8 @@ pub(crate) fn mutants(placed: &Placed) -> Vec<Mutant> {
     for (id, op) in placed.program.ops.iter() {
         let what = ascend_tp::program::text::op_text(&placed.program, op);
         let mut add = |class, detail: String, mutant: Placed| {
-            found.push(Mutant { class, what: format!("{what}: {detail}"), how: How::Lowered(Box::new(mutant)) });
+            let what = format!("{what}: {detail}");
+            found.push(Mutant { class, what, op: id.index(), how: How::Lowered(Box::new(mutant)) });
         };
         if op.kind.is_collective() {
             add("collective deleted", "gone".to_owned(), without(placed, id));

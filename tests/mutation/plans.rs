@@ -1,6 +1,6 @@
 //! Mutants of plans: what a wrong schedule, or a wrong rank, would run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ascend_tp::base::Id;
 use ascend_tp::schedule::Plan;
@@ -10,23 +10,23 @@ use ascend_tp::schedule::plan::{
 
 use super::{How, Mutant};
 
-/// Every mutant of the plans of all ranks.
-pub(crate) fn mutants(plans: &[Plan]) -> Vec<Mutant> {
-    let mut found = Found { plans, mutants: Vec::new() };
-    for rank in 0..plans.len() {
+/// Every mutant of the plans of all ranks, and by rule how many were left out as equivalent.
+pub(crate) fn mutants(plans: &[Plan]) -> (Vec<Mutant>, BTreeMap<&'static str, usize>) {
+    let mut found = Found { plans, mutants: Vec::new(), equivalent: BTreeMap::new() };
+    for (rank, plan) in plans.iter().enumerate() {
         found.events(rank);
         found.order(rank);
         found.windows(rank);
         found.numbers(rank);
         found.weights(rank);
-        for at in exchanges(&plans[rank]) {
+        for at in exchanges(plan) {
             found.exchange_on_one_rank(rank, at);
         }
     }
     for nth in 0..exchanges(&plans[0]).len() {
         found.exchange_on_all_ranks(nth);
     }
-    found.mutants
+    (found.mutants, found.equivalent)
 }
 
 /// Where a plan's exchanges stand.
@@ -65,14 +65,23 @@ fn remove(plan: &mut Plan, at: usize) {
 struct Found<'a> {
     plans: &'a [Plan],
     mutants: Vec<Mutant>,
+    equivalent: BTreeMap<&'static str, usize>,
 }
 
 impl Found<'_> {
-    fn add(&mut self, class: &'static str, what: String, change: impl FnOnce(&mut Vec<Plan>)) {
+    fn add(&mut self, class: &'static str, op: usize, what: String, change: impl FnOnce(&mut Vec<Plan>)) {
         let mut plans = self.plans.to_vec();
         change(&mut plans);
         assert!(plans != self.plans, "{class}: {what} changes nothing");
-        self.mutants.push(Mutant { class, what, how: How::Plans(plans) });
+        self.mutants.push(Mutant { class, what, op, how: How::Plans(plans) });
+    }
+
+    /// Whether a step is not live; its mutants are counted only.
+    fn is_dead(&mut self, is_live: bool) -> bool {
+        if !is_live {
+            *self.equivalent.entry("in a step whose result nobody reads").or_default() += 1;
+        }
+        !is_live
     }
 
     fn place(&self, rank: usize, at: usize) -> String {
@@ -88,20 +97,20 @@ impl Found<'_> {
         for (at, step) in plan.steps.iter().enumerate() {
             // The neighbour on the same stream that the event is there for.
             let same_stream = |other: &usize| plan.steps[*other].stream == step.stream;
-            let place = self.place(rank, at);
+            let (op, place) = (step.op.index(), self.place(rank, at));
             match step.action {
                 Action::Record(_) => {
                     records.push(at);
-                    self.add("record deleted", place.clone(), |plans| remove(&mut plans[rank], at));
+                    self.add("record deleted", op, place.clone(), |plans| remove(&mut plans[rank], at));
                     if let Some(before) = (0..at).rev().find(same_stream) {
-                        self.add("record too early", place, |plans| plans[rank].steps[before..=at].rotate_right(1));
+                        self.add("record too early", op, place, |plans| plans[rank].steps[before..=at].rotate_right(1));
                     }
                 }
                 Action::Wait(_) => {
                     waits.push(at);
-                    self.add("wait deleted", place.clone(), |plans| remove(&mut plans[rank], at));
+                    self.add("wait deleted", op, place.clone(), |plans| remove(&mut plans[rank], at));
                     if let Some(behind) = (at + 1..plan.steps.len()).find(same_stream) {
-                        self.add("wait too late", place, |plans| plans[rank].steps[at..=behind].rotate_left(1));
+                        self.add("wait too late", op, place, |plans| plans[rank].steps[at..=behind].rotate_left(1));
                     }
                 }
                 Action::Launch(_) | Action::Exchange(_) => {}
@@ -113,10 +122,13 @@ impl Found<'_> {
                 let mut swapped = self.plans.to_vec();
                 swap_actions(&mut swapped[rank], first, second);
                 if waits_for_more(&self.plans[rank], &swapped[rank]) {
+                    *self.equivalent.entry("an event that only waits longer").or_default() += 1;
                     continue;
                 }
                 let what = format!("{} and step {second}", self.place(rank, first));
-                self.add(class, what, |plans| swap_actions(&mut plans[rank], first, second));
+                self.add(class, plan.steps[first].op.index(), what, |plans| {
+                    swap_actions(&mut plans[rank], first, second);
+                });
             }
         }
     }
@@ -125,36 +137,36 @@ impl Found<'_> {
         let plan = &self.plans[rank];
         for pair in exchanges(plan).windows(2) {
             let (first, second) = (pair[0], pair[1]);
-            let what = format!("{} and step {second}", self.place(rank, first));
-            self.add("collectives swapped on one rank", what.clone(), |plans| {
+            let (op, what) = (plan.steps[first].op.index(), format!("{} and step {second}", self.place(rank, first)));
+            self.add("collectives swapped on one rank", op, what.clone(), |plans| {
                 swap_actions(&mut plans[rank], first, second);
                 let ops = (plans[rank].steps[first].op, plans[rank].steps[second].op);
                 (plans[rank].steps[first].op, plans[rank].steps[second].op) = (ops.1, ops.0);
             });
-            self.add("collectives swapped with their events", what, |plans| {
-                swap_blocks(&mut plans[rank], first, second)
+            self.add("collectives swapped with their events", op, what, |plans| {
+                swap_blocks(&mut plans[rank], first, second);
             });
         }
     }
 
     fn exchange_on_one_rank(&mut self, rank: usize, at: usize) {
-        let place = self.place(rank, at);
-        self.add("collective missing on one rank", place.clone(), |plans| remove(&mut plans[rank], at));
-        self.add("collective twice on one rank", place.clone(), |plans| {
+        let (op, place) = (self.plans[rank].steps[at].op.index(), self.place(rank, at));
+        self.add("collective missing on one rank", op, place.clone(), |plans| remove(&mut plans[rank], at));
+        self.add("collective twice on one rank", op, place.clone(), |plans| {
             let step = plans[rank].steps[at].clone();
             plans[rank].steps.insert(at, step);
         });
-        self.add("collective on the wrong stream", place.clone(), |plans| {
+        self.add("collective on the wrong stream", op, place.clone(), |plans| {
             plans[rank].steps[at].stream = StreamKind::Compute;
         });
         let Action::Exchange(exchange) = &self.plans[rank].steps[at].action else { return };
         for kind in other_kinds(exchange) {
-            self.add("collective differs on one rank", format!("{place}: {kind:?}"), |plans| {
+            self.add("collective differs on one rank", op, format!("{place}: {kind:?}"), |plans| {
                 set_kind(&mut plans[rank], at, kind.clone());
             });
         }
         for group in self.plans[rank].groups.ids().filter(|group| *group != exchange.group) {
-            self.add("collective in another group on one rank", format!("{place}: {group}"), |plans| {
+            self.add("collective in another group on one rank", op, format!("{place}: {group}"), |plans| {
                 if let Action::Exchange(exchange) = &mut plans[rank].steps[at].action {
                     exchange.group = group;
                 }
@@ -165,13 +177,13 @@ impl Found<'_> {
     /// The `nth` exchange of every rank: all ranks run the same collectives in the same order.
     fn exchange_on_all_ranks(&mut self, nth: usize) {
         let places: Vec<usize> = self.plans.iter().map(|plan| exchanges(plan)[nth]).collect();
-        let what = self.place(0, places[0]);
+        let (op, what) = (self.plans[0].steps[places[0]].op.index(), self.place(0, places[0]));
         let exchange = |rank: usize| match &self.plans[rank].steps[places[rank]].action {
             Action::Exchange(exchange) => exchange.clone(),
             other => panic!("{other:?} is no exchange"),
         };
         let exchanges: Vec<Collective> = (0..self.plans.len()).map(exchange).collect();
-        self.add("collective missing on all ranks", what.clone(), |plans| {
+        self.add("collective missing on all ranks", op, what.clone(), |plans| {
             plans.iter_mut().zip(&places).for_each(|(plan, at)| remove(plan, *at));
         });
         let copies: Vec<Option<Step>> = self
@@ -188,7 +200,7 @@ impl Found<'_> {
             })
             .collect();
         // Each rank keeps its own part, as if it were alone.
-        self.add("collective replaced by a copy on all ranks", what.clone(), |plans| {
+        self.add("collective replaced by a copy on all ranks", op, what.clone(), |plans| {
             for ((plan, at), copy) in plans.iter_mut().zip(&places).zip(copies) {
                 match copy {
                     Some(copy) => plan.steps[*at] = copy,
@@ -203,7 +215,7 @@ impl Found<'_> {
                 CollectiveKind::ReduceScatter { .. } => "reduce_scatter differs on all ranks",
                 _ => "collective's counts differ on all ranks",
             };
-            self.add(class, format!("{what}: {:?}", kinds[0][other]), |plans| {
+            self.add(class, op, format!("{what}: {:?}", kinds[0][other]), |plans| {
                 for ((plan, at), kinds) in plans.iter_mut().zip(&places).zip(&kinds) {
                     set_kind(plan, *at, kinds[other].clone());
                 }
@@ -215,7 +227,7 @@ impl Found<'_> {
     fn windows(&mut self, rank: usize) {
         let plan = &self.plans[rank];
         let live = live(plan);
-        for (at, step) in plan.steps.iter().enumerate().filter(|(at, _)| live[*at]) {
+        for (at, step) in plan.steps.iter().enumerate() {
             let views: Vec<View> = step.reads().into_iter().chain(step.writes()).cloned().collect();
             for (nth, view) in views.iter().enumerate().filter(|(nth, view)| !views[..*nth].contains(view)) {
                 let elems = usize::try_from(plan.buffers[view.buffer].bytes.0).unwrap() / view.dtype.size_bytes();
@@ -225,10 +237,13 @@ impl Found<'_> {
                 if !is_window || view.elems() == 0 || (at + nth) % self.plans.len() != rank {
                     continue;
                 }
+                if self.is_dead(live[at]) {
+                    continue;
+                }
                 let offset = if span.end < elems { view.offset + 1 } else { view.offset - 1 };
                 let moved = View { offset, ..view.clone() };
                 let what = format!("{}: {view} to {moved}", self.place(rank, at));
-                self.add("slice offset shifted", what, |plans| {
+                self.add("slice offset shifted", step.op.index(), what, |plans| {
                     let step = &mut plans[rank].steps[at];
                     step.action = with_view(&step.action, view, &moved);
                 });
@@ -240,7 +255,7 @@ impl Found<'_> {
     fn numbers(&mut self, rank: usize) {
         let plan = &self.plans[rank];
         let live = live(plan);
-        for (at, step) in plan.steps.iter().enumerate().filter(|(at, _)| live[*at]) {
+        for (at, step) in plan.steps.iter().enumerate() {
             let Action::Launch(call) = &step.action else { continue };
             let mut other = call.clone();
             let class = match &mut other {
@@ -264,10 +279,17 @@ impl Found<'_> {
                     *value = 1.0;
                     "masked value on one rank"
                 }
+                Call::MaskedFill { value: Number::Int(value), .. } => {
+                    *value = 0;
+                    "masked index on one rank"
+                }
                 _ => continue,
             };
+            if self.is_dead(live[at]) {
+                continue;
+            }
             let place = self.place(rank, at);
-            self.add(class, place, |plans| plans[rank].steps[at].action = Action::Launch(other));
+            self.add(class, step.op.index(), place, |plans| plans[rank].steps[at].action = Action::Launch(other));
         }
     }
 
@@ -280,18 +302,27 @@ impl Found<'_> {
             let is_read = steps
                 .filter(|(_, live)| **live)
                 .any(|(step, _)| step.reads().iter().any(|view| view.buffer == param.buffer));
-            if !is_read || param.ranges.iter().any(std::ops::Range::is_empty) {
+            if param.ranges.iter().any(std::ops::Range::is_empty) {
                 continue;
             }
             for (dim, range) in param.ranges.iter().enumerate() {
+                // One rank in turn is enough: their weights are alike.
+                if (nth + dim) % self.plans.len() != rank {
+                    continue;
+                }
                 let by: isize = match (range.start, param.shape[dim] - range.end) {
                     (0, 0) => continue,
                     (0, _) => 1,
                     _ => -1,
                 };
+                if self.is_dead(is_read) {
+                    continue;
+                }
                 let moved = range.start.wrapping_add_signed(by)..range.end.wrapping_add_signed(by);
                 let what = format!("rank {rank} loads {} {moved:?} of dim {dim} instead of {range:?}", param.name);
-                self.add("weight part shifted on one rank", what, |plans| plans[rank].params[nth].ranges[dim] = moved);
+                self.add("weight part shifted on one rank", 0, what, |plans| {
+                    plans[rank].params[nth].ranges[dim] = moved;
+                });
             }
         }
     }
