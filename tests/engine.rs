@@ -32,7 +32,7 @@ fn plans(cards: usize) -> Vec<Plan> {
     let y = build.matmul("sh,oh->so", x, w);
     build.output("y", y);
     let program = build.finish().unwrap();
-    let pins = Pins::default().weight("table", None).weight("layers.0.w", Some(1));
+    let pins = Pins::default().replicate("table").split_axis("layers.0.w", 1);
     let mesh = Mesh::new(&[("tp", cards)]).unwrap();
     schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap()
 }
@@ -85,7 +85,7 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let x = build.op(Kind::Embed, &[ids, table]);
     build.output("x", x);
     let program = build.finish().unwrap();
-    let pins = Pins::default().weight("table", None).value("ids", &[(0, "dp")]);
+    let pins = Pins::default().replicate("table").value("ids", &[(0, "dp")]);
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
     let plans = schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap();
     let (_emulator, cann) = emulator(Config::with_cards(3));

@@ -17,20 +17,11 @@ pub enum Residual {
     Seq,
 }
 
-/// A weight's cut in the terms of a `[out, in]` matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WeightPin {
-    /// 0 cuts the outputs (column parallel; an embedding by vocabulary), 1 the inputs (row parallel; an embedding by
-    /// hidden size), `None` keeps it whole.
-    pub(super) split_axis: Option<usize>,
-    /// Whether the product is made whole at once.
-    pub(super) gather_output: bool,
-}
-
 /// Decisions by name. A pattern is a name in which `*` stands for any text; the last pattern that fits wins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pins {
-    weights: Vec<(String, WeightPin)>,
+    cuts: Vec<(String, Option<usize>)>,
+    gathered: Vec<String>,
     values: Vec<(String, Vec<(usize, String)>)>,
     axis: Option<String>,
 }
@@ -54,26 +45,33 @@ impl Pins {
     pub fn megatron(residual: Residual) -> Self {
         let mut pins = Self::auto(residual);
         for column in ["*_proj.weight", "*.c_attn.*.weight", "*.w1.weight", "*.w2.weight", "lm_head.weight"] {
-            pins = pins.weight(column, Some(0));
+            pins = pins.split_axis(column, 0);
         }
         for row in ["*.o_proj.weight", "*.down_proj.weight", "*.c_proj.weight"] {
-            pins = pins.weight(row, Some(1));
+            pins = pins.split_axis(row, 1);
         }
-        pins.weight("*.embed_tokens.weight", Some(0)).weight("*.wte.weight", Some(0))
+        pins.split_axis("*.embed_tokens.weight", 0).split_axis("*.wte.weight", 0)
     }
 
-    /// Cuts the weights that fit `pattern` along axis 0 (outputs) or 1 (inputs) of their `[out, in]` matrix, or keeps
-    /// them whole.
+    /// Cuts the weights that fit `pattern` along axis `axis` of their `[out, in]` matrix: 0 cuts the outputs (column
+    /// parallel; an embedding by vocabulary), 1 the inputs (row parallel; an embedding by hidden size).
     #[must_use]
-    pub fn weight(mut self, pattern: &str, split_axis: Option<usize>) -> Self {
-        self.weights.push((pattern.to_owned(), WeightPin { split_axis, gather_output: false }));
+    pub fn split_axis(mut self, pattern: &str, axis: usize) -> Self {
+        self.cuts.push((pattern.to_owned(), Some(axis)));
         self
     }
 
-    /// As [`Pins::weight`], and gathers the product of those weights at once.
+    /// Keeps the weights that fit `pattern` whole on every card.
     #[must_use]
-    pub fn weight_gathered(mut self, pattern: &str, split_axis: Option<usize>) -> Self {
-        self.weights.push((pattern.to_owned(), WeightPin { split_axis, gather_output: true }));
+    pub fn replicate(mut self, pattern: &str) -> Self {
+        self.cuts.push((pattern.to_owned(), None));
+        self
+    }
+
+    /// Makes the products of the weights that fit `pattern` whole at once, whoever reads them.
+    #[must_use]
+    pub fn gather_output(mut self, pattern: &str) -> Self {
+        self.gathered.push(pattern.to_owned());
         self
     }
 
@@ -110,9 +108,14 @@ impl Pins {
         if named.is_empty() && self.axis.is_none() { mesh.ids() } else { named }
     }
 
-    /// The cut that is pinned for a weight.
-    pub(super) fn weight_pin(&self, name: &str) -> Option<WeightPin> {
-        self.weights.iter().rev().find(|(pattern, _)| fits(pattern, name)).map(|(_, pin)| *pin)
+    /// The cut that is pinned for a weight: an axis, or whole.
+    pub(super) fn cut(&self, name: &str) -> Option<Option<usize>> {
+        self.cuts.iter().rev().find(|(pattern, _)| fits(pattern, name)).map(|(_, axis)| *axis)
+    }
+
+    /// Whether the products of a weight are to be made whole at once.
+    pub(super) fn gathers(&self, name: &str) -> bool {
+        self.gathered.iter().any(|pattern| fits(pattern, name))
     }
 
     /// The layout that is pinned for a value.
@@ -144,7 +147,8 @@ impl Pins {
 
     /// Patterns that no name fits: most likely a typing error.
     pub(super) fn unused<'a>(&'a self, names: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
-        let patterns = self.weights.iter().map(|(pattern, _)| pattern).chain(self.values.iter().map(|(p, _)| p));
+        let cuts = self.cuts.iter().map(|(pattern, _)| pattern);
+        let patterns = cuts.chain(&self.gathered).chain(self.values.iter().map(|(pattern, _)| pattern));
         patterns.filter(|pattern| !names.iter().any(|name| fits(pattern, name))).map(String::as_str)
     }
 }

@@ -246,15 +246,15 @@ impl<'a> Pass<'a> {
         for id in self.program.ops.ids() {
             let Some((param, axes)) = self.weight_of(id) else { continue };
             let name = &self.program.values[param].name;
-            let Some(pin) = self.pins.weight_pin(name) else { continue };
             let result = self.program.ops[id].result;
-            if pin.gather_output && self.pinned[result.index()].is_none() {
+            if self.pins.gathers(name) && self.pinned[result.index()].is_none() {
                 self.pinned[result.index()] = Some(Layout::replicated(self.program.values[result].shape.rank()));
             }
             if self.given.layouts[param.index()].is_some() {
                 continue;
             }
-            let layout = match pin.split_axis {
+            let Some(cut) = self.pins.cut(name) else { continue };
+            let layout = match cut {
                 None => Layout::replicated(self.program.values[param].shape.rank()),
                 Some(axis @ 0..=1) => self.cut(param, &axes[axis]),
                 Some(axis) => {

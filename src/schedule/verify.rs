@@ -328,3 +328,60 @@ fn blocks_match(plans: &[Plan], problems: &mut Diagnostics) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::DType;
+    use crate::collective::parallelize;
+    use crate::placement::{Mesh, Pins};
+    use crate::program::{Builder, Kind};
+    use crate::schedule::schedule;
+
+    /// Four ranks with sums over pairs and over all.
+    fn plans() -> Vec<Plan> {
+        let mut build = Builder::new("sums");
+        let x = build.input("x", [4, 3], DType::F32);
+        let y = build.input("y", [4, 3], DType::F32);
+        let of_pairs = build.op(Kind::ReduceSum { dim: 0 }, &[x]);
+        let of_all = build.op(Kind::ReduceSum { dim: 0 }, &[y]);
+        build.output("pairs", of_pairs);
+        build.output("all", of_all);
+        let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
+        let pins = Pins::default().value("x", &[(0, "b")]).value("y", &[(0, "a"), (0, "b")]);
+        schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered).unwrap()
+    }
+
+    fn groups(plan: &Plan) -> Vec<GroupId> {
+        let of = |step: &Step| match &step.action {
+            Action::Exchange(exchange) => Some(exchange.group),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn groups_in_another_order_on_one_rank_are_a_circle() {
+        let plans = plans();
+        let mut order: Vec<Vec<GroupId>> = plans.iter().map(groups).collect();
+        assert!(order.iter().all(|groups| groups.len() == 2 && groups[0] != groups[1]));
+        let mut problems = Diagnostics::new();
+        all_end(&plans, &order, &mut problems);
+        assert!(problems.is_empty());
+        order[1].reverse();
+        all_end(&plans, &order, &mut problems);
+        let found = problems.to_string();
+        assert!(found.contains("rank 0, collective 0: waits for ranks that wait for it"), "{found}");
+    }
+
+    #[test]
+    fn all_problems_of_all_ranks_are_reported_at_once() {
+        let mut plans = plans();
+        for plan in &mut plans[1..3] {
+            plan.steps.retain(|step| !matches!(step.action, Action::Record(_)));
+        }
+        let found = verify(&plans).unwrap_err().to_string();
+        assert!(found.contains("rank 1 step") && found.contains("rank 2 step"), "{found}");
+        assert!(found.contains("before its record"), "{found}");
+    }
+}

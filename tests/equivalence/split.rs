@@ -69,7 +69,11 @@ impl Split {
             let Some(name) = weights.get(usize::from(*which) % weights.len().max(1)) else { continue };
             let axis = Some(usize::from(*axis)).filter(|axis| *axis < 2);
             let _ = writeln!(text, "pin weight {name} {axis:?} gathered={gathered}");
-            pins = if *gathered { pins.weight_gathered(name, axis) } else { pins.weight(name, axis) };
+            pins = match axis {
+                Some(axis) => pins.split_axis(name, axis),
+                None => pins.replicate(name),
+            };
+            pins = if *gathered { pins.gather_output(name) } else { pins };
         }
         if let Some(axis) = self.on_axis {
             let axis = &mesh.axes()[usize::from(axis) % mesh.axes().len()].name;

@@ -1,6 +1,6 @@
 //! Mutants of plans: what a wrong schedule, or a wrong rank, would run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ascend_tp::base::Id;
 use ascend_tp::schedule::Plan;
@@ -10,9 +10,9 @@ use ascend_tp::schedule::plan::{
 
 use super::{How, Mutant};
 
-/// Every mutant of the plans of all ranks, and by rule how many were left out as equivalent.
-pub(crate) fn mutants(plans: &[Plan]) -> (Vec<Mutant>, BTreeMap<&'static str, usize>) {
-    let mut found = Found { plans, mutants: Vec::new(), equivalent: BTreeMap::new() };
+/// Every mutant of the plans of all ranks, and how many were left out because [`live`] says they are equivalent.
+pub(crate) fn mutants(plans: &[Plan]) -> (Vec<Mutant>, usize) {
+    let mut found = Found { plans, mutants: Vec::new(), equivalent: 0 };
     for (rank, plan) in plans.iter().enumerate() {
         found.events(rank);
         found.order(rank);
@@ -65,7 +65,7 @@ fn remove(plan: &mut Plan, at: usize) {
 struct Found<'a> {
     plans: &'a [Plan],
     mutants: Vec<Mutant>,
-    equivalent: BTreeMap<&'static str, usize>,
+    equivalent: usize,
 }
 
 impl Found<'_> {
@@ -78,9 +78,7 @@ impl Found<'_> {
 
     /// Whether a step is not live; its mutants are counted only.
     fn is_dead(&mut self, is_live: bool) -> bool {
-        if !is_live {
-            *self.equivalent.entry("in a step whose result nobody reads").or_default() += 1;
-        }
+        self.equivalent += usize::from(!is_live);
         !is_live
     }
 
@@ -119,12 +117,6 @@ impl Found<'_> {
         for (class, places) in [("records swapped", records), ("waits swapped", waits)] {
             for pair in places.windows(2) {
                 let (first, second) = (pair[0], pair[1]);
-                let mut swapped = self.plans.to_vec();
-                swap_actions(&mut swapped[rank], first, second);
-                if waits_for_more(&self.plans[rank], &swapped[rank]) {
-                    *self.equivalent.entry("an event that only waits longer").or_default() += 1;
-                    continue;
-                }
                 let what = format!("{} and step {second}", self.place(rank, first));
                 self.add(class, plan.steps[first].op.index(), what, |plans| {
                     swap_actions(&mut plans[rank], first, second);
@@ -360,38 +352,6 @@ fn swap_blocks(plan: &mut Plan, first: usize, second: usize) {
     for (place, step) in places[start..end].iter().zip(behind.iter().chain(before)) {
         plan.steps[*place] = step.clone();
     }
-}
-
-/// Whether every step of `mutant` begins after at least all that the same step of `plan` begins after, and no event is
-/// waited for before its record. Then all orders that the plan demands still hold and the mutant is equivalent: it only
-/// waits longer. So it is where two records stand before both of their waits and the first wait is given the later
-/// record: the second wait is for what has happened then.
-fn waits_for_more(plan: &Plan, mutant: &Plan) -> bool {
-    let (plan, mutant) = (clocks(plan), clocks(mutant));
-    match (plan, mutant) {
-        (Some(plan), Some(mutant)) => plan.iter().zip(&mutant).all(|(a, b)| a.iter().zip(b).all(|(a, b)| a <= b)),
-        _ => false,
-    }
-}
-
-/// For each step, how many steps of each stream have ended when it begins; `None` if a wait comes before its record.
-fn clocks(plan: &Plan) -> Option<Vec<[usize; 2]>> {
-    let mut streams = [[0_usize; 2]; 2];
-    let mut events: Vec<Option<[usize; 2]>> = vec![None; plan.events];
-    let mut clocks = Vec::new();
-    for step in &plan.steps {
-        let stream = step.stream as usize;
-        if let Action::Wait(event) = step.action {
-            let recorded = events[event.index()]?;
-            streams[stream] = std::array::from_fn(|of| streams[stream][of].max(recorded[of]));
-        }
-        clocks.push(streams[stream]);
-        if let Action::Record(event) = step.action {
-            events[event.index()] = Some(streams[stream]);
-        }
-        streams[stream][stream] += 1;
-    }
-    Some(clocks)
 }
 
 /// Other reductions, and counts that are turned by one rank where that is a difference.
