@@ -5,7 +5,8 @@
 //! both let pass runs on emulated cards, where the output of every rank is compared with the reference's. So no mutant
 //! can hang: plans whose ranks would wait for each other do not pass. The table of kills is printed.
 //!
-//! Mutants that compute the same are left out by one rule, with its proof where it stands: `live` in `plans`.
+//! Mutants that compute the same are left out by two rules, with their proofs where they stand: `live` and
+//! `reads_only_zeros` in `plans`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -148,7 +149,10 @@ impl Kills {
             by.iter().for_each(|(checker, count)| *total.entry(*checker).or_default() += count);
         }
         row("all", &total);
-        text += &format!("left out as equivalent, in steps whose result nobody reads: {}\n", self.equivalent);
+        text += &format!(
+            "left out as equivalent, where nobody reads the result or it is zero anyway: {}\n",
+            self.equivalent
+        );
         text
     }
 }

@@ -92,6 +92,22 @@ mod tests {
     }
 
     #[test]
+    fn heads_that_do_not_divide_exchange_no_more() {
+        for (heads, kv_heads) in [(64, 8), (8, 2), (28, 4), (6, 3)] {
+            let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
+            (config.layers, config.heads, config.kv_heads) = (3, heads, kv_heads);
+            config.hidden_size = heads * config.head_dim;
+            for cards in [2, 3, 5, 6, 7, 8, 12] {
+                for run in [DECODE, PREFILL] {
+                    let found = split(&config, cards, run, Head::LastLogits, &Pins::auto(Residual::Replicate));
+                    let expected = BTreeMap::from([("all_reduce", 7), ("all_gather", 1)]);
+                    assert_eq!(counts(&found.lowered), expected, "{heads} heads, {kv_heads} of keys, {cards} cards");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_residual_stream_along_the_sequence_turns_each_all_reduce_into_two_halves() {
         let config = ModelConfig::preset("qwen2.5-72b").unwrap();
         let found = split(&config, 8, PREFILL, Head::LastLogits, &Pins::auto(Residual::Seq));

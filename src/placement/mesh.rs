@@ -73,13 +73,14 @@ impl Mesh {
     /// The mesh `tp` of `cards` for attention with `kv_heads` heads of keys that serve `group` query heads each.
     ///
     /// `tp` is cut in two where that leaves the fullest card fewer query heads than cutting by key heads alone; among
-    /// equals the cut with the least replication wins.
+    /// equals one that divides the key heads wins, then the one with the least replication.
     ///
     /// # Errors
     /// `cards` is 0.
     pub fn tensor_parallel(cards: usize, kv_heads: usize, group: usize) -> Result<Self, MeshError> {
         let heads = |kv: usize| kv_heads.div_ceil(kv) * group.div_ceil(cards / kv);
-        let best = (1..=cards).rev().filter(|kv| cards.is_multiple_of(*kv)).min_by_key(|kv| heads(*kv));
+        let ways = (1..=cards).rev().filter(|kv| cards.is_multiple_of(*kv));
+        let best = ways.min_by_key(|kv| (heads(*kv), !kv_heads.is_multiple_of(*kv)));
         match best {
             Some(kv) if kv > 1 && kv < cards => Self::of_axes(vec![
                 Axis { name: "tp_kv".into(), size: kv, of: "tp".into() },
@@ -209,6 +210,7 @@ mod tests {
         assert_eq!(Mesh::tensor_parallel(8, 8, 8).unwrap().to_string(), "mesh tp=8");
         assert_eq!(Mesh::tensor_parallel(5, 4, 2).unwrap().to_string(), "mesh tp=5");
         assert_eq!(Mesh::tensor_parallel(4, 2, 4).unwrap().to_string(), "mesh tp_kv=2 of tp, tp_rep=2 of tp");
+        assert_eq!(Mesh::tensor_parallel(6, 2, 4).unwrap().to_string(), "mesh tp_kv=2 of tp, tp_rep=3 of tp");
         assert_eq!(Mesh::tensor_parallel(0, 2, 4), Err(MeshError::Empty("tp".into())));
     }
 

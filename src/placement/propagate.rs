@@ -5,9 +5,9 @@
 //! the choice that makes the cards exchange the fewest bytes wins, then the fewest collectives, then the smallest shards.
 //! Params and states that nothing has placed yet take the layout that the chosen rule needs.
 //!
-//! A weight of a product, or an embedding, has a choice of its own: cut by outputs or by inputs. Unless pinned, both are
-//! tried by walking on to the next pinned value; an embedding is cut by vocabulary. Alike weights of alike layers are
-//! decided once.
+//! A weight of a product, or an embedding, has a choice of its own: cut by outputs or by inputs, over all of their dims
+//! or the outermost alone. What pins leave open is tried by walking on to the next pinned value; an embedding is cut by
+//! vocabulary. Alike weights of alike layers are decided once.
 
 use std::collections::BTreeMap;
 
@@ -146,7 +146,7 @@ struct Pass<'a> {
     /// For each value, the dims that some later op must have whole.
     whole: Vec<SmallVec<[bool; 5]>>,
     weight_axes: Vec<AxisId>,
-    decided: FxHashMap<String, (usize, String)>,
+    decided: FxHashMap<String, (Layout, String)>,
     reasons: BTreeMap<ValueId, String>,
 }
 
@@ -192,7 +192,7 @@ impl<'a> Pass<'a> {
             reasons: BTreeMap::new(),
         };
         pass.find_whole_dims();
-        pass.apply_weight_pins(&mut problems);
+        pass.check_weight_pins(&mut problems);
         problems.into_result(pass)
     }
 
@@ -242,43 +242,85 @@ impl<'a> Pass<'a> {
         Some((param, axes))
     }
 
-    fn apply_weight_pins(&mut self, problems: &mut Diagnostics) {
+    fn check_weight_pins(&mut self, problems: &mut Diagnostics) {
         for id in self.program.ops.ids() {
-            let Some((param, axes)) = self.weight_of(id) else { continue };
+            let Some((param, _)) = self.weight_of(id) else { continue };
             let name = &self.program.values[param].name;
             let result = self.program.ops[id].result;
             if self.pins.gathers(name) && self.pinned[result.index()].is_none() {
                 self.pinned[result.index()] = Some(Layout::replicated(self.program.values[result].shape.rank()));
             }
-            if self.given.layouts[param.index()].is_some() {
-                continue;
+            if let Some(Some(axis @ 2..)) = self.pins.cut(name) {
+                let problem = Diagnostic::new(format!("pin of `{name}`"), "a weight is a matrix [out, in]");
+                problems.push(problem.expected("split_axis 0 or 1").found(axis));
             }
-            let Some(cut) = self.pins.cut(name) else { continue };
-            let layout = match cut {
-                None => Layout::replicated(self.program.values[param].shape.rank()),
-                Some(axis @ 0..=1) => self.cut(param, &axes[axis]),
-                Some(axis) => {
-                    problems.push(
-                        Diagnostic::new(format!("pin of `{name}`"), "a weight is a matrix [out, in]")
-                            .expected("split_axis 0 or 1")
-                            .found(axis),
-                    );
-                    continue;
-                }
-            };
-            self.given.layouts[param.index()] = Some(layout);
-            self.reasons.insert(param, "pinned".to_owned());
         }
     }
 
+    /// The ways to cut a weight: by axis 0 or 1 of its matrix, as far as pins allow. By inputs, as what it is multiplied
+    /// with lies already; along each axis, over all of its dims, or over the outermost alone, which may leave cards
+    /// without a part but keeps heads together.
+    fn cuts(
+        &self,
+        id: OpId,
+        param: ValueId,
+        axes: &[SmallVec<[usize; 4]>; 2],
+        now: &State,
+    ) -> SmallVec<[(usize, Layout); 4]> {
+        let value = &self.program.values[param];
+        let allowed: &[usize] = match self.pins.cut(&value.name) {
+            Some(None) => return SmallVec::from_iter([(0, Layout::replicated(value.shape.rank()))]),
+            Some(Some(0)) => &[0],
+            Some(Some(_)) => &[1],
+            None if self.program.ops[id].kind == Kind::Embed => &[0],
+            None => &[0, 1],
+        };
+        let mut cuts: SmallVec<[(usize, Layout); 4]> = SmallVec::new();
+        if let Some(layout) = self.cut_like_other_operand(id, param, &axes[1], now).filter(|_| allowed.contains(&1)) {
+            cuts.push((1, layout));
+        }
+        for axis in allowed.iter().copied().filter(|axis| !axes[*axis].is_empty()) {
+            let dims = &axes[axis];
+            let free: SmallVec<[usize; 4]> =
+                dims.iter().copied().filter(|dim| !self.whole[param.index()][*dim]).collect();
+            let dims = if free.is_empty() { dims } else { &free };
+            let (all, outermost) = (self.cut(param, dims), self.cut(param, &dims[..1]));
+            let used = |layout: &Layout| layout.dims.iter().map(SmallVec::len).sum::<usize>();
+            // Fewer axes would only look cheaper.
+            if outermost != all && used(&outermost) == used(&all) {
+                cuts.push((axis, outermost));
+            }
+            if !cuts.contains(&(axis, all.clone())) {
+                cuts.push((axis, all));
+            }
+        }
+        cuts
+    }
+
+    /// The weight cut along those of its input dims on which the op's other operand is cut, if there are any.
+    fn cut_like_other_operand(&self, id: OpId, param: ValueId, inputs: &[usize], now: &State) -> Option<Layout> {
+        let (op, rule) = (&self.program.ops[id], self.rules[id.index()].as_ref()?);
+        let own = op.operands.iter().position(|operand| *operand == param)?;
+        let other = op.operands.iter().position(|operand| *operand != param)?;
+        let other_layout = now.layouts[op.operands[other].index()].as_ref()?;
+        let mut layout = Layout::replicated(self.program.values[param].shape.rank());
+        for axis in &self.weight_axes {
+            let Some(Factor::Letter(letter)) = other_layout.dim_of(*axis).map(|dim| rule.operands[other][dim]) else {
+                continue;
+            };
+            if let Some(dim) = rule.operand_dim(own, letter).filter(|dim| inputs.contains(dim)) {
+                layout = layout.sharded(dim, *axis);
+            }
+        }
+        (!layout.is_replicated()).then_some(layout)
+    }
+
     /// A weight cut along some of its dims by the weight axes. Each axis takes the first dim that still has an element
-    /// for every part and that no later op needs whole. If none of the dims has, the first axis takes the largest, so
-    /// that some cards hold nothing; further axes keep the weight whole.
+    /// for every part. If none of the dims has, the first axis takes the largest, so that some cards hold nothing;
+    /// further axes keep the weight whole.
     fn cut(&self, param: ValueId, dims: &[usize]) -> Layout {
         let shape = &self.program.values[param].shape;
         let mut layout = Layout::replicated(shape.rank());
-        let free: SmallVec<[usize; 4]> = dims.iter().copied().filter(|dim| !self.whole[param.index()][*dim]).collect();
-        let dims = if free.is_empty() { dims } else { &free };
         for axis in self.weight_axes.iter().filter(|axis| self.mesh.size(**axis) > 1) {
             let size = self.mesh.size(*axis);
             let parts = |dim: usize| self.mesh.joint_size(&layout.dims[dim]) * size;
@@ -298,49 +340,63 @@ impl<'a> Pass<'a> {
         if now.layouts[param.index()].is_some() {
             return;
         }
-        let class: String = self.program.values[param].name.chars().filter(|c| !c.is_ascii_digit()).collect();
-        let class = format!("{class}{}", self.program.values[param].shape);
+        let value = &self.program.values[param];
+        let class: String = value.name.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let class = format!("{class}{}", value.shape);
         if !self.decided.contains_key(&class) {
-            let decision = self.try_cuts(id, param, &axes, now);
+            let Some(decision) = self.try_cuts(id, param, &axes, now) else { return };
             self.decided.insert(class.clone(), decision);
         }
-        let (axis, reason) = self.decided[&class].clone();
-        now.layouts[param.index()] = Some(self.cut(param, &axes[axis]));
+        let (layout, reason) = self.decided[&class].clone();
+        now.layouts[param.index()] = Some(layout);
         self.reasons.insert(param, reason);
     }
 
-    fn try_cuts(&self, id: OpId, param: ValueId, axes: &[SmallVec<[usize; 4]>; 2], now: &State) -> (usize, String) {
+    /// The best way to cut a weight, and why.
+    fn try_cuts(
+        &self,
+        id: OpId,
+        param: ValueId,
+        axes: &[SmallVec<[usize; 4]>; 2],
+        now: &State,
+    ) -> Option<(Layout, String)> {
         const WAYS: [&str; 2] = ["by outputs", "by inputs"];
-        if self.program.ops[id].kind == Kind::Embed {
-            return (0, "an embedding is cut by vocabulary, so that a tied head is too".to_owned());
-        }
-        let trial = |axis: usize| {
-            if axes[axis].is_empty() {
-                return None;
-            }
+        let value = &self.program.values[param];
+        let mut best: [Option<(Score, Layout)>; 2] = [None, None];
+        for (axis, layout) in self.cuts(id, param, axes, now) {
+            let held = layout.largest_local_elems(self.mesh, &value.shape);
             let mut now = now.clone();
-            now.layouts[param.index()] = Some(self.cut(param, &axes[axis]));
-            let weight = now.layouts[param.index()].as_ref()?;
-            let held = weight.largest_local_elems(self.mesh, &self.program.values[param].shape);
-            let walked = self.walk_to_next_pin(id, &mut now)?;
-            Some(Score { cost: walked.cost, local_elems: walked.local_elems + held })
-        };
-        let trials = [trial(0), trial(1)];
-        let axis = match trials {
-            [Some(outputs), Some(inputs)] => usize::from(inputs < outputs),
-            [None, Some(_)] => 1,
-            _ => 0,
-        };
-        let say = |trial: Option<Score>| match trial {
+            now.layouts[param.index()] = Some(layout.clone());
+            let Some(walked) = self.walk_to_next_pin(id, &mut now) else { continue };
+            let score = Score { cost: walked.cost, local_elems: walked.local_elems + held };
+            if best[axis].as_ref().is_none_or(|(best, _)| score < *best) {
+                best[axis] = Some((score, layout));
+            }
+        }
+        let say = |trial: &Option<(Score, Layout)>| match trial {
             None => "is not possible".to_owned(),
-            Some(score) => format!(
+            Some((score, _)) => format!(
                 "moves {} in {} collective{}",
                 Bytes(score.cost.moved_bytes),
                 score.cost.collectives,
                 if score.cost.collectives == 1 { "" } else { "s" }
             ),
         };
-        (axis, format!("{} {}; {} {}", WAYS[axis], say(trials[axis]), WAYS[1 - axis], say(trials[1 - axis])))
+        let axis = match &best {
+            [Some((outputs, _)), Some((inputs, _))] => usize::from(inputs < outputs),
+            [None, _] => 1,
+            [Some(_), None] => 0,
+        };
+        let reason = if self.pins.cut(&value.name).is_some() {
+            "pinned".to_owned()
+        } else if self.program.ops[id].kind == Kind::Embed {
+            "an embedding is cut by vocabulary, so that a tied head is too".to_owned()
+        } else {
+            format!("{} {}; {} {}", WAYS[axis], say(&best[axis]), WAYS[1 - axis], say(&best[1 - axis]))
+        };
+        let [outputs, inputs] = best;
+        let chosen = if axis == 0 { outputs } else { inputs };
+        chosen.map(|(_, layout)| (layout, reason))
     }
 
     /// What the ops from `id` on cost up to the next result that is pinned.
@@ -351,12 +407,16 @@ impl<'a> Pass<'a> {
             if let Some((param, axes)) = self.weight_of(id)
                 && now.layouts[param.index()].is_none()
             {
-                let cuts = axes.iter().filter(|dims| !dims.is_empty()).map(|dims| self.cut(param, dims));
-                let best = cuts.min_by_key(|cut| {
-                    now.layouts[param.index()] = Some(cut.clone());
-                    self.choose(id, now).map(|choice| choice.score())
-                });
-                now.layouts[param.index()] = best;
+                let mut best: Option<(Score, Layout)> = None;
+                for (_, layout) in self.cuts(id, param, &axes, now) {
+                    now.layouts[param.index()] = Some(layout.clone());
+                    if let Some(choice) = self.choose(id, now)
+                        && best.as_ref().is_none_or(|(score, _)| choice.score() < *score)
+                    {
+                        best = Some((choice.score(), layout));
+                    }
+                }
+                now.layouts[param.index()] = best.map(|(_, layout)| layout);
             }
             let choice = self.choose(id, now)?;
             total = total + choice.paid;

@@ -10,7 +10,8 @@ use ascend_tp::schedule::plan::{
 
 use super::{How, Mutant};
 
-/// Every mutant of the plans of all ranks, and how many were left out because [`live`] says they are equivalent.
+/// Every mutant of the plans of all ranks, and how many were left out because [`live`] or
+/// [`reads_only_zeros`] says they are equivalent.
 pub(crate) fn mutants(plans: &[Plan]) -> (Vec<Mutant>, usize) {
     let mut found = Found { plans, mutants: Vec::new(), equivalent: 0 };
     for (rank, plan) in plans.iter().enumerate() {
@@ -54,6 +55,19 @@ fn live(plan: &Plan) -> Vec<bool> {
     live
 }
 
+/// Whether a step reads through `view` and finds zeros wherever in the buffer it looks: the last step that wrote the
+/// buffer zeroed all of it, as a rank does whose part of a sum has no terms. A window of such a buffer is equivalent to
+/// any other of the same shape.
+fn reads_only_zeros(plan: &Plan, at: usize, view: &View) -> bool {
+    let writes = |step: &Step| step.writes().iter().any(|written| written.buffer == view.buffer);
+    let last = plan.steps[..at].iter().rev().find(|step| writes(step));
+    let zeroed = last.is_some_and(|step| match &step.action {
+        Action::Launch(Call::Zero { into }) => into.len_bytes() as u64 == plan.buffers[view.buffer].bytes.0,
+        _ => false,
+    });
+    zeroed && !writes(&plan.steps[at])
+}
+
 /// A plan without one step.
 fn remove(plan: &mut Plan, at: usize) {
     plan.steps.remove(at);
@@ -76,7 +90,7 @@ impl Found<'_> {
         self.mutants.push(Mutant { class, what, op, how: How::Plans(plans) });
     }
 
-    /// Whether a step is not live; its mutants are counted only.
+    /// Whether a mutant's step is not live, or reads nothing but zeros; such mutants are counted only.
     fn is_dead(&mut self, is_live: bool) -> bool {
         self.equivalent += usize::from(!is_live);
         !is_live
@@ -229,7 +243,7 @@ impl Found<'_> {
                 if !is_window || view.elems() == 0 || (at + nth) % self.plans.len() != rank {
                     continue;
                 }
-                if self.is_dead(live[at]) {
+                if self.is_dead(live[at] && !reads_only_zeros(plan, at, view)) {
                     continue;
                 }
                 let offset = if span.end < elems { view.offset + 1 } else { view.offset - 1 };
