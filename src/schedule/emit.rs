@@ -16,21 +16,7 @@ pub(super) fn emit(placed: &Placed, rank: usize) -> Plan {
     let mut emitter = Emitter {
         placed,
         rank,
-        plan: Plan {
-            name: program.name.clone(),
-            rank,
-            world: placed.mesh.cards(),
-            groups: groups(placed),
-            params: Vec::new(),
-            states: Vec::new(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            buffers: IdVec::new(),
-            steps: Vec::new(),
-            events: 0,
-            taps: Vec::new(),
-            notes: IdVec::new(),
-        },
+        plan: Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed)),
         views: vec![None; program.values.len()],
     };
     emitter.given();

@@ -297,6 +297,25 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan that does nothing yet.
+    pub(super) fn empty(name: String, rank: usize, world: usize, groups: IdVec<GroupId, Vec<usize>>) -> Self {
+        Self {
+            name,
+            rank,
+            world,
+            groups,
+            params: Vec::new(),
+            states: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            buffers: IdVec::new(),
+            steps: Vec::new(),
+            events: 0,
+            taps: Vec::new(),
+            notes: IdVec::new(),
+        }
+    }
+
     /// Bytes of a region.
     #[must_use]
     pub fn region_bytes(&self, region: Region) -> Bytes {

@@ -87,21 +87,7 @@ fn ranges_text(ranges: &[Range<usize>]) -> String {
 /// Every line that cannot be read, with its number.
 pub fn parse(text: &str) -> Result<Plan, Diagnostics> {
     let mut problems = Diagnostics::new();
-    let mut plan = Plan {
-        name: String::new(),
-        rank: 0,
-        world: 0,
-        groups: IdVec::new(),
-        params: Vec::new(),
-        states: Vec::new(),
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        buffers: IdVec::new(),
-        steps: Vec::new(),
-        events: 0,
-        taps: Vec::new(),
-        notes: IdVec::new(),
-    };
+    let mut plan = Plan::empty(String::new(), 0, 0, IdVec::new());
     for (index, line) in text.lines().enumerate() {
         if self::line(line, &mut plan).is_none() {
             problems.push(
