@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ascend_tp::base::DType;
-use ascend_tp::device::Device;
+use ascend_tp::device::{Buffer, Device};
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{Engine, Error};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::{self, Model, Session, SessionOptions};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::{Builder, HostTensor, Kind};
+use ascend_tp::schedule::plan::Region;
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
@@ -162,6 +163,23 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     assert_eq!(problems.items().len(), 2, "one a rank: {text}");
     assert!(text.contains("rank 1 (card 1)") && text.contains("weights 7.6 MiB") && text.contains("4.0 MiB"), "{text}");
     assert_eq!(loaded.load(Ordering::Relaxed), 0);
+}
+
+/// What is free is just what the plan counts, but not what a card needs for a region without bytes. The other ranks do
+/// not wait at the first meeting for the one that has no memory.
+#[test]
+fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
+    let (_emulator, cann) = emulator(Config::with_cards(3));
+    let plans = plans(3);
+    let counted: u64 = Region::ALL.into_iter().map(|region| plans[1].region_bytes(region).0).sum();
+    let card = Device::open(&cann, 1).unwrap();
+    let free = card.memory().unwrap().free.0;
+    // A little more than counted: the card rounds the length of what is taken here up.
+    let _taken = Buffer::new(&card, usize::try_from(free - counted - 256).unwrap()).unwrap();
+    let message = Engine::start(&cann, vec![plans]).unwrap_err().to_string();
+    assert!(message.starts_with("rank 1 (card 1), taking memory and streams"), "{message}");
+    assert!(message.contains("ACL_ERROR_RT_MEMORY_ALLOCATION"), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
 }
 
 #[test]

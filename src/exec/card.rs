@@ -1,6 +1,6 @@
 //! One rank on its card: memory, streams, communicators, and the plans made ready.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::base::{Bytes, Id};
@@ -11,7 +11,7 @@ use crate::schedule::plan::{
     ALIGNMENT_BYTES, Action, Collective, CollectiveKind, Plan, Reduce, Region, StreamKind, Tensor as Slot, View,
 };
 
-use super::error::RankError;
+use super::error::{PeerFailed, RankError};
 use super::prepare::prepare;
 
 /// Bytes of host memory through which a card's memory is filled.
@@ -58,6 +58,43 @@ pub(super) struct Card {
 /// A group of ranks and the token by which they find each other.
 pub(super) type Meeting = (Vec<usize>, RootInfo);
 
+/// Where ranks wait for each other before they meet: a rank that cannot take its memory never comes to a meeting, and the
+/// others must not wait for it there.
+pub(super) struct Gate {
+    world: usize,
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    ready: usize,
+    failed: bool,
+}
+
+impl Gate {
+    pub(super) fn new(world: usize) -> Self {
+        Self { world, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// A rank is ready: waits until all are. Whether they are; false as soon as one has failed.
+    fn pass(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ready += 1;
+        self.changed.notify_all();
+        while state.ready < self.world && !state.failed {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.failed
+    }
+
+    /// A rank will never be ready.
+    pub(super) fn fail(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
+        self.changed.notify_all();
+    }
+}
+
 /// What a run is asked to tell besides the outputs.
 pub(super) enum Watch<'a> {
     Nothing,
@@ -74,15 +111,23 @@ impl Card {
         ordinal: usize,
         plans: &[Arc<Plan>],
         meetings: &[Meeting],
+        gate: &Gate,
     ) -> std::result::Result<Self, RankError> {
         let rank = plans.first().map_or(0, |plan| plan.rank);
         let fail = |place: &str, source| error(rank, ordinal, Some(place.to_owned()), source);
-        let streams = (|| Ok([Stream::new(&device)?, Stream::new(&device)?]))();
+        let taken = (|| Ok((Self::allocate(&device, plans)?, [Stream::new(&device)?, Stream::new(&device)?])))();
+        let (regions, streams) = taken.map_err(|source| {
+            gate.fail();
+            fail("taking memory and streams", source)
+        })?;
+        if !gate.pass() {
+            return Err(error(rank, ordinal, None, PeerFailed));
+        }
         let mut card = Self {
             rank,
             ordinal,
-            regions: Self::allocate(&device, plans).map_err(|source| fail("taking memory", source))?,
-            streams: streams.map_err(|source| fail("making streams", source))?,
+            regions,
+            streams,
             device,
             workspace: None,
             communicators: Vec::new(),

@@ -9,7 +9,7 @@ use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::device::{Cann, Device, RootInfo};
 use crate::schedule::plan::{Plan, Region, Tensor};
 
-use super::card::{Card, Meeting, Watch};
+use super::card::{Card, Gate, Meeting, Watch};
 use super::error::{Error, RankError};
 
 /// Whole input tensors by name, as bytes of their element type.
@@ -50,17 +50,20 @@ enum Timed {
     Collectives,
 }
 
-/// A rank's outputs, and a figure that goes with them.
-type Answer = (Vec<Vec<u8>>, f64);
-
-struct Reply {
-    result: Result<Vec<Vec<u8>>, RankError>,
+/// What a rank says when it has done what it was told.
+#[derive(Default)]
+struct Answer {
+    /// Bytes of each output of a run.
+    outputs: Vec<Vec<u8>>,
+    /// Time in collectives, if the run was timed.
     collectives_us: f64,
+    /// Bytes of the operators' workspace, once the card is open.
+    workspace_bytes: usize,
 }
 
 struct RankThread {
     commands: Option<Sender<Command>>,
-    replies: Receiver<Reply>,
+    answers: Receiver<Result<Answer, RankError>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -107,14 +110,14 @@ impl Engine {
             return Err(problems.into());
         }
         let meetings = Arc::new(meetings(&programs, &devices)?);
+        let gate = Arc::new(Gate::new(world));
         let ranks = devices.into_iter().enumerate().map(|(rank, device)| {
             let plans: Vec<Arc<Plan>> = programs.iter().map(|plans| Arc::clone(&plans[rank])).collect();
-            RankThread::start(rank, device, plans, Arc::clone(&meetings))
+            RankThread::start(rank, device, plans, Arc::clone(&meetings), Arc::clone(&gate))
         });
         let mut engine = Self { ranks: ranks.collect(), programs, workspace_bytes: Vec::new(), stopped: false };
-        let replies = engine.collect()?;
-        // A rank's first reply carries the bytes of its workspace.
-        engine.workspace_bytes = replies.into_iter().map(|(_, bytes)| Bytes(bytes as u64)).collect();
+        let opened = engine.collect()?;
+        engine.workspace_bytes = opened.iter().map(|answer| Bytes(answer.workspace_bytes as u64)).collect();
         Ok(engine)
     }
 
@@ -147,8 +150,8 @@ impl Engine {
     /// The failure of any rank; after it the engine is stopped.
     pub fn run(&mut self, program: usize, inputs: Inputs) -> Result<Outputs, Error> {
         self.start_run(program, inputs, Timed::No, None)?;
-        let replies = self.collect()?;
-        Ok(self.outputs(program, replies))
+        let answers = self.collect()?;
+        Ok(self.outputs(program, answers))
     }
 
     /// As [`Engine::run`]; also the microseconds that rank 0 spent in collectives, waiting for the others included.
@@ -157,9 +160,9 @@ impl Engine {
     /// As [`Engine::run`].
     pub fn run_timed(&mut self, program: usize, inputs: Inputs) -> Result<(Outputs, f64), Error> {
         self.start_run(program, inputs, Timed::Collectives, None)?;
-        let replies = self.collect()?;
-        let collectives_us = replies.first().map_or(0.0, |(_, us)| *us);
-        Ok((self.outputs(program, replies), collectives_us))
+        let answers = self.collect()?;
+        let collectives_us = answers.first().map_or(0.0, |answer| answer.collectives_us);
+        Ok((self.outputs(program, answers), collectives_us))
     }
 
     /// As [`Engine::run`], showing every value of every rank. Ranks stop at each value, so this is slow.
@@ -176,8 +179,8 @@ impl Engine {
         self.start_run(program, inputs, Timed::No, Some(sender))?;
         // Ends when the last rank has dropped its sender.
         observations.iter().for_each(&mut observe);
-        let replies = self.collect()?;
-        Ok(self.outputs(program, replies))
+        let answers = self.collect()?;
+        Ok(self.outputs(program, answers))
     }
 
     fn start_run(
@@ -192,9 +195,9 @@ impl Engine {
     }
 
     /// Outputs are whole on every rank; those of rank 0 are given.
-    fn outputs(&self, program: usize, replies: Vec<Answer>) -> Outputs {
+    fn outputs(&self, program: usize, answers: Vec<Answer>) -> Outputs {
         let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
-        names.zip(replies.into_iter().next().map(|(outputs, _)| outputs).unwrap_or_default()).collect()
+        names.zip(answers.into_iter().next().unwrap_or_default().outputs).collect()
     }
 
     fn tell(&mut self, command: impl Fn(usize) -> Command) -> Result<(), Error> {
@@ -202,18 +205,18 @@ impl Engine {
             return Err(Error::Stopped);
         }
         for (rank, thread) in self.ranks.iter().enumerate() {
-            // A thread that is gone shows when its reply is collected.
+            // A thread that is gone shows when its answer is collected.
             let _gone = thread.commands.as_ref().map(|commands| commands.send(command(rank)));
         }
         Ok(())
     }
 
     fn collect(&mut self) -> Result<Vec<Answer>, Error> {
-        let (mut replies, mut failed) = (Vec::new(), Vec::new());
+        let (mut answers, mut failed) = (Vec::new(), Vec::new());
         for (rank, thread) in self.ranks.iter().enumerate() {
-            match thread.replies.recv() {
-                Ok(Reply { result: Ok(outputs), collectives_us }) => replies.push((outputs, collectives_us)),
-                Ok(Reply { result: Err(error), .. }) => failed.push(error),
+            match thread.answers.recv() {
+                Ok(Ok(answer)) => answers.push(answer),
+                Ok(Err(error)) => failed.push(error),
                 Err(_) => failed.push(RankError {
                     rank,
                     card: rank,
@@ -224,7 +227,7 @@ impl Engine {
             }
         }
         if failed.is_empty() {
-            return Ok(replies);
+            return Ok(answers);
         }
         self.stopped = true;
         Err(Error::of_ranks(failed))
@@ -238,7 +241,7 @@ impl Drop for Engine {
         }
         for thread in &mut self.ranks {
             if let Some(thread) = thread.thread.take() {
-                // A panic of the thread was reported when its reply was collected.
+                // A panic of the thread was reported when its answer was collected.
                 let _panicked = thread.join();
             }
         }
@@ -246,38 +249,43 @@ impl Drop for Engine {
 }
 
 impl RankThread {
-    fn start(rank: usize, device: Arc<Device>, plans: Vec<Arc<Plan>>, meetings: Arc<Vec<Meeting>>) -> Self {
+    fn start(
+        rank: usize,
+        device: Arc<Device>,
+        plans: Vec<Arc<Plan>>,
+        meetings: Arc<Vec<Meeting>>,
+        gate: Arc<Gate>,
+    ) -> Self {
         let (commands, inbox) = channel();
-        let (outbox, replies) = channel();
+        let (outbox, answers) = channel();
+        let at_the_gate = Arc::clone(&gate);
         let body = move || {
-            let opened = Card::open(device, rank, &plans, &meetings);
-            let (result, card) = match opened {
-                Ok(card) => (Ok(card.workspace_bytes()), Some(card)),
+            let (answer, card) = match Card::open(device, rank, &plans, &meetings, &gate) {
+                Ok(card) => (Ok(Answer { workspace_bytes: card.workspace_bytes(), ..Answer::default() }), Some(card)),
                 Err(error) => (Err(error), None),
             };
-            let reply = Reply {
-                collectives_us: result.as_ref().map_or(0.0, |bytes| *bytes as f64),
-                result: result.map(|_| Vec::new()),
-            };
-            if outbox.send(reply).is_ok()
+            if outbox.send(answer).is_ok()
                 && let Some(card) = card
             {
                 serve(card, &inbox, &outbox);
             }
         };
         let thread = std::thread::Builder::new().name(format!("rank {rank}")).spawn(body).ok();
-        Self { commands: Some(commands), replies, thread }
+        if thread.is_none() {
+            // The others must not wait for a rank that has no thread; its missing answer is reported.
+            at_the_gate.fail();
+        }
+        Self { commands: Some(commands), answers, thread }
     }
 }
 
 /// Obeys commands until the engine goes or the rank fails.
-fn serve(mut card: Card, inbox: &Receiver<Command>, outbox: &Sender<Reply>) {
+fn serve(mut card: Card, inbox: &Receiver<Command>, outbox: &Sender<Result<Answer, RankError>>) {
     for command in inbox {
-        let mut collectives_us = 0.0;
-        let result = match command {
-            Command::Load(fill) => load(&card, &*fill).map(|()| Vec::new()),
+        let answer = match command {
+            Command::Load(fill) => load(&card, &*fill).map(|()| Answer::default()),
             Command::Run { program, inputs, timed, observer } => {
-                let rank = card.rank();
+                let (rank, mut collectives_us) = (card.rank(), 0.0);
                 let mut visit = |tap, bytes| {
                     if let Some(observer) = &observer {
                         // Nobody listens any more: the engine has failed elsewhere.
@@ -289,14 +297,15 @@ fn serve(mut card: Card, inbox: &Receiver<Command>, outbox: &Sender<Reply>) {
                     (Timed::No, Some(_)) => Watch::Values(&mut visit),
                     (Timed::No, None) => Watch::Nothing,
                 };
-                card.run(program, &inputs, watch)
+                let outputs = card.run(program, &inputs, watch);
+                outputs.map(|outputs| Answer { outputs, collectives_us, ..Answer::default() })
             }
         };
-        let failed = result.is_err();
+        let failed = answer.is_err();
         if failed {
             card.abort();
         }
-        if outbox.send(Reply { result, collectives_us }).is_err() || failed {
+        if outbox.send(answer).is_err() || failed {
             return;
         }
     }

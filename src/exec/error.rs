@@ -24,9 +24,18 @@ pub struct RankError {
 impl RankError {
     /// Whether the rank failed only because another one did.
     pub(super) fn is_consequence(&self) -> bool {
-        self.source.downcast_ref::<device::Error>().is_some_and(|error| error.kind() == device::ErrorKind::PeerLost)
+        self.source.is::<PeerFailed>()
+            || self
+                .source
+                .downcast_ref::<device::Error>()
+                .is_some_and(|error| error.kind() == device::ErrorKind::PeerLost)
     }
 }
+
+/// A rank did not start because another one could not.
+#[derive(Debug, thiserror::Error)]
+#[error("another rank could not start")]
+pub(super) struct PeerFailed;
 
 /// The failure of an engine.
 #[derive(Debug, thiserror::Error)]
