@@ -136,6 +136,28 @@ mod tests {
     }
 
     #[test]
+    fn a_pin_on_one_layer_leaves_the_others_alone() {
+        let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
+        config.layers = 3;
+        let free = split(&config, 8, DECODE, Head::LastLogits, &Pins::auto(Residual::Replicate));
+        for layer in 0..3 {
+            let name = format!("model.layers.{layer}.mlp.down_proj.weight");
+            let pins = Pins::auto(Residual::Replicate).split_axis(&name, 0);
+            let pinned = split(&config, 8, DECODE, Head::LastLogits, &pins);
+            for id in free.lowered.program.with_role(Role::Param) {
+                let (free, found) = (&free.lowered.layouts[id], &pinned.lowered.layouts[id]);
+                let is_pinned = pinned.lowered.program.values[id].name == name;
+                assert_eq!(
+                    free != found,
+                    is_pinned,
+                    "{} with a pin on layer {layer}",
+                    pinned.lowered.program.label(id)
+                );
+            }
+        }
+    }
+
+    #[test]
     fn placed_texts_parse_to_what_was_printed() {
         let mut config = ModelConfig::preset("qwen3-32b").unwrap();
         config.layers = 1;

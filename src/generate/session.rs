@@ -111,12 +111,6 @@ impl Session {
         Ok(Self { config: model.config.clone(), options: options.clone(), head, engine, cache_length, load_seconds })
     }
 
-    /// The plans of all ranks for prefill and decode.
-    #[must_use]
-    pub fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
     /// Continues prompts, one token a sequence and step. `on_token` sees each token as it is chosen; `Break` ends that
     /// sequence with it.
     ///

@@ -342,7 +342,8 @@ impl<'a> Pass<'a> {
         }
         let value = &self.program.values[param];
         let class: String = value.name.chars().filter(|c| !c.is_ascii_digit()).collect();
-        let class = format!("{class}{}", value.shape);
+        // A pin may single out one layer.
+        let class = format!("{class}{}{:?}", value.shape, self.pins.cut(&value.name));
         if !self.decided.contains_key(&class) {
             let Some(decision) = self.try_cuts(id, param, &axes, now) else { return };
             self.decided.insert(class.clone(), decision);

@@ -163,24 +163,6 @@ impl HostTensor {
             _ => panic!("parts of another element type"),
         }
     }
-
-    /// The block of elements that `ranges` cut, one range a dim.
-    ///
-    /// # Panics
-    /// If a range does not lie in its dim.
-    #[must_use]
-    pub fn block(&self, ranges: &[std::ops::Range<usize>]) -> Self {
-        let shape: Shape = ranges.iter().map(std::ops::Range::len).collect();
-        let strides = self.shape.strides();
-        let at = |index: &[usize]| -> usize {
-            index.iter().zip(ranges).zip(&strides).map(|((i, range), stride)| (range.start + i) * stride).sum()
-        };
-        let data = match &self.data {
-            HostData::Float(data) => HostData::Float(indices(&shape).map(|index| data[at(&index)]).collect()),
-            HostData::Int(data) => HostData::Int(indices(&shape).map(|index| data[at(&index)]).collect()),
-        };
-        Self { shape, dtype: self.dtype, data }
-    }
 }
 
 /// Every index of a shape, last dim fastest.

@@ -152,20 +152,6 @@ impl Rule {
             .collect()
     }
 
-    /// The letters that may be sharded, each once, in order of appearance.
-    #[must_use]
-    pub fn letters(&self) -> SmallVec<[u8; 8]> {
-        let mut letters = SmallVec::new();
-        for factor in self.operands.iter().flatten() {
-            if let Factor::Letter(letter) = factor
-                && !letters.contains(letter)
-            {
-                letters.push(*letter);
-            }
-        }
-        letters
-    }
-
     /// The dim of operand `operand` that carries `letter`.
     #[must_use]
     pub fn operand_dim(&self, operand: usize, letter: u8) -> Option<usize> {
