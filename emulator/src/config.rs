@@ -53,6 +53,20 @@ impl Soc {
     }
 }
 
+/// In which order a machine works, and how closely it watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Real numbers as fast as the host allows.
+    #[default]
+    Parallel,
+    /// Every call and every queued task waits for its turn, which the seed picks; illegal use is reported.
+    Strict {
+        /// Same seed, same order.
+        seed: u64,
+    },
+}
+
 /// The machine to emulate.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -64,6 +78,8 @@ pub struct Config {
     pub hbm_bytes: u64,
     /// Threads of the one pool that runs the tasks of all cards, at least 1.
     pub threads: usize,
+    /// In which order the machine works.
+    pub mode: Mode,
     /// How long a rank waits for the others when a communicator is built (`HCCL_CONNECT_TIMEOUT`, seconds).
     pub connect_timeout: Duration,
     /// How long a collective waits for its last rank before it fails (`HCCL_EXEC_TIMEOUT`, seconds).
@@ -88,6 +104,7 @@ impl Default for Config {
             cards: 8,
             soc: Soc::default(),
             hbm_bytes: Soc::default().hbm_usable_bytes(),
+            mode: Mode::default(),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             connect_timeout: seconds_from_environment("HCCL_CONNECT_TIMEOUT", 120),
             exec_timeout: seconds_from_environment("HCCL_EXEC_TIMEOUT", 1836),

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use ascend_tp_sys::Table;
 
 use crate::abi;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::machine::Machine;
 use crate::memory::CardUsage;
 use crate::pool::Pool;
 use crate::slots::{self, Slot};
+use crate::strict::{Report, Strict};
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +81,20 @@ impl Emulator {
         let owner = Arc::new(Owner { machine, _slot: slot, _pool: pool });
         let table = Arc::new(abi::table(number, Arc::clone(&owner) as ascend_tp_sys::Owner));
         Ok(Self { owner, table })
+    }
+
+    /// Builds a strict machine with the default cards; the seed picks the order of calls and tasks.
+    ///
+    /// # Errors
+    /// As for [`Emulator::new`].
+    pub fn strict(seed: u64) -> Result<Self, EmulatorError> {
+        Self::new(Config { mode: Mode::Strict { seed }, ..Config::default() })
+    }
+
+    /// What strict mode has found so far; empty in other modes.
+    #[must_use]
+    pub fn reports(&self) -> Vec<Report> {
+        self.owner.machine.strict().map(Strict::reports).unwrap_or_default()
     }
 
     /// The machine's C functions. The table keeps the machine alive.

@@ -120,7 +120,8 @@ impl Machine {
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             let record = Arc::new(Record::default());
-            state.enqueue(stream, Entry::Record(Arc::clone(&record)))?;
+            let queued = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
+            state.enqueue(stream, queued)?;
             state.event(event)?.latest = Some(record);
             Ok(())
         })
@@ -137,7 +138,10 @@ impl Machine {
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             match event_state.latest.clone() {
-                Some(record) => state.enqueue(stream, Entry::Wait(record)),
+                Some(record) => {
+                    let queued = self.queued(state, stream, Entry::Wait(record), Vec::new());
+                    state.enqueue(stream, queued)
+                }
                 None => Ok(()),
             }
         })

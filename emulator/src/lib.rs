@@ -36,12 +36,14 @@ mod pool;
 mod report;
 mod slots;
 mod stream;
+mod strict;
 mod thread;
 
 pub use ascend_tp_sys::Table;
-pub use config::{Config, Soc};
+pub use config::{Config, Mode, Soc};
 pub use emulator::{Emulator, EmulatorError};
 pub use memory::CardUsage;
+pub use strict::{Report, ReportKind};
 
 /// The rules of every modelled aclnn operator as a Markdown table.
 #[must_use]

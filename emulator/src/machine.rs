@@ -17,7 +17,7 @@ use crate::abi::aclnn::Objects;
 use crate::abi::raw::RawSpan;
 use crate::collective::group::Groups;
 use crate::collective::meeting::{Meeting, Meetings};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::context::{Card, Context};
 use crate::event::Event;
 use crate::failure::{Failure, code};
@@ -26,7 +26,9 @@ use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
 use crate::report::{HostThread, Reports};
 use crate::stream::Stream;
-use crate::thread::{self, MachineKey};
+use crate::strict::Strict;
+use crate::strict::site::Site;
+use crate::thread::{self, Calling, MachineKey};
 
 /// One emulated machine.
 #[derive(Debug)]
@@ -35,6 +37,9 @@ pub(crate) struct Machine {
     key: MachineKey,
     built: Instant,
     config: Config,
+    strict: Option<Strict>,
+    /// Calls made so far.
+    calls: AtomicU64,
     memory: Memory,
     aclnn: Objects,
     workers: Arc<Workers>,
@@ -126,6 +131,11 @@ impl Machine {
             this: Weak::clone(this),
             key,
             built: Instant::now(),
+            strict: match config.mode {
+                Mode::Parallel => None,
+                Mode::Strict { seed } => Some(Strict::new(seed)),
+            },
+            calls: AtomicU64::new(0),
             memory: Memory::new(config.cards, config.hbm_bytes),
             config,
             aclnn: Objects::default(),
@@ -138,6 +148,29 @@ impl Machine {
     /// What this machine was built from.
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The strict part, in strict mode.
+    pub(crate) fn strict(&self) -> Option<&Strict> {
+        self.strict.as_ref()
+    }
+
+    /// Where the calling thread's running call comes from, as it works on `stream`; None outside strict mode.
+    pub(crate) fn site(&self, state: &State, stream: Option<u64>) -> Option<Arc<Site>> {
+        self.strict.as_ref()?;
+        let calling = thread::calling(self.key)?;
+        let on = stream.and_then(|stream| state.streams.get(&stream));
+        let current = || thread::context(self.key).and_then(|context| state.contexts.get(&context)).map(|c| c.card);
+        let card = on.map(|stream| stream.card).or_else(current);
+        Some(Arc::new(Site {
+            number: calling.number,
+            call: calling.name,
+            thread: thread::name(),
+            card,
+            rank: card.and_then(|card| state.groups.first_rank_of_card(card)),
+            stream,
+            tag: on.and_then(|stream| stream.tag.clone()),
+        }))
     }
 
     /// When this machine was built: the zero of its time stamps.
@@ -168,10 +201,13 @@ impl Machine {
         translate: fn(i32) -> i32,
         call: impl FnOnce(&Self) -> Result<R, Failure>,
     ) -> Result<R, i32> {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let before = thread::set_calling(self.key, Some(Calling { number, name }));
         let outcome = catch_unwind(AssertUnwindSafe(|| call(self))).unwrap_or_else(|panic| {
             let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
             Err(Failure::new(code::INTERNAL, what))
         });
+        thread::set_calling(self.key, before);
         outcome.map_err(|failure| {
             let code = translate(failure.code);
             if !failure.is_answer() {

@@ -10,6 +10,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use crate::abi::raw::RawSpan;
 use crate::collective::meeting::Seat;
 use crate::event::Record;
 use crate::failure::{Failure, code};
@@ -17,6 +18,7 @@ use crate::handle::HandleKind;
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
 use crate::report::Callback;
+use crate::strict::site::Site;
 use crate::thread;
 
 /// Streams one device can have (CANN guide, Atlas A2).
@@ -33,13 +35,53 @@ pub(crate) struct Stream {
     /// `aclrtSetStreamFailureMode`: discard what follows a failure instead of running it.
     pub(crate) stop_on_failure: bool,
     pub(crate) failure: Option<Failure>,
-    queue: VecDeque<Entry>,
+    /// The program's last mark on this stream (`aclprofMarkEx`), named in messages about what follows it.
+    pub(crate) tag: Option<Arc<str>>,
+    queue: VecDeque<Queued>,
     /// Parts of the entry under way that are not done; 0 when none is under way.
     under_way: usize,
     issued: u64,
     finished: u64,
     waiters: usize,
     done: Arc<Condvar>,
+}
+
+/// An entry in a queue, with what strict mode keeps about it.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) entry: Entry,
+    /// The call that enqueued it; None outside strict mode.
+    pub(crate) site: Option<Arc<Site>>,
+    /// The bytes it touches, apart from those of collectives, whose calls say.
+    pub(crate) accesses: Vec<Access>,
+}
+
+/// Bytes a queued entry touches.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    pub(crate) span: RawSpan,
+    pub(crate) mode: AccessMode,
+    /// The parameter of the C function.
+    pub(crate) what: &'static str,
+}
+
+impl Access {
+    /// `span` is read.
+    pub(crate) fn read(what: &'static str, span: &RawSpan) -> Self {
+        Self { span: span.clone(), mode: AccessMode::Read, what }
+    }
+
+    /// `span` is written.
+    pub(crate) fn write(what: &'static str, span: &RawSpan) -> Self {
+        Self { span: span.clone(), mode: AccessMode::Write, what }
+    }
+}
+
+/// How bytes are touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AccessMode {
+    Read,
+    Write,
 }
 
 /// One thing in a queue.
@@ -87,6 +129,7 @@ impl Stream {
             is_default,
             stop_on_failure: false,
             failure: None,
+            tag: None,
             queue: VecDeque::new(),
             under_way: 0,
             issued: 0,
@@ -135,13 +178,13 @@ impl State {
     }
 
     /// Appends an entry to a stream that has not failed.
-    pub(crate) fn enqueue(&mut self, id: u64, entry: Entry) -> Result<(), Failure> {
+    pub(crate) fn enqueue(&mut self, id: u64, queued: Queued) -> Result<(), Failure> {
         let stream = self.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
         if let Some(failure) = &stream.failure {
             return Err(failure.clone());
         }
         stream.issued += 1;
-        stream.queue.push_back(entry);
+        stream.queue.push_back(queued);
         self.ready.push(id);
         Ok(())
     }
@@ -160,7 +203,7 @@ impl State {
             if stream.under_way > 0 {
                 return;
             }
-            let Some(entry) = stream.queue.pop_front() else { return };
+            let Some(Queued { entry, .. }) = stream.queue.pop_front() else { return };
             if stream.stop_on_failure
                 && let Some(failure) = stream.failure.clone()
             {
@@ -236,8 +279,8 @@ impl State {
     pub(crate) fn remove_stream(&mut self, id: u64, why: &str) {
         let Some(mut stream) = self.streams.remove(&id) else { return };
         let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} {why}", stream.card));
-        for entry in stream.queue.drain(..) {
-            self.discard(entry, &failure);
+        for queued in stream.queue.drain(..) {
+            self.discard(queued.entry, &failure);
         }
         self.leave_meetings(id, &left_by_peer(&failure.message));
         stream.done.notify_all();
@@ -252,12 +295,12 @@ impl State {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} was aborted", stream.card));
         stream.fail(&failure);
-        let entries: Vec<Entry> = stream.queue.drain(..).collect();
-        for entry in entries {
+        let discarded: Vec<Queued> = stream.queue.drain(..).collect();
+        for queued in discarded {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.finish_one();
             }
-            self.discard(entry, &failure);
+            self.discard(queued.entry, &failure);
         }
         self.leave_meetings(id, &left_by_peer(&failure.message));
     }
@@ -269,22 +312,24 @@ impl State {
 }
 
 impl Machine {
-    /// Appends a task to a stream (NULL: the default stream of the current context). `name` is the C function.
+    /// Appends an entry that touches `accesses` to a stream (NULL: the default stream of the current context); returns
+    /// the stream's number.
     ///
     /// # Errors
     /// No such stream in the current context, or the stream has failed.
-    pub(crate) fn enqueue(&self, stream: *mut c_void, name: &'static str, task: Task) -> Result<(), Failure> {
-        self.enqueue_entry(stream, Entry::Task { name, task }).map(|_| ())
-    }
-
-    /// Appends an entry; returns the stream's number.
-    pub(crate) fn enqueue_entry(&self, stream: *mut c_void, entry: Entry) -> Result<u64, Failure> {
+    pub(crate) fn enqueue(&self, stream: *mut c_void, entry: Entry, accesses: Vec<Access>) -> Result<u64, Failure> {
         let current = thread::context(self.key());
         self.update(|state| {
             let id = state.resolve_stream(stream, current)?;
-            state.enqueue(id, entry)?;
+            let queued = self.queued(state, id, entry, accesses);
+            state.enqueue(id, queued)?;
             Ok(id)
         })
+    }
+
+    /// An entry with the call that enqueues it.
+    pub(crate) fn queued(&self, state: &State, stream: u64, entry: Entry, accesses: Vec<Access>) -> Queued {
+        Queued { entry, site: self.site(state, Some(stream)), accesses }
     }
 
     /// The number of a stream of the current context.

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
+use std::sync::Arc;
 
 use crate::failure::code;
 use crate::slots::SLOTS;
@@ -14,6 +15,7 @@ use crate::slots::SLOTS;
 struct ThreadState {
     machine: u64,
     context: Option<u64>,
+    calling: Option<Calling>,
     last_error: i32,
     message: Option<String>,
     shown: CString,
@@ -30,6 +32,15 @@ pub(crate) struct MachineKey {
     pub(crate) slot: usize,
     /// Number of the machine, unique in this process.
     pub(crate) id: u64,
+}
+
+/// A call under way on a thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Calling {
+    /// The n-th call of the machine.
+    pub(crate) number: u64,
+    /// The C function.
+    pub(crate) name: &'static str,
 }
 
 fn with<R>(key: MachineKey, f: impl FnOnce(&mut ThreadState) -> R) -> R {
@@ -57,6 +68,22 @@ pub(crate) fn context(key: MachineKey) -> Option<u64> {
 /// Makes a context current on this thread.
 pub(crate) fn set_context(key: MachineKey, context: Option<u64>) {
     with(key, |thread| thread.context = context);
+}
+
+/// The call under way on this thread.
+pub(crate) fn calling(key: MachineKey) -> Option<Calling> {
+    with(key, |thread| thread.calling)
+}
+
+/// Enters or leaves a call; gives what was under way before (a callback may call from within a call).
+pub(crate) fn set_calling(key: MachineKey, calling: Option<Calling>) -> Option<Calling> {
+    with(key, |thread| std::mem::replace(&mut thread.calling, calling))
+}
+
+/// This thread's name for reports.
+pub(crate) fn name() -> Arc<str> {
+    let thread = std::thread::current();
+    thread.name().map_or_else(|| format!("{:?}", thread.id()).into(), Arc::from)
 }
 
 /// Notes a failed call.

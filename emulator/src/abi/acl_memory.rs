@@ -18,6 +18,7 @@ use crate::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::memory::FreedBy;
 use crate::pool::Task;
+use crate::stream::{Access, Entry};
 
 /// What `kind` says about one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,11 +293,12 @@ impl Machine {
                     return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
                 }
                 let waits = copy.into.is_pageable() || copy.from.is_pageable();
+                let accesses = vec![Access::write("dst", &copy.into), Access::read("src", &copy.from)];
                 let task: Task = Box::new(move |workers| {
                     copy.run_on(workers);
                     Ok(())
                 });
-                let id = self.enqueue_entry(stream, crate::stream::Entry::Task { name: "aclrtMemcpyAsync", task })?;
+                let id = self.enqueue(stream, Entry::Task { name: "aclrtMemcpyAsync", task }, accesses)?;
                 if waits { self.synchronize_stream(id, None) } else { Ok(()) }
             }
         }
@@ -346,11 +348,12 @@ impl Machine {
         // SAFETY: passes on the caller's promise.
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         let waits = span.is_pageable();
+        let accesses = vec![Access::write("dev_ptr", &span)];
         let task: Task = Box::new(move |workers| {
             fill_on(&span, value as u8, workers);
             Ok(())
         });
-        let id = self.enqueue_entry(stream, crate::stream::Entry::Task { name: "aclrtMemsetAsync", task })?;
+        let id = self.enqueue(stream, Entry::Task { name: "aclrtMemsetAsync", task }, accesses)?;
         if waits { self.synchronize_stream(id, None) } else { Ok(()) }
     }
 

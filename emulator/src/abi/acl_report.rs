@@ -61,7 +61,8 @@ impl Machine {
                 let what = format!("stream {id} has no thread that would run its callbacks; call aclrtSubscribeReport");
                 return Err(Failure::new(code::STREAM_NO_CALLBACK, what));
             }
-            state.enqueue(id, Entry::Callback(callback))
+            let queued = self.queued(state, id, Entry::Callback(callback), Vec::new());
+            state.enqueue(id, queued)
         })
     }
 
@@ -100,6 +101,6 @@ impl Machine {
         args: *mut c_void,
     ) -> Result<(), Failure> {
         let body = bound(callback.ok_or_else(|| Failure::null("callback"))?, args);
-        self.enqueue_entry(stream, Entry::HostFunction(body)).map(|_| ())
+        self.enqueue(stream, Entry::HostFunction(body), Vec::new()).map(|_| ())
     }
 }

@@ -205,7 +205,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtRecordNotify(&self, notify: aclrtNotify, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.live_notify(notify)?;
-        self.enqueue_entry(stream, Entry::NotifyRecord(id)).map(|_| ())
+        self.enqueue(stream, Entry::NotifyRecord(id), Vec::new()).map(|_| ())
     }
 
     /// Holds the stream until the notify is set. Only waits without a limit are modelled.
@@ -220,7 +220,7 @@ impl Machine {
             let what = format!("a limit of {timeout} s is not modelled; 0 waits without a limit");
             return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
         }
-        self.enqueue_entry(stream, Entry::NotifyWait(id)).map(|_| ())
+        self.enqueue(stream, Entry::NotifyWait(id), Vec::new()).map(|_| ())
     }
 
     fn live_notify(&self, notify: aclrtNotify) -> Result<u64, Failure> {

@@ -129,7 +129,8 @@ impl Caller<'_> {
             for call in calls {
                 seats.push(state.join(self.member.group, self.member.rank, call)?);
             }
-            state.enqueue(self.stream, Entry::Meet(seats))
+            let queued = self.machine.queued(state, self.stream, Entry::Meet(seats), Vec::new());
+            state.enqueue(self.stream, queued)
         })
     }
 }

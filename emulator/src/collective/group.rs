@@ -95,6 +95,11 @@ impl Groups {
         self.groups.get_mut(&id).ok_or_else(|| group_gone(id))
     }
 
+    /// Rank of a card in the first communicator it joined that still exists.
+    pub(crate) fn first_rank_of_card(&self, card: u32) -> Option<u32> {
+        self.groups.values().find_map(|group| group.cards.iter().position(|on| *on == card)).map(|rank| rank as u32)
+    }
+
     /// What a handle's number stands for.
     pub(crate) fn member(&self, number: u64) -> Result<Member, Failure> {
         self.members.get(&number).copied().ok_or_else(|| HandleKind::Communicator.gone(number))

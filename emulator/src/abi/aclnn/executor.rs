@@ -15,6 +15,8 @@ const ALIGNMENT: usize = 512;
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
     pub(super) tensor: Tensor,
+    /// Name of the parameter.
+    pub(super) name: &'static str,
     /// Position among the tensor and tensor-list parameters.
     parameter: usize,
     /// Position in the list; 0 for a single tensor.
@@ -70,7 +72,12 @@ impl Executor {
     pub(super) fn new(name: &'static str, call: &Call<'_>, plan: Plan) -> Self {
         let tensors: Vec<Bound> = call
             .slots()
-            .map(|placed| Bound { tensor: placed.tensor.clone(), parameter: placed.parameter, place: placed.place })
+            .map(|placed| Bound {
+                tensor: placed.tensor.clone(),
+                name: placed.name,
+                parameter: placed.parameter,
+                place: placed.place,
+            })
             .collect();
         // The card copies a strided tensor to contiguous memory of the workspace first.
         let copies = tensors

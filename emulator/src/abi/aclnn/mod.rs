@@ -19,11 +19,12 @@ pub(crate) use self::objects::Objects;
 use super::raw::{RawSpan, store};
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::nn::operator::{self, Argument, Refusal, Views};
+use crate::nn::operator::{self, Argument, Refusal, Role, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
 use crate::pool::Workers;
+use crate::stream::{Access, Entry};
 
 /// A refusal of an operator's row as the failure of the call.
 fn refused(refusal: Refusal) -> Failure {
@@ -107,6 +108,7 @@ impl Machine {
         let scratch = self.workspace(&planned, workspace, workspace_size, card)?;
         let mut spans: Vec<RawSpan> = Vec::with_capacity(planned.tensors().len());
         let mut views = Vec::with_capacity(planned.tensors().len());
+        let mut accesses: Vec<Access> = scratch.iter().map(|span| Access::write("workspace", span)).collect();
         for (i, bound) in planned.tensors().iter().enumerate() {
             let tensor = &bound.tensor;
             let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("tensor {i}: {text}"));
@@ -123,6 +125,10 @@ impl Machine {
                 // SAFETY: `span` is bounds-checked device memory and moves into the task below, together with the view;
                 // it keeps the allocation mapped for as long as the view is used.
                 let raw = unsafe { Span::from_raw(span.address(), span.len_bytes()) };
+                accesses.push(match tensor.role {
+                    Role::Input => Access::read(bound.name, &span),
+                    Role::Output | Role::InPlace => Access::write(bound.name, &span),
+                });
                 spans.push(span);
                 raw
             };
@@ -135,7 +141,7 @@ impl Machine {
             drop((spans, scratch));
             outcome.map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))
         };
-        self.enqueue(stream, name, Box::new(task))
+        self.enqueue(stream, Entry::Task { name, task: Box::new(task) }, accesses).map(|_| ())
     }
 
     /// Checks the workspace of a second phase; the span keeps it mapped while the task is queued.

@@ -460,14 +460,16 @@ impl Call<'_> {
     /// All tensors of the call, in the order of their slots, with the position of their parameter among the tensor
     /// parameters of the prototype and their place in a list.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Placed<'_>> {
-        let tensor_parameters = self.arguments.iter().filter(|a| matches!(a, Checked::Tensor(_) | Checked::Tensors(_)));
-        tensor_parameters.enumerate().flat_map(|(parameter, argument)| {
+        let named = self.operator.parameters.iter().zip(&self.arguments);
+        let tensor_parameters = named.filter(|(_, a)| matches!(a, Checked::Tensor(_) | Checked::Tensors(_)));
+        tensor_parameters.enumerate().flat_map(|(parameter, (row, argument))| {
             let tensors: &[Tensor] = match argument {
                 Checked::Tensor(tensor) => tensor.as_slice(),
                 Checked::Tensors(tensors) => tensors,
                 Checked::Other(_) => &[],
             };
-            tensors.iter().enumerate().map(move |(place, tensor)| Placed { parameter, place, tensor })
+            let name = row.name;
+            tensors.iter().enumerate().map(move |(place, tensor)| Placed { name, parameter, place, tensor })
         })
     }
 }
@@ -475,6 +477,8 @@ impl Call<'_> {
 /// A tensor and where the prototype names it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed<'a> {
+    /// Name of the parameter.
+    pub(crate) name: &'static str,
     /// Position among the tensor and tensor-list parameters of the prototype.
     pub(crate) parameter: usize,
     /// Position in the list; 0 for a single tensor.

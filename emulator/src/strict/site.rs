@@ -1,0 +1,46 @@
+//! Who made a call: the thread, the card, the stream and the program's own tag.
+//!
+//! Input: the running call. Output: a [`Site`], kept with whatever the call enqueues. Invariant: `number` counts the
+//! calls of one machine, so two sites compare in the order the calls were admitted.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a call came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// The n-th call of the machine.
+    pub(crate) number: u64,
+    /// The C function.
+    pub(crate) call: &'static str,
+    /// Name of the calling thread.
+    pub(crate) thread: Arc<str>,
+    /// Card of the thread's current context.
+    pub(crate) card: Option<u32>,
+    /// Rank of that card in the first communicator it joined.
+    pub(crate) rank: Option<u32>,
+    /// The stream the call works on.
+    pub(crate) stream: Option<u64>,
+    /// The last mark (`aclprofMarkEx`) on that stream.
+    pub(crate) tag: Option<Arc<str>>,
+}
+
+/// `aclnnMatmul (call 17 of thread rank-2, rank 2, card 2, stream 9, at "layer 3 o_proj")`
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (call {} on thread {}", self.call, self.number, self.thread)?;
+        if let Some(rank) = self.rank {
+            write!(f, ", rank {rank}")?;
+        }
+        if let Some(card) = self.card {
+            write!(f, ", card {card}")?;
+        }
+        if let Some(stream) = self.stream {
+            write!(f, ", stream {stream}")?;
+        }
+        if let Some(tag) = &self.tag {
+            write!(f, ", at {tag:?}")?;
+        }
+        f.write_str(")")
+    }
+}
