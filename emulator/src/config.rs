@@ -5,53 +5,7 @@
 
 use std::time::Duration;
 
-/// Chip of every card. Names are what `aclrtGetSocName` returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Soc {
-    /// 24 cube cores, 64 GiB.
-    Ascend910B1,
-    /// 24 cube cores, 64 GiB.
-    Ascend910B2,
-    /// 20 cube cores, 64 GiB.
-    #[default]
-    Ascend910B3,
-    /// 20 cube cores, 32 GiB.
-    Ascend910B4,
-}
-
-const GIB: u64 = 1 << 30;
-
-/// Of a card's memory the driver keeps 3.1 GiB: PyTorch sees 60.9 GiB of 64 (vllm-ascend issues 1987, 6572, 4474).
-const HBM_KEPT_BY_DRIVER_BYTES: u64 = 31 * GIB / 10;
-
-impl Soc {
-    /// The name CANN gives this chip.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ascend910B1 => "Ascend910B1",
-            Self::Ascend910B2 => "Ascend910B2",
-            Self::Ascend910B3 => "Ascend910B3",
-            Self::Ascend910B4 => "Ascend910B4",
-        }
-    }
-
-    /// Memory soldered on one card, in bytes (CANN 8.1 `platform_config/Ascend910B*.ini`, `memory_size`).
-    #[must_use]
-    pub const fn hbm_installed_bytes(self) -> u64 {
-        match self {
-            Self::Ascend910B1 | Self::Ascend910B2 | Self::Ascend910B3 => 64 * GIB,
-            Self::Ascend910B4 => 32 * GIB,
-        }
-    }
-
-    /// Memory a program can get on one card, in bytes: what the driver leaves, a multiple of 2 MiB.
-    #[must_use]
-    pub const fn hbm_usable_bytes(self) -> u64 {
-        (self.hbm_installed_bytes() - HBM_KEPT_BY_DRIVER_BYTES) >> 21 << 21
-    }
-}
+use crate::soc::Soc;
 
 /// In which order a machine works, and how closely it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -121,13 +75,6 @@ fn seconds_from_environment(variable: &str, default: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_64_gib_card_offers_60_9_gib() {
-        let gib = Soc::Ascend910B3.hbm_usable_bytes() as f64 / GIB as f64;
-        assert!((60.89..=60.9).contains(&gib), "{gib}");
-        assert_eq!(Soc::Ascend910B4.hbm_installed_bytes(), 32 * GIB);
-    }
 
     #[test]
     fn the_default_machine_is_an_eight_card_server() {

@@ -35,14 +35,16 @@ mod notify;
 mod pool;
 mod report;
 mod slots;
+mod soc;
 mod stream;
 mod strict;
 mod thread;
 
 pub use ascend_tp_sys::Table;
-pub use config::{Config, Mode, Soc};
+pub use config::{Config, Mode};
 pub use emulator::{Emulator, EmulatorError};
 pub use memory::CardUsage;
+pub use soc::Soc;
 pub use strict::{Report, ReportKind};
 
 /// The rules of every modelled aclnn operator as a Markdown table.

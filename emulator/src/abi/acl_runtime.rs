@@ -8,9 +8,9 @@ use ascend_tp_sys::{
 use half::f16;
 
 use super::raw::store;
-use crate::config::Soc;
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
+use crate::soc::Soc;
 use crate::thread;
 
 /// The CANN whose behaviour is modelled.
