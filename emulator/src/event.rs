@@ -11,6 +11,7 @@ use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::{Machine, State};
 use crate::stream::Entry;
+use crate::strict::order::{self, Waited};
 use crate::thread;
 
 /// Events one device can have (CANN guide, Atlas A2).
@@ -175,6 +176,9 @@ impl Machine {
                 return Err(Failure::new(code::EVENT_SYNC_TIMEOUT, what));
             }
             state = self.watch(state, deadline);
+        }
+        if state.order.is_some() {
+            order::host_waited(&mut state, &Waited::Record(record));
         }
         Ok(())
     }

@@ -26,8 +26,9 @@ use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
 use crate::report::{HostThread, Reports};
 use crate::stream::Stream;
-use crate::strict::Strict;
+use crate::strict::order::Order;
 use crate::strict::site::Site;
+use crate::strict::{Report, Strict};
 use crate::thread::{self, Calling, MachineKey};
 
 /// One emulated machine.
@@ -37,7 +38,7 @@ pub(crate) struct Machine {
     key: MachineKey,
     built: Instant,
     config: Config,
-    strict: Option<Strict>,
+    strict: Option<Arc<Strict>>,
     /// Calls made so far.
     calls: AtomicU64,
     memory: Memory,
@@ -51,6 +52,10 @@ pub(crate) struct Machine {
 /// Everything that schedules.
 #[derive(Debug)]
 pub(crate) struct State {
+    /// The strict part, in strict mode.
+    strict: Option<Arc<Strict>>,
+    /// What happened before what, in strict mode.
+    pub(crate) order: Option<Box<Order>>,
     pub(crate) initialized: bool,
     last_number: u64,
     pub(crate) cards: Vec<Card>,
@@ -101,6 +106,21 @@ impl State {
         self.last_number += 1;
         self.last_number
     }
+
+    /// Keeps a report and fails for good what it condemns: `streams`, and, with the failure returned, the call under
+    /// way. `code` is what their next calls return.
+    pub(crate) fn condemn(&mut self, code: i32, report: Report, streams: &[u64]) -> Failure {
+        let failure = Failure::new(code, report.to_string());
+        if let Some(strict) = &self.strict {
+            strict.report(report);
+        }
+        for stream in streams {
+            if let Some(stream) = self.streams.get_mut(stream) {
+                stream.fail(&failure);
+            }
+        }
+        failure
+    }
 }
 
 static MACHINES_BUILT: AtomicU64 = AtomicU64::new(0);
@@ -109,7 +129,13 @@ impl Machine {
     /// A machine with idle cards. `config` has been checked.
     pub(crate) fn new(config: Config, slot: usize, workers: &Arc<Workers>) -> Arc<Self> {
         let key = MachineKey { slot, id: MACHINES_BUILT.fetch_add(1, Ordering::Relaxed) + 1 };
+        let strict = match config.mode {
+            Mode::Parallel => None,
+            Mode::Strict { seed } => Some(Arc::new(Strict::new(seed))),
+        };
         let state = State {
+            order: strict.is_some().then(Box::default),
+            strict: strict.clone(),
             initialized: false,
             last_number: 0,
             cards: (0..config.cards).map(|_| Card::default()).collect(),
@@ -131,10 +157,7 @@ impl Machine {
             this: Weak::clone(this),
             key,
             built: Instant::now(),
-            strict: match config.mode {
-                Mode::Parallel => None,
-                Mode::Strict { seed } => Some(Strict::new(seed)),
-            },
+            strict,
             calls: AtomicU64::new(0),
             memory: Memory::new(config.cards, config.hbm_bytes),
             config,
@@ -152,7 +175,7 @@ impl Machine {
 
     /// The strict part, in strict mode.
     pub(crate) fn strict(&self) -> Option<&Strict> {
-        self.strict.as_ref()
+        self.strict.as_deref()
     }
 
     /// Where the calling thread's running call comes from, as it works on `stream`; None outside strict mode.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, code};
 use crate::machine::{Machine, State};
+use crate::strict::order;
 
 /// What a callback does to its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +35,11 @@ pub(crate) struct Callback {
 /// A callback that its stream has reached.
 pub(crate) struct Report {
     /// The callback.
-    pub(crate) body: Box<dyn FnOnce() + Send>,
+    body: Box<dyn FnOnce() + Send>,
+    /// The stream that reached it.
+    stream: u64,
     /// The stream that waits for its end.
-    pub(crate) resumes: Option<u64>,
+    resumes: Option<u64>,
 }
 
 /// Which thread runs the callbacks of which stream, and what is posted.
@@ -63,10 +66,8 @@ impl HostThread {
         let machine = Weak::clone(machine);
         let body = move || {
             for report in receive {
-                (report.body)();
-                if let (Some(stream), Some(machine)) = (report.resumes, machine.upgrade()) {
-                    machine.update(|state| state.settle(stream, Ok(())));
-                }
+                let Some(machine) = machine.upgrade() else { return };
+                machine.run_function(report);
             }
         };
         std::thread::Builder::new().name(format!("ascend-host-functions-{card}")).spawn(body)?;
@@ -76,7 +77,7 @@ impl HostThread {
     /// Runs `body` after what was handed over before; the stream goes on when it has returned.
     pub(crate) fn run(&self, stream: u64, body: Box<dyn FnOnce() + Send>) {
         // The thread receives until this sender is dropped, so there is someone to take it.
-        let _ = self.0.send(Report { body, resumes: Some(stream) });
+        let _ = self.0.send(Report { body, stream, resumes: Some(stream) });
     }
 }
 
@@ -114,7 +115,7 @@ impl State {
             return;
         };
         let resumes = (callback.blocking == Blocking::Yes).then_some(stream);
-        self.reports.posted.entry(thread).or_default().push_back(Report { body: callback.body, resumes });
+        self.reports.posted.entry(thread).or_default().push_back(Report { body: callback.body, stream, resumes });
         self.signal = true;
         if resumes.is_none() {
             self.settle(stream, Ok(()));
@@ -123,6 +124,23 @@ impl State {
 }
 
 impl Machine {
+    /// Runs a function of the program on the calling thread and lets the stream that waits for it go on.
+    pub(crate) fn run_function(&self, report: Report) {
+        let is_ordered = self.strict().is_some();
+        if is_ordered {
+            order::function_began(&mut self.lock(), report.stream);
+        }
+        (report.body)();
+        self.update(|state| {
+            if is_ordered {
+                order::function_ended(state, report.stream);
+            }
+            if let Some(stream) = report.resumes {
+                state.settle(stream, Ok(()));
+            }
+        });
+    }
+
     /// The next callback for `thread`, waited for up to `timeout`.
     pub(crate) fn next_report(&self, thread: u64, timeout: Option<Duration>) -> Result<Report, Failure> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);

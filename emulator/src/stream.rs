@@ -18,6 +18,7 @@ use crate::handle::HandleKind;
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
 use crate::report::Callback;
+use crate::strict::order::{self, Waited};
 use crate::strict::site::Site;
 use crate::thread;
 
@@ -151,7 +152,7 @@ impl Stream {
         }
     }
 
-    fn fail(&mut self, failure: &Failure) {
+    pub(crate) fn fail(&mut self, failure: &Failure) {
         self.failure.get_or_insert_with(|| failure.clone());
     }
 }
@@ -183,6 +184,10 @@ impl State {
         if let Some(failure) = &stream.failure {
             return Err(failure.clone());
         }
+        if self.order.is_some() {
+            order::enqueued(self, id, &queued)?;
+        }
+        let stream = self.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
         stream.issued += 1;
         stream.queue.push_back(queued);
         self.ready.push(id);
@@ -203,16 +208,20 @@ impl State {
             if stream.under_way > 0 {
                 return;
             }
-            let Some(Queued { entry, .. }) = stream.queue.pop_front() else { return };
+            let Some(queued) = stream.queue.pop_front() else { return };
             if stream.stop_on_failure
                 && let Some(failure) = stream.failure.clone()
             {
                 stream.finish_one();
-                self.discard(entry, &failure);
+                self.discard(id, queued, &failure);
                 continue;
             }
             stream.under_way = 1;
-            match entry {
+            let card = stream.card;
+            if self.order.is_some() {
+                order::started(self, id, &queued);
+            }
+            match queued.entry {
                 Entry::Task { name, task } => self.launches.push(Launch::Task { stream: id, name, task }),
                 Entry::Record(record) => {
                     self.complete_record(&record);
@@ -224,7 +233,9 @@ impl State {
                     }
                 }
                 Entry::Meet(seats) => {
-                    stream.under_way = seats.len();
+                    if let Some(stream) = self.streams.get_mut(&id) {
+                        stream.under_way = seats.len();
+                    }
                     for seat in seats {
                         self.arrive(seat, id);
                     }
@@ -236,7 +247,6 @@ impl State {
                 Entry::NotifyWait(notify) => self.await_notify(notify, id),
                 Entry::Callback(callback) => self.post_callback(callback, id),
                 Entry::HostFunction(body) => {
-                    let card = stream.card;
                     self.launches.push(Launch::HostFunction { stream: id, card, body });
                 }
             }
@@ -254,12 +264,18 @@ impl State {
         if stream.under_way == 0 {
             stream.finish_one();
             self.ready.push(id);
+            if self.order.is_some() {
+                order::ended(self, id);
+            }
         }
     }
 
     /// Drops an entry that will never run; whoever waits for it is released or told.
-    fn discard(&mut self, entry: Entry, why: &Failure) {
-        match entry {
+    fn discard(&mut self, stream: u64, queued: Queued, why: &Failure) {
+        if self.order.is_some() {
+            order::discarded(self, stream, &queued);
+        }
+        match queued.entry {
             Entry::Record(record) => self.complete_record(&record),
             Entry::Meet(seats) => {
                 for seat in seats {
@@ -280,7 +296,7 @@ impl State {
         let Some(mut stream) = self.streams.remove(&id) else { return };
         let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} {why}", stream.card));
         for queued in stream.queue.drain(..) {
-            self.discard(queued.entry, &failure);
+            self.discard(id, queued, &failure);
         }
         self.leave_meetings(id, &left_by_peer(&failure.message));
         stream.done.notify_all();
@@ -300,7 +316,7 @@ impl State {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.finish_one();
             }
-            self.discard(queued.entry, &failure);
+            self.discard(id, queued, &failure);
         }
         self.leave_meetings(id, &left_by_peer(&failure.message));
     }
@@ -372,7 +388,11 @@ impl Machine {
         loop {
             let Some(stream) = state.streams.get_mut(&id) else { return Ok(false) };
             if stream.finished >= target {
-                return stream.failure.clone().map_or(Ok(true), Err);
+                let outcome = stream.failure.clone().map_or(Ok(true), Err);
+                if state.order.is_some() {
+                    order::host_waited(&mut state, &Waited::Stream { stream: id, issued: target });
+                }
+                return outcome;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 let left = target - stream.finished;

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::failure::code;
 use crate::slots::SLOTS;
@@ -21,7 +22,10 @@ struct ThreadState {
     shown: CString,
 }
 
+static THREADS_SEEN: AtomicU64 = AtomicU64::new(0);
+
 thread_local! {
+    static NUMBER: u64 = THREADS_SEEN.fetch_add(1, Ordering::Relaxed) + 1;
     static THREADS: RefCell<[ThreadState; SLOTS]> = RefCell::new(std::array::from_fn(|_| ThreadState::default()));
 }
 
@@ -78,6 +82,11 @@ pub(crate) fn calling(key: MachineKey) -> Option<Calling> {
 /// Enters or leaves a call; gives what was under way before (a callback may call from within a call).
 pub(crate) fn set_calling(key: MachineKey, calling: Option<Calling>) -> Option<Calling> {
     with(key, |thread| std::mem::replace(&mut thread.calling, calling))
+}
+
+/// This thread's number, which no other thread of the process has or had.
+pub(crate) fn number() -> u64 {
+    NUMBER.try_with(|number| *number).unwrap_or(0)
 }
 
 /// This thread's name for reports.

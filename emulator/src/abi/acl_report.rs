@@ -86,10 +86,7 @@ impl Machine {
             }
         };
         let report = self.next_report(this_thread(), timeout)?;
-        (report.body)();
-        if let Some(stream) = report.resumes {
-            self.update(|state| state.settle(stream, Ok(())));
-        }
+        self.run_function(report);
         Ok(())
     }
 

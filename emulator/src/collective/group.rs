@@ -13,6 +13,7 @@ use crate::collective::meeting::Key;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::{Machine, State};
+use crate::strict::order;
 
 /// A communicator of `cards.len()` ranks; rank r is on card `cards[r]`.
 #[derive(Debug)]
@@ -303,6 +304,9 @@ impl Machine {
                 gathering.inside -= 1;
                 if gathering.inside == 0 {
                     state.groups.gatherings.remove(&root);
+                }
+                if let (Ok(group), true) = (&outcome, state.order.is_some()) {
+                    order::host_met(&mut state, *group);
                 }
                 let number = outcome.map(|group| state.create_member(group, rank));
                 self.flush(&mut state);

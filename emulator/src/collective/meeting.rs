@@ -13,6 +13,7 @@ use crate::collective::{Call, Kind};
 use crate::failure::{Failure, code};
 use crate::machine::{Launch, State};
 use crate::stream::left_by_peer;
+use crate::strict::order;
 
 /// Which meeting of a communicator a call belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +101,11 @@ impl Meeting {
     /// The calls of all ranks, in rank order.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
         self.arrivals.iter().flatten().map(|arrival| &arrival.call)
+    }
+
+    /// The ranks with their calls and the streams that wait at them.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (u32, &Call, Option<u64>)> {
+        self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
     }
 
     fn is_complete(&self) -> bool {
@@ -219,6 +225,9 @@ impl State {
     pub(crate) fn end_meeting(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
         if let Err(failure) = outcome {
             self.break_group(meeting.group, failure);
+        }
+        if self.order.is_some() {
+            order::met(self, meeting);
         }
         for arrival in meeting.arrivals.iter().flatten() {
             if let Some(stream) = arrival.stream {

@@ -1,9 +1,11 @@
 //! Strict mode: the machine that only lets legal programs pass, in an order its seed picks.
 //!
 //! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`], every queued entry with the bytes it
-//! touches. Output: [`Report`]s. Parts: `site` says who made a call, `report` what was found.
+//! touches. Output: [`Report`]s. Parts: `site` says who made a call, `report` what was found,
+//! `order` what happened before what.
 //! Invariant: with another mode none of this runs. Does not: change what a legal program computes.
 
+pub(crate) mod order;
 pub(crate) mod report;
 pub(crate) mod site;
 
