@@ -52,3 +52,9 @@ pub use strict::{Report, ReportKind};
 pub fn operator_table() -> String {
     nn::operator::markdown()
 }
+
+/// Every C function of the table, its library, and whether it is modelled; the others refuse by name.
+#[must_use]
+pub fn coverage() -> Vec<(&'static str, ascend_tp_sys::Library, bool)> {
+    abi::coverage()
+}

@@ -20,6 +20,7 @@ pub(crate) mod raw;
 pub(crate) mod tiles;
 
 use std::ffi::{c_char, c_void};
+use std::marker::PhantomData;
 
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the ABI"))]
 use ascend_tp_sys::*;
@@ -28,20 +29,38 @@ use crate::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::slots;
 
-/// Optional symbols of the table the emulator models; the others are None, as on a CANN that lacks them.
-const MODELLED_OPTIONAL: &[&str] = &[
-    "aclFinalizeReference",
-    "aclrtCreateNotify",
-    "aclrtCtxGetCurrentDefaultStream",
-    "aclrtDestroyNotify",
-    "aclrtDeviceGetStreamPriorityRange",
-    "aclrtLaunchHostFunc",
-    "aclrtRecordNotify",
-    "aclrtStreamGetFlags",
-    "aclrtStreamGetPriority",
-    "aclrtWaitAndResetNotify",
-    "HcclAlltoAllVC",
-];
+/// What a method of `Machine` gives: a result if the symbol is modelled, else a refusal.
+trait Outcome {
+    /// What the method gives on success.
+    type Value;
+    /// Whether the symbol is modelled.
+    const MODELLED: bool;
+    /// What the call found.
+    fn result(self) -> Result<Self::Value, Failure>;
+}
+
+impl<T> Outcome for Result<T, Failure> {
+    type Value = T;
+    const MODELLED: bool = true;
+    fn result(self) -> Self {
+        self
+    }
+}
+
+/// What the method of a symbol that is not modelled gives.
+struct Refusal<T> {
+    name: &'static str,
+    value: PhantomData<T>,
+}
+
+impl<T> Outcome for Refusal<T> {
+    type Value = T;
+    const MODELLED: bool = false;
+    fn result(self) -> Result<T, Failure> {
+        let what = format!("{} is not modelled by this emulator (feature not supported)", self.name);
+        Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
+    }
+}
 
 /// How a C function returns what its method found.
 trait CReturn: Sized {
@@ -114,23 +133,22 @@ fn as_it_is(code: i32) -> i32 {
 }
 
 /// Passes a call to the machine in a slot.
-fn call<R: CReturn>(
+fn call<R: CReturn, O: Outcome<Value = R::Value>>(
     slot: usize,
     name: &'static str,
     translate: fn(i32) -> i32,
-    call: impl FnOnce(&Machine) -> Result<R::Value, Failure>,
+    call: impl FnOnce(&Machine) -> O,
 ) -> R {
     // A table keeps its machine alive, so this fails only for a function pointer that outlived its table.
     let Some(machine) = slots::machine(slot) else { return R::failure(translate(code::UNINITIALIZED)) };
-    match machine.call(name, translate, call) {
+    match machine.call(name, translate, |machine| call(machine).result()) {
         Ok(value) => R::success(value),
         Err(code) => R::failure(code),
     }
 }
 
-fn refuse<T>(name: &str) -> Result<T, Failure> {
-    let what = format!("{name} is not modelled by this emulator (feature not supported)");
-    Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
+fn refuse<T>(name: &'static str) -> Refusal<T> {
+    Refusal { name, value: PhantomData }
 }
 
 macro_rules! define_abi {
@@ -143,16 +161,16 @@ macro_rules! define_abi {
         /// The refusal of every symbol; a modelled one has an inherent method of the same name, which wins.
         #[expect(dead_code, reason = "the methods of modelled symbols are never reached")]
         trait Unmodelled {
-            $( unsafe fn $name(&self, $($arg: $ty),*) -> Result<<$ret as CReturn>::Value, Failure> {
+            $( unsafe fn $name(&self, $($arg: $ty),*) -> Refusal<<$ret as CReturn>::Value> {
                 $( let _ = $arg; )*
                 refuse(stringify!($name))
             } )*
-            $( unsafe fn $young(&self, $($young_arg: $young_ty),*) -> Result<<$young_ret as CReturn>::Value, Failure> {
+            $( unsafe fn $young(&self, $($young_arg: $young_ty),*) -> Refusal<<$young_ret as CReturn>::Value> {
                 $( let _ = $young_arg; )*
                 refuse(stringify!($young))
             } )*
             $( unsafe fn $plan(&self, $($op_arg: $op_ty,)* _: *mut u64, _: *mut *mut aclOpExecutor)
-                -> Result<(), Failure> {
+                -> Refusal<()> {
                 $( let _ = $op_arg; )*
                 refuse(stringify!($plan))
             } )*
@@ -220,12 +238,44 @@ macro_rules! define_abi {
             } )*
         }
 
+        /// Whether a symbol is modelled; decided by the type of what its method gives.
+        mod is_modelled {
+            use super::*;
+            $( pub(super) fn $name() -> bool {
+                fn of<O: Outcome>(_: impl Fn(&Machine, $($ty),*) -> O) -> bool { O::MODELLED }
+                // SAFETY: never called; only its type is asked for.
+                of(|m: &Machine, $($arg: $ty),*| unsafe { m.$name($($arg),*) })
+            } )*
+            $( pub(super) fn $young() -> bool {
+                fn of<O: Outcome>(_: impl Fn(&Machine, $($young_ty),*) -> O) -> bool { O::MODELLED }
+                // SAFETY: never called; only its type is asked for.
+                of(|m: &Machine, $($young_arg: $young_ty),*| unsafe { m.$young($($young_arg),*) })
+            } )*
+            $( pub(super) fn $plan() -> bool {
+                fn of<O: Outcome>(
+                    _: impl Fn(&Machine, $($op_ty,)* *mut u64, *mut *mut aclOpExecutor) -> O,
+                ) -> bool { O::MODELLED }
+                // SAFETY: never called; only its type is asked for.
+                of(|m: &Machine, $($op_arg: $op_ty,)* size, executor| unsafe { m.$plan($($op_arg,)* size, executor) })
+            } )*
+        }
+
+        /// Every symbol of the table with its library and whether it is modelled, in the order of the list.
+        pub(crate) fn coverage() -> Vec<(&'static str, Library, bool)> {
+            let modelled = [
+                $( is_modelled::$name(), )*
+                $( is_modelled::$young(), )*
+                // An operator is planned and run by one method.
+                $( is_modelled::$plan(), is_modelled::$plan(), )*
+            ];
+            Table::SYMBOLS.iter().zip(modelled).map(|(&(name, library, _), modelled)| (name, library, modelled)).collect()
+        }
+
         fn table_of_slot<const SLOT: usize>(owner: Owner) -> Table {
-            let modelled = |name: &str| MODELLED_OPTIONAL.contains(&name);
             Table {
                 owner,
                 $( $name: in_slot::$name::<SLOT>, )*
-                $( $young: if modelled(stringify!($young)) { Some(in_slot::$young::<SLOT>) } else { None }, )*
+                $( $young: if is_modelled::$young() { Some(in_slot::$young::<SLOT>) } else { None }, )*
                 $( $plan: in_slot::$plan::<SLOT>, $run: in_slot::$run::<SLOT>, )*
             }
         }
@@ -252,10 +302,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_optional_symbol_named_here_is_in_the_list() {
-        for name in MODELLED_OPTIONAL {
-            let known = Table::SYMBOLS.iter().any(|(symbol, _, since)| symbol == name && *since != "8.1");
-            assert!(known, "{name} is not an optional symbol");
+    fn what_is_modelled_follows_from_the_methods_there_are() {
+        let coverage = coverage();
+        let modelled = |name: &str| {
+            let row = coverage.iter().find(|(symbol, ..)| *symbol == name);
+            row.unwrap_or_else(|| panic!("{name} is not in the table")).2
+        };
+        assert_eq!(coverage.len(), Table::SYMBOLS.len());
+        for name in ["aclrtMalloc", "aclrtCreateNotify", "HcclAlltoAllVC", "aclnnAdd", "aclnnAddGetWorkspaceSize"] {
+            assert!(modelled(name), "{name} has a method");
         }
+    }
+
+    #[test]
+    fn a_symbol_without_a_method_of_its_own_is_not_modelled() {
+        fn of<O: Outcome>(_: impl Fn(&Machine, aclrtStream) -> O) -> bool {
+            O::MODELLED
+        }
+        // SAFETY: never called; only its type is asked for.
+        assert!(of(|machine: &Machine, stream| unsafe { machine.aclrtSynchronizeStream(stream) }));
+        // SAFETY: as above.
+        assert!(!of(|machine: &Machine, stream| unsafe { Unmodelled::aclrtSynchronizeStream(machine, stream) }));
     }
 }
