@@ -91,6 +91,10 @@ pub(crate) mod code {
     pub(crate) const NO_STREAM: i32 = sys::ACL_ERROR_RT_NO_STREAM_RESOURCE;
     /// All notify resources of the device are in use.
     pub(crate) const NO_NOTIFY: i32 = sys::ACL_ERROR_RT_NO_NOTIFY_RESOURCE;
+    /// A device is profiled already, or a profiling session is still open.
+    pub(crate) const PROF_ALREADY_RUN: i32 = sys::ACL_ERROR_PROF_ALREADY_RUN;
+    /// No profiling session is open, or the configuration was not started.
+    pub(crate) const PROF_NOT_RUN: i32 = sys::ACL_ERROR_PROF_NOT_RUN;
     /// An invariant of the emulator broke.
     pub(crate) const INTERNAL: i32 = sys::ACL_ERROR_INTERNAL_ERROR;
     /// An operator failed on the device.

@@ -17,12 +17,14 @@ pub(crate) enum HandleKind {
     Event = 0xC3,
     Notify = 0xC4,
     Communicator = 0xC5,
+    ProfilingConfig = 0xC6,
 }
 
 const KIND_SHIFT: u32 = usize::BITS - 8;
 
 impl HandleKind {
-    const ALL: [Self; 5] = [Self::Context, Self::Stream, Self::Event, Self::Notify, Self::Communicator];
+    const ALL: [Self; 6] =
+        [Self::Context, Self::Stream, Self::Event, Self::Notify, Self::Communicator, Self::ProfilingConfig];
 
     fn name(self) -> &'static str {
         match self {
@@ -31,6 +33,7 @@ impl HandleKind {
             Self::Event => "event",
             Self::Notify => "notify",
             Self::Communicator => "communicator",
+            Self::ProfilingConfig => "profiling configuration",
         }
     }
 

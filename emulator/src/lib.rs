@@ -33,6 +33,7 @@ mod memory;
 mod nn;
 mod notify;
 mod pool;
+mod profile;
 mod report;
 mod slots;
 mod soc;

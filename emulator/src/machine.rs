@@ -24,6 +24,7 @@ use crate::failure::{Failure, code};
 use crate::memory::Memory;
 use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
+use crate::profile::Profiling;
 use crate::report::{HostThread, Reports};
 use crate::stream::Stream;
 use crate::strict::order::Order;
@@ -66,6 +67,7 @@ pub(crate) struct State {
     pub(crate) groups: Groups,
     pub(crate) meetings: Meetings,
     pub(crate) reports: Reports,
+    pub(crate) profiling: Profiling,
     /// Threads for host functions, by card, started when first needed.
     host_threads: BTreeMap<u32, HostThread>,
     /// `HcclSetConfig(HCCL_DETERMINISTIC)`.
@@ -146,6 +148,7 @@ impl Machine {
             groups: Groups::default(),
             meetings: Meetings::default(),
             reports: Reports::default(),
+            profiling: Profiling::default(),
             host_threads: BTreeMap::new(),
             deterministic: 0,
             ready: Vec::new(),

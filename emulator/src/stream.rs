@@ -39,6 +39,8 @@ pub(crate) struct Stream {
     /// The program's last mark on this stream (`aclprofMarkEx`), named in messages about what follows it.
     pub(crate) tag: Option<Arc<str>>,
     queue: VecDeque<Queued>,
+    /// The mark that held when the entry under way was enqueued.
+    tag_under_way: Option<Arc<str>>,
     /// Parts of the entry under way that are not done; 0 when none is under way.
     under_way: usize,
     issued: u64,
@@ -55,6 +57,8 @@ pub(crate) struct Queued {
     pub(crate) site: Option<Arc<Site>>,
     /// The bytes it touches, apart from those of collectives, whose calls say.
     pub(crate) accesses: Vec<Access>,
+    /// The stream's mark at that call.
+    pub(crate) tag: Option<Arc<str>>,
 }
 
 /// Bytes a queued entry touches.
@@ -132,6 +136,7 @@ impl Stream {
             failure: None,
             tag: None,
             queue: VecDeque::new(),
+            tag_under_way: None,
             under_way: 0,
             issued: 0,
             finished: 0,
@@ -209,6 +214,7 @@ impl State {
                 return;
             }
             let Some(queued) = stream.queue.pop_front() else { return };
+            stream.tag_under_way = queued.tag.clone();
             if stream.stop_on_failure
                 && let Some(failure) = stream.failure.clone()
             {
@@ -257,7 +263,8 @@ impl State {
     pub(crate) fn settle(&mut self, id: u64, outcome: Result<(), Failure>) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if let Err(failure) = outcome {
-            let place = format!("stream {id} of card {}: {}", stream.card, failure.message);
+            let at = stream.tag_under_way.as_ref().map(|tag| format!(", at {tag:?}")).unwrap_or_default();
+            let place = format!("stream {id} of card {}{at}: {}", stream.card, failure.message);
             stream.fail(&Failure { message: place, ..failure });
         }
         stream.under_way -= 1;
@@ -345,7 +352,8 @@ impl Machine {
 
     /// An entry with the call that enqueues it.
     pub(crate) fn queued(&self, state: &State, stream: u64, entry: Entry, accesses: Vec<Access>) -> Queued {
-        Queued { entry, site: self.site(state, Some(stream)), accesses }
+        let tag = state.streams.get(&stream).and_then(|stream| stream.tag.clone());
+        Queued { entry, site: self.site(state, Some(stream)), accesses, tag }
     }
 
     /// The number of a stream of the current context.

@@ -706,6 +706,8 @@ static const int ACL_ERROR_THREAD_NOT_SUBSCRIBE = 100035;
 static const int ACL_ERROR_WAIT_CALLBACK_TIMEOUT = 100036;
 static const int ACL_ERROR_REPEAT_FINALIZE = 100037;
 static const int ACL_ERROR_COMPILING_STUB_MODE = 100039;
+static const int ACL_ERROR_PROF_ALREADY_RUN = 100042;
+static const int ACL_ERROR_PROF_NOT_RUN = 100043;
 static const int ACL_ERROR_INVALID_OPP_PATH = 148049;
 static const int ACL_ERROR_BAD_ALLOC = 200000;
 static const int ACL_ERROR_API_NOT_SUPPORT = 200001;
@@ -760,6 +762,7 @@ static const int ACL_ERROR_STREAM_TASK_GROUP_INTR = 107034;
 static const int ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED = 107036;
 static const int ACL_ERROR_RT_MODEL_RUNNING = 107037;
 static const int ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD = 107038;
+static const int ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC = 107041;
 static const int ACL_ERROR_RT_FEATURE_NOT_SUPPORT = 207000;
 static const int ACL_ERROR_RT_MEMORY_ALLOCATION = 207001;
 static const int ACL_ERROR_RT_MEMORY_FREE = 207002;
@@ -1050,6 +1053,7 @@ aclprofConfig *aclprofCreateConfig(uint32_t *device_id_list, uint32_t device_num
 aclError aclprofDestroyConfig(const aclprofConfig *profiler_config);
 aclError aclprofStart(const aclprofConfig *profiler_config);
 aclError aclprofStop(const aclprofConfig *profiler_config);
+aclError aclprofMarkEx(const char *msg, size_t msg_len, aclrtStream stream);
 
 #ifdef __cplusplus
 }

@@ -457,6 +457,7 @@ unsafe extern "C" {
     pub fn aclprofDestroyConfig(profiler_config: *const aclprofConfig) -> aclError;
     pub fn aclprofStart(profiler_config: *const aclprofConfig) -> aclError;
     pub fn aclprofStop(profiler_config: *const aclprofConfig) -> aclError;
+    pub fn aclprofMarkEx(msg: *const ::std::os::raw::c_char, msg_len: usize, stream: aclrtStream) -> aclError;
     pub fn HcclGetRootInfo(root_info: *mut HcclRootInfo) -> HcclResult;
     pub fn HcclCommInitRootInfo(
         n_ranks: u32,

@@ -187,6 +187,7 @@ macro_rules! for_each_symbol {
         [acl] fn aclprofDestroyConfig(profiler_config: *const aclprofConfig) -> aclError;
         [acl] fn aclprofStart(profiler_config: *const aclprofConfig) -> aclError;
         [acl] fn aclprofStop(profiler_config: *const aclprofConfig) -> aclError;
+        [acl] fn aclprofMarkEx(msg: *const c_char, msg_len: usize, stream: aclrtStream) -> aclError;
         // Communicators
         [hccl] fn HcclGetRootInfo(root_info: *mut HcclRootInfo) -> HcclResult;
         [hccl] fn HcclCommInitRootInfo(n_ranks: u32, root_info: *const HcclRootInfo, rank: u32,

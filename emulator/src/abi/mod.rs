@@ -10,6 +10,7 @@
 mod acl_context;
 mod acl_event;
 mod acl_memory;
+mod acl_profile;
 mod acl_report;
 mod acl_runtime;
 mod acl_stream;

@@ -5,6 +5,8 @@
 #![expect(unsafe_code, reason = "tests call C functions")]
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 
+pub(crate) mod operators;
+
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;

@@ -1,0 +1,108 @@
+//! AscendCL: profiling sessions and marks. Sessions are checked and record nothing; a mark names, in reports and
+//! messages about its stream, what follows it there.
+
+use std::ffi::c_char;
+
+use ascend_tp_sys::{aclprofAicoreEvents, aclprofAicoreMetrics, aclprofConfig, aclrtStream};
+
+use super::raw::load_array;
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::machine::Machine;
+use crate::profile::{MAX_MARK_BYTES, MAX_PATH_BYTES};
+use crate::thread;
+
+impl Machine {
+    pub(super) unsafe fn aclprofInit(&self, profiler_result_path: *const c_char, length: usize) -> Result<(), Failure> {
+        // SAFETY: the C caller passes `length` bytes.
+        let path = unsafe { load_text("profiler_result_path", profiler_result_path, length, MAX_PATH_BYTES) }?;
+        if path.is_empty() {
+            return Err(Failure::new(code::INVALID_PARAM, "profiler_result_path is empty; name a folder"));
+        }
+        self.update(|state| {
+            state.require_initialized()?;
+            state.profiling.open()
+        })
+    }
+
+    pub(super) unsafe fn aclprofFinalize(&self) -> Result<(), Failure> {
+        self.update(|state| state.profiling.close())
+    }
+
+    pub(super) unsafe fn aclprofCreateConfig(
+        &self,
+        device_id_list: *mut u32,
+        device_nums: u32,
+        _aicore_metrics: aclprofAicoreMetrics,
+        _aicore_events: *const aclprofAicoreEvents,
+        _data_type_config: u64,
+    ) -> Result<*mut aclprofConfig, Failure> {
+        let count = device_nums as usize;
+        // SAFETY: the C caller passes one id per device.
+        let cards = unsafe { load_array("device_id_list", device_id_list, count) }?;
+        let exists = self.config().cards as u32;
+        let twice = |at: usize| cards[..at].contains(&cards[at]);
+        if let Some(at) = (0..cards.len()).find(|at| cards[*at] >= exists || twice(*at)) {
+            let what = format!("device_id_list[{at}] is {}: expected ids below {exists}, each once", cards[at]);
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        let id = self.update(|state| {
+            let id = state.fresh_number();
+            state.profiling.create(id, cards);
+            id
+        });
+        Ok(HandleKind::ProfilingConfig.encode(id).cast())
+    }
+
+    pub(super) unsafe fn aclprofDestroyConfig(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
+        let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
+        self.update(|state| state.profiling.destroy(id))
+    }
+
+    pub(super) unsafe fn aclprofStart(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
+        let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
+        self.update(|state| state.profiling.start(id))
+    }
+
+    pub(super) unsafe fn aclprofStop(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
+        let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
+        self.update(|state| state.profiling.stop(id))
+    }
+
+    /// Names what is enqueued on the stream from now on.
+    pub(super) unsafe fn aclprofMarkEx(
+        &self,
+        msg: *const c_char,
+        msg_len: usize,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes `msg_len` bytes.
+        let text = unsafe { load_text("msg", msg, msg_len, MAX_MARK_BYTES) }?;
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let id = state.resolve_stream(stream, current)?;
+            if let Some(stream) = state.streams.get_mut(&id) {
+                stream.tag = if text.is_empty() { None } else { Some(text.into()) };
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Text of the C caller, given by address and length; a NUL inside ends it.
+///
+/// # Safety
+/// `address` is NULL or has `length` bytes.
+unsafe fn load_text(argument: &str, address: *const c_char, length: usize, most: usize) -> Result<String, Failure> {
+    if address.is_null() {
+        return Err(Failure::null(argument));
+    }
+    if length > most {
+        let what = format!("{argument} is {length} bytes long; at most {most} are taken");
+        return Err(Failure::new(code::INVALID_PARAM, what));
+    }
+    // SAFETY: passes on the caller's promise.
+    let bytes = unsafe { load_array(argument, address.cast::<u8>(), length) }?;
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}
