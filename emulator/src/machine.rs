@@ -25,7 +25,7 @@ use crate::memory::Memory;
 use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
 use crate::profile::Profiling;
-use crate::report::{HostThread, Reports};
+use crate::report::{HostFunction, HostThread, Reports};
 use crate::stream::Stream;
 use crate::strict::order::Order;
 use crate::strict::site::Site;
@@ -89,7 +89,7 @@ pub(crate) enum Launch {
     /// A collective all of whose ranks have arrived.
     Meeting(Box<Meeting>),
     /// A function of the program, for the card's own thread: it may block, and must not take a core from the cards.
-    HostFunction { stream: u64, card: u32, body: Box<dyn FnOnce() + Send> },
+    HostFunction { stream: u64, card: u32, body: HostFunction },
 }
 
 impl std::fmt::Debug for Launch {

@@ -14,8 +14,9 @@ use std::thread::JoinHandle;
 use crate::abi::tiles::TileSet;
 use crate::failure::Failure;
 
-/// Work of one stream entry. `Err` becomes the stream's sticky error; a panic is caught and becomes one too.
-pub(crate) type Task = Box<dyn FnOnce(&Workers) -> Result<(), Failure> + Send>;
+/// Work of one stream entry, which a captured graph runs again and again. `Err` becomes the stream's sticky error; a
+/// panic is caught and becomes one too.
+pub(crate) type Task = Arc<dyn Fn(&Workers) -> Result<(), Failure> + Send + Sync>;
 
 /// What the pool runs: a task together with what follows its end.
 pub(crate) type Job = Box<dyn FnOnce(&Workers) + Send>;

@@ -7,13 +7,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Weak;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, code};
 use crate::machine::{Machine, State};
 use crate::strict::order;
+
+/// A function of the program with its argument; a captured graph calls it at every replay.
+pub(crate) type HostFunction = Arc<dyn Fn() + Send + Sync>;
 
 /// What a callback does to its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +28,10 @@ pub(crate) enum Blocking {
 }
 
 /// A callback in a stream.
+#[derive(Clone)]
 pub(crate) struct Callback {
     /// The program's function with its argument.
-    pub(crate) body: Box<dyn FnOnce() + Send>,
+    pub(crate) body: HostFunction,
     /// Whether the stream waits for it.
     pub(crate) blocking: Blocking,
 }
@@ -35,7 +39,7 @@ pub(crate) struct Callback {
 /// A callback that its stream has reached.
 pub(crate) struct Report {
     /// The callback.
-    body: Box<dyn FnOnce() + Send>,
+    body: HostFunction,
     /// The stream that reached it.
     stream: u64,
     /// The stream that waits for its end.
@@ -75,7 +79,7 @@ impl HostThread {
     }
 
     /// Runs `body` after what was handed over before; the stream goes on when it has returned.
-    pub(crate) fn run(&self, stream: u64, body: Box<dyn FnOnce() + Send>) {
+    pub(crate) fn run(&self, stream: u64, body: HostFunction) {
         // The thread receives until this sender is dropped, so there is someone to take it.
         let _ = self.0.send(Report { body, stream, resumes: Some(stream) });
     }

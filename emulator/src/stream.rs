@@ -17,7 +17,7 @@ use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
-use crate::report::Callback;
+use crate::report::{Callback, HostFunction};
 use crate::strict::order::{self, Waited};
 use crate::strict::site::Site;
 use crate::thread;
@@ -90,6 +90,7 @@ pub(crate) enum AccessMode {
 }
 
 /// One thing in a queue.
+#[derive(Clone)]
 pub(crate) enum Entry {
     /// Work for the pool.
     Task { name: &'static str, task: Task },
@@ -106,7 +107,7 @@ pub(crate) enum Entry {
     /// A function the program's own thread runs.
     Callback(Callback),
     /// A function a thread of the runtime runs; the queue goes on when it has returned.
-    HostFunction(Box<dyn FnOnce() + Send>),
+    HostFunction(HostFunction),
 }
 
 impl std::fmt::Debug for Entry {

@@ -6,6 +6,7 @@
 //! returns when it is done.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use ascend_tp_sys::{
     aclrtMallocConfig, aclrtMemLocation, aclrtMemLocationType, aclrtMemMallocPolicy, aclrtMemcpyKind,
@@ -294,7 +295,7 @@ impl Machine {
                 }
                 let waits = copy.into.is_pageable() || copy.from.is_pageable();
                 let accesses = vec![Access::write("dst", &copy.into), Access::read("src", &copy.from)];
-                let task: Task = Box::new(move |workers| {
+                let task: Task = Arc::new(move |workers| {
                     copy.run_on(workers);
                     Ok(())
                 });
@@ -349,7 +350,7 @@ impl Machine {
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         let waits = span.is_pageable();
         let accesses = vec![Access::write("dev_ptr", &span)];
-        let task: Task = Box::new(move |workers| {
+        let task: Task = Arc::new(move |workers| {
             fill_on(&span, value as u8, workers);
             Ok(())
         });

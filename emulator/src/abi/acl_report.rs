@@ -1,13 +1,14 @@
 //! AscendCL: host callbacks, run by a thread of the program or by the runtime's own.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_tp_sys::{aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtStream};
 
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::report::{Blocking, Callback};
+use crate::report::{Blocking, Callback, HostFunction};
 use crate::stream::Entry;
 use crate::thread;
 
@@ -26,11 +27,13 @@ struct UserData(*mut c_void);
 
 // SAFETY: the emulator only passes the pointer on; what it points to is the program's affair on any thread.
 unsafe impl Send for UserData {}
+// SAFETY: as above.
+unsafe impl Sync for UserData {}
 
-fn bound(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> Box<dyn FnOnce() + Send> {
+fn bound(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> HostFunction {
     let data = UserData(data);
-    Box::new(move || {
-        let data: UserData = data;
+    Arc::new(move || {
+        let data: &UserData = &data;
         // SAFETY: the program passed this function to be called once with this argument.
         unsafe { function(data.0) };
     })

@@ -10,6 +10,7 @@ mod executor;
 mod objects;
 
 use std::ffi::{c_char, c_void};
+use std::sync::Arc;
 
 use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclrtStream};
 
@@ -135,13 +136,13 @@ impl Machine {
             views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
         }
         let kernel = planned.kernel();
+        // The memory outlives the views: it is let go with the task.
+        let memory = (spans, scratch);
         let task = move |workers: &Workers| {
-            let outcome = kernel(&Views(&views), &OnWorkers(workers));
-            // The memory outlives the views: it is let go only here.
-            drop((spans, scratch));
-            outcome.map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))
+            let _mapped = &memory;
+            kernel(&Views(&views), &OnWorkers(workers)).map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))
         };
-        self.enqueue(stream, Entry::Task { name, task: Box::new(task) }, accesses).map(|_| ())
+        self.enqueue(stream, Entry::Task { name, task: Arc::new(task) }, accesses).map(|_| ())
     }
 
     /// Checks the workspace of a second phase; the span keeps it mapped while the task is queued.
