@@ -22,6 +22,8 @@ pub(crate) struct Card {
     pub(crate) streams: usize,
     pub(crate) events: usize,
     pub(crate) notifies: usize,
+    /// Why it does not answer (an injected fault).
+    pub(crate) lost: Option<Failure>,
 }
 
 /// One context.
@@ -44,7 +46,9 @@ impl State {
     /// A card by its ordinal.
     pub(crate) fn card_of_ordinal(&self, ordinal: i32) -> Result<u32, Failure> {
         match u32::try_from(ordinal) {
-            Ok(card) if (card as usize) < self.cards.len() => Ok(card),
+            Ok(card) if (card as usize) < self.cards.len() => {
+                self.cards[card as usize].lost.clone().map_or(Ok(card), Err)
+            }
             _ => {
                 let what = format!("no device {ordinal}: this machine has devices 0 to {}", self.cards.len() - 1);
                 Err(Failure::new(code::INVALID_DEVICE, what))

@@ -10,6 +10,7 @@ use ascend_tp_sys::Table;
 
 use crate::abi;
 use crate::config::{Config, Mode};
+use crate::faults::{Fault, FaultError, Injected};
 use crate::machine::Machine;
 use crate::memory::CardUsage;
 use crate::pool::Pool;
@@ -95,6 +96,14 @@ impl Emulator {
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
         self.owner.machine.strict().map(Strict::reports).unwrap_or_default()
+    }
+
+    /// Lays a fault over the machine, until what this gives is dropped.
+    ///
+    /// # Errors
+    /// The machine cannot have this fault: no such card, function or event.
+    pub fn inject(&self, fault: Fault) -> Result<Injected, FaultError> {
+        Injected::new(Arc::clone(&self.owner.machine), fault)
     }
 
     /// The machine's C functions. The table keeps the machine alive.

@@ -97,6 +97,10 @@ pub(crate) mod code {
     pub(crate) const PROF_NOT_RUN: i32 = sys::ACL_ERROR_PROF_NOT_RUN;
     /// An invariant of the emulator broke.
     pub(crate) const INTERNAL: i32 = sys::ACL_ERROR_INTERNAL_ERROR;
+    /// The card does not answer any more.
+    pub(crate) const LOST_HEARTBEAT: i32 = sys::ACL_ERROR_RT_LOST_HEARTBEAT;
+    /// A task on the device did not end in time.
+    pub(crate) const AICORE_TIMEOUT: i32 = sys::ACL_ERROR_RT_AICORE_TIMEOUT;
     /// An operator failed on the device.
     pub(crate) const AICORE_EXCEPTION: i32 = sys::ACL_ERROR_RT_AICORE_EXCEPTION;
     /// aclrtSynchronizeStreamWithTimeout ran out of time.

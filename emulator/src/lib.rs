@@ -5,7 +5,7 @@
 //! cards, a collective is a task that becomes ready when every rank has arrived.
 //!
 //! Invariants: nothing spins and no rank owns a core; results do not depend on the number of threads; what is not
-//! modelled is refused by name, never silently accepted. Does not: model time, faults, or ranks in other processes.
+//! modelled is refused by name, never silently accepted. Does not: model time, or ranks in other processes.
 //!
 //! ```
 //! use ascend_tp_emulator::{Config, Emulator};
@@ -27,6 +27,7 @@ mod copy;
 mod emulator;
 mod event;
 mod failure;
+mod faults;
 mod handle;
 mod machine;
 mod memory;
@@ -44,6 +45,7 @@ mod thread;
 pub use ascend_tp_sys::Table;
 pub use config::{Config, Mode};
 pub use emulator::{Emulator, EmulatorError};
+pub use faults::{Calls, Checksum, Fault, FaultError, Injected};
 pub use memory::CardUsage;
 pub use soc::Soc;
 pub use strict::{Report, ReportKind};

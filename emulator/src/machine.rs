@@ -21,6 +21,8 @@ use crate::config::{Config, Mode};
 use crate::context::{Card, Context};
 use crate::event::Event;
 use crate::failure::{Failure, code};
+use crate::faults::hold::Holds;
+use crate::faults::overlay::Faults;
 use crate::memory::Memory;
 use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
@@ -43,6 +45,7 @@ pub(crate) struct Machine {
     /// Calls made so far.
     calls: AtomicU64,
     memory: Memory,
+    faults: Arc<Faults>,
     aclnn: Objects,
     workers: Arc<Workers>,
     state: Mutex<State>,
@@ -72,6 +75,8 @@ pub(crate) struct State {
     host_threads: BTreeMap<u32, HostThread>,
     /// `HcclSetConfig(HCCL_DETERMINISTIC)`.
     pub(crate) deterministic: i32,
+    /// Entries that a slow or stuck card keeps back.
+    pub(crate) holds: Holds,
     /// Streams whose head may have become ready.
     pub(crate) ready: Vec<u64>,
     /// Work that became ready under the lock and goes to the pool before it is released.
@@ -151,18 +156,21 @@ impl Machine {
             profiling: Profiling::default(),
             host_threads: BTreeMap::new(),
             deterministic: 0,
+            holds: Holds::default(),
             ready: Vec::new(),
             launches: Vec::new(),
             watchers: 0,
             signal: false,
         };
+        let faults = Arc::new(Faults::default());
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             key,
             built: Instant::now(),
             strict,
             calls: AtomicU64::new(0),
-            memory: Memory::new(config.cards, config.hbm_bytes),
+            memory: Memory::new(config.cards, config.hbm_bytes).with_faults(Arc::clone(&faults)),
+            faults,
             config,
             aclnn: Objects::default(),
             workers: Arc::clone(workers),
@@ -209,6 +217,11 @@ impl Machine {
         self.key
     }
 
+    /// The faults laid over this machine.
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
     /// The machine's memory.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
@@ -229,10 +242,11 @@ impl Machine {
     ) -> Result<R, i32> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
-        let outcome = catch_unwind(AssertUnwindSafe(|| call(self))).unwrap_or_else(|panic| {
-            let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
-            Err(Failure::new(code::INTERNAL, what))
-        });
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.faults.before_call(self, name).and_then(|()| call(self))))
+            .unwrap_or_else(|panic| {
+                let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
+                Err(Failure::new(code::INTERNAL, what))
+            });
         thread::set_calling(self.key, before);
         outcome.map_err(|failure| {
             let code = translate(failure.code);
@@ -305,7 +319,11 @@ impl Machine {
                 self.update(|state| state.settle(stream, outcome.map_err(|failure| named(name, &failure))));
             }
             Launch::Meeting(meeting) => {
-                let outcome = guarded(meeting.name(), || meeting.perform(workers));
+                let outcome = guarded(meeting.name(), || {
+                    self.faults.before_transfer(&meeting, || self.lock().cards_of_meeting(&meeting))?;
+                    meeting.perform(workers)?;
+                    self.faults.after_transfer(&meeting)
+                });
                 self.update(|state| state.end_meeting(&meeting, &outcome));
             }
             Launch::HostFunction { .. } => unreachable!("host functions have their own threads"),

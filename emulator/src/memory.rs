@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::abi::raw::{Allocation, Location, RawSpan};
 use crate::failure::{Failure, code};
+use crate::faults::overlay::Faults;
 
 /// Memory of one card in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,7 @@ pub struct CardUsage {
 #[derive(Debug)]
 pub(crate) struct Memory {
     book: RwLock<Book>,
+    faults: Arc<Faults>,
 }
 
 #[derive(Debug)]
@@ -43,7 +45,13 @@ impl Memory {
     /// Empty cards of `hbm_bytes` each.
     pub(crate) fn new(cards: usize, hbm_bytes: u64) -> Self {
         let empty = CardUsage { used_bytes: 0, peak_bytes: 0, total_bytes: hbm_bytes };
-        Self { book: RwLock::new(Book { allocations: BTreeMap::new(), cards: vec![empty; cards] }) }
+        let book = Book { allocations: BTreeMap::new(), cards: vec![empty; cards] };
+        Self { book: RwLock::new(book), faults: Arc::default() }
+    }
+
+    /// The same memory, which fails where a fault says.
+    pub(crate) fn with_faults(self, faults: Arc<Faults>) -> Self {
+        Self { faults, ..self }
     }
 
     /// Allocates `size` bytes.
@@ -54,6 +62,7 @@ impl Memory {
         if size == 0 {
             return Err(Failure::new(code::INVALID_PARAM, "size is 0; allocate at least one byte"));
         }
+        self.faults.before_allocation(size, location)?;
         let mut book = self.write();
         if let Location::Card(card) = location {
             let usage = &book.cards[card as usize];

@@ -158,6 +158,11 @@ impl Stream {
         }
     }
 
+    /// Lets the threads that wait for this stream look again.
+    pub(crate) fn wake(&self) {
+        self.done.notify_all();
+    }
+
     pub(crate) fn fail(&mut self, failure: &Failure) {
         self.failure.get_or_insert_with(|| failure.clone());
     }
@@ -212,6 +217,9 @@ impl State {
         loop {
             let Some(stream) = self.streams.get_mut(&id) else { return };
             if stream.under_way > 0 {
+                return;
+            }
+            if !stream.queue.is_empty() && self.holds.keep(id, stream.card) {
                 return;
             }
             let Some(queued) = stream.queue.pop_front() else { return };
@@ -302,6 +310,7 @@ impl State {
     /// Removes a stream. What is queued is discarded, collectives it takes part in fail for the others.
     pub(crate) fn remove_stream(&mut self, id: u64, why: &str) {
         let Some(mut stream) = self.streams.remove(&id) else { return };
+        self.holds.forget(id);
         let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} {why}", stream.card));
         for queued in stream.queue.drain(..) {
             self.discard(id, queued, &failure);
@@ -316,17 +325,36 @@ impl State {
     /// Discards what is queued on a stream and marks it as aborted; the entry under way ends by itself unless it waits
     /// for other ranks.
     pub(crate) fn abort_stream(&mut self, id: u64) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(stream) = self.streams.get(&id) else { return };
         let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} was aborted", stream.card));
-        stream.fail(&failure);
+        self.end_stream(id, &failure);
+    }
+
+    /// Fails a stream and discards what is queued on it.
+    pub(crate) fn end_stream(&mut self, id: u64, failure: &Failure) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.fail(failure);
+        self.holds.forget(id);
         let discarded: Vec<Queued> = stream.queue.drain(..).collect();
         for queued in discarded {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.finish_one();
             }
-            self.discard(id, queued, &failure);
+            self.discard(id, queued, failure);
         }
         self.leave_meetings(id, &left_by_peer(&failure.message));
+    }
+
+    /// Fails a stream at the entry that is next, which never runs.
+    pub(crate) fn fail_head(&mut self, id: u64, failure: Failure) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let place = format!("stream {id} of card {}: {}", stream.card, failure.message);
+        let failure = Failure { message: place, ..failure };
+        stream.fail(&failure);
+        if let Some(queued) = stream.queue.pop_front() {
+            stream.finish_one();
+            self.discard(id, queued, &failure);
+        }
     }
 
     /// Streams of a card.
@@ -395,6 +423,10 @@ impl Machine {
         let Some(stream) = state.streams.get(&id) else { return Ok(false) };
         let target = stream.issued;
         loop {
+            let Some(stream) = state.streams.get(&id) else { return Ok(false) };
+            if let Some(lost) = state.cards.get(stream.card as usize).and_then(|card| card.lost.clone()) {
+                return Err(lost);
+            }
             let Some(stream) = state.streams.get_mut(&id) else { return Ok(false) };
             if stream.finished >= target {
                 let outcome = stream.failure.clone().map_or(Ok(true), Err);

@@ -20,8 +20,9 @@ use crate::strict::order;
 pub(crate) struct Group {
     pub(crate) name: Arc<str>,
     pub(crate) cards: Vec<u32>,
-    /// Ranks whose handle was destroyed or whose device was reset.
-    pub(crate) departed: Vec<bool>,
+    /// Ranks whose handle was destroyed or whose device was reset or lost, in the order in which they left: when others
+    /// leave in consequence, the first is the cause.
+    pub(crate) departures: Vec<u32>,
     /// What broke it; every later call returns this.
     pub(crate) failure: Option<Failure>,
     /// The group it was cut from.
@@ -68,6 +69,13 @@ pub(crate) struct Groups {
 }
 
 impl Group {
+    /// Notes that a rank has left.
+    fn depart(&mut self, rank: u32) {
+        if !self.departures.contains(&rank) {
+            self.departures.push(rank);
+        }
+    }
+
     /// The meeting a rank's next call of this kind belongs to.
     pub(crate) fn next_key(&self, rank: u32, kind: &Kind) -> Key {
         let numbers = |from, to| self.transfers.get(&(from, to)).copied().unwrap_or_default();
@@ -135,7 +143,7 @@ impl State {
         let group = Group {
             name,
             cards,
-            departed: vec![false; world],
+            departures: Vec::new(),
             failure: None,
             parent,
             collectives: vec![0; world],
@@ -157,8 +165,8 @@ impl State {
         let member = self.groups.member(number)?;
         self.groups.members.remove(&number);
         let group = self.groups.group_mut(member.group)?;
-        group.departed[member.rank as usize] = true;
-        let all_left = group.departed.iter().all(|departed| *departed);
+        group.depart(member.rank);
+        let all_left = group.departures.len() == group.cards.len();
         self.leave_group(member.group, member.rank, why);
         if all_left {
             self.meetings.forget_group(member.group);
@@ -175,7 +183,7 @@ impl State {
         let members: Vec<Member> = self.groups.members.values().filter(|member| on_card(member)).copied().collect();
         for member in members {
             if let Ok(group) = self.groups.group_mut(member.group) {
-                group.departed[member.rank as usize] = true;
+                group.depart(member.rank);
             }
             self.leave_group(member.group, member.rank, &format!("the stream or context on card {card} {why}"));
         }

@@ -136,12 +136,19 @@ impl Meeting {
         format!("the streams of ranks {behind:?} have not reached their call")
     }
 
-    fn place(&self) -> String {
+    /// Where it happens, for messages.
+    pub(crate) fn place(&self) -> String {
         format!("communicator {}, {}", self.group_name, self.key)
     }
 }
 
 impl State {
+    /// (rank, card) of everyone in a meeting.
+    pub(crate) fn cards_of_meeting(&self, meeting: &Meeting) -> Vec<(u32, u32)> {
+        let Ok(group) = self.groups.group(meeting.group) else { return Vec::new() };
+        meeting.ranks().into_iter().map(|rank| (rank, group.cards[rank as usize])).collect()
+    }
+
     /// Adds a rank's call to its meeting.
     ///
     /// # Errors
@@ -153,7 +160,7 @@ impl State {
         }
         let key = group.next_key(rank, &call.kind);
         let (world, group_name) = (group.cards.len(), Arc::clone(&group.name));
-        let departed = group.departed.clone();
+        let departures = group.departures.clone();
         let id = match self.meetings.by_key.get(&(group_id, key)) {
             Some(id) => *id,
             None => {
@@ -169,7 +176,8 @@ impl State {
         let Some(meeting) = self.meetings.open.get_mut(&id) else {
             return Err(Failure::new(code::HCCL_INTERNAL, format!("meeting {id} is listed but does not exist")));
         };
-        let gone = meeting.missing_calls().into_iter().find(|missing| departed[*missing as usize]);
+        let missing = meeting.missing_calls();
+        let gone = departures.into_iter().find(|gone| missing.contains(gone));
         if let Some(gone) = gone {
             let what = format!("{}: rank {rank} calls {call}, but rank {gone} has left", meeting.place());
             let failure = Failure::new(code::REMOTE, what);

@@ -1,0 +1,175 @@
+//! Entries that a slow or stuck card keeps back.
+//!
+//! Input: the head of each queue before it starts. Output: whether it may. A held entry stays the head of its queue, so
+//! aborting or destroying its stream works as always. Invariants: an entry is held once; a slow card's delay is over
+//! after that much time of the host; lifting the fault lets all go on.
+//! Does not: pick which entry runs next (see `stream`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{Fault, FaultError};
+use crate::failure::{Failure, code};
+use crate::machine::{Machine, State};
+
+/// Rules by which entries are held, and those held now.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    rules: Vec<Rule>,
+    /// By stream.
+    held: BTreeMap<u64, Held>,
+    /// Signalled when an entry is held and when a rule goes.
+    changed: Arc<Condvar>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    fault: u64,
+    card: u32,
+    kind: Kind,
+    struck: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Slow(Duration),
+    Stuck { at: u64, seen: u64, limit: Option<Duration> },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    fault: u64,
+    /// When the delay, or the watchdog's patience, is over.
+    until: Option<Instant>,
+    /// Whether the entry then fails instead of starting.
+    fails: bool,
+    released: bool,
+}
+
+impl Holds {
+    /// How often a fault has struck.
+    pub(super) fn struck(&self, fault: u64) -> u64 {
+        self.rules.iter().filter(|rule| rule.fault == fault).map(|rule| rule.struck).sum()
+    }
+
+    /// Whether the head of this stream's queue must wait. Called once before an entry starts, and again each time the
+    /// stream may go on.
+    pub(crate) fn keep(&mut self, stream: u64, card: u32) -> bool {
+        if self.rules.is_empty() && self.held.is_empty() {
+            return false;
+        }
+        if let Some(held) = self.held.get(&stream) {
+            let goes = held.released;
+            if goes {
+                self.held.remove(&stream);
+            }
+            return !goes;
+        }
+        for rule in self.rules.iter_mut().filter(|rule| rule.card == card) {
+            let (wait, fails) = match &mut rule.kind {
+                Kind::Slow(delay) => (Some(*delay), false),
+                Kind::Stuck { at, seen, limit } => {
+                    *seen += 1;
+                    if seen != at {
+                        continue;
+                    }
+                    (*limit, true)
+                }
+            };
+            rule.struck += 1;
+            let until = wait.map(|wait| Instant::now() + wait);
+            self.held.insert(stream, Held { fault: rule.fault, until, fails, released: false });
+            self.changed.notify_all();
+            return true;
+        }
+        false
+    }
+
+    /// Forgets a stream.
+    pub(crate) fn forget(&mut self, stream: u64) {
+        self.held.remove(&stream);
+    }
+
+    fn is_ruled_by(&self, fault: u64) -> bool {
+        self.rules.iter().any(|rule| rule.fault == fault)
+    }
+
+    fn earliest(&self) -> Option<Instant> {
+        self.held.values().filter(|held| !held.released).filter_map(|held| held.until).min()
+    }
+}
+
+impl State {
+    /// Lets go what has been held until `now`.
+    fn release_due(&mut self, now: Instant) {
+        let is_due = |held: &Held| !held.released && held.until.is_some_and(|until| until <= now);
+        let due: Vec<u64> = self.holds.held.iter().filter(|(_, held)| is_due(held)).map(|(id, _)| *id).collect();
+        for stream in due {
+            self.release(stream);
+        }
+    }
+
+    fn release(&mut self, stream: u64) {
+        let Some(held) = self.holds.held.get_mut(&stream) else { return };
+        if held.fails && held.until.is_some() {
+            self.holds.held.remove(&stream);
+            let what = "a task did not end within its time limit (injected fault)";
+            self.fail_head(stream, Failure::new(code::AICORE_TIMEOUT, what));
+        } else {
+            held.released = true;
+        }
+        self.ready.push(stream);
+    }
+}
+
+/// Begins to hold entries for a fault that delays; gives the thread that ends delays, where one is needed.
+///
+/// # Errors
+/// The operating system refuses the thread.
+pub(super) fn begin(machine: &Arc<Machine>, fault: u64, what: &Fault) -> Result<Option<JoinHandle<()>>, FaultError> {
+    let (card, kind) = match what {
+        Fault::Slow { card, delay } => (*card, Kind::Slow(*delay)),
+        Fault::Stuck { at, card, limit } => (*card, Kind::Stuck { at: *at, seen: 0, limit: *limit }),
+        _ => return Ok(None),
+    };
+    machine.lock().holds.rules.push(Rule { fault, card, kind, struck: 0 });
+    let machine = Arc::clone(machine);
+    let timer = std::thread::Builder::new().name("ascend-fault-timer".into());
+    timer.spawn(move || end_delays(&machine, fault)).map(Some).map_err(|error| FaultError::Thread(error.to_string()))
+}
+
+/// Ends holding for a fault: what it holds goes on.
+pub(super) fn end(machine: &Machine, fault: u64) {
+    machine.update(|state| {
+        state.holds.rules.retain(|rule| rule.fault != fault);
+        let of_fault = state.holds.held.iter_mut().filter(|(_, held)| held.fault == fault);
+        let released: Vec<u64> = of_fault
+            .map(|(id, held)| {
+                held.released = true;
+                *id
+            })
+            .collect();
+        state.ready.extend(released);
+        state.holds.changed.notify_all();
+    });
+}
+
+/// Lets held entries go when their time has come, until the fault is lifted.
+fn end_delays(machine: &Machine, fault: u64) {
+    loop {
+        let now = Instant::now();
+        machine.update(|state| state.release_due(now));
+        let state = machine.lock();
+        if !state.holds.is_ruled_by(fault) {
+            return;
+        }
+        let changed = Arc::clone(&state.holds.changed);
+        // What came to be held between the two locks is seen here.
+        match state.holds.earliest().map(|until| until.saturating_duration_since(Instant::now())) {
+            Some(left) => drop(changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner)),
+            None => drop(changed.wait(state).unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The overlay: counts what a machine does and strikes where a fault says.
+//!
+//! Input: calls before they are made, allocations, collectives whose ranks have all arrived. Output: nothing, or the
+//! failure to give instead. Invariant: without a fault each of them costs one load of an atomic. Does not: delay (see
+//! `hold`).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Calls, Checksum, Fault};
+use crate::abi::raw::{Location, RawSpan};
+use crate::collective::meeting::Meeting;
+use crate::failure::{Failure, code};
+use crate::machine::{Machine, State};
+use crate::thread;
+
+/// The faults of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// How many are laid over; with none every hook returns at once.
+    armed: AtomicUsize,
+    overlay: Mutex<Overlay>,
+}
+
+#[derive(Debug, Default)]
+struct Overlay {
+    last_id: u64,
+    laid: Vec<Laid>,
+}
+
+#[derive(Debug)]
+struct Laid {
+    id: u64,
+    fault: Fault,
+    /// Events that matched.
+    seen: u64,
+    struck: u64,
+    /// Cards it took.
+    lost: Vec<u32>,
+}
+
+impl Laid {
+    /// Counts an event; whether the fault strikes this one.
+    fn strikes_at(&mut self, at: u64) -> bool {
+        self.seen += 1;
+        let strikes = self.seen == at;
+        self.struck += u64::from(strikes);
+        strikes
+    }
+}
+
+/// Functions that say what went wrong: they work on a broken machine and are no events.
+const REPORTING: &[&str] =
+    &["aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastError", "HcclGetErrorString", "HcclGetCommAsyncError"];
+
+/// Functions that release what lives on the host, which a lost card does not hinder.
+fn is_host_only(name: &str) -> bool {
+    name.starts_with("aclDestroy") || name == "aclFinalize" || name == "aclFinalizeReference"
+}
+
+/// What happens to a call.
+enum Strike {
+    Error(i32),
+    Lose(u64),
+    Kill,
+}
+
+impl Faults {
+    /// A number no fault has had.
+    pub(super) fn number(&self) -> u64 {
+        let mut overlay = self.lock();
+        overlay.last_id += 1;
+        overlay.last_id
+    }
+
+    /// Adds a fault under its number.
+    pub(super) fn lay(&self, id: u64, fault: Fault) {
+        let mut overlay = self.lock();
+        overlay.laid.push(Laid { id, fault, seen: 0, struck: 0, lost: Vec::new() });
+        self.armed.store(overlay.laid.len(), Ordering::Release);
+    }
+
+    /// Removes a fault; gives the cards it took.
+    pub(super) fn lift(&self, id: u64) -> Vec<u32> {
+        let mut overlay = self.lock();
+        let found = overlay.laid.iter().position(|laid| laid.id == id);
+        let lost = found.map(|at| overlay.laid.remove(at).lost).unwrap_or_default();
+        self.armed.store(overlay.laid.len(), Ordering::Release);
+        lost
+    }
+
+    /// How often a fault has struck.
+    pub(super) fn struck(&self, id: u64) -> u64 {
+        self.lock().laid.iter().find(|laid| laid.id == id).map_or(0, |laid| laid.struck)
+    }
+
+    fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Acquire) > 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Overlay> {
+        self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call is about to be made.
+    ///
+    /// # Errors
+    /// A fault strikes it, or its card is lost.
+    pub(crate) fn before_call(&self, machine: &Machine, name: &str) -> Result<(), Failure> {
+        if !self.is_armed() || REPORTING.contains(&name) {
+            return Ok(());
+        }
+        let card = {
+            let state = machine.lock();
+            let context = thread::context(machine.key()).and_then(|context| state.contexts.get(&context));
+            let card = context.map(|context| context.card);
+            if let Some(lost) = card.and_then(|card| state.cards[card as usize].lost.clone()) {
+                return if is_host_only(name) { Ok(()) } else { Err(lost) };
+            }
+            card
+        };
+        let mut first = None;
+        for laid in &mut self.lock().laid {
+            let Some(calls) = laid.fault.calls().cloned() else { continue };
+            if !matches(&calls, name, card) || (card.is_none() && matches!(laid.fault, Fault::CardLost { .. })) {
+                continue;
+            }
+            if laid.strikes_at(calls.at) && first.is_none() {
+                first = match (&laid.fault, card) {
+                    (Fault::Error { code, .. }, _) => Some((Strike::Error(*code), calls.at)),
+                    (Fault::CardLost { .. }, Some(card)) => {
+                        laid.lost.push(card);
+                        Some((Strike::Lose(u64::from(card)), calls.at))
+                    }
+                    _ => Some((Strike::Kill, calls.at)),
+                };
+            }
+        }
+        match first {
+            None => Ok(()),
+            Some((Strike::Error(code), at)) => {
+                Err(Failure::new(code, format!("injected fault: code {code} at event {at}")))
+            }
+            Some((Strike::Lose(card), at)) => Err(machine.lose(card as u32, name, at)),
+            Some((Strike::Kill, _)) => std::process::abort(),
+        }
+    }
+
+    /// Memory is about to be allocated.
+    ///
+    /// # Errors
+    /// A fault strikes the allocation.
+    pub(crate) fn before_allocation(&self, size: usize, location: Location) -> Result<(), Failure> {
+        let Location::Card(on) = location else { return Ok(()) };
+        if !self.is_armed() {
+            return Ok(());
+        }
+        let mut struck = None;
+        for laid in &mut self.lock().laid {
+            if let Fault::OutOfMemory { at, card } = laid.fault
+                && card.is_none_or(|card| card == on)
+                && laid.strikes_at(at)
+            {
+                struck = Some(at);
+            }
+        }
+        struck.map_or(Ok(()), |at| {
+            let what = format!("card {on} is out of memory: asked {size} B (injected fault at allocation {at})");
+            Err(Failure::new(code::MEMORY_ALLOCATION, what))
+        })
+    }
+
+    /// A collective is about to move data between `cards`, by rank of the meeting.
+    ///
+    /// # Errors
+    /// A link between two of them is down.
+    pub(crate) fn before_transfer(
+        &self,
+        meeting: &Meeting,
+        cards: impl FnOnce() -> Vec<(u32, u32)>,
+    ) -> Result<(), Failure> {
+        if !self.is_armed() {
+            return Ok(());
+        }
+        let cards = cards();
+        let rank_on = |card: u32| cards.iter().find(|(_, on)| *on == card).map(|(rank, _)| *rank);
+        for laid in &mut self.lock().laid {
+            let Fault::LinkDown { at, cards: [a, b] } = laid.fault else { continue };
+            let (Some(rank_a), Some(rank_b)) = (rank_on(a), rank_on(b)) else { continue };
+            laid.seen += 1;
+            if laid.seen >= at {
+                laid.struck += 1;
+                let what = format!(
+                    "{}: the link between rank {rank_a} (card {a}) and rank {rank_b} (card {b}) is down",
+                    meeting.place()
+                );
+                return Err(Failure::new(code::REMOTE, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// A collective has moved its data.
+    ///
+    /// # Errors
+    /// A bit was flipped on the way and a checksum shows it.
+    pub(crate) fn after_transfer(&self, meeting: &Meeting) -> Result<(), Failure> {
+        if !self.is_armed() {
+            return Ok(());
+        }
+        for laid in &mut self.lock().laid {
+            let Fault::BitFlip { at, card, seed, checksum } = laid.fault else { continue };
+            let received = meeting.calls().filter_map(|call| call.recv.as_ref()).find(|span| span.card() == Some(card));
+            let Some(received) = received.filter(|span| span.len_bytes() > 0) else { continue };
+            if !laid.strikes_at(at) {
+                continue;
+            }
+            let sent = crc32(received);
+            let bit = flip(received, seed);
+            let arrived = crc32(received);
+            if checksum == Checksum::Verified && sent != arrived {
+                let what = format!(
+                    "{}: what card {card} received is damaged: checksum {arrived:#010x}, sent {sent:#010x} (injected \
+                     fault, bit {bit} of {} bytes)",
+                    meeting.place(),
+                    received.len_bytes()
+                );
+                return Err(Failure::new(code::REMOTE, what));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn matches(calls: &Calls, name: &str, card: Option<u32>) -> bool {
+    let is_function = calls.function.as_deref().is_none_or(|function| function == name);
+    is_function && (calls.card.is_none() || calls.card == card)
+}
+
+/// Inverts one bit of a span, picked by `seed`; gives its index.
+fn flip(span: &RawSpan, seed: u64) -> u64 {
+    // One step of splitmix64 spreads neighbouring seeds.
+    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let bit = (mixed ^ (mixed >> 31)) % (span.len_bytes() as u64 * 8);
+    let mut byte = [0_u8];
+    let at = (bit / 8) as usize;
+    span.read(at, &mut byte);
+    span.write(at, &[byte[0] ^ (1 << (bit % 8))]);
+    bit
+}
+
+/// CRC-32 (IEEE 802.3) of a span.
+fn crc32(span: &RawSpan) -> u32 {
+    let mut crc = u32::MAX;
+    let mut block = [0_u8; 4096];
+    for start in (0..span.len_bytes()).step_by(block.len()) {
+        let block = &mut block[..4096.min(span.len_bytes() - start)];
+        span.read(start, block);
+        for byte in block {
+            crc ^= u32::from(*byte);
+            for _ in 0..8 {
+                crc = (crc >> 1) ^ (0xedb8_8320 & 0_u32.wrapping_sub(crc & 1));
+            }
+        }
+    }
+    !crc
+}
+
+impl Machine {
+    /// Takes a card away: its streams fail, its ranks leave. Gives what calls on it get from now on.
+    fn lose(&self, card: u32, call: &str, at: u64) -> Failure {
+        self.update(|state| {
+            let rank = state.groups.first_rank_of_card(card).map_or(String::new(), |rank| format!("rank {rank} on "));
+            let what = format!("{rank}card {card} is lost (injected fault at event {at}, {call})");
+            let failure = Failure::new(code::LOST_HEARTBEAT, what);
+            state.cards[card as usize].lost = Some(failure.clone());
+            state.leave_groups_on_card(card, "was lost (injected fault)");
+            for stream in state.streams_of_card(card) {
+                state.end_stream(stream, &failure);
+                if let Some(stream) = state.streams.get(&stream) {
+                    stream.wake();
+                }
+            }
+            state.signal = true;
+            failure
+        })
+    }
+
+    /// Gives a lost card back, empty as after a reset.
+    pub(super) fn revive(&self, card: u32) {
+        self.update(|state| state.empty_card(card, "was destroyed when its card was lost"));
+        self.memory().free_card(card);
+    }
+}
+
+impl State {
+    fn empty_card(&mut self, card: u32, why: &str) {
+        let contexts: Vec<u64> = self.contexts.iter().filter(|(_, c)| c.card == card).map(|(id, _)| *id).collect();
+        for context in contexts {
+            self.remove_context(context, why);
+        }
+        self.events.retain(|_, event| event.card != card);
+        self.notifies.retain(|_, notify| notify.card != card);
+        let state = &mut self.cards[card as usize];
+        state.default_context = None;
+        (state.references, state.events, state.notifies) = (0, 0, 0);
+        state.lost = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::abi::raw::Allocation;
+
+    #[test]
+    fn the_checksum_is_crc_32_and_sees_every_flip() {
+        let allocation = Arc::new(Allocation::new(9, Location::Card(0)).expect("mapping"));
+        let span = allocation.span(0, 9);
+        span.write(0, b"123456789");
+        // The check value every description of CRC-32 gives.
+        assert_eq!(crc32(&span), 0xcbf4_3926);
+        for seed in 0..200 {
+            let before = crc32(&span);
+            flip(&span, seed);
+            assert_ne!(crc32(&span), before);
+            flip(&span, seed);
+            assert_eq!(crc32(&span), before, "the same seed flips the same bit back");
+        }
+    }
+
+    #[test]
+    fn calls_are_matched_by_function_and_card() {
+        let calls = Calls::nth(1).of("aclrtMalloc").on(2);
+        assert!(matches(&calls, "aclrtMalloc", Some(2)));
+        assert!(!matches(&calls, "aclrtFree", Some(2)));
+        assert!(!matches(&calls, "aclrtMalloc", Some(1)));
+        assert!(!matches(&calls, "aclrtMalloc", None));
+        assert!(matches(&Calls::nth(1), "aclInit", None));
+    }
+}
