@@ -1,6 +1,6 @@
 //! What machine to emulate: how many cards, which chip, how much memory, how many cores work for them.
 //!
-//! Input: the user's [`Config`]. Output: the same, checked. Does not: read anything but the two HCCL time limits from
+//! Input: the user's [`Config`]. Output: the same, checked. Does not: read anything but three HCCL variables from
 //! the environment, and those only in [`Config::default`].
 
 use std::time::Duration;
@@ -34,6 +34,10 @@ pub struct Config {
     pub threads: usize,
     /// In which order the machine works.
     pub mode: Mode,
+    /// Size of each of a communicator's two buffers, in bytes (`HCCL_BUFFSIZE`, MiB), unless its own configuration says
+    /// otherwise. Each communicator holds both on every card it spans (CANN environment variables, `HCCL_BUFFSIZE`: "2 ×
+    /// `HCCL_BUFFSIZE`, for receiving and for sending").
+    pub communicator_buffer_bytes: u64,
     /// How long a rank waits for the others when a communicator is built (`HCCL_CONNECT_TIMEOUT`, seconds).
     pub connect_timeout: Duration,
     /// How long a collective waits for its last rank before it fails (`HCCL_EXEC_TIMEOUT`, seconds).
@@ -60,6 +64,7 @@ impl Default for Config {
             hbm_bytes: Soc::default().hbm_usable_bytes(),
             mode: Mode::default(),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            communicator_buffer_bytes: number_from_environment("HCCL_BUFFSIZE", 200) << 20,
             connect_timeout: seconds_from_environment("HCCL_CONNECT_TIMEOUT", 120),
             exec_timeout: seconds_from_environment("HCCL_EXEC_TIMEOUT", 1836),
         }
@@ -67,9 +72,13 @@ impl Default for Config {
 }
 
 /// HCCL ignores a value of these variables that is not a positive whole number and uses its default; so does this.
-fn seconds_from_environment(variable: &str, default: u64) -> Duration {
+fn number_from_environment(variable: &str, default: u64) -> u64 {
     let value = std::env::var(variable).ok().and_then(|text| text.trim().parse().ok());
-    Duration::from_secs(value.filter(|seconds| *seconds > 0).unwrap_or(default))
+    value.filter(|number| *number > 0).unwrap_or(default)
+}
+
+fn seconds_from_environment(variable: &str, default: u64) -> Duration {
+    Duration::from_secs(number_from_environment(variable, default))
 }
 
 #[cfg(test)]

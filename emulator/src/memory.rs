@@ -13,21 +13,84 @@ use crate::failure::{Failure, code};
 use crate::faults::overlay::Faults;
 
 /// Memory of one card in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct CardUsage {
-    /// Handed out now.
+    /// Handed out now: the sum of the three shares below.
     pub used_bytes: u64,
     /// The most that was ever handed out at once.
     pub peak_bytes: u64,
     /// What the card can hand out.
     pub total_bytes: u64,
+    /// Of what is handed out: `aclrtMalloc` and its kin, with their rounding.
+    pub allocated_bytes: u64,
+    /// Of what is handed out: `aclrtMallocPhysical`.
+    pub physical_bytes: u64,
+    /// Of what is handed out: the buffers of communicators.
+    pub communicator_bytes: u64,
+}
+
+/// What a card's memory is handed out for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    Allocation,
+    Physical,
+    Communicator,
+}
+
+impl CardUsage {
+    fn share(&mut self, share: Share) -> &mut u64 {
+        match share {
+            Share::Allocation => &mut self.allocated_bytes,
+            Share::Physical => &mut self.physical_bytes,
+            Share::Communicator => &mut self.communicator_bytes,
+        }
+    }
+
+    fn add(&mut self, share: Share, count: u64) {
+        *self.share(share) += count;
+        self.used_bytes += count;
+        self.peak_bytes = self.peak_bytes.max(self.used_bytes);
+    }
+
+    fn subtract(&mut self, share: Share, count: u64) {
+        *self.share(share) -= count;
+        self.used_bytes -= count;
+    }
+
+    /// The shares that are not allocations, for messages; empty when there are none.
+    fn other_shares(&self) -> String {
+        let shares = [(self.physical_bytes, "physical memory"), (self.communicator_bytes, "communicators")];
+        let held: Vec<String> = shares
+            .iter()
+            .filter(|(held, _)| *held > 0)
+            .map(|(held, of)| format!("{} for {of}", bytes(*held)))
+            .collect();
+        if held.is_empty() { String::new() } else { format!(" ({})", held.join(", ")) }
+    }
 }
 
 /// All allocations of one machine.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    book: RwLock<Book>,
+    book: Arc<RwLock<Book>>,
     faults: Arc<Faults>,
+}
+
+/// Memory of a card held for something that has no address; dropping it gives the memory back.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    book: Arc<RwLock<Book>>,
+    card: u32,
+    share: Share,
+    held_bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        book.cards[self.card as usize].subtract(self.share, self.held_bytes);
+    }
 }
 
 #[derive(Debug)]
@@ -44,9 +107,9 @@ fn footprint_bytes(size: usize) -> u64 {
 impl Memory {
     /// Empty cards of `hbm_bytes` each.
     pub(crate) fn new(cards: usize, hbm_bytes: u64) -> Self {
-        let empty = CardUsage { used_bytes: 0, peak_bytes: 0, total_bytes: hbm_bytes };
+        let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
         let book = Book { allocations: BTreeMap::new(), cards: vec![empty; cards] };
-        Self { book: RwLock::new(book), faults: Arc::default() }
+        Self { book: Arc::new(RwLock::new(book)), faults: Arc::default() }
     }
 
     /// The same memory, which fails where a fault says.
@@ -65,21 +128,7 @@ impl Memory {
         self.faults.before_allocation(size, location)?;
         let mut book = self.write();
         if let Location::Card(card) = location {
-            let usage = &book.cards[card as usize];
-            if footprint_bytes(size) > usage.total_bytes - usage.used_bytes {
-                let peak = usage.peak_bytes;
-                return Err(Failure::new(
-                    code::MEMORY_ALLOCATION,
-                    format!(
-                        "card {card} is out of memory: asked {}, used {} of {}, free {}, peak {}",
-                        bytes(size as u64),
-                        bytes(usage.used_bytes),
-                        bytes(usage.total_bytes),
-                        bytes(usage.total_bytes - usage.used_bytes),
-                        bytes(peak),
-                    ),
-                ));
-            }
+            book.require(card, size as u64, footprint_bytes(size))?;
         }
         let allocation = Allocation::new(size, location).map_err(|error| {
             let what = format!("this host cannot map {} for the emulator: {error}", bytes(size as u64));
@@ -87,12 +136,21 @@ impl Memory {
         })?;
         let allocation = Arc::new(allocation);
         if let Location::Card(card) = location {
-            let usage = &mut book.cards[card as usize];
-            usage.used_bytes += footprint_bytes(size);
-            usage.peak_bytes = usage.peak_bytes.max(usage.used_bytes);
+            book.cards[card as usize].add(Share::Allocation, footprint_bytes(size));
         }
         book.allocations.insert(allocation.base(), Arc::clone(&allocation));
         Ok(allocation)
+    }
+
+    /// Takes `count` bytes of a card for something that has no address.
+    ///
+    /// # Errors
+    /// The card's memory is exhausted.
+    pub(crate) fn charge(&self, card: u32, share: Share, count: u64) -> Result<Charge, Failure> {
+        let mut book = self.write();
+        book.require(card, count, count)?;
+        book.cards[card as usize].add(share, count);
+        Ok(Charge { book: Arc::clone(&self.book), card, share, held_bytes: count })
     }
 
     /// Returns an allocation, named by its first address; its bytes stay mapped while a task still holds them.
@@ -189,6 +247,24 @@ pub(crate) enum FreedBy {
 }
 
 impl Book {
+    /// Fails when a card has less than `footprint` bytes left; `asked` is what the program asked for.
+    fn require(&self, card: u32, asked: u64, footprint: u64) -> Result<(), Failure> {
+        let usage = &self.cards[card as usize];
+        if footprint <= usage.total_bytes - usage.used_bytes {
+            return Ok(());
+        }
+        let what = format!(
+            "card {card} is out of memory: asked {}, used {}{} of {}, free {}, peak {}",
+            bytes(asked),
+            bytes(usage.used_bytes),
+            usage.other_shares(),
+            bytes(usage.total_bytes),
+            bytes(usage.total_bytes - usage.used_bytes),
+            bytes(usage.peak_bytes),
+        );
+        Err(Failure::new(code::MEMORY_ALLOCATION, what))
+    }
+
     fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
         let (base, allocation) = self.allocations.range(..=address).next_back()?;
         // One past the end is still this allocation: an empty span may start there.
@@ -198,7 +274,7 @@ impl Book {
     fn remove(&mut self, address: usize) -> Option<Arc<Allocation>> {
         let allocation = self.allocations.remove(&address)?;
         if let Location::Card(card) = allocation.location() {
-            self.cards[card as usize].used_bytes -= footprint_bytes(allocation.size());
+            self.cards[card as usize].subtract(Share::Allocation, footprint_bytes(allocation.size()));
         }
         Some(allocation)
     }
@@ -246,7 +322,14 @@ mod tests {
     fn accounts_follow_allocations_and_frees() {
         let memory = Memory::new(2, 1000);
         let a = memory.allocate(100, Location::Card(1)).expect("fits");
-        assert_eq!(memory.usage()[1], CardUsage { used_bytes: 160, peak_bytes: 160, total_bytes: 1000 });
+        let held = CardUsage {
+            used_bytes: 160,
+            peak_bytes: 160,
+            total_bytes: 1000,
+            allocated_bytes: 160,
+            ..CardUsage::default()
+        };
+        assert_eq!(memory.usage()[1], held);
         memory.free(a.base(), FreedBy::Device).expect("allocated above");
         assert_eq!(memory.usage()[1].used_bytes, 0);
         assert_eq!(memory.usage()[1].peak_bytes, 160);
@@ -265,6 +348,22 @@ mod tests {
             "card 0 is out of memory: asked 4000 B, used 1056 B of 4096 B, free 3040 B, peak 1056 B"
         );
         assert_eq!(memory.allocate(0, Location::Card(0)).expect_err("zero").code, code::INVALID_PARAM);
+    }
+
+    #[test]
+    fn charges_count_by_share_and_come_back() {
+        let memory = Memory::new(1, 4096);
+        let buffer = memory.charge(0, Share::Communicator, 3000).expect("fits");
+        memory.allocate(1000, Location::Card(0)).expect("fits");
+        let usage = memory.usage()[0];
+        assert_eq!((usage.communicator_bytes, usage.allocated_bytes, usage.used_bytes), (3000, 1056, 4056));
+        let failure = memory.charge(0, Share::Physical, 41).expect_err("40 are left");
+        assert_eq!(
+            failure.message,
+            "card 0 is out of memory: asked 41 B, used 4056 B (3000 B for communicators) of 4096 B, free 40 B, peak 4056 B"
+        );
+        drop(buffer);
+        assert_eq!((memory.usage()[0].used_bytes, memory.usage()[0].communicator_bytes), (1056, 0));
     }
 
     #[test]

@@ -466,6 +466,7 @@ fn sub_communicators_reduce_within_their_ranks() {
         let mut config = ascend_tp_sys::HcclCommConfig {
             // size 300, magic, version 5.
             reserved: header(300, 5),
+            hcclBufferSize: 1,
             // SAFETY: every field is a number or an array of numbers.
             ..unsafe { std::mem::zeroed() }
         };

@@ -12,7 +12,7 @@ use super::handle::Handle;
 use super::root_info::RootInfo;
 use super::stream::Stream;
 use super::tensor::hccl_dtype;
-use crate::base::{DType, Diagnostic};
+use crate::base::{Bytes, DType, Diagnostic};
 
 /// How elements of different ranks become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +65,14 @@ pub struct Communicator {
 }
 
 impl Communicator {
+    /// What one communicator takes of each of its cards: two buffers, one to receive and one to send (CANN environment
+    /// variables, `HCCL_BUFFSIZE`). The variable gives the size of one in MB, 200 when it is not set.
+    #[must_use]
+    pub fn buffer_bytes() -> Bytes {
+        let set = std::env::var("HCCL_BUFFSIZE").ok().and_then(|text| text.trim().parse::<u64>().ok());
+        Bytes(2 * (set.filter(|size| *size > 0).unwrap_or(200) << 20))
+    }
+
     /// A communicator of all `devices`, made by one thread; the rank is the position in the list.
     ///
     /// # Errors

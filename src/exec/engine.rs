@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::base::{Bytes, Diagnostic, Diagnostics};
-use crate::device::{Cann, Device, RootInfo};
+use crate::device::{Cann, Communicator, Device, RootInfo};
 use crate::schedule::plan::{Plan, Region, Tensor};
 
 use super::card::{Card, Gate, Meeting, Watch};
@@ -321,15 +321,20 @@ fn load(card: &Card, fill: &Fill) -> Result<(), RankError> {
 
 /// Every group that some plan exchanges in, with a token. All ranks meet in the order of this list.
 fn meetings(programs: &[Vec<Arc<Plan>>], devices: &[Arc<Device>]) -> Result<Vec<Meeting>, Error> {
-    let mut meetings: Vec<Meeting> = Vec::new();
+    groups(programs).into_iter().map(|ranks| Ok((ranks.clone(), RootInfo::create(&devices[ranks[0]])?))).collect()
+}
+
+/// Every group that some plan exchanges in, once.
+fn groups(programs: &[Vec<Arc<Plan>>]) -> Vec<&Vec<usize>> {
+    let mut groups: Vec<&Vec<usize>> = Vec::new();
     for plans in programs {
         for ranks in plans.first().map(|plan| plan.groups.values()).unwrap_or_default() {
-            if !meetings.iter().any(|(known, _)| known == ranks) {
-                meetings.push((ranks.clone(), RootInfo::create(&devices[ranks[0]])?));
+            if !groups.contains(&ranks) {
+                groups.push(ranks);
             }
         }
     }
-    Ok(meetings)
+    groups
 }
 
 /// Programs of one engine have the same weights and states, in the same places.
@@ -364,13 +369,20 @@ fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
 /// Whether a rank's regions fit its card, before anything is loaded.
 fn memory_problem(programs: &[Vec<Arc<Plan>>], rank: usize, device: &Device) -> Result<Option<Diagnostic>, Error> {
     let bytes = |region| programs.iter().map(|plans| plans[rank].region_bytes(region)).max().unwrap_or_default();
-    let wanted: Bytes = Region::ALL.into_iter().map(bytes).sum();
+    let regions: Bytes = Region::ALL.into_iter().map(bytes).sum();
+    let groups = groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count();
+    let buffers = Bytes(groups as u64 * Communicator::buffer_bytes().0);
+    let wanted = [regions, buffers].into_iter().sum::<Bytes>();
     let memory = device.memory()?;
     let free = memory.free;
     if wanted <= free {
         return Ok(None);
     }
-    let parts: Vec<String> = Region::ALL.iter().map(|region| format!("{} {}", region.name(), bytes(*region))).collect();
+    let mut parts: Vec<String> =
+        Region::ALL.iter().map(|region| format!("{} {}", region.name(), bytes(*region))).collect();
+    if groups > 0 {
+        parts.push(format!("buffers of {groups} communicators {buffers} (HCCL_BUFFSIZE)"));
+    }
     Ok(Some(
         Diagnostic::new(format!("rank {rank} (card {rank})"), "the program does not fit the card's memory")
             .expected(format!("at most {free} ({} in all)", memory.total))

@@ -11,6 +11,7 @@ use crate::collective::group::Member;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::Machine;
+use crate::memory::{Charge, Share};
 
 /// First bytes of a root info of this emulator; then the machine's and the gathering's number.
 const ROOT_MAGIC: &[u8; 16] = b"ascend-emulator\0";
@@ -23,6 +24,8 @@ const OUTSIDE: u64 = 0xffff_ffff;
 #[derive(Debug, Default)]
 struct CommConfig {
     name: Option<String>,
+    /// Size of one of its two buffers; None: what the environment says.
+    buffer_bytes: Option<u64>,
 }
 
 fn ptr_failure(argument: &str) -> Failure {
@@ -102,7 +105,9 @@ impl Machine {
             return Err(invalid(what.into()));
         }
         let card = self.current_card()?;
+        let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
         let member = self.gather(number(24), n_ranks, rank, card, config.name)?;
+        self.update(|state| state.keep_buffer(member, buffer));
         // SAFETY: the C caller passes a valid place.
         unsafe { output("comm", comm, HandleKind::Communicator.encode(member)) }
     }
@@ -126,8 +131,16 @@ impl Machine {
             let cards: Result<Vec<u32>, Failure> =
                 ordinals.iter().map(|ordinal| state.card_of_ordinal(*ordinal)).collect();
             let cards = cards.map_err(|failure| Failure { code: code::HCCL_PARA, ..failure })?;
+            let buffers: Result<Vec<Charge>, Failure> =
+                cards.iter().map(|card| self.communicator_buffer(*card, None)).collect();
+            let buffers = buffers?;
             let group = state.create_group(None, cards)?;
-            Ok((0..ndev).map(|rank| state.create_member(group, rank)).collect::<Vec<u64>>())
+            let member = |(rank, buffer)| {
+                let member = state.create_member(group, rank);
+                state.keep_buffer(member, buffer);
+                member
+            };
+            Ok((0..ndev).zip(buffers).map(member).collect::<Vec<u64>>())
         })?;
         for (rank, member) in members.into_iter().enumerate() {
             let place = comms.wrapping_add(rank);
@@ -162,8 +175,13 @@ impl Machine {
             unsafe { load_array("rank_ids", rank_ids, rank_num as usize) }.map_err(|_| ptr_failure("rank_ids"))?;
         // SAFETY: the C caller passes NULL or a configuration.
         let config = unsafe { load_config(config) }?;
-        let member =
-            self.update(|state| state.create_sub_member(parent, &ranks, sub_comm_id, sub_comm_rank_id, config.name))?;
+        let member = self.update(|state| {
+            let card = state.groups.group(parent.group)?.cards[parent.rank as usize];
+            let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
+            let member = state.create_sub_member(parent, &ranks, sub_comm_id, sub_comm_rank_id, config.name)?;
+            state.keep_buffer(member, buffer);
+            Ok(member)
+        })?;
         // SAFETY: the C caller passes a valid place.
         unsafe { output("sub_comm", sub_comm, HandleKind::Communicator.encode(member)) }
     }
@@ -268,6 +286,20 @@ impl Machine {
         unsafe { output("config_value", config_value, HcclConfigValue { value }) }
     }
 
+    /// Takes the memory of a rank's two buffers from its card.
+    fn communicator_buffer(&self, card: u32, one_buffer_bytes: Option<u64>) -> Result<Charge, Failure> {
+        let one = one_buffer_bytes.unwrap_or(self.config().communicator_buffer_bytes);
+        self.memory().charge(card, Share::Communicator, 2 * one).map_err(|failure| {
+            let what = format!(
+                "a communicator holds two buffers of {} MiB on each of its cards (HCCL_BUFFSIZE, or hcclBufferSize of \
+                 its configuration): {}",
+                one >> 20,
+                failure.message
+            );
+            Failure { message: what, ..failure }
+        })
+    }
+
     /// The number and the meaning of a communicator handle.
     pub(super) fn member(&self, comm: HcclComm) -> Result<(u64, Member), Failure> {
         if comm.is_null() {
@@ -307,6 +339,8 @@ fn check_config(config: HcclConfig) -> Result<(), Failure> {
 /// `config` is NULL or points to a configuration whose first 8 bytes give its size.
 unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failure> {
     const HEADER_BYTES: usize = 24;
+    const BUFFER_AT: usize = 24;
+    const BUFFER_UNSET: u64 = 0xffff_ffff;
     const NAME_AT: usize = 32;
     const NAME_BYTES: usize = 128;
     // SAFETY: passes on the caller's promise.
@@ -320,14 +354,23 @@ unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failu
             format!("the configuration's magic word is {magic:#x}, not {CONFIG_MAGIC:#x}; call HcclCommConfigInit");
         return Err(Failure::new(code::HCCL_PARA, what));
     }
-    // The name came with version 1; a shorter configuration has none.
+    // Buffer and name came with version 1; a shorter configuration has none.
     if version < 1 || size < NAME_AT + NAME_BYTES {
         return Ok(CommConfig::default());
     }
     // SAFETY: the configuration says it is at least this long.
     let bytes = unsafe { load_array("config", config.cast::<u8>(), NAME_AT + NAME_BYTES) }?;
+    let buffer_mib = bytes[BUFFER_AT..BUFFER_AT + 4].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte));
+    let buffer_bytes = match buffer_mib {
+        BUFFER_UNSET => None,
+        0 => {
+            let what = "hcclBufferSize of the configuration is 0 MB; it must be at least 1, or be left unset";
+            return Err(Failure::new(code::HCCL_PARA, what));
+        }
+        mib => Some(mib << 20),
+    };
     let name: Vec<u8> = bytes[NAME_AT..].iter().copied().take_while(|byte| *byte != 0).collect();
     let name =
         String::from_utf8(name).map_err(|_| Failure::new(code::HCCL_PARA, "the communicator's name is not UTF-8"))?;
-    Ok(CommConfig { name: (!name.is_empty()).then_some(name) })
+    Ok(CommConfig { name: (!name.is_empty()).then_some(name), buffer_bytes })
 }

@@ -13,6 +13,7 @@ use crate::collective::meeting::Key;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::{Machine, State};
+use crate::memory::Charge;
 use crate::strict::order;
 
 /// A communicator of `cards.len()` ranks; rank r is on card `cards[r]`.
@@ -64,6 +65,8 @@ struct Gathering {
 pub(crate) struct Groups {
     groups: BTreeMap<u64, Group>,
     members: BTreeMap<u64, Member>,
+    /// What each member's buffers take of its card.
+    buffers: BTreeMap<u64, Charge>,
     gatherings: BTreeMap<u64, Gathering>,
     roots_issued: u64,
 }
@@ -160,10 +163,16 @@ impl State {
         number
     }
 
+    /// The member holds this memory of its card until it is destroyed or its device reset.
+    pub(crate) fn keep_buffer(&mut self, member: u64, buffer: Charge) {
+        self.groups.buffers.insert(member, buffer);
+    }
+
     /// Destroys a handle; peers that wait for this rank, or later call, are told it left.
     pub(crate) fn destroy_member(&mut self, number: u64, why: &str) -> Result<(), Failure> {
         let member = self.groups.member(number)?;
         self.groups.members.remove(&number);
+        self.groups.buffers.remove(&number);
         let group = self.groups.group_mut(member.group)?;
         group.depart(member.rank);
         let all_left = group.departures.len() == group.cards.len();
@@ -180,8 +189,10 @@ impl State {
         let on_card = |member: &Member| {
             self.groups.groups.get(&member.group).is_some_and(|group| group.cards[member.rank as usize] == card)
         };
-        let members: Vec<Member> = self.groups.members.values().filter(|member| on_card(member)).copied().collect();
-        for member in members {
+        let on_card = |(number, member): (&u64, &Member)| on_card(member).then_some((*number, *member));
+        let members: Vec<(u64, Member)> = self.groups.members.iter().filter_map(on_card).collect();
+        for (number, member) in members {
+            self.groups.buffers.remove(&number);
             if let Ok(group) = self.groups.group_mut(member.group) {
                 group.depart(member.rank);
             }

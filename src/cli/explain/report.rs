@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ascend_tp::base::Bytes;
 use ascend_tp::collective::{Exchange, exchanges};
 use ascend_tp::config::ModelConfig;
+use ascend_tp::device::Communicator;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::{Head, layer_of};
 use ascend_tp::program::{Program, Role};
@@ -109,6 +110,8 @@ pub(super) struct Memory {
     pub(super) outputs: u64,
     /// All between: one block in which values that are never needed together share bytes.
     pub(super) arena: u64,
+    /// The buffers HCCL takes for the communicators the card is in.
+    pub(super) communicators: u64,
     pub(super) total: u64,
     /// Totals by rank.
     pub(super) total_by_rank: Vec<u64>,
@@ -229,7 +232,12 @@ fn totals(exchanges: &[Exchange], tokens: usize) -> Totals {
 }
 
 fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
-    let total = |plan: &Plan| Region::ALL.into_iter().map(|region| plan.region_bytes(region).0).sum::<u64>();
+    let communicators = |plan: &Plan| {
+        let groups = plan.groups.values().iter().filter(|ranks| ranks.contains(&plan.rank)).count() as u64;
+        groups * Communicator::buffer_bytes().0
+    };
+    let regions = |plan: &Plan| Region::ALL.into_iter().map(|region| plan.region_bytes(region).0).sum::<u64>();
+    let total = |plan: &Plan| regions(plan) + communicators(plan);
     let total_by_rank: Vec<u64> = plans.iter().map(total).collect();
     let fullest = total_by_rank.iter().enumerate().max_by_key(|(rank, bytes)| (**bytes, std::cmp::Reverse(*rank)));
     let fullest = fullest.and_then(|(rank, _)| plans.get(rank));
@@ -249,6 +257,7 @@ fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
         inputs: bytes(Region::Inputs),
         outputs: bytes(Region::Outputs),
         arena: bytes(Region::Arena),
+        communicators: fullest.map_or(0, communicators),
         total: total_by_rank.iter().copied().max().unwrap_or(0),
         total_by_rank,
     }

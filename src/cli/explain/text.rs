@@ -176,6 +176,11 @@ fn memory(memory: &Memory, pass: &Pass) -> String {
         ("inputs", memory.inputs, String::new()),
         ("outputs", memory.outputs, String::new()),
         ("arena", memory.arena, "all between, sharing bytes over time".to_owned()),
+        (
+            "communicators",
+            memory.communicators,
+            "buffers HCCL takes, two of HCCL_BUFFSIZE for each communicator".to_owned(),
+        ),
         ("total", memory.total, "and the operators' workspace, which a card tells when it starts".to_owned()),
     ] {
         table.row([kind.to_owned(), grouped(bytes), decimal_bytes(bytes), note]);
