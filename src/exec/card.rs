@@ -115,7 +115,12 @@ impl Card {
     ) -> std::result::Result<Self, RankError> {
         let rank = plans.first().map_or(0, |plan| plan.rank);
         let fail = |place: &str, source| error(rank, ordinal, Some(place.to_owned()), source);
-        let taken = (|| Ok((Self::allocate(&device, plans)?, [Stream::new(&device)?, Stream::new(&device)?])))();
+        let mine = || meetings.iter().filter(|(ranks, _)| ranks.contains(&rank));
+        let taken = (|| {
+            let taken = (Self::allocate(&device, plans)?, [Stream::new(&device)?, Stream::new(&device)?]);
+            require_room_to_meet(&device, mine().count())?;
+            Ok(taken)
+        })();
         let (regions, streams) = taken.map_err(|source| {
             gate.fail();
             fail("taking memory and streams", source)
@@ -133,7 +138,7 @@ impl Card {
             communicators: Vec::new(),
             programs: Vec::new(),
         };
-        for (ranks, root) in meetings.iter().filter(|(ranks, _)| ranks.contains(&rank)) {
+        for (ranks, root) in mine() {
             let at = ranks.iter().position(|other| *other == rank).unwrap_or(0);
             let end = Communicator::join(root, ranks.len(), at, &card.device)
                 .map_err(|source| fail(&format!("meeting ranks {ranks:?}"), source))?;
@@ -365,6 +370,20 @@ impl Card {
     pub(super) fn error(&self, place: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> RankError {
         error(self.rank, self.ordinal, Some(place.to_owned()), source)
     }
+}
+
+/// Fails when a card has no room for the buffers of its communicators: a rank that finds out only when it joins would keep
+/// the others waiting for it.
+fn require_room_to_meet(device: &Device, communicators: usize) -> Result<()> {
+    let wanted = Bytes(communicators as u64 * Communicator::buffer_bytes().0);
+    let free = device.memory()?.free;
+    if wanted <= free {
+        return Ok(());
+    }
+    Err(crate::base::Diagnostic::new("card", format!("no room for the buffers of {communicators} communicators"))
+        .expected(format!("{wanted} free (2 × HCCL_BUFFSIZE each)"))
+        .found(free)
+        .into())
 }
 
 fn enqueue(communicator: &Communicator, exchange: &Exchange, stream: &Stream) -> Result<()> {
