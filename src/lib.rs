@@ -26,6 +26,7 @@ pub mod placement;
 pub mod program;
 pub mod schedule;
 pub mod weights;
+pub mod world;
 
 pub use ascend_tp_emulator as emulator;
 pub use collective::{Parallelized, parallelize};
@@ -33,3 +34,4 @@ pub use device::Cann;
 pub use exec::Engine;
 pub use placement::shard::split_axis;
 pub use placement::{Mesh, Pins};
+pub use world::World;

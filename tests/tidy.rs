@@ -12,7 +12,7 @@ use std::path::Path;
 use source::{Source, children, root_names_by_super, words};
 
 /// The top-level modules of the library in the order data flows, and what each may import besides itself.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("base", &[]),
     ("config", &["base"]),
     ("program", &["base", "config"]),
@@ -22,11 +22,24 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("planner", &["base", "config", "program", "placement", "collective", "schedule"]),
     // Below the fence: running knows no Transformer, so neither the device nor the executor sees how a plan came about.
     ("device", &["base"]),
-    ("exec", &["base", "schedule", "device"]),
+    ("world", &["base"]),
+    ("exec", &["base", "schedule", "device", "world"]),
     ("weights", &["base", "config", "program", "placement", "collective", "schedule", "planner", "device", "exec"]),
     (
         "generate",
-        &["base", "config", "program", "placement", "collective", "schedule", "planner", "device", "exec", "weights"],
+        &[
+            "base",
+            "config",
+            "program",
+            "placement",
+            "collective",
+            "schedule",
+            "planner",
+            "device",
+            "world",
+            "exec",
+            "weights",
+        ],
     ),
     (
         "train",
@@ -39,6 +52,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
             "schedule",
             "planner",
             "device",
+            "world",
             "exec",
             "weights",
             "generate",
@@ -55,6 +69,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
             "schedule",
             "planner",
             "device",
+            "world",
             "exec",
             "weights",
             "generate",

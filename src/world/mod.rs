@@ -1,0 +1,195 @@
+//! Which rank this process is, out of how many, on which card; and how it finds the others.
+//!
+//! Input → output: the environment that a launcher made → a [`World`], or one error with everything that is wrong in it →
+//! a [`ProcessGroup`], whose processes know each other, exchange small things, and learn at once when one of them ends.
+//!
+//! Invariants: a contradiction is never resolved by a guess; without variables the world is this process. Rank 0 serves a
+//! store of blocking sockets, on `MASTER_ADDR:MASTER_PORT` or, on one host, on a Unix socket in a private folder; every
+//! process, rank 0 too, holds one connection to it. A process that ends without a word is a failure of all others.
+//!
+//! Does not: move tensors (HCCL does), start processes (launchers do), restart anything.
+
+mod error;
+mod launcher;
+mod nodelist;
+mod place;
+mod rank_table;
+mod variables;
+mod visible;
+
+use std::time::Duration;
+
+pub use error::{EnvironmentError, Error, PeerFailure};
+pub use launcher::Launcher;
+pub use place::Place;
+
+use launcher::{Agreed, agree};
+use rank_table::RankTable;
+use variables::Variables;
+use visible::visible_cards;
+
+/// How long HCCL waits for a rank that does not come, if `HCCL_CONNECT_TIMEOUT` says nothing.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// This process' place among all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct World {
+    /// Rank of this process, from 0.
+    pub rank: usize,
+    /// Number of processes, one rank each.
+    pub size: usize,
+    /// Position among the processes of this host, if the launcher says; else it is found out when the processes meet.
+    pub local_rank: Option<usize>,
+    /// Number of processes on this host, if the launcher says.
+    pub local_size: Option<usize>,
+    /// The card among those this process sees, if the launcher says; else the local rank's.
+    pub card: Option<usize>,
+    /// Cards that `ASCEND_RT_VISIBLE_DEVICES` leaves, by their physical numbers.
+    pub visible: Option<Vec<usize>>,
+    /// Who starts the ranks.
+    pub launcher: Launcher,
+    /// Where the processes meet.
+    pub place: Place,
+    /// How long to wait there for all.
+    pub timeout: Duration,
+}
+
+impl World {
+    /// A world of this process only.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self {
+            rank: 0,
+            size: 1,
+            local_rank: None,
+            local_size: None,
+            card: None,
+            visible: None,
+            launcher: Launcher::Alone,
+            place: Place::Nowhere,
+            timeout: CONNECT_TIMEOUT,
+        }
+    }
+
+    /// What the launcher says in the environment.
+    ///
+    /// # Errors
+    /// Everything that is contradictory, incomplete or unreadable there, with the variables and what to unset.
+    pub fn from_env() -> Result<Self, Error> {
+        Self::from_variables(&Variables::of_process()).map_err(|error| Error::Environment(Box::new(error)))
+    }
+
+    fn from_variables(variables: &Variables) -> Result<Self, EnvironmentError> {
+        let wrong = |problem: String, named: &[&str]| EnvironmentError {
+            problems: vec![problem],
+            variables: variables
+                .matching(|name| named.contains(&name))
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned(), "the environment"))
+                .collect(),
+        };
+        let table = match variables.text("RANK_TABLE_FILE") {
+            None => None,
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+                let table = text.and_then(|text| RankTable::parse(&text));
+                Some(
+                    table
+                        .map_err(|what| wrong(format!("rank table {path} {what}"), &["RANK_TABLE_FILE", "RANK_ID"]))?,
+                )
+            }
+        };
+        let agreed = agree(variables, table.as_ref())?;
+        let visible = variables.text("ASCEND_RT_VISIBLE_DEVICES").map(visible_cards);
+        let card = card(&agreed, visible.as_deref()).map_err(|what| {
+            wrong(what, &["ASCEND_RT_VISIBLE_DEVICES", "LOCAL_RANK", "DEVICE_ID", "RANK_TABLE_FILE", "RANK_ID"])
+        })?;
+        let place = place::find(variables, table.as_ref(), &agreed).map_err(|what| {
+            wrong(what, &["MASTER_ADDR", "MASTER_PORT", place::OVERRIDE, "SLURM_JOB_NODELIST", "RANK", "WORLD_SIZE"])
+        })?;
+        let seconds = variables.text("HCCL_CONNECT_TIMEOUT").and_then(|text| text.parse().ok());
+        Ok(Self {
+            rank: agreed.rank,
+            size: agreed.size,
+            local_rank: agreed.local_rank,
+            local_size: agreed.local_size,
+            card,
+            visible,
+            launcher: agreed.launcher,
+            place,
+            timeout: seconds.filter(|seconds| *seconds > 0).map_or(CONNECT_TIMEOUT, Duration::from_secs),
+        })
+    }
+}
+
+/// The number by which this process knows its card, where that follows from the variables.
+fn card(agreed: &Agreed, visible: Option<&[usize]>) -> Result<Option<usize>, String> {
+    let Some(visible) = visible else { return Ok(agreed.card.or(agreed.local_rank)) };
+    if let Some(physical) = agreed.card {
+        let found = visible.iter().position(|card| *card == physical);
+        return found.map(Some).ok_or_else(|| {
+            format!("card {physical} is rank {}'s, and ASCEND_RT_VISIBLE_DEVICES shows {visible:?} only", agreed.rank)
+        });
+    }
+    match (visible, agreed.local_rank) {
+        // Each process sees its own card.
+        ([_], _) => Ok(Some(0)),
+        (_, Some(local)) if agreed.size > 1 && local >= visible.len() => Err(format!(
+            "local rank {local} has no card: ASCEND_RT_VISIBLE_DEVICES shows {visible:?} only, which CANN reads up to \
+             the first character that is no number"
+        )),
+        (_, local) => Ok(local),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::rank_table::tests::TWO_SERVERS;
+    use super::variables::tests::variables;
+    use super::*;
+
+    fn world(text: &str) -> World {
+        World::from_variables(&variables(text)).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn problem(text: &str) -> String {
+        World::from_variables(&variables(text)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn nothing_set_is_one_process() {
+        assert_eq!(world(""), World::alone());
+        assert_eq!(world("HCCL_CONNECT_TIMEOUT=7").timeout, Duration::from_secs(7));
+        assert_eq!(world("HCCL_CONNECT_TIMEOUT=never").timeout, CONNECT_TIMEOUT);
+    }
+
+    #[test]
+    fn cards_follow_the_local_rank_among_those_that_are_visible() {
+        let ranks = "RANK=2 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=5";
+        assert_eq!(world(ranks).card, Some(2));
+        let seen = world(&format!("{ranks} ASCEND_RT_VISIBLE_DEVICES=4,5,6,7"));
+        assert_eq!((seen.card, seen.visible), (Some(2), Some(vec![4, 5, 6, 7])));
+        assert_eq!(world(&format!("{ranks} ASCEND_RT_VISIBLE_DEVICES=6")).card, Some(0), "one card for each process");
+        let error = problem(&format!("{ranks} ASCEND_RT_VISIBLE_DEVICES=4,5"));
+        assert!(error.contains("local rank 2 has no card") && error.contains("[4, 5]"), "{error}");
+        assert_eq!(world("RANK=2 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=5").card, None);
+    }
+
+    #[test]
+    fn a_rank_table_is_read_from_its_file() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(TWO_SERVERS.as_bytes()).unwrap();
+        let path = file.path().display();
+        let found = world(&format!("RANK_TABLE_FILE={path} RANK_ID=1"));
+        assert_eq!((found.rank, found.size, found.card), (1, 4, Some(5)));
+        let found = world(&format!("RANK_TABLE_FILE={path} RANK_ID=1 ASCEND_RT_VISIBLE_DEVICES=4,5"));
+        assert_eq!(found.card, Some(1), "the table has physical numbers");
+        let error = problem(&format!("RANK_TABLE_FILE={path} RANK_ID=1 ASCEND_RT_VISIBLE_DEVICES=4"));
+        assert!(error.contains("card 5 is rank 1's"), "{error}");
+        let error = problem(&format!("RANK_TABLE_FILE={path}.gone RANK_ID=1"));
+        assert!(error.contains("No such file"), "{error}");
+    }
+}

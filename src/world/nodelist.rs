@@ -1,0 +1,106 @@
+//! Slurm's short forms: lists of hosts, and of tasks by node.
+//!
+//! Input → output: `n[1-3,7],login` → every name in order; `2(x3),1` → 2, 2, 2, 1. Invariant: numbers keep their leading
+//! zeros; what cannot be read is `None`, never a shorter list.
+
+/// More hosts than any cluster has: a list this long is a mistake.
+const MOST_HOSTS: usize = 1 << 20;
+
+/// The hosts of a list as `SLURM_JOB_NODELIST` has it.
+pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
+    let mut hosts = Vec::new();
+    for name in split_outside_brackets(text)? {
+        hosts.extend(expand(name)?);
+    }
+    (!hosts.is_empty()).then_some(hosts)
+}
+
+/// Tasks of each node, as `SLURM_STEP_TASKS_PER_NODE` has it.
+pub(super) fn tasks_by_node(text: &str) -> Option<Vec<usize>> {
+    let mut tasks = Vec::new();
+    for part in text.split(',') {
+        let (count, nodes) = match part.split_once("(x") {
+            Some((count, nodes)) => (count, nodes.strip_suffix(')')?.parse().ok()?),
+            None => (part, 1),
+        };
+        let count: usize = count.trim().parse().ok()?;
+        if nodes > MOST_HOSTS {
+            return None;
+        }
+        tasks.extend(std::iter::repeat_n(count, nodes));
+    }
+    Some(tasks)
+}
+
+/// Parts between the commas that are in no bracket.
+fn split_outside_brackets(text: &str) -> Option<Vec<&str>> {
+    let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            '[' if inside => return None,
+            '[' => inside = true,
+            ']' if !inside => return None,
+            ']' => inside = false,
+            ',' if !inside => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    (!inside && parts.iter().all(|part| !part.trim().is_empty())).then(|| parts.into_iter().map(str::trim).collect())
+}
+
+/// One name with any number of bracketed ranges: their product, the last one running fastest.
+fn expand(name: &str) -> Option<Vec<String>> {
+    let Some((before, rest)) = name.split_once('[') else { return Some(vec![name.to_owned()]) };
+    let (ranges, after) = rest.split_once(']')?;
+    let tails = expand(after)?;
+    let mut names = Vec::new();
+    for number in ranges.split(',').map(numbers).collect::<Option<Vec<_>>>()?.into_iter().flatten() {
+        names.extend(tails.iter().map(|tail| format!("{before}{number}{tail}")));
+        if names.len() > MOST_HOSTS {
+            return None;
+        }
+    }
+    Some(names)
+}
+
+/// `7` or `08-11`, with the width of the first.
+fn numbers(range: &str) -> Option<Vec<String>> {
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let (width, from, to) = (first.len(), first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+    (from <= to && to - from < MOST_HOSTS).then(|| (from..=to).map(|number| format!("{number:0width$}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> String {
+        hosts(text).unwrap_or_default().join(" ")
+    }
+
+    #[test]
+    fn lists_are_expanded_in_order() {
+        assert_eq!(found("node7"), "node7");
+        assert_eq!(found("a,b"), "a b");
+        assert_eq!(found("gnode[10,20,25,37]"), "gnode10 gnode20 gnode25 gnode37");
+        assert_eq!(found("n[08-11],login-1"), "n08 n09 n10 n11 login-1");
+        assert_eq!(found("r[1-2]n[0-1]x"), "r1n0x r1n1x r2n0x r2n1x");
+        assert_eq!(found("n[099-101]"), "n099 n100 n101");
+        for wrong in ["", "n[1-", "n]1", "n[a-b]", "n[3-1]", "a,,b", "n[[1]]", "n[1-99999999999]"] {
+            assert_eq!(hosts(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn tasks_are_repeated() {
+        assert_eq!(tasks_by_node("2(x3),1"), Some(vec![2, 2, 2, 1]));
+        assert_eq!(tasks_by_node("8"), Some(vec![8]));
+        for wrong in ["", "2(x", "2(x3", "x3", "2(x99999999999)"] {
+            assert_eq!(tasks_by_node(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! HCCL's rank table file: who is rank what, on which server and card.
+//!
+//! Input → output: JSON text → [`RankTable`]. Versions 1.0 and 1.2 list servers with their devices, all numbers as texts
+//! (HCCL user guide, "rank table", Atlas A2 and A3); version 2.0 lists ranks (Atlas 350). Invariant: ranks are 0 to n - 1,
+//! each once, and no card is there twice. Not read: addresses of cards, ports, levels: HCCL's own matter.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// One rank of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) rank: usize,
+    /// Which server, in the table's own words.
+    pub(super) server: String,
+    /// Physical number of the card on its server.
+    pub(super) card: usize,
+    /// Address of the server, if the table has one.
+    pub(super) address: Option<IpAddr>,
+}
+
+/// A table's rows by rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RankTable {
+    pub(super) rows: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    status: Option<String>,
+    version: Option<String>,
+    server_count: Option<Value>,
+    #[serde(default)]
+    server_list: Vec<Server>,
+    rank_count: Option<Value>,
+    #[serde(default)]
+    rank_list: Vec<Rank>,
+}
+
+#[derive(Deserialize)]
+struct Server {
+    server_id: String,
+    host_ip: Option<String>,
+    #[serde(default)]
+    device: Vec<Device>,
+}
+
+#[derive(Deserialize)]
+struct Device {
+    device_id: Value,
+    rank_id: Value,
+}
+
+#[derive(Deserialize)]
+struct Rank {
+    rank_id: Value,
+    device_id: Option<Value>,
+    local_id: Option<Value>,
+    #[serde(default)]
+    level_list: Vec<Level>,
+}
+
+#[derive(Deserialize)]
+struct Level {
+    net_layer: Option<Value>,
+    net_instance_id: Option<String>,
+}
+
+impl RankTable {
+    /// # Errors
+    /// What is wrong with the text, in one sentence.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let file: File = serde_json::from_str(text).map_err(|error| format!("is no rank table: {error}"))?;
+        if let Some(status) = file.status.as_deref().filter(|status| *status != "completed") {
+            return Err(format!("is not ready: expected status \"completed\", found \"{status}\""));
+        }
+        let mut rows = match file.version.as_deref() {
+            Some("1.0" | "1.2") => Self::servers(&file)?,
+            Some("2.0") => Self::ranks(&file)?,
+            other => return Err(format!("has version {other:?}: expected \"1.0\", \"1.2\" or \"2.0\"")),
+        };
+        rows.sort_by_key(|row| row.rank);
+        if rows.is_empty() {
+            return Err("lists no rank".to_owned());
+        }
+        if let Some((at, row)) = rows.iter().enumerate().find(|(at, row)| row.rank != *at) {
+            let what = if row.rank < at { "is there twice" } else { "has no rank before it" };
+            return Err(format!("rank {} {what}: expected each of 0 to {} once", row.rank, rows.len() - 1));
+        }
+        let mut cards = BTreeMap::new();
+        for row in &rows {
+            if let Some(other) = cards.insert((&row.server, row.card), row.rank) {
+                let Row { rank, server, card, .. } = row;
+                return Err(format!("gives card {card} of server {server} to ranks {other} and {rank}"));
+            }
+        }
+        Ok(Self { rows })
+    }
+
+    fn servers(file: &File) -> Result<Vec<Row>, String> {
+        count("server_count", file.server_count.as_ref(), file.server_list.len(), "servers")?;
+        let mut rows = Vec::new();
+        for server in &file.server_list {
+            let address = server.host_ip.as_deref().or(Some(server.server_id.as_str()));
+            for device in &server.device {
+                rows.push(Row {
+                    rank: number("rank_id", &device.rank_id)?,
+                    server: server.server_id.clone(),
+                    card: number("device_id", &device.device_id)?,
+                    address: address.and_then(|address| address.parse().ok()),
+                });
+            }
+        }
+        Ok(rows)
+    }
+
+    fn ranks(file: &File) -> Result<Vec<Row>, String> {
+        count("rank_count", file.rank_count.as_ref(), file.rank_list.len(), "ranks")?;
+        let row = |rank: &Rank| {
+            let innermost = rank
+                .level_list
+                .iter()
+                .find(|level| level.net_layer.as_ref().is_some_and(|layer| number("", layer) == Ok(0)));
+            let card = rank.device_id.as_ref().or(rank.local_id.as_ref()).ok_or("has a rank without device_id")?;
+            Ok(Row {
+                rank: number("rank_id", &rank.rank_id)?,
+                server: innermost.and_then(|level| level.net_instance_id.clone()).unwrap_or_default(),
+                card: number("device_id", card)?,
+                address: None,
+            })
+        };
+        file.rank_list.iter().map(row).collect()
+    }
+
+    /// Position of a rank among those of its server, and how many those are.
+    pub(super) fn local(&self, rank: usize) -> Option<(usize, usize)> {
+        let server = &self.rows.get(rank)?.server;
+        let here = self.rows.iter().filter(|row| row.server == *server);
+        Some((here.clone().position(|row| row.rank == rank)?, here.count()))
+    }
+}
+
+/// A number, written as such or as a text.
+fn number(field: &str, value: &Value) -> Result<usize, String> {
+    let read = match value {
+        Value::String(text) => text.trim().parse().ok(),
+        value => value.as_u64().and_then(|number| usize::try_from(number).ok()),
+    };
+    read.ok_or_else(|| format!("has {field} {value}: expected a whole number from 0 on"))
+}
+
+fn count(field: &str, said: Option<&Value>, found: usize, what: &str) -> Result<(), String> {
+    match said.map(|said| number(field, said)).transpose()? {
+        Some(said) if said != found => Err(format!("says {field} {said} and lists {found} {what}")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Two servers with two cards each.
+    pub(in crate::world) const TWO_SERVERS: &str = r#"{
+        "status": "completed", "version": "1.0", "server_count": "2",
+        "server_list": [
+            {"server_id": "10.0.0.1", "device": [
+                {"device_id": "4", "device_ip": "192.168.1.8", "rank_id": "0"},
+                {"device_id": "5", "device_ip": "192.168.1.9", "rank_id": "1"}]},
+            {"server_id": "node_1", "host_ip": "10.0.0.2", "device": [
+                {"device_id": "0", "device_ip": "192.168.2.8", "rank_id": "2"},
+                {"device_id": "1", "device_ip": "192.168.2.9", "rank_id": "3"}]}]}"#;
+
+    const RANKS: &str = r#"{"version": "2.0", "rank_count": 2, "rank_list": [
+        {"rank_id": 0, "device_id": 0, "local_id": 0, "level_list": [
+            {"net_layer": 0, "net_instance_id": "az0-rack0", "net_type": "TOPO_FILE_DESC", "rank_addr_list": []}]},
+        {"rank_id": 1, "device_id": 1, "local_id": 1, "level_list": [
+            {"net_layer": 0, "net_instance_id": "az0-rack0"}, {"net_layer": 1, "net_instance_id": "az0"}]}]}"#;
+
+    #[test]
+    fn servers_with_devices() {
+        let table = RankTable::parse(TWO_SERVERS).unwrap();
+        assert_eq!(table.rows.len(), 4);
+        assert_eq!((table.rows[1].card, table.rows[1].address), (5, "10.0.0.1".parse().ok()));
+        assert_eq!(table.rows[3].address, "10.0.0.2".parse().ok());
+        assert_eq!((table.local(1), table.local(2), table.local(4)), (Some((1, 2)), Some((0, 2)), None));
+    }
+
+    #[test]
+    fn ranks_with_levels() {
+        let table = RankTable::parse(RANKS).unwrap();
+        assert_eq!((table.rows[1].card, table.local(1)), (1, Some((1, 2))));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (from, to, expected) in [
+            (
+                "\"completed\"",
+                "\"initializing\"",
+                "is not ready: expected status \"completed\", found \"initializing\"",
+            ),
+            ("\"1.0\"", "\"3.0\"", "has version Some(\"3.0\"): expected"),
+            ("\"server_count\": \"2\"", "\"server_count\": \"3\"", "says server_count 3 and lists 2 servers"),
+            ("\"rank_id\": \"3\"", "\"rank_id\": \"2\"", "rank 2 is there twice: expected each of 0 to 3 once"),
+            ("\"rank_id\": \"3\"", "\"rank_id\": \"4\"", "rank 4 has no rank before it"),
+            ("\"device_id\": \"5\"", "\"device_id\": \"4\"", "gives card 4 of server 10.0.0.1 to ranks 0 and 1"),
+            ("\"device_id\": \"5\"", "\"device_id\": \"five\"", "has device_id \"five\": expected a whole number"),
+            ("}]}]}", "}]}", "is no rank table"),
+        ] {
+            let error = RankTable::parse(&TWO_SERVERS.replace(from, to)).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
