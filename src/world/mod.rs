@@ -10,18 +10,22 @@
 //! Does not: move tensors (HCCL does), start processes (launchers do), restart anything.
 
 mod error;
+mod group;
 mod launcher;
 mod nodelist;
 mod place;
 mod rank_table;
+mod store;
 mod variables;
 mod visible;
 
 use std::time::Duration;
 
 pub use error::{EnvironmentError, Error, PeerFailure};
+pub use group::ProcessGroup;
 pub use launcher::Launcher;
 pub use place::Place;
+pub use store::Peer;
 
 use launcher::{Agreed, agree};
 use rank_table::RankTable;

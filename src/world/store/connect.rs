@@ -1,0 +1,189 @@
+//! Opening a store's listener, and reaching it.
+//!
+//! Input → output: a [`Place`] → a listening [`Server`], or a connected socket. Invariants: a port that is taken is
+//! reported with who holds it; a socket file is in a folder of this user that nobody else can enter, and one that a dead
+//! process left behind is replaced.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::server::{Listener, PATIENCE, Server};
+use super::wire::Socket;
+use crate::world::error::Error;
+use crate::world::place::{OVERRIDE, Place};
+
+/// Between two tries to reach a store that does not listen yet.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Starts rank 0's store.
+pub(super) fn serve(place: &Place, size: usize, timeout: Duration) -> Result<Server, Error> {
+    let listener = match place {
+        Place::Tcp { host, port } => Listener::Tcp(listen(host, *port)?),
+        Place::Socket { job } => {
+            let path = socket_path(job)?;
+            Listener::Unix(listen_at(&path)?, path)
+        }
+        Place::Nowhere => return Err(Error::Meeting("a world of one process has no store".to_owned())),
+    };
+    Server::start(listener, place.to_string(), size, timeout)
+        .map_err(|error| Error::Meeting(format!("rank 0: cannot serve at {place}: {error}")))
+}
+
+fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
+    // Only a loopback address is bound as it is: names of hosts are often mapped to addresses that others cannot reach.
+    let loopback = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let addresses: Vec<SocketAddr> = if loopback {
+        (host, port).to_socket_addrs().map(Iterator::collect).unwrap_or_default()
+    } else {
+        vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
+    };
+    let mut failed = io::Error::other("no address");
+    for address in addresses {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            // The same port in use in the other family is no reason to go on.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                let who = holder(port).map_or_else(|| "another process".to_owned(), |who| format!("process {who}"));
+                return Err(Error::Meeting(format!(
+                    "rank 0: port {port} of this host is taken by {who}: end it, or set MASTER_PORT to a free port on all \
+                     ranks ({OVERRIDE}=host:port if a launcher sets MASTER_PORT)"
+                )));
+            }
+            Err(error) => failed = error,
+        }
+    }
+    Err(Error::Meeting(format!("rank 0: cannot listen at {host}:{port}: {failed}")))
+}
+
+/// `4711 (python3)`: the process that listens at a port, if this user may see it.
+fn holder(port: u16) -> Option<String> {
+    let wanted = format!(":{port:04X}");
+    let listening = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next().is_some_and(|local| local.ends_with(&wanted)) && fields.nth(1) == Some("0A")
+    };
+    let inode = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
+        let text = fs::read_to_string(table).ok()?;
+        text.lines().find(listening).and_then(|line| line.split_whitespace().nth(9).map(str::to_owned))
+    })?;
+    let socket = format!("socket:[{inode}]");
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        // `self` is there too.
+        let is_process = process.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit());
+        let Some(files) = is_process.then(|| fs::read_dir(process.path().join("fd")).ok()).flatten() else { continue };
+        if files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| link.as_os_str() == socket.as_str()))
+        {
+            let command = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            return Some(format!("{} ({})", process.file_name().to_string_lossy(), command.trim()));
+        }
+    }
+    None
+}
+
+/// The socket file of a job, in a folder that only this user can enter.
+fn socket_path(job: &str) -> Result<PathBuf, Error> {
+    let unusable = |folder: &Path, what: String| Error::Meeting(format!("{}: {what}", folder.display()));
+    // The owner of a process' own entry is the user it runs as.
+    let user = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
+    let folder = runtime.unwrap_or_else(std::env::temp_dir).join(format!("ascend-tp-{user}"));
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(unusable(&folder, format!("cannot be made: {error}"))),
+    }
+    let found = fs::symlink_metadata(&folder).map_err(|error| unusable(&folder, error.to_string()))?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+        let what = format!(
+            "is not private: expected a folder of user {user} with mode 700, found one of user {} with mode {:o}",
+            found.uid(),
+            found.mode() & 0o777
+        );
+        return Err(unusable(&folder, what));
+    }
+    // Paths of sockets are short; names of jobs may not be.
+    let mut hasher = DefaultHasher::new();
+    job.hash(&mut hasher);
+    Ok(folder.join(format!("{:016x}.sock", hasher.finish())))
+}
+
+fn listen_at(path: &Path) -> Result<UnixListener, Error> {
+    let failed = |what: String| Error::Meeting(format!("rank 0: {}: {what}", path.display()));
+    if UnixStream::connect(path).is_ok() {
+        let what = "another rank 0 of the same job listens here: two processes were told that they are rank 0";
+        return Err(failed(what.to_owned()));
+    }
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(failed(format!("a socket that was left behind cannot be removed: {error}")));
+    }
+    UnixListener::bind(path).map_err(|error| failed(format!("cannot listen: {error}")))
+}
+
+/// Reaches rank 0's store, waiting for it to listen.
+pub(super) fn connect(place: &Place, deadline: Instant, timeout: Duration) -> Result<Socket, Error> {
+    loop {
+        let tried = match place {
+            Place::Tcp { host, port } => reach(host, *port),
+            Place::Socket { job } => UnixStream::connect(socket_path(job)?).map(Socket::Unix),
+            Place::Nowhere => Err(io::Error::other("a world of one process has no store")),
+        };
+        match tried.and_then(|socket| socket.prepare(PATIENCE)) {
+            Ok(socket) => return Ok(socket),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(Error::Meeting(format!(
+                    "rank 0 did not answer at {place} within {} s (last: {error}): see whether it was started, whether it \
+                     is on that host, and what it says",
+                    timeout.as_secs()
+                )));
+            }
+            Err(_) => std::thread::sleep(RETRY),
+        }
+    }
+}
+
+fn reach(host: &str, port: u16) -> io::Result<Socket> {
+    let mut failed = io::Error::other("the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(Socket::Tcp(stream)),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_port_names_its_holder() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let message = listen("127.0.0.1", port).unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("port {port} of this host is taken by process {} (", std::process::id())),
+            "{message}"
+        );
+        assert!(message.contains("set MASTER_PORT to a free port"), "{message}");
+    }
+
+    #[test]
+    fn a_socket_left_behind_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let listener = listen_at(&path).unwrap();
+        let message = listen_at(&path).unwrap_err().to_string();
+        assert!(message.contains("two processes were told that they are rank 0"), "{message}");
+        drop(listener);
+    }
+}

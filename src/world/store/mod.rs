@@ -1,0 +1,238 @@
+//! The small things that processes exchange outside HCCL: where they meet, root infos, verdicts, and who failed.
+//!
+//! Input → output: a [`Place`](super::Place) and who this process is → a [`Store`]: exchanges in which every rank gives
+//! bytes and gets everybody's, and news of failures as they happen. Rank 0 serves ([`server`]), every rank is a client.
+//! Invariants: an exchange ends with all parts or with the failure that prevents it, never by waiting for a process that
+//! is gone; ranks make the same exchanges in the same order, and the first that differ are named.
+
+mod connect;
+mod server;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use wire::Peer;
+
+use super::error::{Error, PeerFailure};
+use super::place::Place;
+use server::Server;
+use wire::{FRAME_BYTES, Message, Socket};
+
+/// A process' connection to the store; rank 0's also holds the store itself.
+pub(super) struct Store {
+    peers: Vec<Peer>,
+    rank: usize,
+    writer: Mutex<(Socket, u64)>,
+    shared: Arc<Shared>,
+    reader: Option<JoinHandle<()>>,
+    /// Tells the others that rank 0 leaves, when it is dropped.
+    server: Option<Server>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("rank", &self.rank).field("peers", &self.peers.len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Called once with the first failure.
+pub(super) type Listener = Box<dyn FnOnce(&PeerFailure) + Send>;
+
+#[derive(Default)]
+struct State {
+    given: BTreeMap<u64, Vec<Vec<u8>>>,
+    failure: Option<PeerFailure>,
+    left: Vec<usize>,
+    closing: bool,
+    listeners: Vec<Listener>,
+}
+
+impl Store {
+    /// Meets all processes of the job.
+    ///
+    /// # Errors
+    /// The place cannot be had, somebody did not come, or the processes disagree.
+    pub(super) fn meet(place: &Place, me: Peer, timeout: Duration) -> Result<Self, Error> {
+        let server = (me.rank == 0).then(|| connect::serve(place, me.size, timeout)).transpose()?;
+        let deadline = Instant::now() + timeout;
+        let mut socket = connect::connect(place, deadline, timeout)?;
+        let rank = me.rank;
+        let broken = |what: &str| Error::Meeting(format!("rank {rank}: {what} at {place}"));
+        socket
+            .send(&Message::Hello(me))
+            .map_err(|error| broken(&format!("cannot speak to rank 0's store ({error})")))?;
+        let peers = match socket.receive(FRAME_BYTES) {
+            Ok(Message::Roster(peers)) => peers,
+            Ok(Message::Refused(text)) => return Err(Error::Meeting(text)),
+            Ok(_) => return Err(broken("another protocol is spoken")),
+            Err(error) => {
+                return Err(broken(&format!("rank 0 ended before all had come ({error}), or no rank 0 listens")));
+            }
+        };
+        let shared = Arc::new(Shared::default());
+        let reading = socket.try_clone().map_err(|error| broken(&format!("the connection broke ({error})")))?;
+        let (names, listening) = (peers.clone(), Arc::clone(&shared));
+        let reader = std::thread::Builder::new()
+            .name("store news".to_owned())
+            .spawn(move || listening.read(reading, &names))
+            .map_err(|error| broken(&format!("cannot start a thread ({error})")))?;
+        Ok(Self { peers, rank, writer: Mutex::new((socket, 0)), shared, reader: Some(reader), server })
+    }
+
+    /// All processes, by rank.
+    pub(super) fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// Gives bytes and gets everybody's, by rank; waits for all.
+    ///
+    /// # Errors
+    /// A process failed or left, so that the exchange will never be complete.
+    pub(super) fn exchange(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
+        let round = {
+            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let (socket, rounds) = &mut *writer;
+            *rounds += 1;
+            let round = *rounds;
+            if let Err(error) = socket.send(&Message::Give { round, what: what.to_owned(), bytes }) {
+                drop(writer);
+                let limit = Duration::from_secs(1);
+                return Err(self
+                    .failure_within(limit)
+                    .unwrap_or_else(|| rank_0_is_gone(&self.peers, &error.to_string())));
+            }
+            round
+        };
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(parts) = state.given.remove(&round) {
+                return Ok(parts);
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            if let Some(rank) = state.left.first() {
+                let text = format!("it has ended, and this process was still to exchange: {what}");
+                return Err(failure(&self.peers, *rank, text));
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Tells all others that this process fails.
+    pub(super) fn fail(&self, text: &str) {
+        let message = Message::Failed { rank: self.rank, text: text.to_owned() };
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        // If the store is gone they know already that the job has failed.
+        let _told = writer.0.send(&message);
+    }
+
+    /// The first failure of another process, if one is known within `limit`.
+    pub(super) fn failure_within(&self, limit: Duration) -> Option<PeerFailure> {
+        let deadline = Instant::now() + limit;
+        let mut state = self.shared.lock();
+        while state.failure.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.failure.clone()
+    }
+
+    /// Has `listener` called with the first failure of another process, at once if there was one.
+    pub(super) fn on_failure(&self, listener: Listener) {
+        let known = {
+            let mut state = self.shared.lock();
+            match state.failure.clone() {
+                None => {
+                    state.listeners.push(listener);
+                    return;
+                }
+                Some(failure) => failure,
+            }
+        };
+        listener(&known);
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        if self.server.take().is_none() {
+            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            // A store that is gone knows nobody to tell. The store of rank 0 said it itself, and closed this connection.
+            let _told = writer.0.send(&Message::Left { rank: self.rank });
+            writer.0.close();
+        }
+        if let Some(reader) = self.reader.take() {
+            let _panicked = reader.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, mut socket: Socket, peers: &[Peer]) {
+        loop {
+            match socket.receive(FRAME_BYTES) {
+                Ok(Message::Given { round, parts }) => {
+                    self.lock().given.insert(round, parts);
+                }
+                Ok(Message::Failed { rank, text }) => self.failed(failure(peers, rank, text)),
+                Ok(Message::Left { rank }) => self.lock().left.push(rank),
+                Ok(_) => {}
+                Err(error) => {
+                    let expected = {
+                        let state = self.lock();
+                        state.closing || state.left.contains(&0)
+                    };
+                    if !expected {
+                        self.failed(rank_0_is_gone(peers, &error.to_string()));
+                    }
+                    return;
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    fn failed(&self, failure: PeerFailure) {
+        let listeners = {
+            let mut state = self.lock();
+            if state.failure.is_some() {
+                return;
+            }
+            state.failure = Some(failure.clone());
+            std::mem::take(&mut state.listeners)
+        };
+        self.changed.notify_all();
+        listeners.into_iter().for_each(|listener| listener(&failure));
+    }
+}
+
+fn failure(peers: &[Peer], rank: usize, text: String) -> PeerFailure {
+    let process = peers.get(rank).map_or_else(|| format!("rank {rank}"), Peer::to_string);
+    PeerFailure { rank, process, text }
+}
+
+fn rank_0_is_gone(peers: &[Peer], how: &str) -> PeerFailure {
+    failure(peers, 0, format!("the process ended without a word: it was killed, or it crashed ({how})"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,435 @@
+//! The store that rank 0 serves: it gathers the processes, passes on what they give each other, and says who is gone.
+//!
+//! Input → output: connections → a roster for all, or one refusal for all; then each complete exchange and each end of a
+//! process, told to everybody. Invariants: one thread a connection, which blocks in reading; the listener is closed once
+//! all are here; a connection that ends before its process said that it leaves is that
+//! process' failure.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::wire::{FRAME_BYTES, HELLO_BYTES, Message, Peer, Socket};
+
+/// How long a process may take to say hello, or to take what is sent to it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where the store listens.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(listener) => listener.accept().map(|(stream, _)| Socket::Tcp(stream)),
+            Self::Unix(listener, _) => listener.accept().map(|(stream, _)| Socket::Unix(stream)),
+        }
+    }
+
+    /// Makes a blocked `accept` return.
+    fn waker(&self) -> io::Result<Waker> {
+        Ok(match self {
+            Self::Tcp(listener) => {
+                let mut address = listener.local_addr()?;
+                if address.ip().is_unspecified() {
+                    let v4 = address.is_ipv4();
+                    address.set_ip(if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+                }
+                Waker::Tcp(address)
+            }
+            Self::Unix(_, path) => Waker::Unix(path.clone()),
+        })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            // Gone already is what is wanted.
+            let _gone = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Waker {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Waker {
+    fn wake(&self) {
+        // Refused: nobody listens any more.
+        let _woken = match self {
+            Self::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE).map(drop),
+            Self::Unix(path) => UnixStream::connect(path).map(drop),
+        };
+    }
+}
+
+/// The running store.
+#[derive(Debug)]
+pub(super) struct Server {
+    shared: Arc<Shared>,
+    waker: Waker,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    size: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By rank, while they gather.
+    here: BTreeMap<usize, (Peer, Socket)>,
+    phase: Phase,
+    /// By round: what it is about, and the parts by rank.
+    rounds: BTreeMap<u64, Round>,
+    left: Vec<usize>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Gathering,
+    Running,
+    /// The meeting failed; whoever still comes is told why.
+    Refused(String),
+    /// The store ends.
+    Over,
+}
+
+#[derive(Debug)]
+struct Round {
+    what: String,
+    first: usize,
+    parts: BTreeMap<usize, Vec<u8>>,
+}
+
+impl Server {
+    /// Serves until dropped. The meeting fails if a rank has not come after `timeout`.
+    pub(super) fn start(listener: Listener, place: String, size: usize, timeout: Duration) -> io::Result<Self> {
+        let shared = Arc::new(Shared { size, state: Mutex::default(), changed: Condvar::new() });
+        let waker = listener.waker()?;
+        let accepting = Arc::clone(&shared);
+        let accept = std::thread::Builder::new().name("store".to_owned()).spawn(move || accepting.accept(&listener))?;
+        let (watching, deadline_waker) = (Arc::clone(&shared), listener_waker(&waker));
+        let limit = Instant::now() + timeout;
+        let watch = std::thread::Builder::new()
+            .name("store deadline".to_owned())
+            .spawn(move || watching.watch(limit, timeout, &place, &deadline_waker))?;
+        Ok(Self { shared, waker, threads: vec![accept, watch] })
+    }
+}
+
+#[cfg(test)]
+impl Server {
+    /// Ends as a killed process ends: every connection breaks, and nothing is said.
+    pub(super) fn break_all(&self) {
+        let mut state = self.shared.lock();
+        state.phase = Phase::Over;
+        state.here.values().for_each(|(_, socket)| socket.close());
+    }
+}
+
+fn listener_waker(waker: &Waker) -> Waker {
+    match waker {
+        Waker::Tcp(address) => Waker::Tcp(*address),
+        Waker::Unix(path) => Waker::Unix(path.clone()),
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let readers = {
+            let mut state = self.shared.lock();
+            if state.phase == Phase::Running {
+                state.tell_others(0, &Message::Left { rank: 0 });
+            }
+            state.phase = Phase::Over;
+            state.here.values().for_each(|(_, socket)| socket.close());
+            std::mem::take(&mut state.readers)
+        };
+        self.shared.changed.notify_all();
+        self.waker.wake();
+        for thread in self.threads.drain(..).chain(readers) {
+            // A panic there ends with the store.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets processes in until all are here.
+    fn accept(self: &Arc<Self>, listener: &Listener) {
+        while matches!(self.lock().phase, Phase::Gathering | Phase::Refused(_)) {
+            let Ok(socket) = listener.accept() else { continue };
+            let shared = Arc::clone(self);
+            let serve = move || {
+                if let Ok(socket) = socket.prepare(PATIENCE) {
+                    shared.serve(socket);
+                }
+            };
+            let started = std::thread::Builder::new().name("store connection".to_owned()).spawn(serve);
+            if let Ok(reader) = started {
+                self.lock().readers.push(reader);
+            }
+        }
+    }
+
+    /// Fails the meeting when the time is over.
+    fn watch(&self, deadline: Instant, timeout: Duration, place: &str, waker: &Waker) {
+        let mut state = self.lock();
+        while state.phase == Phase::Gathering {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let absent: Vec<String> =
+                    (0..self.size).filter(|rank| !state.here.contains_key(rank)).map(|r| r.to_string()).collect();
+                let ranks = if absent.len() == 1 { "rank" } else { "ranks" };
+                let text = format!(
+                    "{ranks} {} of {} did not come to {place} within {} s: see whether they were started with the same \
+                     MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and what they say (HCCL_CONNECT_TIMEOUT changes the limit)",
+                    absent.join(", "),
+                    self.size,
+                    timeout.as_secs()
+                );
+                state.refuse(&text);
+                break;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let is_running = state.phase == Phase::Running;
+        drop(state);
+        if is_running {
+            // Nobody else may come: the listener goes.
+            waker.wake();
+        }
+    }
+
+    /// One connection, from hello to its end.
+    fn serve(&self, mut socket: Socket) {
+        // A stranger, or somebody who only looks whether the port is open.
+        let Ok(()) = socket.limit_reads(Some(PATIENCE)) else { return };
+        let Ok(Message::Hello(peer)) = socket.receive(HELLO_BYTES) else { return };
+        let Ok(()) = socket.limit_reads(None) else { return };
+        let Ok(writer) = socket.try_clone() else { return };
+        let rank = peer.rank;
+        if !self.join(peer, writer) {
+            return;
+        }
+        loop {
+            match socket.receive(FRAME_BYTES) {
+                Ok(Message::Give { round, what, bytes }) => self.give(rank, round, what, bytes),
+                Ok(Message::Failed { text, .. }) => {
+                    self.lock().tell_others(rank, &Message::Failed { rank, text });
+                }
+                Ok(Message::Left { .. }) => {
+                    let mut state = self.lock();
+                    state.left.push(rank);
+                    state.tell_others(rank, &Message::Left { rank });
+                    self.changed.notify_all();
+                    return;
+                }
+                Ok(_) => {}
+                Err(error) => return self.lost(rank, &error),
+            }
+        }
+    }
+
+    /// Whether a process may stay.
+    fn join(&self, peer: Peer, writer: Socket) -> bool {
+        let mut state = self.lock();
+        let late = match &state.phase {
+            Phase::Gathering => None,
+            Phase::Refused(text) => Some(text.clone()),
+            Phase::Running | Phase::Over => Some(format!("the {} ranks of this job have met already", self.size)),
+        };
+        let mut writer = writer;
+        if let Some(text) = late {
+            // Whoever comes too late may be gone again.
+            let _told = writer.send(&Message::Refused(text));
+            return false;
+        }
+        let problem = if peer.size != self.size {
+            Some(format!("{peer} was told of {} ranks, rank 0 of {}", peer.size, self.size))
+        } else if peer.rank >= self.size {
+            Some(format!("{peer} came to a meeting of {} ranks", self.size))
+        } else {
+            state
+                .here
+                .get(&peer.rank)
+                .map(|(other, _)| format!("two processes are rank {}: {other} and {peer}", peer.rank))
+        };
+        let rank = peer.rank;
+        if let Some(problem) = problem {
+            // It may be gone again; the meeting is over for all.
+            let _told = writer.send(&Message::Refused(problem.clone()));
+            state.refuse(&problem);
+        } else {
+            state.here.insert(rank, (peer, writer));
+            if state.here.len() == self.size {
+                state.begin();
+            }
+        }
+        self.changed.notify_all();
+        !matches!(state.phase, Phase::Refused(_))
+    }
+
+    fn give(&self, rank: usize, round: u64, what: String, bytes: Vec<u8>) {
+        let mut state = self.lock();
+        let entry = state.rounds.entry(round).or_insert_with(|| Round {
+            what: what.clone(),
+            first: rank,
+            parts: BTreeMap::new(),
+        });
+        if entry.what != what {
+            let text = format!(
+                "the processes run different programs: rank {} is at {}, rank {rank} at {what}",
+                entry.first, entry.what
+            );
+            state.tell_all(&Message::Failed { rank, text });
+            return;
+        }
+        entry.parts.insert(rank, bytes);
+        if entry.parts.len() == self.size
+            && let Some(round_done) = state.rounds.remove(&round)
+        {
+            let parts = round_done.parts.into_values().collect();
+            state.tell_all(&Message::Given { round, parts });
+        }
+    }
+
+    /// A connection has ended before its process said that it leaves.
+    fn lost(&self, rank: usize, error: &io::Error) {
+        let mut state = self.lock();
+        match state.phase {
+            Phase::Refused(_) | Phase::Over => {}
+            Phase::Running => {
+                let text = match error.kind() {
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                        "the process ended without a word: it was killed, or it crashed".to_owned()
+                    }
+                    _ => format!("the connection to it broke: {error}"),
+                };
+                state.left.push(rank);
+                state.tell_others(rank, &Message::Failed { rank, text });
+            }
+            Phase::Gathering => {
+                let who = state.here.get(&rank).map_or_else(|| format!("rank {rank}"), |(peer, _)| peer.to_string());
+                state.refuse(&format!("{who} ended before all had come: see what it says"));
+            }
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// All are here.
+    fn begin(&mut self) {
+        self.phase = Phase::Running;
+        match place_on_hosts(self.here.values().map(|(peer, _)| peer.clone()).collect()) {
+            Ok(roster) => self.tell_all(&Message::Roster(roster)),
+            Err(problem) => self.refuse(&problem),
+        }
+    }
+
+    fn refuse(&mut self, text: &str) {
+        self.phase = Phase::Refused(text.to_owned());
+        self.tell_all(&Message::Refused(text.to_owned()));
+    }
+
+    fn tell_all(&mut self, message: &Message) {
+        self.tell_others(usize::MAX - 1, message);
+    }
+
+    fn tell_others(&mut self, but: usize, message: &Message) {
+        for (rank, (_, socket)) in &mut self.here {
+            if *rank != but && !self.left.contains(rank) && socket.send(message).is_err() {
+                // Its reader notices that it is gone.
+                socket.close();
+            }
+        }
+    }
+}
+
+/// Gives every process without one a local rank and a card: in the order of ranks on its host.
+fn place_on_hosts(mut roster: Vec<Peer>) -> Result<Vec<Peer>, String> {
+    let mut by_host: BTreeMap<String, usize> = BTreeMap::new();
+    for peer in &mut roster {
+        let next = by_host.entry(peer.host_id.clone()).or_default();
+        peer.local_rank.get_or_insert(*next);
+        *next += 1;
+        peer.card = peer.card.or(peer.local_rank);
+    }
+    for (at, peer) in roster.iter().enumerate() {
+        let card = |peer: &Peer| peer.physical_card.or(peer.card);
+        let same = |other: &&Peer| other.host_id == peer.host_id && card(other) == card(peer);
+        if let Some(other) = roster[..at].iter().find(same) {
+            let card = card(peer).unwrap_or_default();
+            return Err(format!(
+                "{other} and {peer} would both use card {card} of their host: give each its own local rank"
+            ));
+        }
+    }
+    Ok(roster)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(rank: usize, host: &str, local: Option<usize>, physical: Option<usize>) -> Peer {
+        Peer {
+            rank,
+            size: 4,
+            process_id: 100 + rank as u32,
+            host: host.to_owned(),
+            host_id: host.to_owned(),
+            local_rank: local,
+            card: local,
+            physical_card: physical,
+        }
+    }
+
+    #[test]
+    fn ranks_without_a_place_get_one_on_their_host() {
+        let roster = vec![
+            peer(0, "a", None, None),
+            peer(1, "b", None, None),
+            peer(2, "a", None, None),
+            peer(3, "b", None, None),
+        ];
+        let placed = place_on_hosts(roster).unwrap();
+        let found: Vec<_> = placed.iter().map(|peer| (peer.local_rank, peer.card)).collect();
+        assert_eq!(found, [(Some(0), Some(0)), (Some(0), Some(0)), (Some(1), Some(1)), (Some(1), Some(1))]);
+    }
+
+    #[test]
+    fn one_card_for_two_is_refused_with_both() {
+        let error = place_on_hosts(vec![peer(0, "a", Some(1), None), peer(1, "a", Some(1), None)]).unwrap_err();
+        assert_eq!(
+            error,
+            "rank 0 (card 1, process 100 on a) and rank 1 (card 1, process 101 on a) would both use card 1 of their host: \
+             give each its own local rank"
+        );
+        let own = vec![peer(0, "a", Some(0), Some(4)), peer(1, "a", Some(0), Some(5))];
+        assert!(place_on_hosts(own).is_ok(), "each process sees one card of its own");
+    }
+}

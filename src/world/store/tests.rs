@@ -1,0 +1,176 @@
+//! Stores of several ranks in one process.
+
+use std::sync::mpsc::channel;
+use std::thread;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn peer(rank: usize, size: usize) -> Peer {
+    Peer {
+        rank,
+        size,
+        process_id: 1000 + rank as u32,
+        host: "here".to_owned(),
+        host_id: "here".to_owned(),
+        local_rank: None,
+        card: None,
+        physical_card: None,
+    }
+}
+
+/// A place that no other test uses.
+fn place(name: &str) -> Place {
+    Place::Socket { job: format!("test-{name}-{}", std::process::id()) }
+}
+
+fn all(name: &str, ranks: &[(usize, usize)], timeout: Duration) -> Vec<Result<Store, Error>> {
+    let place = place(name);
+    let met = ranks.iter().map(|(rank, size)| {
+        let (place, peer) = (place.clone(), peer(*rank, *size));
+        thread::spawn(move || Store::meet(&place, peer, timeout))
+    });
+    let threads: Vec<_> = met.collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+fn met(name: &str, size: usize) -> Vec<Store> {
+    let ranks: Vec<(usize, usize)> = (0..size).map(|rank| (rank, size)).collect();
+    all(name, &ranks, LONG).into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn everybody_gets_what_everybody_gives() {
+    let stores = met("exchange", 5);
+    assert_eq!(stores[2].peers()[4].card, Some(4));
+    thread::scope(|scope| {
+        for store in &stores {
+            scope.spawn(move || {
+                for round in 0..3_u8 {
+                    let given = store.exchange("numbers", vec![round; store.rank]).unwrap();
+                    assert_eq!(given, (0..5).map(|rank| vec![round; rank]).collect::<Vec<_>>());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_tcp_port_does_as_well() {
+    // The port is free now; nobody on this host takes it within a moment.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let place = Place::Tcp { host: "127.0.0.1".to_owned(), port };
+    thread::scope(|scope| {
+        for rank in 0..3 {
+            let place = &place;
+            scope.spawn(move || {
+                let store = Store::meet(place, peer(rank, 3), LONG).unwrap();
+                assert_eq!(store.exchange("rank", vec![rank as u8]).unwrap(), [[0], [1], [2]]);
+            });
+        }
+    });
+}
+
+#[test]
+fn whoever_does_not_come_is_named_to_all_that_did() {
+    let found = all("absent", &[(0, 4), (2, 4)], Duration::from_millis(300));
+    for met in found {
+        let message = met.unwrap_err().to_string();
+        assert!(message.starts_with("ranks 1, 3 of 4 did not come to the socket of job test-absent"), "{message}");
+    }
+}
+
+#[test]
+fn a_rank_0_that_does_not_come_is_named() {
+    let found = all("no-root", &[(1, 2)], Duration::from_millis(100));
+    let message = found.into_iter().next().unwrap().unwrap_err().to_string();
+    assert!(message.starts_with("rank 0 did not answer at the socket of job test-no-root"), "{message}");
+}
+
+#[test]
+fn processes_that_disagree_are_refused_together() {
+    for met in all("sizes", &[(0, 2), (1, 3)], LONG) {
+        let message = met.unwrap_err().to_string();
+        assert_eq!(message, "rank 1 (process 1001 on here) was told of 3 ranks, rank 0 of 2");
+    }
+    for met in all("twice", &[(0, 3), (1, 3), (1, 3)], LONG) {
+        let message = met.unwrap_err().to_string();
+        assert!(message.starts_with("two processes are rank 1: rank 1 (process 1001 on here) and rank 1"), "{message}");
+    }
+}
+
+#[test]
+fn a_failure_reaches_everybody_and_ends_what_they_wait_for() {
+    let stores = met("failure", 3);
+    let (heard, news) = channel();
+    stores[1].on_failure(Box::new(move |failure| heard.send(failure.clone()).unwrap()));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| stores[0].exchange("verdict", Vec::new()));
+        stores[2].fail("rank 2 (card 2), layer 3: broken");
+        let error = waiting.join().unwrap().unwrap_err();
+        assert_eq!((error.rank, error.text.as_str()), (2, "rank 2 (card 2), layer 3: broken"));
+        assert_eq!(error.process, "rank 2 (card 2, process 1002 on here)");
+    });
+    assert_eq!(news.recv().unwrap().rank, 2);
+    assert_eq!(stores[1].failure_within(Duration::ZERO).map(|failure| failure.rank), Some(2));
+    assert_eq!(stores[2].failure_within(Duration::ZERO), None, "its own failure is no peer's");
+}
+
+#[test]
+fn a_connection_that_breaks_is_its_process_failure() {
+    for lost in [0, 2] {
+        let stores = met(&format!("lost-{lost}"), 3);
+        // As when the process is killed: rank 0's takes the store along.
+        let mut stores: Vec<Option<Store>> = stores.into_iter().map(Some).collect();
+        let gone = stores[lost].take().unwrap();
+        if let Some(server) = &gone.server {
+            server.break_all();
+        } else {
+            gone.writer.lock().unwrap().0.close();
+        }
+        let failure = stores[1].as_ref().unwrap().failure_within(LONG).unwrap();
+        assert_eq!(failure.rank, lost);
+        assert!(failure.text.contains("without a word"), "{failure}");
+    }
+}
+
+#[test]
+fn whoever_leaves_in_order_is_no_failure() {
+    let mut stores = met("leave", 3);
+    // Rank 0 with the store first.
+    drop(stores.remove(0));
+    let error = stores[0].exchange("more", Vec::new()).unwrap_err();
+    assert!(error.text.contains("it has ended") || error.text.contains("without a word"), "{error}");
+    assert_eq!(stores[1].failure_within(Duration::from_millis(50)), None);
+}
+
+#[test]
+fn different_programs_are_named() {
+    let stores = met("programs", 2);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| stores[1].exchange("verdict", Vec::new()));
+        let one = stores[0].exchange("plans", Vec::new()).unwrap_err();
+        let two = other.join().unwrap().unwrap_err();
+        assert_eq!(one, two);
+        assert!(one.text.contains("is at plans") || one.text.contains("at plans"), "{one}");
+    });
+}
+
+#[test]
+fn a_stranger_disturbs_nobody() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let place = Place::Tcp { host: "127.0.0.1".to_owned(), port };
+    thread::scope(|scope| {
+        let first = scope.spawn(|| Store::meet(&place, peer(0, 2), LONG));
+        let mut stranger = loop {
+            if let Ok(stream) = std::net::TcpStream::connect(("127.0.0.1", port)) {
+                break stream;
+            }
+            thread::yield_now();
+        };
+        std::io::Write::write_all(&mut stranger, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let second = Store::meet(&place, peer(1, 2), LONG).unwrap();
+        assert_eq!(first.join().unwrap().unwrap().peers(), second.peers());
+    });
+}
