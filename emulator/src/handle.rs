@@ -18,13 +18,21 @@ pub(crate) enum HandleKind {
     Notify = 0xC4,
     Communicator = 0xC5,
     ProfilingConfig = 0xC6,
+    Physical = 0xCA,
 }
 
 const KIND_SHIFT: u32 = usize::BITS - 8;
 
 impl HandleKind {
-    const ALL: [Self; 6] =
-        [Self::Context, Self::Stream, Self::Event, Self::Notify, Self::Communicator, Self::ProfilingConfig];
+    const ALL: [Self; 7] = [
+        Self::Context,
+        Self::Stream,
+        Self::Event,
+        Self::Notify,
+        Self::Communicator,
+        Self::ProfilingConfig,
+        Self::Physical,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -34,6 +42,7 @@ impl HandleKind {
             Self::Notify => "notify",
             Self::Communicator => "communicator",
             Self::ProfilingConfig => "profiling configuration",
+            Self::Physical => "physical memory",
         }
     }
 

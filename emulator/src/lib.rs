@@ -41,6 +41,7 @@ mod soc;
 mod stream;
 mod strict;
 mod thread;
+mod virtual_memory;
 
 pub use ascend_tp_sys::Table;
 pub use config::{Config, Mode};

@@ -6,11 +6,13 @@
 //! 32 (AscendCL guide, aclrtMalloc on Atlas A2). Does not: commit memory, copy bytes, order anything.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::abi::pages::Store;
 use crate::abi::raw::{Allocation, Location, RawSpan};
 use crate::failure::{Failure, code};
 use crate::faults::overlay::Faults;
+use crate::virtual_memory::Virtual;
 
 /// Memory of one card in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,6 +76,10 @@ impl CardUsage {
 #[derive(Debug)]
 pub(crate) struct Memory {
     book: Arc<RwLock<Book>>,
+    /// Taken before the book's lock where both are.
+    virtual_memory: RwLock<Virtual>,
+    /// Bytes that more than one mapping can show; made when first needed.
+    store: OnceLock<Arc<Store>>,
     faults: Arc<Faults>,
 }
 
@@ -109,7 +115,12 @@ impl Memory {
     pub(crate) fn new(cards: usize, hbm_bytes: u64) -> Self {
         let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
         let book = Book { allocations: BTreeMap::new(), cards: vec![empty; cards] };
-        Self { book: Arc::new(RwLock::new(book)), faults: Arc::default() }
+        Self {
+            book: Arc::new(RwLock::new(book)),
+            virtual_memory: RwLock::default(),
+            store: OnceLock::new(),
+            faults: Arc::default(),
+        }
     }
 
     /// The same memory, which fails where a fault says.
@@ -160,6 +171,12 @@ impl Memory {
     pub(crate) fn free(&self, address: usize, from_host: FreedBy) -> Result<(), Failure> {
         let mut book = self.write();
         let Some(allocation) = book.allocations.get(&address) else {
+            drop(book);
+            if self.mapped().covering(address).is_some() {
+                let what = format!("address {address:#x} was mapped with aclrtMapMem; unmap it with aclrtUnmapMem");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            let book = self.read();
             return Err(Failure::new(code::PARAM_INVALID, format!("nothing to free: {}", book.describe(address))));
         };
         match (from_host, allocation.location()) {
@@ -188,6 +205,8 @@ impl Memory {
         for address in addresses {
             book.remove(address);
         }
+        drop(book);
+        self.virtual_memory().reset_card(card);
     }
 
     /// The span of `len` bytes at `address` when it lies in an allocation; None when the address is not known.
@@ -196,7 +215,19 @@ impl Memory {
     /// The address is known but the span leaves its allocation.
     pub(crate) fn find(&self, address: usize, len: usize) -> Result<Option<RawSpan>, Failure> {
         let book = self.read();
-        let Some(allocation) = book.covering(address) else { return Ok(None) };
+        let found = book.covering(address).cloned();
+        drop(book);
+        let allocation = match found {
+            Some(allocation) => allocation,
+            None => {
+                let mapped = self.mapped();
+                match (mapped.covering(address), mapped.reserved(address)) {
+                    (Some(run), _) => Arc::clone(run),
+                    (None, Some(what)) => return Err(Failure::new(code::PARAM_INVALID, what)),
+                    (None, None) => return Ok(None),
+                }
+            }
+        };
         let offset = address - allocation.base();
         if len > allocation.size() - offset {
             let what = format!(
@@ -226,6 +257,30 @@ impl Memory {
     /// Account of each card.
     pub(crate) fn usage(&self) -> Vec<CardUsage> {
         self.read().cards.clone()
+    }
+
+    /// Reserved addresses and physical memory, for changing them.
+    pub(crate) fn virtual_memory(&self) -> RwLockWriteGuard<'_, Virtual> {
+        self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mapped(&self) -> RwLockReadGuard<'_, Virtual> {
+        self.virtual_memory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes that more than one mapping can show.
+    ///
+    /// # Errors
+    /// The host has no file for them.
+    pub(crate) fn store(&self) -> Result<&Arc<Store>, Failure> {
+        if let Some(store) = self.store.get() {
+            return Ok(store);
+        }
+        let made = Store::new().map_err(|error| {
+            let what = format!("this host has no file for memory that is mapped or shared: {error}");
+            Failure::new(code::MEMORY_ALLOCATION, what)
+        })?;
+        Ok(self.store.get_or_init(|| Arc::new(made)))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Book> {

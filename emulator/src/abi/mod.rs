@@ -14,9 +14,11 @@ mod acl_profile;
 mod acl_report;
 mod acl_runtime;
 mod acl_stream;
+mod acl_virtual;
 pub(crate) mod aclnn;
 mod hccl;
 mod hccl_communicator;
+pub(crate) mod pages;
 pub(crate) mod raw;
 pub(crate) mod tiles;
 

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use memmap2::{MmapMut, MmapOptions};
 
+use super::pages::Range;
+
 /// A type any bit pattern of which is a value.
 ///
 /// # Safety
@@ -44,7 +46,19 @@ pub(crate) struct Allocation {
     size: usize,
     location: Location,
     /// Keeps the pages mapped.
-    _pages: MmapMut,
+    _pages: Pages,
+}
+
+/// What keeps an allocation's addresses.
+#[derive(Debug)]
+enum Pages {
+    Own {
+        _pages: MmapMut,
+    },
+    /// A part of a range of addresses that other allocations have parts of too.
+    Part {
+        _range: Arc<Range>,
+    },
 }
 
 // SAFETY: the pages belong to this value alone; access through `RawSpan` copies bytes and makes no references.
@@ -64,7 +78,18 @@ impl Allocation {
         let mapped = size.checked_add(READABLE_PAST_END_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut pages = MmapOptions::new().len(mapped).no_reserve_swap().map_anon()?;
         let base = NonNull::new(pages.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, size, location, _pages: pages })
+        Ok(Self { base, size, location, _pages: Pages::Own { _pages: pages } })
+    }
+
+    /// The `size` bytes at `offset` of a range, which shows memory of `location` there.
+    ///
+    /// # Panics
+    /// When the part leaves the range.
+    pub(crate) fn part(range: &Arc<Range>, offset: usize, size: usize, location: Location) -> Self {
+        assert!(offset <= range.len_bytes() && size <= range.len_bytes() - offset, "a part outside of its range");
+        // SAFETY: `offset` is within the range.
+        let base = unsafe { range.base().add(offset) };
+        Self { base, size, location, _pages: Pages::Part { _range: Arc::clone(range) } }
     }
 
     /// First address.

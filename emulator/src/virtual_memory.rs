@@ -1,0 +1,323 @@
+//! Virtual memory: reserved addresses, physical memory, and which of it appears where.
+//!
+//! Input: `aclrtReserveMemAddress`, `aclrtMallocPhysical`, `aclrtMapMem` and their opposites. Output: runs of mapped
+//! addresses, which the rest of the emulator finds like any allocation. Invariants: only physical memory counts against a
+//! card; adjacent mappings of a reservation are one run, so a buffer may cross them; physical memory goes when it is freed
+//! and no longer mapped (AscendCL guide, aclrtFreePhysical); an unmapped address is never taken for host memory.
+//! Where the guide is silent the strictest reading holds: a handle is mapped once at a time. Does not: share with other
+//! processes (see `ipc`).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use crate::abi::pages::{Range, Show, Store};
+use crate::abi::raw::{Allocation, Location};
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::memory::Charge;
+
+/// Addresses and physical memory are cut at multiples of this (AscendCL guide, aclrtMapMem: 2 MB pages).
+pub(crate) const GRANULARITY_BYTES: usize = 2 << 20;
+/// The same for `…HUGE1G` memory.
+pub(crate) const GRANULARITY_1G_BYTES: usize = 1 << 30;
+
+/// Physical memory of a card.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    pub(crate) card: u32,
+    /// What the program asked for.
+    pub(crate) size: usize,
+    pub(crate) granularity: usize,
+    bytes: Bytes,
+}
+
+/// Where physical memory lives.
+#[derive(Debug)]
+enum Bytes {
+    /// In this process's store; the charge is what it takes of the card.
+    Own { store: Arc<Store>, at: u64, len: usize, _charge: Charge },
+    /// In the store of another process, which pays for it.
+    Imported { file: File, at: u64 },
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        if let Self::Own { store, at, len, .. } = self {
+            store.give(*at, *len);
+        }
+    }
+}
+
+impl Physical {
+    /// New memory of a card.
+    ///
+    /// # Errors
+    /// The host has none left.
+    pub(crate) fn new(
+        card: u32,
+        size: usize,
+        granularity: usize,
+        store: &Arc<Store>,
+        charge: Charge,
+    ) -> io::Result<Self> {
+        let len = size.next_multiple_of(granularity);
+        let at = store.take(len)?;
+        let bytes = Bytes::Own { store: Arc::clone(store), at, len, _charge: charge };
+        Ok(Self { card, size, granularity, bytes })
+    }
+
+    /// Memory of another process.
+    pub(crate) fn imported(card: u32, size: usize, granularity: usize, file: File, at: u64) -> Self {
+        Self { card, size, granularity, bytes: Bytes::Imported { file, at } }
+    }
+
+    /// The file its bytes are in, and where.
+    pub(crate) fn place(&self) -> (&File, u64) {
+        match &self.bytes {
+            Bytes::Own { store, at, .. } => (store.file(), *at),
+            Bytes::Imported { file, at } => (file, *at),
+        }
+    }
+
+    /// Whether it belongs to another process.
+    pub(crate) fn is_imported(&self) -> bool {
+        matches!(self.bytes, Bytes::Imported { .. })
+    }
+}
+
+/// One mapping of a reservation.
+#[derive(Debug)]
+struct Mapping {
+    handle: u64,
+    physical: Arc<Physical>,
+}
+
+/// Reserved addresses with what is mapped there, by first address.
+#[derive(Debug)]
+struct Reservation {
+    range: Arc<Range>,
+    mappings: BTreeMap<usize, Mapping>,
+}
+
+/// The virtual memory of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Virtual {
+    reservations: BTreeMap<usize, Reservation>,
+    /// Maximal runs of mapped addresses, by first address.
+    runs: BTreeMap<usize, Arc<Allocation>>,
+    physicals: BTreeMap<u64, Arc<Physical>>,
+}
+
+fn invalid(what: String) -> Failure {
+    Failure::new(code::PARAM_INVALID, what)
+}
+
+fn host(error: &io::Error) -> Failure {
+    Failure::new(code::MEMORY_ALLOCATION, format!("this host refuses the mapping: {error}"))
+}
+
+impl Virtual {
+    /// The run that covers an address, or ends there.
+    pub(crate) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
+        let (base, run) = self.runs.range(..=address).next_back()?;
+        (address - base <= run.size()).then_some(run)
+    }
+
+    /// What is wrong with an address that is reserved; None when it is not.
+    pub(crate) fn reserved(&self, address: usize) -> Option<String> {
+        let (base, reservation) = self.reservations.range(..=address).next_back()?;
+        let len = reservation.range.len_bytes();
+        (address - base < len).then(|| {
+            format!(
+                "address {address:#x} is offset {} of {len} bytes reserved with aclrtReserveMemAddress, and nothing is \
+                 mapped there; call aclrtMapMem first",
+                address - base
+            )
+        })
+    }
+
+    /// Reserves addresses.
+    pub(crate) fn reserve(&mut self, size: usize) -> Result<usize, Failure> {
+        let len = size.checked_next_multiple_of(GRANULARITY_BYTES).filter(|len| *len > 0);
+        let len = len.ok_or_else(|| {
+            Failure::new(code::INVALID_PARAM, format!("size is {size} bytes; it must be more than 0"))
+        })?;
+        let range = Range::reserve(len, GRANULARITY_BYTES).map_err(|error| host(&error))?;
+        let base = range.base().addr().get();
+        self.reservations.insert(base, Reservation { range: Arc::new(range), mappings: BTreeMap::new() });
+        Ok(base)
+    }
+
+    /// Gives reserved addresses back.
+    pub(crate) fn release(&mut self, address: usize) -> Result<(), Failure> {
+        let Some(reservation) = self.reservations.get(&address) else {
+            return Err(invalid(format!(
+                "virPtr: {address:#x} was not returned by aclrtReserveMemAddress, or is released"
+            )));
+        };
+        if let Some(mapped) = reservation.mappings.keys().next() {
+            let what = format!(
+                "virPtr: {} parts of the reservation at {address:#x} are still mapped, the first at {mapped:#x}; call \
+                 aclrtUnmapMem first",
+                reservation.mappings.len()
+            );
+            return Err(invalid(what));
+        }
+        self.reservations.remove(&address);
+        Ok(())
+    }
+
+    /// Keeps physical memory under its handle's number.
+    pub(crate) fn keep(&mut self, number: u64, physical: Physical) {
+        self.physicals.insert(number, Arc::new(physical));
+    }
+
+    /// The physical memory behind a handle.
+    pub(crate) fn physical(&self, number: u64) -> Result<&Arc<Physical>, Failure> {
+        self.physicals.get(&number).ok_or_else(|| HandleKind::Physical.gone(number))
+    }
+
+    /// Frees a handle; the memory goes with its last mapping.
+    pub(crate) fn free(&mut self, number: u64) -> Result<(), Failure> {
+        self.physicals.remove(&number).map(|_| ()).ok_or_else(|| HandleKind::Physical.gone(number))
+    }
+
+    /// The reservation all of `address..address + size` lies in.
+    fn reservation(&mut self, address: usize, size: usize) -> Result<(usize, &mut Reservation), Failure> {
+        let found = self.reservations.range_mut(..=address).next_back();
+        match found {
+            Some((base, reservation)) if address - base < reservation.range.len_bytes() => {
+                let len = reservation.range.len_bytes();
+                if size > len - (address - base) {
+                    let what = format!(
+                        "virPtr: {size} bytes at offset {} leave the {len} bytes reserved at {base:#x}",
+                        address - base
+                    );
+                    return Err(invalid(what));
+                }
+                Ok((*base, reservation))
+            }
+            _ => Err(invalid(format!("virPtr: {address:#x} is not reserved; call aclrtReserveMemAddress first"))),
+        }
+    }
+
+    /// Maps the memory of a handle at an address.
+    pub(crate) fn map(&mut self, address: usize, size: usize, number: u64) -> Result<(), Failure> {
+        let physical = Arc::clone(self.physical(number)?);
+        if size != physical.size || size % physical.granularity != 0 {
+            let what = format!(
+                "size is {size} bytes; it must be the size of the handle, {}, and a multiple of {} \
+                 (aclrtMemGetAllocationGranularity)",
+                physical.size, physical.granularity
+            );
+            return Err(invalid(what));
+        }
+        if address % physical.granularity != 0 {
+            return Err(invalid(format!("virPtr: {address:#x} is no multiple of {} bytes", physical.granularity)));
+        }
+        let elsewhere = self.reservations.values().flat_map(|reservation| &reservation.mappings);
+        if let Some((at, _)) = elsewhere.into_iter().find(|(_, mapping)| mapping.handle == number) {
+            let what = format!("handle: physical memory {number} is mapped at {at:#x} already; unmap it there first");
+            return Err(invalid(what));
+        }
+        let (base, reservation) = self.reservation(address, size)?;
+        let overlapping = reservation.mappings.range(..address + size).next_back();
+        if let Some((at, mapping)) = overlapping.filter(|(at, mapping)| *at + mapping.physical.size > address) {
+            let what = format!(
+                "virPtr: {size} bytes at {address:#x} overlap the {} bytes mapped at {at:#x}; unmap those first",
+                mapping.physical.size
+            );
+            return Err(invalid(what));
+        }
+        if let Some(other) = reservation.mappings.values().next().map(|mapping| &mapping.physical) {
+            if other.card != physical.card {
+                let what = format!(
+                    "handle: its memory is of card {}, but the reservation at {base:#x} holds memory of card {}; a \
+                     reservation is bound to one device",
+                    physical.card, other.card
+                );
+                return Err(invalid(what));
+            }
+            if other.is_imported() != physical.is_imported() {
+                let what = format!(
+                    "handle: the reservation at {base:#x} would hold both memory of aclrtMallocPhysical and imported \
+                     memory; use one reservation for each"
+                );
+                return Err(invalid(what));
+            }
+        }
+        let (file, at) = physical.place();
+        reservation.range.show(address - base, size, Show::File(file, at)).map_err(|error| host(&error))?;
+        reservation.mappings.insert(address, Mapping { handle: number, physical });
+        self.rebuild_runs(base);
+        Ok(())
+    }
+
+    /// Removes the mapping that starts at an address; spans of queued work keep finding memory there, of no card.
+    pub(crate) fn unmap(&mut self, address: usize) -> Result<(), Failure> {
+        let in_use = self.covering(address).is_some_and(|run| Arc::strong_count(run) > 1);
+        let (base, reservation) = self.reservation(address, 0)?;
+        let Some(mapping) = reservation.mappings.get(&address) else {
+            return Err(invalid(format!("virPtr: no mapping starts at {address:#x}; it must be that of aclrtMapMem")));
+        };
+        let what = if in_use { Show::Blank } else { Show::Nothing };
+        reservation.range.show(address - base, mapping.physical.size, what).map_err(|error| host(&error))?;
+        reservation.mappings.remove(&address);
+        self.rebuild_runs(base);
+        Ok(())
+    }
+
+    /// The card of the mapping that is just `size` bytes at an address.
+    pub(crate) fn mapped_card(&mut self, address: usize, size: usize) -> Result<u32, Failure> {
+        let (_, reservation) = self.reservation(address, size)?;
+        match reservation.mappings.get(&address) {
+            Some(mapping) if mapping.physical.size == size => Ok(mapping.physical.card),
+            found => {
+                let found = found.map_or(0, |mapping| mapping.physical.size);
+                let what = format!(
+                    "virPtr and size: {size} bytes at {address:#x}; they must be those of aclrtMapMem, which mapped \
+                     {found} bytes there"
+                );
+                Err(invalid(what))
+            }
+        }
+    }
+
+    /// Forgets all memory of a card (it was reset); reservations stay.
+    pub(crate) fn reset_card(&mut self, card: u32) {
+        let of_card = |(at, mapping): (&usize, &Mapping)| (mapping.physical.card == card).then_some(*at);
+        let mapped: Vec<usize> = self
+            .reservations
+            .values()
+            .flat_map(|reservation| reservation.mappings.iter().filter_map(of_card))
+            .collect();
+        for address in mapped {
+            // The addresses are those of mappings, so only the host can refuse, and then the mapping stays.
+            let _ = self.unmap(address);
+        }
+        self.physicals.retain(|_, physical| physical.card != card);
+    }
+
+    /// Cuts the mapped addresses of one reservation into runs anew. Spans made before keep the run they were made from.
+    fn rebuild_runs(&mut self, base: usize) {
+        let Some(reservation) = self.reservations.get(&base) else { return };
+        let end = base + reservation.range.len_bytes();
+        let old: Vec<usize> = self.runs.range(base..end).map(|(at, _)| *at).collect();
+        for at in old {
+            self.runs.remove(&at);
+        }
+        let mut runs: Vec<(usize, usize, u32)> = Vec::new();
+        for (at, mapping) in &reservation.mappings {
+            match runs.last_mut() {
+                Some((first, size, _)) if *first + *size == *at => *size += mapping.physical.size,
+                _ => runs.push((*at, mapping.physical.size, mapping.physical.card)),
+            }
+        }
+        for (first, size, card) in runs {
+            let run = Allocation::part(&reservation.range, first - base, size, Location::Card(card));
+            self.runs.insert(first, Arc::new(run));
+        }
+    }
+}
