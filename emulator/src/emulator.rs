@@ -15,7 +15,8 @@ use crate::machine::Machine;
 use crate::memory::CardUsage;
 use crate::pool::Pool;
 use crate::slots::{self, Slot};
-use crate::strict::{Report, Strict};
+use crate::strict::conductor::Conductor;
+use crate::strict::{Report, TraceEvent};
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,7 @@ pub struct Emulator {
 #[derive(Debug)]
 struct Owner {
     machine: Arc<Machine>,
+    _conductor: Option<Conductor>,
     _slot: Slot,
     _pool: Pool,
 }
@@ -78,8 +80,10 @@ impl Emulator {
         let pool = Pool::new(config.threads).map_err(EmulatorError::Threads)?;
         let machine = Machine::new(config, slot.number(), pool.workers());
         slot.install(&machine);
+        let conductor = machine.strict().map(|strict| Conductor::start(Arc::clone(strict), &machine));
+        let conductor = conductor.transpose().map_err(EmulatorError::Threads)?;
         let number = slot.number();
-        let owner = Arc::new(Owner { machine, _slot: slot, _pool: pool });
+        let owner = Arc::new(Owner { machine, _conductor: conductor, _slot: slot, _pool: pool });
         let table = Arc::new(abi::table(number, Arc::clone(&owner) as ascend_tp_sys::Owner));
         Ok(Self { owner, table })
     }
@@ -95,7 +99,14 @@ impl Emulator {
     /// What strict mode has found so far; empty in other modes.
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
-        self.owner.machine.strict().map(Strict::reports).unwrap_or_default()
+        self.owner.machine.strict().map(|strict| strict.reports()).unwrap_or_default()
+    }
+
+    /// The steps a strict machine has taken, oldest first (the last million); empty in other modes. A program that is
+    /// itself deterministic has the same trace for the same seed.
+    #[must_use]
+    pub fn trace(&self) -> Vec<TraceEvent> {
+        self.owner.machine.strict().map(|strict| strict.trace()).unwrap_or_default()
     }
 
     /// Lays a fault over the machine, until what this gives is dropped.

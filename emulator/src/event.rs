@@ -12,6 +12,9 @@ use crate::handle::HandleKind;
 use crate::machine::{Machine, State};
 use crate::stream::Entry;
 use crate::strict::order::{self, Waited};
+use crate::strict::site::Site;
+use crate::strict::wait::Wait;
+use crate::strict::{Report, ReportKind};
 use crate::thread;
 
 /// Events one device can have (CANN guide, Atlas A2).
@@ -46,8 +49,16 @@ pub(crate) struct Event {
 }
 
 /// One enqueued record of an event.
-#[derive(Debug, Default)]
-pub(crate) struct Record(Mutex<Progress>);
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// The event.
+    pub(crate) event: u64,
+    /// The stream it is enqueued on.
+    pub(crate) stream: u64,
+    /// The call that enqueued it, in strict mode.
+    pub(crate) site: Option<Arc<Site>>,
+    progress: Mutex<Progress>,
+}
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -56,6 +67,15 @@ struct Progress {
 }
 
 impl Record {
+    pub(crate) fn new(event: u64, stream: u64, site: Option<Arc<Site>>) -> Self {
+        Self { event, stream, site, progress: Mutex::default() }
+    }
+
+    /// Forgets that a stream waits for it.
+    pub(crate) fn release(&self, stream: u64) {
+        self.lock().held.retain(|held| *held != stream);
+    }
+
     /// When the stream reached it.
     pub(crate) fn at(&self) -> Option<Instant> {
         self.lock().at
@@ -71,16 +91,17 @@ impl Record {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
     /// A stream has reached a record.
     pub(crate) fn complete_record(&mut self, record: &Record) {
+        let now = self.now();
         let held = {
             let mut progress = record.lock();
-            progress.at = Some(Instant::now());
+            progress.at = Some(now);
             std::mem::take(&mut progress.held)
         };
         for stream in held {
@@ -120,7 +141,7 @@ impl Machine {
                 let what = format!("event {event} belongs to card {on}, stream {stream} to card {card}");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
-            let record = Arc::new(Record::default());
+            let record = Arc::new(Record::new(event, stream, self.site(state, Some(stream))));
             let queued = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
             state.enqueue(stream, queued)?;
             state.event(event)?.latest = Some(record);
@@ -143,7 +164,7 @@ impl Machine {
                     let queued = self.queued(state, stream, Entry::Wait(record), Vec::new());
                     state.enqueue(stream, queued)
                 }
-                None => Ok(()),
+                None => self.wait_before_record(state, event, Some(stream)),
             }
         })
     }
@@ -165,17 +186,33 @@ impl Machine {
         })
     }
 
+    /// A wait for an event that nothing has recorded, or that was reset: it is over at once, and in strict mode
+    /// refused, because the program cannot have meant that.
+    fn wait_before_record(&self, state: &mut State, event: u64, stream: Option<u64>) -> Result<(), Failure> {
+        if !state.is_strict() {
+            return Ok(());
+        }
+        let what = format!(
+            "event {event} is waited for, but no record of it has been enqueued, so the wait orders nothing; call \
+             aclrtRecordEvent first"
+        );
+        let sites = self.site(state, stream).into_iter().collect();
+        Err(state.condemn(code::PARAM_INVALID, Report::new(ReportKind::WaitBeforeRecord, what, sites), &[]))
+    }
+
     /// Blocks until the event's last record so far is done.
     pub(crate) fn synchronize_event(&self, event: u64, timeout: Option<Duration>) -> Result<(), Failure> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.lock();
-        let Some(record) = state.event(event)?.latest.clone() else { return Ok(()) };
+        let deadline = timeout.map(|timeout| state.now() + timeout);
+        let Some(record) = state.event(event)?.latest.clone() else {
+            return self.wait_before_record(&mut state, event, None);
+        };
         while record.at().is_none() {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if deadline.is_some_and(|deadline| state.now() >= deadline) {
                 let what = format!("the last record of event {event} is not done yet");
                 return Err(Failure::new(code::EVENT_SYNC_TIMEOUT, what));
             }
-            state = self.watch(state, deadline);
+            state = self.watch(state, deadline, Wait::Record(Arc::clone(&record)))?;
         }
         if state.order.is_some() {
             order::host_waited(&mut state, &Waited::Record(record));

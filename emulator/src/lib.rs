@@ -38,6 +38,7 @@ mod profile;
 mod report;
 mod slots;
 mod soc;
+mod stderr;
 mod stream;
 mod strict;
 mod thread;
@@ -49,7 +50,7 @@ pub use emulator::{Emulator, EmulatorError};
 pub use faults::{Calls, Checksum, Fault, FaultError, Injected};
 pub use memory::CardUsage;
 pub use soc::Soc;
-pub use strict::{Report, ReportKind};
+pub use strict::{Report, ReportKind, TraceEvent};
 
 /// The rules of every modelled aclnn operator as a Markdown table.
 #[must_use]

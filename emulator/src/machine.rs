@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::abi::aclnn::Objects;
 use crate::abi::raw::RawSpan;
@@ -31,6 +31,7 @@ use crate::report::{HostFunction, HostThread, Reports};
 use crate::stream::Stream;
 use crate::strict::order::Order;
 use crate::strict::site::Site;
+use crate::strict::wait::Wait;
 use crate::strict::{Report, Strict};
 use crate::thread::{self, Calling, MachineKey};
 
@@ -58,6 +59,7 @@ pub(crate) struct Machine {
 pub(crate) struct State {
     /// The strict part, in strict mode.
     strict: Option<Arc<Strict>>,
+    exec_timeout: Duration,
     /// What happened before what, in strict mode.
     pub(crate) order: Option<Box<Order>>,
     pub(crate) initialized: bool,
@@ -85,6 +87,8 @@ pub(crate) struct State {
     pub(crate) watchers: usize,
     /// Something a watcher may wait for has changed.
     pub(crate) signal: bool,
+    /// The time of a strict machine, which goes on with its steps; None where the host's clock counts.
+    pub(crate) clock: Option<Instant>,
 }
 
 /// Work for the pool.
@@ -112,6 +116,40 @@ impl State {
     pub(crate) fn fresh_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
+    }
+
+    /// Now, for time stamps and limits.
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.unwrap_or_else(Instant::now)
+    }
+
+    /// A step of a strict machine takes a microsecond of its time.
+    pub(crate) fn tick(&mut self) {
+        self.clock = self.clock.map(|clock| clock + Duration::from_micros(1));
+    }
+
+    /// A strict machine's time goes on to `at`, because nothing else can happen before.
+    pub(crate) fn advance_clock(&mut self, at: Instant) {
+        self.clock = self.clock.map(|clock| clock.max(at));
+    }
+
+    /// Whether a strict machine runs.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.clock.is_some()
+    }
+
+    /// When the first limit of something in a queue is over.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        let collective = self.meetings.oldest_wait().map(|since| since + self.exec_timeout);
+        collective.into_iter().chain(self.holds.earliest()).min()
+    }
+
+    /// Ends delays that are over; false when only collectives have waited too long.
+    pub(crate) fn expire_waits(&mut self) -> bool {
+        let now = self.now();
+        let is_any_over = self.holds.earliest().is_some_and(|until| until <= now);
+        self.release_due(now);
+        is_any_over
     }
 
     /// Keeps a report and fails for good what it condemns: `streams`, and, with the failure returned, the call under
@@ -143,6 +181,7 @@ impl Machine {
         let state = State {
             order: strict.is_some().then(Box::default),
             strict: strict.clone(),
+            exec_timeout: config.exec_timeout,
             initialized: false,
             last_number: 0,
             cards: (0..config.cards).map(|_| Card::default()).collect(),
@@ -161,6 +200,7 @@ impl Machine {
             launches: Vec::new(),
             watchers: 0,
             signal: false,
+            clock: strict.is_some().then(Instant::now),
         };
         let faults = Arc::new(Faults::default());
         Arc::new_cyclic(|this| Self {
@@ -185,8 +225,8 @@ impl Machine {
     }
 
     /// The strict part, in strict mode.
-    pub(crate) fn strict(&self) -> Option<&Strict> {
-        self.strict.as_deref()
+    pub(crate) fn strict(&self) -> Option<&Arc<Strict>> {
+        self.strict.as_ref()
     }
 
     /// Where the calling thread's running call comes from, as it works on `stream`; None outside strict mode.
@@ -199,7 +239,7 @@ impl Machine {
         Some(Arc::new(Site {
             number: calling.number,
             call: calling.name,
-            thread: thread::name(),
+            thread: thread::name(self.key),
             card,
             rank: card.and_then(|card| state.groups.first_rank_of_card(card)),
             stream,
@@ -240,6 +280,11 @@ impl Machine {
         translate: fn(i32) -> i32,
         call: impl FnOnce(&Self) -> Result<R, Failure>,
     ) -> Result<R, i32> {
+        if let Some(strict) = &self.strict {
+            strict.turnstile().join();
+            let label = strict.pass(name, thread::context(self.key));
+            thread::set_label(self.key, label);
+        }
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
         let outcome = catch_unwind(AssertUnwindSafe(|| self.faults.before_call(self, name).and_then(|()| call(self))))
@@ -271,6 +316,12 @@ impl Machine {
 
     /// Advances streams until nothing more is ready, launches what is, and signals watchers.
     pub(crate) fn flush(&self, state: &mut State) {
+        if state.is_strict() {
+            // The conductor starts what is ready, one at a time.
+            state.ready.clear();
+            state.signal = false;
+            return;
+        }
         state.run_ready();
         // A host function that finds no thread fails its stream, which may make more ready.
         while !state.launches.is_empty() {
@@ -300,6 +351,9 @@ impl Machine {
                 }
             },
         };
+        if let Some(strict) = &self.strict {
+            strict.turnstile().expect_function();
+        }
         thread.run(stream, body);
     }
 
@@ -310,6 +364,16 @@ impl Machine {
                 machine.run(launch, workers);
             }
         })
+    }
+
+    /// Runs work on the calling thread, with the pool's help.
+    pub(crate) fn run_here(&self, launch: Launch) {
+        self.run(launch, &self.workers);
+    }
+
+    /// Hands a function of the program to the thread that runs those of its card.
+    pub(crate) fn hand_over(&self, function: Launch) {
+        self.launch(&mut self.lock(), function);
     }
 
     fn run(&self, launch: Launch, workers: &Workers) {
@@ -330,14 +394,25 @@ impl Machine {
         }
     }
 
-    /// Releases the lock until `condvar` is signalled, `deadline` has passed or a collective has waited too long.
+    /// Releases the lock until `condvar` is signalled, `deadline` has passed or a collective has waited too long; in
+    /// strict mode until `wait` is over or `deadline` has passed.
+    ///
+    /// # Errors
+    /// Strict mode has found that `wait` will never be over.
     pub(crate) fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         condvar: &Condvar,
         deadline: Option<Instant>,
-    ) -> MutexGuard<'a, State> {
+        wait: Wait,
+    ) -> Result<MutexGuard<'a, State>, Failure> {
         self.flush(&mut state);
+        if let Some(strict) = &self.strict {
+            let site = self.site(&state, wait.stream());
+            drop(state);
+            strict.turnstile().block(wait, deadline, site)?;
+            return Ok(self.lock());
+        }
         let expiry = state.meetings.oldest_wait().map(|since| since + self.config.exec_timeout);
         let until = deadline.into_iter().chain(expiry).min();
         let mut state = match until {
@@ -351,19 +426,26 @@ impl Machine {
             state.expire_meetings(self.config.exec_timeout);
             self.flush(&mut state);
         }
-        state
+        Ok(state)
     }
 
     /// Sleeps on [`Machine::progress`].
+    ///
+    /// # Errors
+    /// Strict mode has found that `wait` will never be over.
     pub(crate) fn watch<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         deadline: Option<Instant>,
-    ) -> MutexGuard<'a, State> {
+        wait: Wait,
+    ) -> Result<MutexGuard<'a, State>, Failure> {
+        if self.strict.is_some() {
+            return self.sleep(state, &self.progress, deadline, wait);
+        }
         state.watchers += 1;
-        let mut state = self.sleep(state, &self.progress, deadline);
+        let mut state = self.sleep(state, &self.progress, deadline, wait)?;
         state.watchers -= 1;
-        state
+        Ok(state)
     }
 
     /// The span of `bytes` bytes of device memory at `address`; it keeps its allocation mapped.

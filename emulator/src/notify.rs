@@ -48,6 +48,13 @@ impl State {
         }
     }
 
+    /// A stream waits no more.
+    pub(crate) fn leave_notify(&mut self, id: u64, stream: u64) {
+        if let Some(notify) = self.notifies.get_mut(&id) {
+            notify.held.retain(|held| *held != stream);
+        }
+    }
+
     /// Removes a notify; streams held by it fail.
     pub(crate) fn remove_notify(&mut self, id: u64) -> Result<(), Failure> {
         let notify = self.notifies.remove(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;

@@ -134,7 +134,10 @@ impl Pool {
         for index in 0..threads {
             let workers = Arc::clone(&pool.workers);
             let thread = std::thread::Builder::new().name(format!("ascend-core-{index}"));
-            pool.handles.push(thread.spawn(move || workers.run())?);
+            pool.handles.push(thread.spawn(move || {
+                crate::thread::is_of_machine();
+                workers.run();
+            })?);
         }
         Ok(pool)
     }

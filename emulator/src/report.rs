@@ -9,11 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::failure::{Failure, code};
 use crate::machine::{Machine, State};
 use crate::strict::order;
+use crate::strict::wait::Wait;
+use crate::thread;
 
 /// A function of the program with its argument; a captured graph calls it at every replay.
 pub(crate) type HostFunction = Arc<dyn Fn() + Send + Sync>;
@@ -53,6 +55,14 @@ pub(crate) struct Reports {
     posted: BTreeMap<u64, VecDeque<Report>>,
 }
 
+impl Reports {
+    /// Whether a thread that waits for callbacks would find one, or find that none can come.
+    pub(crate) fn has_news(&self, thread: u64) -> bool {
+        self.posted.get(&thread).is_some_and(|posted| !posted.is_empty())
+            || !self.thread_of_stream.values().any(|subscribed| *subscribed == thread)
+    }
+}
+
 impl std::fmt::Debug for Reports {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reports").field("thread_of_stream", &self.thread_of_stream).finish_non_exhaustive()
@@ -69,9 +79,17 @@ impl HostThread {
         let (send, receive) = mpsc::channel::<Report>();
         let machine = Weak::clone(machine);
         let body = move || {
+            thread::is_of_machine();
             for report in receive {
                 let Some(machine) = machine.upgrade() else { return };
+                let turnstile = machine.strict().map(|strict| strict.turnstile());
+                if let Some(turnstile) = turnstile {
+                    turnstile.begin_function(report.stream);
+                }
                 machine.run_function(report);
+                if let Some(turnstile) = turnstile {
+                    turnstile.end_function();
+                }
             }
         };
         std::thread::Builder::new().name(format!("ascend-host-functions-{card}")).spawn(body)?;
@@ -147,8 +165,8 @@ impl Machine {
 
     /// The next callback for `thread`, waited for up to `timeout`.
     pub(crate) fn next_report(&self, thread: u64, timeout: Option<Duration>) -> Result<Report, Failure> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.lock();
+        let deadline = timeout.map(|timeout| state.now() + timeout);
         loop {
             if let Some(report) = state.reports.posted.get_mut(&thread).and_then(VecDeque::pop_front) {
                 return Ok(report);
@@ -157,11 +175,11 @@ impl Machine {
                 let what = format!("thread {thread} runs the callbacks of no stream; call aclrtSubscribeReport first");
                 return Err(Failure::new(code::THREAD_SUBSCRIBE, what));
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if deadline.is_some_and(|deadline| state.now() >= deadline) {
                 let what = format!("no callback came for thread {thread} in time");
                 return Err(Failure::new(code::WAIT_TIMEOUT, what));
             }
-            state = self.watch(state, deadline);
+            state = self.watch(state, deadline, Wait::Callback { thread })?;
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::pool::Task;
 use crate::report::{Callback, HostFunction};
 use crate::strict::order::{self, Waited};
 use crate::strict::site::Site;
+use crate::strict::wait::Wait;
 use crate::thread;
 
 /// Streams one device can have (CANN guide, Atlas A2).
@@ -43,6 +44,10 @@ pub(crate) struct Stream {
     tag_under_way: Option<Arc<str>>,
     /// Parts of the entry under way that are not done; 0 when none is under way.
     under_way: usize,
+    /// The call that enqueued the entry under way, in strict mode.
+    pub(crate) site_under_way: Option<Arc<Site>>,
+    /// What the entry under way waits for, in strict mode.
+    pub(crate) hold: Option<Hold>,
     issued: u64,
     finished: u64,
     waiters: usize,
@@ -110,6 +115,45 @@ pub(crate) enum Entry {
     HostFunction(HostFunction),
 }
 
+/// What an entry under way waits for.
+#[derive(Debug, Clone)]
+pub(crate) enum Hold {
+    /// A record of an event.
+    Record(Arc<Record>),
+    /// A notify.
+    Notify(u64),
+    /// Other ranks.
+    Meet(Vec<Seat>),
+    /// A function of the program that has to return.
+    Function,
+}
+
+impl Entry {
+    /// What a trace calls it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Task { name, .. } => name,
+            Self::Record(_) => "event record",
+            Self::Wait(_) => "event wait",
+            Self::Meet(_) => "arrival at a collective",
+            Self::NotifyRecord(_) => "notify record",
+            Self::NotifyWait(_) => "notify wait",
+            Self::Callback(_) => "callback",
+            Self::HostFunction(_) => "host function",
+        }
+    }
+
+    fn hold(&self) -> Option<Hold> {
+        match self {
+            Self::Wait(record) => Some(Hold::Record(Arc::clone(record))),
+            Self::NotifyWait(notify) => Some(Hold::Notify(*notify)),
+            Self::Meet(seats) => Some(Hold::Meet(seats.clone())),
+            Self::Callback(_) | Self::HostFunction(_) => Some(Hold::Function),
+            Self::Task { .. } | Self::Record(_) | Self::NotifyRecord(_) => None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -139,6 +183,8 @@ impl Stream {
             queue: VecDeque::new(),
             tag_under_way: None,
             under_way: 0,
+            site_under_way: None,
+            hold: None,
             issued: 0,
             finished: 0,
             waiters: 0,
@@ -149,6 +195,21 @@ impl Stream {
     /// Whether everything enqueued has ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.finished == self.issued
+    }
+
+    /// Whether the first `target` entries have ended.
+    pub(crate) fn has_finished(&self, target: u64) -> bool {
+        self.finished >= target
+    }
+
+    /// Whether an entry could be started.
+    pub(crate) fn has_next(&self) -> bool {
+        self.under_way == 0 && !self.queue.is_empty()
+    }
+
+    /// The entries that have not been started.
+    pub(crate) fn queued(&self) -> impl Iterator<Item = &Queued> {
+        self.queue.iter()
     }
 
     fn finish_one(&mut self) {
@@ -214,58 +275,75 @@ impl State {
 
     /// Starts entries from the head of a queue until one is under way or the queue is empty.
     fn advance(&mut self, id: u64) {
-        loop {
-            let Some(stream) = self.streams.get_mut(&id) else { return };
-            if stream.under_way > 0 {
-                return;
+        while self.streams.get(&id).is_some_and(Stream::has_next) && self.start_head(id) {}
+    }
+
+    /// Card, kind and mark of the entry a stream would start next.
+    pub(crate) fn head_of(&self, id: u64) -> Option<(u32, &'static str, Option<Arc<str>>)> {
+        let stream = self.streams.get(&id)?;
+        let queued = stream.queue.front()?;
+        Some((stream.card, queued.entry.name(), queued.tag.clone()))
+    }
+
+    /// Whether some stream has reached an entry that has not ended.
+    pub(crate) fn holds_anything(&self) -> bool {
+        self.streams.values().any(|stream| stream.under_way > 0)
+    }
+
+    /// Starts the next entry of a stream that has one; false when it is kept back.
+    pub(crate) fn start_head(&mut self, id: u64) -> bool {
+        let is_strict = self.is_strict();
+        let clock = self.clock;
+        let Some(stream) = self.streams.get_mut(&id) else { return false };
+        if self.holds.keep(id, stream.card, || clock.unwrap_or_else(Instant::now)) {
+            return false;
+        }
+        let Some(queued) = stream.queue.pop_front() else { return false };
+        stream.tag_under_way = queued.tag.clone();
+        if stream.stop_on_failure
+            && let Some(failure) = stream.failure.clone()
+        {
+            stream.finish_one();
+            self.discard(id, queued, &failure);
+            return true;
+        }
+        stream.under_way = 1;
+        let card = stream.card;
+        if is_strict {
+            stream.site_under_way = queued.site.clone();
+            stream.hold = queued.entry.hold();
+            order::started(self, id, &queued);
+        }
+        match queued.entry {
+            Entry::Task { name, task } => self.launches.push(Launch::Task { stream: id, name, task }),
+            Entry::Record(record) => {
+                self.complete_record(&record);
+                self.settle(id, Ok(()));
             }
-            if !stream.queue.is_empty() && self.holds.keep(id, stream.card) {
-                return;
-            }
-            let Some(queued) = stream.queue.pop_front() else { return };
-            stream.tag_under_way = queued.tag.clone();
-            if stream.stop_on_failure
-                && let Some(failure) = stream.failure.clone()
-            {
-                stream.finish_one();
-                self.discard(id, queued, &failure);
-                continue;
-            }
-            stream.under_way = 1;
-            let card = stream.card;
-            if self.order.is_some() {
-                order::started(self, id, &queued);
-            }
-            match queued.entry {
-                Entry::Task { name, task } => self.launches.push(Launch::Task { stream: id, name, task }),
-                Entry::Record(record) => {
-                    self.complete_record(&record);
+            Entry::Wait(record) => {
+                if record.hold(id) {
                     self.settle(id, Ok(()));
                 }
-                Entry::Wait(record) => {
-                    if record.hold(id) {
-                        self.settle(id, Ok(()));
-                    }
+            }
+            Entry::Meet(seats) => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.under_way = seats.len();
                 }
-                Entry::Meet(seats) => {
-                    if let Some(stream) = self.streams.get_mut(&id) {
-                        stream.under_way = seats.len();
-                    }
-                    for seat in seats {
-                        self.arrive(seat, id);
-                    }
+                for seat in seats {
+                    self.arrive(seat, id);
                 }
-                Entry::NotifyRecord(notify) => {
-                    self.set_notify(notify);
-                    self.settle(id, Ok(()));
-                }
-                Entry::NotifyWait(notify) => self.await_notify(notify, id),
-                Entry::Callback(callback) => self.post_callback(callback, id),
-                Entry::HostFunction(body) => {
-                    self.launches.push(Launch::HostFunction { stream: id, card, body });
-                }
+            }
+            Entry::NotifyRecord(notify) => {
+                self.set_notify(notify);
+                self.settle(id, Ok(()));
+            }
+            Entry::NotifyWait(notify) => self.await_notify(notify, id),
+            Entry::Callback(callback) => self.post_callback(callback, id),
+            Entry::HostFunction(body) => {
+                self.launches.push(Launch::HostFunction { stream: id, card, body });
             }
         }
+        true
     }
 
     /// One part of the entry under way on a stream has ended. A stream destroyed meanwhile is ignored.
@@ -279,6 +357,7 @@ impl State {
         stream.under_way -= 1;
         if stream.under_way == 0 {
             stream.finish_one();
+            stream.hold = None;
             self.ready.push(id);
             if self.order.is_some() {
                 order::ended(self, id);
@@ -418,8 +497,8 @@ impl Machine {
 
     /// Blocks until all that is on the stream now has ended; false when the stream does not exist (any more).
     fn wait_for_stream(&self, id: u64, timeout: Option<Duration>) -> Result<bool, Failure> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.lock();
+        let deadline = timeout.map(|timeout| state.now() + timeout);
         let Some(stream) = state.streams.get(&id) else { return Ok(false) };
         let target = stream.issued;
         loop {
@@ -427,6 +506,7 @@ impl Machine {
             if let Some(lost) = state.cards.get(stream.card as usize).and_then(|card| card.lost.clone()) {
                 return Err(lost);
             }
+            let now = state.now();
             let Some(stream) = state.streams.get_mut(&id) else { return Ok(false) };
             if stream.finished >= target {
                 let outcome = stream.failure.clone().map_or(Ok(true), Err);
@@ -435,14 +515,15 @@ impl Machine {
                 }
                 return outcome;
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if deadline.is_some_and(|deadline| now >= deadline) {
                 let left = target - stream.finished;
                 let what = format!("stream {id} of card {} still has {left} of its entries to do", stream.card);
                 return Err(Failure::new(code::STREAM_SYNC_TIMEOUT, what));
             }
             stream.waiters += 1;
             let done = Arc::clone(&stream.done);
-            state = self.sleep(state, &done, deadline);
+            let wait = Wait::Stream { stream: id, target };
+            state = self.sleep(state, &done, deadline, wait)?;
             if let Some(stream) = state.streams.get_mut(&id) {
                 stream.waiters -= 1;
             }
@@ -455,11 +536,13 @@ impl Machine {
     /// # Errors
     /// The failure of the first stream that has one, or the time is over.
     pub(crate) fn synchronize_card(&self, card: u32, timeout: Option<Duration>) -> Result<(), Failure> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let streams = self.lock().streams_of_card(card);
+        let (deadline, streams) = {
+            let state = self.lock();
+            (timeout.map(|timeout| state.now() + timeout), state.streams_of_card(card))
+        };
         let mut outcome = Ok(());
         for id in streams {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(self.lock().now()));
             outcome = outcome.and(self.wait_for_stream(id, left).map(|_| ()));
         }
         outcome

@@ -6,17 +6,20 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use crate::failure::code;
 use crate::slots::SLOTS;
+use crate::strict::turnstile::Turnstile;
+use crate::strict::watch::{self, Tid};
 
 #[derive(Default)]
 struct ThreadState {
     machine: u64,
     context: Option<u64>,
     calling: Option<Calling>,
+    label: Option<Arc<str>>,
     last_error: i32,
     message: Option<String>,
     shown: CString,
@@ -24,7 +27,30 @@ struct ThreadState {
 
 static THREADS_SEEN: AtomicU64 = AtomicU64::new(0);
 
+/// What is to be done when this thread ends.
+struct Ending {
+    tid: Tid,
+    turnstiles: RefCell<Vec<Weak<Turnstile>>>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // First a stranger, then no participant: at no time is it neither.
+        watch::unclaim(self.tid);
+        for turnstile in self.turnstiles.take() {
+            if let Some(turnstile) = turnstile.upgrade() {
+                turnstile.leave(number());
+            }
+        }
+    }
+}
+
 thread_local! {
+    static ENDING: Ending = {
+        let tid = watch::this_thread();
+        watch::claim(tid);
+        Ending { tid, turnstiles: RefCell::default() }
+    };
     static NUMBER: u64 = THREADS_SEEN.fetch_add(1, Ordering::Relaxed) + 1;
     static THREADS: RefCell<[ThreadState; SLOTS]> = RefCell::new(std::array::from_fn(|_| ThreadState::default()));
 }
@@ -52,6 +78,7 @@ fn with<R>(key: MachineKey, f: impl FnOnce(&mut ThreadState) -> R) -> R {
     let on_thread = THREADS.try_with(|threads| {
         let state = &mut threads.borrow_mut()[key.slot];
         if state.machine != key.id {
+            is_of_machine();
             *state = ThreadState { machine: key.id, ..ThreadState::default() };
         }
         f.take().map(|f| f(state))
@@ -90,9 +117,27 @@ pub(crate) fn number() -> u64 {
 }
 
 /// This thread's name for reports.
-pub(crate) fn name() -> Arc<str> {
-    let thread = std::thread::current();
-    thread.name().map_or_else(|| format!("{:?}", thread.id()).into(), Arc::from)
+pub(crate) fn name(key: MachineKey) -> Arc<str> {
+    let named = || {
+        let thread = std::thread::current();
+        thread.name().map_or_else(|| format!("{:?}", thread.id()).into(), Arc::from)
+    };
+    with(key, |thread| thread.label.clone()).unwrap_or_else(named)
+}
+
+/// Gives this thread the name reports use for it.
+pub(crate) fn set_label(key: MachineKey, label: Option<Arc<str>>) {
+    with(key, |thread| thread.label = label);
+}
+
+/// This thread works for a machine, or calls one: no other machine need wait for its first call.
+pub(crate) fn is_of_machine() {
+    let _ = ENDING.try_with(|_| ());
+}
+
+/// The turnstile is told when this thread ends; false when it is ending already.
+pub(crate) fn at_end(turnstile: Weak<Turnstile>) -> bool {
+    ENDING.try_with(|ending| ending.turnstiles.borrow_mut().push(turnstile)).is_ok()
 }
 
 /// Notes a failed call.

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::collective::Kind;
 use crate::collective::meeting::Key;
@@ -15,6 +14,7 @@ use crate::handle::HandleKind;
 use crate::machine::{Machine, State};
 use crate::memory::Charge;
 use crate::strict::order;
+use crate::strict::wait::Wait;
 
 /// A communicator of `cards.len()` ranks; rank r is on card `cards[r]`.
 #[derive(Debug)]
@@ -110,6 +110,23 @@ impl Groups {
     /// Rank of a card in the first communicator it joined that still exists.
     pub(crate) fn first_rank_of_card(&self, card: u32) -> Option<u32> {
         self.groups.values().find_map(|group| group.cards.iter().position(|on| *on == card)).map(|rank| rank as u32)
+    }
+
+    /// Whether those who wait for a communicator to be built can go on.
+    pub(crate) fn is_gathered(&self, root: u64) -> bool {
+        self.gatherings.get(&root).is_none_or(|gathering| gathering.outcome.is_some())
+    }
+
+    /// Size of a communicator that is being built, and the ranks that have not come.
+    pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
+        let gathering = self.gatherings.get(&root).filter(|gathering| gathering.outcome.is_none())?;
+        let absent = (0_u32..).zip(&gathering.cards).filter(|(_, card)| card.is_none()).map(|(rank, _)| rank);
+        Some((gathering.cards.len(), absent.collect()))
+    }
+
+    /// The card of a rank.
+    pub(crate) fn card_of(&self, group: u64, rank: u32) -> Result<u32, Failure> {
+        self.group(group)?.cards.get(rank as usize).copied().ok_or_else(|| group_gone(group))
     }
 
     /// What a handle's number stands for.
@@ -273,8 +290,8 @@ impl Machine {
         name: Option<String>,
     ) -> Result<u64, Failure> {
         let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
-        let deadline = Instant::now() + self.config().connect_timeout;
         let mut state = self.lock();
+        let deadline = state.now() + self.config().connect_timeout;
         if root == 0 || root > state.groups.roots_issued {
             return Err(invalid("the root info was not made by HcclGetRootInfo of this machine".into()));
         }
@@ -316,6 +333,7 @@ impl Machine {
             state.signal = true;
         }
         loop {
+            let now = state.now();
             let Some(gathering) = state.groups.gatherings.get_mut(&root) else {
                 return Err(Failure::new(code::HCCL_INTERNAL, format!("gathering {root} vanished")));
             };
@@ -331,7 +349,7 @@ impl Machine {
                 self.flush(&mut state);
                 return number;
             }
-            if Instant::now() >= deadline {
+            if now >= deadline {
                 let absent: Vec<usize> = gathering
                     .cards
                     .iter()
@@ -346,7 +364,7 @@ impl Machine {
                 state.signal = true;
                 continue;
             }
-            state = self.watch(state, Some(deadline));
+            state = self.watch(state, Some(deadline), Wait::Gathering { root, rank })?;
         }
     }
 }

@@ -51,7 +51,16 @@ pub(crate) struct Meeting {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seat {
     pub(crate) meeting: u64,
-    position: usize,
+    pub(crate) position: usize,
+}
+
+/// How far a rank is in a meeting.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) rank: u32,
+    pub(crate) has_called: bool,
+    /// The stream that waits at the call.
+    pub(crate) stream: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -73,6 +82,19 @@ impl Meetings {
     /// When the collective that waits longest began to.
     pub(crate) fn oldest_wait(&self) -> Option<Instant> {
         self.open.values().filter(|meeting| meeting.failure.is_none()).filter_map(|meeting| meeting.since).min()
+    }
+
+    /// A meeting that is not complete.
+    pub(crate) fn open(&self, id: u64) -> Option<&Meeting> {
+        self.open.get(&id)
+    }
+
+    /// The first meeting at which a stream waits and that lacks a call.
+    pub(crate) fn first_without_all_calls(&self) -> Option<u64> {
+        let lacks = |meeting: &Meeting| {
+            meeting.failure.is_none() && meeting.since.is_some() && !meeting.missing_calls().is_empty()
+        };
+        self.open.iter().find(|(_, meeting)| lacks(meeting)).map(|(id, _)| *id)
     }
 
     fn remove(&mut self, id: u64) -> Option<Meeting> {
@@ -103,6 +125,26 @@ impl Meeting {
         self.arrivals.iter().flatten().map(|arrival| &arrival.call)
     }
 
+    /// The communicator.
+    pub(crate) fn group(&self) -> u64 {
+        self.group
+    }
+
+    /// How far each rank is.
+    pub(crate) fn standing(&self) -> Vec<Part> {
+        let part = |(arrival, rank): (&Option<Arrival>, u32)| Part {
+            rank,
+            has_called: arrival.is_some(),
+            stream: arrival.as_ref().and_then(|arrival| arrival.stream),
+        };
+        self.arrivals.iter().zip(self.ranks()).map(part).collect()
+    }
+
+    /// The communicator's name.
+    pub(crate) fn group_name(&self) -> Arc<str> {
+        Arc::clone(&self.group_name)
+    }
+
     /// The ranks with their calls and the streams that wait at them.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u32, &Call, Option<u64>)> {
         self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
@@ -126,7 +168,7 @@ impl Meeting {
     }
 
     /// Who keeps the others waiting, for messages.
-    fn absent(&self) -> String {
+    pub(crate) fn absent(&self) -> String {
         let missing = self.missing_calls();
         if !missing.is_empty() {
             return format!("ranks {missing:?} have not made their call");
@@ -210,6 +252,7 @@ impl State {
 
     /// A stream has reached its rank's call.
     pub(crate) fn arrive(&mut self, seat: Seat, stream: u64) {
+        let now = self.now();
         let Some(meeting) = self.meetings.open.get_mut(&seat.meeting) else {
             self.settle(stream, Err(left_by_peer("its communicator was destroyed")));
             return;
@@ -221,7 +264,7 @@ impl State {
         if let Some(arrival) = &mut meeting.arrivals[seat.position] {
             arrival.stream = Some(stream);
         }
-        meeting.since.get_or_insert_with(Instant::now);
+        meeting.since.get_or_insert(now);
         if meeting.is_complete()
             && let Some(meeting) = self.meetings.remove(seat.meeting)
         {
@@ -277,6 +320,13 @@ impl State {
         self.break_group(group, &failure);
     }
 
+    /// Fails a meeting and its communicator, with a failure that says where.
+    pub(crate) fn fail_meeting(&mut self, id: u64, failure: &Failure) {
+        let Some(group) = self.meetings.open.get(&id).map(|meeting| meeting.group) else { return };
+        self.abort_meeting(id, failure);
+        self.break_group(group, failure);
+    }
+
     /// A stream that waits in meetings goes away.
     pub(crate) fn leave_meetings(&mut self, stream: u64, failure: &Failure) {
         let waits = |meeting: &Meeting| meeting.arrivals.iter().flatten().any(|a| a.stream == Some(stream));
@@ -299,7 +349,7 @@ impl State {
 
     /// Fails meetings in which a rank has waited longer than `limit`.
     pub(crate) fn expire_meetings(&mut self, limit: Duration) {
-        let now = Instant::now();
+        let now = self.now();
         let late = |m: &Meeting| m.failure.is_none() && m.since.is_some_and(|since| now >= since + limit);
         let expired: Vec<u64> = self.meetings.open.iter().filter(|(_, m)| late(m)).map(|(id, _)| *id).collect();
         for id in expired {

@@ -56,7 +56,7 @@ impl Holds {
 
     /// Whether the head of this stream's queue must wait. Called once before an entry starts, and again each time the
     /// stream may go on.
-    pub(crate) fn keep(&mut self, stream: u64, card: u32) -> bool {
+    pub(crate) fn keep(&mut self, stream: u64, card: u32, now: impl Fn() -> Instant) -> bool {
         if self.rules.is_empty() && self.held.is_empty() {
             return false;
         }
@@ -79,7 +79,7 @@ impl Holds {
                 }
             };
             rule.struck += 1;
-            let until = wait.map(|wait| Instant::now() + wait);
+            let until = wait.map(|wait| now() + wait);
             self.held.insert(stream, Held { fault: rule.fault, until, fails, released: false });
             self.changed.notify_all();
             return true;
@@ -96,14 +96,20 @@ impl Holds {
         self.rules.iter().any(|rule| rule.fault == fault)
     }
 
-    fn earliest(&self) -> Option<Instant> {
+    /// Whether the head of this stream's queue is kept back now.
+    pub(crate) fn is_kept(&self, stream: u64) -> bool {
+        self.held.get(&stream).is_some_and(|held| !held.released)
+    }
+
+    /// When the first delay is over.
+    pub(crate) fn earliest(&self) -> Option<Instant> {
         self.held.values().filter(|held| !held.released).filter_map(|held| held.until).min()
     }
 }
 
 impl State {
     /// Lets go what has been held until `now`.
-    fn release_due(&mut self, now: Instant) {
+    pub(crate) fn release_due(&mut self, now: Instant) {
         let is_due = |held: &Held| !held.released && held.until.is_some_and(|until| until <= now);
         let due: Vec<u64> = self.holds.held.iter().filter(|(_, held)| is_due(held)).map(|(id, _)| *id).collect();
         for stream in due {
@@ -135,6 +141,10 @@ pub(super) fn begin(machine: &Arc<Machine>, fault: u64, what: &Fault) -> Result<
         _ => return Ok(None),
     };
     machine.lock().holds.rules.push(Rule { fault, card, kind, struck: 0 });
+    if machine.strict().is_some() {
+        // Delays are over when nothing else can happen, as all time limits are.
+        return Ok(None);
+    }
     let machine = Arc::clone(machine);
     let timer = std::thread::Builder::new().name("ascend-fault-timer".into());
     timer.spawn(move || end_delays(&machine, fault)).map(Some).map_err(|error| FaultError::Thread(error.to_string()))
@@ -154,6 +164,9 @@ pub(super) fn end(machine: &Machine, fault: u64) {
         state.ready.extend(released);
         state.holds.changed.notify_all();
     });
+    if let Some(strict) = machine.strict() {
+        strict.turnstile().nudge();
+    }
 }
 
 /// Lets held entries go when their time has come, until the fault is lifted.

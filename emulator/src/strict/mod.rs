@@ -1,29 +1,51 @@
 //! Strict mode: the machine that only lets legal programs pass, in an order its seed picks.
 //!
-//! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`], every queued entry with the bytes it
-//! touches. Output: [`Report`]s. Parts: `site` says who made a call, `report` what was found,
-//! `order` what happened before what.
+//! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`](site::Site), every queued entry with
+//! the bytes it touches. Output: [`Report`]s and a trace. Parts: `turnstile` stops every call, `conductor` picks what
+//! happens next, `watch` sees what threads do outside calls, `wait` says what a blocked call waits for, `deadlock`
+//! names what waits for ever; `site` says who made a call, `report` what was found, `order` what happened before what.
 //! Invariant: with another mode none of this runs. Does not: change what a legal program computes.
 
+pub(crate) mod conductor;
+pub(crate) mod deadlock;
 pub(crate) mod order;
+mod random;
 pub(crate) mod report;
 pub(crate) mod site;
+pub(crate) mod trace;
+pub(crate) mod turnstile;
+pub(crate) mod wait;
+pub(crate) mod watch;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+use crate::stderr::say;
+use trace::{Actor, Trace, What};
+use turnstile::Turnstile;
 
 pub use report::{Report, ReportKind};
+pub use trace::TraceEvent;
 
 /// The strict part of a machine.
 #[derive(Debug)]
 pub(crate) struct Strict {
     seed: u64,
+    seed_told: Once,
+    turnstile: Arc<Turnstile>,
     reports: Mutex<Vec<Report>>,
+    trace: Mutex<Trace>,
 }
 
 impl Strict {
     /// A machine's strict part; the same seed gives the same order of calls and tasks.
     pub(crate) fn new(seed: u64) -> Self {
-        Self { seed, reports: Mutex::default() }
+        Self {
+            seed,
+            seed_told: Once::new(),
+            turnstile: Arc::default(),
+            reports: Mutex::default(),
+            trace: Mutex::default(),
+        }
     }
 
     /// What orders the calls.
@@ -31,17 +53,39 @@ impl Strict {
         self.seed
     }
 
-    /// Keeps a report.
+    /// Where every call stops.
+    pub(crate) fn turnstile(&self) -> &Arc<Turnstile> {
+        &self.turnstile
+    }
+
+    /// Stops the calling thread before a call until it is its turn; gives the name reports use for the thread.
+    pub(crate) fn pass(&self, call: &'static str, context: Option<u64>) -> Option<Arc<str>> {
+        self.seed_told.call_once(|| say(&format!("strict, seed {}", self.seed)));
+        self.turnstile.pass(call, context)
+    }
+
+    /// Keeps a report, and tells it on stderr.
     pub(crate) fn report(&self, report: Report) {
-        self.lock().push(report);
+        say(&report.to_string());
+        locked(&self.reports).push(report);
     }
 
     /// Everything found so far, in the order found.
     pub(crate) fn reports(&self) -> Vec<Report> {
-        self.lock().clone()
+        locked(&self.reports).clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Report>> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes a step.
+    pub(crate) fn note(&self, actor: Actor, what: What, tag: Option<Arc<str>>) {
+        locked(&self.trace).push(actor, what, tag);
     }
+
+    /// The steps taken so far, oldest first.
+    pub(crate) fn trace(&self) -> Vec<TraceEvent> {
+        locked(&self.trace).events()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Where a call came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
+pub(crate) struct Site {
     /// The n-th call of the machine.
     pub(crate) number: u64,
     /// The C function.

@@ -1,0 +1,114 @@
+//! The order in which a strict machine let things happen.
+//!
+//! Input: every step as it is taken. Output: the last of them, as lines. Invariant: for a program that is itself
+//! deterministic, the same seed gives the same trace. Does not: say when; there is no clock in it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// Steps kept; older ones are forgotten.
+const KEPT: usize = 1 << 20;
+
+/// One step of a strict machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceEvent {
+    pub(crate) step: u64,
+    pub(crate) actor: Actor,
+    pub(crate) what: What,
+    pub(crate) tag: Option<Arc<str>>,
+}
+
+/// Who takes a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Actor {
+    Thread(Arc<str>),
+    Stream { stream: u64, card: u32 },
+    Communicator(Arc<str>),
+}
+
+/// What the step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A call begins.
+    Calls(&'static str),
+    /// A blocked call goes on.
+    Resumes(&'static str),
+    /// A blocked call goes on because its time is over.
+    TimesOut(&'static str),
+    /// A queued entry is reached; a task also runs.
+    Runs(&'static str),
+    /// A collective moves its data.
+    Meets(&'static str),
+    /// The others go on without this thread, which has not come back for long.
+    IsOvertaken,
+}
+
+impl TraceEvent {
+    /// The n-th step of the machine, from 1.
+    #[must_use]
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+}
+
+/// `17 rank-2 calls aclrtMalloc` or `18 stream 9 of card 2 runs aclnnMatmul at "layer 3"`
+impl fmt::Display for TraceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.step)?;
+        match &self.actor {
+            Actor::Thread(name) => write!(f, "{name} ")?,
+            Actor::Stream { stream, card } => write!(f, "stream {stream} of card {card} ")?,
+            Actor::Communicator(name) => write!(f, "communicator {name} ")?,
+        }
+        match self.what {
+            What::Calls(call) => write!(f, "calls {call}")?,
+            What::Resumes(call) => write!(f, "resumes {call}")?,
+            What::TimesOut(call) => write!(f, "times out in {call}")?,
+            What::Runs(entry) => write!(f, "runs {entry}")?,
+            What::Meets(collective) => write!(f, "meets in {collective}")?,
+            What::IsOvertaken => f.write_str("is overtaken: it has not come back for long")?,
+        }
+        match &self.tag {
+            Some(tag) => write!(f, " at {tag:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The steps taken so far.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    steps: u64,
+    events: VecDeque<TraceEvent>,
+}
+
+impl Trace {
+    /// Notes the next step.
+    pub(crate) fn push(&mut self, actor: Actor, what: What, tag: Option<Arc<str>>) {
+        self.steps += 1;
+        if self.events.len() == KEPT {
+            self.events.pop_front();
+        }
+        self.events.push_back(TraceEvent { step: self.steps, actor, what, tag });
+    }
+
+    /// The steps kept, oldest first.
+    pub(crate) fn events(&self) -> Vec<TraceEvent> {
+        self.events.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_read_as_sentences() {
+        let mut trace = Trace::default();
+        trace.push(Actor::Thread("rank-2".into()), What::Calls("aclrtMalloc"), None);
+        trace.push(Actor::Stream { stream: 9, card: 2 }, What::Runs("aclnnMatmul"), Some("layer 3".into()));
+        let lines: Vec<String> = trace.events().iter().map(ToString::to_string).collect();
+        assert_eq!(lines, ["1 rank-2 calls aclrtMalloc", "2 stream 9 of card 2 runs aclnnMatmul at \"layer 3\""]);
+    }
+}

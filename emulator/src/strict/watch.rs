@@ -1,0 +1,202 @@
+//! What the threads of this process do, as the operating system sees it: run, sleep for a while, or wait for others.
+//!
+//! Input: a thread's id. Output: [`Doing`], and a mark that changes whenever the thread has run. Invariants: a thread
+//! that waits for a futex without a limit can be woken only by another thread; two equal marks around a moment mean
+//! that it did not run then. Does not: change anything. Without `/proc` (not Linux) nothing can be seen.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Id of a thread in the operating system.
+pub(crate) type Tid = u32;
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Doing {
+    /// It does not exist any more.
+    Gone,
+    /// It waits, without a limit, for another thread.
+    Waits,
+    /// It waits for another thread for some time.
+    WaitsAWhile,
+    /// It waits for the world: a file, a socket, another process.
+    Outside,
+    /// It sleeps for a time it has chosen.
+    Pauses,
+    /// It runs, or will without anybody's help.
+    Runs,
+}
+
+impl Doing {
+    /// The words of reports.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Gone => "has ended",
+            Self::Waits => "waits for another thread outside the library",
+            Self::WaitsAWhile => "waits for another thread outside the library, with a limit",
+            Self::Outside => "waits for a file, a socket or another process",
+            Self::Pauses => "sleeps",
+            Self::Runs => "runs outside the library",
+        }
+    }
+}
+
+/// One look at a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) doing: Doing,
+    /// Differs from an earlier one if the thread has run in between.
+    mark: String,
+}
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub(super) const FUTEX: u64 = 202;
+    pub(super) const SLEEPS: [u64; 3] = [35, 230, 219];
+}
+#[cfg(not(target_arch = "x86_64"))]
+mod number {
+    //! The table of arm64, riscv64 and every later architecture.
+    pub(super) const FUTEX: u64 = 98;
+    pub(super) const SLEEPS: [u64; 3] = [101, 115, 128];
+}
+
+/// Threads that are the business of some machine, or no program's at all: they have called, or are an emulator's own.
+static CLAIMED: Mutex<BTreeSet<Tid>> = Mutex::new(BTreeSet::new());
+
+fn claimed() -> MutexGuard<'static, BTreeSet<Tid>> {
+    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes a thread that needs no watching as a stranger.
+pub(crate) fn claim(tid: Tid) {
+    claimed().insert(tid);
+}
+
+/// The thread ends; its number may come again.
+pub(crate) fn unclaim(tid: Tid) {
+    claimed().remove(&tid);
+}
+
+/// Whether threads can be seen at all.
+pub(crate) fn is_possible() -> bool {
+    Path::new("/proc/self/task").is_dir()
+}
+
+/// The calling thread's id; 0 where threads cannot be seen.
+pub(crate) fn this_thread() -> Tid {
+    let link = fs::read_link("/proc/thread-self").ok();
+    link.and_then(|link| link.file_name()?.to_str()?.parse().ok()).unwrap_or(0)
+}
+
+/// How many threads the process has.
+pub(crate) fn count_threads() -> u64 {
+    fs::metadata("/proc/self/task").map_or(0, |metadata| metadata.nlink())
+}
+
+/// All threads of the process nobody has claimed, in ascending order.
+pub(crate) fn strangers() -> Vec<Tid> {
+    let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let mut tids: Vec<Tid> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let claimed = claimed();
+    tids.retain(|tid| !claimed.contains(tid));
+    drop(claimed);
+    tids.sort_unstable();
+    tids
+}
+
+/// When a thread was started, in ticks since the host was; threads of one tick compare by id.
+pub(crate) fn started(tid: Tid) -> (u64, Tid) {
+    (stat_field(tid, 22).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX), tid)
+}
+
+/// A field of the thread's `stat`, counted from 1 as proc(5) does. The name, field 2, may contain anything.
+fn stat_field(tid: Tid, field: usize) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(field - 3).map(str::to_owned)
+}
+
+/// What a thread does now.
+pub(crate) fn look(tid: Tid) -> Look {
+    let Ok(call) = fs::read_to_string(format!("/proc/self/task/{tid}/syscall")) else {
+        return Look { doing: Doing::Gone, mark: String::new() };
+    };
+    let doing = match doing_of_call(&call) {
+        // Blocked on a disk or on the address space: it goes on by itself. A zombie never does.
+        Doing::Outside => match stat_field(tid, 3).as_deref() {
+            Some("D" | "R") => Doing::Runs,
+            Some("Z" | "X") | None => Doing::Gone,
+            Some(_) => Doing::Outside,
+        },
+        doing => doing,
+    };
+    let mark = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap_or_default();
+    Look { doing, mark }
+}
+
+/// Reads a line of `/proc/…/syscall`: `running`, or a number with six arguments.
+fn doing_of_call(line: &str) -> Doing {
+    let mut fields = line.split_ascii_whitespace();
+    let Some(call) = fields.next().and_then(|field| field.parse::<i64>().ok()) else { return Doing::Runs };
+    let Ok(call) = u64::try_from(call) else {
+        // -1: stopped outside a system call, by a page fault or a debugger.
+        return Doing::Runs;
+    };
+    if call == number::FUTEX {
+        // futex(address, operation, value, timeout, …)
+        let timeout = fields.nth(3).unwrap_or("0x0");
+        return if timeout == "0x0" { Doing::Waits } else { Doing::WaitsAWhile };
+    }
+    if number::SLEEPS.contains(&call) { Doing::Pauses } else { Doing::Outside }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel() {
+        assert_eq!(doing_of_call("running\n"), Doing::Runs);
+        assert_eq!(doing_of_call("-1 0x7ffd 0x7f43\n"), Doing::Runs);
+        let futex = |timeout: &str| format!("{} 0x7f 0x189 0x0 {timeout} 0x0 0xffffffff 0x7ffd 0x7f43", number::FUTEX);
+        assert_eq!(doing_of_call(&futex("0x0")), Doing::Waits);
+        assert_eq!(doing_of_call(&futex("0x7f00")), Doing::WaitsAWhile);
+        assert_eq!(doing_of_call(&format!("{} 0x0 0x0", number::SLEEPS[0])), Doing::Pauses);
+        assert_eq!(doing_of_call("7 0x0 0x0"), Doing::Outside);
+    }
+
+    #[test]
+    fn a_thread_is_seen_to_run_to_wait_and_to_end() {
+        if !is_possible() {
+            return;
+        }
+        let (tell, told) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(this_thread()).expect("the test listens");
+            let _ = gone.recv();
+        });
+        let tid = told.recv().expect("the thread tells");
+        assert_eq!(look(this_thread()).doing, Doing::Runs);
+        while look(tid).doing != Doing::Waits {
+            std::thread::yield_now();
+        }
+        assert!(strangers().contains(&tid));
+        claim(tid);
+        assert!(!strangers().contains(&tid));
+        unclaim(tid);
+        let mark = look(tid);
+        assert_eq!(mark, look(tid));
+        drop(go);
+        thread.join().expect("the thread ends");
+        while look(tid).doing != Doing::Gone {
+            std::thread::yield_now();
+        }
+    }
+}
