@@ -150,7 +150,7 @@ impl Machine {
             Ok(state.remove_context(context, "was destroyed when its device was reset"))
         })?;
         if let Some(card) = emptied {
-            self.memory().free_card(card);
+            self.memory().free_card(card, self.here().as_ref());
         }
         Ok(())
     }

@@ -5,6 +5,10 @@
 //! AscendCL; `abi` translates them for functions that return an `HcclResult` or an `aclnnStatus`.
 
 use std::fmt;
+use std::sync::Arc;
+
+use crate::strict::ReportKind;
+use crate::strict::site::Site;
 
 /// A refused call or a failed task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,12 +17,44 @@ pub(crate) struct Failure {
     pub(crate) code: i32,
     /// One sentence: the thing, expected, found, what to do.
     pub(crate) message: String,
+    /// What strict mode makes of it; set by [`Failure::found`] and [`Failure::quiet`].
+    pub(crate) finding: Finding,
+}
+
+/// What strict mode reports when a call returns a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// What the code says.
+    ByCode,
+    /// Nothing: it was reported before, or is not the program's doing.
+    Quiet,
+    /// This kind, with these calls besides the one that failed.
+    Of(Box<(ReportKind, Vec<Arc<Site>>)>),
 }
 
 impl Failure {
     /// A failure with its code and message.
     pub(crate) fn new(code: i32, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), finding: Finding::ByCode }
+    }
+
+    /// The same, which strict mode reports as `kind`, naming the earlier calls at `sites`.
+    pub(crate) fn found(self, kind: ReportKind, sites: Vec<Arc<Site>>) -> Self {
+        Self { finding: Finding::Of(Box::new((kind, sites))), ..self }
+    }
+
+    /// The same, which strict mode does not report: it has, or it is not the program's doing.
+    pub(crate) fn quiet(self) -> Self {
+        Self { finding: Finding::Quiet, ..self }
+    }
+
+    /// What strict mode reports when a call returns this: the kind, and the earlier calls it names.
+    pub(crate) fn finding(&self) -> Option<(ReportKind, Vec<Arc<Site>>)> {
+        match &self.finding {
+            Finding::Quiet => None,
+            Finding::Of(found) => Some((**found).clone()),
+            Finding::ByCode => code::finding(self.code).map(|kind| (kind, Vec::new())),
+        }
     }
 
     /// A code that is the answer of a call, not a new failure: it is returned and not noted.
@@ -46,6 +82,8 @@ impl fmt::Display for Failure {
 /// Codes the emulator returns, under the names it uses for them.
 pub(crate) mod code {
     use ascend_tp_sys as sys;
+
+    use crate::strict::ReportKind;
 
     /// No error.
     pub(crate) const SUCCESS: i32 = sys::ACL_SUCCESS;
@@ -135,6 +173,31 @@ pub(crate) mod code {
     pub(crate) const HCCL_RUNTIME: i32 = sys::HcclResult::HCCL_E_RUNTIME.0 as i32;
     /// HCCL: a peer left or failed.
     pub(crate) const HCCL_REMOTE: i32 = sys::HcclResult::HCCL_E_REMOTE.0 as i32;
+
+    /// What a code means for the program that got it; None: the card's state, a limit or a peer, not a mistake.
+    pub(crate) fn finding(code: i32) -> Option<ReportKind> {
+        match code {
+            INVALID_PARAM
+            | UNINITIALIZED
+            | REPEAT_INITIALIZE
+            | REPEAT_FINALIZE
+            | PARAM_INVALID
+            | INVALID_DEVICE
+            | EVENT_TIMESTAMP_INVALID
+            | EVENT_TIMESTAMP_REVERSAL
+            | STREAM_SUBSCRIBE
+            | THREAD_SUBSCRIBE
+            | STREAM_NO_CALLBACK
+            | AICORE_EXCEPTION
+            | NULL_POINTER_ACLNN
+            | PARAM_INVALID_ACLNN
+            | INNER_NULL_ACLNN
+            | HCCL_PARA
+            | HCCL_PTR => Some(ReportKind::Misuse),
+            CONTEXT_NULL | STREAM_CONTEXT => Some(ReportKind::WrongContext),
+            _ => None,
+        }
+    }
 
     /// The HCCL code that says the same as a runtime code; codes below 1000 are HCCL's own already.
     pub(crate) fn to_hccl(code: i32) -> i32 {

@@ -155,7 +155,7 @@ impl State {
     /// Keeps a report and fails for good what it condemns: `streams`, and, with the failure returned, the call under
     /// way. `code` is what their next calls return.
     pub(crate) fn condemn(&mut self, code: i32, report: Report, streams: &[u64]) -> Failure {
-        let failure = Failure::new(code, report.to_string());
+        let failure = Failure::new(code, report.to_string()).quiet();
         if let Some(strict) = &self.strict {
             strict.report(report);
         }
@@ -209,7 +209,11 @@ impl Machine {
             built: Instant::now(),
             strict,
             calls: AtomicU64::new(0),
-            memory: Memory::new(config.cards, config.hbm_bytes).with_faults(Arc::clone(&faults)),
+            memory: match config.mode {
+                Mode::Parallel => Memory::new(config.cards, config.hbm_bytes),
+                Mode::Strict { .. } => Memory::strict(config.cards, config.hbm_bytes),
+            }
+            .with_faults(Arc::clone(&faults)),
             faults,
             config,
             aclnn: Objects::default(),
@@ -287,11 +291,14 @@ impl Machine {
         }
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.faults.before_call(self, name).and_then(|()| call(self))))
-            .unwrap_or_else(|panic| {
-                let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
-                Err(Failure::new(code::INTERNAL, what))
-            });
+        let guarded = || self.faults.before_call(self, name).map_err(Failure::quiet).and_then(|()| call(self));
+        let outcome = catch_unwind(AssertUnwindSafe(guarded)).unwrap_or_else(|panic| {
+            let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
+            Err(Failure::new(code::INTERNAL, what))
+        });
+        if let (Some(strict), Err(failure)) = (&self.strict, &outcome) {
+            self.report_refusal(strict, failure);
+        }
         thread::set_calling(self.key, before);
         outcome.map_err(|failure| {
             let code = translate(failure.code);

@@ -1,17 +1,22 @@
 //! Addresses and accounts: which memory exists, on which card, and how much of it is left.
 //!
 //! Input: sizes to allocate, addresses to look up or free. Output: spans, or a failure that names the address, the
-//! allocation nearest to it and the card. Invariants: allocations of one machine never overlap; what a card has handed
-//! out never exceeds its capacity; a card's account counts what the card would take, sizes rounded up to 32 bytes plus
-//! 32 (AscendCL guide, aclrtMalloc on Atlas A2). Does not: commit memory, copy bytes, order anything.
+//! allocation nearest to it and the card; in strict mode, freed memory and damaged red zones by the calls that made them.
+//! Invariants: allocations of one machine never overlap; what a card has handed out never exceeds its capacity; a card's
+//! account counts what the card would take, sizes rounded up to 32 bytes plus 32 (AscendCL guide, aclrtMalloc on Atlas A2).
+//! Does not: commit memory, copy bytes, order anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::abi::fault::Known;
+use crate::abi::guard::Arena;
 use crate::abi::pages::Store;
 use crate::abi::raw::{Allocation, Location, RawSpan};
 use crate::failure::{Failure, code};
 use crate::faults::overlay::Faults;
+use crate::strict::site::Site;
+use crate::strict::{Report, ReportKind};
 use crate::virtual_memory::Virtual;
 
 /// Memory of one card in bytes.
@@ -103,7 +108,65 @@ impl Drop for Charge {
 struct Book {
     allocations: BTreeMap<usize, Arc<Allocation>>,
     cards: Vec<CardUsage>,
+    /// Strict mode.
+    quarantine: Option<Quarantine>,
 }
+
+/// Addresses of strict mode: none is given out twice, and it is remembered what the freed ones were.
+#[derive(Debug, Default)]
+struct Quarantine {
+    arena: Arc<Arena>,
+    freed: BTreeMap<usize, Freed>,
+    /// First addresses of `freed`, oldest first.
+    order: VecDeque<usize>,
+}
+
+/// How many freed allocations are remembered; of older ones it is known only that they are gone.
+const REMEMBERED: usize = 1 << 16;
+
+/// Freed memory.
+#[derive(Debug)]
+struct Freed {
+    size: usize,
+    location: Location,
+    allocated: Arc<Site>,
+    freed: Arc<Site>,
+    /// For the fault handler.
+    _known: Option<Arc<Known>>,
+}
+
+impl Quarantine {
+    fn add(&mut self, allocation: &Allocation, freed: &Arc<Site>) {
+        let Some(allocated) = allocation.site() else { return };
+        let known = allocation.known();
+        if let Some(known) = &known {
+            known.free(freed.number);
+        }
+        let record = Freed {
+            size: allocation.size(),
+            location: allocation.location(),
+            allocated: Arc::clone(allocated),
+            freed: Arc::clone(freed),
+            _known: known,
+        };
+        self.freed.insert(allocation.base(), record);
+        self.order.push_back(allocation.base());
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.freed.remove(&oldest);
+        }
+    }
+
+    /// The freed allocation an address belonged to, with its first address.
+    fn covering(&self, address: usize) -> Option<(usize, &Freed)> {
+        let (base, freed) = self.freed.range(..=address).next_back()?;
+        (address - base <= freed.size).then_some((*base, freed))
+    }
+}
+
+/// How far from an allocation an address counts as a slip past its end or before its start.
+const NEAR_BYTES: usize = 4096;
 
 /// What an allocation of `size` bytes takes on the card.
 fn footprint_bytes(size: usize) -> u64 {
@@ -113,8 +176,17 @@ fn footprint_bytes(size: usize) -> u64 {
 impl Memory {
     /// Empty cards of `hbm_bytes` each.
     pub(crate) fn new(cards: usize, hbm_bytes: u64) -> Self {
+        Self::with(cards, hbm_bytes, None)
+    }
+
+    /// The same for strict mode.
+    pub(crate) fn strict(cards: usize, hbm_bytes: u64) -> Self {
+        Self::with(cards, hbm_bytes, Some(Quarantine::default()))
+    }
+
+    fn with(cards: usize, hbm_bytes: u64, quarantine: Option<Quarantine>) -> Self {
         let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
-        let book = Book { allocations: BTreeMap::new(), cards: vec![empty; cards] };
+        let book = Book { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine };
         Self {
             book: Arc::new(RwLock::new(book)),
             virtual_memory: RwLock::default(),
@@ -128,11 +200,16 @@ impl Memory {
         Self { faults, ..self }
     }
 
-    /// Allocates `size` bytes.
+    /// Allocates `size` bytes; `site` is the call that asks, which strict mode needs.
     ///
     /// # Errors
     /// Size 0; the card's memory is exhausted; the host refuses the mapping.
-    pub(crate) fn allocate(&self, size: usize, location: Location) -> Result<Arc<Allocation>, Failure> {
+    pub(crate) fn allocate(
+        &self,
+        size: usize,
+        location: Location,
+        site: Option<Arc<Site>>,
+    ) -> Result<Arc<Allocation>, Failure> {
         if size == 0 {
             return Err(Failure::new(code::INVALID_PARAM, "size is 0; allocate at least one byte"));
         }
@@ -141,7 +218,11 @@ impl Memory {
         if let Location::Card(card) = location {
             book.require(card, size as u64, footprint_bytes(size))?;
         }
-        let allocation = Allocation::new(size, location).map_err(|error| {
+        let mapped = match (&book.quarantine, site) {
+            (Some(quarantine), Some(site)) => Allocation::guarded(&quarantine.arena, size, location, site),
+            _ => Allocation::new(size, location),
+        };
+        let allocation = mapped.map_err(|error| {
             let what = format!("this host cannot map {} for the emulator: {error}", bytes(size as u64));
             Failure::new(code::MEMORY_ALLOCATION, what)
         })?;
@@ -164,11 +245,17 @@ impl Memory {
         Ok(Charge { book: Arc::clone(&self.book), card, share, held_bytes: count })
     }
 
-    /// Returns an allocation, named by its first address; its bytes stay mapped while a task still holds them.
+    /// Returns an allocation, named by its first address; its bytes stay mapped while a task still holds them. `site` is
+    /// the call that frees, which strict mode needs.
     ///
     /// # Errors
     /// No allocation starts there, or it is of the other kind.
-    pub(crate) fn free(&self, address: usize, from_host: FreedBy) -> Result<(), Failure> {
+    pub(crate) fn free(
+        &self,
+        address: usize,
+        by: FreedBy,
+        site: Option<&Arc<Site>>,
+    ) -> Result<Option<Arc<Allocation>>, Failure> {
         let mut book = self.write();
         let Some(allocation) = book.allocations.get(&address) else {
             drop(book);
@@ -177,9 +264,10 @@ impl Memory {
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             let book = self.read();
-            return Err(Failure::new(code::PARAM_INVALID, format!("nothing to free: {}", book.describe(address))));
+            let what = format!("nothing to free: {}", book.describe(address));
+            return Err(book.found(address, ReportKind::Misuse, Failure::new(code::PARAM_INVALID, what)));
         };
-        match (from_host, allocation.location()) {
+        match (by, allocation.location()) {
             (FreedBy::Device, Location::Host) => {
                 let what = format!("address {address:#x} is page-locked host memory; free it with aclrtFreeHost");
                 return Err(Failure::new(code::PARAM_INVALID, what));
@@ -190,23 +278,42 @@ impl Memory {
             }
             _ => {}
         }
-        let freed = book.remove(address);
+        let freed = book.remove(address, site);
         // Unmapping can take long; others need the book.
         drop(book);
-        drop(freed);
-        Ok(())
+        if let Some(freed) = &freed
+            && Arc::strong_count(freed) > 1
+        {
+            freed.poison_freed();
+        }
+        Ok(freed)
     }
 
     /// Returns everything a card has handed out (its last context is gone).
-    pub(crate) fn free_card(&self, card: u32) {
+    pub(crate) fn free_card(&self, card: u32, site: Option<&Arc<Site>>) {
         let mut book = self.write();
         let of_card = |a: &Arc<Allocation>| a.location() == Location::Card(card);
         let addresses: Vec<usize> = book.allocations.values().filter(|a| of_card(a)).map(|a| a.base()).collect();
         for address in addresses {
-            book.remove(address);
+            book.remove(address, site);
         }
         drop(book);
         self.virtual_memory().reset_card(card);
+    }
+
+    /// Allocations that exist, by address.
+    pub(crate) fn live(&self) -> Vec<Arc<Allocation>> {
+        self.read().allocations.values().cloned().collect()
+    }
+
+    /// Strict mode: one report for every allocation beside which something was written since this was last asked; `site`
+    /// is the call that looked.
+    pub(crate) fn take_damage(&self, site: Option<&Arc<Site>>) -> Vec<Report> {
+        let book = self.read();
+        if book.quarantine.is_none() {
+            return Vec::new();
+        }
+        book.allocations.values().filter_map(|allocation| damage_report(allocation, site)).collect()
     }
 
     /// The span of `len` bytes at `address` when it lies in an allocation; None when the address is not known.
@@ -215,17 +322,19 @@ impl Memory {
     /// The address is known but the span leaves its allocation.
     pub(crate) fn find(&self, address: usize, len: usize) -> Result<Option<RawSpan>, Failure> {
         let book = self.read();
-        let found = book.covering(address).cloned();
-        drop(book);
-        let allocation = match found {
-            Some(allocation) => allocation,
-            None => {
-                let mapped = self.mapped();
-                match (mapped.covering(address), mapped.reserved(address)) {
-                    (Some(run), _) => Arc::clone(run),
-                    (None, Some(what)) => return Err(Failure::new(code::PARAM_INVALID, what)),
-                    (None, None) => return Ok(None),
-                }
+        let allocation = if let Some(allocation) = book.covering(address) {
+            Arc::clone(allocation)
+        } else if book.quarantine.as_ref().is_some_and(|quarantine| quarantine.arena.contains(address)) {
+            // In strict mode no memory of the program's own lies among the addresses of cards.
+            let failure = Failure::new(code::PARAM_INVALID, book.describe(address));
+            return Err(book.found(address, ReportKind::OutOfBounds, failure));
+        } else {
+            drop(book);
+            let mapped = self.mapped();
+            match (mapped.covering(address), mapped.reserved(address)) {
+                (Some(run), _) => Arc::clone(run),
+                (None, Some(what)) => return Err(Failure::new(code::PARAM_INVALID, what)),
+                (None, None) => return Ok(None),
             }
         };
         let offset = address - allocation.base();
@@ -235,7 +344,8 @@ impl Memory {
                 allocation.size(),
                 place(allocation.location()),
             );
-            return Err(Failure::new(code::PARAM_INVALID, what));
+            let site = allocation.site().cloned().into_iter().collect();
+            return Err(Failure::new(code::PARAM_INVALID, what).found(ReportKind::OutOfBounds, site));
         }
         Ok(Some(allocation.span(offset, len)))
     }
@@ -248,8 +358,9 @@ impl Memory {
         match self.find(address, len)? {
             Some(span) if span.card().is_some() => Ok(span),
             _ => {
-                let what = format!("device memory expected: {}", self.read().describe(address));
-                Err(Failure::new(code::PARAM_INVALID, what))
+                let book = self.read();
+                let what = format!("device memory expected: {}", book.describe(address));
+                Err(book.found(address, ReportKind::Misuse, Failure::new(code::PARAM_INVALID, what)))
             }
         }
     }
@@ -326,8 +437,11 @@ impl Book {
         (address - base <= allocation.size()).then_some(allocation)
     }
 
-    fn remove(&mut self, address: usize) -> Option<Arc<Allocation>> {
+    fn remove(&mut self, address: usize, site: Option<&Arc<Site>>) -> Option<Arc<Allocation>> {
         let allocation = self.allocations.remove(&address)?;
+        if let (Some(quarantine), Some(site)) = (&mut self.quarantine, site) {
+            quarantine.add(&allocation, site);
+        }
         if let Location::Card(card) = allocation.location() {
             self.cards[card as usize].subtract(Share::Allocation, footprint_bytes(allocation.size()));
         }
@@ -339,16 +453,79 @@ impl Book {
         if address == 0 {
             return "the address is NULL".into();
         }
-        match self.covering(address) {
-            Some(allocation) => format!(
+        if let Some(allocation) = self.covering(address) {
+            return format!(
                 "address {address:#x} is offset {} of an allocation of {} bytes on {}",
                 address - allocation.base(),
                 allocation.size(),
                 place(allocation.location()),
-            ),
-            None => format!("address {address:#x} lies in no allocation of this machine (freed, or never allocated)"),
+            );
+        }
+        if let Some((base, freed)) = self.freed(address) {
+            return format!(
+                "address {address:#x} is offset {} of an allocation of {} bytes on {} that was freed",
+                address - base,
+                freed.size,
+                place(freed.location),
+            );
+        }
+        if let Some((distance, allocation)) = self.near(address) {
+            return format!(
+                "address {address:#x} is {distance} an allocation of {} bytes on {}",
+                allocation.size(),
+                place(allocation.location()),
+            );
+        }
+        format!("address {address:#x} lies in no allocation of this machine (freed, or never allocated)")
+    }
+
+    fn freed(&self, address: usize) -> Option<(usize, &Freed)> {
+        self.quarantine.as_ref()?.covering(address)
+    }
+
+    /// In strict mode, the allocation just before or behind which an address lies.
+    fn near(&self, address: usize) -> Option<(String, &Arc<Allocation>)> {
+        self.quarantine.as_ref()?;
+        let before = self.allocations.range(..=address).next_back().and_then(|(base, allocation)| {
+            let past = address.checked_sub(base + allocation.size())?;
+            (past < NEAR_BYTES).then(|| (format!("{past} bytes past the end of"), allocation))
+        });
+        before.or_else(|| {
+            let (base, allocation) = self.allocations.range(address..).next()?;
+            (base - address < NEAR_BYTES).then(|| (format!("{} bytes before", base - address), allocation))
+        })
+    }
+
+    /// A failure about an address, with what strict mode makes of it and the calls concerned; `kind` for an address that
+    /// exists.
+    fn found(&self, address: usize, kind: ReportKind, failure: Failure) -> Failure {
+        let site = |allocation: &Arc<Allocation>| allocation.site().cloned().into_iter().collect();
+        if let Some(allocation) = self.covering(address) {
+            return failure.found(kind, site(allocation));
+        }
+        if let Some((_, freed)) = self.freed(address) {
+            let sites = vec![Arc::clone(&freed.allocated), Arc::clone(&freed.freed)];
+            return failure.found(ReportKind::UseAfterFree, sites);
+        }
+        match self.near(address) {
+            Some((_, allocation)) => failure.found(ReportKind::OutOfBounds, site(allocation)),
+            None => failure,
         }
     }
+}
+
+/// What was written beside an allocation since this was last asked, as a report.
+pub(crate) fn damage_report(allocation: &Allocation, site: Option<&Arc<Site>>) -> Option<Report> {
+    let damage = allocation.take_damage()?;
+    let what = format!(
+        "bytes {} to {} of a buffer with bytes 0 to {} on {} were written by the program; [1] allocated it, [2] found that",
+        damage.first,
+        damage.last,
+        allocation.size() - 1,
+        place(allocation.location()),
+    );
+    let sites = allocation.site().into_iter().chain(site).cloned().collect();
+    Some(Report::new(ReportKind::OutOfBounds, what, sites))
 }
 
 fn place(location: Location) -> String {
@@ -376,7 +553,7 @@ mod tests {
     #[test]
     fn accounts_follow_allocations_and_frees() {
         let memory = Memory::new(2, 1000);
-        let a = memory.allocate(100, Location::Card(1)).expect("fits");
+        let a = memory.allocate(100, Location::Card(1), None).expect("fits");
         let held = CardUsage {
             used_bytes: 160,
             peak_bytes: 160,
@@ -385,31 +562,31 @@ mod tests {
             ..CardUsage::default()
         };
         assert_eq!(memory.usage()[1], held);
-        memory.free(a.base(), FreedBy::Device).expect("allocated above");
+        memory.free(a.base(), FreedBy::Device, None).expect("allocated above");
         assert_eq!(memory.usage()[1].used_bytes, 0);
         assert_eq!(memory.usage()[1].peak_bytes, 160);
-        let again = memory.free(a.base(), FreedBy::Device).expect_err("freed already");
+        let again = memory.free(a.base(), FreedBy::Device, None).expect_err("freed already");
         assert!(again.message.contains("lies in no allocation"), "{again}");
     }
 
     #[test]
     fn out_of_memory_gives_the_cards_numbers() {
         let memory = Memory::new(1, 4096);
-        memory.allocate(1000, Location::Card(0)).expect("fits");
-        let failure = memory.allocate(4000, Location::Card(0)).expect_err("does not fit");
+        memory.allocate(1000, Location::Card(0), None).expect("fits");
+        let failure = memory.allocate(4000, Location::Card(0), None).expect_err("does not fit");
         assert_eq!(failure.code, code::MEMORY_ALLOCATION);
         assert_eq!(
             failure.message,
             "card 0 is out of memory: asked 4000 B, used 1056 B of 4096 B, free 3040 B, peak 1056 B"
         );
-        assert_eq!(memory.allocate(0, Location::Card(0)).expect_err("zero").code, code::INVALID_PARAM);
+        assert_eq!(memory.allocate(0, Location::Card(0), None).expect_err("zero").code, code::INVALID_PARAM);
     }
 
     #[test]
     fn charges_count_by_share_and_come_back() {
         let memory = Memory::new(1, 4096);
         let buffer = memory.charge(0, Share::Communicator, 3000).expect("fits");
-        memory.allocate(1000, Location::Card(0)).expect("fits");
+        memory.allocate(1000, Location::Card(0), None).expect("fits");
         let usage = memory.usage()[0];
         assert_eq!((usage.communicator_bytes, usage.allocated_bytes, usage.used_bytes), (3000, 1056, 4056));
         let failure = memory.charge(0, Share::Physical, 41).expect_err("40 are left");
@@ -424,14 +601,14 @@ mod tests {
     #[test]
     fn lookups_are_bounds_checked() {
         let memory = Memory::new(1, 1 << 20);
-        let a = memory.allocate(100, Location::Card(0)).expect("fits");
+        let a = memory.allocate(100, Location::Card(0), None).expect("fits");
         assert_eq!(memory.device_span(a.base() + 10, 90).expect("inside").len_bytes(), 90);
         assert_eq!(memory.device_span(a.base() + 100, 0).expect("empty at the end").len_bytes(), 0);
         let failure = memory.device_span(a.base() + 10, 91).expect_err("outside");
         assert!(failure.message.contains("offset 10 of an allocation of 100 bytes on card 0"), "{failure}");
-        let host = memory.allocate(8, Location::Host).expect("host memory");
+        let host = memory.allocate(8, Location::Host, None).expect("host memory");
         assert!(memory.device_span(host.base(), 8).expect_err("host").message.contains("on the host"));
-        assert!(memory.free(host.base(), FreedBy::Device).expect_err("kind").message.contains("aclrtFreeHost"));
+        assert!(memory.free(host.base(), FreedBy::Device, None).expect_err("kind").message.contains("aclrtFreeHost"));
         assert!(memory.device_span(0, 1).expect_err("null").message.contains("NULL"));
     }
 
@@ -439,9 +616,9 @@ mod tests {
     fn resetting_a_card_returns_all_its_memory() {
         let memory = Memory::new(2, 1 << 20);
         for card in [0, 0, 1] {
-            memory.allocate(64, Location::Card(card)).expect("fits");
+            memory.allocate(64, Location::Card(card), None).expect("fits");
         }
-        memory.free_card(0);
+        memory.free_card(0, None);
         let used: Vec<u64> = memory.usage().iter().map(|card| card.used_bytes).collect();
         assert_eq!(used, [0, 96]);
     }

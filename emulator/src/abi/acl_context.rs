@@ -34,11 +34,15 @@ impl Machine {
     }
 
     pub(super) unsafe fn aclrtSynchronizeDevice(&self) -> Result<(), Failure> {
-        self.synchronize_card(self.current_card()?, None)
+        let outcome = self.synchronize_card(self.current_card()?, None);
+        self.check_zones();
+        outcome
     }
 
     pub(super) unsafe fn aclrtSynchronizeDeviceWithTimeout(&self, timeout: i32) -> Result<(), Failure> {
-        self.synchronize_card(self.current_card()?, super::acl_stream::timeout_of_ms(timeout)?)
+        let outcome = self.synchronize_card(self.current_card()?, super::acl_stream::timeout_of_ms(timeout)?);
+        self.check_zones();
+        outcome
     }
 
     pub(super) unsafe fn aclrtGetMemInfo(

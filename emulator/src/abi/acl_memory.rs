@@ -68,9 +68,9 @@ impl Machine {
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let card = self.current_card()?;
-        let allocation = self.memory().allocate(size, Location::Card(card))?;
+        let allocation = self.memory().allocate(size, Location::Card(card), self.here())?;
         // SAFETY: the C caller passes a valid place.
-        unsafe { store("dev_ptr", dev_ptr, allocation.span(0, 0).address().cast()) }
+        unsafe { store("dev_ptr", dev_ptr, std::ptr::with_exposed_provenance_mut(allocation.base())) }
     }
 
     pub(super) unsafe fn aclrtMallocAlign32(
@@ -113,7 +113,7 @@ impl Machine {
         if dev_ptr.is_null() {
             return Err(Failure::null("dev_ptr"));
         }
-        self.memory().free(dev_ptr.addr(), FreedBy::Device)
+        self.free(dev_ptr.addr(), FreedBy::Device)
     }
 
     pub(super) unsafe fn aclrtMallocHost(&self, host_ptr: *mut *mut c_void, size: usize) -> Result<(), Failure> {
@@ -121,16 +121,23 @@ impl Machine {
             return Err(Failure::null("host_ptr"));
         }
         self.lock().require_initialized()?;
-        let allocation = self.memory().allocate(size, Location::Host)?;
+        let allocation = self.memory().allocate(size, Location::Host, self.here())?;
         // SAFETY: the C caller passes a valid place.
-        unsafe { store("host_ptr", host_ptr, allocation.span(0, 0).address().cast()) }
+        unsafe { store("host_ptr", host_ptr, std::ptr::with_exposed_provenance_mut(allocation.base())) }
     }
 
     pub(super) unsafe fn aclrtFreeHost(&self, host_ptr: *mut c_void) -> Result<(), Failure> {
         if host_ptr.is_null() {
             return Err(Failure::null("host_ptr"));
         }
-        self.memory().free(host_ptr.addr(), FreedBy::Host)
+        self.free(host_ptr.addr(), FreedBy::Host)
+    }
+
+    fn free(&self, address: usize, by: FreedBy) -> Result<(), Failure> {
+        let site = self.here();
+        let freed = self.memory().free(address, by, site.as_ref())?;
+        self.check_freed(freed.as_deref(), site.as_ref());
+        Ok(())
     }
 
     pub(super) unsafe fn aclrtPointerGetAttributes(

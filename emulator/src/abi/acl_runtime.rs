@@ -36,7 +36,9 @@ impl Machine {
             }
             state.initialized = false;
             Ok(())
-        })
+        })?;
+        self.check_zones();
+        Ok(())
     }
 
     pub(super) unsafe fn aclFinalizeReference(&self, ref_count: *mut u64) -> Result<(), Failure> {

@@ -73,7 +73,9 @@ impl Machine {
     }
 
     pub(super) unsafe fn aclrtSynchronizeStream(&self, stream: aclrtStream) -> Result<(), Failure> {
-        self.synchronize_stream(self.stream(stream)?, None)
+        let outcome = self.synchronize_stream(self.stream(stream)?, None);
+        self.check_zones();
+        outcome
     }
 
     pub(super) unsafe fn aclrtSynchronizeStreamWithTimeout(
@@ -81,7 +83,9 @@ impl Machine {
         stream: aclrtStream,
         timeout: i32,
     ) -> Result<(), Failure> {
-        self.synchronize_stream(self.stream(stream)?, timeout_of_ms(timeout)?)
+        let outcome = self.synchronize_stream(self.stream(stream)?, timeout_of_ms(timeout)?);
+        self.check_zones();
+        outcome
     }
 
     pub(super) unsafe fn aclrtStreamQuery(

@@ -16,6 +16,8 @@ mod acl_runtime;
 mod acl_stream;
 mod acl_virtual;
 pub(crate) mod aclnn;
+pub(crate) mod fault;
+pub(crate) mod guard;
 mod hccl;
 mod hccl_communicator;
 pub(crate) mod pages;

@@ -14,7 +14,10 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use memmap2::{MmapMut, MmapOptions};
 
+use super::fault::Known;
+use super::guard::{Arena, Damage, FREED, Guarded, Reach};
 use super::pages::Range;
+use crate::strict::site::Site;
 
 /// A type any bit pattern of which is a value.
 ///
@@ -39,26 +42,27 @@ pub(crate) enum Location {
     Host,
 }
 
-/// One allocation: zero pages the operating system commits when they are touched.
+/// One allocation: pages the operating system commits when they are touched.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    base: NonNull<u8>,
+    /// First address the program sees.
+    address: usize,
+    /// First byte as the emulator reaches it.
+    bytes: NonNull<u8>,
     size: usize,
     location: Location,
-    /// Keeps the pages mapped.
-    _pages: Pages,
+    pages: Pages,
 }
 
-/// What keeps an allocation's addresses.
+/// What keeps the bytes mapped.
 #[derive(Debug)]
 enum Pages {
-    Own {
-        _pages: MmapMut,
-    },
+    /// Zero pages, at the program's addresses.
+    Plain { _pages: MmapMut },
     /// A part of a range of addresses that other allocations have parts of too.
-    Part {
-        _range: Arc<Range>,
-    },
+    Part { _range: Arc<Range> },
+    /// Memory of strict mode.
+    Guarded { pages: Guarded, known: Arc<Known>, site: Arc<Site> },
 }
 
 // SAFETY: the pages belong to this value alone; access through `RawSpan` copies bytes and makes no references.
@@ -77,8 +81,9 @@ impl Allocation {
     pub(crate) fn new(size: usize, location: Location) -> io::Result<Self> {
         let mapped = size.checked_add(READABLE_PAST_END_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut pages = MmapOptions::new().len(mapped).no_reserve_swap().map_anon()?;
-        let base = NonNull::new(pages.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, size, location, _pages: Pages::Own { _pages: pages } })
+        let bytes = NonNull::new(pages.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let address = bytes.as_ptr().expose_provenance();
+        Ok(Self { address, bytes, size, location, pages: Pages::Plain { _pages: pages } })
     }
 
     /// The `size` bytes at `offset` of a range, which shows memory of `location` there.
@@ -88,13 +93,57 @@ impl Allocation {
     pub(crate) fn part(range: &Arc<Range>, offset: usize, size: usize, location: Location) -> Self {
         assert!(offset <= range.len_bytes() && size <= range.len_bytes() - offset, "a part outside of its range");
         // SAFETY: `offset` is within the range.
-        let base = unsafe { range.base().add(offset) };
-        Self { base, size, location, _pages: Pages::Part { _range: Arc::clone(range) } }
+        let bytes = unsafe { range.base().add(offset) };
+        let address = bytes.as_ptr().expose_provenance();
+        Self { address, bytes, size, location, pages: Pages::Part { _range: Arc::clone(range) } }
     }
 
-    /// First address.
+    /// Maps `size` bytes (more than 0) of strict mode: fresh, between red zones and, on a card, out of the host's reach.
+    ///
+    /// # Errors
+    /// The operating system refuses the mapping.
+    pub(crate) fn guarded(arena: &Arc<Arena>, size: usize, location: Location, site: Arc<Site>) -> io::Result<Self> {
+        let reach = if location == Location::Host { Reach::HostToo } else { Reach::CardOnly };
+        let pages = Guarded::new(arena, size, reach)?;
+        let (address, bytes) = (pages.address(), pages.bytes());
+        let known = Arc::new(Known::new(address, size, location, site.number, site.call));
+        Ok(Self { address, bytes, size, location, pages: Pages::Guarded { pages, known, site } })
+    }
+
+    /// The call that allocated it, in strict mode.
+    pub(crate) fn site(&self) -> Option<&Arc<Site>> {
+        match &self.pages {
+            Pages::Plain { .. } | Pages::Part { .. } => None,
+            Pages::Guarded { site, .. } => Some(site),
+        }
+    }
+
+    /// What was written beside it since this was last asked; None outside strict mode.
+    pub(crate) fn take_damage(&self) -> Option<Damage> {
+        let Pages::Guarded { pages, .. } = &self.pages else { return None };
+        let damage = pages.damage()?;
+        pages.fill_zones();
+        Some(damage)
+    }
+
+    /// In strict mode: what the fault handler knows of it, which should outlive it as long as its addresses matter.
+    pub(crate) fn known(&self) -> Option<Arc<Known>> {
+        match &self.pages {
+            Pages::Plain { .. } | Pages::Part { .. } => None,
+            Pages::Guarded { known, .. } => Some(Arc::clone(known)),
+        }
+    }
+
+    /// In strict mode: fills it with what freed memory holds, for queued work that still uses it.
+    pub(crate) fn poison_freed(&self) {
+        if let Pages::Guarded { pages, .. } = &self.pages {
+            pages.poison(FREED);
+        }
+    }
+
+    /// First address the program sees.
     pub(crate) fn base(&self) -> usize {
-        self.base.addr().get()
+        self.address
     }
 
     /// Bytes asked for.
@@ -114,7 +163,7 @@ impl Allocation {
     pub(crate) fn span(self: &Arc<Self>, offset: usize, len: usize) -> RawSpan {
         assert!(offset <= self.size && len <= self.size - offset, "span {offset}+{len} leaves {} bytes", self.size);
         // SAFETY: `offset <= size`, and the mapping is longer than `size`.
-        let base = unsafe { self.base.as_ptr().add(offset) };
+        let base = unsafe { self.bytes.as_ptr().add(offset) };
         RawSpan { base, len, owner: Some(Arc::clone(self)) }
     }
 }
@@ -161,9 +210,22 @@ impl RawSpan {
         self.len
     }
 
-    /// First address.
-    pub(crate) fn address(&self) -> *mut u8 {
+    /// First byte as the emulator reaches it, which is not always where the program does.
+    pub(crate) fn bytes(&self) -> *mut u8 {
         self.base
+    }
+
+    /// First address the program sees.
+    pub(crate) fn address(&self) -> usize {
+        match &self.owner {
+            Some(owner) => owner.address + (self.base.addr() - owner.bytes.addr().get()),
+            None => self.base.addr(),
+        }
+    }
+
+    /// The allocation it lies in; None for pageable host memory.
+    pub(crate) fn allocation(&self) -> Option<&Arc<Allocation>> {
+        self.owner.as_ref()
     }
 
     /// The part of `len_bytes` at `offset_bytes`.

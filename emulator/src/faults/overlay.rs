@@ -291,7 +291,7 @@ impl Machine {
     /// Gives a lost card back, empty as after a reset.
     pub(super) fn revive(&self, card: u32) {
         self.update(|state| state.empty_card(card, "was destroyed when its card was lost"));
-        self.memory().free_card(card);
+        self.memory().free_card(card, self.here().as_ref());
     }
 }
 

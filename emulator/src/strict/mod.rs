@@ -3,9 +3,11 @@
 //! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`](site::Site), every queued entry with
 //! the bytes it touches. Output: [`Report`]s and a trace. Parts: `turnstile` stops every call, `conductor` picks what
 //! happens next, `watch` sees what threads do outside calls, `wait` says what a blocked call waits for, `deadlock`
-//! names what waits for ever; `site` says who made a call, `report` what was found, `order` what happened before what.
+//! names what waits for ever; `site` says who made a call, `report` what was found, `order` what happened before what,
+//! `check` looks at calls that fail, at red zones and at what is left at the end.
 //! Invariant: with another mode none of this runs. Does not: change what a legal program computes.
 
+mod check;
 pub(crate) mod conductor;
 pub(crate) mod deadlock;
 pub(crate) mod order;
@@ -68,6 +70,14 @@ impl Strict {
     pub(crate) fn report(&self, report: Report) {
         say(&report.to_string());
         locked(&self.reports).push(report);
+    }
+
+    /// Keeps a report unless the same was found before, perhaps by another call.
+    pub(crate) fn report_once(&self, report: Report) {
+        let is_known = |other: &Report| other.kind == report.kind && other.what == report.what;
+        if !locked(&self.reports).iter().any(is_known) {
+            self.report(report);
+        }
     }
 
     /// Everything found so far, in the order found.

@@ -125,7 +125,7 @@ impl Machine {
                 }
                 // SAFETY: `span` is bounds-checked device memory and moves into the task below, together with the view;
                 // it keeps the allocation mapped for as long as the view is used.
-                let raw = unsafe { Span::from_raw(span.address(), span.len_bytes()) };
+                let raw = unsafe { Span::from_raw(span.bytes(), span.len_bytes()) };
                 accesses.push(match tensor.role {
                     Role::Input => Access::read(bound.name, &span),
                     Role::Output | Role::InPlace => Access::write(bound.name, &span),

@@ -1,0 +1,214 @@
+//! Memory of strict mode as a program meets it: poison, red zones, freed memory, memory the host cannot reach.
+#![expect(unsafe_code, reason = "tests call C functions and touch memory as a C program does")]
+
+mod common;
+
+use std::ffi::c_void;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use ascend_tp_emulator::{Config, Emulator, Mode, ReportKind};
+use ascend_tp_sys::Table;
+use common::{Card, D2H, H2D, call, ok, refused};
+
+const PARAM_INVALID: i32 = 107_000;
+
+fn machine(cards: usize) -> (Emulator, Arc<Table>) {
+    let config = Config { mode: Mode::Strict { seed: 1 }, ..Config::with_cards(cards) };
+    let emulator = Emulator::new(config).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    (emulator, table)
+}
+
+fn texts(emulator: &Emulator) -> Vec<String> {
+    emulator.reports().iter().map(ToString::to_string).collect()
+}
+
+fn at(address: *mut c_void, offset: usize) -> *mut c_void {
+    address.wrapping_byte_add(offset)
+}
+
+#[test]
+fn fresh_memory_is_not_a_number_and_addresses_are_the_least_aligned() {
+    let (emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    for bytes in [2, 100, 4096, 1 << 20] {
+        let address = card.malloc(bytes);
+        assert_eq!(address.addr() % 128, 64);
+        let found = card.download(address, bytes);
+        assert!(found.chunks_exact(2).all(|pair| half::f16::from_le_bytes([pair[0], pair[1]]).is_nan()));
+    }
+    assert_eq!(texts(&emulator), [""; 0]);
+}
+
+#[test]
+fn addresses_are_not_used_again_and_freed_memory_is_named_by_its_calls() {
+    let (emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let first = card.malloc(100);
+    ok(&table, call!(table, aclrtFree(first)));
+    let second = card.malloc(100);
+    assert_ne!(first, second);
+    let mut bytes = [0_u8; 4];
+    let code = call!(table, aclrtMemcpy(bytes.as_mut_ptr().cast(), 4, at(first, 8), 4, D2H));
+    refused(&table, code, PARAM_INVALID);
+    let me = std::thread::current().name().expect("test threads have names").to_owned();
+    let freed = at(first, 8).addr();
+    assert_eq!(
+        texts(&emulator),
+        [format!(
+            "use after free: src: address {freed:#x} is offset 8 of an allocation of 100 bytes on card 0 that was freed; \
+             [1] aclrtMalloc (call 5 on thread {me}, card 0); [2] aclrtFree (call 6 on thread {me}, card 0); \
+             [3] aclrtMemcpy (call 9 on thread {me}, card 0)"
+        )]
+    );
+    let code = call!(table, aclrtFree(first));
+    refused(&table, code, PARAM_INVALID);
+    assert_eq!(emulator.reports()[1].kind(), ReportKind::UseAfterFree, "freed twice");
+}
+
+#[test]
+fn ranges_past_an_end_are_out_of_bounds() {
+    let (emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let address = card.malloc(100);
+    let bytes = [0_u8; 8];
+    for (offset, len) in [(97, 4), (104, 4)] {
+        let code = call!(table, aclrtMemcpy(at(address, offset), len, bytes.as_ptr().cast(), len, H2D));
+        refused(&table, code, PARAM_INVALID);
+    }
+    let me = std::thread::current().name().expect("test threads have names").to_owned();
+    let (inside, behind) = (at(address, 97).addr(), at(address, 104).addr());
+    let sites = |call: u32| {
+        format!("[1] aclrtMalloc (call 5 on thread {me}, card 0); [2] aclrtMemcpy (call {call} on thread {me}, card 0)")
+    };
+    assert_eq!(
+        texts(&emulator),
+        [
+            format!(
+                "out of bounds: dst: out of bounds: 4 bytes at {inside:#x}, but that is offset 97 of an allocation of 100 \
+                 bytes on card 0; {}",
+                sites(6)
+            ),
+            format!(
+                "out of bounds: dst: address {behind:#x} is 4 bytes past the end of an allocation of 100 bytes on card 0; {}",
+                sites(8)
+            ),
+        ]
+    );
+}
+
+#[test]
+fn writes_beside_page_locked_memory_are_found_at_the_next_look() {
+    let (emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let mut host = null_mut();
+    ok(&table, call!(table, aclrtMallocHost(&raw mut host, 100)));
+    for offset in [100_isize, 103] {
+        // SAFETY: the red zone behind the buffer is mapped, which is how such writes go unnoticed elsewhere.
+        unsafe { host.cast::<u8>().offset(offset).write_volatile(7) };
+    }
+    card.synchronize();
+    card.synchronize();
+    let me = std::thread::current().name().expect("test threads have names").to_owned();
+    assert_eq!(
+        texts(&emulator),
+        [format!(
+            "out of bounds: bytes 100 to 103 of a buffer with bytes 0 to 99 on the host were written by the program; \
+             [1] allocated it, [2] found that; [1] aclrtMallocHost (call 4 on thread {me}, card 0); \
+             [2] aclrtSynchronizeStream (call 6 on thread {me}, card 0)"
+        )]
+    );
+    // SAFETY: as above, before the buffer.
+    unsafe { host.cast::<u8>().offset(-2).write_volatile(7) };
+    ok(&table, call!(table, aclrtFreeHost(host)));
+    let last = texts(&emulator).pop().expect("a report");
+    assert!(
+        last.contains("bytes -2 to -2 of a buffer with bytes 0 to 99") && last.contains("[2] aclrtFreeHost"),
+        "{last}"
+    );
+}
+
+#[test]
+fn refused_calls_leave_one_report_each() {
+    let (emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    for _ in 0..3 {
+        let code = call!(table, aclrtMemcpy(card.malloc(8), 4, [0_u8; 8].as_ptr().cast(), 8, H2D));
+        refused(&table, code, PARAM_INVALID);
+    }
+    let me = std::thread::current().name().expect("test threads have names").to_owned();
+    assert_eq!(
+        texts(&emulator),
+        [format!("misuse: count is 8 bytes, more than destMax, 4; [1] aclrtMemcpy (call 6 on thread {me}, card 0)")]
+    );
+}
+
+/// Which fault the child process makes.
+const CHILD: &str = "ASCEND_TEST_FAULT";
+
+/// Touches memory in the way `CHILD` says; does nothing in the process that runs the tests.
+#[test]
+fn child() {
+    let Ok(fault) = std::env::var(CHILD) else { return };
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let address = card.malloc(1000).cast::<u8>();
+    let mut host = null_mut();
+    ok(&table, call!(table, aclrtMallocHost(&raw mut host, 64)));
+    match fault.as_str() {
+        // SAFETY: none: this process is to die here.
+        "read" => assert_eq!(unsafe { address.add(16).read_volatile() }, 0),
+        "write freed" => {
+            ok(&table, call!(table, aclrtFree(address.cast())));
+            // SAFETY: none: this process is to die here.
+            unsafe { address.write_volatile(1) };
+        }
+        "read freed host" => {
+            ok(&table, call!(table, aclrtFreeHost(host)));
+            // SAFETY: none: this process is to die here.
+            assert_eq!(unsafe { host.cast::<u8>().read_volatile() }, 0);
+        }
+        // SAFETY: none: this process is to die here.
+        "far behind host" => assert_eq!(unsafe { host.cast::<u8>().add(5000).read_volatile() }, 0),
+        other => panic!("no fault {other:?}"),
+    }
+}
+
+/// The line the child's fault leaves; it dies of a signal.
+fn fault(kind: &str) -> String {
+    let program = std::env::current_exe().expect("this test's program");
+    let mut command = Command::new(program);
+    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env(CHILD, kind);
+    let output = command.output().expect("the child runs");
+    assert!(output.status.signal().is_some(), "{kind}: {:?}", output.status);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = text.lines().find(|line| line.starts_with("ascend emulator: host access: "));
+    line.unwrap_or_else(|| panic!("{kind}: no line in {text}")).to_owned()
+}
+
+#[test]
+fn a_host_access_to_a_cards_memory_ends_the_process_and_names_the_buffer() {
+    let line = fault("read");
+    assert!(
+        line.ends_with(
+            " is byte 16 of the 1000-byte buffer from aclrtMalloc (call 5, card 0); the host cannot touch memory of a card: \
+             copy it with aclrtMemcpy"
+        ),
+        "{line}"
+    );
+    let line = fault("write freed");
+    let end = " is byte 0 of the 1000-byte buffer from aclrtMalloc (call 5, card 0), which call 7 freed";
+    assert!(line.ends_with(end), "{line}");
+    let line = fault("read freed host");
+    let end =
+        " is byte 0 of the 64-byte buffer from aclrtMallocHost (call 6, page-locked host memory), which call 7 freed";
+    assert!(line.ends_with(end), "{line}");
+    let line = fault("far behind host");
+    let end =
+        " is 4936 bytes past the end of the 64-byte buffer from aclrtMallocHost (call 6, page-locked host memory)";
+    assert!(line.ends_with(end), "{line}");
+}
