@@ -21,6 +21,17 @@ pub enum Mode {
     },
 }
 
+impl Mode {
+    /// The seed of strict mode.
+    #[must_use]
+    pub const fn seed(self) -> Option<u64> {
+        match self {
+            Self::Parallel => None,
+            Self::Strict { seed } => Some(seed),
+        }
+    }
+}
+
 /// The machine to emulate.
 #[derive(Debug, Clone)]
 pub struct Config {

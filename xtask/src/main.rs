@@ -4,6 +4,7 @@
 //! What it does not do: anything a build or a test needs; those work from committed files.
 
 mod bindings;
+mod emulator;
 
 use std::env;
 use std::process::ExitCode;
@@ -13,7 +14,9 @@ const USAGE: &str = "usage: cargo xtask <chore>
 chores:
   bindings [TOOLKIT]   regenerate the committed bindings of ascend-tp-sys with bindgen (needs libclang): from the headers
                        of the CANN toolkit TOOLKIT or $ASCEND_TOOLKIT_HOME, else from sys/include
-  bindings --check     regenerate from sys/include and fail if the committed bindings differ";
+  bindings --check     regenerate from sys/include and fail if the committed bindings differ
+  emulator --out DIR   write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
+                       of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
         ["bindings"] => bindings::write(env::var_os("ASCEND_TOOLKIT_HOME").as_deref()),
         ["bindings", "--check"] => bindings::check(),
         ["bindings", toolkit] if !toolkit.starts_with('-') => bindings::write(Some(toolkit.as_ref())),
+        ["emulator", "--out", folder] => emulator::write(folder),
         _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
     };
     match result {

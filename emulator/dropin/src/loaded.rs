@@ -1,0 +1,72 @@
+//! Whether a toolkit's libraries are loaded in this process. Input: the dynamic linker's list of loaded objects. Output:
+//! the path of a library of CANN that is not the emulator's. Invariant: nothing is loaded by asking. Does not: see what
+//! is loaded after the first call.
+#![expect(unsafe_code, reason = "asks the dynamic linker")]
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::path::Path;
+
+/// A library of CANN, and a function that each release of it has.
+const LIBRARIES: [(&str, &CStr); 6] = [
+    ("libascendcl.so", c"aclrtSetDevice"),
+    ("libacl_rt.so", c"aclrtSetDevice"),
+    ("libhccl.so", c"HcclAllReduce"),
+    ("libhcomm.so", c"HcclGetRootInfo"),
+    ("libnnopbase.so", c"aclCreateTensor"),
+    ("libopapi.so", c"aclnnAdd"),
+];
+
+/// The path of a loaded library of CANN whose functions are not this library's.
+pub(crate) fn foreign_library() -> Option<String> {
+    let mut paths: Vec<CString> = Vec::new();
+    // SAFETY: `note` gets the pointer to `paths` given here, which is alive and not used otherwise during the call.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut paths).cast()) };
+    let own = object_of(foreign_library as *const c_void)?;
+    let foreign = |path: &CString| {
+        let name = Path::new(path.to_str().ok()?).file_name()?.to_str()?;
+        let (_, function) = LIBRARIES.iter().find(|(library, _)| name == *library)?;
+        let found_in = object_of(function_of(path, function)?)?;
+        (found_in != own).then(|| path.to_string_lossy().into_owned())
+    };
+    paths.iter().find_map(foreign)
+}
+
+/// Notes the path of one loaded object.
+unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
+    // SAFETY: the dynamic linker passes the pointer given to `dl_iterate_phdr`, which is that of a `Vec<CString>`.
+    let paths = unsafe { &mut *paths.cast::<Vec<CString>>() };
+    // SAFETY: the dynamic linker passes a valid description.
+    let name = unsafe { (*info).dlpi_name };
+    if !name.is_null() {
+        // SAFETY: a name that is not NULL is a C string, valid during the call.
+        paths.push(unsafe { CStr::from_ptr(name) }.to_owned());
+    }
+    0
+}
+
+/// Where a call of `function` through the library at `path`, which is loaded, would go.
+fn function_of(path: &CStr, function: &CStr) -> Option<*const c_void> {
+    // SAFETY: `path` is a C string; with RTLD_NOLOAD nothing is loaded and no initialiser runs.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: a live handle and a C string.
+    let address = unsafe { libc::dlsym(handle, function.as_ptr()) };
+    // SAFETY: gives back the reference that dlopen took; the library stays loaded by whoever loaded it.
+    unsafe { libc::dlclose(handle) };
+    (!address.is_null()).then_some(address.cast_const())
+}
+
+/// The base address of the object an address lies in.
+fn object_of(address: *const c_void) -> Option<usize> {
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: `info` is a live place for the answer; any address may be asked for.
+    let found = unsafe { libc::dladdr(address, &raw mut info) };
+    (found != 0).then(|| info.dli_fbase.addr())
+}

@@ -1,0 +1,17 @@
+//! Writes the drop-in libraries of the emulator into a folder. Input: the folder. Output: the libraries, and their paths
+//! on standard output. Does not: build the shared library; cargo does so before it runs this.
+
+use std::path::Path;
+
+use anyhow::bail;
+use ascend_tp_emulator_dropin::{real_library, write_libraries};
+
+#[expect(clippy::print_stdout, reason = "a command line says what it wrote")]
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let [folder] = arguments.as_slice() else { bail!("usage: write-libraries DIR") };
+    for path in write_libraries(Path::new(folder), &real_library()?)? {
+        println!("{}", path.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! The written libraries as a linker and a loader see them: names, needs, and one machine behind all of them.
+#![expect(unsafe_code, reason = "loads libraries and calls C functions")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use ascend_tp_emulator_dropin::{exports, real_library, write_libraries};
+use ascend_tp_sys::{Library, load};
+use object::elf;
+use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _};
+use object::{Endianness, Object as _, ObjectSymbol as _};
+
+/// The folder of libraries, written once a run.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let made = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder for the libraries");
+        write_libraries(folder.path(), &real_library().expect("cargo built the shared library")).expect("written");
+        folder
+    });
+    made.path()
+}
+
+/// What the dynamic section of a library says, and the names it defines.
+#[derive(Debug)]
+struct Shared {
+    soname: Vec<String>,
+    needed: Vec<String>,
+    filter: Vec<String>,
+    defines: BTreeSet<String>,
+}
+
+fn read(path: &Path) -> Shared {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let file = ElfFile64::<Endianness>::parse(bytes.as_slice()).expect("an ELF file");
+    let header = file.elf_header();
+    let endian = file.endian();
+    let sections = header.sections(endian, bytes.as_slice()).expect("sections");
+    let (dynamic, link) = sections.dynamic(endian, bytes.as_slice()).expect("readable").expect("a dynamic section");
+    let strings = sections.strings(endian, bytes.as_slice(), link).expect("strings");
+    let text = |tag: u32| {
+        let entries = dynamic.iter().filter(|entry| entry.tag32(endian) == Some(tag));
+        let text = entries.map(|entry| entry.string(endian, strings).expect("a string"));
+        text.map(|text| String::from_utf8(text.to_vec()).expect("UTF-8")).collect()
+    };
+    let defined = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    Shared {
+        soname: text(elf::DT_SONAME),
+        needed: text(elf::DT_NEEDED),
+        filter: text(elf::DT_FILTER),
+        defines: defined.map(|symbol| symbol.name().expect("UTF-8").to_owned()).collect(),
+    }
+}
+
+fn names_of(library: Option<Library>) -> BTreeSet<String> {
+    let owned = exports().into_iter().filter(|export| Some(export.library) == library);
+    owned.map(|export| export.name.to_owned()).collect()
+}
+
+#[test]
+fn each_library_defines_what_it_owns_and_hands_it_to_the_shared_one() {
+    let parts = [
+        ("libascendcl.so", Some(Library::AscendCl)),
+        ("libacl_rt.so", Some(Library::AscendCl)),
+        ("libhccl.so", Some(Library::Hccl)),
+        ("libhcomm.so", Some(Library::Hccl)),
+        ("libnnopbase.so", Some(Library::NnopBase)),
+        ("libopapi.so", Some(Library::OpApi)),
+        ("libacl_op_compiler.so", None),
+        ("libge_runner.so", None),
+        ("libgraph.so", None),
+        ("libacl_tdt_channel.so", None),
+        ("libmsprofiler.so", None),
+    ];
+    for (file, library) in parts {
+        let found = read(&folder().join(file));
+        assert_eq!(found.soname, [file]);
+        assert_eq!(found.filter, ["libascend_tp_emulator_dropin.so"], "{file}");
+        assert!(
+            found.defines == names_of(library),
+            "{file}: {:?}",
+            found.defines.symmetric_difference(&names_of(library))
+        );
+        let needed: &[&str] = if file == "libopapi.so" { &["libnnopbase.so"] } else { &[] };
+        assert_eq!(found.needed, needed, "{file}");
+    }
+}
+
+#[test]
+fn the_shared_library_exports_the_names_of_cann_and_no_other() {
+    let found = read(&folder().join("libascend_tp_emulator_dropin.so"));
+    let expected: BTreeSet<String> = exports().into_iter().map(|export| export.name.to_owned()).collect();
+    assert_eq!(expected.len(), exports().len(), "a name belongs to two libraries");
+    assert!(found.defines == expected, "{:?}", found.defines.symmetric_difference(&expected).collect::<Vec<_>>());
+    assert_eq!(found.soname, ["libascend_tp_emulator_dropin.so"]);
+    for needed in &found.needed {
+        let system = ["libc.so", "libm.so", "libgcc_s.so", "ld-linux", "libdl.so", "libpthread.so", "librt.so"];
+        assert!(system.iter().any(|name| needed.starts_with(name)), "needs {needed}");
+    }
+}
+
+#[test]
+fn what_tiers_of_real_programs_call_is_exported() {
+    let all: BTreeSet<&str> = exports().iter().map(|export| export.name).collect();
+    for name in [
+        "aclopCompileAndExecute",
+        "acltdtCreateChannel",
+        "aclprofMarkEx",
+        "aclmdlLoadFromFile",
+        "HcclGroupStart",
+        "HcommChannelCreate",
+        "aclnnScaledMaskedSoftmax",
+        "AclSetTensorAddr",
+    ] {
+        assert!(all.contains(name), "{name}");
+    }
+    // Inline in its header, so no library has it.
+    assert!(!all.contains("HcclCommConfigInit"));
+}
+
+#[test]
+fn a_table_loads_from_the_folder_and_every_optional_function_is_there() {
+    let table = load(Some(folder())).expect("the table fills");
+    assert!(table.aclrtCreateNotify.is_some() && table.HcclAlltoAllVC.is_some());
+    let mut count = 0;
+    // SAFETY: `count` is a live `u32`.
+    let code = unsafe { (table.aclrtGetDeviceCount)(&raw mut count) };
+    assert_eq!((code, count), (0, 8));
+}
+
+/// A function of a library opened by `path`.
+fn function<F: Copy>(path: &Path, name: &str) -> (libloading::Library, F) {
+    // SAFETY: a library of this project, whose initialisers do nothing.
+    let library = unsafe { libloading::Library::new(path) }.unwrap_or_else(|error| panic!("{error}"));
+    // SAFETY: callers give the type of the C declaration.
+    let found = *unsafe { library.get::<F>(name) }.unwrap_or_else(|error| panic!("{error}"));
+    (library, found)
+}
+
+#[test]
+fn every_library_and_every_copy_of_the_folder_leads_to_one_machine() {
+    type GetDevice = unsafe extern "C" fn(*mut i32) -> i32;
+    type SetDevice = unsafe extern "C" fn(i32) -> i32;
+    type Init = unsafe extern "C" fn(*const std::ffi::c_char) -> i32;
+    let copy = tempfile::tempdir().expect("a folder");
+    for entry in fs::read_dir(folder()).expect("readable") {
+        let path = entry.expect("readable").path();
+        fs::copy(&path, copy.path().join(path.file_name().expect("a name"))).expect("copied");
+    }
+    let (_first, set) = function::<SetDevice>(&folder().join("libascendcl.so"), "aclrtSetDevice");
+    let others: [PathBuf; 4] = [
+        folder().join("libacl_rt.so"),
+        folder().join("libopapi.so"),
+        copy.path().join("libascendcl.so"),
+        copy.path().join("libmsprofiler.so"),
+    ];
+    let (_runtime, init) = function::<Init>(&copy.path().join("libacl_rt.so"), "aclInit");
+    // SAFETY: NULL means no configuration.
+    assert_eq!(unsafe { init(std::ptr::null()) }, 0);
+    // SAFETY: has no conditions.
+    assert_eq!(unsafe { set(5) }, 0);
+    for path in &others {
+        let (_library, get) = function::<GetDevice>(path, "aclrtGetDevice");
+        let mut device = -1;
+        // SAFETY: `device` is a live `i32`.
+        assert_eq!((unsafe { get(&raw mut device) }, device), (0, 5), "{}", path.display());
+    }
+}

@@ -1,0 +1,221 @@
+//! The machine a process asks for through its environment.
+//!
+//! Input: the text of `ASCEND_EMULATOR` and `ASCEND_RT_VISIBLE_DEVICES`. Output: a [`Config`], or everything that is wrong
+//! with the text. Invariants: a word that is not known is an error, never ignored; a word stands at most once. Does not:
+//! check what only the machine knows (see `Emulator::new`).
+
+use std::fmt;
+
+use crate::config::{Config, Mode};
+use crate::soc::Soc;
+
+const VARIABLE: &str = "ASCEND_EMULATOR";
+const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
+
+/// What is wrong with the environment's wishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvironmentError {
+    /// One sentence each: the variable, what was expected, what was found.
+    pub problems: Vec<String>,
+}
+
+impl fmt::Display for EnvironmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problems.join("; "))
+    }
+}
+
+impl std::error::Error for EnvironmentError {}
+
+/// One word of `ASCEND_EMULATOR`.
+#[derive(Debug)]
+pub struct Word {
+    /// How it is written; `…` stands for a value.
+    pub form: &'static str,
+    /// What it asks for.
+    pub meaning: &'static str,
+}
+
+/// Every word of `ASCEND_EMULATOR`.
+pub const WORDS: &[Word] = &[
+    Word { form: "strict", meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported" },
+    Word { form: "seed=…", meaning: "the seed of strict mode, a whole number; 0 if not given" },
+    Word { form: "cards=…", meaning: "the number of cards; 8 if not given" },
+    Word { form: "soc=…", meaning: "the chip: Ascend910B1, Ascend910B2, Ascend910B3 (if not given) or Ascend910B4" },
+    Word {
+        form: "hbm=…",
+        meaning: "memory a program can get on a card, with a unit: 512MiB, 32GiB; the chip's if not given",
+    },
+    Word { form: "threads=…", meaning: "threads that work for all cards; one a core if not given" },
+];
+
+impl Config {
+    /// The machine the environment asks for: [`Config::default`] with the words of `ASCEND_EMULATOR`, and of its cards
+    /// those that `ASCEND_RT_VISIBLE_DEVICES` names.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the two variables.
+    pub fn from_env() -> Result<Self, EnvironmentError> {
+        let text = |variable| std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
+        config(text(VARIABLE).as_deref(), text(VISIBLE).as_deref())
+    }
+}
+
+/// As [`Config::from_env`], from the variables' text.
+fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, EnvironmentError> {
+    let mut asked = Asked::default();
+    let mut problems = Vec::new();
+    for word in words.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        if let Err(problem) = asked.take(word) {
+            problems.push(format!("{VARIABLE}: {problem}"));
+        }
+    }
+    if asked.seed.is_some() && asked.strict.is_none() {
+        problems.push(format!("{VARIABLE}: seed is given without strict, which alone has an order to pick"));
+    }
+    let soc = asked.soc.unwrap_or_default();
+    let mut config = Config { soc, hbm_bytes: asked.hbm_bytes.unwrap_or(soc.hbm_usable_bytes()), ..Config::default() };
+    config.cards = asked.cards.unwrap_or(config.cards);
+    config.threads = asked.threads.unwrap_or(config.threads);
+    if asked.strict.is_some() {
+        config.mode = Mode::Strict { seed: asked.seed.unwrap_or(0) };
+    }
+    if let Some(text) = visible {
+        match visible_cards(text, config.cards) {
+            Ok(cards) => config.cards = cards.len(),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if problems.is_empty() { Ok(config) } else { Err(EnvironmentError { problems }) }
+}
+
+/// What the words so far have asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    strict: Option<()>,
+    seed: Option<u64>,
+    cards: Option<usize>,
+    soc: Option<Soc>,
+    hbm_bytes: Option<u64>,
+    threads: Option<usize>,
+}
+
+impl Asked {
+    fn take(&mut self, word: &str) -> Result<(), String> {
+        let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+        match (name, value) {
+            ("strict", None) => once(&mut self.strict, name, Some(()), ""),
+            ("seed", Some(value)) => once(&mut self.seed, name, value.parse().ok(), value),
+            ("cards", Some(value)) => once(&mut self.cards, name, value.parse().ok(), value),
+            ("soc", Some(value)) => once(&mut self.soc, name, chip(value), value),
+            ("hbm", Some(value)) => once(&mut self.hbm_bytes, name, bytes(value), value),
+            ("threads", Some(value)) => once(&mut self.threads, name, value.parse().ok(), value),
+            _ => {
+                let known: Vec<&str> = WORDS.iter().map(|word| word.form).collect();
+                Err(format!("`{word}` is not a word it knows; expected {}", known.join(", ")))
+            }
+        }
+    }
+}
+
+/// Sets what may be set once.
+fn once<T>(place: &mut Option<T>, name: &str, value: Option<T>, text: &str) -> Result<(), String> {
+    let meaning =
+        || WORDS.iter().find(|word| word.form.split('=').next() == Some(name)).map_or("", |word| word.meaning);
+    let value = value.ok_or_else(|| format!("{name}={text}: expected {}", meaning()))?;
+    if place.replace(value).is_some() {
+        return Err(format!("{name} is given more than once"));
+    }
+    Ok(())
+}
+
+/// The chip of a name.
+fn chip(name: &str) -> Option<Soc> {
+    Soc::ALL.into_iter().find(|soc| soc.name() == name)
+}
+
+/// A number of bytes with its unit.
+fn bytes(text: &str) -> Option<u64> {
+    let units = [("KiB", 1_u64 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+    let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))?;
+    number.trim().parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The cards a process sees, as the environment reference of CANN says: ids parted by commas, in ascending order; from the
+/// first character or id on that is neither, the rest is not read.
+fn visible_cards(text: &str, cards: usize) -> Result<Vec<usize>, String> {
+    let mut visible: Vec<usize> = Vec::new();
+    for id in text.split(',') {
+        let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+        let Some(id) = id.parse().ok().filter(|id| digits && *id < cards) else { break };
+        if visible.last().is_some_and(|last| *last >= id) {
+            return Err(format!("{VISIBLE}: expected ids in ascending order, found {text}"));
+        }
+        visible.push(id);
+    }
+    if visible.is_empty() {
+        return Err(format!("{VISIBLE}: expected ids of 0 to {}, parted by commas only, found `{text}`", cards - 1));
+    }
+    Ok(visible)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(words: &str) -> Vec<String> {
+        config(Some(words), None).expect_err("something is wrong").problems
+    }
+
+    #[test]
+    fn no_words_ask_for_the_default_machine() {
+        let found = config(None, None).expect("nothing is wrong");
+        let expected = Config::default();
+        assert_eq!((found.cards, found.soc, found.hbm_bytes), (expected.cards, expected.soc, expected.hbm_bytes));
+        assert_eq!((found.threads, found.mode), (expected.threads, Mode::Parallel));
+        assert_eq!(config(Some(" "), None).expect("nothing is wrong").cards, expected.cards);
+    }
+
+    #[test]
+    fn every_word_has_its_effect() {
+        let found = config(Some("strict, seed=7,cards=3,soc=Ascend910B4,hbm=512MiB,threads=2"), None);
+        let found = found.expect("nothing is wrong");
+        assert_eq!((found.mode, found.cards), (Mode::Strict { seed: 7 }, 3));
+        assert_eq!((found.soc, found.hbm_bytes, found.threads), (Soc::Ascend910B4, 512 << 20, 2));
+        let chips_own = config(Some("soc=Ascend910B4"), None).expect("nothing is wrong");
+        assert_eq!(chips_own.hbm_bytes, Soc::Ascend910B4.hbm_usable_bytes());
+        assert_eq!(config(Some("strict"), None).expect("nothing is wrong").mode, Mode::Strict { seed: 0 });
+    }
+
+    #[test]
+    fn what_is_not_known_or_contradictory_is_refused_with_what_is() {
+        let all = problems("strickt,cards=x,seed=1,cards=2,cards=3,hbm=12,strict=1");
+        assert_eq!(all.len(), 6, "{all:?}");
+        assert!(all[0].contains("`strickt`") && all[0].contains("cards=…"), "{all:?}");
+        assert!(all[1].contains("cards=x: expected the number of cards"), "{all:?}");
+        assert!(all[2].contains("cards is given more than once"), "{all:?}");
+        assert!(all[3].contains("hbm=12") && all[3].contains("512MiB"), "{all:?}");
+        assert!(all[4].contains("`strict=1`"), "{all:?}");
+        assert!(all[5].contains("seed is given without strict"), "{all:?}");
+    }
+
+    #[test]
+    fn every_word_is_known_by_its_form() {
+        for word in WORDS {
+            let example = word.form.replace('…', "1").replace("soc=1", "soc=Ascend910B1").replace("hbm=1", "hbm=1GiB");
+            assert_eq!(Asked::default().take(&example), Ok(()), "{}", word.form);
+        }
+    }
+
+    #[test]
+    fn visible_cards_are_those_before_the_first_thing_that_is_no_id() {
+        let seen = |text| visible_cards(text, 8);
+        assert_eq!(seen("1,2,3"), Ok(vec![1, 2, 3]));
+        assert_eq!(seen("1, 2,3"), Ok(vec![1]));
+        assert_eq!(seen("1,3,8"), Ok(vec![1, 3]));
+        assert_eq!(seen("1,2,-1,3"), Ok(vec![1, 2]));
+        assert!(seen("3,2,1").unwrap_err().contains("ascending"));
+        assert!(seen("").unwrap_err().contains("0 to 7"));
+        assert_eq!(config(Some("cards=4"), Some("1,2")).expect("nothing is wrong").cards, 2);
+    }
+}
