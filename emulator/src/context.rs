@@ -94,6 +94,7 @@ impl State {
     /// Removes a context with its streams; returns its card when that was the card's last context.
     pub(crate) fn remove_context(&mut self, id: u64, why: &str) -> Option<u32> {
         let context = self.contexts.remove(&id)?;
+        self.remove_graphs_of(id, why);
         let streams: Vec<u64> = self.streams.iter().filter(|(_, s)| s.context == id).map(|(id, _)| *id).collect();
         for stream in streams {
             self.remove_stream(stream, why);

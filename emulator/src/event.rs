@@ -142,6 +142,10 @@ impl Machine {
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             let record = Arc::new(Record::new(event, stream, self.site(state, Some(stream))));
+            let captured = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
+            if state.capture_record(stream, event, captured)? {
+                return Ok(());
+            }
             let queued = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
             state.enqueue(stream, queued)?;
             state.event(event)?.latest = Some(record);
@@ -159,7 +163,13 @@ impl Machine {
                 let what = format!("event {event} cannot be waited for: create it with flag ACL_EVENT_SYNC");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
-            match event_state.latest.clone() {
+            let latest = event_state.latest.clone();
+            let unknown = Arc::new(Record::new(event, stream, None));
+            let captured = self.queued(state, stream, Entry::Wait(unknown), Vec::new());
+            if state.capture_wait(stream, event, captured)? {
+                return Ok(());
+            }
+            match latest {
                 Some(record) => {
                     let queued = self.queued(state, stream, Entry::Wait(record), Vec::new());
                     state.enqueue(stream, queued)
@@ -173,7 +183,9 @@ impl Machine {
     pub(crate) fn reset_event(&self, event: u64, stream: *mut std::ffi::c_void) -> Result<(), Failure> {
         let current = thread::context(self.key());
         self.update(|state| {
-            state.resolve_stream(stream, current)?;
+            let stream = state.resolve_stream(stream, current)?;
+            state.refuse_captured(stream, "aclrtResetEvent")?;
+            state.refuse_captured_event(event, "aclrtResetEvent")?;
             let event_state = state.event(event)?;
             if event_state.kind != EventKind::WithFlag || event_state.flags & SYNC == 0 {
                 let what = format!(
@@ -203,6 +215,7 @@ impl Machine {
     /// Blocks until the event's last record so far is done.
     pub(crate) fn synchronize_event(&self, event: u64, timeout: Option<Duration>) -> Result<(), Failure> {
         let mut state = self.lock();
+        state.refuse_captured_event(event, "aclrtSynchronizeEvent")?;
         let deadline = timeout.map(|timeout| state.now() + timeout);
         let Some(record) = state.event(event)?.latest.clone() else {
             return self.wait_before_record(&mut state, event, None);

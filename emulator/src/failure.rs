@@ -133,6 +133,44 @@ pub(crate) mod code {
     pub(crate) const PROF_ALREADY_RUN: i32 = sys::ACL_ERROR_PROF_ALREADY_RUN;
     /// No profiling session is open, or the configuration was not started.
     pub(crate) const PROF_NOT_RUN: i32 = sys::ACL_ERROR_PROF_NOT_RUN;
+    /// A captured stream waits for an event its capture has not recorded.
+    pub(crate) const CAPTURE_DEPENDENCY: i32 = sys::ACL_ERROR_RT_CAPTURE_DEPENDENCY;
+    /// A stream that joined a capture does not lead back.
+    pub(crate) const STREAM_UNJOINED: i32 = sys::ACL_ERROR_RT_STREAM_UNJOINED;
+    /// The graph is being captured.
+    pub(crate) const MODEL_CAPTURED: i32 = sys::ACL_ERROR_RT_MODEL_CAPTURED;
+    /// The stream is being captured.
+    pub(crate) const STREAM_CAPTURED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURED;
+    /// The event was recorded by a capture.
+    pub(crate) const EVENT_CAPTURED: i32 = sys::ACL_ERROR_RT_EVENT_CAPTURED;
+    /// The stream is not being captured.
+    pub(crate) const STREAM_NOT_CAPTURED: i32 = sys::ACL_ERROR_RT_STREAM_NOT_CAPTURED;
+    /// A capture forbids this call to this thread.
+    pub(crate) const CAPTURE_MODE_NOT_SUPPORT: i32 = sys::ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT;
+    /// A capture forbids an asynchronous call that would wait to this thread.
+    pub(crate) const CAPTURE_MODE_BLOCK_ASYNC: i32 = sys::ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC;
+    /// Default streams cannot be captured.
+    pub(crate) const STREAM_CAPTURE_IMPLICIT: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT;
+    /// Stream and event belong to different captures.
+    pub(crate) const STREAM_CAPTURE_CONFLICT: i32 = sys::ACL_ERROR_STREAM_CAPTURE_CONFLICT;
+    /// A task group is begun, ended or updated out of turn.
+    pub(crate) const STREAM_TASK_GROUP_STATUS: i32 = sys::ACL_ERROR_STREAM_TASK_GROUP_STATUS;
+    /// A stream without a task group enqueues while another of its capture records one.
+    pub(crate) const STREAM_TASK_GROUP_INTR: i32 = sys::ACL_ERROR_STREAM_TASK_GROUP_INTR;
+    /// The capture began on another stream.
+    pub(crate) const STREAM_CAPTURE_UNMATCHED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED;
+    /// A replay of the graph has not ended.
+    pub(crate) const MODEL_RUNNING: i32 = sys::ACL_ERROR_RT_MODEL_RUNNING;
+    /// The capture began on another thread.
+    pub(crate) const STREAM_CAPTURE_WRONG_THREAD: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD;
+    /// A misuse has made the capture worthless.
+    pub(crate) const STREAM_CAPTURE_INVALIDATED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED;
+    /// The graph belongs to another context.
+    pub(crate) const MODEL_CONTEXT: i32 = sys::ACL_ERROR_RT_MODEL_CONTEXT;
+    /// Tasks of this type cannot be in a task group.
+    pub(crate) const TASK_TYPE_NOT_SUPPORT: i32 = sys::ACL_ERROR_RT_TASK_TYPE_NOT_SUPPORT;
+    /// The file cannot be opened.
+    pub(crate) const FILE_OPEN: i32 = sys::ACL_ERROR_RT_FILE_OPEN;
     /// An invariant of the emulator broke.
     pub(crate) const INTERNAL: i32 = sys::ACL_ERROR_INTERNAL_ERROR;
     /// The card does not answer any more.

@@ -19,12 +19,14 @@ pub(crate) enum HandleKind {
     Communicator = 0xC5,
     ProfilingConfig = 0xC6,
     Physical = 0xCA,
+    Graph = 0xC7,
+    TaskGroup = 0xC8,
 }
 
 const KIND_SHIFT: u32 = usize::BITS - 8;
 
 impl HandleKind {
-    const ALL: [Self; 7] = [
+    const ALL: &[Self] = &[
         Self::Context,
         Self::Stream,
         Self::Event,
@@ -32,6 +34,8 @@ impl HandleKind {
         Self::Communicator,
         Self::ProfilingConfig,
         Self::Physical,
+        Self::Graph,
+        Self::TaskGroup,
     ];
 
     fn name(self) -> &'static str {
@@ -43,6 +47,8 @@ impl HandleKind {
             Self::Communicator => "communicator",
             Self::ProfilingConfig => "profiling configuration",
             Self::Physical => "physical memory",
+            Self::Graph => "graph (aclmdlRI)",
+            Self::TaskGroup => "task group",
         }
     }
 
@@ -60,7 +66,7 @@ impl HandleKind {
         if value == 0 {
             return Err(Failure::null(self.name()));
         }
-        let found = Self::ALL.into_iter().find(|kind| *kind as usize == value >> KIND_SHIFT);
+        let found = Self::ALL.iter().copied().find(|kind| *kind as usize == value >> KIND_SHIFT);
         match found {
             Some(kind) if kind == self => Ok((value & ((1 << KIND_SHIFT) - 1)) as u64),
             Some(kind) => {

@@ -29,6 +29,7 @@ mod environment;
 mod event;
 mod failure;
 mod faults;
+mod graph;
 mod handle;
 mod machine;
 mod memory;

@@ -23,6 +23,7 @@ use crate::event::Event;
 use crate::failure::{Failure, code};
 use crate::faults::hold::Holds;
 use crate::faults::overlay::Faults;
+use crate::graph::Graphs;
 use crate::memory::Memory;
 use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
@@ -73,6 +74,7 @@ pub(crate) struct State {
     pub(crate) meetings: Meetings,
     pub(crate) reports: Reports,
     pub(crate) profiling: Profiling,
+    pub(crate) graphs: Graphs,
     /// Threads for host functions, by card, started when first needed.
     host_threads: BTreeMap<u32, HostThread>,
     /// `HcclSetConfig(HCCL_DETERMINISTIC)`.
@@ -193,6 +195,7 @@ impl Machine {
             meetings: Meetings::default(),
             reports: Reports::default(),
             profiling: Profiling::default(),
+            graphs: Graphs::default(),
             host_threads: BTreeMap::new(),
             deterministic: 0,
             holds: Holds::default(),

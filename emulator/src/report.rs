@@ -36,6 +36,8 @@ pub(crate) struct Callback {
     pub(crate) body: HostFunction,
     /// Whether the stream waits for it.
     pub(crate) blocking: Blocking,
+    /// The captured stream whose subscription counts; None for the stream it is on.
+    pub(crate) subscribed: Option<u64>,
 }
 
 /// A callback that its stream has reached.
@@ -131,7 +133,7 @@ impl State {
 
     /// A stream has reached a callback.
     pub(crate) fn post_callback(&mut self, callback: Callback, stream: u64) {
-        let Some(thread) = self.reports.thread_of_stream.get(&stream).copied() else {
+        let Some(thread) = self.reports.thread_of_stream.get(&callback.subscribed.unwrap_or(stream)).copied() else {
             let what = format!("stream {stream} has no thread that would run its callback");
             self.settle(stream, Err(Failure::new(code::STREAM_NO_CALLBACK, what)));
             return;

@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     queue: VecDeque<Queued>,
     /// The mark that held when the entry under way was enqueued.
     tag_under_way: Option<Arc<str>>,
+    /// The stream a failure of the entry under way belongs to, if not this one.
+    blame_under_way: Option<u64>,
     /// Parts of the entry under way that are not done; 0 when none is under way.
     under_way: usize,
     /// The call that enqueued the entry under way, in strict mode.
@@ -64,6 +66,8 @@ pub(crate) struct Queued {
     pub(crate) accesses: Vec<Access>,
     /// The stream's mark at that call.
     pub(crate) tag: Option<Arc<str>>,
+    /// The stream a graph is replayed on, whose failure this entry's is.
+    pub(crate) blame: Option<u64>,
 }
 
 /// Bytes a queued entry touches.
@@ -182,6 +186,7 @@ impl Stream {
             tag: None,
             queue: VecDeque::new(),
             tag_under_way: None,
+            blame_under_way: None,
             under_way: 0,
             site_under_way: None,
             hold: None,
@@ -252,6 +257,12 @@ impl State {
 
     /// Appends an entry to a stream that has not failed.
     pub(crate) fn enqueue(&mut self, id: u64, queued: Queued) -> Result<(), Failure> {
+        if self.graphs.is_capturing(id) {
+            return self.capture(id, queued);
+        }
+        if self.graphs.is_updating(id) {
+            return self.take_replacement(id, queued);
+        }
         let stream = self.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
         if let Some(failure) = &stream.failure {
             return Err(failure.clone());
@@ -300,6 +311,7 @@ impl State {
         }
         let Some(queued) = stream.queue.pop_front() else { return false };
         stream.tag_under_way = queued.tag.clone();
+        stream.blame_under_way = queued.blame;
         if stream.stop_on_failure
             && let Some(failure) = stream.failure.clone()
         {
@@ -351,9 +363,13 @@ impl State {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if let Err(failure) = outcome {
             let at = stream.tag_under_way.as_ref().map(|tag| format!(", at {tag:?}")).unwrap_or_default();
-            let place = format!("stream {id} of card {}{at}: {}", stream.card, failure.message);
-            stream.fail(&Failure { message: place, ..failure });
+            let blamed = stream.blame_under_way.unwrap_or(id);
+            let place = format!("stream {blamed} of card {}{at}: {}", stream.card, failure.message);
+            if let Some(blamed) = self.streams.get_mut(&blamed) {
+                blamed.fail(&Failure { message: place, ..failure });
+            }
         }
+        let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.under_way -= 1;
         if stream.under_way == 0 {
             stream.finish_one();
@@ -388,6 +404,7 @@ impl State {
 
     /// Removes a stream. What is queued is discarded, collectives it takes part in fail for the others.
     pub(crate) fn remove_stream(&mut self, id: u64, why: &str) {
+        self.forget_captures(id);
         let Some(mut stream) = self.streams.remove(&id) else { return };
         self.holds.forget(id);
         let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} {why}", stream.card));
@@ -461,7 +478,7 @@ impl Machine {
     /// An entry with the call that enqueues it.
     pub(crate) fn queued(&self, state: &State, stream: u64, entry: Entry, accesses: Vec<Access>) -> Queued {
         let tag = state.streams.get(&stream).and_then(|stream| stream.tag.clone());
-        Queued { entry, site: self.site(state, Some(stream)), accesses, tag }
+        Queued { entry, site: self.site(state, Some(stream)), accesses, tag, blame: None }
     }
 
     /// The number of a stream of the current context.
@@ -484,6 +501,7 @@ impl Machine {
     /// # Errors
     /// The stream's failure, or the time is over.
     pub(crate) fn synchronize_stream(&self, id: u64, timeout: Option<Duration>) -> Result<(), Failure> {
+        self.update(|state| state.refuse_captured(id, "waiting for the end of work"))?;
         if !self.lock().streams.contains_key(&id) {
             return Err(HandleKind::Stream.gone(id));
         }
@@ -538,6 +556,7 @@ impl Machine {
     pub(crate) fn synchronize_card(&self, card: u32, timeout: Option<Duration>) -> Result<(), Failure> {
         let (deadline, streams) = {
             let state = self.lock();
+            state.refuse_captured_card(card, "aclrtSynchronizeDevice, which waits for all work,")?;
             (timeout.map(|timeout| state.now() + timeout), state.streams_of_card(card))
         };
         let mut outcome = Ok(());

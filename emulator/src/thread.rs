@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::failure::code;
+use crate::graph::CaptureMode;
 use crate::slots::SLOTS;
 use crate::strict::turnstile::Turnstile;
 use crate::strict::watch::{self, Tid};
@@ -20,6 +21,7 @@ struct ThreadState {
     context: Option<u64>,
     calling: Option<Calling>,
     label: Option<Arc<str>>,
+    capture_mode: CaptureMode,
     last_error: i32,
     message: Option<String>,
     shown: CString,
@@ -99,6 +101,16 @@ pub(crate) fn context(key: MachineKey) -> Option<u64> {
 /// Makes a context current on this thread.
 pub(crate) fn set_context(key: MachineKey, context: Option<u64>) {
     with(key, |thread| thread.context = context);
+}
+
+/// This thread's own capture mode, by which it takes leave to make unsafe calls.
+pub(crate) fn capture_mode(key: MachineKey) -> CaptureMode {
+    with(key, |thread| thread.capture_mode)
+}
+
+/// Changes this thread's capture mode; gives what it was.
+pub(crate) fn set_capture_mode(key: MachineKey, mode: CaptureMode) -> CaptureMode {
+    with(key, |thread| std::mem::replace(&mut thread.capture_mode, mode))
 }
 
 /// The call under way on this thread.

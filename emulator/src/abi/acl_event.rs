@@ -95,6 +95,7 @@ impl Machine {
         status: *mut aclrtEventRecordedStatus,
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
+        self.update(|state| state.refuse_captured_event(id, "aclrtQueryEventStatus"))?;
         let is_done = self.lock().event(id)?.latest.as_ref().is_none_or(|record| record.at().is_some());
         let answer = if is_done {
             aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE
@@ -112,6 +113,7 @@ impl Machine {
         status: *mut aclrtEventWaitStatus,
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
+        self.update(|state| state.refuse_captured_event(id, "aclrtQueryEventWaitStatus"))?;
         let is_done = self.lock().event(id)?.latest.as_ref().is_none_or(|record| record.at().is_some());
         let answer = if is_done {
             aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_COMPLETE

@@ -292,6 +292,7 @@ impl Machine {
         match order {
             Order::Now => {
                 self.current_card()?;
+                self.refuse_unsafe_in_capture()?;
                 copy.run();
                 Ok(())
             }
@@ -301,6 +302,9 @@ impl Machine {
                     return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
                 }
                 let waits = copy.into.is_pageable() || copy.from.is_pageable();
+                if waits {
+                    self.refuse_blocking_copy(self.stream(stream)?)?;
+                }
                 let accesses = vec![Access::write("dst", &copy.into), Access::read("src", &copy.from)];
                 let task: Task = Arc::new(move |workers| {
                     copy.run_on(workers);
@@ -338,6 +342,7 @@ impl Machine {
         count: usize,
     ) -> Result<(), Failure> {
         self.current_card()?;
+        self.refuse_unsafe_in_capture()?;
         // SAFETY: passes on the caller's promise.
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         // Only the low byte counts, as in memset.
@@ -356,6 +361,9 @@ impl Machine {
         // SAFETY: passes on the caller's promise.
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         let waits = span.is_pageable();
+        if waits {
+            self.refuse_blocking_copy(self.stream(stream)?)?;
+        }
         let accesses = vec![Access::write("dev_ptr", &span)];
         let task: Task = Arc::new(move |workers| {
             fill_on(&span, value as u8, workers);

@@ -56,7 +56,7 @@ impl Machine {
                 return Err(Failure::new(code::INVALID_PARAM, what));
             }
         };
-        let callback = Callback { body: bound(function, user_data), blocking };
+        let callback = Callback { body: bound(function, user_data), blocking, subscribed: None };
         let current = thread::context(self.key());
         self.update(|state| {
             let id = state.resolve_stream(stream, current)?;

@@ -61,6 +61,7 @@ impl Machine {
     /// Waits for what is queued, then destroys; the stream's failure, if any, is returned after it is gone.
     pub(super) unsafe fn aclrtDestroyStream(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
+        self.update(|state| state.refuse_captured(id, "aclrtDestroyStream"))?;
         let outcome = self.synchronize_stream(id, None);
         self.update(|state| state.remove_stream(id, "was destroyed"));
         outcome
@@ -68,6 +69,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtDestroyStreamForce(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
+        self.update(|state| state.refuse_captured(id, "aclrtDestroyStreamForce"))?;
         self.update(|state| state.remove_stream(id, "was destroyed by force"));
         Ok(())
     }
@@ -94,6 +96,7 @@ impl Machine {
         status: *mut aclrtStreamStatus,
     ) -> Result<(), Failure> {
         let id = self.stream(stream)?;
+        self.update(|state| state.refuse_captured(id, "aclrtStreamQuery"))?;
         let answer = {
             let state = self.lock();
             let stream = state.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
@@ -143,8 +146,11 @@ impl Machine {
 
     pub(super) unsafe fn aclrtStreamAbort(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.stream(stream)?;
-        self.update(|state| state.abort_stream(id));
-        Ok(())
+        self.update(|state| {
+            state.refuse_captured(id, "aclrtStreamAbort")?;
+            state.abort_stream(id);
+            Ok(())
+        })
     }
 
     pub(super) unsafe fn aclrtSetStreamFailureMode(&self, stream: aclrtStream, mode: u64) -> Result<(), Failure> {

@@ -125,6 +125,10 @@ impl Caller<'_> {
             if let Some(failure) = state.streams.get(&self.stream).and_then(|stream| stream.failure.clone()) {
                 return Err(failure);
             }
+            if state.graphs.is_capturing(self.stream) {
+                let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), Vec::new());
+                return state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued);
+            }
             let mut seats = Vec::with_capacity(calls.len());
             for call in calls {
                 seats.push(state.join(self.member.group, self.member.rank, call)?);

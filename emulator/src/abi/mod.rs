@@ -9,6 +9,7 @@
 
 mod acl_context;
 mod acl_event;
+mod acl_graph;
 mod acl_memory;
 mod acl_profile;
 mod acl_report;

@@ -1,0 +1,190 @@
+//! AscendCL: capture into runtime models (`aclmdlRI`), their replay and update.
+
+use std::ffi::{CStr, c_char};
+
+use ascend_tp_sys::{aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtStream, aclrtTaskGrp};
+
+use super::acl_stream::timeout_of_ms;
+use super::raw::store;
+use crate::failure::{Failure, code};
+use crate::graph::{CaptureMode, CaptureStatus};
+use crate::handle::HandleKind;
+use crate::machine::Machine;
+use crate::stream::Entry;
+use crate::thread;
+
+fn parse_mode(mode: aclmdlRICaptureMode) -> Result<CaptureMode, Failure> {
+    match mode {
+        aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_GLOBAL => Ok(CaptureMode::Global),
+        aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
+        aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_RELAXED => Ok(CaptureMode::Relaxed),
+        other => {
+            let what = format!("capture mode {} is none of GLOBAL 0, THREAD_LOCAL 1, RELAXED 2", other.0);
+            Err(Failure::new(code::PARAM_INVALID, what))
+        }
+    }
+}
+
+fn mode_in_c(mode: CaptureMode) -> aclmdlRICaptureMode {
+    match mode {
+        CaptureMode::Global => aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_GLOBAL,
+        CaptureMode::ThreadLocal => aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL,
+        CaptureMode::Relaxed => aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_RELAXED,
+    }
+}
+
+impl Machine {
+    pub(super) unsafe fn aclmdlRICaptureBegin(
+        &self,
+        stream: aclrtStream,
+        mode: aclmdlRICaptureMode,
+    ) -> Result<(), Failure> {
+        let mode = parse_mode(mode)?;
+        let stream = self.stream(stream)?;
+        let thread = thread::name(self.key());
+        self.update(|state| state.begin_capture(stream, mode, thread)).map(|_| ())
+    }
+
+    pub(super) unsafe fn aclmdlRICaptureEnd(
+        &self,
+        stream: aclrtStream,
+        model_ri: *mut aclmdlRI,
+    ) -> Result<(), Failure> {
+        if model_ri.is_null() {
+            return Err(Failure::null("model_ri"));
+        }
+        let stream = self.stream(stream)?;
+        let graph = self.update(|state| state.end_capture(stream))?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("model_ri", model_ri, HandleKind::Graph.encode(graph)) }
+    }
+
+    pub(super) unsafe fn aclmdlRICaptureGetInfo(
+        &self,
+        stream: aclrtStream,
+        status: *mut aclmdlRICaptureStatus,
+        model_ri: *mut aclmdlRI,
+    ) -> Result<(), Failure> {
+        let stream = self.stream(stream)?;
+        let found = self.lock().capture_status(stream);
+        let (answer, graph) = match found {
+            CaptureStatus::None => (aclmdlRICaptureStatus::ACL_MODEL_RI_CAPTURE_STATUS_NONE, None),
+            CaptureStatus::Active(graph) => (aclmdlRICaptureStatus::ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE, Some(graph)),
+            CaptureStatus::Invalidated(graph) => {
+                (aclmdlRICaptureStatus::ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED, Some(graph))
+            }
+        };
+        let handle = graph.map_or(std::ptr::null_mut(), |graph| HandleKind::Graph.encode(graph));
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("status", status, answer) }?;
+        // SAFETY: as above.
+        unsafe { store("model_ri", model_ri, handle) }
+    }
+
+    pub(super) unsafe fn aclmdlRICaptureThreadExchangeMode(
+        &self,
+        mode: *mut aclmdlRICaptureMode,
+    ) -> Result<(), Failure> {
+        if mode.is_null() {
+            return Err(Failure::null("mode"));
+        }
+        // SAFETY: not NULL, so the C caller's valid place.
+        let wanted = parse_mode(unsafe { mode.read() })?;
+        let before = thread::set_capture_mode(self.key(), wanted);
+        // SAFETY: as above.
+        unsafe { store("mode", mode, mode_in_c(before)) }
+    }
+
+    pub(super) unsafe fn aclmdlRICaptureTaskGrpBegin(&self, stream: aclrtStream) -> Result<(), Failure> {
+        let stream = self.stream(stream)?;
+        self.update(|state| state.begin_group(stream))
+    }
+
+    pub(super) unsafe fn aclmdlRICaptureTaskGrpEnd(
+        &self,
+        stream: aclrtStream,
+        handle: *mut aclrtTaskGrp,
+    ) -> Result<(), Failure> {
+        if handle.is_null() {
+            return Err(Failure::null("handle"));
+        }
+        let stream = self.stream(stream)?;
+        let group = self.update(|state| state.end_group(stream))?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("handle", handle, HandleKind::TaskGroup.encode(group)) }
+    }
+
+    pub(super) unsafe fn aclmdlRICaptureTaskUpdateBegin(
+        &self,
+        stream: aclrtStream,
+        handle: aclrtTaskGrp,
+    ) -> Result<(), Failure> {
+        let group = HandleKind::TaskGroup.decode(handle)?;
+        let stream = self.stream(stream)?;
+        self.update(|state| state.begin_update(stream, group))
+    }
+
+    /// Returns at once: the operators are exchanged when the stream gets there.
+    pub(super) unsafe fn aclmdlRICaptureTaskUpdateEnd(&self, stream: aclrtStream) -> Result<(), Failure> {
+        let id = self.stream(stream)?;
+        self.update(|state| {
+            let task = state.end_update(id)?;
+            let entry = Entry::Task { name: "aclmdlRICaptureTaskUpdateEnd", task };
+            let queued = self.queued(state, id, entry, Vec::new());
+            state.enqueue(id, queued)
+        })
+    }
+
+    pub(super) unsafe fn aclmdlRIExecuteAsync(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
+        let graph = HandleKind::Graph.decode(model_ri)?;
+        let stream = self.stream(stream)?;
+        self.replay(graph, stream)
+    }
+
+    /// Replays on a stream of its own and waits for the end.
+    pub(super) unsafe fn aclmdlRIExecute(&self, model_ri: aclmdlRI, timeout: i32) -> Result<(), Failure> {
+        let graph = HandleKind::Graph.decode(model_ri)?;
+        let timeout = timeout_of_ms(timeout)?;
+        let current = thread::context(self.key());
+        let stream = self.update(|state| {
+            let (context, card) = state.current(current).map(|(id, context)| (id, context.card))?;
+            state.create_stream(context, card, 0, 0, false)
+        })?;
+        let outcome = self.replay(graph, stream).and_then(|()| self.synchronize_stream(stream, timeout));
+        self.update(|state| state.remove_stream(stream, "was the stream of an aclmdlRIExecute that has ended"));
+        outcome
+    }
+
+    fn replay(&self, graph: u64, stream: u64) -> Result<(), Failure> {
+        self.update(|state| {
+            state.replay(graph, stream, |state, stream, entry| self.queued(state, stream, entry, Vec::new()))
+        })
+    }
+
+    pub(super) unsafe fn aclmdlRIDestroy(&self, model_ri: aclmdlRI) -> Result<(), Failure> {
+        let graph = HandleKind::Graph.decode(model_ri)?;
+        self.update(|state| state.destroy_graph(graph))
+    }
+
+    /// Writes the graph down as a trace; the verbose form says no more, as operators have no kernel arguments here.
+    pub(super) unsafe fn aclmdlRIDebugJsonPrint(
+        &self,
+        model_ri: aclmdlRI,
+        path: *const c_char,
+        flags: u32,
+    ) -> Result<(), Failure> {
+        let graph = HandleKind::Graph.decode(model_ri)?;
+        if path.is_null() {
+            return Err(Failure::null("path"));
+        }
+        if flags > 1 {
+            let what = format!("flags {flags:#x} is neither SUMMARY 0 nor VERBOSE 1");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        // SAFETY: not NULL, so the C caller's string.
+        let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
+        let text = self.lock().graph_json(graph)?;
+        std::fs::write(&path, text)
+            .map_err(|error| Failure::new(code::FILE_OPEN, format!("cannot write the graph to {path}: {error}")))
+    }
+}
