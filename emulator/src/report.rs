@@ -88,7 +88,7 @@ impl HostThread {
                 if let Some(turnstile) = turnstile {
                     turnstile.begin_function(report.stream);
                 }
-                machine.run_function(report);
+                machine.run_function(&report);
                 if let Some(turnstile) = turnstile {
                     turnstile.end_function();
                 }
@@ -149,7 +149,7 @@ impl State {
 
 impl Machine {
     /// Runs a function of the program on the calling thread and lets the stream that waits for it go on.
-    pub(crate) fn run_function(&self, report: Report) {
+    pub(crate) fn run_function(&self, report: &Report) {
         let is_ordered = self.strict().is_some();
         if is_ordered {
             order::function_began(&mut self.lock(), report.stream);

@@ -89,7 +89,7 @@ impl Machine {
             }
         };
         let report = self.next_report(this_thread(), timeout)?;
-        self.run_function(report);
+        self.run_function(&report);
         Ok(())
     }
 
