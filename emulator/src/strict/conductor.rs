@@ -6,8 +6,8 @@
 //! never on time. What was chosen runs to its end before the next choice. A time limit counts as over when nothing else
 //! can happen. Does not: know what a step does (see `machine`, `stream`).
 //!
-//! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that waits
-//! for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
+//! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that
+//! waits for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
 //! waited for: only they can wake it. A thread that has not called yet is given [`Patience::STRANGER`] after it was
 //! first seen. Where threads cannot be seen (no `/proc`), each is waited for up to [`Patience::OUTSIDE`].
 

@@ -1,4 +1,4 @@
-//! The generator behind a seed: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+//! The generator behind a seed: splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
 //!
 //! Input: a seed. Output: numbers below a bound. Invariant: the same seed gives the same numbers on every host and in
 //! every version of this crate. Does not: keep secrets.
