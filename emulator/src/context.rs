@@ -24,6 +24,8 @@ pub(crate) struct Card {
     pub(crate) notifies: usize,
     /// Why it does not answer (an injected fault).
     pub(crate) lost: Option<Failure>,
+    /// `aclrtSetDeviceResLimit`: cube cores, vector cores.
+    pub(crate) core_limits: [Option<u32>; 2],
 }
 
 /// One context.

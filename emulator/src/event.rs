@@ -154,7 +154,12 @@ impl Machine {
     }
 
     /// Holds a stream until the event's last record so far is done.
-    pub(crate) fn stream_wait_event(&self, stream: *mut std::ffi::c_void, event: u64) -> Result<(), Failure> {
+    pub(crate) fn stream_wait_event(
+        &self,
+        stream: *mut std::ffi::c_void,
+        event: u64,
+        limit: Option<Duration>,
+    ) -> Result<(), Failure> {
         let current = thread::context(self.key());
         self.update(|state| {
             let stream = state.resolve_stream(stream, current)?;
@@ -171,6 +176,10 @@ impl Machine {
             }
             match latest {
                 Some(record) => {
+                    if let Some(limit) = limit {
+                        let queued = self.queued(state, stream, Entry::Limit(limit), Vec::new());
+                        state.enqueue(stream, queued)?;
+                    }
                     let queued = self.queued(state, stream, Entry::Wait(record), Vec::new());
                     state.enqueue(stream, queued)
                 }

@@ -31,6 +31,7 @@ mod failure;
 mod faults;
 mod graph;
 mod handle;
+mod held;
 mod machine;
 mod memory;
 mod nn;

@@ -24,6 +24,7 @@ use crate::failure::{Failure, code};
 use crate::faults::hold::Holds;
 use crate::faults::overlay::Faults;
 use crate::graph::Graphs;
+use crate::held::Held;
 use crate::memory::Memory;
 use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
@@ -81,6 +82,7 @@ pub(crate) struct State {
     pub(crate) deterministic: i32,
     /// Entries that a slow or stuck card keeps back.
     pub(crate) holds: Holds,
+    pub(crate) held: Held,
     /// Streams whose head may have become ready.
     pub(crate) ready: Vec<u64>,
     /// Work that became ready under the lock and goes to the pool before it is released.
@@ -143,14 +145,16 @@ impl State {
     /// When the first limit of something in a queue is over.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         let collective = self.meetings.oldest_wait().map(|since| since + self.exec_timeout);
-        collective.into_iter().chain(self.holds.earliest()).min()
+        collective.into_iter().chain(self.holds.earliest()).chain(self.held.next_limit()).min()
     }
 
     /// Ends delays that are over; false when only collectives have waited too long.
     pub(crate) fn expire_waits(&mut self) -> bool {
         let now = self.now();
-        let is_any_over = self.holds.earliest().is_some_and(|until| until <= now);
+        let earliest = self.holds.earliest().into_iter().chain(self.held.next_limit()).min();
+        let is_any_over = earliest.is_some_and(|until| until <= now);
         self.release_due(now);
+        self.expire_limits();
         is_any_over
     }
 
@@ -199,6 +203,7 @@ impl Machine {
             host_threads: BTreeMap::new(),
             deterministic: 0,
             holds: Holds::default(),
+            held: Held::default(),
             ready: Vec::new(),
             launches: Vec::new(),
             watchers: 0,
@@ -326,8 +331,10 @@ impl Machine {
 
     /// Advances streams until nothing more is ready, launches what is, and signals watchers.
     pub(crate) fn flush(&self, state: &mut State) {
+        state.expire_limits();
         if state.is_strict() {
             // The conductor starts what is ready, one at a time.
+            state.recheck_values();
             state.ready.clear();
             state.signal = false;
             return;
@@ -424,7 +431,7 @@ impl Machine {
             return Ok(self.lock());
         }
         let expiry = state.meetings.oldest_wait().map(|since| since + self.config.exec_timeout);
-        let until = deadline.into_iter().chain(expiry).min();
+        let until = deadline.into_iter().chain(expiry).chain(state.held.next_limit()).min();
         let mut state = match until {
             None => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(until) => {
@@ -434,6 +441,9 @@ impl Machine {
         };
         if expiry.is_some_and(|expiry| Instant::now() >= expiry) {
             state.expire_meetings(self.config.exec_timeout);
+            self.flush(&mut state);
+        }
+        if state.held.next_limit().is_some() {
             self.flush(&mut state);
         }
         Ok(state)

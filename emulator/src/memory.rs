@@ -259,8 +259,8 @@ impl Memory {
         let mut book = self.write();
         let Some(allocation) = book.allocations.get(&address) else {
             drop(book);
-            if self.mapped().covering(address).is_some() {
-                let what = format!("address {address:#x} was mapped with aclrtMapMem; unmap it with aclrtUnmapMem");
+            if let Some(how) = self.mapped().how_to_free(address) {
+                let what = format!("address {address:#x} {how}");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             let book = self.read();
@@ -368,6 +368,27 @@ impl Memory {
     /// Account of each card.
     pub(crate) fn usage(&self) -> Vec<CardUsage> {
         self.read().cards.clone()
+    }
+
+    /// Makes host memory of the program known as page-locked.
+    ///
+    /// # Errors
+    /// It overlaps memory this machine knows.
+    pub(crate) fn register(&self, memory: Allocation) -> Result<(), Failure> {
+        let (first, last) = (memory.base(), memory.base() + memory.size() - 1);
+        let book = self.read();
+        let known = book.covering(last).filter(|other| other.base() + other.size() > first);
+        if let Some(other) = known {
+            let what = format!(
+                "ptr: {} bytes at {first:#x} overlap an allocation of {} bytes on {}, which needs no registering",
+                memory.size(),
+                other.size(),
+                place(other.location()),
+            );
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        drop(book);
+        self.virtual_memory().register(memory)
     }
 
     /// Reserved addresses and physical memory, for changing them.

@@ -1,12 +1,13 @@
 //! Notifies: one-bit flags between streams, set by one and awaited and cleared by another.
 //!
 //! Input: records and waits in stream order. Output: held and released streams. Invariant: one record releases one
-//! wait; records do not add up. Does not: time-outs of waits (a notify wait holds until recorded) or sharing between processes.
+//! wait; records do not add up. Does not: limit waits (see `held`), or share between processes.
 
 use std::collections::VecDeque;
 
 use crate::failure::Failure;
 use crate::handle::HandleKind;
+use crate::held::HeldBy;
 use crate::machine::State;
 
 /// Notifies one device can have (CANN guide, Atlas A2).
@@ -41,9 +42,13 @@ impl State {
         match self.notifies.get_mut(&id) {
             Some(notify) if notify.set => {
                 notify.set = false;
+                self.drop_limit(stream);
                 self.settle(stream, Ok(()));
             }
-            Some(notify) => notify.held.push_back(stream),
+            Some(notify) => {
+                notify.held.push_back(stream);
+                self.begin_limit(stream, HeldBy::Notify(id));
+            }
             None => self.settle(stream, Err(HandleKind::Notify.gone(id))),
         }
     }

@@ -71,6 +71,14 @@ impl Soc {
         2 * self.cube_cores()
     }
 
+    /// Architecture operators are compiled for (Ascend C guide, `__NPU_ARCH__`).
+    #[must_use]
+    pub const fn npu_arch(self) -> u32 {
+        match self {
+            Self::Ascend910B1 | Self::Ascend910B2 | Self::Ascend910B3 | Self::Ascend910B4 => 2201,
+        }
+    }
+
     /// Second-level cache of one card, in bytes (`l2_size`).
     #[must_use]
     pub const fn l2_bytes(self) -> u64 {

@@ -15,6 +15,7 @@ use crate::collective::meeting::Seat;
 use crate::event::Record;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
+use crate::held::{HeldBy, ValueWait};
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
 use crate::report::{Callback, HostFunction};
@@ -113,6 +114,10 @@ pub(crate) enum Entry {
     NotifyRecord(u64),
     /// Holds the queue until a notify is set, and clears it.
     NotifyWait(u64),
+    /// The next entry waits no longer than this.
+    Limit(Duration),
+    /// Holds the queue until a value in memory compares.
+    ValueWait(ValueWait),
     /// A function the program's own thread runs.
     Callback(Callback),
     /// A function a thread of the runtime runs; the queue goes on when it has returned.
@@ -130,6 +135,8 @@ pub(crate) enum Hold {
     Meet(Vec<Seat>),
     /// A function of the program that has to return.
     Function,
+    /// A value in memory, at this address.
+    Value(usize),
 }
 
 impl Entry {
@@ -142,6 +149,8 @@ impl Entry {
             Self::Meet(_) => "arrival at a collective",
             Self::NotifyRecord(_) => "notify record",
             Self::NotifyWait(_) => "notify wait",
+            Self::Limit(_) => "limit of the next wait",
+            Self::ValueWait(_) => "value wait",
             Self::Callback(_) => "callback",
             Self::HostFunction(_) => "host function",
         }
@@ -153,7 +162,8 @@ impl Entry {
             Self::NotifyWait(notify) => Some(Hold::Notify(*notify)),
             Self::Meet(seats) => Some(Hold::Meet(seats.clone())),
             Self::Callback(_) | Self::HostFunction(_) => Some(Hold::Function),
-            Self::Task { .. } | Self::Record(_) | Self::NotifyRecord(_) => None,
+            Self::ValueWait(wait) => Some(Hold::Value(wait.place.address())),
+            Self::Task { .. } | Self::Record(_) | Self::NotifyRecord(_) | Self::Limit(_) => None,
         }
     }
 }
@@ -167,6 +177,8 @@ impl std::fmt::Debug for Entry {
             Self::Meet(seats) => write!(f, "Meet({seats:?})"),
             Self::NotifyRecord(notify) => write!(f, "NotifyRecord({notify})"),
             Self::NotifyWait(notify) => write!(f, "NotifyWait({notify})"),
+            Self::Limit(limit) => write!(f, "Limit({limit:?})"),
+            Self::ValueWait(wait) => write!(f, "{wait:?}"),
             Self::Callback(_) => f.write_str("Callback"),
             Self::HostFunction(_) => f.write_str("HostFunction"),
         }
@@ -279,6 +291,7 @@ impl State {
 
     /// Advances every stream that may be ready.
     pub(crate) fn run_ready(&mut self) {
+        self.recheck_values();
         while let Some(id) = self.ready.pop() {
             self.advance(id);
         }
@@ -334,7 +347,10 @@ impl State {
             }
             Entry::Wait(record) => {
                 if record.hold(id) {
+                    self.drop_limit(id);
                     self.settle(id, Ok(()));
+                } else {
+                    self.begin_limit(id, HeldBy::Record(record));
                 }
             }
             Entry::Meet(seats) => {
@@ -350,6 +366,11 @@ impl State {
                 self.settle(id, Ok(()));
             }
             Entry::NotifyWait(notify) => self.await_notify(notify, id),
+            Entry::Limit(limit) => {
+                self.limit_next_wait(id, limit);
+                self.settle(id, Ok(()));
+            }
+            Entry::ValueWait(wait) => self.await_value(wait, id),
             Entry::Callback(callback) => self.post_callback(callback, id),
             Entry::HostFunction(body) => {
                 self.launches.push(Launch::HostFunction { stream: id, card, body });
@@ -374,6 +395,7 @@ impl State {
         if stream.under_way == 0 {
             stream.finish_one();
             stream.hold = None;
+            self.held.forget(id);
             self.ready.push(id);
             if self.order.is_some() {
                 order::ended(self, id);
@@ -397,6 +419,8 @@ impl State {
             Entry::Task { .. }
             | Entry::Wait(_)
             | Entry::NotifyWait(_)
+            | Entry::Limit(_)
+            | Entry::ValueWait(_)
             | Entry::Callback(_)
             | Entry::HostFunction(_) => {}
         }
@@ -407,6 +431,7 @@ impl State {
         self.forget_captures(id);
         let Some(mut stream) = self.streams.remove(&id) else { return };
         self.holds.forget(id);
+        self.held.forget(id);
         let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} {why}", stream.card));
         for queued in stream.queue.drain(..) {
             self.discard(id, queued, &failure);

@@ -108,6 +108,8 @@ pub(crate) struct Virtual {
     /// Maximal runs of mapped addresses, by first address.
     runs: BTreeMap<usize, Arc<Allocation>>,
     physicals: BTreeMap<u64, Arc<Physical>>,
+    /// Host memory of the program that is registered, by first address.
+    registered: BTreeMap<usize, Arc<Allocation>>,
 }
 
 fn invalid(what: String) -> Failure {
@@ -119,10 +121,51 @@ fn host(error: &io::Error) -> Failure {
 }
 
 impl Virtual {
-    /// The run that covers an address, or ends there.
+    /// The mapped or registered memory that covers an address, or ends there.
     pub(crate) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
-        let (base, run) = self.runs.range(..=address).next_back()?;
-        (address - base <= run.size()).then_some(run)
+        let covering = |known: &'_ BTreeMap<usize, Arc<Allocation>>| {
+            let (base, memory) = known.range(..=address).next_back()?;
+            (address - base <= memory.size()).then_some(*base)
+        };
+        let run = covering(&self.runs).and_then(|base| self.runs.get(&base));
+        run.or_else(|| covering(&self.registered).and_then(|base| self.registered.get(&base)))
+    }
+
+    /// How the memory at an address, which is no allocation, is given back; None when it is not known.
+    pub(crate) fn how_to_free(&self, address: usize) -> Option<&'static str> {
+        match self.covering(address)?.location() {
+            Location::Card(_) => Some("was mapped with aclrtMapMem; unmap it with aclrtUnmapMem"),
+            Location::Host => Some("was registered with aclrtHostRegister; call aclrtHostUnregister"),
+        }
+    }
+
+    /// Makes host memory of the program known.
+    pub(crate) fn register(&mut self, memory: Allocation) -> Result<(), Failure> {
+        let (first, end) = (memory.base(), memory.base() + memory.size());
+        let before = self.registered.range(..end).next_back();
+        if let Some((other, known)) = before.filter(|(other, known)| **other + known.size() > first) {
+            let what = format!(
+                "ptr: {} bytes at {first:#x} overlap the {} bytes at {other:#x} that are registered already",
+                memory.size(),
+                known.size()
+            );
+            return Err(invalid(what));
+        }
+        self.registered.insert(first, Arc::new(memory));
+        Ok(())
+    }
+
+    /// Forgets registered memory; queued work must not use it any more.
+    pub(crate) fn unregister(&mut self, address: usize) -> Result<(), Failure> {
+        let Some(memory) = self.registered.get(&address) else {
+            return Err(invalid(format!("ptr: {address:#x} is not registered; it must be that of aclrtHostRegister")));
+        };
+        if Arc::strong_count(memory) > 1 {
+            let what = format!("ptr: queued work still uses the memory registered at {address:#x}; synchronize first");
+            return Err(invalid(what));
+        }
+        self.registered.remove(&address);
+        Ok(())
     }
 
     /// What is wrong with an address that is reserved; None when it is not.
@@ -206,7 +249,7 @@ impl Virtual {
     /// Maps the memory of a handle at an address.
     pub(crate) fn map(&mut self, address: usize, size: usize, number: u64) -> Result<(), Failure> {
         let physical = Arc::clone(self.physical(number)?);
-        if size != physical.size || size % physical.granularity != 0 {
+        if size != physical.size || !size.is_multiple_of(physical.granularity) {
             let what = format!(
                 "size is {size} bytes; it must be the size of the handle, {}, and a multiple of {} \
                  (aclrtMemGetAllocationGranularity)",
@@ -214,7 +257,7 @@ impl Virtual {
             );
             return Err(invalid(what));
         }
-        if address % physical.granularity != 0 {
+        if !address.is_multiple_of(physical.granularity) {
             return Err(invalid(format!("virPtr: {address:#x} is no multiple of {} bytes", physical.granularity)));
         }
         let elsewhere = self.reservations.values().flat_map(|reservation| &reservation.mappings);

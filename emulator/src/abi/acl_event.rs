@@ -1,5 +1,7 @@
 //! AscendCL: events.
 
+use std::time::Duration;
+
 use ascend_tp_sys::{aclrtEvent, aclrtEventRecordedStatus, aclrtEventWaitStatus, aclrtStream};
 
 use super::raw::store;
@@ -73,7 +75,30 @@ impl Machine {
     }
 
     pub(super) unsafe fn aclrtStreamWaitEvent(&self, stream: aclrtStream, event: aclrtEvent) -> Result<(), Failure> {
-        self.stream_wait_event(stream, HandleKind::Event.decode(event)?)
+        self.stream_wait_event(stream, HandleKind::Event.decode(event)?, None)
+    }
+
+    pub(super) unsafe fn aclrtRecordEventWithFlag(
+        &self,
+        event: aclrtEvent,
+        stream: aclrtStream,
+        flag: u32,
+    ) -> Result<(), Failure> {
+        require_default_flag("ACL_EVENT_RECORD_EXTERNAL", flag)?;
+        self.record_event(HandleKind::Event.decode(event)?, stream)
+    }
+
+    /// `timeout` is in seconds; 0 is no limit.
+    pub(super) unsafe fn aclrtStreamWaitEventWithFlag(
+        &self,
+        stream: aclrtStream,
+        event: aclrtEvent,
+        timeout: u32,
+        flag: u32,
+    ) -> Result<(), Failure> {
+        require_default_flag("ACL_EVENT_WAIT_EXTERNAL", flag)?;
+        let limit = (timeout > 0).then(|| Duration::from_secs(u64::from(timeout)));
+        self.stream_wait_event(stream, HandleKind::Event.decode(event)?, limit)
     }
 
     pub(super) unsafe fn aclrtSynchronizeEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
@@ -149,5 +174,14 @@ impl Machine {
         let at = self.lock().timestamp(id)?;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("timestamp", timestamp, at.duration_since(self.built()).as_micros() as u64) }
+    }
+}
+
+/// The other flag is for events that a captured graph shows to the outside.
+fn require_default_flag(external: &str, flag: u32) -> Result<(), Failure> {
+    match flag {
+        0 => Ok(()),
+        1 => Err(Failure::new(code::FEATURE_NOT_SUPPORTED, format!("flag {external} (1) is not modelled; 0 is"))),
+        _ => Err(Failure::new(code::INVALID_PARAM, format!("flag {flag:#x} is neither 0 nor {external} (1)"))),
     }
 }

@@ -294,6 +294,7 @@ impl Machine {
                 self.current_card()?;
                 self.refuse_unsafe_in_capture()?;
                 copy.run();
+                self.host_wrote();
                 Ok(())
             }
             Order::OnStream(stream) => {
@@ -347,7 +348,13 @@ impl Machine {
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         // Only the low byte counts, as in memset.
         span.fill(value as u8);
+        self.host_wrote();
         Ok(())
+    }
+
+    /// Streams may wait for a value the calling thread has written.
+    fn host_wrote(&self) {
+        self.update(|_| ());
     }
 
     pub(super) unsafe fn aclrtMemsetAsync(

@@ -14,7 +14,7 @@ use crate::soc::Soc;
 use crate::thread;
 
 /// The CANN whose behaviour is modelled.
-const CANN_VERSION: [i32; 3] = [8, 1, 0];
+pub(super) const CANN_VERSION: [i32; 3] = [8, 1, 0];
 
 impl Machine {
     pub(super) unsafe fn aclInit(&self, _config_path: *const c_char) -> Result<(), Failure> {

@@ -218,7 +218,7 @@ impl Machine {
         self.enqueue(stream, Entry::NotifyRecord(id), Vec::new()).map(|_| ())
     }
 
-    /// Holds the stream until the notify is set. Only waits without a limit are modelled.
+    /// Holds the stream until the notify is set; `timeout` is in seconds, 0 is no limit.
     pub(super) unsafe fn aclrtWaitAndResetNotify(
         &self,
         notify: aclrtNotify,
@@ -226,11 +226,28 @@ impl Machine {
         timeout: u32,
     ) -> Result<(), Failure> {
         let id = self.live_notify(notify)?;
-        if timeout != 0 {
-            let what = format!("a limit of {timeout} s is not modelled; 0 waits without a limit");
-            return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
-        }
-        self.enqueue(stream, Entry::NotifyWait(id), Vec::new()).map(|_| ())
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let stream = state.resolve_stream(stream, current)?;
+            if timeout > 0 {
+                let limit = Entry::Limit(Duration::from_secs(u64::from(timeout)));
+                let queued = self.queued(state, stream, limit, Vec::new());
+                state.enqueue(stream, queued)?;
+            }
+            let queued = self.queued(state, stream, Entry::NotifyWait(id), Vec::new());
+            state.enqueue(stream, queued)
+        })
+    }
+
+    /// On an Atlas A2 for streams of ACL_STREAM_DEVICE_USE_ONLY only (AscendCL guide, aclrtStreamStop), which are not
+    /// modelled: no stream of this machine qualifies.
+    pub(super) unsafe fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
+        let id = self.explicit_stream(stream)?;
+        let what = format!(
+            "stream {id} was not created with ACL_STREAM_DEVICE_USE_ONLY, and on an Atlas A2 aclrtStreamStop takes no \
+             other; use aclrtStreamAbort"
+        );
+        Err(Failure::new(code::PARAM_INVALID, what))
     }
 
     fn live_notify(&self, notify: aclrtNotify) -> Result<u64, Failure> {

@@ -8,13 +8,16 @@
 #![expect(non_snake_case, clippy::too_many_arguments, reason = "methods are the C functions they model")]
 
 mod acl_context;
+mod acl_device;
 mod acl_event;
 mod acl_graph;
+mod acl_host;
 mod acl_memory;
 mod acl_profile;
 mod acl_report;
 mod acl_runtime;
 mod acl_stream;
+mod acl_value;
 mod acl_virtual;
 pub(crate) mod aclnn;
 pub(crate) mod fault;

@@ -61,6 +61,8 @@ enum Pages {
     Plain { _pages: MmapMut },
     /// A part of a range of addresses that other allocations have parts of too.
     Part { _range: Arc<Range> },
+    /// Memory of the program, which keeps it mapped.
+    Registered,
     /// Memory of strict mode.
     Guarded { pages: Guarded, known: Arc<Known>, site: Arc<Site> },
 }
@@ -98,6 +100,15 @@ impl Allocation {
         Self { address, bytes, size, location, pages: Pages::Part { _range: Arc::clone(range) } }
     }
 
+    /// Host memory the program registers.
+    ///
+    /// # Safety
+    /// `size` bytes at `bytes` are valid for reads and writes until no task uses them any more.
+    pub(crate) unsafe fn registered(bytes: NonNull<u8>, size: usize) -> Self {
+        let address = bytes.as_ptr().expose_provenance();
+        Self { address, bytes, size, location: Location::Host, pages: Pages::Registered }
+    }
+
     /// Maps `size` bytes (more than 0) of strict mode: fresh, between red zones and, on a card, out of the host's reach.
     ///
     /// # Errors
@@ -113,7 +124,7 @@ impl Allocation {
     /// The call that allocated it, in strict mode.
     pub(crate) fn site(&self) -> Option<&Arc<Site>> {
         match &self.pages {
-            Pages::Plain { .. } | Pages::Part { .. } => None,
+            Pages::Plain { .. } | Pages::Part { .. } | Pages::Registered => None,
             Pages::Guarded { site, .. } => Some(site),
         }
     }
@@ -129,7 +140,7 @@ impl Allocation {
     /// In strict mode: what the fault handler knows of it, which should outlive it as long as its addresses matter.
     pub(crate) fn known(&self) -> Option<Arc<Known>> {
         match &self.pages {
-            Pages::Plain { .. } | Pages::Part { .. } => None,
+            Pages::Plain { .. } | Pages::Part { .. } | Pages::Registered => None,
             Pages::Guarded { known, .. } => Some(Arc::clone(known)),
         }
     }
@@ -311,6 +322,25 @@ pub(crate) unsafe fn store<T>(argument: &str, place: *mut T, value: T) -> Result
     // SAFETY: not NULL, so valid by this function's contract.
     unsafe { place.write(value) };
     Ok(())
+}
+
+/// Copies a text argument of a C function.
+///
+/// # Safety
+/// `place` is NULL or a C string, as the C declaration demands.
+///
+/// # Errors
+/// `place` is NULL.
+pub(crate) unsafe fn load_text(
+    argument: &str,
+    place: *const std::ffi::c_char,
+) -> Result<String, crate::failure::Failure> {
+    if place.is_null() {
+        return Err(crate::failure::Failure::null(argument));
+    }
+    // SAFETY: not NULL, so a C string by this function's contract.
+    let text = unsafe { std::ffi::CStr::from_ptr(place) };
+    Ok(text.to_string_lossy().into_owned())
 }
 
 /// Copies the elements of an array argument of a C function.

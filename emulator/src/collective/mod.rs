@@ -8,7 +8,7 @@
 pub(crate) mod group;
 pub(crate) mod meeting;
 pub(crate) mod perform;
-mod reduce;
+pub(crate) mod reduce;
 
 use std::fmt;
 

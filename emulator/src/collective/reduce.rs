@@ -15,7 +15,7 @@ use crate::collective::{DataType, ReduceOp};
 const BLOCK: usize = 1024;
 
 /// Element `first` onwards, `count` of them, of every span in `inputs`, reduced into the same place of every `outputs`.
-pub(super) fn reduce(
+pub(crate) fn reduce(
     inputs: &[RawSpan],
     outputs: &[RawSpan],
     dtype: DataType,

@@ -204,6 +204,8 @@ impl Graph<'_> {
                 found.map(|(on, site)| (Reason::Notify { notify: *notify, site }, Node::Stream(on))).collect()
             }
             Some(Hold::Meet(seats)) => seats.iter().flat_map(|seat| self.edges_of_seat(*seat)).collect(),
+            // Any work may write it.
+            Some(Hold::Value(_)) => Vec::new(),
             Some(Hold::Function) => {
                 let runs = |(_, host): &(usize, &Host)| host.function_of == Some(stream);
                 let hosts = self.view.hosts.iter().enumerate().filter(runs);
@@ -341,6 +343,7 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
                 state.fail_meeting(seat.meeting, failure);
             }
         }
+        Some(Hold::Value(_)) => state.settle(stream, Ok(())),
         // It ends when the function returns.
         Some(Hold::Function) | None => {}
     }
@@ -408,6 +411,7 @@ fn report_held(state: &mut State, view: &View, turnstile: &Turnstile, stream: u6
                 places.map(|meeting| format!("{}: {}", meeting.place(), meeting.absent())).collect();
             format!("in {}", places.join(", "))
         }
+        Some(Hold::Value(address)) => format!("for a value at {address:#x} that no queued call writes"),
         Some(Hold::Function) | None => return end_blocked(state, view, turnstile),
     };
     text.what = format!("stream {stream} of card {} holds at {cited} {what}", held.card);

@@ -1,0 +1,303 @@
+//! AscendCL: what a device, the installed CANN and the current limits are.
+//!
+//! Answers come from the chip's row in `soc` and from the machine's state. What the documents give for other chips only, and
+//! what this project has no source for, is refused by name.
+
+use std::ffi::c_char;
+
+use ascend_tp_sys::{
+    aclCannAttr, aclDeviceInfo, aclrtDevAttr, aclrtDevFeatureType, aclrtDevResLimitType, aclrtErrorInfo,
+    aclrtErrorInfoDetail, aclrtErrorType, aclrtMemUceInfo, aclrtMemUceInfoArray, aclrtUtilizationInfo,
+};
+
+use super::acl_runtime::CANN_VERSION;
+use super::raw::{load_text, store};
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::soc::Soc;
+
+/// What `aclGetCannAttributeList` lists: non-finite numbers and bfloat16. No operator is compiled at run time.
+static ATTRIBUTES: [aclCannAttr; 2] = [aclCannAttr::ACL_CANN_ATTR_INF_NAN, aclCannAttr::ACL_CANN_ATTR_BF16];
+
+/// Packages of one CANN; they have one version.
+const PACKAGES: [&str; 7] = ["cann", "runtime", "compiler", "hccl", "toolkit", "opp", "opp_kernel"];
+
+/// `ACL_PKG_VERSION_MAX_SIZE`.
+const VERSION_BYTES: usize = 128;
+
+fn unsupported(what: String) -> Failure {
+    Failure::new(code::FEATURE_NOT_SUPPORTED, what)
+}
+
+impl Machine {
+    fn card_of(&self, device: u32) -> Result<u32, Failure> {
+        self.lock().card_of_ordinal(i32::try_from(device).unwrap_or(-1))
+    }
+
+    pub(super) unsafe fn aclrtGetDeviceInfo(
+        &self,
+        device_id: u32,
+        attr: aclrtDevAttr,
+        value: *mut i64,
+    ) -> Result<(), Failure> {
+        let card = self.card_of(device_id)?;
+        let soc = self.config().soc;
+        let found = match attr {
+            aclrtDevAttr::ACL_DEV_ATTR_AICORE_CORE_NUM | aclrtDevAttr::ACL_DEV_ATTR_CUBE_CORE_NUM => {
+                i64::from(soc.cube_cores())
+            }
+            aclrtDevAttr::ACL_DEV_ATTR_VECTOR_CORE_NUM => i64::from(soc.vector_cores()),
+            aclrtDevAttr::ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE => self.config().hbm_bytes.cast_signed(),
+            aclrtDevAttr::ACL_DEV_ATTR_L2_CACHE_SIZE => soc.l2_bytes().cast_signed(),
+            // All cards are of one host and one operating system.
+            aclrtDevAttr::ACL_DEV_ATTR_SMP_ID | aclrtDevAttr::ACL_DEV_ATTR_IS_VIRTUAL => 0,
+            aclrtDevAttr::ACL_DEV_ATTR_PHY_CHIP_ID => i64::from(card),
+            aclrtDevAttr::ACL_DEV_ATTR_NPU_ARCH => i64::from(soc.npu_arch()),
+            other => {
+                return Err(unsupported(format!(
+                    "attribute {} is not modelled; AICORE 101, CUBE 102 and VECTOR_CORE_NUM 201, TOTAL_GLOBAL_MEM_SIZE \
+                     301, L2_CACHE_SIZE 302, SMP_ID 401, PHY_CHIP_ID 402, IS_VIRTUAL 501 and NPU_ARCH 601 are",
+                    other.0
+                )));
+            }
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("value", value, found) }
+    }
+
+    pub(super) unsafe fn aclGetDeviceCapability(
+        &self,
+        device_id: u32,
+        device_info: aclDeviceInfo,
+        value: *mut i64,
+    ) -> Result<(), Failure> {
+        self.card_of(device_id)?;
+        let soc = self.config().soc;
+        let found = match device_info {
+            aclDeviceInfo::ACL_DEVICE_INFO_AI_CORE_NUM => i64::from(soc.cube_cores()),
+            aclDeviceInfo::ACL_DEVICE_INFO_VECTOR_CORE_NUM => i64::from(soc.vector_cores()),
+            aclDeviceInfo::ACL_DEVICE_INFO_L2_SIZE => soc.l2_bytes().cast_signed(),
+            other => {
+                let what = format!("device info {} is none of AI_CORE_NUM 0, VECTOR_CORE_NUM 1, L2_SIZE 2", other.0);
+                return Err(Failure::new(code::INVALID_PARAM, what));
+            }
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("value", value, found) }
+    }
+
+    /// The emulator offers neither of the features one can ask for.
+    pub(super) unsafe fn aclrtGetDeviceCapability(
+        &self,
+        device_id: i32,
+        dev_feature_type: aclrtDevFeatureType,
+        value: *mut i32,
+    ) -> Result<(), Failure> {
+        self.lock().card_of_ordinal(device_id)?;
+        match dev_feature_type {
+            aclrtDevFeatureType::ACL_FEATURE_TSCPU_TASK_UPDATE_SUPPORT_AIC_AIV
+            | aclrtDevFeatureType::ACL_FEATURE_SYSTEM_MEMQ_EVENT_CROSS_DEV => {
+                // SAFETY: the C caller passes NULL or a valid place.
+                unsafe { store("value", value, 0) }
+            }
+            other => {
+                let what = format!("feature {} is neither 1 nor 21", other.0);
+                Err(Failure::new(code::INVALID_PARAM, what))
+            }
+        }
+    }
+
+    /// At this moment: all cores when work is under way on the card, none otherwise. Memory has no rate (AscendCL guide:
+    /// -1), and no task runs on an AI CPU.
+    pub(super) unsafe fn aclrtGetDeviceUtilizationRate(
+        &self,
+        device_id: i32,
+        utilization_info: *mut aclrtUtilizationInfo,
+    ) -> Result<(), Failure> {
+        let is_busy = {
+            let state = self.lock();
+            let card = state.card_of_ordinal(device_id)?;
+            state.streams.values().any(|stream| stream.card == card && !stream.is_idle())
+        };
+        let cores = if is_busy { 100 } else { 0 };
+        let answer = aclrtUtilizationInfo {
+            cubeUtilization: cores,
+            vectorUtilization: cores,
+            aicpuUtilization: 0,
+            memoryUtilization: -1,
+            utilizationExtend: std::ptr::null_mut(),
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("utilization_info", utilization_info, answer) }
+    }
+
+    /// The number of cores kernels of this process may use on a device; results do not depend on it.
+    pub(super) unsafe fn aclrtSetDeviceResLimit(
+        &self,
+        device_id: i32,
+        type_: aclrtDevResLimitType,
+        value: u32,
+    ) -> Result<(), Failure> {
+        let most = self.cores(type_)?;
+        if value == 0 || value > most {
+            let what = format!("value is {value}; an {} has 1 to {most} such cores", self.config().soc.name());
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        self.update(|state| {
+            let card = state.card_of_ordinal(device_id)?;
+            state.cards[card as usize].core_limits[type_.0 as usize] = Some(value);
+            Ok(())
+        })
+    }
+
+    pub(super) unsafe fn aclrtGetDeviceResLimit(
+        &self,
+        device_id: i32,
+        type_: aclrtDevResLimitType,
+        value: *mut u32,
+    ) -> Result<(), Failure> {
+        let most = self.cores(type_)?;
+        let limit = {
+            let state = self.lock();
+            let card = state.card_of_ordinal(device_id)?;
+            state.cards[card as usize].core_limits[type_.0 as usize]
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("value", value, limit.unwrap_or(most)) }
+    }
+
+    pub(super) unsafe fn aclrtResetDeviceResLimit(&self, device_id: i32) -> Result<(), Failure> {
+        self.update(|state| {
+            let card = state.card_of_ordinal(device_id)?;
+            state.cards[card as usize].core_limits = [None; 2];
+            Ok(())
+        })
+    }
+
+    /// The limit of the current device: limits of single streams are not modelled.
+    pub(super) unsafe fn aclrtGetResInCurrentThread(
+        &self,
+        type_: aclrtDevResLimitType,
+        value: *mut u32,
+    ) -> Result<(), Failure> {
+        let card = self.current_card()?;
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.aclrtGetDeviceResLimit(card.cast_signed(), type_, value) }
+    }
+
+    fn cores(&self, kind: aclrtDevResLimitType) -> Result<u32, Failure> {
+        match kind {
+            aclrtDevResLimitType::ACL_RT_DEV_RES_CUBE_CORE => Ok(self.config().soc.cube_cores()),
+            aclrtDevResLimitType::ACL_RT_DEV_RES_VECTOR_CORE => Ok(self.config().soc.vector_cores()),
+            other => {
+                let what = format!("resource {} is neither CUBE_CORE 0 nor VECTOR_CORE 1", other.0);
+                Err(Failure::new(code::INVALID_PARAM, what))
+            }
+        }
+    }
+
+    /// Operators made for one Ascend910B run on every other: they have one architecture.
+    pub(super) unsafe fn aclrtCheckArchCompatibility(
+        &self,
+        soc_version: *const c_char,
+        can_compatible: *mut i32,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a C string.
+        let name = unsafe { load_text("soc_version", soc_version) }?;
+        let own = self.config().soc.npu_arch();
+        let is_known = Soc::ALL.iter().any(|soc| soc.name() == name && soc.npu_arch() == own);
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("can_compatible", can_compatible, i32::from(is_known)) }
+    }
+
+    pub(super) unsafe fn aclGetCannAttributeList(
+        &self,
+        cann_attr_list: *mut *const aclCannAttr,
+        num: *mut usize,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("num", num, ATTRIBUTES.len()) }?;
+        // SAFETY: as above; the array lives as long as the process, as documented.
+        unsafe { store("cann_attr_list", cann_attr_list, ATTRIBUTES.as_ptr()) }
+    }
+
+    pub(super) unsafe fn aclGetCannAttribute(&self, cann_attr: aclCannAttr, value: *mut i32) -> Result<(), Failure> {
+        if !(0..=2).contains(&cann_attr.0) {
+            let what = format!("attribute {} is none of INF_NAN 0, BF16 1, JIT_COMPILE 2", cann_attr.0);
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("value", value, i32::from(ATTRIBUTES.contains(&cann_attr))) }
+    }
+
+    pub(super) unsafe fn aclsysGetVersionStr(
+        &self,
+        pkg_name: *mut c_char,
+        version_str: *mut c_char,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a C string.
+        unsafe { require_package(pkg_name) }?;
+        let mut text = [0 as c_char; VERSION_BYTES];
+        let [major, minor, _] = CANN_VERSION;
+        for (into, from) in text.iter_mut().zip(format!("{major}.{minor}.RC1").bytes()) {
+            *into = from.cast_signed() as c_char;
+        }
+        // SAFETY: the C caller passes NULL or 128 characters (`ACL_PKG_VERSION_MAX_SIZE`).
+        unsafe { store("version_str", version_str.cast::<[c_char; VERSION_BYTES]>(), text) }
+    }
+
+    /// Ten millions for the major, a hundred thousand for the minor, a thousand for the patch version (`cann_version.h`);
+    /// what a release candidate counts is not documented, and it counts nothing here.
+    pub(super) unsafe fn aclsysGetVersionNum(
+        &self,
+        pkg_name: *mut c_char,
+        version_num: *mut i32,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a C string.
+        unsafe { require_package(pkg_name) }?;
+        let [major, minor, patch] = CANN_VERSION;
+        let number = major * 10_000_000 + minor * 100_000 + patch * 1_000;
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("version_num", version_num, number) }
+    }
+
+    /// An Atlas A2 tells no error, memory errors and other errors apart (AscendCL guide, aclrtGetErrorVerbose); the memory
+    /// of the emulator does not fail.
+    pub(super) unsafe fn aclrtGetErrorVerbose(
+        &self,
+        device_id: i32,
+        error_info: *mut aclrtErrorInfo,
+    ) -> Result<(), Failure> {
+        let failed = {
+            let state = self.lock();
+            let card = state.card_of_ordinal(device_id)?;
+            state.streams.values().any(|stream| stream.card == card && stream.failure.is_some())
+        };
+        let none = aclrtMemUceInfo { addr: std::ptr::null_mut(), len: 0, reserved: [0; 14] };
+        let answer = aclrtErrorInfo {
+            tryRepair: 0,
+            hasDetail: 0,
+            reserved: [0; 2],
+            errorType: if failed { aclrtErrorType::ACL_RT_ERROR_OTHERS } else { aclrtErrorType::ACL_RT_NO_ERROR },
+            detail: aclrtErrorInfoDetail {
+                uceInfo: aclrtMemUceInfoArray { arraySize: 0, memUceInfoArray: [none; 20] },
+            },
+        };
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("error_info", error_info, answer) }
+    }
+}
+
+/// Fails unless a C string names a package of this CANN.
+///
+/// # Safety
+/// `name` is NULL or a C string.
+unsafe fn require_package(name: *const c_char) -> Result<(), Failure> {
+    // SAFETY: passes on the caller's promise.
+    let name = unsafe { load_text("pkg_name", name) }?;
+    if PACKAGES.contains(&name.as_str()) {
+        return Ok(());
+    }
+    let what = format!("package {name:?} is not installed; those of this CANN are {PACKAGES:?}");
+    Err(Failure::new(code::PARAM_INVALID, what))
+}

@@ -1,0 +1,48 @@
+//! AscendCL: host memory of the program that is registered with the runtime.
+//!
+//! Registered memory is page-locked: copies of it are asynchronous, and the emulator knows its bounds. Its device address is
+//! its host address; operators do not take it.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use ascend_tp_sys::aclrtHostRegisterType;
+
+use super::raw::{Allocation, store};
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+
+impl Machine {
+    pub(super) unsafe fn aclrtHostRegister(
+        &self,
+        ptr: *mut c_void,
+        size: u64,
+        type_: aclrtHostRegisterType,
+        dev_ptr: *mut *mut c_void,
+    ) -> Result<(), Failure> {
+        if dev_ptr.is_null() {
+            return Err(Failure::null("dev_ptr"));
+        }
+        if type_ != aclrtHostRegisterType::ACL_HOST_REGISTER_MAPPED {
+            let what = format!("type {}: only ACL_HOST_REGISTER_MAPPED (0) is modelled", type_.0);
+            return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
+        }
+        if size == 0 {
+            return Err(Failure::new(code::INVALID_PARAM, "size is 0; register at least one byte"));
+        }
+        self.current_card()?;
+        let bytes = NonNull::new(ptr.cast::<u8>()).ok_or_else(|| Failure::null("ptr"))?;
+        // SAFETY: the C caller vouches for `size` bytes at `ptr` until it unregisters them.
+        let registered = unsafe { Allocation::registered(bytes, size as usize) };
+        self.memory().register(registered)?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("dev_ptr", dev_ptr, ptr) }
+    }
+
+    pub(super) unsafe fn aclrtHostUnregister(&self, ptr: *mut c_void) -> Result<(), Failure> {
+        if ptr.is_null() {
+            return Err(Failure::null("ptr"));
+        }
+        self.memory().virtual_memory().unregister(ptr.addr())
+    }
+}
