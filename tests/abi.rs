@@ -1,0 +1,92 @@
+//! One suite of the C ABI, run three ways: on the table of an emulator in this process, on the drop-in libraries loaded
+//! from their folder, and on a toolkit with its cards where there are some.
+//!
+//! Every case takes a table and the number of cards and asks only for what CANN documents, so that it holds on hardware.
+//! A case runs on a thread of its own under its own name, so that a failure names it.
+#![expect(unsafe_code, reason = "calls C functions")]
+
+#[path = "../emulator/tests/common/mod.rs"]
+mod common;
+
+#[path = "abi/collectives.rs"]
+mod collectives;
+#[path = "abi/operators.rs"]
+mod operators;
+#[path = "abi/runtime.rs"]
+mod runtime;
+
+use std::env;
+
+use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp_emulator_dropin::{real_library, write_libraries};
+use ascend_tp_sys::{Library, Table, load};
+use common::call;
+
+/// A case: its name, and what it does with a table and so many cards.
+type Case = (&'static str, fn(&Table, usize));
+
+/// In this order: the first initialises, the last finalises.
+const SUITE: &[Case] = &[
+    ("initialisation", runtime::initialisation),
+    ("devices_and_contexts", runtime::devices_and_contexts),
+    ("memory", runtime::memory),
+    ("copies_of_rows", runtime::copies_of_rows),
+    ("streams_and_events", runtime::streams_and_events),
+    ("events_keep_time", runtime::events_keep_time),
+    ("notifies", runtime::notifies),
+    ("callbacks", runtime::callbacks),
+    ("errors_and_messages", runtime::errors_and_messages),
+    ("an_operator", operators::an_operator),
+    ("a_repeatable_operator", operators::a_repeatable_operator),
+    ("refused_operators", operators::refused_operators),
+    ("communicators", collectives::communicators),
+    ("every_collective", collectives::every_collective),
+    ("rank_threads", collectives::rank_threads),
+    ("finalisation", runtime::finalisation),
+];
+
+fn run(table: &Table) {
+    let mut cards = 0_u32;
+    assert_eq!(call!(table, aclrtGetDeviceCount(&raw mut cards)), 0, "{}", common::message(table));
+    assert!(cards > 0, "there are no cards");
+    for (name, case) in SUITE {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name((*name).to_owned());
+            let running = thread.spawn_scoped(scope, || case(table, cards as usize)).expect("a thread");
+            assert!(running.join().is_ok(), "case {name} failed; its own message stands above");
+        });
+    }
+}
+
+#[test]
+fn on_the_table_of_an_emulator() {
+    let emulator = Emulator::new(Config::with_cards(4)).expect("the emulator starts");
+    run(&emulator.table());
+}
+
+#[test]
+fn on_the_drop_in_libraries() {
+    let folder = tempfile::tempdir().expect("a folder for the libraries");
+    let real = real_library().expect("cargo built the shared library for this test");
+    write_libraries(folder.path(), &real).expect("the libraries are written");
+    let table = load(Some(folder.path())).expect("the table fills");
+    run(&table);
+}
+
+/// Runs where a toolkit names itself and finds cards; elsewhere it says that it did not.
+#[test]
+#[expect(clippy::print_stdout, reason = "says what did not run")]
+fn on_hardware() {
+    if env::var_os("ASCEND_HOME_PATH").is_none_or(|path| path.is_empty()) {
+        println!("skipped on_hardware: ASCEND_HOME_PATH names no toolkit");
+        return;
+    }
+    let table = load(None).expect("the toolkit's table fills");
+    let mut cards = 0_u32;
+    let code = call!(table, aclrtGetDeviceCount(&raw mut cards));
+    if code != 0 || cards == 0 {
+        println!("skipped on_hardware: the toolkit finds no card ({} gave {code})", Library::AscendCl);
+        return;
+    }
+    run(&table);
+}
