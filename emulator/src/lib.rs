@@ -48,6 +48,7 @@ mod thread;
 mod virtual_memory;
 
 pub use ascend_tp_sys::Table;
+pub use collective::rules::{CollectiveRule, InPlace, Named};
 pub use config::{Config, Mode};
 pub use emulator::{Emulator, EmulatorError};
 pub use environment::{EnvironmentError, WORDS, Word};
@@ -55,6 +56,18 @@ pub use faults::{Calls, Checksum, Fault, FaultError, Injected};
 pub use memory::CardUsage;
 pub use soc::Soc;
 pub use strict::{Report, ReportKind, TraceEvent};
+
+/// The rules of every function of HCCL that moves data.
+#[must_use]
+pub fn collective_rules() -> &'static [CollectiveRule] {
+    collective::rules::RULES
+}
+
+/// The rules of HCCL as a Markdown table.
+#[must_use]
+pub fn collective_table() -> String {
+    collective::rules::markdown()
+}
 
 /// The rules of every modelled aclnn operator as a Markdown table.
 #[must_use]

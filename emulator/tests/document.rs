@@ -1,21 +1,33 @@
-//! The operator rules in docs/EMULATOR.md are those the emulator checks.
+//! The tables in docs/EMULATOR.md that come from code are what the code says.
 
 use std::path::Path;
 
-const START: &str =
-    "<!-- operators: written by `UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator --test document` -->\n";
-const END: &str = "<!-- end of operators -->";
+const COMMAND: &str = "`UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator --test document`";
+
+/// Compares the part of the document between the marks of `name` with `expected`, or writes it.
+fn check(name: &str, expected: &str) {
+    // One at a time: each test may rewrite the whole file.
+    static DOCUMENT: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = DOCUMENT.lock().unwrap();
+    let (start, end) = (format!("<!-- {name}: written by {COMMAND} -->\n"), format!("<!-- end of {name} -->"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/EMULATOR.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(&start).unwrap();
+    let (found, after) = rest.split_once(&end).unwrap();
+    let expected = format!("\n{}\n", expected.trim());
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, format!("{before}{start}{expected}{end}{after}")).unwrap();
+        return;
+    }
+    assert!(found == expected, "docs/EMULATOR.md lags behind the {name}; run the command in its comment");
+}
 
 #[test]
 fn the_table_of_operators_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/EMULATOR.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(START).unwrap();
-    let (found, after) = rest.split_once(END).unwrap();
-    let expected = format!("\n{}\n", ascend_tp_emulator::operator_table().trim());
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, format!("{before}{START}{expected}{END}{after}")).unwrap();
-        return;
-    }
-    assert!(found == expected, "docs/EMULATOR.md lags behind the operators' rules; run the command in its comment");
+    check("operators", &ascend_tp_emulator::operator_table());
+}
+
+#[test]
+fn the_table_of_collectives_is_current() {
+    check("collectives", &ascend_tp_emulator::collective_table());
 }

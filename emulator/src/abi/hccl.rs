@@ -6,7 +6,8 @@ use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclSendRecvItem, Hccl
 
 use super::raw::{RawSpan, load_array};
 use crate::collective::group::Member;
-use crate::collective::{Blocks, Call, DataType, Kind, ReduceOp};
+use crate::collective::rules::{CollectiveRule, InPlace, Named, rule_of};
+use crate::collective::{Blocks, Call, DataType, Kind};
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::stream::Entry;
@@ -15,6 +16,7 @@ use crate::stream::Entry;
 struct Caller<'a> {
     machine: &'a Machine,
     name: &'static str,
+    rule: &'static CollectiveRule,
     member: Member,
     stream: u64,
     world: usize,
@@ -45,7 +47,8 @@ impl Machine {
             let group = state.groups.group(member.group)?;
             (group.cards.len(), group.cards[member.rank as usize])
         };
-        Ok(Caller { machine: self, name, member, stream, world, card, dtype: DataType::parse(dtype)? })
+        let rule = rule_of(name);
+        Ok(Caller { machine: self, name, rule, member, stream, world, card, dtype: rule.data_type(dtype)? })
     }
 }
 
@@ -94,25 +97,43 @@ impl Caller<'_> {
         Ok(Blocks::Listed(displs.into_iter().zip(counts).collect()))
     }
 
+    /// Whether this rank is the root; a root is any rank of the communicator.
     fn check_root(&self, root: u32) -> Result<bool, Failure> {
-        if root as usize >= self.world {
-            return Err(invalid(format!("root {root} is not a rank of a communicator of {}", self.world)));
-        }
+        self.check_named("root", root)?;
         Ok(root == self.member.rank)
     }
 
-    /// Refuses buffers that overlap unless they lie as `in_place(send, recv)` allows.
-    fn check_overlap(
-        &self,
-        send: Option<&RawSpan>,
-        recv: Option<&RawSpan>,
-        in_place: impl Fn(&RawSpan, &RawSpan) -> bool,
-    ) -> Result<(), Failure> {
-        let (Some(send), Some(recv)) = (send, recv) else { return Ok(()) };
-        if send.overlaps(recv) && !in_place(send, recv) {
-            return Err(invalid(format!("the send and receive buffers of {} overlap where they must not", self.name)));
+    /// Refuses a rank the function's rule does not let a call name.
+    fn check_named(&self, argument: &str, named: u32) -> Result<(), Failure> {
+        let (world, own) = (self.world, self.member.rank);
+        let is_rank = (named as usize) < world;
+        match self.rule.names {
+            Named::Root | Named::Anyone if !is_rank => {
+                Err(invalid(format!("{argument} {named} is not a rank of a communicator of {world}")))
+            }
+            Named::Peer if !is_rank || named == own => Err(invalid(format!(
+                "{argument} is {named}; expected another rank than {own} in a communicator of {world}"
+            ))),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Refuses buffers that share bytes other than as the function's rule allows; `blocks` are those of the larger one.
+    fn check_overlap(&self, send: Option<&RawSpan>, recv: Option<&RawSpan>, blocks: &Blocks) -> Result<(), Failure> {
+        let (Some(send), Some(recv)) = (send, recv) else { return Ok(()) };
+        if !send.overlaps(recv) {
+            return Ok(());
+        }
+        let is_allowed = match self.rule.in_place {
+            InPlace::SameBuffer => send.is_same_as(recv),
+            InPlace::OwnBlockOfSend => self.own_block(send, blocks).is_same_as(recv),
+            InPlace::OwnBlockOfReceive => self.own_block(recv, blocks).is_same_as(send),
+            InPlace::Never | InPlace::OneBuffer => false,
+        };
+        if is_allowed {
+            return Ok(());
+        }
+        Err(invalid(format!("the send and receive buffers of {} overlap where they must not", self.name)))
     }
 
     fn enqueue(&self, kind: Kind, send: Option<RawSpan>, recv: Option<RawSpan>) -> Result<(), Failure> {
@@ -151,11 +172,10 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclAllReduce", data_type, comm, stream)?;
-        let op = ReduceOp::parse(op)?;
-        op.check(caller.name, caller.dtype)?;
+        let op = caller.rule.reduction(op, data_type)?;
         let send = caller.buffer("send_buf", send_buf, count)?;
         let recv = caller.buffer("recv_buf", recv_buf, count)?;
-        caller.check_overlap(send.as_ref(), recv.as_ref(), RawSpan::is_same_as)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), &Blocks::Uniform(count))?;
         caller.enqueue(Kind::AllReduce { count, op }, send, recv)
     }
 
@@ -171,12 +191,11 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclReduce", data_type, comm, stream)?;
-        let op = ReduceOp::parse(op)?;
-        op.check(caller.name, caller.dtype)?;
+        let op = caller.rule.reduction(op, data_type)?;
         let is_root = caller.check_root(root)?;
         let send = caller.buffer("send_buf", send_buf, count)?;
         let recv = if is_root { caller.buffer("recv_buf", recv_buf, count)? } else { None };
-        caller.check_overlap(send.as_ref(), recv.as_ref(), RawSpan::is_same_as)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), &Blocks::Uniform(count))?;
         caller.enqueue(Kind::Reduce { count, op, root }, send, recv)
     }
 
@@ -191,14 +210,11 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclReduceScatter", data_type, comm, stream)?;
-        let op = ReduceOp::parse(op)?;
-        op.check(caller.name, caller.dtype)?;
+        let op = caller.rule.reduction(op, data_type)?;
         let blocks = Blocks::Uniform(recv_count);
         let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
-        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| {
-            caller.own_block(send, &blocks).is_same_as(recv)
-        })?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
         caller.enqueue(Kind::ReduceScatter { blocks, op }, send, recv)
     }
 
@@ -215,14 +231,13 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclReduceScatterV", data_type, comm, stream)?;
-        let op = ReduceOp::parse(op)?;
-        op.check(caller.name, caller.dtype)?;
+        let op = caller.rule.reduction(op, data_type)?;
         // SAFETY: passes on the caller's promise.
         let blocks = unsafe { caller.listed(["send_counts", "send_displs"], send_counts, send_displs) }?;
         caller.check_own_count("recv_count", recv_count, "send_counts", &blocks)?;
         let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
-        caller.check_overlap(send.as_ref(), recv.as_ref(), |_, _| false)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
         caller.enqueue(Kind::ReduceScatter { blocks, op }, send, recv)
     }
 
@@ -258,9 +273,7 @@ impl Machine {
         let extent = caller.extent("send_buf", &blocks)?;
         let send = if is_root { caller.buffer("send_buf", send_buf, extent)? } else { None };
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
-        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| {
-            caller.own_block(send, &blocks).is_same_as(recv)
-        })?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
         caller.enqueue(Kind::Scatter { count: recv_count, root }, send, recv)
     }
 
@@ -277,9 +290,7 @@ impl Machine {
         let blocks = Blocks::Uniform(send_count);
         let send = caller.buffer("send_buf", send_buf, send_count)?;
         let recv = caller.buffer("recv_buf", recv_buf, caller.extent("recv_buf", &blocks)?)?;
-        caller.check_overlap(send.as_ref(), recv.as_ref(), |send, recv| {
-            caller.own_block(recv, &blocks).is_same_as(send)
-        })?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
         caller.enqueue(Kind::AllGather { blocks }, send, recv)
     }
 
@@ -300,7 +311,7 @@ impl Machine {
         caller.check_own_count("send_count", send_count, "recv_counts", &blocks)?;
         let send = caller.buffer("send_buf", send_buf, send_count)?;
         let recv = caller.buffer("recv_buf", recv_buf, caller.extent("recv_buf", &blocks)?)?;
-        caller.check_overlap(send.as_ref(), recv.as_ref(), |_, _| false)?;
+        caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
         caller.enqueue(Kind::AllGather { blocks }, send, recv)
     }
 
@@ -379,7 +390,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclSend", data_type, comm, stream)?;
-        caller.check_other_rank("dest_rank", dest_rank)?;
+        caller.check_named("dest_rank", dest_rank)?;
         let send = caller.buffer("send_buf", send_buf, count)?;
         caller.enqueue(Kind::Send { count, to: dest_rank }, send, None)
     }
@@ -394,7 +405,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclRecv", data_type, comm, stream)?;
-        caller.check_other_rank("src_rank", src_rank)?;
+        caller.check_named("src_rank", src_rank)?;
         let recv = caller.buffer("recv_buf", recv_buf, count)?;
         caller.enqueue(Kind::Recv { count, from: src_rank }, None, recv)
     }
@@ -417,10 +428,8 @@ impl Machine {
         let items = items.map_err(|_| null("send_recv_info"))?;
         let mut calls: Vec<Call> = Vec::with_capacity(items.len());
         for item in &items {
-            caller.dtype = DataType::parse(item.dataType)?;
-            if item.remoteRank as usize >= caller.world {
-                return Err(invalid(format!("remoteRank {} is not a rank of the communicator", item.remoteRank)));
-            }
+            caller.dtype = caller.rule.data_type(item.dataType)?;
+            caller.check_named("remoteRank", item.remoteRank)?;
             let buffer = caller.buffer("buf", item.buf, item.count)?;
             let (kind, send, recv) = match item.sendRecvType {
                 HcclSendRecvType::HCCL_SEND => (Kind::Send { count: item.count, to: item.remoteRank }, buffer, None),
@@ -459,14 +468,6 @@ impl Caller<'_> {
         Err(invalid(format!("{argument} is {count}, but {array}[{rank}], the same thing, is {expected}")))
     }
 
-    fn check_other_rank(&self, argument: &str, rank: u32) -> Result<(), Failure> {
-        if (rank as usize) < self.world && rank != self.member.rank {
-            return Ok(());
-        }
-        let (world, own) = (self.world, self.member.rank);
-        Err(invalid(format!("{argument} is {rank}; expected another rank than {own} in a communicator of {world}")))
-    }
-
     fn all_to_all(
         &self,
         send_buf: *const c_void,
@@ -475,13 +476,13 @@ impl Caller<'_> {
         recv_blocks: Blocks,
         recv_type: HcclDataType,
     ) -> Result<(), Failure> {
-        let recv_type = DataType::parse(recv_type)?;
+        let recv_type = self.rule.data_type(recv_type)?;
         if recv_type != self.dtype {
             return Err(invalid(format!("send type {} and receive type {recv_type} must be equal", self.dtype)));
         }
         let send = self.buffer("send_buf", send_buf, self.extent("send_buf", &send_blocks)?)?;
         let recv = self.buffer("recv_buf", recv_buf, self.extent("recv_buf", &recv_blocks)?)?;
-        self.check_overlap(send.as_ref(), recv.as_ref(), |_, _| false)?;
+        self.check_overlap(send.as_ref(), recv.as_ref(), &recv_blocks)?;
         self.enqueue(Kind::AllToAll { send: send_blocks, recv: recv_blocks }, send, recv)
     }
 }

@@ -226,7 +226,7 @@ impl State {
             self.abort_meeting(id, &failure);
             return Err(failure);
         }
-        let disagrees = |other: &&Arrival| !call.agrees(rank, &other.call, other.rank, world);
+        let disagrees = |other: &&Arrival| !call.agrees(rank, &other.call, other.rank);
         if let Some(other) = meeting.arrivals.iter().flatten().find(disagrees) {
             let what = format!(
                 "{}: ranks disagree: rank {} called {}, rank {rank} called {call}",

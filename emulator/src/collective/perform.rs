@@ -51,7 +51,6 @@ impl Meeting {
                 reduce_all(&[whole], first.dtype, *op, workers);
             }
             Kind::ReduceScatter { blocks, op } => {
-                // Displacements are each rank's own.
                 let inputs_of =
                     |rank: usize| calls.iter().map(move |call| block(&send(call)?, blocks_of(call), rank, element));
                 let reductions: Result<Vec<Reduction>, Failure> = (0..world)

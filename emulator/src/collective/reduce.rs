@@ -32,7 +32,7 @@ pub(crate) fn reduce(
         DataType::Fp16 => reduce_as::<f16>(inputs, outputs, op, range),
         DataType::Bf16 => reduce_as::<bf16>(inputs, outputs, op, range),
         DataType::Fp32 => reduce_as::<f32>(inputs, outputs, op, range),
-        // `ReduceOp::check` refuses these before a call is enqueued.
+        // `CollectiveRule::reduction` refuses these before a call is enqueued.
         DataType::Uint8 | DataType::Uint16 | DataType::Uint32 | DataType::Uint64 | DataType::Fp64 => {
             unreachable!("{op} of {dtype} was not refused")
         }
