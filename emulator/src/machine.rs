@@ -17,6 +17,7 @@ use crate::abi::aclnn::Objects;
 use crate::abi::raw::RawSpan;
 use crate::collective::group::Groups;
 use crate::collective::meeting::{Meeting, Meetings};
+use crate::collective::rules::deterministic_from;
 use crate::config::{Config, Mode};
 use crate::context::{Card, Context};
 use crate::event::Event;
@@ -78,8 +79,8 @@ pub(crate) struct State {
     pub(crate) graphs: Graphs,
     /// Threads for host functions, by card, started when first needed.
     host_threads: BTreeMap<u32, HostThread>,
-    /// `HcclSetConfig(HCCL_DETERMINISTIC)`.
-    pub(crate) deterministic: i32,
+    /// `HcclSetConfig(HCCL_DETERMINISTIC)`, at first the environment variable's value, or why that is none.
+    pub(crate) deterministic: Result<i32, Failure>,
     /// Entries that a slow or stuck card keeps back.
     pub(crate) holds: Holds,
     pub(crate) held: Held,
@@ -201,7 +202,7 @@ impl Machine {
             profiling: Profiling::default(),
             graphs: Graphs::default(),
             host_threads: BTreeMap::new(),
-            deterministic: 0,
+            deterministic: deterministic_from(std::env::var("HCCL_DETERMINISTIC").ok().as_deref()),
             holds: Holds::default(),
             held: Held::default(),
             ready: Vec::new(),

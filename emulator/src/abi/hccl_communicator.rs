@@ -8,6 +8,7 @@ use ascend_tp_sys::{
 
 use super::raw::{load_array, store};
 use crate::collective::group::Member;
+use crate::collective::rules::check_deterministic;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::Machine;
@@ -266,12 +267,9 @@ impl Machine {
         check_config(config)?;
         // SAFETY: the union has one member, an i32, and any bits are a value.
         let value = unsafe { config_value.value };
-        if !(0..=2).contains(&value) {
-            let what = format!("HCCL_DETERMINISTIC is {value}; it must be 0, 1 or 2");
-            return Err(Failure::new(code::HCCL_PARA, what));
-        }
+        check_deterministic(i64::from(value))?;
         // Reductions run in rank order whatever the value: the emulator is always deterministic.
-        self.update(|state| state.deterministic = value);
+        self.update(|state| state.deterministic = Ok(value));
         Ok(())
     }
 
@@ -281,7 +279,7 @@ impl Machine {
         config_value: *mut HcclConfigValue,
     ) -> Result<(), Failure> {
         check_config(config)?;
-        let value = self.lock().deterministic;
+        let value = self.lock().deterministic.clone()?;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { output("config_value", config_value, HcclConfigValue { value }) }
     }
@@ -340,7 +338,9 @@ fn check_config(config: HcclConfig) -> Result<(), Failure> {
 unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failure> {
     const HEADER_BYTES: usize = 24;
     const BUFFER_AT: usize = 24;
-    const BUFFER_UNSET: u64 = 0xffff_ffff;
+    const DETERMINISTIC_AT: usize = 28;
+    /// What `HcclCommConfigInit` writes for numbers.
+    const UNSET: u64 = 0xffff_ffff;
     const NAME_AT: usize = 32;
     const NAME_BYTES: usize = 128;
     // SAFETY: passes on the caller's promise.
@@ -360,9 +360,14 @@ unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failu
     }
     // SAFETY: the configuration says it is at least this long.
     let bytes = unsafe { load_array("config", config.cast::<u8>(), NAME_AT + NAME_BYTES) }?;
-    let buffer_mib = bytes[BUFFER_AT..BUFFER_AT + 4].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte));
-    let buffer_bytes = match buffer_mib {
-        BUFFER_UNSET => None,
+    let number = |at: usize| bytes[at..at + 4].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte));
+    // Whatever is asked for, reductions run in rank order.
+    let deterministic = number(DETERMINISTIC_AT);
+    if deterministic != UNSET {
+        check_deterministic(deterministic.cast_signed())?;
+    }
+    let buffer_bytes = match number(BUFFER_AT) {
+        UNSET => None,
         0 => {
             let what = "hcclBufferSize of the configuration is 0 MB; it must be at least 1, or be left unset";
             return Err(Failure::new(code::HCCL_PARA, what));

@@ -149,9 +149,10 @@ impl State {
     /// A new group over `cards`.
     ///
     /// # Errors
-    /// A card appears twice.
+    /// A card appears twice, or the environment asks for a determinism there is not.
     pub(crate) fn create_group(&mut self, name: Option<String>, cards: Vec<u32>) -> Result<u64, Failure> {
         check_distinct(&cards)?;
+        self.deterministic.clone()?;
         let id = self.fresh_number();
         let name = name.unwrap_or_else(|| format!("hccl_world_{id}")).into();
         self.insert_group(id, name, cards, None);

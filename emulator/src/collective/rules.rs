@@ -259,6 +259,34 @@ impl CollectiveRule {
     }
 }
 
+/// What `HCCL_DETERMINISTIC` in the environment asks for: a value of `HcclSetConfig`.
+///
+/// # Errors
+/// The variable is none of the words it may be.
+pub(crate) fn deterministic_from(variable: Option<&str>) -> Result<i32, Failure> {
+    match variable.map(|text| text.trim().to_ascii_lowercase()).as_deref() {
+        None | Some("" | "false") => Ok(0),
+        Some("true") => Ok(1),
+        Some("strict") => Ok(2),
+        Some(other) => {
+            let what =
+                format!("the environment variable HCCL_DETERMINISTIC is {other:?}; it must be false, true or strict");
+            Err(Failure::new(code::HCCL_PARA, what))
+        }
+    }
+}
+
+/// A value of `HCCL_DETERMINISTIC` in a call or a communicator's configuration.
+///
+/// # Errors
+/// It is none of 0, 1, 2.
+pub(crate) fn check_deterministic(value: i64) -> Result<(), Failure> {
+    if (0..=2).contains(&value) {
+        return Ok(());
+    }
+    Err(Failure::new(code::HCCL_PARA, format!("HCCL_DETERMINISTIC is {value}; it must be 0, 1 or 2")))
+}
+
 fn names(types: &[HcclDataType]) -> String {
     let name = |value: &HcclDataType| DataType::parse(*value).map_or_else(|_| value.0.to_string(), |t| t.to_string());
     types.iter().map(name).collect::<Vec<String>>().join(", ")
@@ -315,6 +343,14 @@ mod tests {
             let reduced = rule.reduces.iter().flat_map(|(_, types)| types.iter());
             assert!(reduced.clone().all(|dtype| rule.moves.contains(dtype)), "{}", rule.function);
         }
+    }
+
+    #[test]
+    fn determinism_is_asked_for_in_words() {
+        let asked = |text| deterministic_from(text).map_err(|failure| failure.message);
+        assert_eq!([asked(None), asked(Some("TRUE")), asked(Some("strict"))], [Ok(0), Ok(1), Ok(2)]);
+        let refused = "the environment variable HCCL_DETERMINISTIC is \"1\"; it must be false, true or strict";
+        assert_eq!(asked(Some("1")), Err(refused.into()));
     }
 
     #[test]

@@ -1,0 +1,71 @@
+//! One way to call every function of HCCL that moves data, for tests that go through the table of rules.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRecvItem, HcclSendRecvType};
+
+use crate::common::*;
+
+/// What a rank passes; `count` elements a rank, everything packed.
+#[derive(Clone, Copy)]
+pub(crate) struct Args {
+    pub(crate) send: *mut c_void,
+    pub(crate) recv: *mut c_void,
+    pub(crate) count: u64,
+    pub(crate) dtype: HcclDataType,
+    pub(crate) op: HcclReduceOp,
+    /// Root, or the peer of a transfer.
+    pub(crate) other: u32,
+}
+
+/// Calls `function` for rank `rank` of `world`.
+pub(crate) fn invoke(
+    function: &str,
+    card: &Card<'_>,
+    comm: HcclComm,
+    (rank, world): (usize, usize),
+    args: Args,
+) -> HcclResult {
+    let Args { send, recv, count, dtype, op, other } = args;
+    let (table, stream) = (card.table, card.stream);
+    card.enter();
+    let counts = vec![count; world];
+    let displs: Vec<u64> = (0..world as u64).map(|rank| rank * count).collect();
+    let matrix = vec![count; world * world];
+    let (counts, displs, matrix) = (counts.as_ptr().cast(), displs.as_ptr().cast(), matrix.as_ptr().cast());
+    match function {
+        "HcclAllReduce" => call!(table, HcclAllReduce(send, recv, count, dtype, op, comm, stream)),
+        "HcclReduce" => call!(table, HcclReduce(send, recv, count, dtype, op, other, comm, stream)),
+        "HcclReduceScatter" => call!(table, HcclReduceScatter(send, recv, count, dtype, op, comm, stream)),
+        "HcclReduceScatterV" => {
+            call!(table, HcclReduceScatterV(send, counts, displs, recv, count, dtype, op, comm, stream))
+        }
+        "HcclBroadcast" => call!(table, HcclBroadcast(send, count, dtype, other, comm, stream)),
+        "HcclScatter" => call!(table, HcclScatter(send, recv, count, dtype, other, comm, stream)),
+        "HcclAllGather" => call!(table, HcclAllGather(send, recv, count, dtype, comm, stream)),
+        "HcclAllGatherV" => call!(table, HcclAllGatherV(send, count, recv, counts, displs, dtype, comm, stream)),
+        "HcclAlltoAll" => call!(table, HcclAlltoAll(send, count, dtype, recv, count, dtype, comm, stream)),
+        "HcclAlltoAllV" => {
+            call!(table, HcclAlltoAllV(send, counts, displs, dtype, recv, counts, displs, dtype, comm, stream))
+        }
+        "HcclAlltoAllVC" => {
+            let function = table.HcclAlltoAllVC.expect("modelled");
+            // SAFETY: live handles, buffers of the sizes asked for, and a matrix of world x world counts.
+            unsafe { function(send, matrix, dtype, recv, dtype, comm, stream) }
+        }
+        "HcclSend" => call!(table, HcclSend(send, count, dtype, other, comm, stream)),
+        "HcclRecv" => call!(table, HcclRecv(recv, count, dtype, other, comm, stream)),
+        "HcclBatchSendRecv" => {
+            let item =
+                |kind, buf| HcclSendRecvItem { sendRecvType: kind, buf, count, dataType: dtype, remoteRank: other };
+            let mut items = [item(HcclSendRecvType::HCCL_SEND, send), item(HcclSendRecvType::HCCL_RECV, recv)];
+            call!(table, HcclBatchSendRecv(items.as_mut_ptr(), 2, comm, stream))
+        }
+        "HcclBarrier" => call!(table, HcclBarrier(comm, stream)),
+        other => panic!("rank {rank}: no way to call {other}"),
+    }
+}
+
+/// No address.
+pub(crate) const NOWHERE: *mut c_void = null_mut();
