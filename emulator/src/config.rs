@@ -32,6 +32,17 @@ impl Mode {
     }
 }
 
+/// What carries the data of collectives between processes of one host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Transport {
+    /// Shared memory within a host, TCP between hosts.
+    #[default]
+    Auto,
+    /// TCP everywhere.
+    Tcp,
+}
+
 /// The machine to emulate.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -53,6 +64,8 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How long a collective waits for its last rank before it fails (`HCCL_EXEC_TIMEOUT`, seconds).
     pub exec_timeout: Duration,
+    /// What carries data between processes (`ASCEND_EMULATOR_TRANSPORT`: `auto` or `tcp`).
+    pub transport: Transport,
 }
 
 impl Config {
@@ -78,6 +91,10 @@ impl Default for Config {
             communicator_buffer_bytes: number_from_environment("HCCL_BUFFSIZE", 200) << 20,
             connect_timeout: seconds_from_environment("HCCL_CONNECT_TIMEOUT", 120),
             exec_timeout: seconds_from_environment("HCCL_EXEC_TIMEOUT", 1836),
+            transport: match std::env::var("ASCEND_EMULATOR_TRANSPORT").as_deref() {
+                Ok("tcp") => Transport::Tcp,
+                _ => Transport::Auto,
+            },
         }
     }
 }

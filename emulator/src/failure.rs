@@ -207,6 +207,12 @@ pub(crate) mod code {
     pub(crate) const HCCL_NOT_SUPPORT: i32 = sys::HcclResult::HCCL_E_NOT_SUPPORT.0 as i32;
     /// HCCL: a rank did not come in time.
     pub(crate) const HCCL_TIMEOUT: i32 = sys::HcclResult::HCCL_E_TIMEOUT.0 as i32;
+    /// HCCL: a call of the operating system failed.
+    pub(crate) const HCCL_SYSCALL: i32 = sys::HcclResult::HCCL_E_SYSCALL.0 as i32;
+    /// HCCL: another process cannot be reached.
+    pub(crate) const HCCL_TCP_CONNECT: i32 = sys::HcclResult::HCCL_E_TCP_CONNECT.0 as i32;
+    /// HCCL: the network of this host cannot be used.
+    pub(crate) const HCCL_NETWORK: i32 = sys::HcclResult::HCCL_E_NETWORK.0 as i32;
     /// HCCL: the runtime below refused.
     pub(crate) const HCCL_RUNTIME: i32 = sys::HcclResult::HCCL_E_RUNTIME.0 as i32;
     /// HCCL: a peer left or failed.

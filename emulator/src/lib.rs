@@ -5,7 +5,7 @@
 //! cards, a collective is a task that becomes ready when every rank has arrived.
 //!
 //! Invariants: nothing spins and no rank owns a core; results do not depend on the number of threads; what is not
-//! modelled is refused by name, never silently accepted. Does not: model time, or ranks in other processes.
+//! modelled is refused by name, never silently accepted. Does not: model time.
 //!
 //! ```
 //! use ascend_tp_emulator::{Config, Emulator};
@@ -32,6 +32,7 @@ mod faults;
 mod graph;
 mod handle;
 mod held;
+mod link;
 mod machine;
 mod memory;
 mod nn;
@@ -49,7 +50,7 @@ mod virtual_memory;
 
 pub use ascend_tp_sys::Table;
 pub use collective::rules::{CollectiveRule, InPlace, Named};
-pub use config::{Config, Mode};
+pub use config::{Config, Mode, Transport};
 pub use emulator::{Emulator, EmulatorError};
 pub use environment::{EnvironmentError, WORDS, Word};
 pub use faults::{Calls, Checksum, Fault, FaultError, Injected};

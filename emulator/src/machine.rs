@@ -26,6 +26,7 @@ use crate::faults::hold::Holds;
 use crate::faults::overlay::Faults;
 use crate::graph::Graphs;
 use crate::held::Held;
+use crate::link::Network;
 use crate::memory::Memory;
 use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
@@ -52,6 +53,7 @@ pub(crate) struct Machine {
     faults: Arc<Faults>,
     aclnn: Objects,
     workers: Arc<Workers>,
+    network: Network,
     state: Mutex<State>,
     /// Signalled for events, rendezvous and reports; a stream has its own.
     pub(crate) progress: Condvar,
@@ -227,6 +229,7 @@ impl Machine {
             config,
             aclnn: Objects::default(),
             workers: Arc::clone(workers),
+            network: Network::new(this, &state.groups.board),
             state: Mutex::new(state),
             progress: Condvar::new(),
         })
@@ -265,6 +268,11 @@ impl Machine {
         self.built
     }
 
+    /// This machine, for threads that must not keep it alive.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.this)
+    }
+
     /// Names this machine in thread states.
     pub(crate) fn key(&self) -> MachineKey {
         self.key
@@ -278,6 +286,11 @@ impl Machine {
     /// The machine's memory.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Other processes.
+    pub(crate) fn network(&self) -> &Network {
+        &self.network
     }
 
     /// Tensors, scalars, arrays and executors the program has made.
@@ -354,6 +367,10 @@ impl Machine {
     }
 
     fn launch(&self, state: &mut State, launch: Launch) {
+        let launch = match launch {
+            Launch::Meeting(meeting) if meeting.elsewhere().is_some() => return self.launch_remote(state, *meeting),
+            launch => launch,
+        };
         let Launch::HostFunction { stream, card, body } = launch else {
             self.workers.spawn(self.job(launch));
             return;
@@ -479,7 +496,7 @@ impl Machine {
 }
 
 /// Runs a task body; a panic becomes a failure that names the operator.
-fn guarded(name: &str, body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+pub(crate) fn guarded(name: &str, body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let what = format!("the emulator's {name} broke an invariant: {}", panic_text(panic.as_ref()));
         Err(Failure::new(code::INTERNAL, what))

@@ -8,14 +8,13 @@ use ascend_tp_sys::{
 
 use super::raw::{load_array, store};
 use crate::collective::group::Member;
+use crate::collective::root_info;
 use crate::collective::rules::check_deterministic;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::{Charge, Share};
 
-/// First bytes of a root info of this emulator; then the machine's and the gathering's number.
-const ROOT_MAGIC: &[u8; 16] = b"ascend-emulator\0";
 /// What `HcclCommConfigInit` writes.
 const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
 /// The rank ids of a caller outside the new group.
@@ -45,12 +44,9 @@ unsafe fn output<T>(argument: &str, place: *mut T, value: T) -> Result<(), Failu
 impl Machine {
     pub(super) unsafe fn HcclGetRootInfo(&self, root_info: *mut HcclRootInfo) -> Result<(), Failure> {
         self.current_card()?;
+        let process = self.network().process()?.clone();
         let number = self.update(|state| state.issue_root());
-        let mut bytes = [0_u8; 4108];
-        bytes[..16].copy_from_slice(ROOT_MAGIC);
-        bytes[16..24].copy_from_slice(&self.key().id.to_le_bytes());
-        bytes[24..32].copy_from_slice(&number.to_le_bytes());
-        let info = HcclRootInfo { internal: bytes.map(|byte| byte as c_char) };
+        let info = HcclRootInfo { internal: root_info::encode(&process, number)?.map(|byte| byte as c_char) };
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { output("root_info", root_info, info) }
     }
@@ -100,14 +96,10 @@ impl Machine {
         // SAFETY: the C caller passes NULL or one root info.
         let info = unsafe { load_array("root_info", root_info.cast::<u8>(), size_of::<HcclRootInfo>()) };
         let info = info.map_err(|_| ptr_failure("root_info"))?;
-        let number = |at: usize| info[at..at + 8].iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
-        if info[..16] != ROOT_MAGIC[..] || number(16) != self.key().id {
-            let what = "the root info was not made by HcclGetRootInfo of this machine; ranks of other processes are not modelled";
-            return Err(invalid(what.into()));
-        }
+        let (process, root) = root_info::decode(&info)?;
         let card = self.current_card()?;
         let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
-        let member = self.gather(number(24), n_ranks, rank, card, config.name)?;
+        let member = self.gather(&process, root, n_ranks, rank, card, config.name)?;
         self.update(|state| state.keep_buffer(member, buffer));
         // SAFETY: the C caller passes a valid place.
         unsafe { output("comm", comm, HandleKind::Communicator.encode(member)) }

@@ -26,6 +26,7 @@ mod hccl;
 mod hccl_communicator;
 pub(crate) mod pages;
 pub(crate) mod raw;
+pub(crate) mod shared_ring;
 pub(crate) mod tiles;
 
 use std::ffi::{c_char, c_void};

@@ -8,19 +8,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::collective::Kind;
+use crate::collective::gathering::{Gatherings, Links};
 use crate::collective::meeting::Key;
+use crate::collective::peer::{Home, Unclaimed};
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
-use crate::machine::{Machine, State};
+use crate::link::board::Board;
+use crate::link::connection::Link;
+use crate::link::wire::{Message, Token};
+use crate::machine::State;
 use crate::memory::Charge;
-use crate::strict::order;
-use crate::strict::wait::Wait;
 
 /// A communicator of `cards.len()` ranks; rank r is on card `cards[r]`.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) name: Arc<str>,
     pub(crate) cards: Vec<u32>,
+    /// What names it in other processes; None when it can have no ranks there.
+    pub(crate) token: Option<Token>,
+    /// Where each rank is.
+    pub(crate) homes: Vec<Home>,
+    /// Links to the other processes, each once.
+    pub(crate) links: Vec<Arc<Link>>,
     /// Ranks whose handle was destroyed or whose device was reset or lost, in the order in which they left: when others
     /// leave in consequence, the first is the cause.
     pub(crate) departures: Vec<u32>,
@@ -34,6 +43,8 @@ pub(crate) struct Group {
     transfers: BTreeMap<(u32, u32), [u64; 2]>,
     /// Groups cut from this one, by the program's id.
     children: BTreeMap<u64, Child>,
+    /// How many groups of these ranks were cut under an id before.
+    generations: BTreeMap<(u64, Vec<u32>), u64>,
 }
 
 #[derive(Debug)]
@@ -50,16 +61,6 @@ pub(crate) struct Member {
     pub(crate) rank: u32,
 }
 
-/// Ranks that hold the same root info and wait for each other.
-#[derive(Debug)]
-struct Gathering {
-    cards: Vec<Option<u32>>,
-    /// The group, or why there will be none.
-    outcome: Option<Result<u64, Failure>>,
-    /// Ranks that have yet to see the outcome.
-    inside: usize,
-}
-
 /// All communicators of a machine.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
@@ -67,13 +68,18 @@ pub(crate) struct Groups {
     members: BTreeMap<u64, Member>,
     /// What each member's buffers take of its card.
     buffers: BTreeMap<u64, Charge>,
-    gatherings: BTreeMap<u64, Gathering>,
-    roots_issued: u64,
+    by_token: BTreeMap<Token, u64>,
+    /// Links to other processes, by the process's id.
+    pub(super) links: Links,
+    pub(super) gatherings: Gatherings,
+    pub(super) unclaimed: Unclaimed,
+    /// Data of collectives with ranks elsewhere.
+    pub(crate) board: Arc<Board>,
 }
 
 impl Group {
     /// Notes that a rank has left.
-    fn depart(&mut self, rank: u32) {
+    pub(super) fn depart(&mut self, rank: u32) {
         if !self.departures.contains(&rank) {
             self.departures.push(rank);
         }
@@ -109,19 +115,22 @@ impl Groups {
 
     /// Rank of a card in the first communicator it joined that still exists.
     pub(crate) fn first_rank_of_card(&self, card: u32) -> Option<u32> {
-        self.groups.values().find_map(|group| group.cards.iter().position(|on| *on == card)).map(|rank| rank as u32)
+        let rank_here = |group: &Group| {
+            let here = |(rank, on): &(usize, &u32)| **on == card && group.is_here(*rank as u32);
+            group.cards.iter().enumerate().find(here).map(|(rank, _)| rank as u32)
+        };
+        self.groups.values().find_map(rank_here)
     }
 
-    /// Whether those who wait for a communicator to be built can go on.
-    pub(crate) fn is_gathered(&self, root: u64) -> bool {
-        self.gatherings.get(&root).is_none_or(|gathering| gathering.outcome.is_some())
+    /// The communicator a token names.
+    pub(crate) fn id_of(&self, token: Token) -> Option<u64> {
+        self.by_token.get(&token).copied()
     }
 
-    /// Size of a communicator that is being built, and the ranks that have not come.
-    pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
-        let gathering = self.gatherings.get(&root).filter(|gathering| gathering.outcome.is_none())?;
-        let absent = (0_u32..).zip(&gathering.cards).filter(|(_, card)| card.is_none()).map(|(rank, _)| rank);
-        Some((gathering.cards.len(), absent.collect()))
+    /// The communicators with ranks at the other end of a link.
+    pub(crate) fn with_link(&self, link: &Arc<Link>) -> Vec<u64> {
+        let has_link = |group: &Group| group.links.iter().any(|of| Arc::ptr_eq(of, link));
+        self.groups.iter().filter(|(_, group)| has_link(group)).map(|(id, _)| *id).collect()
     }
 
     /// The card of a rank.
@@ -140,12 +149,6 @@ fn group_gone(id: u64) -> Failure {
 }
 
 impl State {
-    /// A new root info number.
-    pub(crate) fn issue_root(&mut self) -> u64 {
-        self.groups.roots_issued += 1;
-        self.groups.roots_issued
-    }
-
     /// A new group over `cards`.
     ///
     /// # Errors
@@ -155,21 +158,54 @@ impl State {
         self.deterministic.clone()?;
         let id = self.fresh_number();
         let name = name.unwrap_or_else(|| format!("hccl_world_{id}")).into();
-        self.insert_group(id, name, cards, None);
+        let homes = vec![Home::Here; cards.len()];
+        self.insert_group(id, name, cards, homes, None, None);
         Ok(id)
     }
 
-    fn insert_group(&mut self, id: u64, name: Arc<str>, cards: Vec<u32>, parent: Option<u64>) {
+    /// The group of a token, which the first rank of this process to ask makes.
+    pub(crate) fn find_or_create_group(&mut self, token: Token, name: &str, cards: Vec<u32>, homes: Vec<Home>) -> u64 {
+        if let Some(id) = self.groups.id_of(token) {
+            return id;
+        }
+        let id = self.fresh_number();
+        self.insert_group(id, name.into(), cards, homes, Some(token), None);
+        self.claim(id, token);
+        id
+    }
+
+    fn insert_group(
+        &mut self,
+        id: u64,
+        name: Arc<str>,
+        cards: Vec<u32>,
+        homes: Vec<Home>,
+        token: Option<Token>,
+        parent: Option<u64>,
+    ) {
         let world = cards.len();
+        let mut links: Vec<Arc<Link>> = Vec::new();
+        for link in homes.iter().filter_map(Home::link) {
+            if !links.iter().any(|known| Arc::ptr_eq(known, link)) {
+                links.push(Arc::clone(link));
+            }
+        }
+        if let Some(token) = token {
+            self.groups.by_token.insert(token, id);
+        }
         let group = Group {
             name,
             cards,
+            token,
+            homes,
+            links,
             departures: Vec::new(),
             failure: None,
             parent,
             collectives: vec![0; world],
             transfers: BTreeMap::new(),
             children: BTreeMap::new(),
+            generations: BTreeMap::new(),
         };
         self.groups.groups.insert(id, group);
     }
@@ -196,10 +232,19 @@ impl State {
         let all_left = group.departures.len() == group.cards.len();
         self.leave_group(member.group, member.rank, why);
         if all_left {
-            self.meetings.forget_group(member.group);
-            self.groups.groups.remove(&member.group);
+            self.forget_group(member.group);
         }
         Ok(())
+    }
+
+    /// Forgets a group all of whose ranks have left.
+    pub(crate) fn forget_group(&mut self, id: u64) {
+        self.meetings.forget_group(id);
+        let token = self.groups.groups.remove(&id).and_then(|group| group.token);
+        if let Some(token) = token {
+            self.groups.by_token.remove(&token);
+            self.groups.board.forget(token);
+        }
     }
 
     /// The ranks on a card leave all their groups.
@@ -258,12 +303,7 @@ impl State {
                 return Err(invalid(what));
             }
         } else {
-            let cards = ranks.iter().map(|rank| group.cards[*rank as usize]).collect();
-            let name = name.unwrap_or_else(|| format!("{}_sub_{id}", group.name)).into();
-            let child = self.fresh_number();
-            self.insert_group(child, name, cards, Some(parent.group));
-            let child = Child { group: child, ranks: ranks.to_vec(), joined: vec![false; ranks.len()] };
-            self.groups.group_mut(parent.group)?.children.insert(id, child);
+            self.cut(parent.group, ranks, id, name)?;
         }
         let group = self.groups.group_mut(parent.group)?;
         let Some(child) = group.children.get_mut(&id) else { return Err(group_gone(id)) };
@@ -273,100 +313,39 @@ impl State {
             // The id may now name another group.
             group.children.remove(&id);
         }
+        group.post(|group| Message::Cut { group, rank: parent.rank, id, ranks: ranks.to_vec() });
         Ok(self.create_member(child_group, sub_rank))
     }
-}
 
-impl Machine {
-    /// Waits until all ranks that hold root info `root` have come, and returns this rank's handle number.
-    ///
-    /// # Errors
-    /// Ranks disagree, or some did not come in time.
-    pub(crate) fn gather(
-        &self,
-        root: u64,
-        world: u32,
-        rank: u32,
-        card: u32,
-        name: Option<String>,
-    ) -> Result<u64, Failure> {
-        let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
-        let mut state = self.lock();
-        let deadline = state.now() + self.config().connect_timeout;
-        if root == 0 || root > state.groups.roots_issued {
-            return Err(invalid("the root info was not made by HcclGetRootInfo of this machine".into()));
+    /// A group of `ranks` of a parent, before any of them has its handle.
+    fn cut(&mut self, parent: u64, ranks: &[u32], id: u64, name: Option<String>) -> Result<(), Failure> {
+        let number = self.fresh_number();
+        let group = self.groups.group_mut(parent)?;
+        let generation = group.generations.entry((id, ranks.to_vec())).or_default();
+        let token = group.token.map(|token| token.of_child(id, ranks, *generation));
+        *generation += 1;
+        let pick = |rank: &u32| (group.cards[*rank as usize], group.homes[*rank as usize].clone());
+        let (cards, homes): (Vec<u32>, Vec<Home>) = ranks.iter().map(pick).unzip();
+        let joined = homes.iter().map(|home| home.link().is_some()).collect();
+        group.children.insert(id, Child { group: number, ranks: ranks.to_vec(), joined });
+        let name = name.unwrap_or_else(|| format!("{}_sub_{id}", group.name)).into();
+        self.insert_group(number, name, cards, homes, token, Some(parent));
+        if let Some(token) = token {
+            self.claim(number, token);
         }
-        let empty = || Gathering { cards: vec![None; world as usize], outcome: None, inside: 0 };
-        let gathering = state.groups.gatherings.entry(root).or_insert_with(empty);
-        if let Some(Err(failure)) = &gathering.outcome {
-            return Err(failure.clone());
+        Ok(())
+    }
+
+    /// A rank elsewhere has made its handle of a group cut from `parent`.
+    pub(crate) fn check_cut(&mut self, parent: u64, rank: u32, id: u64, ranks: &[u32]) {
+        let Ok(group) = self.groups.group(parent) else { return };
+        let Some(child) = group.children.get(&id) else { return };
+        if child.ranks == ranks || !child.ranks.contains(&rank) {
+            return;
         }
-        let refused = if gathering.cards.len() != world as usize {
-            let others = gathering.cards.len();
-            Some(format!("ranks disagree about the size: rank {rank} says {world}, the others say {others}"))
-        } else if gathering.cards[rank as usize].is_some() {
-            Some(format!("two callers say they are rank {rank} of {world}"))
-        } else {
-            let twin = gathering.cards.iter().position(|other| *other == Some(card));
-            twin.map(|twin| {
-                format!("rank {twin} and rank {rank} are both on card {card}; a card can be in a group once")
-            })
-        };
-        if let Some(what) = refused {
-            let failure = invalid(what);
-            if gathering.inside > 0 {
-                gathering.outcome = Some(Err(failure.clone()));
-                state.signal = true;
-                self.flush(&mut state);
-            } else {
-                state.groups.gatherings.remove(&root);
-            }
-            return Err(failure);
-        }
-        gathering.cards[rank as usize] = Some(card);
-        gathering.inside += 1;
-        let cards: Option<Vec<u32>> = gathering.cards.iter().copied().collect();
-        if let Some(cards) = cards {
-            let group = state.create_group(name, cards);
-            if let Some(gathering) = state.groups.gatherings.get_mut(&root) {
-                gathering.outcome = Some(group);
-            }
-            state.signal = true;
-        }
-        loop {
-            let now = state.now();
-            let Some(gathering) = state.groups.gatherings.get_mut(&root) else {
-                return Err(Failure::new(code::HCCL_INTERNAL, format!("gathering {root} vanished")));
-            };
-            if let Some(outcome) = gathering.outcome.clone() {
-                gathering.inside -= 1;
-                if gathering.inside == 0 {
-                    state.groups.gatherings.remove(&root);
-                }
-                if let (Ok(group), true) = (&outcome, state.order.is_some()) {
-                    order::host_met(&mut state, *group);
-                }
-                let number = outcome.map(|group| state.create_member(group, rank));
-                self.flush(&mut state);
-                return number;
-            }
-            if now >= deadline {
-                let absent: Vec<usize> = gathering
-                    .cards
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, card)| card.is_none())
-                    .map(|(rank, _)| rank)
-                    .collect();
-                let seconds = self.config().connect_timeout.as_secs();
-                let what =
-                    format!("after {seconds} s (HCCL_CONNECT_TIMEOUT) ranks {absent:?} of {world} have not come");
-                gathering.outcome = Some(Err(Failure::new(code::HCCL_TIMEOUT, what)));
-                state.signal = true;
-                continue;
-            }
-            state = self.watch(state, Some(deadline), Wait::Gathering { root, rank })?;
-        }
+        let what = format!("sub-communicator {id}: rank {rank} names ranks {ranks:?}, others {:?}", child.ranks);
+        let child = child.group;
+        self.break_group(child, &Failure::new(code::HCCL_PARA, what));
     }
 }
 

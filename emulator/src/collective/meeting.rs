@@ -9,14 +9,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+use crate::collective::peer::Home;
 use crate::collective::{Call, Kind};
 use crate::failure::{Failure, code};
+use crate::link::wire::{Message, Token};
 use crate::machine::{Launch, State};
 use crate::stream::left_by_peer;
 use crate::strict::order;
 
 /// Which meeting of a communicator a call belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Key {
     /// The n-th collective of all ranks.
     Collective(u64),
@@ -42,6 +46,8 @@ pub(crate) struct Meeting {
     key: Key,
     /// By rank; for a transfer the sender and then the receiver.
     arrivals: Vec<Option<Arrival>>,
+    /// Where the ranks of the communicator are, and its name there; None when all are here.
+    elsewhere: Option<(Token, Vec<Home>)>,
     /// When the first stream arrived.
     since: Option<Instant>,
     failure: Option<Failure>,
@@ -67,8 +73,16 @@ pub(crate) struct Part {
 struct Arrival {
     rank: u32,
     call: Call,
-    /// The stream that has reached the call and waits.
+    /// The stream that has reached the call and waits; None also for a rank in another process.
     stream: Option<u64>,
+    /// The rank is in another process, whose stream has reached the call.
+    reached_elsewhere: bool,
+}
+
+impl Arrival {
+    fn has_reached(&self) -> bool {
+        self.stream.is_some() || self.reached_elsewhere
+    }
 }
 
 /// All meetings that are not complete.
@@ -107,6 +121,11 @@ impl Meetings {
     pub(crate) fn forget_group(&mut self, group: u64) {
         self.open.retain(|_, meeting| meeting.group != group);
         self.by_key.retain(|(of, _), _| *of != group);
+    }
+
+    /// The open meeting of a key.
+    pub(crate) fn find(&self, group: u64, key: Key) -> Option<u64> {
+        self.by_key.get(&(group, key)).copied()
     }
 
     fn of_group(&self, group: u64) -> Vec<u64> {
@@ -150,12 +169,22 @@ impl Meeting {
         self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
     }
 
+    /// The communicator's token and where its ranks are, when some are in other processes.
+    pub(crate) fn elsewhere(&self) -> Option<(Token, &[Home])> {
+        self.elsewhere.as_ref().map(|(token, homes)| (*token, homes.as_slice()))
+    }
+
+    /// Which of the communicator's meetings this is.
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
+
     fn is_complete(&self) -> bool {
-        self.arrivals.iter().all(|arrival| arrival.as_ref().is_some_and(|arrival| arrival.stream.is_some()))
+        self.arrivals.iter().all(|arrival| arrival.as_ref().is_some_and(Arrival::has_reached))
     }
 
     /// Ranks this meeting is for, by position.
-    fn ranks(&self) -> Vec<u32> {
+    pub(crate) fn ranks(&self) -> Vec<u32> {
         match self.key {
             Key::Collective(_) => (0..self.world as u32).collect(),
             Key::Pair { from, to, .. } => vec![from, to],
@@ -173,7 +202,7 @@ impl Meeting {
         if !missing.is_empty() {
             return format!("ranks {missing:?} have not made their call");
         }
-        let behind = |arrival: &&Arrival| arrival.stream.is_none();
+        let behind = |arrival: &&Arrival| !arrival.has_reached();
         let behind: Vec<u32> = self.arrivals.iter().flatten().filter(behind).map(|arrival| arrival.rank).collect();
         format!("the streams of ranks {behind:?} have not reached their call")
     }
@@ -203,13 +232,23 @@ impl State {
         let key = group.next_key(rank, &call.kind);
         let (world, group_name) = (group.cards.len(), Arc::clone(&group.name));
         let departures = group.departures.clone();
+        let elsewhere = (!group.is_local()).then(|| group.token.zip(Some(group.homes.clone()))).flatten();
         let id = match self.meetings.by_key.get(&(group_id, key)) {
             Some(id) => *id,
             None => {
                 let id = self.fresh_number();
                 let parts = if matches!(key, Key::Collective(_)) { world } else { 2 };
                 let arrivals = (0..parts).map(|_| None).collect();
-                let meeting = Meeting { group: group_id, group_name, world, key, arrivals, since: None, failure: None };
+                let meeting = Meeting {
+                    group: group_id,
+                    group_name,
+                    world,
+                    key,
+                    arrivals,
+                    elsewhere,
+                    since: None,
+                    failure: None,
+                };
                 self.meetings.open.insert(id, meeting);
                 self.meetings.by_key.insert((group_id, key), id);
                 id
@@ -243,7 +282,10 @@ impl State {
             (Kind::Recv { .. }, _) => 1,
             _ => rank as usize,
         };
-        meeting.arrivals[position] = Some(Arrival { rank, call, stream: None });
+        self.tell_called(group_id, rank, key, &call);
+        if let Some(meeting) = self.meetings.open.get_mut(&id) {
+            meeting.arrivals[position] = Some(Arrival { rank, call, stream: None, reached_elsewhere: false });
+        }
         if let Ok(group) = self.groups.group_mut(group_id) {
             group.advance_key(rank, key, position);
         }
@@ -261,12 +303,39 @@ impl State {
             self.settle(stream, Err(failure));
             return;
         }
+        let (group, key) = (meeting.group, meeting.key);
+        let mut rank = None;
         if let Some(arrival) = &mut meeting.arrivals[seat.position] {
             arrival.stream = Some(stream);
+            rank = Some(arrival.rank);
         }
         meeting.since.get_or_insert(now);
+        if let Some(rank) = rank
+            && meeting.elsewhere.is_some()
+        {
+            self.tell_reached(group, rank, key);
+        }
+        self.launch_if_complete(seat.meeting);
+    }
+
+    /// The stream of a rank in another process has reached its call.
+    pub(crate) fn arrive_elsewhere(&mut self, group: u64, rank: u32, key: Key) {
+        let now = self.now();
+        let Some(id) = self.meetings.find(group, key) else { return };
+        let Some(meeting) = self.meetings.open.get_mut(&id) else { return };
+        for arrival in meeting.arrivals.iter_mut().flatten().filter(|arrival| arrival.rank == rank) {
+            arrival.reached_elsewhere = true;
+        }
+        meeting.since.get_or_insert(now);
+        if meeting.failure.is_none() {
+            self.launch_if_complete(id);
+        }
+    }
+
+    fn launch_if_complete(&mut self, id: u64) {
+        let Some(meeting) = self.meetings.open.get_mut(&id) else { return };
         if meeting.is_complete()
-            && let Some(meeting) = self.meetings.remove(seat.meeting)
+            && let Some(meeting) = self.meetings.remove(id)
         {
             self.launches.push(Launch::Meeting(Box::new(meeting)));
         }
@@ -275,7 +344,7 @@ impl State {
     /// A launched meeting has moved its data.
     pub(crate) fn end_meeting(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
         if let Err(failure) = outcome {
-            self.break_group(meeting.group, failure);
+            self.break_meeting(meeting.group, Some(meeting.key), failure);
         }
         if self.order.is_some() {
             order::met(self, meeting);
@@ -300,8 +369,33 @@ impl State {
         }
     }
 
-    /// Fails a communicator: later calls on it are refused, meetings that lack a call can never be complete.
+    /// Fails a communicator in all its processes.
     pub(crate) fn break_group(&mut self, group: u64, failure: &Failure) {
+        self.break_meeting(group, None, failure);
+    }
+
+    /// Fails a communicator, and its meeting `key`, in all its processes.
+    fn break_meeting(&mut self, group: u64, key: Option<Key>, failure: &Failure) {
+        // A failed communicator has been told of, but not that this meeting fails too.
+        if key.is_some() || self.groups.group(group).is_ok_and(|group| group.failure.is_none()) {
+            self.tell_broken(group, key, failure);
+        }
+        self.break_group_here(group, failure);
+    }
+
+    /// Fails all meetings of a communicator one of whose processes is gone.
+    pub(crate) fn fail_group_here(&mut self, group: u64, failure: &Failure) {
+        for id in self.meetings.of_group(group) {
+            let place = self.meetings.open[&id].place();
+            let what = failure.message.split_once(": ").map_or(failure.message.as_str(), |(_, what)| what);
+            self.abort_meeting(id, &Failure::new(failure.code, format!("{place}: {what}")));
+        }
+        self.break_group_here(group, failure);
+    }
+
+    /// Fails a communicator in this process: later calls on it are refused, meetings that lack a call can never be
+    /// complete.
+    pub(crate) fn break_group_here(&mut self, group: u64, failure: &Failure) {
         let Ok(broken) = self.groups.group_mut(group) else { return };
         broken.failure.get_or_insert_with(|| failure.clone());
         for id in self.meetings.of_group(group) {
@@ -314,10 +408,10 @@ impl State {
     /// Fails a meeting one of whose calls will never be reached, and with it the communicator.
     pub(crate) fn abandon_meeting(&mut self, id: u64, failure: &Failure) {
         let Some(meeting) = self.meetings.open.get(&id) else { return };
-        let (group, place) = (meeting.group, meeting.place());
+        let (group, key, place) = (meeting.group, meeting.key, meeting.place());
         let failure = Failure { message: format!("{place}: {}", failure.message), ..failure.clone() };
         self.abort_meeting(id, &failure);
-        self.break_group(group, &failure);
+        self.break_meeting(group, Some(key), &failure);
     }
 
     /// Fails a meeting and its communicator, with a failure that says where.
@@ -336,8 +430,16 @@ impl State {
         }
     }
 
-    /// A rank leaves its communicator: meetings that lack its call fail for the others.
+    /// A rank of this process leaves its communicator: meetings that lack its call fail for the others.
     pub(crate) fn leave_group(&mut self, group: u64, rank: u32, why: &str) {
+        if let Ok(group) = self.groups.group(group) {
+            group.post(|group| Message::Left { group, rank, why: why.into() });
+        }
+        self.leave_group_here(group, rank, why);
+    }
+
+    /// A rank has left its communicator: meetings of this process that lack its call fail.
+    pub(crate) fn leave_group_here(&mut self, group: u64, rank: u32, why: &str) {
         for id in self.meetings.of_group(group) {
             let meeting = &self.meetings.open[&id];
             if meeting.missing_calls().contains(&rank) {

@@ -5,21 +5,26 @@
 //! reducing bytes). Invariants: reductions run over ranks 0, 1, 2, … with one rounding at the end; a disagreement is
 //! an error on every rank, never a hang. Does not: check pointers (see `abi::hccl`) or model links.
 
+mod gathering;
 pub(crate) mod group;
 pub(crate) mod meeting;
+pub(crate) mod peer;
 pub(crate) mod perform;
 pub(crate) mod reduce;
+pub(crate) mod remote;
+pub(crate) mod root_info;
 pub(crate) mod rules;
 
 use std::fmt;
 
 use ascend_tp_sys::{HcclDataType, HcclReduceOp};
+use serde::{Deserialize, Serialize};
 
 use crate::abi::raw::RawSpan;
 use crate::failure::{Failure, code};
 
 /// Element type of a collective.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DataType {
     Int8,
     Int16,
@@ -96,7 +101,7 @@ impl fmt::Display for DataType {
 }
 
 /// How contributions are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ReduceOp {
     Sum,
     Prod,
@@ -135,7 +140,7 @@ impl fmt::Display for ReduceOp {
 }
 
 /// One block per rank in a buffer, in elements.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Blocks {
     /// Every rank's block has this many elements, one after the other.
     Uniform(u64),
@@ -169,7 +174,7 @@ impl Blocks {
 }
 
 /// What a rank asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     AllReduce { count: u64, op: ReduceOp },
     Reduce { count: u64, op: ReduceOp, root: u32 },
@@ -182,6 +187,25 @@ pub(crate) enum Kind {
     Send { count: u64, to: u32 },
     Recv { count: u64, from: u32 },
 }
+
+/// The C functions a call can come from.
+pub(crate) const FUNCTIONS: &[&str] = &[
+    "HcclAllReduce",
+    "HcclReduce",
+    "HcclReduceScatter",
+    "HcclReduceScatterV",
+    "HcclAllGather",
+    "HcclAllGatherV",
+    "HcclBroadcast",
+    "HcclScatter",
+    "HcclAlltoAll",
+    "HcclAlltoAllV",
+    "HcclAlltoAllVC",
+    "HcclBarrier",
+    "HcclSend",
+    "HcclRecv",
+    BATCH,
+];
 
 /// The C function whose sends and receives match only each other.
 const BATCH: &str = "HcclBatchSendRecv";

@@ -116,14 +116,14 @@ fn all_to_all(calls: &[&Call], element: usize) -> Result<Vec<Fan>, Failure> {
 }
 
 /// The blocks of a gathering or scattering call.
-fn blocks_of(call: &Call) -> &Blocks {
+pub(super) fn blocks_of(call: &Call) -> &Blocks {
     match &call.kind {
         Kind::ReduceScatter { blocks, .. } | Kind::AllGather { blocks } => blocks,
         _ => unreachable!("{call} has no blocks"),
     }
 }
 
-fn block(span: &RawSpan, blocks: &Blocks, rank: usize, element: usize) -> Result<RawSpan, Failure> {
+pub(super) fn block(span: &RawSpan, blocks: &Blocks, rank: usize, element: usize) -> Result<RawSpan, Failure> {
     let (displacement, count) = blocks.at(rank);
     let (offset, bytes) = (displacement as usize * element, count as usize * element);
     if bytes > span.len_bytes() || offset > span.len_bytes() - bytes {
@@ -133,11 +133,11 @@ fn block(span: &RawSpan, blocks: &Blocks, rank: usize, element: usize) -> Result
     Ok(span.slice(offset, bytes))
 }
 
-fn send(call: &Call) -> Result<RawSpan, Failure> {
+pub(super) fn send(call: &Call) -> Result<RawSpan, Failure> {
     call.send.clone().ok_or_else(|| incomplete(call))
 }
 
-fn receive(call: &Call) -> Result<RawSpan, Failure> {
+pub(super) fn receive(call: &Call) -> Result<RawSpan, Failure> {
     call.recv.clone().ok_or_else(|| incomplete(call))
 }
 
@@ -149,7 +149,7 @@ fn receives(calls: &[&Call]) -> Result<Vec<RawSpan>, Failure> {
     calls.iter().map(|call| receive(call)).collect()
 }
 
-fn incomplete(call: &Call) -> Failure {
+pub(super) fn incomplete(call: &Call) -> Failure {
     Failure::new(code::HCCL_INTERNAL, format!("{call} reached its data without a buffer"))
 }
 

@@ -1,0 +1,407 @@
+//! Gatherings: ranks that hold one root info find each other and become a communicator.
+//!
+//! Input: callers of this process, and callers of others through the listener. Output: the same roster for all, or one
+//! failure that says who disagreed with whom or who is absent. Invariants: the process that made the root info decides;
+//! nobody waits beyond its own deadline; when a caller dies the others are told at once.
+//! Does not: talk to other processes once there is a roster, apart from linking with them (see `link`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::collective::group::Groups;
+use crate::collective::peer::Home;
+use crate::failure::{Failure, code};
+use crate::link::connection::Link;
+use crate::link::wire::{self, Answer, Caller, Message, Process, Reason, Roster, Token};
+use crate::machine::{Machine, State};
+use crate::strict::order;
+use crate::strict::wait::Wait;
+
+/// Between looks whether a process that has yet to connect still lives.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// All gatherings of the root infos this process made.
+#[derive(Debug, Default)]
+pub(crate) struct Gatherings {
+    open: BTreeMap<u64, Gathering>,
+    roots_issued: u64,
+    tickets_issued: u64,
+}
+
+/// Ranks that hold the same root info and wait for each other.
+#[derive(Debug)]
+struct Gathering {
+    callers: Vec<Option<Caller>>,
+    /// The communicator, or why there will be none.
+    outcome: Option<Result<Arc<Roster>, Failure>>,
+    /// Ranks of this process that have yet to see the outcome.
+    inside: usize,
+    /// Ranks of other processes that wait for the answer, by ticket.
+    replies: BTreeMap<u64, TcpStream>,
+}
+
+/// What becomes of a caller.
+enum Admission {
+    /// It waits for the others.
+    Waits,
+    /// It was the last.
+    Completes(Roster),
+    /// It contradicts another; the others fail with it.
+    Contradicts(Failure),
+    /// The gathering had ended before.
+    Late(Failure),
+}
+
+fn invalid(what: String) -> Failure {
+    Failure::new(code::HCCL_PARA, what)
+}
+
+impl Gathering {
+    fn of(world: u32) -> Self {
+        Self { callers: (0..world).map(|_| None).collect(), outcome: None, inside: 0, replies: BTreeMap::new() }
+    }
+
+    /// Why a caller cannot be part of this, if it cannot.
+    fn contradiction(&self, caller: &Caller) -> Option<String> {
+        let present = || self.callers.iter().flatten();
+        let is_elsewhere = present().any(|other| other.process.id != caller.process.id);
+        let who = |caller: &Caller| if is_elsewhere { caller.to_string() } else { format!("rank {}", caller.rank) };
+        if let Some(other) = present().find(|other| other.world != caller.world) {
+            return Some(format!(
+                "ranks disagree about the size: {} says {}, {} says {}",
+                who(caller),
+                caller.world,
+                who(other),
+                other.world
+            ));
+        }
+        if let Some(twin) = present().find(|other| other.rank == caller.rank) {
+            let who = if is_elsewhere { format!(": {} and {}", twin.process, caller.process) } else { String::new() };
+            return Some(format!("two callers say they are rank {} of {}{who}", caller.rank, caller.world));
+        }
+        let shares_card =
+            |other: &&Caller| other.card == caller.card && other.process.host_id == caller.process.host_id;
+        present().find(shares_card).map(|twin| {
+            format!("{} and {} are both on card {}; a card can be in a group once", who(twin), who(caller), caller.card)
+        })
+    }
+
+    fn absent(&self) -> Vec<u32> {
+        let absent = (0_u32..).zip(&self.callers).filter(|(_, caller)| caller.is_none());
+        absent.map(|(rank, _)| rank).collect()
+    }
+
+    fn admit(&mut self, caller: &Caller) -> Admission {
+        match &self.outcome {
+            Some(Err(failure)) => return Admission::Late(failure.clone()),
+            Some(Ok(roster)) => {
+                let what = format!(
+                    "rank {} comes to communicator {}, whose {} ranks have all come already",
+                    caller.rank,
+                    roster.name,
+                    roster.callers.len()
+                );
+                return Admission::Late(invalid(what));
+            }
+            None => {}
+        }
+        if let Some(what) = self.contradiction(caller) {
+            return Admission::Contradicts(invalid(what));
+        }
+        self.callers[caller.rank as usize] = Some(caller.clone());
+        let callers: Option<Vec<Caller>> = self.callers.iter().cloned().collect();
+        callers.map_or(Admission::Waits, |callers| {
+            // Filled in by whoever gives numbers.
+            Admission::Completes(Roster { token: Token(0), name: String::new(), callers })
+        })
+    }
+}
+
+impl Groups {
+    /// Whether those who wait for a communicator to be built can go on.
+    pub(crate) fn is_gathered(&self, root: u64) -> bool {
+        self.gatherings.open.get(&root).is_none_or(|gathering| gathering.outcome.is_some())
+    }
+
+    /// Size of a communicator that is being built, and the ranks that have not come.
+    pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
+        let gathering = self.gatherings.open.get(&root).filter(|gathering| gathering.outcome.is_none())?;
+        Some((gathering.callers.len(), gathering.absent()))
+    }
+}
+
+impl State {
+    /// A new root info number.
+    pub(crate) fn issue_root(&mut self) -> u64 {
+        self.groups.gatherings.roots_issued += 1;
+        self.groups.gatherings.roots_issued
+    }
+
+    fn admit(&mut self, root: u64, caller: &Caller) -> Admission {
+        let gatherings = &mut self.groups.gatherings;
+        if root == 0 || root > gatherings.roots_issued {
+            let what = format!("the root info names gathering {root}, which HcclGetRootInfo did not make here");
+            return Admission::Late(invalid(what));
+        }
+        let world = caller.world;
+        let admission = gatherings.open.entry(root).or_insert_with(|| Gathering::of(world)).admit(caller);
+        let Admission::Completes(roster) = admission else { return admission };
+        let number = self.fresh_number();
+        let first = &roster.callers[0].process;
+        let name = roster.callers.iter().find_map(|caller| caller.name.clone());
+        let is_local = roster.callers.iter().all(|caller| caller.process.id == first.id);
+        let fallback =
+            if is_local { format!("hccl_world_{number}") } else { format!("hccl_world_{}_{number}", first.pid) };
+        // The id of a process is random, so no other process makes the same token.
+        let token = Token(caller_token(&roster, number));
+        Admission::Completes(Roster { token, name: name.unwrap_or(fallback), ..roster })
+    }
+}
+
+/// Differs for every communicator: processes differ by their random ids, communicators of one by number.
+fn caller_token(roster: &Roster, number: u64) -> u128 {
+    let ids = roster.callers.iter().fold(0_u128, |mixed, caller| mixed.rotate_left(7) ^ caller.process.id);
+    ids.wrapping_add(u128::from(number))
+}
+
+impl Machine {
+    /// Waits until all ranks that hold root info `root` of `at` have come, and returns this rank's handle number.
+    ///
+    /// # Errors
+    /// Ranks disagree, some did not come in time, or cannot be reached.
+    pub(crate) fn gather(
+        &self,
+        at: &Process,
+        root: u64,
+        world: u32,
+        rank: u32,
+        card: u32,
+        name: Option<String>,
+    ) -> Result<u64, Failure> {
+        let deadline = Instant::now() + self.config().connect_timeout;
+        let process = self.network().process()?.clone();
+        let is_here = process.id == at.id;
+        let caller = Caller { rank, world, card, process, name };
+        let roster = if is_here {
+            self.gather_here(root, &caller, deadline)?
+        } else {
+            Arc::new(self.network().join(at, root, caller, deadline)?)
+        };
+        self.enter(&roster, rank, deadline)
+    }
+
+    fn gather_here(&self, root: u64, caller: &Caller, deadline: Instant) -> Result<Arc<Roster>, Failure> {
+        let mut state = self.lock();
+        let deadline = if state.is_strict() { state.now() + self.config().connect_timeout } else { deadline };
+        match state.admit(root, caller) {
+            Admission::Late(failure) => return Err(failure),
+            Admission::Contradicts(failure) => {
+                self.conclude(state, root, Err(failure.clone()));
+                return Err(failure);
+            }
+            Admission::Waits => state.groups.gatherings.open.entry(root).and_modify(|gathering| gathering.inside += 1),
+            Admission::Completes(roster) => {
+                state.groups.gatherings.open.entry(root).and_modify(|gathering| gathering.inside += 1);
+                self.conclude(state, root, Ok(roster));
+                state = self.lock();
+                state.groups.gatherings.open.entry(root)
+            }
+        };
+        loop {
+            let now = state.now();
+            let Some(gathering) = state.groups.gatherings.open.get_mut(&root) else {
+                return Err(Failure::new(code::HCCL_INTERNAL, format!("gathering {root} vanished")));
+            };
+            if let Some(outcome) = gathering.outcome.clone() {
+                gathering.inside -= 1;
+                if gathering.inside == 0 {
+                    state.groups.gatherings.open.remove(&root);
+                }
+                return outcome;
+            }
+            if now >= deadline {
+                let failure = self.absence(gathering);
+                self.conclude(state, root, Err(failure));
+                state = self.lock();
+                continue;
+            }
+            state = self.watch(state, Some(deadline), Wait::Gathering { root, rank: caller.rank })?;
+        }
+    }
+
+    fn absence(&self, gathering: &Gathering) -> Failure {
+        let (absent, world) = (gathering.absent(), gathering.callers.len());
+        let seconds = self.config().connect_timeout.as_secs();
+        let what = format!("after {seconds} s (HCCL_CONNECT_TIMEOUT) ranks {absent:?} of {world} have not come");
+        Failure::new(code::HCCL_TIMEOUT, what)
+    }
+
+    /// Ends a gathering: ranks of this process wake, ranks of others get their answer.
+    fn conclude(&self, mut state: MutexGuard<'_, State>, root: u64, outcome: Result<Roster, Failure>) {
+        let Some(gathering) = state.groups.gatherings.open.get_mut(&root) else { return };
+        if gathering.outcome.is_some() {
+            return;
+        }
+        let outcome = outcome.map(Arc::new);
+        gathering.outcome = Some(outcome.clone());
+        let replies = std::mem::take(&mut gathering.replies);
+        if gathering.inside == 0 {
+            state.groups.gatherings.open.remove(&root);
+        }
+        state.signal = true;
+        self.flush(&mut state);
+        drop(state);
+        for reply in replies.into_values() {
+            answer(reply, &outcome);
+        }
+    }
+
+    /// A rank of another process comes. None when it has its answer already, else the ticket under which it waits.
+    pub(crate) fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64> {
+        let mut state = self.lock();
+        let admission = if caller.world == 0 || caller.rank >= caller.world {
+            Admission::Late(invalid(format!("rank {} of {}: ranks are 0 to nRanks - 1", caller.rank, caller.world)))
+        } else {
+            state.admit(root, caller)
+        };
+        match admission {
+            Admission::Late(failure) => {
+                drop(state);
+                answer(reply, &Err(failure));
+                None
+            }
+            Admission::Contradicts(failure) => {
+                self.conclude(state, root, Err(failure.clone()));
+                answer(reply, &Err(failure));
+                None
+            }
+            Admission::Completes(roster) => {
+                let own = Ok(Arc::new(roster.clone()));
+                self.conclude(state, root, Ok(roster));
+                answer(reply, &own);
+                None
+            }
+            Admission::Waits => {
+                let gatherings = &mut state.groups.gatherings;
+                gatherings.tickets_issued += 1;
+                let ticket = gatherings.tickets_issued;
+                if let Some(gathering) = gatherings.open.get_mut(&root) {
+                    gathering.replies.insert(ticket, reply);
+                }
+                Some(ticket)
+            }
+        }
+    }
+
+    /// A rank of another process waits no longer: it died (`why`), or its time is over.
+    pub(crate) fn end_waiting(&self, root: u64, ticket: u64, why: Option<Failure>) {
+        let state = self.lock();
+        let Some(gathering) = state.groups.gatherings.open.get(&root) else { return };
+        if gathering.replies.contains_key(&ticket) {
+            let failure = why.unwrap_or_else(|| self.absence(gathering));
+            self.conclude(state, root, Err(failure));
+        }
+    }
+
+    /// Links with the processes of a roster and makes this rank's handle.
+    fn enter(&self, roster: &Roster, rank: u32, deadline: Instant) -> Result<u64, Failure> {
+        let own = self.network().process()?.id;
+        let mut links: BTreeMap<u128, Arc<Link>> = BTreeMap::new();
+        for caller in roster.callers.iter().filter(|caller| caller.process.id != own) {
+            if links.contains_key(&caller.process.id) {
+                continue;
+            }
+            match self.link(&caller.process, rank, caller.rank, deadline) {
+                Ok(link) => links.insert(caller.process.id, link),
+                Err(failure) => {
+                    let left = Message::Left { group: roster.token, rank, why: failure.message.clone() };
+                    links.values().for_each(|link| link.post(&left));
+                    return Err(failure);
+                }
+            };
+        }
+        let homes = roster.callers.iter().map(|caller| links.get(&caller.process.id).cloned());
+        let homes: Vec<Home> = homes.map(|link| link.map_or(Home::Here, Home::There)).collect();
+        let cards = roster.callers.iter().map(|caller| caller.card).collect();
+        self.update(|state| {
+            let group = state.find_or_create_group(roster.token, &roster.name, cards, homes);
+            if state.order.is_some() {
+                order::host_met(state, group);
+            }
+            Ok(state.create_member(group, rank))
+        })
+    }
+
+    /// The link to a process; the one of the two with the greater id connects.
+    fn link(&self, peer: &Process, rank: u32, peer_rank: u32, deadline: Instant) -> Result<Arc<Link>, Failure> {
+        let own = self.network().process()?.id;
+        let mut state = self.lock();
+        loop {
+            if let Some(link) = state.groups.links.to(peer.id) {
+                return Ok(link);
+            }
+            if own > peer.id && state.groups.links.connecting.insert(peer.id) {
+                drop(state);
+                let outcome = self.network().link_to(peer, &format!("rank {rank}"), deadline);
+                let mut state = self.lock();
+                state.groups.links.connecting.remove(&peer.id);
+                self.network().linked.notify_all();
+                return outcome;
+            }
+            let now = Instant::now();
+            if now >= deadline || !self.network().is_reachable(peer) {
+                let what = format!("rank {rank}: rank {peer_rank} ({peer}) came but has not connected, or died since");
+                return Err(Failure::new(code::HCCL_TIMEOUT, what));
+            }
+            state = self.network().await_link(state, LOOK.min(deadline - now));
+        }
+    }
+}
+
+fn answer(mut reply: TcpStream, outcome: &Result<Arc<Roster>, Failure>) {
+    let answer = match outcome {
+        Ok(roster) => Answer::Complete(Roster::clone(roster)),
+        Err(failure) => Answer::Refused(Reason::from(failure)),
+    };
+    // A rank that died meanwhile is noticed by those that link with it.
+    let _ = reply.write_all(&wire::frame(&answer, 0));
+}
+
+/// Links of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    by_peer: BTreeMap<u128, Arc<Link>>,
+    connecting: BTreeSet<u128>,
+}
+
+impl Links {
+    /// The live link to a process.
+    pub(crate) fn to(&self, peer: u128) -> Option<Arc<Link>> {
+        self.by_peer.get(&peer).filter(|link| !link.is_closed()).cloned()
+    }
+
+    /// Notes a new link.
+    pub(crate) fn insert(&mut self, link: &Arc<Link>) {
+        self.by_peer.insert(link.peer.id, Arc::clone(link));
+    }
+
+    /// Forgets a link that has ended.
+    pub(crate) fn remove(&mut self, link: &Arc<Link>) {
+        if self.by_peer.get(&link.peer.id).is_some_and(|known| Arc::ptr_eq(known, link)) {
+            self.by_peer.remove(&link.peer.id);
+        }
+    }
+}
+
+impl Drop for Links {
+    /// The machine ends: its peers learn that this is no death.
+    fn drop(&mut self) {
+        for link in self.by_peer.values() {
+            link.post(&Message::Farewell);
+            link.close();
+        }
+    }
+}

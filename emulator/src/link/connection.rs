@@ -1,0 +1,205 @@
+//! A link: the one connection between two processes, which carries control messages and, unless they share memory,
+//! data.
+//!
+//! Input: messages, from any thread. Output: the same on the other side, in order. Invariants: sending a message never
+//! blocks (what the socket does not take at once waits for the link's writer), sending data does; when the connection
+//! ends, all that is queued is dropped and nothing blocks any more. Does not: read (see `Network`).
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{SendFlags, sockopt};
+
+use super::wire::{self, Message, Process};
+use crate::abi::shared_ring::SharedRing;
+
+/// A host that does not answer this long is gone: processes that die are noticed at once by the end of the connection.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// One link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The process at the other end.
+    pub(crate) peer: Process,
+    socket: TcpStream,
+    outgoing: Mutex<Outgoing>,
+    changed: Condvar,
+    /// Memory this process sends data through, once the peer has opened it.
+    lane: OnceLock<Arc<SharedRing>>,
+    /// The memory before that.
+    offered: Option<Arc<SharedRing>>,
+    said_farewell: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Outgoing {
+    queue: VecDeque<Vec<u8>>,
+    /// Someone writes to the socket, without the lock.
+    writing: bool,
+    closed: bool,
+}
+
+impl Link {
+    /// A link over a connection both sides have agreed on; `offered` is memory the peer was told of.
+    ///
+    /// # Errors
+    /// The system refuses an option or a thread.
+    pub(crate) fn start(
+        peer: Process,
+        socket: TcpStream,
+        offered: Option<Arc<SharedRing>>,
+        stall_limit: Duration,
+    ) -> io::Result<Arc<Self>> {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(None)?;
+        socket.set_write_timeout(Some(stall_limit))?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_keepidle(&socket, SILENCE)?;
+        sockopt::set_tcp_keepintvl(&socket, SILENCE)?;
+        sockopt::set_tcp_keepcnt(&socket, 1)?;
+        let link = Arc::new(Self {
+            peer,
+            socket,
+            outgoing: Mutex::default(),
+            changed: Condvar::new(),
+            lane: OnceLock::new(),
+            offered,
+            said_farewell: AtomicBool::new(false),
+        });
+        let writer = Arc::clone(&link);
+        std::thread::Builder::new().name("ascend-link-write".into()).spawn(move || writer.write_queued())?;
+        Ok(link)
+    }
+
+    /// The socket, for the thread that reads from it.
+    ///
+    /// # Errors
+    /// The system has no file descriptor left.
+    pub(crate) fn reader(&self) -> io::Result<TcpStream> {
+        self.socket.try_clone()
+    }
+
+    /// Sends a message; returns at once.
+    pub(crate) fn post(&self, message: &Message) {
+        let frame = wire::frame(message, 0);
+        let mut outgoing = self.lock();
+        if outgoing.closed {
+            return;
+        }
+        let mut sent = 0;
+        if !outgoing.writing && outgoing.queue.is_empty() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            // What does not go at once, also for an error, is the writer's; it finds the error again.
+            sent = rustix::net::send(&self.socket, &frame, flags).unwrap_or(0);
+        }
+        if sent < frame.len() {
+            outgoing.queue.push_back(frame[sent..].to_vec());
+            self.changed.notify_all();
+        }
+    }
+
+    /// Sends a message with its payload; returns when the bytes have been taken from `payload`.
+    ///
+    /// # Errors
+    /// The connection has ended, or takes nothing for longer than the limit.
+    pub(crate) fn send(&self, message: &Message, payload: &[u8]) -> io::Result<()> {
+        let header = wire::frame(message, payload.len());
+        if let Some(lane) = self.lane.get() {
+            return lane.send(&header, payload);
+        }
+        let mut outgoing = self.lock();
+        while (outgoing.writing || !outgoing.queue.is_empty()) && !outgoing.closed {
+            outgoing = self.changed.wait(outgoing).unwrap_or_else(PoisonError::into_inner);
+        }
+        if outgoing.closed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        outgoing.writing = true;
+        drop(outgoing);
+        let outcome = write_both(&self.socket, &header, payload);
+        self.end_writing(&outcome);
+        outcome
+    }
+
+    /// The peer has opened the memory offered to it.
+    pub(crate) fn open_lane(&self) {
+        if let Some(offered) = &self.offered {
+            let _ = self.lane.set(Arc::clone(offered));
+        }
+    }
+
+    /// The peer says its end is orderly.
+    pub(crate) fn note_farewell(&self) {
+        self.said_farewell.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer has said so.
+    pub(crate) fn has_farewell(&self) -> bool {
+        self.said_farewell.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Ends the connection; whoever waits on it goes on. Messages that the socket has taken still arrive.
+    pub(crate) fn close(&self) {
+        let mut outgoing = self.lock();
+        outgoing.closed = true;
+        outgoing.queue.clear();
+        drop(outgoing);
+        if let Some(offered) = &self.offered {
+            offered.close();
+        }
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.changed.notify_all();
+    }
+
+    fn write_queued(&self) {
+        loop {
+            let mut outgoing = self.lock();
+            while (outgoing.writing || outgoing.queue.is_empty()) && !outgoing.closed {
+                outgoing = self.changed.wait(outgoing).unwrap_or_else(PoisonError::into_inner);
+            }
+            if outgoing.closed {
+                return;
+            }
+            let Some(frame) = outgoing.queue.pop_front() else { continue };
+            outgoing.writing = true;
+            drop(outgoing);
+            let outcome = (&self.socket).write_all(&frame);
+            self.end_writing(&outcome);
+        }
+    }
+
+    fn end_writing(&self, outcome: &io::Result<()>) {
+        self.lock().writing = false;
+        if outcome.is_err() {
+            // The reader notices and says what follows from it.
+            self.close();
+        }
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn write_both(mut socket: &TcpStream, header: &[u8], payload: &[u8]) -> io::Result<()> {
+    let mut sent = 0;
+    while sent < header.len() {
+        match socket.write_vectored(&[IoSlice::new(&header[sent..]), IoSlice::new(payload)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    socket.write_all(&payload[sent - header.len()..])
+}

@@ -1,0 +1,61 @@
+//! The receiving direction of a link: reads messages and data until the connection ends.
+//!
+//! Input: a link's socket and, on one host, the memory the peer sends through. Output: messages and data for the
+//! machine, in order for each of the two; at last the link's end. Invariants: what a peer wrote before it died is taken
+//! before its death is told; the threads never wait for anything but the peer. Does not: act on messages (see
+//! `collective::peer`).
+
+use std::io::{self, BufReader, Read};
+use std::net::TcpStream;
+use std::sync::{Arc, Weak};
+
+use super::connection::Link;
+use super::wire::{self, Message};
+use crate::abi::shared_ring::RingReader;
+use crate::machine::Machine;
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Starts the threads that read a link.
+///
+/// # Errors
+/// The system refuses a thread.
+pub(super) fn start(
+    link: &Arc<Link>,
+    socket: TcpStream,
+    ring: Option<RingReader>,
+    machine: &Weak<Machine>,
+) -> io::Result<()> {
+    let read = |name: &str, stream: Box<dyn Read + Send>| {
+        let (link, machine) = (Arc::clone(link), Weak::clone(machine));
+        let body = move || receive(stream, &link, &machine);
+        std::thread::Builder::new().name(name.into()).spawn(body)
+    };
+    let drain = match &ring {
+        Some(ring) => Some(read("ascend-link-memory", Box::new(BufReader::with_capacity(4096, ring.clone())))?),
+        None => None,
+    };
+    let (linked, weak) = (Arc::clone(link), Weak::clone(machine));
+    let body = move || {
+        let outcome = receive(BufReader::with_capacity(BUFFER_BYTES, socket), &linked, &weak);
+        if let (Some(ring), Some(drain)) = (ring, drain) {
+            ring.0.close();
+            let _ = drain.join();
+        }
+        linked.close();
+        if let (Err(error), Some(machine)) = (outcome, weak.upgrade()) {
+            machine.lose_link(&linked, &error);
+        }
+    };
+    std::thread::Builder::new().name("ascend-link-read".into()).spawn(body).map(drop)
+}
+
+/// Reads until the stream ends.
+fn receive(mut stream: impl Read, link: &Arc<Link>, machine: &Weak<Machine>) -> io::Result<()> {
+    let mut payload = Vec::new();
+    loop {
+        let message: Message = wire::read(&mut stream, &mut payload)?;
+        let Some(machine) = machine.upgrade() else { return Ok(()) };
+        machine.receive(link, message, &mut payload);
+    }
+}

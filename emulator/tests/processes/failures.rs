@@ -1,0 +1,1 @@
+//! What goes wrong between processes is an error that names who.

@@ -1,0 +1,254 @@
+//! The same collectives for a world in one process and a world in many: what is called, with which numbers.
+//!
+//! Input: the ranks of this process with their cards and communicators. Output: a line per rank and collective with a
+//! hash of the result's bytes. Invariant: inputs depend on rank and index alone, and sums of them on the order.
+
+use std::ffi::c_void;
+
+use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRecvItem, HcclSendRecvType, Table};
+
+use crate::common::*;
+
+const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
+const FP16: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP16;
+const BF16: HcclDataType = HcclDataType::HCCL_DATA_TYPE_BFP16;
+const INT64: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT64;
+const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
+const MAX: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_MAX;
+
+fn size_of(dtype: HcclDataType) -> usize {
+    match dtype {
+        FP32 => 4,
+        INT64 => 8,
+        _ => 2,
+    }
+}
+
+/// Numbers of all magnitudes, so that another order of a sum gives other bits.
+fn numbers(dtype: HcclDataType, rank: u32, count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(rank) + 1);
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let scale = 2_f64.powi((state >> 60) as i32 - 8);
+        ((state >> 20) as u32 as f64 / f64::from(u32::MAX) - 0.5) * scale
+    };
+    let mut bytes = Vec::with_capacity(count * size_of(dtype));
+    for _ in 0..count {
+        let value = next();
+        match dtype {
+            FP32 => bytes.extend((value as f32).to_le_bytes()),
+            FP16 => bytes.extend(half::f16::from_f64(value).to_le_bytes()),
+            BF16 => bytes.extend(half::bf16::from_f64(value).to_le_bytes()),
+            _ => bytes.extend(((value * 1e15) as i64).to_le_bytes()),
+        }
+    }
+    bytes
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A rank of this process.
+pub(crate) struct Rank<'a> {
+    pub(crate) rank: u32,
+    pub(crate) card: Card<'a>,
+    pub(crate) comm: HcclComm,
+}
+
+/// What a rank hands to a collective: its buffers and the sizes of both.
+struct Buffers {
+    send: *mut c_void,
+    recv: *mut c_void,
+}
+
+/// Counts and displacements with gaps, different for each rank.
+fn uneven(world: u32, count: usize) -> (Vec<u64>, Vec<u64>, usize) {
+    let counts: Vec<u64> = (0..u64::from(world)).map(|rank| (count as u64 * (rank + 1)) / 2 + rank % 2).collect();
+    let mut displacements = Vec::new();
+    let mut end = 1;
+    for count in &counts {
+        displacements.push(end);
+        end += count + 2;
+    }
+    (counts, displacements, end as usize)
+}
+
+/// Elements to send, elements to receive, and the call.
+struct Step<'a> {
+    name: &'static str,
+    send: usize,
+    recv: usize,
+    call: Box<dyn Fn(&Rank<'_>, &Buffers) -> HcclResult + 'a>,
+}
+
+/// All collectives for one type and size.
+fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
+    let (n, all) = (count as u64, count * world as usize);
+    let last = world - 1;
+    let (counts, displacements, extent) = uneven(world, count);
+    let (counts_s, displacements_s) = (counts.clone(), displacements.clone());
+    let matrix: Vec<u64> = (0..u64::from(world * world)).map(|cell| (n * (cell % 3)) / 2 + cell % 2).collect();
+    let rows = matrix.clone();
+    let row = move |rank: u32| rows[(rank * world) as usize..][..world as usize].iter().sum::<u64>() as usize;
+    let most = (0..world).map(row).max().unwrap_or(0) * world as usize + 1;
+    let step = |name, send, recv, call| Step { name, send, recv, call };
+    vec![
+        step(
+            "all_reduce sum",
+            count,
+            count,
+            Box::new(move |r, b| call!(table, HcclAllReduce(b.send, b.recv, n, dtype, SUM, r.comm, r.card.stream))),
+        ),
+        step(
+            "all_reduce max in place",
+            count,
+            count,
+            Box::new(move |r, b| call!(table, HcclAllReduce(b.recv, b.recv, n, dtype, MAX, r.comm, r.card.stream))),
+        ),
+        step(
+            "reduce",
+            count,
+            count,
+            Box::new(move |r, b| call!(table, HcclReduce(b.send, b.recv, n, dtype, SUM, last, r.comm, r.card.stream))),
+        ),
+        step(
+            "reduce_scatter",
+            all,
+            count,
+            Box::new(move |r, b| call!(table, HcclReduceScatter(b.send, b.recv, n, dtype, SUM, r.comm, r.card.stream))),
+        ),
+        step(
+            "all_gather",
+            count,
+            all,
+            Box::new(move |r, b| call!(table, HcclAllGather(b.send, b.recv, n, dtype, r.comm, r.card.stream))),
+        ),
+        step(
+            "all_gather_v",
+            extent,
+            extent,
+            Box::new(move |r, b| {
+                let own = counts[r.rank as usize];
+                let (counts, displs) = (counts.as_ptr().cast(), displacements.as_ptr().cast());
+                call!(table, HcclAllGatherV(b.send, own, b.recv, counts, displs, dtype, r.comm, r.card.stream))
+            }),
+        ),
+        step(
+            "reduce_scatter_v",
+            extent,
+            extent,
+            Box::new(move |r, b| {
+                let own = counts_s[r.rank as usize];
+                let (counts, displs) = (counts_s.as_ptr().cast(), displacements_s.as_ptr().cast());
+                // Not offered for int64.
+                let dtype = if dtype == INT64 { HcclDataType::HCCL_DATA_TYPE_INT32 } else { dtype };
+                call!(table, HcclReduceScatterV(b.send, counts, displs, b.recv, own, dtype, SUM, r.comm, r.card.stream))
+            }),
+        ),
+        step(
+            "broadcast",
+            count,
+            count,
+            Box::new(move |r, b| call!(table, HcclBroadcast(b.send, n, dtype, last, r.comm, r.card.stream))),
+        ),
+        step(
+            "scatter",
+            all,
+            count,
+            Box::new(move |r, b| call!(table, HcclScatter(b.send, b.recv, n, dtype, 0, r.comm, r.card.stream))),
+        ),
+        step(
+            "all_to_all",
+            all,
+            all,
+            Box::new(move |r, b| call!(table, HcclAlltoAll(b.send, n, dtype, b.recv, n, dtype, r.comm, r.card.stream))),
+        ),
+        step(
+            "all_to_all_vc",
+            most,
+            most,
+            Box::new(move |r, b| {
+                let matrix = matrix.as_ptr().cast();
+                let function = table.HcclAlltoAllVC.expect("modelled");
+                // SAFETY: live buffers of this table and a matrix of world x world counts.
+                unsafe { function(b.send, matrix, dtype, b.recv, dtype, r.comm, r.card.stream) }
+            }),
+        ),
+        step(
+            "ring",
+            count,
+            count,
+            Box::new(move |r, b| {
+                let item = |kind, buf, remote| HcclSendRecvItem {
+                    sendRecvType: kind,
+                    buf,
+                    count: n,
+                    dataType: dtype,
+                    remoteRank: remote,
+                };
+                let mut items = [
+                    item(HcclSendRecvType::HCCL_SEND, b.send, (r.rank + 1) % world),
+                    item(HcclSendRecvType::HCCL_RECV, b.recv, (r.rank + last) % world),
+                ];
+                call!(table, HcclBatchSendRecv(items.as_mut_ptr(), 2, r.comm, r.card.stream))
+            }),
+        ),
+        step(
+            "send and receive",
+            count,
+            count,
+            Box::new(move |r, b| match r.rank {
+                0 => call!(table, HcclSend(b.send, n, dtype, last, r.comm, r.card.stream)),
+                rank if rank == last => call!(table, HcclRecv(b.recv, n, dtype, 0, r.comm, r.card.stream)),
+                _ => HcclResult::HCCL_SUCCESS,
+            }),
+        ),
+        step("barrier", 1, 1, Box::new(move |r, _| call!(table, HcclBarrier(r.comm, r.card.stream)))),
+    ]
+}
+
+/// Runs everything; a line per rank and collective.
+pub(crate) fn run(table: &Table, ranks: &[Rank<'_>], world: u32) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (dtype, count) in [
+        (FP32, 0),
+        (FP32, 1),
+        (FP16, 7),
+        (BF16, 1021),
+        (INT64, 5000),
+        (FP32, 20_011),
+        (FP16, 100_003),
+        (FP32, 1_100_003),
+    ] {
+        for step in steps(table, dtype, count, world) {
+            // One of each kind is enough for what takes several rounds.
+            let is_long = count > 1_000_000;
+            if is_long && !["all_reduce sum", "reduce", "ring"].contains(&step.name) {
+                continue;
+            }
+            let element = size_of(dtype);
+            let buffers: Vec<Buffers> = ranks
+                .iter()
+                .map(|rank| Buffers {
+                    send: rank.card.upload(&numbers(dtype, rank.rank, step.send)),
+                    recv: rank.card.upload(&numbers(dtype, rank.rank + 100, step.recv)),
+                })
+                .collect();
+            for (rank, buffers) in ranks.iter().zip(&buffers) {
+                rank.card.enter();
+                hccl_ok(table, (step.call)(rank, buffers));
+            }
+            for (rank, buffers) in ranks.iter().zip(&buffers) {
+                rank.card.synchronize();
+                let mut bytes = rank.card.download(buffers.recv, step.recv * element);
+                bytes.extend(rank.card.download(buffers.send, step.send * element));
+                lines.push(format!("{} {dtype:?} x {count} rank {}: {:016x}", step.name, rank.rank, hash(&bytes)));
+                for buffer in [buffers.send, buffers.recv] {
+                    ok(table, call!(table, aclrtFree(buffer)));
+                }
+            }
+        }
+    }
+    lines
+}
