@@ -5,6 +5,8 @@
 
 use crate::abi::raw::RawSpan;
 use crate::pool::Workers;
+use crate::stream::Access;
+use crate::strict::footprint::{Footprint, Rows};
 
 /// Bytes of one tile of a large copy.
 const TILE_BYTES: usize = 1 << 20;
@@ -24,6 +26,16 @@ impl Copy {
     /// One row.
     pub(crate) fn linear(into: RawSpan, from: RawSpan, bytes: usize) -> Self {
         Self { into, into_pitch: bytes, from, from_pitch: bytes, width: bytes, height: 1 }
+    }
+
+    /// The bytes it touches.
+    pub(crate) fn accesses(&self) -> Vec<Access> {
+        let rows = |pitch: usize| Rows { start: 0, width: self.width, pitch, height: self.height };
+        let touched = |pitch: usize| Some(Footprint::rows(rows(pitch)));
+        vec![
+            Access::write("dst", &self.into).within(touched(self.into_pitch)),
+            Access::read("src", &self.from).within(touched(self.from_pitch)),
+        ]
     }
 
     /// Moves the bytes on the calling thread.

@@ -11,6 +11,7 @@ use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::{Machine, State};
 use crate::stream::Entry;
+use crate::strict::clock::Clock;
 use crate::strict::order::{self, Waited};
 use crate::strict::site::Site;
 use crate::strict::wait::Wait;
@@ -64,6 +65,8 @@ pub(crate) struct Record {
 struct Progress {
     at: Option<Instant>,
     held: Vec<u64>,
+    /// What happened before it, in strict mode, once its stream has reached it.
+    clock: Option<Clock>,
 }
 
 impl Record {
@@ -74,6 +77,16 @@ impl Record {
     /// Forgets that a stream waits for it.
     pub(crate) fn release(&self, stream: u64) {
         self.lock().held.retain(|held| *held != stream);
+    }
+
+    /// Its stream has reached it, after what `clock` says.
+    pub(crate) fn set_clock(&self, clock: Clock) {
+        self.lock().clock = Some(clock);
+    }
+
+    /// What happened before it, in strict mode.
+    pub(crate) fn clock(&self) -> Option<Clock> {
+        self.lock().clock.clone()
     }
 
     /// When the stream reached it.

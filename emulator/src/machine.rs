@@ -161,6 +161,13 @@ impl State {
         is_any_over
     }
 
+    /// Keeps reports.
+    pub(crate) fn report_all(&self, reports: impl IntoIterator<Item = Report>) {
+        if let Some(strict) = &self.strict {
+            reports.into_iter().for_each(|report| strict.report(report));
+        }
+    }
+
     /// Keeps a report and fails for good what it condemns: `streams`, and, with the failure returned, the call under
     /// way. `code` is what their next calls return.
     pub(crate) fn condemn(&mut self, code: i32, report: Report, streams: &[u64]) -> Failure {

@@ -138,6 +138,7 @@ struct Freed {
 impl Quarantine {
     fn add(&mut self, allocation: &Allocation, freed: &Arc<Site>) {
         let Some(allocated) = allocation.site() else { return };
+        allocation.retire(freed);
         let known = allocation.known();
         if let Some(known) = &known {
             known.free(freed.number);
@@ -549,7 +550,8 @@ pub(crate) fn damage_report(allocation: &Allocation, site: Option<&Arc<Site>>) -
     Some(Report::new(ReportKind::OutOfBounds, what, sites))
 }
 
-fn place(location: Location) -> String {
+/// `card 3`, or `the host`.
+pub(crate) fn place(location: Location) -> String {
     match location {
         Location::Card(card) => format!("card {card}"),
         Location::Host => "the host".into(),

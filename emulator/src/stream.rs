@@ -19,6 +19,7 @@ use crate::held::{HeldBy, ValueWait};
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
 use crate::report::{Callback, HostFunction};
+use crate::strict::footprint::Footprint;
 use crate::strict::order::{self, Waited};
 use crate::strict::site::Site;
 use crate::strict::wait::Wait;
@@ -78,17 +79,49 @@ pub(crate) struct Access {
     pub(crate) mode: AccessMode,
     /// The parameter of the C function.
     pub(crate) what: &'static str,
+    shape: Shape,
+}
+
+/// Which bytes of its span an access touches.
+#[derive(Debug, Clone)]
+enum Shape {
+    All,
+    /// These, counted from the first byte of the span.
+    Part(Arc<Footprint>),
+    /// So many pieces that strict mode does not watch them.
+    Unwatched,
 }
 
 impl Access {
     /// `span` is read.
     pub(crate) fn read(what: &'static str, span: &RawSpan) -> Self {
-        Self { span: span.clone(), mode: AccessMode::Read, what }
+        Self::new(what, span, AccessMode::Read)
     }
 
     /// `span` is written.
     pub(crate) fn write(what: &'static str, span: &RawSpan) -> Self {
-        Self { span: span.clone(), mode: AccessMode::Write, what }
+        Self::new(what, span, AccessMode::Write)
+    }
+
+    /// All of `span` is touched.
+    pub(crate) fn new(what: &'static str, span: &RawSpan, mode: AccessMode) -> Self {
+        Self { span: span.clone(), mode, what, shape: Shape::All }
+    }
+
+    /// The same access to these bytes of its span only; None: in too many pieces to be watched.
+    pub(crate) fn within(self, bytes: Option<Footprint>) -> Self {
+        let shape = bytes.map_or(Shape::Unwatched, |bytes| Shape::Part(Arc::new(bytes)));
+        Self { shape, ..self }
+    }
+
+    /// The bytes, by the program's addresses; None when they are not watched.
+    pub(crate) fn footprint(&self) -> Option<Footprint> {
+        let start = self.span.address();
+        match &self.shape {
+            Shape::All => Some(Footprint::line(start..start + self.span.len_bytes())),
+            Shape::Part(bytes) => Some(bytes.shifted(start)),
+            Shape::Unwatched => None,
+        }
     }
 }
 
@@ -437,6 +470,9 @@ impl State {
             self.discard(id, queued, &failure);
         }
         self.leave_meetings(id, &left_by_peer(&failure.message));
+        if self.order.is_some() {
+            order::stream_removed(self, id);
+        }
         stream.done.notify_all();
         if let Some(card) = self.cards.get_mut(stream.card as usize) {
             card.streams -= 1;

@@ -9,6 +9,7 @@ use crate::event::{self, Event, EventKind, MAX_EVENTS};
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::Machine;
+use crate::strict::order::{self, Waited};
 
 /// Flags of an event: SYNC, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`. EXTERNAL and IPC are not modelled.
 const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE;
@@ -121,7 +122,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| state.refuse_captured_event(id, "aclrtQueryEventStatus"))?;
-        let is_done = self.lock().event(id)?.latest.as_ref().is_none_or(|record| record.at().is_some());
+        let is_done = self.is_event_done(id)?;
         let answer = if is_done {
             aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE
         } else {
@@ -129,6 +130,17 @@ impl Machine {
         };
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("status", status, answer) }
+    }
+
+    /// Whether the event's last record is done; the host then knows.
+    fn is_event_done(&self, id: u64) -> Result<bool, Failure> {
+        let mut state = self.lock();
+        let Some(record) = state.event(id)?.latest.clone() else { return Ok(true) };
+        let is_done = record.at().is_some();
+        if is_done && state.order.is_some() {
+            order::host_waited(&mut state, &Waited::Record(record));
+        }
+        Ok(is_done)
     }
 
     /// Whether waits for the event would be over: those enqueued so far wait for no later record.
@@ -139,7 +151,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| state.refuse_captured_event(id, "aclrtQueryEventWaitStatus"))?;
-        let is_done = self.lock().event(id)?.latest.as_ref().is_none_or(|record| record.at().is_some());
+        let is_done = self.is_event_done(id)?;
         let answer = if is_done {
             aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_COMPLETE
         } else {

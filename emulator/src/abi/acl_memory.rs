@@ -20,6 +20,7 @@ use crate::machine::Machine;
 use crate::memory::FreedBy;
 use crate::pool::Task;
 use crate::stream::{Access, Entry};
+use crate::strict::ReportKind;
 
 /// What `kind` says about one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,6 +294,7 @@ impl Machine {
             Order::Now => {
                 self.current_card()?;
                 self.refuse_unsafe_in_capture()?;
+                self.host_touches(|| copy.accesses());
                 copy.run();
                 self.host_wrote();
                 Ok(())
@@ -306,7 +308,7 @@ impl Machine {
                 if waits {
                     self.refuse_blocking_copy(self.stream(stream)?)?;
                 }
-                let accesses = vec![Access::write("dst", &copy.into), Access::read("src", &copy.from)];
+                let accesses = self.watched(|| copy.accesses());
                 let task: Task = Arc::new(move |workers| {
                     copy.run_on(workers);
                     Ok(())
@@ -332,7 +334,7 @@ impl Machine {
             "src is on card {from}, dst on card {into}, and peer access between them is not enabled; call \
              aclrtDeviceEnablePeerAccess first"
         );
-        Err(Failure::new(code::PARAM_INVALID, what))
+        Err(Failure::new(code::PARAM_INVALID, what).found(ReportKind::WrongContext, Vec::new()))
     }
 
     pub(super) unsafe fn aclrtMemset(
@@ -346,6 +348,7 @@ impl Machine {
         self.refuse_unsafe_in_capture()?;
         // SAFETY: passes on the caller's promise.
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
+        self.host_touches(|| vec![Access::write("dev_ptr", &span)]);
         // Only the low byte counts, as in memset.
         span.fill(value as u8);
         self.host_wrote();
@@ -371,7 +374,7 @@ impl Machine {
         if waits {
             self.refuse_blocking_copy(self.stream(stream)?)?;
         }
-        let accesses = vec![Access::write("dev_ptr", &span)];
+        let accesses = self.watched(|| vec![Access::write("dev_ptr", &span)]);
         let task: Task = Arc::new(move |workers| {
             fill_on(&span, value as u8, workers);
             Ok(())

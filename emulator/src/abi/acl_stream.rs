@@ -10,6 +10,7 @@ use crate::handle::HandleKind;
 use crate::machine::Machine;
 use crate::notify::{MAX_NOTIFIES, Notify};
 use crate::stream::Entry;
+use crate::strict::order;
 use crate::thread;
 
 /// Lowest and highest priority of a stream.
@@ -98,12 +99,15 @@ impl Machine {
         let id = self.stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtStreamQuery"))?;
         let answer = {
-            let state = self.lock();
+            let mut state = self.lock();
             let stream = state.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
             if let Some(failure) = &stream.failure {
                 return Err(failure.clone());
             }
             if stream.is_idle() {
+                if state.order.is_some() {
+                    order::host_saw_idle(&mut state, id);
+                }
                 aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE
             } else {
                 aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY

@@ -142,19 +142,20 @@ impl Caller<'_> {
 
     /// Calls that begin and end together on the stream.
     fn enqueue_all(&self, calls: Vec<Call>) -> Result<(), Failure> {
+        let accesses = self.machine.watched(|| calls.iter().flat_map(Call::accesses).collect());
         self.machine.update(|state| {
             if let Some(failure) = state.streams.get(&self.stream).and_then(|stream| stream.failure.clone()) {
                 return Err(failure);
             }
             if state.graphs.is_capturing(self.stream) {
-                let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), Vec::new());
+                let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
                 return state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued);
             }
             let mut seats = Vec::with_capacity(calls.len());
             for call in calls {
                 seats.push(state.join(self.member.group, self.member.rank, call)?);
             }
-            let queued = self.machine.queued(state, self.stream, Entry::Meet(seats), Vec::new());
+            let queued = self.machine.queued(state, self.stream, Entry::Meet(seats), accesses);
             state.enqueue(self.stream, queued)
         })
     }

@@ -9,7 +9,7 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use half::{bf16, f16};
 use memmap2::{MmapMut, MmapOptions};
@@ -52,6 +52,8 @@ pub(crate) struct Allocation {
     size: usize,
     location: Location,
     pages: Pages,
+    /// The call that freed it, in strict mode.
+    freed: OnceLock<Arc<Site>>,
 }
 
 /// What keeps the bytes mapped.
@@ -85,7 +87,7 @@ impl Allocation {
         let mut pages = MmapOptions::new().len(mapped).no_reserve_swap().map_anon()?;
         let bytes = NonNull::new(pages.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
         let address = bytes.as_ptr().expose_provenance();
-        Ok(Self { address, bytes, size, location, pages: Pages::Plain { _pages: pages } })
+        Ok(Self { address, bytes, size, location, pages: Pages::Plain { _pages: pages }, freed: OnceLock::new() })
     }
 
     /// The `size` bytes at `offset` of a range, which shows memory of `location` there.
@@ -97,7 +99,14 @@ impl Allocation {
         // SAFETY: `offset` is within the range.
         let bytes = unsafe { range.base().add(offset) };
         let address = bytes.as_ptr().expose_provenance();
-        Self { address, bytes, size, location, pages: Pages::Part { _range: Arc::clone(range) } }
+        Self {
+            address,
+            bytes,
+            size,
+            location,
+            pages: Pages::Part { _range: Arc::clone(range) },
+            freed: OnceLock::new(),
+        }
     }
 
     /// Host memory the program registers.
@@ -106,7 +115,7 @@ impl Allocation {
     /// `size` bytes at `bytes` are valid for reads and writes until no task uses them any more.
     pub(crate) unsafe fn registered(bytes: NonNull<u8>, size: usize) -> Self {
         let address = bytes.as_ptr().expose_provenance();
-        Self { address, bytes, size, location: Location::Host, pages: Pages::Registered }
+        Self { address, bytes, size, location: Location::Host, pages: Pages::Registered, freed: OnceLock::new() }
     }
 
     /// Maps `size` bytes (more than 0) of strict mode: fresh, between red zones and, on a card, out of the host's reach.
@@ -118,7 +127,14 @@ impl Allocation {
         let pages = Guarded::new(arena, size, reach)?;
         let (address, bytes) = (pages.address(), pages.bytes());
         let known = Arc::new(Known::new(address, size, location, site.number, site.call));
-        Ok(Self { address, bytes, size, location, pages: Pages::Guarded { pages, known, site } })
+        Ok(Self {
+            address,
+            bytes,
+            size,
+            location,
+            pages: Pages::Guarded { pages, known, site },
+            freed: OnceLock::new(),
+        })
     }
 
     /// The call that allocated it, in strict mode.
@@ -143,6 +159,16 @@ impl Allocation {
             Pages::Plain { .. } | Pages::Part { .. } | Pages::Registered => None,
             Pages::Guarded { known, .. } => Some(Arc::clone(known)),
         }
+    }
+
+    /// In strict mode: the call at `site` has freed it.
+    pub(crate) fn retire(&self, site: &Arc<Site>) {
+        let _ = self.freed.set(Arc::clone(site));
+    }
+
+    /// The call that freed it, in strict mode.
+    pub(crate) fn freed(&self) -> Option<&Arc<Site>> {
+        self.freed.get()
     }
 
     /// In strict mode: fills it with what freed memory holds, for queued work that still uses it.

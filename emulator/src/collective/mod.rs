@@ -22,6 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::abi::raw::RawSpan;
 use crate::failure::{Failure, code};
+use crate::stream::Access;
+use crate::strict::footprint::Footprint;
 
 /// Element type of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,6 +228,35 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// The bytes of this rank's buffers that it touches.
+    pub(crate) fn accesses(&self) -> Vec<Access> {
+        let (send_name, recv_name) = match self.kind {
+            Kind::Broadcast { .. } => ("buf", "buf"),
+            _ => ("send_buf", "recv_buf"),
+        };
+        let (sent, received) = match &self.kind {
+            Kind::ReduceScatter { blocks, .. } => (Some(blocks), None),
+            Kind::AllGather { blocks } => (None, Some(blocks)),
+            Kind::AllToAll { send, recv } => (Some(send), Some(recv)),
+            _ => (None, None),
+        };
+        let parts = |access: Access, blocks: Option<&Blocks>| match blocks {
+            Some(Blocks::Listed(blocks)) => access.within(Some(self.footprint(blocks))),
+            _ => access,
+        };
+        let send = self.send.as_ref().map(|span| parts(Access::read(send_name, span), sent));
+        let recv = self.recv.as_ref().map(|span| parts(Access::write(recv_name, span), received));
+        send.into_iter().chain(recv).collect()
+    }
+
+    fn footprint(&self, blocks: &[(u64, u64)]) -> Footprint {
+        let element = self.dtype.size_bytes();
+        Footprint::lines(blocks.iter().map(|(displacement, count)| {
+            let start = *displacement as usize * element;
+            start..start + *count as usize * element
+        }))
+    }
+
     /// Whether the calls of two ranks can be parts of one collective.
     pub(crate) fn agrees(&self, rank: u32, other: &Self, other_rank: u32) -> bool {
         if self.dtype != other.dtype {

@@ -163,9 +163,9 @@ impl State {
         calls: Vec<Call>,
         queued: Queued,
     ) -> Result<(), Failure> {
-        let Queued { site, tag, .. } = queued;
+        let Queued { site, accesses, tag, .. } = queued;
         let step = Step::Collective { group, rank, calls };
-        self.push_node(stream, step, |lane, step| Node { lane, step, site, accesses: Vec::new(), tag })
+        self.push_node(stream, step, |lane, step| Node { lane, step, site, accesses, tag })
     }
 
     fn push_node(&mut self, stream: u64, step: Step, node: impl FnOnce(usize, Step) -> Node) -> Result<(), Failure> {

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use super::site::Site;
-use super::{Report, Strict};
+use super::{Report, Strict, order};
 use crate::abi::raw::Allocation;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::memory::damage_report;
+use crate::stream::Access;
 
 impl Machine {
     /// The running call, which concerns no stream; None outside strict mode.
@@ -30,9 +31,24 @@ impl Machine {
         }
     }
 
+    /// What queued work touches, which only strict mode asks.
+    pub(crate) fn watched(&self, accesses: impl FnOnce() -> Vec<Access>) -> Vec<Access> {
+        if self.strict().is_some() { accesses() } else { Vec::new() }
+    }
+
+    /// The calling thread itself touches memory now.
+    pub(crate) fn host_touches(&self, accesses: impl FnOnce() -> Vec<Access>) {
+        if self.strict().is_some() {
+            let mut state = self.lock();
+            let site = self.site(&state, None);
+            order::host_touched(&mut state, &accesses(), site.as_ref());
+        }
+    }
+
     /// The call at `site` has freed memory.
     pub(crate) fn check_freed(&self, freed: Option<&Allocation>, site: Option<&Arc<Site>>) {
         let (Some(strict), Some(freed)) = (self.strict(), freed) else { return };
+        order::freed(&mut self.lock(), freed, site);
         if let Some(report) = damage_report(freed, site) {
             strict.report(report);
         }

@@ -8,11 +8,14 @@
 //! Invariant: with another mode none of this runs. Does not: change what a legal program computes.
 
 mod check;
+pub(crate) mod clock;
 pub(crate) mod conductor;
 pub(crate) mod deadlock;
+pub(crate) mod footprint;
 pub(crate) mod order;
 mod random;
 pub(crate) mod report;
+mod shadow;
 pub(crate) mod site;
 pub(crate) mod trace;
 pub(crate) mod turnstile;

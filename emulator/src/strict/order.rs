@@ -1,19 +1,82 @@
 //! What happened before what: the hooks by which scheduling tells of every step that orders work.
 //!
-//! Input: entries as they are enqueued, started and ended, waits of host threads, collectives. Output: reports about
-//! work that nothing orders. Invariants: called under the state lock, in strict mode only. Does not: schedule.
+//! Input: entries as they are enqueued, started and ended, waits of host threads, collectives, accesses of the host.
+//! Output: reports about accesses that nothing orders, and about memory freed while work may use it. An entry is after the
+//! calls made before it was enqueued, the entries before it on its stream, the records it waited for, and the ranks it
+//! received from; the host is after what it waited for. Invariants: called under the state lock, in strict mode only;
+//! whether a conflict is found does not depend on the order the seed picks, as long as the host's threads order themselves:
+//! they count as one actor. Does not: schedule.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::clock::{Clock, HOST};
+use super::shadow::{Conflict, Gone, Shadow, Touch};
+use super::site::Site;
+use super::{Report, ReportKind};
+use crate::abi::raw::Allocation;
 use crate::collective::meeting::Meeting;
+use crate::collective::{Call, Kind};
 use crate::event::Record;
-use crate::failure::Failure;
+use crate::failure::{Failure, code};
 use crate::machine::State;
-use crate::stream::Queued;
+use crate::memory::place;
+use crate::stream::{Access, AccessMode, Entry, Queued};
+
+/// Length of a value that streams can wait for (`aclrtValueWait`).
+const VALUE_BYTES: usize = 8;
 
 /// What is known about the order of work.
 #[derive(Debug, Default)]
-pub(crate) struct Order {}
+pub(crate) struct Order {
+    /// Before the host's next call. Shared with the entries that were enqueued at that point.
+    host: Arc<Clock>,
+    /// Before the next entry of each stream.
+    streams: BTreeMap<u64, Clock>,
+    /// For each entry in a queue: what was before the call that enqueued it, and its accesses.
+    pending: BTreeMap<u64, VecDeque<Pending>>,
+    /// The entry each stream has reached.
+    under_way: BTreeMap<u64, UnderWay>,
+    notifies: BTreeMap<u64, Clock>,
+    /// Before the last write to each place small enough to be waited for, by address.
+    values: BTreeMap<usize, Clock>,
+    shadow: Shadow,
+    gone: Gone,
+    /// Pairs of accesses that were reported.
+    told: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    host: Arc<Clock>,
+    accesses: Vec<Access>,
+    site: Option<Arc<Site>>,
+}
+
+/// An entry that has started and not ended.
+#[derive(Debug)]
+struct UnderWay {
+    effect: Effect,
+    /// Accesses that are known to happen only when the entry ends.
+    accesses: Vec<Access>,
+    site: Option<Arc<Site>>,
+}
+
+/// What the end of an entry means for the order.
+#[derive(Debug)]
+enum Effect {
+    None,
+    /// It is after this record.
+    Wait(Arc<Record>),
+    /// It is after who set this notify.
+    Notify(u64),
+    /// It is after who wrote the value at this address.
+    Value(usize),
+    /// Its accesses happen together with those of other ranks.
+    Meet,
+    /// It is after the function that ran.
+    Function,
+}
 
 /// What a host thread has waited for.
 #[derive(Debug, Clone)]
@@ -24,31 +87,351 @@ pub(crate) enum Waited {
     Record(Arc<Record>),
 }
 
+impl Order {
+    fn host_joins(&mut self, clock: &Clock) {
+        Arc::make_mut(&mut self.host).join(clock);
+    }
+
+    /// The accesses happen, as the actor's next step, at the point of `clock`.
+    fn touch(&mut self, actor: u64, clock: &Clock, accesses: &[Access], site: Option<&Arc<Site>>) -> Vec<Report> {
+        let step = clock.of(actor);
+        let mut reports = Vec::new();
+        for access in accesses {
+            let Some(allocation) = access.span.allocation().filter(|owner| owner.freed().is_none()) else { continue };
+            let Some(footprint) = access.footprint() else { continue };
+            if footprint.is_empty() {
+                continue;
+            }
+            let extent = footprint.extent();
+            if access.mode == AccessMode::Write && extent.len() <= VALUE_BYTES {
+                self.values.insert(extent.start, clock.clone());
+            }
+            let touch = Touch { footprint, mode: access.mode, what: access.what, site: site.cloned(), actor, step };
+            let later = touch.clone();
+            if let Some(conflict) = self.shadow.touch(allocation.base(), touch, clock, &self.gone)
+                && self.told.insert(pair(allocation, &conflict.earlier, &later))
+            {
+                reports.push(race(allocation, conflict, later));
+            }
+        }
+        if self.shadow.take_is_full() {
+            self.prune();
+        }
+        reports
+    }
+
+    /// Forgets what everything that can still come is after.
+    fn prune(&mut self) {
+        let mut low = (*self.host).clone();
+        for (stream, clock) in &self.streams {
+            let first = self.pending.get(stream).and_then(VecDeque::front);
+            let meets = self.under_way.get(stream).is_some_and(|entry| matches!(entry.effect, Effect::Meet));
+            if meets {
+                low.meet(clock);
+            } else if let Some(first) = first {
+                let mut next = clock.clone();
+                next.join(&first.host);
+                low.meet(&next);
+            }
+        }
+        self.shadow.prune(&low, &self.gone);
+        let past = self.gone.prune(&low);
+        if past.is_empty() {
+            return;
+        }
+        Arc::make_mut(&mut self.host).retain(|actor| !past.contains(&actor));
+        for clock in self.streams.values_mut().chain(self.notifies.values_mut()) {
+            clock.retain(|actor| !past.contains(&actor));
+        }
+    }
+}
+
+/// One name for a conflict of two calls, so that a loop does not report it in every turn.
+fn pair(allocation: &Allocation, a: &Touch, b: &Touch) -> String {
+    let name = |touch: &Touch| {
+        let (call, tag) = touch.site.as_ref().map_or(("", None), |site| (site.call, site.tag.as_deref()));
+        format!("{call} {} {} {tag:?}", touch.what, touch.actor)
+    };
+    let mut names = [name(a), name(b)];
+    names.sort();
+    format!("{} {names:?}", allocation.base())
+}
+
+fn number(touch: &Touch) -> u64 {
+    touch.site.as_ref().map_or(0, |site| site.number)
+}
+
+fn race(allocation: &Allocation, conflict: Conflict, later: Touch) -> Report {
+    let mut pair = [conflict.earlier, later];
+    pair.sort_by_key(number);
+    let [a, b] = &pair;
+    let (first, last) = (conflict.bytes.start - allocation.base(), conflict.bytes.end - 1 - allocation.base());
+    let verb = |touch: &Touch| if touch.mode == AccessMode::Write { "writes" } else { "reads" };
+    let advice = match (a.actor, b.actor) {
+        (HOST, stream) => format!("synchronize stream {stream}, with [2] done, before [1]"),
+        (stream, HOST) => format!("synchronize stream {stream}, or an event recorded on it after [1], before [2]"),
+        (one, other) => {
+            format!("record an event on stream {one} after [1] and let stream {other} wait for it before [2]")
+        }
+    };
+    let what = format!(
+        "bytes {first} to {last} of {}: [1] {} {}, [2] {} {}, and nothing orders them; {advice}",
+        describe(allocation),
+        verb(a),
+        a.what,
+        verb(b),
+        b.what,
+    );
+    let sites = pair.iter().filter_map(|touch| touch.site.clone()).collect();
+    Report::new(ReportKind::Race, what, sites)
+}
+
+/// `the 64-byte buffer on card 0 (aclrtMalloc, call 5)`
+fn describe(allocation: &Allocation) -> String {
+    let made = allocation.site().map(|site| format!(" ({}, call {})", site.call, site.number));
+    format!("the {}-byte buffer on {}{}", allocation.size(), place(allocation.location()), made.unwrap_or_default())
+}
+
+/// Whether data of `from` reaches `to`, whose result therefore is after what was before `from`.
+fn flows(from: u32, to: u32, call: &Call) -> bool {
+    match &call.kind {
+        Kind::AllReduce { count, .. } => *count > 0,
+        Kind::Barrier => true,
+        Kind::Reduce { count, root, .. } => *count > 0 && *root == to,
+        Kind::ReduceScatter { blocks, .. } => blocks.at(to as usize).1 > 0,
+        Kind::AllGather { blocks } => blocks.at(from as usize).1 > 0,
+        Kind::Broadcast { count, root } | Kind::Scatter { count, root } => *count > 0 && *root == from,
+        Kind::AllToAll { recv, .. } => recv.at(from as usize).1 > 0,
+        Kind::Send { .. } => false,
+        Kind::Recv { count, from: sender } => *count > 0 && *sender == from,
+    }
+}
+
+/// Works on the order without the rest of the state.
+fn with<R>(state: &mut State, f: impl FnOnce(&mut Order) -> R) -> Option<R> {
+    state.order.as_deref_mut().map(f)
+}
+
 /// The calling thread puts an entry at the end of a stream. A failure refuses the call.
-pub(crate) fn enqueued(_state: &mut State, _stream: u64, _queued: &Queued) -> Result<(), Failure> {
+pub(crate) fn enqueued(state: &mut State, stream: u64, queued: &Queued) -> Result<(), Failure> {
+    for access in &queued.accesses {
+        let Some(allocation) = access.span.allocation() else { continue };
+        if let (Some(made), Some(freed)) = (allocation.site(), allocation.freed()) {
+            let what = format!("{} uses {}, which [2] freed", access.what, describe(allocation));
+            let sites = [made, freed].into_iter().chain(&queued.site).cloned().collect();
+            let report = Report::new(ReportKind::UseAfterFree, what, sites);
+            return Err(state.condemn(code::PARAM_INVALID, report, &[]));
+        }
+    }
+    with(state, |order| {
+        let pending =
+            Pending { host: Arc::clone(&order.host), accesses: queued.accesses.clone(), site: queued.site.clone() };
+        order.pending.entry(stream).or_default().push_back(pending);
+    });
     Ok(())
 }
 
 /// A stream has reached an entry: a task begins, a wait starts to hold, a rank arrives.
-pub(crate) fn started(_state: &mut State, _stream: u64, _queued: &Queued) {}
+pub(crate) fn started(state: &mut State, stream: u64, queued: &Queued) {
+    let reports = with(state, |order| {
+        let pending = order.pending.get_mut(&stream).and_then(VecDeque::pop_front);
+        let mut clock = order.streams.remove(&stream).unwrap_or_default();
+        clock.join(pending.as_ref().map_or(&order.host, |pending| &pending.host));
+        clock.step(stream);
+        let (accesses, site) = pending.map_or_else(Default::default, |pending| (pending.accesses, pending.site));
+        let effect = match &queued.entry {
+            Entry::Task { .. } | Entry::Limit(_) => Effect::None,
+            Entry::Record(record) => {
+                record.set_clock(clock.clone());
+                Effect::None
+            }
+            Entry::NotifyRecord(notify) => {
+                order.notifies.entry(*notify).or_default().join(&clock);
+                Effect::None
+            }
+            Entry::Wait(record) => Effect::Wait(Arc::clone(record)),
+            Entry::NotifyWait(notify) => Effect::Notify(*notify),
+            Entry::ValueWait(wait) => Effect::Value(wait.place.address()),
+            Entry::Meet(_) => Effect::Meet,
+            Entry::Callback(_) | Entry::HostFunction(_) => Effect::Function,
+        };
+        let reports = match effect {
+            Effect::Meet => Vec::new(),
+            _ => order.touch(stream, &clock, &accesses, site.as_ref()),
+        };
+        order.streams.insert(stream, clock);
+        order.under_way.insert(stream, UnderWay { effect, accesses, site });
+        reports
+    });
+    state.report_all(reports.into_iter().flatten());
+}
 
 /// The entry under way on a stream has ended, with its effects.
-pub(crate) fn ended(_state: &mut State, _stream: u64) {}
+pub(crate) fn ended(state: &mut State, stream: u64) {
+    let reports = with(state, |order| {
+        let Some(entry) = order.under_way.remove(&stream) else { return Vec::new() };
+        let mut clock = order.streams.remove(&stream).unwrap_or_default();
+        let mut reports = Vec::new();
+        match &entry.effect {
+            Effect::None | Effect::Function => {}
+            Effect::Wait(record) => {
+                if let Some(recorded) = record.clock() {
+                    clock.join(&recorded);
+                }
+            }
+            Effect::Notify(notify) => {
+                if let Some(set) = order.notifies.get(notify) {
+                    clock.join(set);
+                }
+            }
+            Effect::Value(address) => {
+                if let Some(written) = order.values.get(address) {
+                    clock.join(written);
+                }
+            }
+            Effect::Meet => reports = order.touch(stream, &clock, &entry.accesses, entry.site.as_ref()),
+        }
+        order.streams.insert(stream, clock);
+        reports
+    });
+    state.report_all(reports.into_iter().flatten());
+}
 
 /// An entry is dropped that will never run.
-pub(crate) fn discarded(_state: &mut State, _stream: u64, _queued: &Queued) {}
+pub(crate) fn discarded(state: &mut State, stream: u64, _queued: &Queued) {
+    with(state, |order| order.pending.get_mut(&stream).and_then(VecDeque::pop_front));
+}
+
+/// A stream is removed, with all that is on it.
+pub(crate) fn stream_removed(state: &mut State, stream: u64) {
+    with(state, |order| {
+        order.pending.remove(&stream);
+        order.under_way.remove(&stream);
+        if let Some(clock) = order.streams.remove(&stream) {
+            order.host_joins(&clock);
+        }
+        let step = Arc::make_mut(&mut order.host).step(HOST);
+        order.gone.insert(stream, step);
+    });
+}
 
 /// All ranks have arrived and the data has moved; the entries of its streams end after this.
-pub(crate) fn met(_state: &mut State, _meeting: &Meeting) {}
+pub(crate) fn met(state: &mut State, meeting: &Meeting) {
+    with(state, |order| {
+        let parts: Vec<(u32, &Call, u64, Clock)> = meeting
+            .parts()
+            .filter_map(|(rank, call, stream)| stream.map(|stream| (rank, call, stream)))
+            .map(|(rank, call, stream)| (rank, call, stream, order.streams.get(&stream).cloned().unwrap_or_default()))
+            .collect();
+        for (rank, call, stream, _) in &parts {
+            let mut clock = order.streams.remove(stream).unwrap_or_default();
+            for (from, _, _, before) in &parts {
+                if from != rank && flows(*from, *rank, call) {
+                    clock.join(before);
+                }
+            }
+            order.streams.insert(*stream, clock);
+        }
+    });
+}
 
 /// The calling thread has waited with success.
-pub(crate) fn host_waited(_state: &mut State, _waited: &Waited) {}
+pub(crate) fn host_waited(state: &mut State, waited: &Waited) {
+    with(state, |order| {
+        let clock = match waited {
+            Waited::Stream { stream, .. } => order.streams.get(stream).cloned(),
+            Waited::Record(record) => record.clock(),
+        };
+        if let Some(clock) = clock {
+            order.host_joins(&clock);
+        }
+    });
+}
 
-/// The calling thread is one of `ranks` that built communicator `group` and knows that all of them came.
+/// The calling thread was told that a stream has nothing left to do.
+pub(crate) fn host_saw_idle(state: &mut State, stream: u64) {
+    with(state, |order| {
+        if let Some(clock) = order.streams.get(&stream).cloned() {
+            order.host_joins(&clock);
+        }
+    });
+}
+
+/// The calling thread is one of `ranks` that built communicator `group` and knows that all of them came. The host is one
+/// actor, so it learns nothing new.
 pub(crate) fn host_met(_state: &mut State, _group: u64) {}
 
 /// The calling thread begins to run a function that was enqueued on a stream.
-pub(crate) fn function_began(_state: &mut State, _stream: u64) {}
+pub(crate) fn function_began(state: &mut State, stream: u64) {
+    with(state, |order| {
+        if let Some(clock) = order.streams.get(&stream).cloned() {
+            order.host_joins(&clock);
+        }
+    });
+}
 
 /// The calling thread has run a function that was enqueued on a stream; for a blocking one the entry ends after this.
-pub(crate) fn function_ended(_state: &mut State, _stream: u64) {}
+pub(crate) fn function_ended(state: &mut State, stream: u64) {
+    with(state, |order| {
+        let waits = order.under_way.get(&stream).is_some_and(|entry| matches!(entry.effect, Effect::Function));
+        if waits && let Some(clock) = order.streams.get_mut(&stream) {
+            clock.join(&order.host);
+        }
+    });
+}
+
+/// The calling thread itself touches memory, in the call at `site`.
+pub(crate) fn host_touched(state: &mut State, accesses: &[Access], site: Option<&Arc<Site>>) {
+    let reports = with(state, |order| {
+        let host = Arc::make_mut(&mut order.host);
+        host.step(HOST);
+        let clock = host.clone();
+        order.touch(HOST, &clock, accesses, site)
+    });
+    state.report_all(reports.into_iter().flatten());
+}
+
+/// The call at `site` has freed an allocation.
+pub(crate) fn freed(state: &mut State, allocation: &Allocation, site: Option<&Arc<Site>>) {
+    let reports = with(state, |order| {
+        let base = allocation.base();
+        let is_of_it = |access: &Access| access.span.allocation().is_some_and(|owner| owner.base() == base);
+        let mut users: Vec<(u64, AccessMode, &'static str, Option<Arc<Site>>)> = Vec::new();
+        let queued = order
+            .pending
+            .iter_mut()
+            .flat_map(|(stream, queue)| queue.iter_mut().map(move |entry| (*stream, &mut entry.accesses, &entry.site)));
+        let meeting = order
+            .under_way
+            .iter_mut()
+            .filter(|(_, entry)| matches!(entry.effect, Effect::Meet))
+            .map(|(stream, entry)| (*stream, &mut entry.accesses, &entry.site));
+        for (stream, accesses, site) in queued.chain(meeting) {
+            users.extend(
+                accesses
+                    .iter()
+                    .filter(|access| is_of_it(access))
+                    .map(|access| (stream, access.mode, access.what, site.clone())),
+            );
+            accesses.retain(|access| !is_of_it(access));
+        }
+        let host = Arc::clone(&order.host);
+        order.values.retain(|address, _| !(base..base + allocation.size()).contains(address));
+        let touched = order.shadow.remove(base, &host, &order.gone);
+        users.extend(touched.into_iter().map(|touch| (touch.actor, touch.mode, touch.what, touch.site)));
+        users.sort_by_key(|(_, _, _, site)| site.as_ref().map_or(0, |site| site.number));
+        let Some((stream, mode, what, user)) = users.first() else { return Vec::new() };
+        let verb = if *mode == AccessMode::Write { "write" } else { "read" };
+        let more = match users.len() - 1 {
+            0 => String::new(),
+            others => format!(" ({others} more accesses may be under way)"),
+        };
+        let what = format!(
+            "{} is freed by [2] while [1] may still {verb} it as {what}{more}; synchronize stream {stream} before [2]",
+            describe(allocation),
+        );
+        let sites = user.iter().chain(site).cloned().collect();
+        vec![Report::new(ReportKind::DestroyWhileBusy, what, sites)]
+    });
+    state.report_all(reports.into_iter().flatten());
+}

@@ -5,8 +5,11 @@
 
 use std::sync::Arc;
 
+use crate::abi::raw::RawSpan;
 use crate::failure::{Failure, code};
 use crate::nn::operator::{Call, Kernel, Plan, Role, Strides, Tensor};
+use crate::stream::{Access, AccessMode};
+use crate::strict::footprint::Footprint;
 
 /// The library's allocations are multiples of this.
 const ALIGNMENT: usize = 512;
@@ -21,6 +24,17 @@ pub(super) struct Bound {
     parameter: usize,
     /// Position in the list; 0 for a single tensor.
     place: usize,
+}
+
+impl Bound {
+    /// What the operator does with the bytes of the tensor, which lies in `span`.
+    pub(super) fn access(&self, span: &RawSpan) -> Access {
+        let tensor = &self.tensor;
+        let mode = if tensor.role == Role::Input { AccessMode::Read } else { AccessMode::Write };
+        let size = tensor.dtype.size();
+        let first = tensor.offset.unsigned_abs() * size;
+        Access::new(self.name, span, mode).within(Footprint::tensor(first, size, &tensor.dims, &tensor.strides))
+    }
 }
 
 /// Whether an executor outlives its first run.

@@ -20,12 +20,13 @@ pub(crate) use self::objects::Objects;
 use super::raw::{RawSpan, store};
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::nn::operator::{self, Argument, Refusal, Role, Views};
+use crate::nn::operator::{self, Argument, Refusal, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
 use crate::pool::Workers;
 use crate::stream::{Access, Entry};
+use crate::strict::ReportKind;
 
 /// A refusal of an operator's row as the failure of the call.
 fn refused(refusal: Refusal) -> Failure {
@@ -109,7 +110,7 @@ impl Machine {
         let scratch = self.workspace(&planned, workspace, workspace_size, card)?;
         let mut spans: Vec<RawSpan> = Vec::with_capacity(planned.tensors().len());
         let mut views = Vec::with_capacity(planned.tensors().len());
-        let mut accesses: Vec<Access> = scratch.iter().map(|span| Access::write("workspace", span)).collect();
+        let mut accesses = self.watched(|| scratch.iter().map(|span| Access::write("workspace", span)).collect());
         for (i, bound) in planned.tensors().iter().enumerate() {
             let tensor = &bound.tensor;
             let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("tensor {i}: {text}"));
@@ -126,10 +127,7 @@ impl Machine {
                 // SAFETY: `span` is bounds-checked device memory and moves into the task below, together with the view;
                 // it keeps the allocation mapped for as long as the view is used.
                 let raw = unsafe { Span::from_raw(span.bytes(), span.len_bytes()) };
-                accesses.push(match tensor.role {
-                    Role::Input => Access::read(bound.name, &span),
-                    Role::Output | Role::InPlace => Access::write(bound.name, &span),
-                });
+                accesses.extend(self.watched(|| vec![bound.access(&span)]));
                 spans.push(span);
                 raw
             };
@@ -205,6 +203,10 @@ fn expect_card(span: &RawSpan, card: u32) -> Result<(), Failure> {
         Some(found) => Err(Failure::new(
             code::RUNTIME_ACLNN,
             format!("expected memory of card {card}, where the stream is, found memory of card {found}"),
+        )
+        .found(
+            ReportKind::WrongContext,
+            span.allocation().and_then(|owner| owner.site()).cloned().into_iter().collect(),
         )),
         None => Err(Failure::new(code::RUNTIME_ACLNN, "expected device memory, found page-locked host memory")),
     }

@@ -1,0 +1,64 @@
+//! Vector clocks: how much of every stream's work, and of the host's, has happened before a point.
+//!
+//! Input: steps and joins. Output: whether one point comes after another. Invariant: actors never seen count 0. Does not:
+//! know what the actors are.
+
+use std::collections::BTreeMap;
+
+/// The host's threads: one actor, because how they order each other (joins, locks, channels) is out of sight.
+pub(crate) const HOST: u64 = 0;
+
+/// What has happened before a point, by actor: the number of its last step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Clock(BTreeMap<u64, u64>);
+
+impl Clock {
+    /// The last step of an actor before this point.
+    pub(crate) fn of(&self, actor: u64) -> u64 {
+        self.0.get(&actor).copied().unwrap_or(0)
+    }
+
+    /// The actor takes a step; gives its number.
+    pub(crate) fn step(&mut self, actor: u64) -> u64 {
+        let count = self.0.entry(actor).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// Everything before `other` is now before this.
+    pub(crate) fn join(&mut self, other: &Self) {
+        for (actor, count) in &other.0 {
+            let mine = self.0.entry(*actor).or_default();
+            *mine = (*mine).max(*count);
+        }
+    }
+
+    /// Keeps what is before both.
+    pub(crate) fn meet(&mut self, other: &Self) {
+        self.0.retain(|actor, count| {
+            *count = (*count).min(other.of(*actor));
+            *count > 0
+        });
+    }
+
+    /// Forgets actors.
+    pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(u64) -> bool) {
+        self.0.retain(|actor, _| is_kept(*actor));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn join_is_the_greatest_and_meet_the_least_of_both() {
+        let (mut a, mut b) = (Clock::default(), Clock::default());
+        assert_eq!((a.step(7), a.step(7), b.step(7), b.step(9)), (1, 2, 1, 1));
+        let mut joined = a.clone();
+        joined.join(&b);
+        assert_eq!((joined.of(7), joined.of(9), joined.of(HOST)), (2, 1, 0));
+        a.meet(&b);
+        assert_eq!((a.of(7), a.of(9)), (1, 0));
+    }
+}
