@@ -1,0 +1,165 @@
+//! Programs in C and C++ that know nothing of this project, built against the drop-in libraries and run with
+//! `LD_LIBRARY_PATH` alone: threads, forked processes, mpirun, network namespaces, operators, refusals, strict mode.
+//!
+//! A program that needs what this host lacks (a compiler for C++, mpirun, the right to make network namespaces) does not
+//! run; the test then prints which and why.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use ascend_tp_emulator_dropin::{real_library, write_libraries};
+
+const LIBRARIES: [&str; 4] = ["-lascendcl", "-lhccl", "-lnnopbase", "-lopapi"];
+
+/// The folder with the libraries, and beside them what is built here.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let made = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let real = real_library().expect("cargo built the shared library for this test");
+        write_libraries(folder.path(), &real).expect("the libraries are written");
+        folder
+    });
+    made.path()
+}
+
+#[expect(clippy::print_stdout, reason = "says what did not run")]
+fn skip(what: &str, why: &str) {
+    println!("skipped {what}: {why}");
+}
+
+/// Whether a tool of this host starts.
+fn is_there(tool: &str) -> bool {
+    Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Builds tests/c/`source` with `compiler`, once; its name without the ending is the program's.
+fn build(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
+    static BUILT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let folder = folder();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = folder.join(Path::new(source).file_stem().expect("a name"));
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.contains(&program) {
+        return program;
+    }
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("sys/include"));
+    command.arg("-o").arg(&program).arg(root.join("tests/c").join(source)).arg("-L").arg(folder).args(options);
+    let output = command.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
+    assert!(output.status.success(), "{compiler} {source}: {}", text(&output.stderr));
+    built.insert(program.clone());
+    program
+}
+
+fn linked(compiler: &str, source: &str) -> PathBuf {
+    let mut options = vec!["-Wl,--no-undefined", "-pthread"];
+    options.extend(LIBRARIES);
+    build(compiler, source, &options)
+}
+
+/// A command in an environment that leads to the emulator's libraries and says nothing else about cards.
+fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", folder());
+    for variable in ["ASCEND_EMULATOR", "ASCEND_RT_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
+    {
+        command.env_remove(variable);
+    }
+    // A rank that waits in vain fails the test instead of stopping it.
+    command.env("HCCL_CONNECT_TIMEOUT", "60").env("HCCL_EXEC_TIMEOUT", "60");
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a program printed; it must end well.
+#[track_caller]
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    output
+}
+
+#[track_caller]
+fn says(output: &Output, line: &str) {
+    assert!(text(&output.stdout).lines().any(|found| found == line), "expected {line}, found {}", text(&output.stdout));
+}
+
+#[test]
+fn threads_share_a_root_info() {
+    let program = linked("cc", "threads.c");
+    says(&run(&mut command(&program)), "4 threads agree");
+    // With all symbols resolved at the start, and with fewer cards than the machine has.
+    says(
+        &run(command(&program).env("LD_BIND_NOW", "1").env("ASCEND_EMULATOR", "cards=4,threads=1")),
+        "4 threads agree",
+    );
+}
+
+#[test]
+fn operators_run_and_refuse() {
+    says(&run(&mut command(linked("cc", "operator.c"))), "the operator ran");
+}
+
+#[test]
+fn libraries_opened_one_by_one_are_one_machine() {
+    says(&run(&mut command(build("cc", "handles.c", &["-ldl"]))), "one machine");
+}
+
+#[test]
+fn a_child_of_a_process_in_use_is_refused() {
+    let output = run(&mut command(linked("cc", "fork_after_init.c")));
+    says(&output, "the child was refused");
+    let said = text(&output.stderr);
+    assert_eq!(said.matches("was forked from one that had called aclInit").count(), 1, "{said}");
+}
+
+#[test]
+fn what_is_not_modelled_says_its_name_once() {
+    let said = text(&run(&mut command(linked("cc", "not_modelled.c"))).stderr);
+    for name in [
+        "aclopCompileAndExecute",
+        "HcclGroupStart",
+        "aclmdlCreateDesc",
+        "aclGetTensorDescType",
+        "aclnnAbsGetWorkspaceSize",
+    ] {
+        assert_eq!(said.matches(&format!("{name} is not modelled")).count(), 1, "{name}: {said}");
+    }
+}
+
+#[test]
+fn the_environment_is_obeyed_or_refused() {
+    let program = linked("cc", "threads.c");
+    for (variable, value, expected) in [
+        ("ASCEND_EMULATOR", "cards=4,turbo", "`turbo` is not a word it knows"),
+        ("ASCEND_EMULATOR", "cards=0", "1 to 1024 cards"),
+        ("ASCEND_RT_VISIBLE_DEVICES", "none", "expected ids of 0 to 7"),
+        // Two cards are visible, four are needed.
+        ("ASCEND_RT_VISIBLE_DEVICES", "2,5", "not so: cards >= WORLD"),
+    ] {
+        let output = command(&program).env(variable, value).output().expect("it starts");
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{variable}={value}: {said}");
+    }
+}
+
+#[test]
+fn a_cpp_program_links_and_runs() {
+    if !is_there("c++") {
+        return skip("owner.cpp", "there is no C++ compiler `c++`");
+    }
+    says(&run(&mut command(linked("c++", "owner.cpp"))), "objects came and went");
+}
