@@ -163,3 +163,26 @@ fn a_cpp_program_links_and_runs() {
     }
     says(&run(&mut command(linked("c++", "owner.cpp"))), "objects came and went");
 }
+
+#[test]
+fn forked_processes_share_a_root_info() {
+    says(&run(&mut command(linked("cc", "fork.c"))), "3 processes agree");
+}
+
+#[test]
+fn mpirun_starts_ranks() {
+    if !is_there("mpirun") || !is_there("mpicc") {
+        return skip("mpi.c", "there is no mpirun with mpicc");
+    }
+    let program = linked("mpicc", "mpi.c");
+    let mut mpirun = command("mpirun");
+    // As root and on fewer cores than ranks, as in a container of a CI.
+    mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    if text(&run(Command::new("mpirun").arg("--version")).stdout).contains("Open MPI") {
+        mpirun.args(["--oversubscribe", "-x", "LD_LIBRARY_PATH"]);
+    }
+    let output = run(mpirun.args(["-np", "4"]).arg(&program));
+    for rank in 0..4 {
+        says(&output, &format!("rank {rank} of 4 agrees"));
+    }
+}
