@@ -11,6 +11,7 @@ use ascend_tp_sys::Table;
 use crate::abi;
 use crate::config::{Config, Mode};
 use crate::faults::{Fault, FaultError, Injected};
+use crate::kernel::KernelCall;
 use crate::machine::Machine;
 use crate::memory::CardUsage;
 use crate::pool::Pool;
@@ -115,6 +116,16 @@ impl Emulator {
     /// The machine cannot have this fault: no such card, function or event.
     pub fn inject(&self, fault: Fault) -> Result<Injected, FaultError> {
         Injected::new(Arc::clone(&self.owner.machine), fault)
+    }
+
+    /// From now on the kernel `name`, looked up by `aclrtBinaryGetFunction` in any binary, runs as `kernel`: an emulator
+    /// cannot run what a compiler made for a card.
+    pub fn register_kernel(
+        &self,
+        name: impl Into<String>,
+        kernel: impl Fn(&KernelCall<'_>) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.owner.machine.update(|state| state.kernels.register(name.into(), Arc::new(kernel)));
     }
 
     /// The machine's C functions. The table keeps the machine alive.

@@ -169,6 +169,10 @@ pub(crate) mod code {
     pub(crate) const MODEL_CONTEXT: i32 = sys::ACL_ERROR_RT_MODEL_CONTEXT;
     /// Tasks of this type cannot be in a task group.
     pub(crate) const TASK_TYPE_NOT_SUPPORT: i32 = sys::ACL_ERROR_RT_TASK_TYPE_NOT_SUPPORT;
+    /// No kernel of this name.
+    pub(crate) const KERNEL_NOT_FOUND: i32 = sys::ACL_ERROR_KERNEL_NOT_FOUND;
+    /// The file does not exist.
+    pub(crate) const INVALID_FILE: i32 = sys::ACL_ERROR_INVALID_FILE;
     /// The file cannot be opened.
     pub(crate) const FILE_OPEN: i32 = sys::ACL_ERROR_RT_FILE_OPEN;
     /// An invariant of the emulator broke.

@@ -21,6 +21,10 @@ pub(crate) enum HandleKind {
     Physical = 0xCA,
     Graph = 0xC7,
     TaskGroup = 0xC8,
+    Binary = 0xCB,
+    Function = 0xCC,
+    Arguments = 0xCD,
+    DataBuffer = 0xCE,
 }
 
 const KIND_SHIFT: u32 = usize::BITS - 8;
@@ -36,6 +40,10 @@ impl HandleKind {
         Self::Physical,
         Self::Graph,
         Self::TaskGroup,
+        Self::Binary,
+        Self::Function,
+        Self::Arguments,
+        Self::DataBuffer,
     ];
 
     fn name(self) -> &'static str {
@@ -49,6 +57,10 @@ impl HandleKind {
             Self::Physical => "physical memory",
             Self::Graph => "graph (aclmdlRI)",
             Self::TaskGroup => "task group",
+            Self::Binary => "kernel binary",
+            Self::Function => "kernel",
+            Self::Arguments => "argument list",
+            Self::DataBuffer => "data buffer",
         }
     }
 

@@ -26,6 +26,7 @@ use crate::faults::hold::Holds;
 use crate::faults::overlay::Faults;
 use crate::graph::Graphs;
 use crate::held::Held;
+use crate::kernel::Kernels;
 use crate::link::Network;
 use crate::memory::Memory;
 use crate::notify::Notify;
@@ -79,6 +80,9 @@ pub(crate) struct State {
     pub(crate) reports: Reports,
     pub(crate) profiling: Profiling,
     pub(crate) graphs: Graphs,
+    pub(crate) kernels: Kernels,
+    /// Address and size of what `aclCreateDataBuffer` describes.
+    pub(crate) data_buffers: BTreeMap<u64, (usize, usize)>,
     /// Threads for host functions, by card, started when first needed.
     host_threads: BTreeMap<u32, HostThread>,
     /// `HcclSetConfig(HCCL_DETERMINISTIC)`, at first the environment variable's value, or why that is none.
@@ -210,6 +214,8 @@ impl Machine {
             reports: Reports::default(),
             profiling: Profiling::default(),
             graphs: Graphs::default(),
+            kernels: Kernels::default(),
+            data_buffers: BTreeMap::new(),
             host_threads: BTreeMap::new(),
             deterministic: deterministic_from(std::env::var("HCCL_DETERMINISTIC").ok().as_deref()),
             holds: Holds::default(),

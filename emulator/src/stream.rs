@@ -538,7 +538,11 @@ impl Machine {
 
     /// An entry with the call that enqueues it.
     pub(crate) fn queued(&self, state: &State, stream: u64, entry: Entry, accesses: Vec<Access>) -> Queued {
-        let tag = state.streams.get(&stream).and_then(|stream| stream.tag.clone());
+        let on = state.streams.get(&stream);
+        if let Some(on) = on.filter(|on| !on.is_default) {
+            thread::set_last_task(self.key(), on.issued as u32 + 1);
+        }
+        let tag = on.and_then(|stream| stream.tag.clone());
         Queued { entry, site: self.site(state, Some(stream)), accesses, tag, blame: None }
     }
 

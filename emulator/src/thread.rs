@@ -22,6 +22,7 @@ struct ThreadState {
     calling: Option<Calling>,
     label: Option<Arc<str>>,
     capture_mode: CaptureMode,
+    last_task: u32,
     last_error: i32,
     message: Option<String>,
     shown: CString,
@@ -101,6 +102,16 @@ pub(crate) fn context(key: MachineKey) -> Option<u64> {
 /// Makes a context current on this thread.
 pub(crate) fn set_context(key: MachineKey, context: Option<u64>) {
     with(key, |thread| thread.context = context);
+}
+
+/// The number of the task this thread enqueued last.
+pub(crate) fn last_task(key: MachineKey) -> u32 {
+    with(key, |thread| thread.last_task)
+}
+
+/// Notes the task this thread enqueues.
+pub(crate) fn set_last_task(key: MachineKey, task: u32) {
+    with(key, |thread| thread.last_task = task);
 }
 
 /// This thread's own capture mode, by which it takes leave to make unsafe calls.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ascend_tp_sys::{aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtStream};
 
+use super::raw::store;
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::report::{Blocking, Callback, HostFunction};
@@ -37,6 +38,13 @@ fn bound(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> Host
         // SAFETY: the program passed this function to be called once with this argument.
         unsafe { function(data.0) };
     })
+}
+
+fn not_on_this_card(call: &str) -> Failure {
+    let what = format!(
+        "{call} is not offered by the Atlas A2: enqueue with aclrtLaunchHostFunc, or subscribe with aclrtSubscribeReport"
+    );
+    Failure::new(code::FEATURE_NOT_SUPPORTED, what)
 }
 
 impl Machine {
@@ -91,6 +99,27 @@ impl Machine {
         let report = self.next_report(this_thread(), timeout)?;
         self.run_function(&report);
         Ok(())
+    }
+
+    /// The Atlas A2 does not offer threads of the program for host functions (CANN runtime guide, execution control).
+    pub(super) unsafe fn aclrtSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
+        self.stream(stream)?;
+        Err(not_on_this_card("aclrtSubscribeHostFunc"))
+    }
+
+    pub(super) unsafe fn aclrtUnSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
+        self.stream(stream)?;
+        Err(not_on_this_card("aclrtUnSubscribeHostFunc"))
+    }
+
+    pub(super) unsafe fn aclrtProcessHostFunc(&self, _timeout: i32) -> Result<(), Failure> {
+        Err(not_on_this_card("aclrtProcessHostFunc"))
+    }
+
+    /// The number, on its stream, of the task this thread enqueued last on a stream it created; 0 before the first.
+    pub(super) unsafe fn aclrtGetThreadLastTaskId(&self, task_id: *mut u32) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("task_id", task_id, thread::last_task(self.key())) }
     }
 
     /// Runs on the card's own thread for such functions; the stream goes on when it has returned.

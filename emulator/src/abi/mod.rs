@@ -12,6 +12,7 @@ mod acl_device;
 mod acl_event;
 mod acl_graph;
 mod acl_host;
+mod acl_kernel;
 mod acl_memory;
 mod acl_profile;
 mod acl_report;
