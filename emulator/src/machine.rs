@@ -21,6 +21,7 @@ use crate::collective::rules::deterministic_from;
 use crate::config::{Config, Mode};
 use crate::context::{Card, Context};
 use crate::event::Event;
+use crate::exception::Exceptions;
 use crate::failure::{Failure, code};
 use crate::faults::hold::Holds;
 use crate::faults::overlay::Faults;
@@ -90,6 +91,7 @@ pub(crate) struct State {
     /// Entries that a slow or stuck card keeps back.
     pub(crate) holds: Holds,
     pub(crate) held: Held,
+    pub(crate) exceptions: Exceptions,
     /// Streams whose head may have become ready.
     pub(crate) ready: Vec<u64>,
     /// Work that became ready under the lock and goes to the pool before it is released.
@@ -220,6 +222,7 @@ impl Machine {
             deterministic: deterministic_from(std::env::var("HCCL_DETERMINISTIC").ok().as_deref()),
             holds: Holds::default(),
             held: Held::default(),
+            exceptions: Exceptions::default(),
             ready: Vec::new(),
             launches: Vec::new(),
             watchers: 0,
@@ -362,6 +365,7 @@ impl Machine {
         if state.is_strict() {
             // The conductor starts what is ready, one at a time.
             state.recheck_values();
+            state.exceptions.tell();
             state.ready.clear();
             state.signal = false;
             return;
@@ -374,6 +378,7 @@ impl Machine {
             }
             state.run_ready();
         }
+        state.exceptions.tell();
         if std::mem::take(&mut state.signal) && state.watchers > 0 {
             self.progress.notify_all();
         }
@@ -427,13 +432,18 @@ impl Machine {
     fn run(&self, launch: Launch, workers: &Workers) {
         match launch {
             Launch::Task { stream, name, task } => {
-                let outcome = guarded(name, || task(workers));
+                let outcome = guarded(name, || {
+                    let _pages = self.memory.use_pages();
+                    task(workers)
+                });
                 self.update(|state| state.settle(stream, outcome.map_err(|failure| named(name, &failure))));
             }
             Launch::Meeting(meeting) => {
                 let outcome = guarded(meeting.name(), || {
                     self.faults.before_transfer(&meeting, || self.lock().cards_of_meeting(&meeting))?;
+                    let pages = self.memory.use_pages();
                     meeting.perform(workers)?;
+                    drop(pages);
                     self.faults.after_transfer(&meeting)
                 });
                 self.update(|state| state.end_meeting(&meeting, &outcome));

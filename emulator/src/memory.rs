@@ -85,6 +85,7 @@ pub(crate) struct Memory {
     virtual_memory: RwLock<Virtual>,
     /// Bytes that more than one mapping can show; made when first needed.
     store: OnceLock<Arc<Store>>,
+    pages: RwLock<()>,
     faults: Arc<Faults>,
 }
 
@@ -192,6 +193,7 @@ impl Memory {
             book: Arc::new(RwLock::new(book)),
             virtual_memory: RwLock::default(),
             store: OnceLock::new(),
+            pages: RwLock::default(),
             faults: Arc::default(),
         }
     }
@@ -257,6 +259,11 @@ impl Memory {
         by: FreedBy,
         site: Option<&Arc<Site>>,
     ) -> Result<Option<Arc<Allocation>>, Failure> {
+        let exports = self.mapped().exports_of(address);
+        if exports > 0 {
+            let what = format!("address {address:#x} is exported under {exports} keys; call aclrtIpcMemClose first");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
         let mut book = self.write();
         let Some(allocation) = book.allocations.get(&address) else {
             drop(book);
@@ -369,6 +376,16 @@ impl Memory {
     /// Account of each card.
     pub(crate) fn usage(&self) -> Vec<CardUsage> {
         self.read().cards.clone()
+    }
+
+    /// While this is held, allocations keep their pages: for whoever reads or writes bytes.
+    pub(crate) fn use_pages(&self) -> RwLockReadGuard<'_, ()> {
+        self.pages.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// While this is held, nobody reads or writes bytes: for whoever changes the pages behind an allocation.
+    pub(crate) fn hold_still(&self) -> RwLockWriteGuard<'_, ()> {
+        self.pages.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes host memory of the program known as page-locked.

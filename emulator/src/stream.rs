@@ -10,9 +10,11 @@ use std::ffi::c_void;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use crate::abi::acl_exception::os_thread;
 use crate::abi::raw::RawSpan;
 use crate::collective::meeting::Seat;
 use crate::event::Record;
+use crate::exception::FailedTask;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::held::{HeldBy, ValueWait};
@@ -44,6 +46,8 @@ pub(crate) struct Stream {
     queue: VecDeque<Queued>,
     /// The mark that held when the entry under way was enqueued.
     tag_under_way: Option<Arc<str>>,
+    /// The thread that enqueued the entry under way.
+    thread_under_way: u32,
     /// The stream a failure of the entry under way belongs to, if not this one.
     blame_under_way: Option<u64>,
     /// Parts of the entry under way that are not done; 0 when none is under way.
@@ -70,6 +74,8 @@ pub(crate) struct Queued {
     pub(crate) tag: Option<Arc<str>>,
     /// The stream a graph is replayed on, whose failure this entry's is.
     pub(crate) blame: Option<u64>,
+    /// The operating system's number of the thread that enqueued it.
+    pub(crate) thread: u32,
 }
 
 /// Bytes a queued entry touches.
@@ -231,6 +237,7 @@ impl Stream {
             tag: None,
             queue: VecDeque::new(),
             tag_under_way: None,
+            thread_under_way: 0,
             blame_under_way: None,
             under_way: 0,
             site_under_way: None,
@@ -357,6 +364,7 @@ impl State {
         }
         let Some(queued) = stream.queue.pop_front() else { return false };
         stream.tag_under_way = queued.tag.clone();
+        stream.thread_under_way = queued.thread;
         stream.blame_under_way = queued.blame;
         if stream.stop_on_failure
             && let Some(failure) = stream.failure.clone()
@@ -419,6 +427,13 @@ impl State {
             let at = stream.tag_under_way.as_ref().map(|tag| format!(", at {tag:?}")).unwrap_or_default();
             let blamed = stream.blame_under_way.unwrap_or(id);
             let place = format!("stream {blamed} of card {}{at}: {}", stream.card, failure.message);
+            self.exceptions.note(FailedTask {
+                task: stream.finished as u32 + 1,
+                stream: blamed as u32,
+                thread: stream.thread_under_way,
+                card: stream.card,
+                code: failure.code,
+            });
             if let Some(blamed) = self.streams.get_mut(&blamed) {
                 blamed.fail(&Failure { message: place, ..failure });
             }
@@ -543,7 +558,7 @@ impl Machine {
             thread::set_last_task(self.key(), on.issued as u32 + 1);
         }
         let tag = on.and_then(|stream| stream.tag.clone());
-        Queued { entry, site: self.site(state, Some(stream)), accesses, tag, blame: None }
+        Queued { entry, site: self.site(state, Some(stream)), accesses, tag, blame: None, thread: os_thread() }
     }
 
     /// The number of a stream of the current context.

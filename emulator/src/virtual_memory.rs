@@ -10,12 +10,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use crate::abi::pages::{Range, Show, Store};
 use crate::abi::raw::{Allocation, Location};
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
+use crate::ipc::{Name, Record, Shared};
 use crate::memory::Charge;
 
 /// Addresses and physical memory are cut at multiples of this (AscendCL guide, aclrtMapMem: 2 MB pages).
@@ -110,6 +112,12 @@ pub(crate) struct Virtual {
     physicals: BTreeMap<u64, Arc<Physical>>,
     /// Host memory of the program that is registered, by first address.
     registered: BTreeMap<usize, Arc<Allocation>>,
+    /// Memory of other processes, or this one's once more, by first address.
+    imported: BTreeMap<usize, (Arc<Allocation>, Record)>,
+    /// First address of the allocation, and its record.
+    pub(crate) exports: Vec<(usize, Record)>,
+    /// By the number of the handle.
+    physical_exports: BTreeMap<u64, Record>,
 }
 
 fn invalid(what: String) -> Failure {
@@ -128,12 +136,88 @@ impl Virtual {
             (address - base <= memory.size()).then_some(*base)
         };
         let run = covering(&self.runs).and_then(|base| self.runs.get(&base));
-        run.or_else(|| covering(&self.registered).and_then(|base| self.registered.get(&base)))
+        let registered = || covering(&self.registered).and_then(|base| self.registered.get(&base));
+        let imported = || {
+            let (base, (memory, _)) = self.imported.range(..=address).next_back()?;
+            (address - base <= memory.size()).then_some(memory)
+        };
+        run.or_else(registered).or_else(imported)
+    }
+
+    /// Keeps memory this process has imported.
+    pub(crate) fn import(&mut self, memory: Allocation, record: Record) {
+        self.imported.insert(memory.base(), (Arc::new(memory), record));
+    }
+
+    /// Keys under which an allocation is exported and not closed.
+    pub(crate) fn exports_of(&self, base: usize) -> usize {
+        self.exports.iter().filter(|(exported, _)| *exported == base).count()
+    }
+
+    /// Closes an import of a key, or else the export.
+    pub(crate) fn close(&mut self, name: Name) -> Result<(), Failure> {
+        let import = self.imported.iter().find(|(_, (_, record))| record.name() == name).map(|(base, _)| *base);
+        if let Some(base) = import {
+            if let Some((_, record)) = self.imported.remove(&base) {
+                record.count_importer(-1)?;
+            }
+            return Ok(());
+        }
+        let Some(place) = self.exports.iter().position(|(_, record)| record.name() == name) else {
+            return Err(invalid("key: this process has neither imported nor exported it, or has closed it".into()));
+        };
+        let importers = self.exports[place].1.importers()?;
+        if importers > 0 {
+            let what = format!("key: {importers} imports of it are open; importers close before the exporter does");
+            return Err(invalid(what));
+        }
+        self.exports.remove(place);
+        Ok(())
+    }
+
+    /// Exports physical memory, once.
+    pub(crate) fn export_physical(&mut self, number: u64, validates: bool) -> Result<Name, Failure> {
+        let physical = self.physical(number)?;
+        if physical.is_imported() {
+            return Err(invalid(format!("handle: physical memory {number} was imported; its owner exports it")));
+        }
+        if self.physical_exports.contains_key(&number) {
+            let what =
+                format!("handle: physical memory {number} is exported already; a handle has one shareable handle");
+            return Err(invalid(what));
+        }
+        let (file, at) = physical.place();
+        let shared = Shared {
+            file: u64::from(file.as_raw_fd().cast_unsigned()),
+            at,
+            offset: 0,
+            size: physical.size as u64,
+            card: u64::from(physical.card),
+            granularity: physical.granularity as u64,
+        };
+        let record = Record::new(shared, validates)?;
+        let name = record.name();
+        self.physical_exports.insert(number, record);
+        Ok(name)
+    }
+
+    /// Puts processes on the list of a shareable handle.
+    pub(crate) fn admit_physical(&self, handle: u64, pids: &[i32]) -> Result<(), Failure> {
+        let export = self.physical_exports.values().find(|record| record.name().handle() == handle);
+        let Some(record) = export else {
+            return Err(invalid(format!(
+                "shareableHandle: this process has not exported {handle:#x}, or has freed it"
+            )));
+        };
+        record.admit(pids)
     }
 
     /// How the memory at an address, which is no allocation, is given back; None when it is not known.
     pub(crate) fn how_to_free(&self, address: usize) -> Option<&'static str> {
         match self.covering(address)?.location() {
+            Location::Card(_) if self.imported.contains_key(&address) => {
+                Some("was imported with aclrtIpcMemImportByKey; call aclrtIpcMemClose")
+            }
             Location::Card(_) => Some("was mapped with aclrtMapMem; unmap it with aclrtUnmapMem"),
             Location::Host => Some("was registered with aclrtHostRegister; call aclrtHostUnregister"),
         }
@@ -224,6 +308,7 @@ impl Virtual {
 
     /// Frees a handle; the memory goes with its last mapping.
     pub(crate) fn free(&mut self, number: u64) -> Result<(), Failure> {
+        self.physical_exports.remove(&number);
         self.physicals.remove(&number).map(|_| ()).ok_or_else(|| HandleKind::Physical.gone(number))
     }
 
@@ -341,6 +426,9 @@ impl Virtual {
             let _ = self.unmap(address);
         }
         self.physicals.retain(|_, physical| physical.card != card);
+        let (physicals, of_card) = (&self.physicals, Location::Card(card));
+        self.physical_exports.retain(|number, _| physicals.contains_key(number));
+        self.imported.retain(|_, (memory, _)| memory.location() != of_card);
     }
 
     /// Cuts the mapped addresses of one reservation into runs anew. Spans made before keep the run they were made from.

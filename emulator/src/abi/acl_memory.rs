@@ -295,7 +295,9 @@ impl Machine {
                 self.current_card()?;
                 self.refuse_unsafe_in_capture()?;
                 self.host_touches(|| copy.accesses());
+                let using = self.memory().use_pages();
                 copy.run();
+                drop(using);
                 self.host_wrote();
                 Ok(())
             }
@@ -350,7 +352,9 @@ impl Machine {
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         self.host_touches(|| vec![Access::write("dev_ptr", &span)]);
         // Only the low byte counts, as in memset.
+        let using = self.memory().use_pages();
         span.fill(value as u8);
+        drop(using);
         self.host_wrote();
         Ok(())
     }

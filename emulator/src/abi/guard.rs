@@ -255,7 +255,7 @@ impl Drop for Guarded {
     }
 }
 
-fn page_bytes() -> usize {
+pub(super) fn page_bytes() -> usize {
     // SAFETY: no conditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)

@@ -10,8 +10,10 @@
 mod acl_context;
 mod acl_device;
 mod acl_event;
+pub(crate) mod acl_exception;
 mod acl_graph;
 mod acl_host;
+mod acl_ipc;
 mod acl_kernel;
 mod acl_memory;
 mod acl_profile;
@@ -25,6 +27,7 @@ pub(crate) mod fault;
 pub(crate) mod guard;
 mod hccl;
 mod hccl_communicator;
+mod hccl_memory;
 pub(crate) mod pages;
 pub(crate) mod raw;
 pub(crate) mod shared_ring;

@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "device memory is raw memory")]
 
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -15,8 +16,8 @@ use half::{bf16, f16};
 use memmap2::{MmapMut, MmapOptions};
 
 use super::fault::Known;
-use super::guard::{Arena, Damage, FREED, Guarded, Reach};
-use super::pages::Range;
+use super::guard::{Arena, Damage, FREED, Guarded, Reach, page_bytes};
+use super::pages::{Range, Show, Store, show_at};
 use crate::strict::site::Site;
 
 /// A type any bit pattern of which is a value.
@@ -51,9 +52,25 @@ pub(crate) struct Allocation {
     bytes: NonNull<u8>,
     size: usize,
     location: Location,
+    /// Where its pages are in a store, once it is shared.
+    shared: OnceLock<InStore>,
     pages: Pages,
     /// The call that freed it, in strict mode.
     freed: OnceLock<Arc<Site>>,
+}
+
+/// A part of a store, given back with its allocation.
+#[derive(Debug)]
+struct InStore {
+    store: Arc<Store>,
+    at: u64,
+    len: usize,
+}
+
+impl Drop for InStore {
+    fn drop(&mut self) {
+        self.store.give(self.at, self.len);
+    }
 }
 
 /// What keeps the bytes mapped.
@@ -87,7 +104,15 @@ impl Allocation {
         let mut pages = MmapOptions::new().len(mapped).no_reserve_swap().map_anon()?;
         let bytes = NonNull::new(pages.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
         let address = bytes.as_ptr().expose_provenance();
-        Ok(Self { address, bytes, size, location, pages: Pages::Plain { _pages: pages }, freed: OnceLock::new() })
+        Ok(Self {
+            address,
+            bytes,
+            size,
+            location,
+            shared: OnceLock::new(),
+            pages: Pages::Plain { _pages: pages },
+            freed: OnceLock::new(),
+        })
     }
 
     /// The `size` bytes at `offset` of a range, which shows memory of `location` there.
@@ -104,6 +129,7 @@ impl Allocation {
             bytes,
             size,
             location,
+            shared: OnceLock::new(),
             pages: Pages::Part { _range: Arc::clone(range) },
             freed: OnceLock::new(),
         }
@@ -115,7 +141,15 @@ impl Allocation {
     /// `size` bytes at `bytes` are valid for reads and writes until no task uses them any more.
     pub(crate) unsafe fn registered(bytes: NonNull<u8>, size: usize) -> Self {
         let address = bytes.as_ptr().expose_provenance();
-        Self { address, bytes, size, location: Location::Host, pages: Pages::Registered, freed: OnceLock::new() }
+        Self {
+            address,
+            bytes,
+            size,
+            location: Location::Host,
+            shared: OnceLock::new(),
+            pages: Pages::Registered,
+            freed: OnceLock::new(),
+        }
     }
 
     /// Maps `size` bytes (more than 0) of strict mode: fresh, between red zones and, on a card, out of the host's reach.
@@ -132,9 +166,47 @@ impl Allocation {
             bytes,
             size,
             location,
+            shared: OnceLock::new(),
             pages: Pages::Guarded { pages, known, site },
             freed: OnceLock::new(),
         })
+    }
+
+    /// Moves the bytes into a store, in place, so that other mappings can show them; gives where the first page is there
+    /// and how far behind its start the first byte. None for memory that is no allocation of its own. Nobody may read or
+    /// write the bytes meanwhile.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub(crate) fn share(&self, store: &Arc<Store>) -> io::Result<Option<(u64, usize)>> {
+        /// Bytes looked at at once; pages nobody has written stay out of memory.
+        const CHUNK_BYTES: usize = 1 << 16;
+        if matches!(self.pages, Pages::Part { .. } | Pages::Registered) {
+            return Ok(None);
+        }
+        let page = page_bytes();
+        let before = self.bytes.addr().get() % page;
+        if let Some(known) = self.shared.get() {
+            return Ok(Some((known.at, before)));
+        }
+        let len = (before + self.size).next_multiple_of(page);
+        let in_store = InStore { store: Arc::clone(store), at: store.take(len)?, len };
+        // SAFETY: the pages are whole pages of this allocation's mapping, which begins at a page.
+        let first = unsafe { self.bytes.sub(before) };
+        let mut chunk = vec![0_u8; CHUNK_BYTES];
+        for start in (0..len).step_by(CHUNK_BYTES) {
+            let chunk = &mut chunk[..CHUNK_BYTES.min(len - start)];
+            // SAFETY: `start < len`, so within the pages.
+            let from = unsafe { first.add(start) };
+            // SAFETY: `chunk` is a live slice of its own, and the pages reach to `len`.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), chunk.as_mut_ptr(), chunk.len()) };
+            if chunk.iter().any(|byte| *byte != 0) {
+                store.file().write_all_at(chunk, in_store.at + start as u64)?;
+            }
+        }
+        show_at(first, len, Show::File(store.file(), in_store.at))?;
+        let at = self.shared.get_or_init(|| in_store).at;
+        Ok(Some((at, before)))
     }
 
     /// The call that allocated it, in strict mode.

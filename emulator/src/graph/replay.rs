@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::{Graph, Step};
+use crate::abi::acl_exception::os_thread;
 use crate::collective::meeting::Seat;
 use crate::event::Record;
 use crate::failure::{Failure, code};
@@ -49,7 +50,10 @@ impl State {
                     Step::Collective { .. } => Entry::Meet(seats.next().unwrap_or_default()),
                 };
                 let (site, accesses, tag) = (node.site.clone(), node.accesses.clone(), node.tag.clone());
-                Ok((streams[node.lane], Queued { entry, site, accesses, tag, blame: Some(stream) }))
+                Ok((
+                    streams[node.lane],
+                    Queued { entry, site, accesses, tag, blame: Some(stream), thread: os_thread() },
+                ))
             })
             .collect();
         let entries = entries?;

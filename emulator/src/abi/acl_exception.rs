@@ -1,0 +1,102 @@
+//! AscendCL: telling the program of tasks that failed.
+//!
+//! The program's function runs on a thread of its own, once for every task that fails after it was set; what it is given is
+//! valid while it runs (AscendCL guide, aclrtSetExceptionInfoCallback).
+
+use ascend_tp_sys::{aclrtExceptionInfo, aclrtExceptionInfoCallback};
+
+use crate::exception::FailedTask;
+use crate::failure::Failure;
+use crate::machine::Machine;
+
+/// The program's function.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExceptionCallback(unsafe extern "C" fn(*mut aclrtExceptionInfo));
+
+impl ExceptionCallback {
+    /// Calls it.
+    pub(crate) fn tell(self, mut failed: FailedTask) {
+        let info = std::ptr::from_mut(&mut failed).cast::<aclrtExceptionInfo>();
+        // SAFETY: the program set this function to be called with an info of this library, which lives until it returns.
+        unsafe { (self.0)(info) };
+    }
+}
+
+impl Machine {
+    /// NULL ends it.
+    pub(super) unsafe fn aclrtSetExceptionInfoCallback(
+        &self,
+        callback: aclrtExceptionInfoCallback,
+    ) -> Result<(), Failure> {
+        self.update(|state| state.exceptions.callback = callback.map(ExceptionCallback));
+        Ok(())
+    }
+
+    pub(super) unsafe fn aclrtGetTaskIdFromExceptionInfo(
+        &self,
+        info: *const aclrtExceptionInfo,
+    ) -> Result<u32, Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { failed_task(info) }.map(|failed| failed.task)
+    }
+
+    pub(super) unsafe fn aclrtGetStreamIdFromExceptionInfo(
+        &self,
+        info: *const aclrtExceptionInfo,
+    ) -> Result<u32, Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { failed_task(info) }.map(|failed| failed.stream)
+    }
+
+    pub(super) unsafe fn aclrtGetThreadIdFromExceptionInfo(
+        &self,
+        info: *const aclrtExceptionInfo,
+    ) -> Result<u32, Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { failed_task(info) }.map(|failed| failed.thread)
+    }
+
+    pub(super) unsafe fn aclrtGetDeviceIdFromExceptionInfo(
+        &self,
+        info: *const aclrtExceptionInfo,
+    ) -> Result<u32, Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { failed_task(info) }.map(|failed| failed.card)
+    }
+
+    pub(super) unsafe fn aclrtGetErrorCodeFromExceptionInfo(
+        &self,
+        info: *const aclrtExceptionInfo,
+    ) -> Result<u32, Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { failed_task(info) }.map(|failed| failed.code.cast_unsigned())
+    }
+}
+
+/// # Safety
+/// `info` is NULL or what the program's function was given, while it runs.
+unsafe fn failed_task(info: *const aclrtExceptionInfo) -> Result<FailedTask, Failure> {
+    if info.is_null() {
+        return Err(Failure::null("info"));
+    }
+    // SAFETY: not NULL, so a live `FailedTask` by this function's contract.
+    Ok(unsafe { info.cast::<FailedTask>().read() })
+}
+
+/// The operating system's number of the calling thread.
+#[cfg(target_os = "linux")]
+pub(crate) fn os_thread() -> u32 {
+    // SAFETY: always succeeds and has no conditions.
+    unsafe { libc::gettid() }.cast_unsigned()
+}
+
+/// The calling thread's number where threads have no number of the system.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn os_thread() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.try_with(|number| *number).unwrap_or_default()
+}

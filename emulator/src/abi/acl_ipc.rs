@@ -1,0 +1,258 @@
+//! AscendCL: memory shared between processes of one host, by key and by shareable handle.
+
+use std::ffi::{c_char, c_void};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use ascend_tp_sys::{aclrtDrvMemHandle, aclrtMemHandleType, aclrtMemSharedHandleType};
+
+use super::pages::{PAGE_BYTES, Range, Show};
+use super::raw::{Allocation, Location, load_array, load_text, store};
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::ipc::{KEY_BYTES, Name, Record, Shared};
+use crate::machine::Machine;
+use crate::virtual_memory::Physical;
+
+/// Whether a list of processes is kept: flag 0 says yes, 1 no.
+fn validates(flags: u64) -> Result<bool, Failure> {
+    match flags {
+        0 => Ok(true),
+        1 => Ok(false),
+        _ => {
+            let what = format!("flags is {flags:#x}; it must be 0 (default) or 1 (DISABLE_PID_VALIDATION)");
+            Err(Failure::new(code::INVALID_PARAM, what))
+        }
+    }
+}
+
+fn no_memory(error: &std::io::Error) -> Failure {
+    Failure::new(code::MEMORY_ALLOCATION, format!("this host cannot share the memory: {error}"))
+}
+
+impl Machine {
+    pub(super) unsafe fn aclrtIpcMemGetExportKey(
+        &self,
+        dev_ptr: *mut c_void,
+        size: usize,
+        key: *mut c_char,
+        len: usize,
+        flags: u64,
+    ) -> Result<(), Failure> {
+        if key.is_null() {
+            return Err(Failure::null("key"));
+        }
+        if len != KEY_BYTES {
+            return Err(Failure::new(code::INVALID_PARAM, format!("len is {len}; it must be {KEY_BYTES}")));
+        }
+        let validates = validates(flags)?;
+        if size == 0 {
+            return Err(Failure::new(code::INVALID_PARAM, "size is 0; share at least one byte"));
+        }
+        let span = self.device_span(dev_ptr, size)?;
+        let (Some(allocation), Some(card)) = (span.allocation(), span.card()) else {
+            return Err(Failure::new(code::INTERNAL, "device memory without an allocation"));
+        };
+        let store_of_pages = self.memory().store()?;
+        let (at, offset) = {
+            // Nothing may be written between copying the pages and showing the copy.
+            let _still = self.memory().hold_still();
+            allocation.share(store_of_pages).map_err(|error| no_memory(&error))?
+        }
+        .ok_or_else(|| {
+            let what = "devPtr: only memory of aclrtMalloc is shared by key; share mapped memory by its handle \
+                        (aclrtMemExportToShareableHandle)";
+            Failure::new(code::PARAM_INVALID, what)
+        })?;
+        let within = (dev_ptr.addr() - allocation.base()) as u64;
+        let file = u64::from(store_of_pages.file().as_raw_fd().cast_unsigned());
+        let shared = Shared {
+            file,
+            at,
+            offset: offset as u64 + within,
+            size: size as u64,
+            card: u64::from(card),
+            granularity: 0,
+        };
+        let record = Record::new(shared, validates)?;
+        let text = record.name().key();
+        self.memory().virtual_memory().exports.push((allocation.base(), record));
+        // SAFETY: the C caller passes 65 characters.
+        unsafe { store("key", key.cast::<[u8; KEY_BYTES]>(), text) }
+    }
+
+    pub(super) unsafe fn aclrtIpcMemSetImportPid(
+        &self,
+        key: *const c_char,
+        pid: *mut i32,
+        num: usize,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a C string.
+        let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
+        // SAFETY: the C caller passes NULL or `num` numbers.
+        let pids = unsafe { load_array("pid", pid, num) }?;
+        let memory = self.memory().virtual_memory();
+        let export = memory.exports.iter().find(|(_, record)| record.name() == name);
+        let Some((_, record)) = export else {
+            return Err(Failure::new(code::PARAM_INVALID, "key: this process has not exported it, or has closed it"));
+        };
+        record.admit(&pids)
+    }
+
+    pub(super) unsafe fn aclrtIpcMemImportByKey(
+        &self,
+        dev_ptr: *mut *mut c_void,
+        key: *const c_char,
+        flags: u64,
+    ) -> Result<(), Failure> {
+        if dev_ptr.is_null() {
+            return Err(Failure::null("dev_ptr"));
+        }
+        if flags > 1 {
+            let what = format!("flags is {flags:#x}; it must be 0 (default) or 1 (ENABLE_PEER_ACCESS)");
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        let current = self.current_card()?;
+        // SAFETY: the C caller passes NULL or a C string.
+        let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
+        let (record, shared, file) = Record::open(name)?;
+        let card = self.lock().card_of_ordinal(i32::try_from(shared.card).unwrap_or(-1))?;
+        let (offset, size) = (shared.offset as usize, shared.size as usize);
+        let len = (offset + size).next_multiple_of(PAGE_BYTES);
+        let range = Range::reserve(len, PAGE_BYTES).map_err(|error| no_memory(&error))?;
+        range.show(0, len, Show::File(&file, shared.at)).map_err(|error| no_memory(&error))?;
+        record.count_importer(1)?;
+        let memory = Allocation::part(&Arc::new(range), offset, size, Location::Card(card));
+        let address = memory.base();
+        self.memory().virtual_memory().import(memory, record);
+        if flags == 1 && card != current {
+            self.update(|state| {
+                state.cards[current as usize].peers.insert(card);
+            });
+        }
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("dev_ptr", dev_ptr, std::ptr::with_exposed_provenance_mut(address)) }
+    }
+
+    /// Closes an import of the key if this process has one, else its export.
+    pub(super) unsafe fn aclrtIpcMemClose(&self, key: *const c_char) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a C string.
+        let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
+        self.memory().virtual_memory().close(name)
+    }
+
+    pub(super) unsafe fn aclrtMemExportToShareableHandle(
+        &self,
+        handle: aclrtDrvMemHandle,
+        handle_type: aclrtMemHandleType,
+        flags: u64,
+        shareable_handle: *mut u64,
+    ) -> Result<(), Failure> {
+        if shareable_handle.is_null() {
+            return Err(Failure::null("shareable_handle"));
+        }
+        if handle_type != aclrtMemHandleType::ACL_MEM_HANDLE_TYPE_NONE {
+            let what = format!("handleType is {}; it must be ACL_MEM_HANDLE_TYPE_NONE (0)", handle_type.0);
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        let validates = validates(flags)?;
+        let number = HandleKind::Physical.decode(handle)?;
+        let name = self.memory().virtual_memory().export_physical(number, validates)?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("shareable_handle", shareable_handle, name.handle()) }
+    }
+
+    pub(super) unsafe fn aclrtMemExportToShareableHandleV2(
+        &self,
+        handle: aclrtDrvMemHandle,
+        flags: u64,
+        share_type: aclrtMemSharedHandleType,
+        shareable_handle: *mut c_void,
+    ) -> Result<(), Failure> {
+        require_default(share_type)?;
+        let kind = aclrtMemHandleType::ACL_MEM_HANDLE_TYPE_NONE;
+        // SAFETY: with this share type the place is that of a u64.
+        unsafe { self.aclrtMemExportToShareableHandle(handle, kind, flags, shareable_handle.cast()) }
+    }
+
+    pub(super) unsafe fn aclrtMemSetPidToShareableHandle(
+        &self,
+        shareable_handle: u64,
+        pid: *mut i32,
+        pid_num: usize,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or `pid_num` numbers.
+        let pids = unsafe { load_array("pid", pid, pid_num) }?;
+        self.memory().virtual_memory().admit_physical(shareable_handle, &pids)
+    }
+
+    /// Not in the process that exported it (AscendCL guide). The handle is one of `device_id`, which must be able to reach
+    /// the device the memory is on.
+    pub(super) unsafe fn aclrtMemImportFromShareableHandle(
+        &self,
+        shareable_handle: u64,
+        device_id: i32,
+        handle: *mut aclrtDrvMemHandle,
+    ) -> Result<(), Failure> {
+        if handle.is_null() {
+            return Err(Failure::null("handle"));
+        }
+        let name = Name::of_handle(shareable_handle);
+        if name.is_own() {
+            let what = "shareableHandle: this process exported it itself; it is imported by other processes only";
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        let (record, shared, file) = Record::open(name)?;
+        let number = self.update(|state| {
+            let card = state.card_of_ordinal(device_id)?;
+            let owner = state.card_of_ordinal(i32::try_from(shared.card).unwrap_or(-1))?;
+            if card != owner && !state.cards[card as usize].peers.contains(&owner) {
+                let what = format!(
+                    "deviceId: the memory is on device {owner}; call aclrtDeviceEnablePeerAccess({owner}) on device \
+                     {card} first"
+                );
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            Ok((state.fresh_number(), card))
+        })?;
+        record.count_importer(1)?;
+        let (number, card) = number;
+        let (size, granularity) = (shared.size as usize, shared.granularity as usize);
+        let physical = Physical::imported(card, size, granularity, file, shared.at);
+        self.memory().virtual_memory().keep(number, physical);
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("handle", handle, HandleKind::Physical.encode(number)) }
+    }
+
+    pub(super) unsafe fn aclrtMemImportFromShareableHandleV2(
+        &self,
+        shareable_handle: *mut c_void,
+        share_type: aclrtMemSharedHandleType,
+        flags: u64,
+        handle: *mut aclrtDrvMemHandle,
+    ) -> Result<(), Failure> {
+        require_default(share_type)?;
+        if flags != 0 {
+            return Err(Failure::new(code::INVALID_PARAM, format!("flags is {flags:#x}; it must be 0 (reserved)")));
+        }
+        let current = self.current_card()?;
+        // SAFETY: with this share type the place is that of a u64.
+        let shareable = unsafe { load_array("shareable_handle", shareable_handle.cast::<u64>(), 1) }?[0];
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.aclrtMemImportFromShareableHandle(shareable, current.cast_signed(), handle) }
+    }
+}
+
+fn require_default(kind: aclrtMemSharedHandleType) -> Result<(), Failure> {
+    match kind {
+        aclrtMemSharedHandleType::ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT => Ok(()),
+        aclrtMemSharedHandleType::ACL_MEM_SHARE_HANDLE_TYPE_FABRIC => {
+            let what = "shareType FABRIC (2) shares between servers, which the Atlas A3 alone does; use DEFAULT (1)";
+            Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
+        }
+        other => {
+            let what = format!("shareType {} is neither DEFAULT 1 nor FABRIC 2", other.0);
+            Err(Failure::new(code::INVALID_PARAM, what))
+        }
+    }
+}

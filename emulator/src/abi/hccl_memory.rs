@@ -1,0 +1,66 @@
+//! HCCL: memory ranges for zero-copy collectives.
+//!
+//! HCCL documents these functions for the Atlas A3 alone; on an Atlas A2, which every chip of the emulator is, they answer
+//! that it does not support them (HCCL guide, `HcclCommSetMemoryRange` and the three that follow it).
+
+use std::ffi::c_void;
+
+use ascend_tp_sys::{HcclComm, aclrtDrvMemHandle};
+
+use crate::failure::{Failure, code};
+use crate::machine::Machine;
+
+impl Machine {
+    /// The answer of an Atlas A2, for a communicator that exists.
+    fn without_zero_copy(&self, comm: HcclComm, address: &str, place: *mut c_void) -> Result<(), Failure> {
+        self.member(comm)?;
+        if place.is_null() {
+            return Err(Failure::new(code::HCCL_PTR, format!("argument {address} is NULL")));
+        }
+        let what = format!(
+            "an {} is an Atlas A2, and zero-copy memory of communicators exists on the Atlas A3 alone; collectives work on \
+             any device memory without it",
+            self.config().soc.name()
+        );
+        Err(Failure::new(code::HCCL_NOT_SUPPORT, what))
+    }
+
+    pub(super) unsafe fn HcclCommSetMemoryRange(
+        &self,
+        comm: HcclComm,
+        base_vir_ptr: *mut c_void,
+        _size: usize,
+        _alignment: usize,
+        _flags: u64,
+    ) -> Result<(), Failure> {
+        self.without_zero_copy(comm, "baseVirPtr", base_vir_ptr)
+    }
+
+    pub(super) unsafe fn HcclCommUnsetMemoryRange(
+        &self,
+        comm: HcclComm,
+        base_vir_ptr: *mut c_void,
+    ) -> Result<(), Failure> {
+        self.without_zero_copy(comm, "baseVirPtr", base_vir_ptr)
+    }
+
+    pub(super) unsafe fn HcclCommActivateCommMemory(
+        &self,
+        comm: HcclComm,
+        vir_ptr: *mut c_void,
+        _size: usize,
+        _offset: usize,
+        _handle: aclrtDrvMemHandle,
+        _flags: u64,
+    ) -> Result<(), Failure> {
+        self.without_zero_copy(comm, "virPtr", vir_ptr)
+    }
+
+    pub(super) unsafe fn HcclCommDeactivateCommMemory(
+        &self,
+        comm: HcclComm,
+        vir_ptr: *mut c_void,
+    ) -> Result<(), Failure> {
+        self.without_zero_copy(comm, "virPtr", vir_ptr)
+    }
+}

@@ -1,0 +1,288 @@
+//! Memory shared by key and by handle, in one process and between two; tasks that fail and who is told.
+#![expect(unsafe_code, reason = "tests call C functions")]
+
+mod common;
+
+use std::ffi::{CStr, CString, c_char};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::ptr::null_mut;
+use std::sync::{Condvar, Mutex, OnceLock};
+
+use ascend_tp_sys::{
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_PARAM_INVALID, HcclResult, Table, aclrtExceptionInfo, aclrtMemAllocationType,
+    aclrtMemAttr, aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtPhysicalMemProp,
+};
+use common::{Card, H2D, call, hccl_refused, machine, ok, refused, world};
+
+/// Calls a function of the table that is younger than the oldest supported CANN.
+macro_rules! young {
+    ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
+        let function = $table.$name.expect("modelled");
+        // SAFETY: the test passes live places and handles of this table, or arguments the function must refuse.
+        unsafe { function($($arg),*) }
+    }};
+}
+
+/// Set in the second process: what it shall do.
+const PART: &str = "ASCEND_TP_TEST_IPC_PART";
+const MIB: usize = 1 << 20;
+
+fn export(table: &Table, address: *mut std::ffi::c_void, size: usize, flags: u64) -> CString {
+    let mut key = [0 as c_char; 65];
+    ok(table, young!(table, aclrtIpcMemGetExportKey(address, size, key.as_mut_ptr(), 65, flags)));
+    // SAFETY: the library wrote a C string.
+    unsafe { CStr::from_ptr(key.as_ptr()) }.to_owned()
+}
+
+fn physical(table: &Table, size: usize) -> *mut std::ffi::c_void {
+    let prop = aclrtPhysicalMemProp {
+        handleType: aclrtMemHandleType::ACL_MEM_HANDLE_TYPE_NONE,
+        allocationType: aclrtMemAllocationType::ACL_MEM_ALLOCATION_TYPE_PINNED,
+        memAttr: aclrtMemAttr::ACL_HBM_MEM_HUGE,
+        location: aclrtMemLocation { id: 0, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_DEVICE },
+        reserve: 0,
+    };
+    let mut handle = null_mut();
+    ok(table, call!(table, aclrtMallocPhysical(&raw mut handle, size, &raw const prop, 0)));
+    handle
+}
+
+#[test]
+fn a_key_gives_the_same_bytes_at_another_address() {
+    let (emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let bytes: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
+    let memory = card.upload(&bytes);
+    let used = emulator.usage()[0].used_bytes;
+    let part = memory.wrapping_byte_add(70_001);
+    let key = export(&table, part, 1000, 0);
+    let mut seen = null_mut();
+    ok(&table, young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 0)));
+    assert_ne!(seen, part);
+    assert_eq!(card.download(seen, 1000), bytes[70_001..71_001]);
+    assert_eq!(emulator.usage()[0].used_bytes, used, "shared memory counts once");
+    // Both ways, by work of streams too; what surrounds the part stays as it was.
+    ok(&table, call!(table, aclrtMemsetAsync(seen, 1000, 3, 10, card.stream)));
+    card.synchronize();
+    ok(&table, call!(table, aclrtMemcpy(part.wrapping_byte_add(20), 1, [9_u8].as_ptr().cast(), 1, H2D)));
+    assert_eq!(card.download(part, 10), [3; 10]);
+    assert_eq!(card.download(seen.wrapping_byte_add(20), 1), [9]);
+    assert_eq!(card.download(memory, 70_001), bytes[..70_001]);
+    let code = call!(table, aclrtMemset(seen, 2000, 0, 1001));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("out of bounds"));
+
+    let code = call!(table, aclrtFree(memory));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("exported under 1 keys"));
+    let code = call!(table, aclrtFree(seen));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("aclrtIpcMemClose"));
+    // The import first, then the export, then nothing is left to close.
+    ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
+    ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
+    let code = young!(table, aclrtIpcMemClose(key.as_ptr()));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("neither imported nor exported"));
+    let code = young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 0));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("not shared any more"));
+    ok(&table, call!(table, aclrtFree(memory)));
+    let code = young!(table, aclrtIpcMemGetExportKey(null_mut(), 8, seen.cast(), 64, 0));
+    refused(&table, code, ACL_ERROR_INVALID_PARAM);
+}
+
+/// The second process, and lines to and from it.
+struct Second {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Second {
+    fn start(part: &str) -> Self {
+        let this = std::env::current_exe().expect("this test's file");
+        let mut command = Command::new(this);
+        command.args(["--exact", "the_second_process", "--nocapture"]).env(PART, part);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
+        let lines = BufReader::new(child.stdout.take().expect("piped"));
+        Self { child, lines }
+    }
+
+    /// Says a line, and gives the answer that begins with `answer`.
+    fn ask(&mut self, line: &str, answer: &str) -> String {
+        writeln!(self.child.stdin.as_mut().expect("piped"), "{line}").expect("it listens");
+        loop {
+            let mut text = String::new();
+            assert_ne!(self.lines.read_line(&mut text).expect("it speaks"), 0, "it ended without an answer");
+            if let Some(at) = text.find(answer) {
+                return text[at + answer.len()..].trim().to_owned();
+            }
+        }
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+/// Does nothing unless this is the second process of another test.
+#[test]
+fn the_second_process() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let (_emulator, table) = machine(2);
+    let card = Card::new(&table, 1);
+    let mut lines = std::io::stdin().lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    let mut pid = 0;
+    ok(&table, call!(table, aclrtDeviceGetBareTgid(&raw mut pid)));
+    let mut say = |text: String| {
+        // The test harness holds standard output's lock between tests only.
+        writeln!(std::io::stdout(), "{text}").expect("someone listens");
+    };
+    let first = next();
+    say(format!("PID {pid}"));
+    assert_eq!(first, "who");
+    let line = next();
+    let mut seen = null_mut();
+    if part == "key" {
+        let key = CString::new(line).expect("text");
+        let code = young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 1));
+        say(format!("REFUSED {code} {}", common::message(&table)));
+        assert_eq!(next(), "again");
+        ok(&table, young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 1)));
+        say(format!("READ {:?}", card.download(seen, 4)));
+        assert_eq!(next(), "write");
+        let own = card.upload(&[8, 8]);
+        ok(&table, call!(table, aclrtMemcpyAsync(seen, 2, own, 2, common::D2D, card.stream)));
+        card.synchronize();
+        say("WROTE it".into());
+        assert_eq!(next(), "close");
+        ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
+    } else {
+        let shareable: u64 = line.parse().expect("a number");
+        let mut handle = null_mut();
+        let code = call!(table, aclrtMemImportFromShareableHandle(shareable, 1, &raw mut handle));
+        say(format!("REFUSED {code} {}", common::message(&table)));
+        assert_eq!(next(), "again");
+        ok(&table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
+        ok(&table, call!(table, aclrtMemImportFromShareableHandle(shareable, 1, &raw mut handle)));
+        ok(&table, call!(table, aclrtReserveMemAddress(&raw mut seen, 2 * MIB, 0, null_mut(), 0)));
+        ok(&table, call!(table, aclrtMapMem(seen, 2 * MIB, 0, handle, 0)));
+        say(format!("READ {:?}", card.download(seen, 4)));
+        assert_eq!(next(), "write");
+        ok(&table, call!(table, aclrtMemset(seen, 2, 8, 2)));
+        say("WROTE it".into());
+        assert_eq!(next(), "close");
+        ok(&table, call!(table, aclrtUnmapMem(seen)));
+        ok(&table, call!(table, aclrtFreePhysical(handle)));
+    }
+    say("CLOSED it".into());
+}
+
+#[test]
+fn another_process_on_the_list_reads_and_writes_the_memory_of_a_key() {
+    let (_emulator, table) = machine(2);
+    let card = Card::new(&table, 0);
+    let memory = card.upload(&[1, 2, 3, 4]);
+    let key = export(&table, memory, 4, 0);
+    let mut second = Second::start("key");
+    let mut pid: i32 = second.ask("who", "PID ").parse().expect("a number");
+    let message = second.ask(key.to_str().expect("text"), "REFUSED ");
+    assert!(
+        message.starts_with(&ACL_ERROR_RT_PARAM_INVALID.to_string()) && message.contains("on the list"),
+        "{message}"
+    );
+    ok(&table, young!(table, aclrtIpcMemSetImportPid(key.as_ptr(), &raw mut pid, 1)));
+    assert_eq!(second.ask("again", "READ "), "[1, 2, 3, 4]");
+    second.ask("write", "WROTE ");
+    assert_eq!(card.download(memory, 4), [8, 8, 3, 4]);
+    let code = young!(table, aclrtIpcMemClose(key.as_ptr()));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("1 imports of it are open"));
+    second.ask("close", "CLOSED ");
+    second.end();
+    ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
+}
+
+#[test]
+fn another_process_maps_the_physical_memory_of_a_handle() {
+    let (_emulator, table) = machine(2);
+    let card = Card::new(&table, 0);
+    let (handle, mut address) = (physical(&table, 2 * MIB), null_mut());
+    ok(&table, call!(table, aclrtReserveMemAddress(&raw mut address, 2 * MIB, 0, null_mut(), 0)));
+    ok(&table, call!(table, aclrtMapMem(address, 2 * MIB, 0, handle, 0)));
+    ok(&table, call!(table, aclrtMemcpy(address, 4, [1_u8, 2, 3, 4].as_ptr().cast(), 4, H2D)));
+    let (mut shareable, none) = (0, aclrtMemHandleType::ACL_MEM_HANDLE_TYPE_NONE);
+    ok(&table, call!(table, aclrtMemExportToShareableHandle(handle, none, 0, &raw mut shareable)));
+    let mut again = 0;
+    let code = call!(table, aclrtMemExportToShareableHandle(handle, none, 0, &raw mut again));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("exported already"));
+    let mut own = null_mut();
+    let code = call!(table, aclrtMemImportFromShareableHandle(shareable, 0, &raw mut own));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("by other processes only"));
+
+    let mut second = Second::start("handle");
+    let mut pid: i32 = second.ask("who", "PID ").parse().expect("a number");
+    assert!(second.ask(&shareable.to_string(), "REFUSED ").contains("on the list"));
+    ok(&table, call!(table, aclrtMemSetPidToShareableHandle(shareable, &raw mut pid, 1)));
+    assert_eq!(second.ask("again", "READ "), "[1, 2, 3, 4]");
+    second.ask("write", "WROTE ");
+    assert_eq!(card.download(address, 4), [8, 8, 3, 4]);
+    second.ask("close", "CLOSED ");
+    second.end();
+    ok(&table, call!(table, aclrtUnmapMem(address)));
+    ok(&table, call!(table, aclrtFreePhysical(handle)));
+}
+
+/// What the program was told: task, stream, thread, device, code.
+static TOLD: Mutex<Option<[u32; 5]>> = Mutex::new(None);
+static WAS_TOLD: Condvar = Condvar::new();
+static TELLER: OnceLock<std::sync::Arc<Table>> = OnceLock::new();
+
+unsafe extern "C" fn note(info: *mut aclrtExceptionInfo) {
+    let table = TELLER.get().expect("set before work is enqueued");
+    let told = [
+        call!(table, aclrtGetTaskIdFromExceptionInfo(info)),
+        call!(table, aclrtGetStreamIdFromExceptionInfo(info)),
+        call!(table, aclrtGetThreadIdFromExceptionInfo(info)),
+        call!(table, aclrtGetDeviceIdFromExceptionInfo(info)),
+        call!(table, aclrtGetErrorCodeFromExceptionInfo(info)),
+    ];
+    *TOLD.lock().expect("not poisoned") = Some(told);
+    WAS_TOLD.notify_all();
+}
+
+#[test]
+fn a_program_is_told_of_the_task_that_failed() {
+    let (_emulator, table) = machine(2);
+    assert!(TELLER.set(table.clone()).is_ok());
+    let card = Card::new(&table, 1);
+    ok(&table, call!(table, aclrtSetExceptionInfoCallback(Some(note))));
+    let memory = card.malloc(8);
+    ok(&table, call!(table, aclrtMemsetAsync(memory, 8, 0, 8, card.stream)));
+    let mut notify = null_mut();
+    ok(&table, young!(table, aclrtCreateNotify(&raw mut notify, 0)));
+    ok(&table, young!(table, aclrtWaitAndResetNotify(notify, card.stream, 0)));
+    let (mut last, mut stream) = (0, 0);
+    ok(&table, call!(table, aclrtGetThreadLastTaskId(&raw mut last)));
+    ok(&table, call!(table, aclrtStreamGetId(card.stream, &raw mut stream)));
+    assert_eq!(last, 2);
+    // Streams that wait for it fail.
+    ok(&table, young!(table, aclrtDestroyNotify(notify)));
+    let (code, _) = card.outcome();
+    let mut told = TOLD.lock().expect("not poisoned");
+    while told.is_none() {
+        told = WAS_TOLD.wait(told).expect("not poisoned");
+    }
+    let [task, on, thread, device, reason] = told.expect("told");
+    assert_eq!((task, on, device, reason), (last, stream as u32, 1, code as u32));
+    assert_ne!(thread, 0);
+    ok(&table, call!(table, aclrtSetExceptionInfoCallback(None)));
+}
+
+#[test]
+fn zero_copy_memory_of_communicators_is_of_another_card() {
+    let (_emulator, table) = machine(2);
+    let (cards, comms) = world(&table, 2);
+    let memory = cards[0].malloc(64);
+    let code = call!(table, HcclCommSetMemoryRange(comms[0], memory, 64, 0, 0));
+    assert!(hccl_refused(&table, code, HcclResult::HCCL_E_NOT_SUPPORT).contains("Atlas A3 alone"));
+    let code = call!(table, HcclCommDeactivateCommMemory(comms[0], null_mut()));
+    hccl_refused(&table, code, HcclResult::HCCL_E_PTR);
+}
