@@ -124,7 +124,12 @@ impl Baton {
     fn conduct(mut self) {
         while let Some(view) = self.await_quiet() {
             let Some(machine) = self.machine.upgrade() else { return };
-            let steps = candidates(&view, &machine.lock());
+            let steps = {
+                let mut state = machine.lock();
+                // A call may have written what a stream waits to see.
+                state.recheck_values();
+                candidates(&view, &state)
+            };
             if steps.is_empty() {
                 self.stuck(&machine, &view);
                 continue;

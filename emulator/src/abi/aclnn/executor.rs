@@ -139,7 +139,8 @@ impl Executor {
                  first phase instead",
                 self.name, bound.tensor.dims, bound.tensor.strides
             );
-            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+            // The only way to learn whether an executor can be repeated is to ask: no is an answer, not a finding.
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what).quiet());
         }
         self.life = Life::Repeatable;
         Ok(())

@@ -1,0 +1,65 @@
+//! The engine under strict mode: whatever order the seed picks, the same numbers and nothing to report.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::base::DType;
+use ascend_tp::emulator::{Config, Emulator, Mode};
+use ascend_tp::generate::sampling::SamplingOptions;
+use ascend_tp::generate::{Model, Session, SessionOptions};
+use ascend_tp::placement::Residual;
+
+#[derive(serde::Deserialize)]
+struct Expected {
+    cases: Vec<Case>,
+}
+
+#[derive(serde::Deserialize)]
+struct Case {
+    prompt_ids: Vec<u32>,
+    greedy_ids: Vec<u32>,
+}
+
+/// Tokens that the shipped model adds to its prompts on a machine of this mode, and what the machine reports.
+fn generate(mode: Mode, cards: usize, residual: Residual, tokens: usize) -> (Vec<Vec<u32>>, Vec<String>) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
+    let model = Model::open(&dir).unwrap();
+    let expected: Expected =
+        serde_json::from_str(&std::fs::read_to_string(dir.join("expected.json")).unwrap()).unwrap();
+    let prompts: Vec<Vec<u32>> = expected.cases.iter().take(2).map(|case| case.prompt_ids.clone()).collect();
+    let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    let options = SessionOptions {
+        cards,
+        dtype: DType::F32,
+        residual,
+        batch: prompts.len(),
+        longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),
+        max_new_tokens: tokens,
+        stop_ids: model.generation.eos_ids.clone(),
+        sampling: SamplingOptions::default(),
+    };
+    let mut session = Session::start(&cann, &model, &options, Arc::new(|_, _| ())).unwrap();
+    let found = session.generate(&prompts, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    for (case, ids) in expected.cases.iter().zip(&found.ids) {
+        assert_eq!(*ids, case.greedy_ids[..ids.len()]);
+    }
+    drop(session);
+    drop(cann);
+    (found.ids, emulator.reports().iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn the_shipped_model_runs_in_any_order() {
+    for (cards, residual) in [(2, Residual::Replicate), (3, Residual::Seq)] {
+        let (ids, _) = generate(Mode::Parallel, cards, residual, 4);
+        for seed in 0..2 {
+            let (found, reports) = generate(Mode::Strict { seed }, cards, residual, 4);
+            assert_eq!(reports, Vec::<String>::new(), "{cards} cards, seed {seed}");
+            assert_eq!(found, ids, "{cards} cards, seed {seed}");
+        }
+    }
+}
