@@ -186,3 +186,48 @@ fn mpirun_starts_ranks() {
         says(&output, &format!("rank {rank} of 4 agrees"));
     }
 }
+
+#[test]
+fn ranks_meet_across_network_namespaces() {
+    let namespaces = ["--user", "--map-root-user", "--net"];
+    let permitted = Command::new("unshare").args(namespaces).args(["ip", "link"]).output();
+    if !permitted.is_ok_and(|output| output.status.success()) || !is_there("nsenter") {
+        return skip("namespaces.sh", "network namespaces, or the tools unshare, nsenter and ip, are not there");
+    }
+    let program = linked("cc", "rank.c");
+    let root_info = folder().join("root-info-of-namespaces");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/namespaces.sh");
+    let mut ranks = command("unshare");
+    let output = run(ranks.args(namespaces).arg("sh").arg(script).arg(program).arg(root_info));
+    says(&output, "rank 0 of 2 agrees");
+    says(&output, "rank 1 of 2 agrees");
+}
+
+#[test]
+fn strict_mode_fails_a_program_with_a_race() {
+    let program = linked("cc", "race.c");
+    for seed in 1..=3 {
+        let strict = format!("strict,seed={seed}");
+        let output = command(&program).env("ASCEND_EMULATOR", &strict).output().expect("it starts");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(66), "{said}");
+        assert!(said.starts_with(&format!("ascend emulator: strict, seed {seed}\n")), "the seed comes first: {said}");
+        assert!(said.contains("aclrtMemsetAsync") && said.contains("aclrtMemcpyAsync"), "both calls are named: {said}");
+        says(&output, "end of main");
+        let output = run(command(&program).arg("ordered").env("ASCEND_EMULATOR", &strict));
+        assert_eq!(text(&output.stderr), format!("ascend emulator: strict, seed {seed}\n"));
+    }
+}
+
+#[test]
+fn strict_mode_passes_a_program_that_is_right_and_tells_of_a_refused_call() {
+    for seed in [0, 11] {
+        let strict = format!("strict,seed={seed}");
+        says(&run(command(linked("cc", "threads.c")).env("ASCEND_EMULATOR", &strict)), "4 threads agree");
+        // This one asks for an operator that must be refused, which is misuse.
+        let output = command(linked("cc", "operator.c")).env("ASCEND_EMULATOR", &strict).output().expect("it starts");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(66), "{said}");
+        assert!(said.contains("aclnnMulsGetWorkspaceSize") && said.contains("found [3, 2]"), "{said}");
+    }
+}

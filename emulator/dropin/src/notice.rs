@@ -4,5 +4,5 @@
 /// Says one sentence.
 #[expect(clippy::print_stderr, reason = "a C program has no other place where its library could speak to a person")]
 pub(crate) fn say(sentence: &str) {
-    eprintln!("ascend-tp emulator: {sentence}");
+    eprintln!("ascend emulator: {sentence}");
 }

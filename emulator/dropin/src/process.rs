@@ -123,9 +123,6 @@ fn introduce(emulator: Option<Emulator>) {
         unsafe { on_exit(at_exit, ptr::null_mut()) };
     }
     if let Some(emulator) = emulator {
-        if let Some(seed) = emulator.config().mode.seed() {
-            notice::say(&format!("strict, seed={seed}"));
-        }
         REPORTING.store(Box::into_raw(Box::new(emulator)), Ordering::Release);
     }
 }
@@ -144,7 +141,7 @@ unsafe extern "C" {
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// Strict mode's findings, at the end of the process; with some, the process does not end well.
+/// A process that strict mode has reports on does not end well.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     let emulator = REPORTING.load(Ordering::Acquire);
     // SAFETY: a pointer in REPORTING is NULL or came from `Box::into_raw` and is never freed.
@@ -153,10 +150,9 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     if reports.is_empty() {
         return;
     }
-    for report in &reports {
-        notice::say(&report.to_string());
-    }
-    notice::say(&format!("{} reports", reports.len()));
+    // Each was told when it was found.
+    let count = reports.len();
+    notice::say(&format!("strict mode has {count} {}", if count == 1 { "report" } else { "reports" }));
     if status == 0 {
         // SAFETY: writes out what the program has printed and is still buffered; NULL means all streams.
         unsafe { libc::fflush(ptr::null_mut()) };
