@@ -86,6 +86,17 @@ impl Stream {
         Ok(status == aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE)
     }
 
+    /// Names what is enqueued here from now on, for profilers and for messages.
+    ///
+    /// # Errors
+    /// The library's refusal.
+    pub fn mark(&self, text: &str) -> Result<()> {
+        let table = self.device.enter()?;
+        // SAFETY: the text has as many bytes as are said, and the stream is alive.
+        let code = unsafe { (table.aclprofMarkEx)(text.as_ptr().cast(), text.len(), self.handle.0) };
+        self.device.check("aclprofMarkEx", code)
+    }
+
     /// Lets `event` stand for all work enqueued here so far. Recording again forgets the earlier record.
     ///
     /// # Errors

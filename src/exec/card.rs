@@ -1,17 +1,19 @@
 //! One rank on its card: memory, streams, communicators, and the plans made ready.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Bytes, Id};
 use crate::device::{
-    Buffer, BufferSlice, Communicator, Device, Event, Parts, Prepared, ReduceOp, Result, RootInfo, Stream, Tensor,
+    Buffer, BufferSlice, Communicator, Device, Event, Parts, Prepared, ReduceOp, Result, Stream, Tensor,
 };
 use crate::schedule::plan::{
     ALIGNMENT_BYTES, Action, Collective, CollectiveKind, Plan, Reduce, Region, StreamKind, Tensor as Slot, View,
 };
 
 use super::error::{PeerFailed, RankError};
+use super::gate::{Gate, Meeting};
+use super::locate::{Progress, mark_texts, stopped_at};
 use super::prepare::prepare;
 
 /// Bytes of host memory through which a card's memory is filled.
@@ -37,6 +39,8 @@ struct Exchange {
 struct Program {
     plan: Arc<Plan>,
     steps: Vec<Ready>,
+    /// By step: what its stream is marked with before it, if that has changed; empty if streams are not marked.
+    marks: Vec<Option<Box<str>>>,
     events: Vec<Event>,
     /// Host image of the inputs' region.
     inputs: Vec<u8>,
@@ -55,44 +59,14 @@ pub(super) struct Card {
     programs: Vec<Program>,
 }
 
-/// A group of ranks and the token by which they find each other.
-pub(super) type Meeting = (Vec<usize>, RootInfo);
-
-/// Where ranks wait for each other before they meet: a rank that cannot take its memory never comes to a meeting, and the
-/// others must not wait for it there.
-pub(super) struct Gate {
-    world: usize,
-    state: Mutex<GateState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct GateState {
-    ready: usize,
-    failed: bool,
-}
-
-impl Gate {
-    pub(super) fn new(world: usize) -> Self {
-        Self { world, state: Mutex::default(), changed: Condvar::new() }
-    }
-
-    /// A rank is ready: waits until all are. Whether they are; false as soon as one has failed.
-    fn pass(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.ready += 1;
-        self.changed.notify_all();
-        while state.ready < self.world && !state.failed {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        !state.failed
-    }
-
-    /// A rank will never be ready.
-    pub(super) fn fail(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
-        self.changed.notify_all();
-    }
+/// Whether streams are marked with what runs on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Marks {
+    /// They are not.
+    #[default]
+    None,
+    /// With each op's layer and name (`aclprofMarkEx`): profilers show it, and the emulator's reports say it.
+    EachOp,
 }
 
 /// What a run is asked to tell besides the outputs.
@@ -105,29 +79,28 @@ pub(super) enum Watch<'a> {
 }
 
 impl Card {
-    /// Opens a card, takes all memory that the plans need, meets the other ranks and prepares every step.
+    /// Opens a card, takes all memory that the plans need, meets the other ranks in `groups` and prepares every step.
     pub(super) fn open(
         device: Arc<Device>,
-        ordinal: usize,
         plans: &[Arc<Plan>],
-        meetings: &[Meeting],
+        groups: &[Vec<usize>],
         gate: &Gate,
+        marks: Marks,
     ) -> std::result::Result<Self, RankError> {
-        let rank = plans.first().map_or(0, |plan| plan.rank);
+        let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
         let fail = |place: &str, source| error(rank, ordinal, Some(place.to_owned()), source);
-        let mine = || meetings.iter().filter(|(ranks, _)| ranks.contains(&rank));
         let taken = (|| {
             let taken = (Self::allocate(&device, plans)?, [Stream::new(&device)?, Stream::new(&device)?]);
-            require_room_to_meet(&device, mine().count())?;
+            require_room_to_meet(&device, groups.iter().filter(|ranks| ranks.contains(&rank)).count())?;
             Ok(taken)
         })();
         let (regions, streams) = taken.map_err(|source| {
             gate.fail();
             fail("taking memory and streams", source)
         })?;
-        if !gate.pass() {
+        let Some(meetings) = gate.pass() else {
             return Err(error(rank, ordinal, None, PeerFailed));
-        }
+        };
         let mut card = Self {
             rank,
             ordinal,
@@ -138,14 +111,14 @@ impl Card {
             communicators: Vec::new(),
             programs: Vec::new(),
         };
-        for (ranks, root) in mine() {
+        for (ranks, root) in meetings.iter().filter(|(ranks, _)| ranks.contains(&rank)) {
             let at = ranks.iter().position(|other| *other == rank).unwrap_or(0);
             let end = Communicator::join(root, ranks.len(), at, &card.device)
                 .map_err(|source| fail(&format!("meeting ranks {ranks:?}"), source))?;
             card.communicators.push((ranks.clone(), end));
         }
         for plan in plans {
-            let program = card.prepare(plan)?;
+            let program = card.prepare(plan, marks)?;
             card.programs.push(program);
         }
         card.take_workspace().map_err(|source| fail("taking the workspace", source))?;
@@ -165,7 +138,7 @@ impl Card {
         Ok(regions)
     }
 
-    fn prepare(&self, plan: &Arc<Plan>) -> std::result::Result<Program, RankError> {
+    fn prepare(&self, plan: &Arc<Plan>, marks: Marks) -> std::result::Result<Program, RankError> {
         let mut steps = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
             let ready = match &step.action {
@@ -183,7 +156,11 @@ impl Card {
         let events = (0..plan.events).map(|_| Event::new(&self.device)).collect::<Result<Vec<Event>>>();
         let events = events.map_err(|source| error(self.rank, self.ordinal, Some("making events".into()), source))?;
         let inputs = vec![0; to_usize(plan.region_bytes(Region::Inputs).0)];
-        Ok(Program { plan: Arc::clone(plan), steps, events, inputs })
+        let marks = match marks {
+            Marks::None => Vec::new(),
+            Marks::EachOp => mark_texts(plan),
+        };
+        Ok(Program { plan: Arc::clone(plan), steps, marks, events, inputs })
     }
 
     fn tensor(&self, plan: &Plan, view: &View) -> Result<Tensor> {
@@ -263,6 +240,9 @@ impl Card {
                 stream.enqueue_record(start).map_err(fail(place()))?;
             }
             let ready = &mut self.programs[program];
+            if let Some(Some(text)) = ready.marks.get(index) {
+                stream.mark(text).map_err(fail(place()))?;
+            }
             let done = match &mut ready.steps[index] {
                 Ready::Launch(prepared) => {
                     let workspace = self.workspace.as_ref().map(Buffer::whole);
@@ -272,13 +252,19 @@ impl Card {
                 Ready::Record(event) => stream.enqueue_record(&ready.events[*event]),
                 Ready::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
             };
-            done.map_err(fail(place()))?;
+            if let Err(source) = done {
+                let (place, source) = self.stopped(program, index, source, place());
+                return Err(error(rank, ordinal, place, source));
+            }
             if let Some(pair) = pair {
                 stream.enqueue_record(&pair[1]).map_err(fail(place()))?;
                 timed.push(pair);
             }
         }
-        self.finish().map_err(fail(None))?;
+        if let Err(source) = self.finish() {
+            let (place, source) = self.stopped(program, plan.steps.len(), source, None);
+            return Err(error(rank, ordinal, place, source));
+        }
         match watch {
             Watch::Nothing => {}
             Watch::Collectives(total_us) => {
@@ -293,6 +279,37 @@ impl Card {
 
     fn time_pair(&self) -> Result<[Event; 2]> {
         Ok([Event::with_time(&self.device)?, Event::with_time(&self.device)?])
+    }
+
+    /// Where this rank's streams stopped, and why: `source` was noticed after `issued` steps had been enqueued, the next
+    /// of which is at `place`. Work fails later than it is enqueued, so the place where that is noticed says nothing; how
+    /// far the card came in the plan's events does.
+    fn stopped(
+        &self,
+        program: usize,
+        issued: usize,
+        source: crate::device::Error,
+        place: Option<String>,
+    ) -> (Option<String>, crate::device::Error) {
+        let Program { plan, events, steps, .. } = &self.programs[program];
+        let mut late = None;
+        for (kind, stream) in [StreamKind::Compute, StreamKind::Communication].into_iter().zip(&self.streams) {
+            // An idle stream has not failed, and one that still waits has only not been told to stop.
+            let Err(failure) = stream.is_idle() else { continue };
+            // A stream that failed for want of a peer is no cause if the other stream has one.
+            let is_cause = failure.kind() != crate::device::ErrorKind::PeerLost;
+            if late.is_none() || is_cause {
+                late = Some((kind, failure));
+            }
+        }
+        let Some((kind, failure)) = late else { return (place, source) };
+        let is_done = |event: usize| events[event].is_done().unwrap_or(false);
+        let name = |step: usize| match &steps[step] {
+            Ready::Launch(prepared) => prepared.name(),
+            Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => "",
+        };
+        let progress = Progress { plan, issued, stream: kind, is_done: &is_done, operator: &name };
+        (stopped_at(&progress, &failure.to_string()).or(place), failure)
     }
 
     /// Waits for both streams.

@@ -1,16 +1,23 @@
-//! All ranks of one process: a thread each, told what to do through channels.
+//! The ranks of one process: a thread each, told what to do through channels.
+//!
+//! Input → output: the plans of all ranks of the world → the ranks of this process, started together with those of the
+//! others. Invariants: a call returns when every rank here has answered, or when another process has failed; a rank that
+//! does not answer then is left behind, because what it waits for will never come.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::device::{Cann, Communicator, Device, RootInfo};
 use crate::schedule::plan::{Plan, Region, Tensor};
+use crate::world::{PeerFailure, ProcessGroup};
 
-use super::card::{Card, Gate, Meeting, Watch};
+use super::card::Marks;
 use super::error::{Error, RankError};
+use super::gate::{Gate, Meeting};
+use super::rank::{Answer, Command, News, RankThread, Shared, Timed};
 
 /// Whole input tensors by name, as bytes of their element type.
 pub type Inputs = Vec<(String, Arc<Vec<u8>>)>;
@@ -39,40 +46,35 @@ pub struct Observation {
     pub bytes: Vec<u8>,
 }
 
-enum Command {
-    Load(Arc<Fill>),
-    Run { program: usize, inputs: Arc<Inputs>, timed: Timed, observer: Option<Sender<Observation>> },
+/// How an engine runs, besides its plans.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The processes of the world. If there are several, each runs the rank of its own number.
+    pub group: Arc<ProcessGroup>,
+    /// Whether streams are marked with what runs on them.
+    pub marks: Marks,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Timed {
-    No,
-    Collectives,
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self { group: Arc::new(ProcessGroup::alone()), marks: Marks::default() }
+    }
 }
 
-/// What a rank says when it has done what it was told.
-#[derive(Default)]
-struct Answer {
-    /// Bytes of each output of a run.
-    outputs: Vec<Vec<u8>>,
-    /// Time in collectives, if the run was timed.
-    collectives_us: f64,
-    /// Bytes of the operators' workspace, once the card is open.
-    workspace_bytes: usize,
-}
-
-struct RankThread {
-    commands: Option<Sender<Command>>,
-    answers: Receiver<Result<Answer, RankError>>,
-    thread: Option<JoinHandle<()>>,
-}
+/// How long a rank may take to notice by itself that another process is gone, before it is left behind.
+const GRACE: Duration = Duration::from_millis(800);
 
 /// The ranks of one process with their cards, weights and states.
 pub struct Engine {
+    group: Arc<ProcessGroup>,
     ranks: Vec<RankThread>,
+    news: Receiver<News>,
     programs: Vec<Vec<Arc<Plan>>>,
+    /// By rank of the world.
     workspace_bytes: Vec<Bytes>,
     stopped: bool,
+    /// Ranks that will never answer.
+    lost: Vec<usize>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -89,36 +91,135 @@ impl Engine {
     /// Before any card is opened: fewer cards than ranks, plans that share nothing, or too little memory on a card, all
     /// at once. Then whatever a rank's card refuses.
     pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>) -> Result<Self, Error> {
+        Self::start_with(cann, programs, &EngineOptions::default())
+    }
+
+    /// As [`Engine::start`], for the ranks of this process in a world of several. All processes start with the same plans,
+    /// at the same time.
+    ///
+    /// # Errors
+    /// As for [`Engine::start`]; and other plans in another process, or the failure of one.
+    pub fn start_with(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
+        let started = Self::start_here(cann, programs, options);
+        if let Err(error) = &started {
+            tell_peers(&options.group, error);
+        }
+        started
+    }
+
+    fn start_here(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
         let programs: Vec<Vec<Arc<Plan>>> =
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
         let world = programs.first().map_or(0, Vec::len);
-        let cards = cann.device_count()?;
+        let group = Arc::clone(&options.group);
         let mut problems = shared_problems(&programs);
-        if world == 0 || world > cards {
-            let help = "use fewer cards, or give the emulator more";
-            let problem = Diagnostic::new("cards", "there are not enough");
-            problems.push(problem.expected(format!("1 to {cards}")).found(world).help(help));
+        let cards = cann.device_count()?;
+        let local: Vec<(usize, usize)> = if group.size() == 1 {
+            if world == 0 || world > cards {
+                let help = "use fewer cards, or give the emulator more";
+                let problem = Diagnostic::new("cards", "there are not enough");
+                problems.push(problem.expected(format!("1 to {cards}")).found(world).help(help));
+            }
+            (0..world).map(|rank| (rank, rank)).collect()
+        } else {
+            if group.size() != world {
+                let problem = Diagnostic::new("ranks", "the plans are made for another number of processes");
+                problems.push(problem.expected(group.size()).found(world).help("each process runs one rank"));
+            }
+            vec![(group.rank(), group.card().unwrap_or(0))]
+        };
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
+        let devices = local.iter().map(|(_, card)| Device::open(cann, *card)).collect::<Result<Vec<_>, _>>()?;
+        for ((rank, _), device) in local.iter().zip(&devices) {
+            memory_problem(&programs, *rank, device)?.into_iter().for_each(|problem| problems.push(problem));
         }
         if !problems.is_empty() {
             return Err(problems.into());
         }
-        let devices = (0..world).map(|card| Device::open(cann, card)).collect::<Result<Vec<_>, _>>()?;
-        for (rank, device) in devices.iter().enumerate() {
-            memory_problem(&programs, rank, device)?.into_iter().for_each(|problem| problems.push(problem));
-        }
-        if !problems.is_empty() {
-            return Err(problems.into());
-        }
-        let meetings = Arc::new(meetings(&programs, &devices)?);
-        let gate = Arc::new(Gate::new(world));
-        let ranks = devices.into_iter().enumerate().map(|(rank, device)| {
-            let plans: Vec<Arc<Plan>> = programs.iter().map(|plans| Arc::clone(&plans[rank])).collect();
-            RankThread::start(rank, device, plans, Arc::clone(&meetings), Arc::clone(&gate))
+        let (sender, news) = channel();
+        let groups: Vec<Vec<usize>> = groups(&programs).into_iter().cloned().collect();
+        let gate = Arc::new(Gate::default());
+        let shared = Shared { groups: Arc::new(groups), gate: Arc::clone(&gate), marks: options.marks, news: sender };
+        let ranks = local.iter().zip(&devices).map(|((rank, _), device)| {
+            let plans = programs.iter().map(|plans| Arc::clone(&plans[*rank])).collect();
+            RankThread::start(Arc::clone(device), plans, &shared)
         });
-        let mut engine = Self { ranks: ranks.collect(), programs, workspace_bytes: Vec::new(), stopped: false };
-        let opened = engine.collect()?;
-        engine.workspace_bytes = opened.iter().map(|answer| Bytes(answer.workspace_bytes as u64)).collect();
+        let mut engine = Self {
+            group,
+            ranks: ranks.collect(),
+            news,
+            programs,
+            workspace_bytes: Vec::new(),
+            stopped: false,
+            lost: Vec::new(),
+        };
+        let listening = shared.news.clone();
+        engine.group.on_failure(move |failure| {
+            // An engine that is gone need not know.
+            let _unheard = listening.send(News::Peer(failure.clone()));
+        });
+        let met =
+            if gate.wait_for(engine.ranks.len()) { engine.meet(&shared.groups, &devices).map(Some) } else { Ok(None) };
+        // Without meetings the ranks here end; the cause is among their answers, or this error.
+        let failed = match met {
+            Ok(Some(meetings)) => {
+                gate.open(meetings);
+                None
+            }
+            Ok(None) => None,
+            Err(error) => {
+                gate.fail();
+                Some(error)
+            }
+        };
+        drop((shared, devices));
+        let opened = engine.collect();
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let own: Vec<u8> = opened?.iter().flat_map(|answer| (answer.workspace_bytes as u64).to_le_bytes()).collect();
+        let all = engine.group.exchange("the workspaces", own)?.concat();
+        let bytes = |bytes: &[u8]| Bytes(bytes.try_into().map_or(0, u64::from_le_bytes));
+        engine.workspace_bytes = all.chunks(8).map(bytes).collect();
         Ok(engine)
+    }
+
+    /// Agrees with the other processes on the plans, and gathers the tokens of all meetings.
+    fn meet(&self, groups: &[Vec<usize>], devices: &[Arc<Device>]) -> Result<Vec<Meeting>, Error> {
+        let mut mine = digest(&self.programs).to_le_bytes().to_vec();
+        for (index, ranks) in groups.iter().enumerate() {
+            if let Some(at) = self.ranks.iter().position(|thread| thread.rank == ranks[0]) {
+                mine.extend((index as u64).to_le_bytes());
+                mine.extend(RootInfo::create(&devices[at])?.to_bytes());
+            }
+        }
+        let all = self.group.exchange("the plans", mine)?;
+        let mut roots: Vec<Option<RootInfo>> = vec![None; groups.len()];
+        for (rank, bytes) in all.iter().enumerate() {
+            let (digest, mut rest) = bytes.split_at_checked(8).unwrap_or_default();
+            if digest != &all[0][..digest.len()] {
+                return Err(Diagnostics::from(
+                    Diagnostic::new(format!("rank {rank}"), "compiled other plans than rank 0")
+                        .help("start all processes with the same version, model and options"),
+                )
+                .into());
+            }
+            while let Some((head, tail)) = rest.split_at_checked(8 + RootInfo::LEN_BYTES) {
+                let (index, root) = head.split_at(8);
+                let index = index.try_into().map_or(u64::MAX, u64::from_le_bytes);
+                if let Some(place) = usize::try_from(index).ok().and_then(|index| roots.get_mut(index)) {
+                    *place = Some(RootInfo::from_bytes(root)?);
+                }
+                rest = tail;
+            }
+        }
+        let meeting = |(ranks, root): (&Vec<usize>, Option<RootInfo>)| {
+            let missing = || Diagnostic::new(format!("group {ranks:?}"), "no process made a token for it");
+            Ok((ranks.clone(), root.ok_or_else(|| Diagnostics::from(missing()))?))
+        };
+        groups.iter().zip(roots).map(meeting).collect()
     }
 
     /// The plans of a program, by rank.
@@ -140,7 +241,7 @@ impl Engine {
     /// # Errors
     /// What `fill` or a card refuses.
     pub fn load(&mut self, fill: Arc<Fill>) -> Result<(), Error> {
-        self.tell(move |_| Command::Load(Arc::clone(&fill)))?;
+        self.tell(|| Command::Load(Arc::clone(&fill)))?;
         self.collect().map(drop)
     }
 
@@ -154,7 +255,7 @@ impl Engine {
         Ok(self.outputs(program, answers))
     }
 
-    /// As [`Engine::run`]; also the microseconds that rank 0 spent in collectives, waiting for the others included.
+    /// As [`Engine::run`]; also the microseconds that the first rank here spent in collectives, waiting for the others included.
     ///
     /// # Errors
     /// As [`Engine::run`].
@@ -165,7 +266,7 @@ impl Engine {
         Ok((self.outputs(program, answers), collectives_us))
     }
 
-    /// As [`Engine::run`], showing every value of every rank. Ranks stop at each value, so this is slow.
+    /// As [`Engine::run`], showing every value of every rank of this process. Ranks stop at each value, so this is slow.
     ///
     /// # Errors
     /// As [`Engine::run`].
@@ -191,137 +292,106 @@ impl Engine {
         observer: Option<Sender<Observation>>,
     ) -> Result<(), Error> {
         let inputs = Arc::new(inputs);
-        self.tell(move |_| Command::Run { program, inputs: Arc::clone(&inputs), timed, observer: observer.clone() })
+        self.tell(|| Command::Run { program, inputs: Arc::clone(&inputs), timed, observer: observer.clone() })
     }
 
-    /// Outputs are whole on every rank; those of rank 0 are given.
+    /// Outputs are whole on every rank; those of the first rank here are given.
     fn outputs(&self, program: usize, answers: Vec<Answer>) -> Outputs {
         let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
         names.zip(answers.into_iter().next().unwrap_or_default().outputs).collect()
     }
 
-    fn tell(&mut self, command: impl Fn(usize) -> Command) -> Result<(), Error> {
+    fn tell(&mut self, command: impl Fn() -> Command) -> Result<(), Error> {
         if self.stopped {
             return Err(Error::Stopped);
         }
-        for (rank, thread) in self.ranks.iter().enumerate() {
-            // A thread that is gone shows when its answer is collected.
-            let _gone = thread.commands.as_ref().map(|commands| commands.send(command(rank)));
-        }
+        self.ranks.iter().for_each(|thread| thread.tell(command()));
         Ok(())
     }
 
+    /// The answers of all ranks here, by rank.
     fn collect(&mut self) -> Result<Vec<Answer>, Error> {
-        let (mut answers, mut failed) = (Vec::new(), Vec::new());
-        for (rank, thread) in self.ranks.iter().enumerate() {
-            match thread.answers.recv() {
-                Ok(Ok(answer)) => answers.push(answer),
-                Ok(Err(error)) => failed.push(error),
-                Err(_) => failed.push(RankError {
-                    rank,
-                    card: rank,
-                    place: None,
-                    source: "the rank's thread ended without an answer".into(),
-                    at: Instant::now(),
-                }),
+        let mut answers: Vec<Option<Result<Answer, RankError>>> = self.ranks.iter().map(|_| None).collect();
+        let mut peer: Option<(PeerFailure, Instant)> = None;
+        while answers.iter().any(Option::is_none) {
+            let news = match &peer {
+                None => self.news.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some((_, deadline)) => self.news.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            };
+            match news {
+                Ok(News::Answer(rank, answer)) => {
+                    if let Some(at) = self.ranks.iter().position(|thread| thread.rank == rank) {
+                        answers[at] = Some(answer);
+                    }
+                }
+                Ok(News::Peer(failure)) => {
+                    peer.get_or_insert((failure, Instant::now() + GRACE));
+                }
+                Err(_) => break,
             }
         }
-        if failed.is_empty() {
-            return Ok(answers);
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        for (thread, answer) in self.ranks.iter().zip(answers) {
+            match answer {
+                Some(Ok(answer)) => done.push(answer),
+                Some(Err(error)) => failed.push(error),
+                None => self.lost.push(thread.rank),
+            }
+        }
+        if failed.is_empty() && self.lost.is_empty() {
+            return Ok(done);
         }
         self.stopped = true;
-        Err(Error::of_ranks(failed))
+        let is_caused_here = failed.iter().any(|error| !error.is_consequence());
+        if !is_caused_here && self.group.size() > 1 {
+            // The cause is elsewhere, and its process is about to say so.
+            let known = peer.map(|(failure, _)| failure).or_else(|| self.group.failure_within(GRACE));
+            if let Some(failure) = known {
+                return Err(Error::Peer { failure, here: failed });
+            }
+        }
+        failed.extend(self.lost.iter().map(|rank| RankError {
+            rank: *rank,
+            card: self.ranks.iter().find(|thread| thread.rank == *rank).map_or(0, |thread| thread.card),
+            place: None,
+            source: "the rank's thread ended without an answer".into(),
+            at: Instant::now(),
+        }));
+        let error = Error::of_ranks(failed);
+        tell_peers(&self.group, &error);
+        Err(error)
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         for thread in &mut self.ranks {
-            thread.commands = None;
+            thread.dismiss();
         }
         for thread in &mut self.ranks {
-            if let Some(thread) = thread.thread.take() {
-                // A panic of the thread was reported when its answer was collected.
-                let _panicked = thread.join();
+            // What a lost rank waits for comes never, or much later.
+            if !self.lost.contains(&thread.rank) {
+                thread.join();
             }
         }
     }
 }
 
-impl RankThread {
-    fn start(
-        rank: usize,
-        device: Arc<Device>,
-        plans: Vec<Arc<Plan>>,
-        meetings: Arc<Vec<Meeting>>,
-        gate: Arc<Gate>,
-    ) -> Self {
-        let (commands, inbox) = channel();
-        let (outbox, answers) = channel();
-        let at_the_gate = Arc::clone(&gate);
-        let body = move || {
-            let (answer, card) = match Card::open(device, rank, &plans, &meetings, &gate) {
-                Ok(card) => (Ok(Answer { workspace_bytes: card.workspace_bytes(), ..Answer::default() }), Some(card)),
-                Err(error) => (Err(error), None),
-            };
-            if outbox.send(answer).is_ok()
-                && let Some(card) = card
-            {
-                serve(card, &inbox, &outbox);
-            }
-        };
-        let thread = std::thread::Builder::new().name(format!("rank {rank}")).spawn(body).ok();
-        if thread.is_none() {
-            // The others must not wait for a rank that has no thread; its missing answer is reported.
-            at_the_gate.fail();
-        }
-        Self { commands: Some(commands), answers, thread }
+/// Tells the other processes why this one fails, unless it fails because of them.
+fn tell_peers(group: &ProcessGroup, error: &Error) {
+    if !matches!(error, Error::Peer { .. } | Error::Stopped) {
+        group.fail(&error.to_string());
     }
 }
 
-/// Obeys commands until the engine goes or the rank fails.
-fn serve(mut card: Card, inbox: &Receiver<Command>, outbox: &Sender<Result<Answer, RankError>>) {
-    for command in inbox {
-        let answer = match command {
-            Command::Load(fill) => load(&card, &*fill).map(|()| Answer::default()),
-            Command::Run { program, inputs, timed, observer } => {
-                let (rank, mut collectives_us) = (card.rank(), 0.0);
-                let mut visit = |tap, bytes| {
-                    if let Some(observer) = &observer {
-                        // Nobody listens any more: the engine has failed elsewhere.
-                        let _unheard = observer.send(Observation { rank, tap, bytes });
-                    }
-                };
-                let watch = match (timed, &observer) {
-                    (Timed::Collectives, _) => Watch::Collectives(&mut collectives_us),
-                    (Timed::No, Some(_)) => Watch::Values(&mut visit),
-                    (Timed::No, None) => Watch::Nothing,
-                };
-                let outputs = card.run(program, &inputs, watch);
-                outputs.map(|outputs| Answer { outputs, collectives_us, ..Answer::default() })
-            }
-        };
-        let failed = answer.is_err();
-        if failed {
-            card.abort();
-        }
-        if outbox.send(answer).is_err() || failed {
-            return;
-        }
+/// A number that processes with the same plans have in common, and others do not.
+fn digest(programs: &[Vec<Arc<Plan>>]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for plan in programs.iter().filter_map(|plans| plans.first()) {
+        hasher.write(plan.to_string().as_bytes());
+        hasher.write_usize(plan.world);
     }
-}
-
-fn load(card: &Card, fill: &Fill) -> Result<(), RankError> {
-    for param in &card.params() {
-        let mut write = |offset: usize, bytes: &[u8]| Ok(card.write_param(param, offset, bytes)?);
-        fill(param, &mut write).map_err(|source| card.error(&format!("loading {}", param.name), source))?;
-    }
-    Ok(())
-}
-
-/// Every group that some plan exchanges in, with a token. All ranks meet in the order of this list.
-fn meetings(programs: &[Vec<Arc<Plan>>], devices: &[Arc<Device>]) -> Result<Vec<Meeting>, Error> {
-    groups(programs).into_iter().map(|ranks| Ok((ranks.clone(), RootInfo::create(&devices[ranks[0]])?))).collect()
+    hasher.finish()
 }
 
 /// Every group that some plan exchanges in, once.

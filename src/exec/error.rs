@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::base::Diagnostics;
 use crate::device;
+use crate::world::PeerFailure;
 
 /// The failure of one rank.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,20 @@ impl RankError {
     }
 }
 
+impl RankError {
+    /// A line on where this rank was when another process failed.
+    fn as_consequence(&self) -> String {
+        let place = self.place.as_ref().map(|place| format!(", {place}")).unwrap_or_default();
+        format!("\nit was waited for by rank {} (card {}){place}: {}", self.rank, self.card, self.source)
+    }
+}
+
+impl From<PeerFailure> for Error {
+    fn from(failure: PeerFailure) -> Self {
+        Self::Peer { failure, here: Vec::new() }
+    }
+}
+
 /// A rank did not start because another one could not.
 #[derive(Debug, thiserror::Error)]
 #[error("another rank could not start")]
@@ -50,6 +65,14 @@ pub enum Error {
     /// At least one rank failed; the first cause comes first.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Ranks(Vec<RankError>),
+    /// Another process failed, and the ranks here ended with it.
+    #[error("{failure}{}", here.iter().map(RankError::as_consequence).collect::<String>())]
+    Peer {
+        /// Which process, and what it said or how it went.
+        failure: PeerFailure,
+        /// Where the ranks here were when they noticed.
+        here: Vec<RankError>,
+    },
     /// A run was asked for after one had failed.
     #[error("the engine stopped when a rank failed; start a new one")]
     Stopped,

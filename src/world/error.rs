@@ -56,8 +56,7 @@ impl fmt::Display for EnvironmentError {
 }
 
 /// Another process of the group failed or is gone.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{process}: {text}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFailure {
     /// The process' rank.
     pub rank: usize,
@@ -66,3 +65,16 @@ pub struct PeerFailure {
     /// What it said, or how it went.
     pub text: String,
 }
+
+impl fmt::Display for PeerFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What a process says about its own rank opens with it already.
+        if self.text.starts_with(&format!("rank {} ", self.rank)) {
+            f.write_str(&self.text)
+        } else {
+            write!(f, "{}: {}", self.process, self.text)
+        }
+    }
+}
+
+impl std::error::Error for PeerFailure {}

@@ -1,0 +1,177 @@
+//! One rank's thread: opens its card, then obeys commands.
+//!
+//! Input → output: [`Command`]s → [`News`], one answer a command, whatever happens: a panic is an answer too. Invariant: a
+//! rank that fails leaves its communicators before it answers, so that ranks that wait for it end.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::card::{Card, Marks, Watch};
+use super::engine::{Fill, Inputs, Observation};
+use super::error::RankError;
+use super::gate::Gate;
+use crate::device::Device;
+use crate::schedule::plan::Plan;
+use crate::world::PeerFailure;
+
+/// What a rank is told to do.
+pub(super) enum Command {
+    Load(Arc<Fill>),
+    Run { program: usize, inputs: Arc<Inputs>, timed: Timed, observer: Option<Sender<Observation>> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timed {
+    No,
+    Collectives,
+}
+
+/// What a rank says when it has done what it was told.
+#[derive(Default)]
+pub(super) struct Answer {
+    /// Bytes of each output of a run.
+    pub(super) outputs: Vec<Vec<u8>>,
+    /// Time in collectives, if the run was timed.
+    pub(super) collectives_us: f64,
+    /// Bytes of the operators' workspace, once the card is open.
+    pub(super) workspace_bytes: usize,
+}
+
+/// What the engine hears.
+pub(super) enum News {
+    /// A rank of this process has done what it was told, or failed.
+    Answer(usize, Result<Answer, RankError>),
+    /// Another process failed.
+    Peer(PeerFailure),
+}
+
+/// A running rank.
+pub(super) struct RankThread {
+    pub(super) rank: usize,
+    pub(super) card: usize,
+    commands: Option<Sender<Command>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What all ranks of a process start with.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) groups: Arc<Vec<Vec<usize>>>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) marks: Marks,
+    pub(super) news: Sender<News>,
+}
+
+impl RankThread {
+    /// Starts the thread; its first answer comes when its card is open.
+    pub(super) fn start(device: Arc<Device>, plans: Vec<Arc<Plan>>, shared: &Shared) -> Self {
+        let rank = plans.first().map_or(0, |plan| plan.rank);
+        let card = device.ordinal();
+        let (commands, inbox) = channel();
+        let own = shared.clone();
+        let body = move || serve(device, &plans, &own, &inbox);
+        let thread = std::thread::Builder::new().name(format!("rank {rank}")).spawn(body);
+        if let Err(error) = &thread {
+            // The others must not wait for a rank that has no thread.
+            shared.gate.fail();
+            let source = format!("no thread can be started: {error}").into();
+            let failed = RankError { rank, card, place: None, source, at: Instant::now() };
+            // The engine holds the other end.
+            let _heard = shared.news.send(News::Answer(rank, Err(failed)));
+        }
+        Self { rank, card, commands: Some(commands), thread: thread.ok() }
+    }
+
+    /// Tells the rank what to do. A thread that is gone has said so, or its answer will be missed.
+    pub(super) fn tell(&self, command: Command) {
+        let _gone = self.commands.as_ref().map(|commands| commands.send(command));
+    }
+
+    /// No more commands: the thread ends when it has done what it was told.
+    pub(super) fn dismiss(&mut self) {
+        self.commands = None;
+    }
+
+    /// Waits for the thread to end.
+    pub(super) fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Its panics were answers.
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Receiver<Command>) {
+    let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
+    let panicked = |panic: Box<dyn Any + Send>| {
+        let source = format!("the rank's thread panicked: {}", panic_text(panic.as_ref())).into();
+        RankError { rank, card: ordinal, place: None, source, at: Instant::now() }
+    };
+    let open = || Card::open(device, plans, &shared.groups, &shared.gate, shared.marks);
+    let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| {
+        shared.gate.fail();
+        Err(panicked(panic))
+    });
+    // The engine is gone if it does not hear; then there is nothing more to do.
+    let say = |answer| shared.news.send(News::Answer(rank, answer)).is_ok();
+    let mut card = match opened {
+        Ok(card) => card,
+        Err(error) => {
+            say(Err(error));
+            return;
+        }
+    };
+    if !say(Ok(Answer { workspace_bytes: card.workspace_bytes(), ..Answer::default() })) {
+        return;
+    }
+    for command in inbox {
+        let answer =
+            catch_unwind(AssertUnwindSafe(|| obey(&mut card, command))).unwrap_or_else(|panic| Err(panicked(panic)));
+        let failed = answer.is_err();
+        if failed {
+            card.abort();
+        }
+        if !say(answer) || failed {
+            return;
+        }
+    }
+}
+
+fn obey(card: &mut Card, command: Command) -> Result<Answer, RankError> {
+    match command {
+        Command::Load(fill) => load(card, &*fill).map(|()| Answer::default()),
+        Command::Run { program, inputs, timed, observer } => {
+            let (rank, mut collectives_us) = (card.rank(), 0.0);
+            let mut visit = |tap, bytes| {
+                if let Some(observer) = &observer {
+                    // Nobody listens any more: the engine has failed elsewhere.
+                    let _unheard = observer.send(Observation { rank, tap, bytes });
+                }
+            };
+            let watch = match (timed, &observer) {
+                (Timed::Collectives, _) => Watch::Collectives(&mut collectives_us),
+                (Timed::No, Some(_)) => Watch::Values(&mut visit),
+                (Timed::No, None) => Watch::Nothing,
+            };
+            let outputs = card.run(program, &inputs, watch);
+            outputs.map(|outputs| Answer { outputs, collectives_us, ..Answer::default() })
+        }
+    }
+}
+
+fn load(card: &Card, fill: &Fill) -> Result<(), RankError> {
+    for param in &card.params() {
+        let mut write = |offset: usize, bytes: &[u8]| Ok(card.write_param(param, offset, bytes)?);
+        fill(param, &mut write).map_err(|source| card.error(&format!("loading {}", param.name), source))?;
+    }
+    Ok(())
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
