@@ -64,6 +64,8 @@ pub(crate) struct Record {
 #[derive(Debug, Default)]
 struct Progress {
     at: Option<Instant>,
+    /// Why the stream will never reach it.
+    lost: Option<Failure>,
     held: Vec<u64>,
     /// What happened before it, in strict mode, once its stream has reached it.
     clock: Option<Clock>,
@@ -94,13 +96,19 @@ impl Record {
         self.lock().at
     }
 
-    /// Whether it is done; if not, the stream is settled once it is.
+    /// Whether it is done or will never be; if neither, the stream is settled once it is.
     pub(crate) fn hold(&self, stream: u64) -> bool {
         let mut progress = self.lock();
-        if progress.at.is_none() {
+        let is_open = progress.at.is_none() && progress.lost.is_none();
+        if is_open {
             progress.held.push(stream);
         }
-        progress.at.is_some()
+        !is_open
+    }
+
+    /// Why it will never be done.
+    pub(crate) fn lost(&self) -> Option<Failure> {
+        self.lock().lost.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
@@ -115,6 +123,19 @@ impl State {
         let held = {
             let mut progress = record.lock();
             progress.at = Some(now);
+            std::mem::take(&mut progress.held)
+        };
+        for stream in held {
+            self.settle(stream, Ok(()));
+        }
+        self.signal = true;
+    }
+
+    /// A record was discarded behind a failure: it stays undone, as on a card, and whoever waits for it is released.
+    pub(crate) fn lose_record(&mut self, record: &Record, why: &Failure) {
+        let held = {
+            let mut progress = record.lock();
+            progress.lost = Some(why.clone());
             std::mem::take(&mut progress.held)
         };
         for stream in held {
@@ -243,6 +264,9 @@ impl Machine {
             return self.wait_before_record(&mut state, event, None);
         };
         while record.at().is_none() {
+            if let Some(failure) = record.lost() {
+                return Err(failure);
+            }
             if deadline.is_some_and(|deadline| state.now() >= deadline) {
                 let what = format!("the last record of event {event} is not done yet");
                 return Err(Failure::new(code::EVENT_SYNC_TIMEOUT, what));

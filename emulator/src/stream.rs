@@ -457,7 +457,7 @@ impl State {
             order::discarded(self, stream, &queued);
         }
         match queued.entry {
-            Entry::Record(record) => self.complete_record(&record),
+            Entry::Record(record) => self.lose_record(&record, why),
             Entry::Meet(seats) => {
                 for seat in seats {
                     self.abandon_meeting(seat.meeting, &left_by_peer(&why.message));

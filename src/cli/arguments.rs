@@ -23,7 +23,9 @@ Examples:
       the shipped model continues \"In the beginning\" on eight cards
   ascend-tp generate --prompt \"And God said\" --prompt \"The king\" --cards 4
   ascend-tp generate --model Qwen2-72B --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
-  ascend-tp generate --json 2>/dev/null | jq -r '.sequences[].text'";
+  ascend-tp generate --json 2>/dev/null | jq -r '.sequences[].text'
+  mpirun -np 8 ascend-tp generate --prompt \"And God said\"
+      one process a card; also under torchrun, srun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT";
 
 const VERIFY_EXAMPLES: &str = "\
 Exit code 0 within the bound, 1 outside it.
@@ -71,9 +73,9 @@ pub(super) struct GenerateOptions {
     /// Text to continue; give it several times for a batch
     #[arg(long = "prompt", value_name = "TEXT", default_value = "In the beginning")]
     pub(super) prompts: Vec<String>,
-    /// Number of cards
-    #[arg(long, default_value = "8", value_parser = positive, value_name = "N")]
-    pub(super) cards: usize,
+    /// Number of cards [default: 8, or one for each process of a launcher]
+    #[arg(long, value_parser = positive, value_name = "N")]
+    pub(super) cards: Option<usize>,
     /// Element type of weights and activations [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<Float>,
@@ -107,9 +109,9 @@ pub(super) struct VerifyOptions {
     /// Folder with config.json and the weights in safetensors
     #[arg(long, value_name = "DIR")]
     pub(super) model: PathBuf,
-    /// Number of cards
+    /// Number of cards [default: one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
-    pub(super) cards: usize,
+    pub(super) cards: Option<usize>,
     /// Outputs of another implementation: `logits` of `input_ids`, and `greedy_ids` after `greedy_prompt`
     #[arg(long, value_name = "FILE")]
     pub(super) reference: Option<PathBuf>,
@@ -257,7 +259,7 @@ mod tests {
     #[test]
     fn defaults_are_the_shipped_model_greedy_on_eight_cards() {
         let Ok(Command::Generate(options)) = parse("generate") else { panic!("generate needs no option") };
-        assert_eq!((options.model, options.cards, options.seed, options.json), (None, 8, 0, false));
+        assert_eq!((options.model, options.cards, options.seed, options.json), (None, None, 0, false));
         assert_eq!(options.prompts, ["In the beginning"]);
         assert!(options.temperature.abs() < f32::EPSILON);
         assert_eq!((options.dtype, options.layout.residual()), (None, Residual::Replicate));

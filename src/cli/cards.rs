@@ -20,18 +20,20 @@ pub(super) struct Cards {
     pub(super) description: String,
 }
 
-/// Opens what was asked for, and says on stderr what that is.
+/// Opens what was asked for, and says on stderr what that is, if this process speaks.
 ///
 /// # Errors
 /// NPUs were asked for and there is no usable toolkit, or the library does not start.
-pub(super) fn open(kind: DeviceKind) -> Result<Cards, Failure> {
+pub(super) fn open(kind: DeviceKind, speaks: bool) -> Result<Cards, Failure> {
     let emulated = || Ok::<_, Failure>((emulator()?, "emulated "));
     let (table, adjective) = match kind {
         DeviceKind::Emulator => emulated()?,
         DeviceKind::Npu => (toolkit(load(None))?, ""),
         DeviceKind::Auto => match load(None) {
             Err(LoadError::NotFound { .. }) => {
-                note("no CANN toolkit is installed: running on the emulator");
+                if speaks {
+                    note("no CANN toolkit is installed: running on the emulator");
+                }
                 emulated()?
             }
             // A toolkit that is there and does not do is the user's to know of, not to be passed over.
@@ -46,7 +48,8 @@ pub(super) fn open(kind: DeviceKind) -> Result<Cards, Failure> {
 }
 
 fn emulator() -> Result<Arc<Table>, Failure> {
-    let emulator = Emulator::new(Config::default()).map_err(|error| Failure::Run(error.into()))?;
+    let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
+    let emulator = Emulator::new(config).map_err(|error| Failure::Run(error.into()))?;
     Ok(emulator.table())
 }
 
@@ -72,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_emulator_has_eight_cards() {
-        let cards = open(DeviceKind::Emulator).unwrap();
+        let cards = open(DeviceKind::Emulator, true).unwrap();
         assert_eq!(cards.description, "8 emulated Ascend910B3 cards");
         assert_eq!(cards.problem(8), None);
         let message = cards.problem(9).unwrap().to_string();

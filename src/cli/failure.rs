@@ -14,7 +14,11 @@ Exit codes:
   0  done
   1  verify: the results differ by more than the bound
   2  the arguments or the files are wrong; nothing was run
-  3  a card, the runtime or the output failed";
+  3  a card, the runtime, another process or the output failed
+  130  interrupted";
+
+/// Exit code of a command that a signal ended, as shells have it for SIGINT.
+pub(super) const INTERRUPTED: u8 = 130;
 
 /// How a command that came to its end ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,10 @@ pub(super) enum Failure {
     Input(anyhow::Error),
     /// Exit code 3: what was given is right, and running it failed.
     Run(anyhow::Error),
+    /// Exit code 2: what was given is wrong, and the first process says it.
+    Elsewhere,
+    /// Exit code 130: somebody wanted it to end.
+    Interrupted,
 }
 
 impl Failure {
@@ -50,9 +58,25 @@ impl Failure {
             Self::Input(error) => (error, 2),
             Self::Run(error) if reader_is_gone(error) => return ExitCode::SUCCESS,
             Self::Run(error) => (error, 3),
+            Self::Elsewhere => return ExitCode::from(2),
+            Self::Interrupted => {
+                note("interrupted");
+                return ExitCode::from(INTERRUPTED);
+            }
         };
         note(&message(error));
         ExitCode::from(code)
+    }
+}
+
+impl Failure {
+    /// What the other processes are told, if they are to know.
+    pub(super) fn for_peers(&self) -> Option<String> {
+        match self {
+            Self::Run(error) if reader_is_gone(error) => Some("stopped: nobody reads its output".to_owned()),
+            Self::Input(error) | Self::Run(error) => Some(format!("{error:#}")),
+            Self::Elsewhere | Self::Interrupted => None,
+        }
     }
 }
 
@@ -85,6 +109,7 @@ impl From<generate::Error> for Failure {
                 problems.into()
             }
             error @ generate::Error::Weights(_) => Self::Input(error.into()),
+            generate::Error::Run(exec::Error::Interrupted) => Self::Interrupted,
             error => Self::Run(error.into()),
         }
     }

@@ -6,12 +6,15 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::sampling::{Sampler, SamplingOptions};
 use ascend_tp::generate::tokenizer::{Stream, Tokenizer};
 use ascend_tp::generate::{Generation, Model, Session, SessionOptions, Summary};
+use ascend_tp::world::ProcessGroup;
 use serde::Serialize;
 
 use super::arguments::GenerateOptions;
@@ -19,15 +22,35 @@ use super::cards::{self, Cards};
 use super::failure::{Failure, Outcome};
 use super::numbers::counted;
 use super::progress::Progress;
-use super::{model, note, print, print_json};
+use super::{interrupt, model, note, print, print_json, processes};
+
+/// Cards of one process that is not told how many.
+const DEFAULT_CARDS: usize = 8;
 
 /// Runs the command.
 pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
+    let group = processes::join()?;
+    let done = run_in(options, &group);
+    if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
+        group.fail(&text);
+    }
+    done
+}
+
+fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
+    let stop = interrupt::catch(group);
     let folder = model::folder(options.model.as_deref())?;
-    let cards = cards::open(options.device)?;
-    let job = Job::new(options, &folder, &cards)?;
-    let mut session = job.start(&cards)?;
-    let generation = job.generate(&mut session)?;
+    let cards = cards::open(options.device, group.is_first())?;
+    let job = processes::agree(group, &format!("{options:?}"), Job::new(options, &folder, &cards, group))?;
+    let engine = EngineOptions { group: Arc::clone(group), stop, ..EngineOptions::default() };
+    let mut session = job.start(&cards, &engine)?;
+    let generation = job.generate(&mut session, group.is_first())?;
+    if interrupt::is_requested() {
+        return Err(Failure::Interrupted);
+    }
+    if !group.is_first() {
+        return Ok(Outcome::Done);
+    }
     if options.json {
         print_json(&job.report(&cards, &generation)?)?;
     } else {
@@ -40,6 +63,8 @@ pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
 #[derive(Debug)]
 struct Job<'a> {
     options: &'a GenerateOptions,
+    /// Number of cards.
+    cards: usize,
     model: Model,
     tokenizer: Tokenizer,
     /// By prompt.
@@ -50,9 +75,20 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     /// # Errors
     /// All problems of the options, the folder's files and the prompts.
-    fn new(options: &'a GenerateOptions, folder: &Path, cards: &Cards) -> Result<Self, Diagnostics> {
+    fn new(
+        options: &'a GenerateOptions,
+        folder: &Path,
+        cards: &Cards,
+        group: &ProcessGroup,
+    ) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
-        cards.problem(options.cards).into_iter().for_each(|problem| problems.push(problem));
+        let wanted = processes::cards(options.cards, group, Some(DEFAULT_CARDS)).unwrap_or_else(|problem| {
+            problems.push(problem);
+            group.size()
+        });
+        if group.size() == 1 {
+            cards.problem(wanted).into_iter().for_each(|problem| problems.push(problem));
+        }
         if let Err(found) = Sampler::new(&sampling(options), 0) {
             problems.append(found);
         }
@@ -66,18 +102,19 @@ impl<'a> Job<'a> {
         match (model, encoded) {
             (Some(model), Some((tokenizer, ids))) if problems.is_empty() => {
                 let dtype = options.dtype.map_or(model.config.dtype, DType::from);
-                Ok(Self { options, model, tokenizer, ids, dtype })
+                Ok(Self { options, cards: wanted, model, tokenizer, ids, dtype })
             }
             _ => Err(problems),
         }
     }
 
-    fn start(&self, cards: &Cards) -> Result<Session, Failure> {
-        if self.options.temperature == 0.0 && (self.options.top_k.is_some() || self.options.top_p.is_some()) {
+    fn start(&self, cards: &Cards, engine: &EngineOptions) -> Result<Session, Failure> {
+        let speaks = engine.group.is_first();
+        if speaks && self.options.temperature == 0.0 && (self.options.top_k.is_some() || self.options.top_p.is_some()) {
             note("--top-k and --top-p choose nothing at --temperature 0, which takes the likeliest token");
         }
         let options = SessionOptions {
-            cards: self.options.cards,
+            cards: self.cards,
             dtype: self.dtype,
             residual: self.options.layout.residual(),
             batch: self.ids.len(),
@@ -86,8 +123,8 @@ impl<'a> Job<'a> {
             stop_ids: self.stop_ids(),
             sampling: sampling(self.options),
         };
-        let progress = Progress::start();
-        let session = Session::start(&cards.cann, &self.model, &options, progress.callback());
+        let progress = Progress::start(speaks);
+        let session = Session::start_with(&cards.cann, &self.model, &options, engine, progress.callback());
         progress.finish();
         Ok(session?)
     }
@@ -100,12 +137,13 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Generates; prints texts unless a report will.
-    fn generate(&self, session: &mut Session) -> Result<Generation, Failure> {
+    /// Generates; prints texts, if this process speaks, unless a report will.
+    fn generate(&self, session: &mut Session, speaks: bool) -> Result<Generation, Failure> {
         let prompts = &self.options.prompts;
-        if self.options.json || prompts.len() > 1 {
-            let generation = session.generate(&self.ids, &mut |_, _| ControlFlow::Continue(()))?;
-            if !self.options.json {
+        let go_on = || if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        if self.options.json || prompts.len() > 1 || !speaks {
+            let generation = session.generate(&self.ids, &mut |_, _| go_on())?;
+            if !self.options.json && speaks {
                 for (sequence, prompt) in prompts.iter().enumerate() {
                     let end = if sequence + 1 < prompts.len() { "\n\n" } else { "\n" };
                     print(&format!("{prompt}{}{end}", self.continuation(sequence, &generation)?))?;
@@ -119,7 +157,7 @@ impl<'a> Job<'a> {
         let generation = session.generate(&self.ids, &mut |_, token| {
             // Nobody reads on: stop.
             failed = print_next(&mut stream, token).err();
-            if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if failed.is_some() { ControlFlow::Break(()) } else { go_on() }
         })?;
         match failed {
             Some(failure) => Err(failure),
@@ -155,7 +193,7 @@ impl<'a> Job<'a> {
         Ok(Report {
             model: self.model.dir.display().to_string(),
             device: cards.description.clone(),
-            cards: self.options.cards,
+            cards: self.cards,
             dtype: self.dtype.name(),
             sequences: (0..self.ids.len()).map(sequence).collect::<Result<_, Diagnostics>>()?,
             summary: SummaryReport {

@@ -9,8 +9,10 @@ mod cards;
 mod explain;
 mod failure;
 mod generate;
+mod interrupt;
 mod model;
 mod numbers;
+mod processes;
 mod progress;
 mod table;
 mod verify;
@@ -31,6 +33,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Explain(options) => explain::run(&options),
     };
     match done {
+        // A command that was told to stop may have failed in consequence; nobody wants to know.
+        Err(_) if interrupt::is_requested() => Failure::Interrupted.report(),
         Ok(outcome) => outcome.exit_code(),
         Err(failure) => failure.report(),
     }

@@ -12,9 +12,9 @@ const TEMPLATE: &str = "loading weights {bar:32} {bytes} of {total_bytes}, {byte
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar. Nothing is drawn where stderr is no terminal.
-    pub(super) fn start() -> Self {
-        let bar = ProgressBar::new(0);
+    /// A bar. Nothing is drawn where stderr is no terminal, or by a process that does not speak.
+    pub(super) fn start(speaks: bool) -> Self {
+        let bar = if speaks { ProgressBar::new(0) } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style);
         }
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn the_bar_moves_with_what_comes() {
-        let progress = Progress::start();
+        let progress = Progress::start(true);
         let callback = progress.callback();
         callback(Bytes(8), Bytes(16));
         assert_eq!((progress.0.position(), progress.0.length()), (8, Some(16)));

@@ -3,21 +3,69 @@
 //! Input → output: a model's folder, a number of cards and perhaps the outputs of another implementation → what was
 //! compared, how far apart it is and how far apart it may be. The exit code says whether everything is within its bound.
 
+use std::sync::Arc;
+
 use ascend_tp::base::{DType, Diagnostics};
-use ascend_tp::generate::verify::{Difference, Reference, Verification, verify};
+use ascend_tp::exec::EngineOptions;
+use ascend_tp::generate::verify::{Difference, Reference, Verification, verify_with};
 use ascend_tp::generate::{self, Model};
+use ascend_tp::world::ProcessGroup;
 use serde::Serialize;
 
 use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
-use super::{cards, print, print_json};
+use super::{cards, interrupt, print, print_json, processes};
 
 /// Runs the command.
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
-    let cards = cards::open(options.device)?;
+    let group = processes::join()?;
+    let done = run_in(options, &group);
+    if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
+        group.fail(&text);
+    }
+    done
+}
+
+fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
+    let stop = interrupt::catch(group);
+    let cards = cards::open(options.device, group.is_first())?;
+    let read = read(options, &cards, group);
+    let (wanted, model, reference) = match read {
+        Ok(input) => processes::agree(group, &format!("{options:?}"), Ok(input))?,
+        Err(Failure::Input(error)) => match error.downcast::<Diagnostics>() {
+            Ok(problems) => processes::agree(group, &format!("{options:?}"), Err(problems))?,
+            Err(error) => return Err(Failure::Input(error)),
+        },
+        Err(failure) => return Err(failure),
+    };
+    let dtype = DType::from(options.dtype);
+    let engine = EngineOptions { group: Arc::clone(group), stop, ..EngineOptions::default() };
+    let residual = options.layout.residual();
+    let found = verify_with(&cards.cann, &model, wanted, dtype, residual, &reference, &engine)?;
+    let passed = found.as_ref().is_some_and(Verification::passed);
+    let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
+    if let Some(found) = found {
+        let report = Report::new(options, wanted, &cards, dtype, found);
+        if options.json {
+            print_json(&report)?;
+        } else {
+            print(&report.to_string())?;
+        }
+    }
+    Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
+}
+
+/// The number of cards, the model and the reference, if nothing is wrong with them.
+fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<(usize, Model, Reference), Failure> {
     let mut problems = Diagnostics::new();
-    cards.problem(options.cards).into_iter().for_each(|problem| problems.push(problem));
+    let wanted = processes::cards(options.cards, group, None).unwrap_or_else(|problem| {
+        problems.push(problem);
+        group.size()
+    });
+    if group.size() == 1 {
+        cards.problem(wanted).into_iter().for_each(|problem| problems.push(problem));
+    }
     let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
     // A reference can be checked beside wrong weights, if the configuration is right.
     let vocab_size = match &model {
@@ -34,18 +82,10 @@ pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
         },
         (_, vocab_size) => vocab_size.map(Reference::without),
     };
-    let (Some(model), Some(reference), true) = (model, reference, problems.is_empty()) else {
-        return Err(problems.into());
-    };
-    let dtype = DType::from(options.dtype);
-    let found = verify(&cards.cann, &model, options.cards, dtype, options.layout.residual(), &reference)?;
-    let report = Report::new(options, &cards, dtype, found);
-    if options.json {
-        print_json(&report)?;
-    } else {
-        print(&report.to_string())?;
+    match (model, reference) {
+        (Some(model), Some(reference)) if problems.is_empty() => Ok((wanted, model, reference)),
+        _ => Err(problems.into()),
     }
-    Ok(if report.passed { Outcome::Done } else { Outcome::OutsideBound })
 }
 
 #[derive(Debug, Serialize)]
@@ -90,11 +130,11 @@ impl From<Difference> for DifferenceReport {
 }
 
 impl Report {
-    fn new(options: &VerifyOptions, cards: &Cards, dtype: DType, found: Verification) -> Self {
+    fn new(options: &VerifyOptions, wanted: usize, cards: &Cards, dtype: DType, found: Verification) -> Self {
         Self {
             model: options.model.display().to_string(),
             device: cards.description.clone(),
-            cards: options.cards,
+            cards: wanted,
             dtype: dtype.name(),
             passed: found.passed(),
             values: found.values,

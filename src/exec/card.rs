@@ -12,7 +12,7 @@ use crate::schedule::plan::{
 };
 
 use super::error::{PeerFailed, RankError};
-use super::gate::{Gate, Meeting};
+use super::gate::Gate;
 use super::locate::{Progress, mark_texts, stopped_at};
 use super::prepare::prepare;
 

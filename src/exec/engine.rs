@@ -6,6 +6,7 @@
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -53,11 +54,13 @@ pub struct EngineOptions {
     pub group: Arc<ProcessGroup>,
     /// Whether streams are marked with what runs on them.
     pub marks: Marks,
+    /// Set to true from any thread, ends loading and refuses further runs; a run that has begun comes to its end.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { group: Arc::new(ProcessGroup::alone()), marks: Marks::default() }
+        Self { group: Arc::new(ProcessGroup::alone()), marks: Marks::default(), stop: Arc::default() }
     }
 }
 
@@ -72,6 +75,7 @@ pub struct Engine {
     programs: Vec<Vec<Arc<Plan>>>,
     /// By rank of the world.
     workspace_bytes: Vec<Bytes>,
+    stop: Arc<AtomicBool>,
     stopped: bool,
     /// Ranks that will never answer.
     lost: Vec<usize>,
@@ -141,7 +145,13 @@ impl Engine {
         let (sender, news) = channel();
         let groups: Vec<Vec<usize>> = groups(&programs).into_iter().cloned().collect();
         let gate = Arc::new(Gate::default());
-        let shared = Shared { groups: Arc::new(groups), gate: Arc::clone(&gate), marks: options.marks, news: sender };
+        let shared = Shared {
+            groups: Arc::new(groups),
+            gate: Arc::clone(&gate),
+            marks: options.marks,
+            stop: Arc::clone(&options.stop),
+            news: sender,
+        };
         let ranks = local.iter().zip(&devices).map(|((rank, _), device)| {
             let plans = programs.iter().map(|plans| Arc::clone(&plans[*rank])).collect();
             RankThread::start(Arc::clone(device), plans, &shared)
@@ -152,6 +162,7 @@ impl Engine {
             news,
             programs,
             workspace_bytes: Vec::new(),
+            stop: Arc::clone(&options.stop),
             stopped: false,
             lost: Vec::new(),
         };
@@ -305,6 +316,13 @@ impl Engine {
         if self.stopped {
             return Err(Error::Stopped);
         }
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        if let Some(failure) = self.group.failure_within(Duration::ZERO) {
+            self.stopped = true;
+            return Err(failure.into());
+        }
         self.ranks.iter().for_each(|thread| thread.tell(command()));
         Ok(())
     }
@@ -379,7 +397,7 @@ impl Drop for Engine {
 
 /// Tells the other processes why this one fails, unless it fails because of them.
 fn tell_peers(group: &ProcessGroup, error: &Error) {
-    if !matches!(error, Error::Peer { .. } | Error::Stopped) {
+    if !matches!(error, Error::Peer { .. } | Error::Stopped | Error::Interrupted) {
         group.fail(&error.to_string());
     }
 }

@@ -73,6 +73,9 @@ pub enum Error {
         /// Where the ranks here were when they noticed.
         here: Vec<RankError>,
     },
+    /// The engine was told to stop.
+    #[error("interrupted")]
+    Interrupted,
     /// A run was asked for after one had failed.
     #[error("the engine stopped when a rank failed; start a new one")]
     Stopped,

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -63,6 +64,7 @@ pub(super) struct Shared {
     pub(super) groups: Arc<Vec<Vec<usize>>>,
     pub(super) gate: Arc<Gate>,
     pub(super) marks: Marks,
+    pub(super) stop: Arc<AtomicBool>,
     pub(super) news: Sender<News>,
 }
 
@@ -129,8 +131,8 @@ fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Rece
         return;
     }
     for command in inbox {
-        let answer =
-            catch_unwind(AssertUnwindSafe(|| obey(&mut card, command))).unwrap_or_else(|panic| Err(panicked(panic)));
+        let answer = catch_unwind(AssertUnwindSafe(|| obey(&mut card, command, &shared.stop)))
+            .unwrap_or_else(|panic| Err(panicked(panic)));
         let failed = answer.is_err();
         if failed {
             card.abort();
@@ -141,9 +143,9 @@ fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Rece
     }
 }
 
-fn obey(card: &mut Card, command: Command) -> Result<Answer, RankError> {
+fn obey(card: &mut Card, command: Command, stop: &AtomicBool) -> Result<Answer, RankError> {
     match command {
-        Command::Load(fill) => load(card, &*fill).map(|()| Answer::default()),
+        Command::Load(fill) => load(card, &*fill, stop).map(|()| Answer::default()),
         Command::Run { program, inputs, timed, observer } => {
             let (rank, mut collectives_us) = (card.rank(), 0.0);
             let mut visit = |tap, bytes| {
@@ -163,8 +165,11 @@ fn obey(card: &mut Card, command: Command) -> Result<Answer, RankError> {
     }
 }
 
-fn load(card: &Card, fill: &Fill) -> Result<(), RankError> {
+fn load(card: &Card, fill: &Fill, stop: &AtomicBool) -> Result<(), RankError> {
     for param in &card.params() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(card.error(&format!("loading {}", param.name), "interrupted"));
+        }
         let mut write = |offset: usize, bytes: &[u8]| Ok(card.write_param(param, offset, bytes)?);
         fill(param, &mut write).map_err(|source| card.error(&format!("loading {}", param.name), source))?;
     }

@@ -8,7 +8,7 @@ use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::collective::parallelize;
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{Engine, Outputs};
+use crate::exec::{Engine, EngineOptions, Outputs};
 use crate::placement::{Mesh, Pins, Residual};
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape, decoder};
@@ -97,12 +97,27 @@ impl Session {
         options: &SessionOptions,
         progress: Arc<dyn Fn(Bytes, Bytes) + Send + Sync>,
     ) -> Result<Self, Error> {
+        Self::start_with(cann, model, options, &EngineOptions::default(), progress)
+    }
+
+    /// As [`Session::start`], with the processes of a world of several; each makes the same session and gets the same
+    /// tokens.
+    ///
+    /// # Errors
+    /// As for [`Session::start`]; and the failure of another process.
+    pub fn start_with(
+        cann: &Arc<Cann>,
+        model: &Model,
+        options: &SessionOptions,
+        engine: &EngineOptions,
+        progress: Arc<dyn Fn(Bytes, Bytes) + Send + Sync>,
+    ) -> Result<Self, Error> {
         let started = Instant::now();
         check(&model.config, options)?;
         let cache_length = options.longest_prompt + options.max_new_tokens;
         let head = if Sampler::new(&options.sampling, 0)?.is_greedy() { Head::LastToken } else { Head::LastLogits };
         let programs = plans(&model.config, options, cache_length, head)?;
-        let mut engine = Engine::start(cann, programs)?;
+        let mut engine = Engine::start_with(cann, programs, engine)?;
         let params =
             engine.plans(PREFILL).iter().flat_map(|plan| plan.params.iter().map(|p| plan.buffers[p.buffer].bytes));
         let total: Bytes = params.sum();

@@ -18,13 +18,14 @@ use std::sync::Arc;
 use crate::base::{DType, Diagnostic, Diagnostics, Id};
 use crate::collective::parallelize;
 use crate::device::Cann;
-use crate::exec::{Engine, Observation};
+use crate::exec::{Engine, EngineOptions, Observation};
 use crate::placement::{Mesh, Pins, Residual};
 use crate::program::models::{Head, RunShape, decoder};
 use crate::program::text::op_text;
 use crate::program::{HostTensor, Program, Reduce, ValueId};
 use crate::schedule::{Plan, schedule};
 use crate::weights::{Checkpoint, fill_from};
+use crate::world::ProcessGroup;
 
 use super::error::Error;
 use super::inputs::{Row, inputs};
@@ -167,16 +168,39 @@ pub fn verify(
     residual: Residual,
     reference: &Reference,
 ) -> Result<Verification, Error> {
-    let found = verify_as_is(cann, model, cards, dtype, residual, reference)?;
-    if found.passed() || reference.logits.is_none() || model.config.dtype == DType::F32 {
+    let found = verify_with(cann, model, cards, dtype, residual, reference, &EngineOptions::default())?;
+    // This process is the first of one.
+    found.ok_or_else(|| Diagnostics::from(Diagnostic::new("verify", "the first process has no outcome")).into())
+}
+
+/// As [`verify`], with the processes of a world of several. The first computes on one card and has the outcome; the others
+/// get none.
+///
+/// # Errors
+/// As for [`verify`]; and the failure of another process.
+pub fn verify_with(
+    cann: &Arc<Cann>,
+    model: &Model,
+    cards: usize,
+    dtype: DType,
+    residual: Residual,
+    reference: &Reference,
+    engine: &EngineOptions,
+) -> Result<Option<Verification>, Error> {
+    let found = verify_as_is(cann, model, cards, dtype, residual, reference, engine)?;
+    let is_final = found
+        .as_ref()
+        .is_none_or(|found| found.passed() || reference.logits.is_none() || model.config.dtype == DType::F32);
+    let verdicts = engine.group.exchange("the verdict", vec![u8::from(is_final)]).map_err(crate::exec::Error::from)?;
+    if verdicts[0] == [1] {
         return Ok(found);
     }
     let mut config = model.config.clone();
     config.rope.frequency_dtype = config.dtype;
     let (generation, checkpoint) = (model.generation.clone(), Arc::clone(&model.checkpoint));
     let rounded = Model { config, generation, checkpoint, dir: model.dir.clone() };
-    let second = verify_as_is(cann, &rounded, cards, dtype, residual, reference)?;
-    Ok(if second.passed() { second } else { found })
+    let second = verify_as_is(cann, &rounded, cards, dtype, residual, reference, engine)?;
+    Ok(if second.as_ref().is_some_and(Verification::passed) { second } else { found })
 }
 
 fn verify_as_is(
@@ -186,7 +210,8 @@ fn verify_as_is(
     dtype: DType,
     residual: Residual,
     reference: &Reference,
-) -> Result<Verification, Error> {
+    engine_options: &EngineOptions,
+) -> Result<Option<Verification>, Error> {
     let config = &model.config;
     let Reference { batch, sequence, input_ids, .. } = reference;
     if *sequence > config.max_positions || *sequence == 0 || *batch == 0 {
@@ -200,21 +225,39 @@ fn verify_as_is(
     let program = decoder(config, run, dtype, Head::AllLogits)?;
     let rows: Vec<Row<'_>> =
         input_ids.chunks(*sequence).map(|ids| Row { ids, start: 0, prompt_length: ids.len() }).collect();
-    let on = |cards: usize| -> Result<(BTreeMap<ValueId, HostTensor>, HostTensor), Error> {
+    let group = &engine_options.group;
+    let on = |cards: usize, options: &EngineOptions| -> Result<(BTreeMap<ValueId, HostTensor>, HostTensor), Error> {
         let mesh = Mesh::tensor_parallel(cards, config.kv_heads, config.heads_per_kv_head())
             .map_err(|error| Diagnostics::from(Diagnostic::new("cards", error.to_string())))?;
         let lowered = parallelize(&program, &mesh, &Pins::auto(residual))?.lowered;
-        let mut engine = Engine::start(cann, vec![schedule(&lowered)?])?;
+        let mut engine = Engine::start_with(cann, vec![schedule(&lowered)?], options)?;
         engine.load(fill_from(&model.checkpoint, Arc::new(|_| ())))?;
         let mut values = Values::new(&program);
         let plans = engine.plans(0).to_vec();
         let inputs = inputs(config, run, dtype, Head::AllLogits, &rows);
-        let outputs = engine.run_observed(0, inputs, |observation| values.add(&plans, &observation))?;
+        let mut seen = Vec::new();
+        let outputs = engine.run_observed(0, inputs, |observation| {
+            if options.group.size() == 1 {
+                values.add(&plans, &observation);
+            } else {
+                put(&mut seen, &observation);
+            }
+        })?;
+        if options.group.size() > 1 {
+            let all = options.group.exchange("the values", seen).map_err(crate::exec::Error::from)?;
+            for (rank, mut bytes) in all.iter().map(Vec::as_slice).enumerate() {
+                while let Some(observation) = take(&mut bytes, rank) {
+                    values.add(&plans, &observation);
+                }
+            }
+        }
         let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
         Ok((values.whole, HostTensor::from_bytes([*batch, *sequence, config.vocab_size], dtype, &bytes)))
     };
-    let (one, _) = on(1)?;
-    let (many, logits) = on(cards)?;
+    let alone = EngineOptions { group: Arc::new(ProcessGroup::alone()), ..engine_options.clone() };
+    let one =
+        group.is_first().then(|| on(1, &alone)).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
+    let (many, logits) = on(cards, engine_options)?;
     let mut found = Verification {
         values: 0,
         first_difference: None,
@@ -223,7 +266,9 @@ fn verify_as_is(
         logits: None,
         greedy: None,
     };
-    compare(&program, &one, &many, dtype, &mut found);
+    if let Some((one, _)) = &one {
+        compare(&program, one, &many, dtype, &mut found);
+    }
     if let Some(expected) = &reference.logits {
         let magnitude = expected.iter().fold(0.0_f64, |largest, x| largest.max(f64::from(x.abs())));
         let bound = match dtype {
@@ -243,11 +288,27 @@ fn verify_as_is(
             stop_ids: Vec::new(),
             sampling: SamplingOptions::default(),
         };
-        let mut session = Session::start(cann, model, &options, Arc::new(|_, _| ()))?;
+        let mut session = Session::start_with(cann, model, &options, engine_options, Arc::new(|_, _| ()))?;
         let generation = session.generate(std::slice::from_ref(prompt), &mut |_, _| ControlFlow::Continue(()))?;
         found.greedy = Some((expected.clone(), generation.ids.into_iter().next().unwrap_or_default()));
     }
-    Ok(found)
+    Ok(group.is_first().then_some(found))
+}
+
+/// Appends a value to what a process sends to the others.
+fn put(to: &mut Vec<u8>, observation: &Observation) {
+    to.extend((observation.tap as u64).to_le_bytes());
+    to.extend((observation.bytes.len() as u64).to_le_bytes());
+    to.extend(&observation.bytes);
+}
+
+/// The next value of what a rank's process sent.
+fn take(from: &mut &[u8], rank: usize) -> Option<Observation> {
+    let (tap, rest) = from.split_first_chunk::<8>()?;
+    let (length, rest) = rest.split_first_chunk::<8>()?;
+    let (bytes, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    *from = rest;
+    Some(Observation { rank, tap: usize::try_from(u64::from_le_bytes(*tap)).ok()?, bytes: bytes.to_vec() })
 }
 
 /// Whole values, put together from what each rank holds.

@@ -37,7 +37,7 @@ impl Wait {
             Self::Stream { stream, target } => {
                 state.streams.get(stream).is_none_or(|stream| stream.has_finished(*target))
             }
-            Self::Record(record) => record.at().is_some(),
+            Self::Record(record) => record.at().is_some() || record.lost().is_some(),
             Self::Gathering { root, .. } => state.groups.is_gathered(*root),
             Self::Callback { thread } => state.reports.has_news(*thread),
         }

@@ -1,0 +1,47 @@
+//! Ctrl-C and the launcher's request to end: the first ends the command in order, the second at once.
+//!
+//! Input → output: SIGINT, SIGTERM or SIGHUP → a flag that loading and generating look at, and exit code 130. Invariants:
+//! the other processes of the world are told at once; a command that does not come to its end by itself, because a card or
+//! another process does not answer, is ended from here.
+
+use std::process::exit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ascend_tp::world::ProcessGroup;
+
+use super::failure::INTERRUPTED;
+
+/// How long a command may take to give its cards back.
+const GRACE: Duration = Duration::from_secs(5);
+
+static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Whether somebody has asked this process to end.
+pub(super) fn is_requested() -> bool {
+    REQUESTED.get().is_some_and(|requested| requested.load(Ordering::Relaxed))
+}
+
+/// From here on signals end the command in order. The flag that is given is set by the first.
+pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
+    let requested = Arc::clone(REQUESTED.get_or_init(Arc::default));
+    let (flag, group) = (Arc::clone(&requested), Arc::clone(group));
+    let handler = move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            exit(INTERRUPTED.into());
+        }
+        let group = Arc::clone(&group);
+        let watch = std::thread::Builder::new().name("interrupt".to_owned()).spawn(move || {
+            group.fail("interrupted by a signal");
+            std::thread::sleep(GRACE);
+            exit(INTERRUPTED.into());
+        });
+        if watch.is_err() {
+            exit(INTERRUPTED.into());
+        }
+    };
+    // Without a handler a signal ends the process as ever: its cards are given back by the system.
+    let _uncaught = ctrlc::set_handler(handler);
+    requested
+}
