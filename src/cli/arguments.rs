@@ -25,7 +25,7 @@ Examples:
   ascend-tp generate --model Qwen2-72B --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
   ascend-tp generate --json 2>/dev/null | jq -r '.sequences[].text'
   mpirun -np 8 ascend-tp generate --prompt \"And God said\"
-      one process a card; also under torchrun, srun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT";
+      one process a card; torchrun, srun and a shell loop with RANK and WORLD_SIZE do as well";
 
 const VERIFY_EXAMPLES: &str = "\
 Exit code 0 within the bound, 1 outside it.

@@ -4,18 +4,23 @@ use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::Diagnostic;
-use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp::exec::Marks;
+use ascend_tp_emulator::{Config, Emulator, Mode};
 use ascend_tp_sys::{LoadError, Table, load};
 
 use super::arguments::DeviceKind;
 use super::failure::Failure;
 use super::note;
+use super::numbers::counted;
 
 /// An initialised CANN and what stands behind it.
 #[derive(Debug)]
 pub(super) struct Cards {
     pub(super) cann: Arc<Cann>,
     count: usize,
+    /// Streams of a strict emulator are marked, so that its reports name ops.
+    pub(super) marks: Marks,
+    emulator: Option<Emulator>,
     /// `8 emulated Ascend910B3 cards`
     pub(super) description: String,
 }
@@ -25,10 +30,13 @@ pub(super) struct Cards {
 /// # Errors
 /// NPUs were asked for and there is no usable toolkit, or the library does not start.
 pub(super) fn open(kind: DeviceKind, speaks: bool) -> Result<Cards, Failure> {
-    let emulated = || Ok::<_, Failure>((emulator()?, "emulated "));
-    let (table, adjective) = match kind {
+    let emulated = || {
+        let emulator = emulator()?;
+        Ok::<_, Failure>((emulator.table(), Some(emulator)))
+    };
+    let (table, emulator) = match kind {
         DeviceKind::Emulator => emulated()?,
-        DeviceKind::Npu => (toolkit(load(None))?, ""),
+        DeviceKind::Npu => (toolkit(load(None))?, None),
         DeviceKind::Auto => match load(None) {
             Err(LoadError::NotFound { .. }) => {
                 if speaks {
@@ -37,20 +45,23 @@ pub(super) fn open(kind: DeviceKind, speaks: bool) -> Result<Cards, Failure> {
                 emulated()?
             }
             // A toolkit that is there and does not do is the user's to know of, not to be passed over.
-            found => (toolkit(found)?, ""),
+            found => (toolkit(found)?, None),
         },
     };
     let cann = Cann::new(table).map_err(|error| Failure::Run(error.into()))?;
     let count = cann.device_count().map_err(|error| Failure::Run(error.into()))?;
     let chip = cann.soc_name().unwrap_or_else(|| "Ascend".to_owned());
+    let adjective = if emulator.is_some() { "emulated " } else { "" };
     let description = format!("{count} {adjective}{chip} card{}", if count == 1 { "" } else { "s" });
-    Ok(Cards { cann, count, description })
+    let is_strict = emulator.as_ref().is_some_and(|emulator| matches!(emulator.config().mode, Mode::Strict { .. }));
+    let marks = if is_strict { Marks::EachOp } else { Marks::None };
+    Ok(Cards { cann, count, marks, emulator, description })
 }
 
-fn emulator() -> Result<Arc<Table>, Failure> {
+/// The machine that `ASCEND_EMULATOR` asks for.
+fn emulator() -> Result<Emulator, Failure> {
     let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
-    let emulator = Emulator::new(config).map_err(|error| Failure::Run(error.into()))?;
-    Ok(emulator.table())
+    Emulator::new(config).map_err(|error| Failure::Run(error.into()))
 }
 
 fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
@@ -59,6 +70,20 @@ fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
 }
 
 impl Cards {
+    /// What a strict emulator has found.
+    ///
+    /// # Errors
+    /// It has found something.
+    pub(super) fn check_reports(&self) -> Result<(), Failure> {
+        let reports = self.emulator.as_ref().map(Emulator::reports).unwrap_or_default();
+        if reports.is_empty() {
+            return Ok(());
+        }
+        // It has told each on stderr already.
+        let what = format!("the strict emulator found {}, see above", counted(reports.len(), "problem"));
+        Err(Failure::Run(anyhow::anyhow!(what)))
+    }
+
     /// What is wrong with a number of cards to use, if anything.
     pub(super) fn problem(&self, wanted: usize) -> Option<Diagnostic> {
         (wanted == 0 || wanted > self.count).then(|| {

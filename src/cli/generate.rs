@@ -42,12 +42,13 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     let folder = model::folder(options.model.as_deref())?;
     let cards = cards::open(options.device, group.is_first())?;
     let job = processes::agree(group, &format!("{options:?}"), Job::new(options, &folder, &cards, group))?;
-    let engine = EngineOptions { group: Arc::clone(group), stop, ..EngineOptions::default() };
+    let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop };
     let mut session = job.start(&cards, &engine)?;
     let generation = job.generate(&mut session, group.is_first())?;
     if interrupt::is_requested() {
         return Err(Failure::Interrupted);
     }
+    cards.check_reports()?;
     if !group.is_first() {
         return Ok(Outcome::Done);
     }

@@ -40,9 +40,10 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         Err(failure) => return Err(failure),
     };
     let dtype = DType::from(options.dtype);
-    let engine = EngineOptions { group: Arc::clone(group), stop, ..EngineOptions::default() };
+    let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop };
     let residual = options.layout.residual();
     let found = verify_with(&cards.cann, &model, wanted, dtype, residual, &reference, &engine)?;
+    cards.check_reports()?;
     let passed = found.as_ref().is_some_and(Verification::passed);
     let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
     if let Some(found) = found {

@@ -309,7 +309,8 @@ impl Card {
             Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => "",
         };
         let progress = Progress { plan, issued, stream: kind, is_done: &is_done, operator: &name };
-        (stopped_at(&progress, &failure.to_string()).or(place), failure)
+        let place = stopped_at(&progress, &failure.to_string()).or(place);
+        (place, if failure.kind() == source.kind() { source } else { failure })
     }
 
     /// Waits for both streams.

@@ -71,3 +71,89 @@ pub(super) fn mark_texts(plan: &Plan) -> Vec<Option<Box<str>>> {
     };
     (0..plan.steps.len()).map(|index| mark(index)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::DType;
+    use crate::collective::parallelize;
+    use crate::placement::{Mesh, Pins};
+    use crate::program::{Builder, Kind};
+    use crate::schedule::schedule;
+
+    /// Rows of a table by id, a product that is summed over two cards, and a sum with itself.
+    fn plan() -> Plan {
+        let mut build = Builder::new("lookup");
+        let ids = build.input("ids", [3], DType::I64);
+        let table = build.param("table", [8, 4], DType::F32);
+        let x = build.op(Kind::Embed, &[ids, table]);
+        let w = build.param("layers.5.w", [4, 4], DType::F32);
+        let y = build.matmul("sh,oh->so", x, w);
+        build.name(y, "layers.5.out");
+        let z = build.op(Kind::Add, &[y, y]);
+        build.output("z", z);
+        let program = build.finish().unwrap();
+        let pins = Pins::default().replicate("table").split_axis("layers.5.w", 1).value("layers.5.out", &[]);
+        let placed = parallelize(&program, &Mesh::new(&[("tp", 2)]).unwrap(), &pins).unwrap();
+        schedule(&placed.lowered).unwrap().remove(0)
+    }
+
+    fn stopped(plan: &Plan, stream: StreamKind, done: &[usize], issued: usize, failure: &str) -> Option<String> {
+        let is_done = |event: usize| done.contains(&event);
+        let operator = |step: usize| match &plan.steps[step].action {
+            Action::Launch(call) if format!("{call:?}").starts_with("Embedding") => "aclnnEmbedding",
+            Action::Launch(_) => "aclnnOther",
+            _ => "",
+        };
+        stopped_at(&Progress { plan, issued, stream, is_done: &is_done, operator: &operator }, failure)
+    }
+
+    /// The event behind the last compute step before the collective, and the one behind the collective.
+    fn events(plan: &Plan) -> (usize, usize) {
+        let recorded = |stream| {
+            let own = plan.steps.iter().filter(move |step| step.stream == stream);
+            own.filter_map(|step| if let Action::Record(event) = step.action { Some(event.index()) } else { None })
+                .last()
+        };
+        (recorded(StreamKind::Compute).unwrap(), recorded(StreamKind::Communication).unwrap())
+    }
+
+    #[test]
+    fn a_collective_is_named_with_its_layer() {
+        let plan = plan();
+        let (before, _) = events(&plan);
+        let all = plan.steps.len();
+        let found = stopped(&plan, StreamKind::Communication, &[before], all, "timeout").unwrap();
+        assert_eq!(found, "layer 5, all_reduce of layers.5.out");
+    }
+
+    #[test]
+    fn an_operator_is_named_exactly_where_the_message_has_it() {
+        let plan = plan();
+        let all = plan.steps.len();
+        let found = stopped(&plan, StreamKind::Compute, &[], all, "aclnnEmbedding: index 9").unwrap();
+        assert!(found.starts_with("embed of "), "{found}");
+        let found = stopped(&plan, StreamKind::Compute, &[], all, "vector core exception").unwrap();
+        assert!(found.starts_with("between embed of ") && found.contains("layer 5, matmul of "), "{found}");
+    }
+
+    #[test]
+    fn what_was_reached_or_never_enqueued_is_not_named() {
+        let plan = plan();
+        let (before, after) = events(&plan);
+        let found = stopped(&plan, StreamKind::Compute, &[before, after], plan.steps.len(), "exception").unwrap();
+        assert!(found.starts_with("add of "), "{found}");
+        assert_eq!(stopped(&plan, StreamKind::Communication, &[], 0, "exception"), None);
+        assert_eq!(stopped(&plan, StreamKind::Communication, &[before, after], plan.steps.len(), "exception"), None);
+    }
+
+    #[test]
+    fn a_stream_is_marked_when_its_op_changes() {
+        let plan = plan();
+        let texts = mark_texts(&plan);
+        assert_eq!(texts.len(), plan.steps.len());
+        let found: Vec<&str> = texts.iter().flatten().map(AsRef::as_ref).collect();
+        assert_eq!(found.iter().filter(|text| text.contains("all_reduce")).count(), 1, "{found:?}");
+        assert!(found.iter().all(|text| text.len() <= MARK_BYTES) && found[0].starts_with("embed"), "{found:?}");
+    }
+}
