@@ -165,6 +165,8 @@ pub(crate) mod code {
     pub(crate) const STREAM_CAPTURE_WRONG_THREAD: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD;
     /// A misuse has made the capture worthless.
     pub(crate) const STREAM_CAPTURE_INVALIDATED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED;
+    /// The stream is bound to another graph, or not to this one.
+    pub(crate) const STREAM_MODEL: i32 = sys::ACL_ERROR_RT_STREAM_MODEL;
     /// The graph belongs to another context.
     pub(crate) const MODEL_CONTEXT: i32 = sys::ACL_ERROR_RT_MODEL_CONTEXT;
     /// Tasks of this type cannot be in a task group.

@@ -12,9 +12,10 @@ use ascend_tp_sys::{
     ACL_ERROR_RT_MODEL_CONTEXT, ACL_ERROR_RT_MODEL_RUNNING, ACL_ERROR_RT_PARAM_INVALID,
     ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
     ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED, ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, ACL_ERROR_RT_STREAM_CAPTURED,
-    ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED, ACL_ERROR_RT_TASK_TYPE_NOT_SUPPORT,
-    ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS, HcclDataType, HcclReduceOp, Table, aclError,
-    aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtEvent, aclrtStream,
+    ACL_ERROR_RT_STREAM_MODEL, ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED,
+    ACL_ERROR_RT_TASK_TYPE_NOT_SUPPORT, ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS,
+    HcclDataType, HcclReduceOp, Table, aclError, aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtEvent,
+    aclrtStream,
 };
 use common::operators::add;
 use common::{Card, D2D, D2H, H2D, call, hccl_ok, machine, message, ok, refused, world};
@@ -495,4 +496,46 @@ fn a_graph_is_written_down_as_a_trace() {
     // SAFETY: as above; the folder is gone.
     let code = unsafe { print(graph, path.as_ptr(), 0) };
     assert!(refused(&table, code, ascend_tp_sys::ACL_ERROR_RT_FILE_OPEN).contains("cannot write the graph to"));
+}
+
+#[test]
+fn a_built_graph_runs_its_bound_streams_together() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let (x, y) = (card.upload(&floats(&[1.0])), card.upload(&floats(&[10.0])));
+    let (mut graph, mut first, mut second) = (null_mut(), null_mut(), null_mut());
+    ok(&table, optional!(table, aclmdlRIBuildBegin(&raw mut graph, 0)));
+    let code = optional!(table, aclmdlRIBindStream(graph, card.stream, 0));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("ACL_STREAM_PERSISTENT"));
+    for stream in [&raw mut first, &raw mut second] {
+        ok(&table, call!(table, aclrtCreateStreamWithConfig(stream, 0, 4)));
+    }
+    let code = optional!(table, aclmdlRIBindStream(graph, first, 0x7FFF_FFFF));
+    assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("aclrtActiveStream"));
+    ok(&table, optional!(table, aclmdlRIBindStream(graph, first, 0)));
+    ok(&table, optional!(table, aclmdlRIBindStream(graph, second, 0)));
+    let code = optional!(table, aclmdlRIBindStream(graph, second, 0));
+    assert!(refused(&table, code, ACL_ERROR_RT_STREAM_MODEL).contains("bound to one at a time"));
+    add(&card, first, [x, x, x], 1.0, 1).expect("recorded");
+    add(&card, second, [y, y, y], 1.0, 1).expect("recorded");
+    let code = optional!(table, aclmdlRIBuildEnd(graph, null_mut()));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("has no end; call aclmdlRIEndTask"));
+    ok(&table, optional!(table, aclmdlRIEndTask(graph, first)));
+    let text = add(&card, first, [x, x, x], 1.0, 1).expect_err("after the end");
+    assert!(text.contains("has ended graph"), "{text}");
+    refused(&table, call!(table, aclmdlRIExecuteAsync(graph, card.stream)), ACL_ERROR_RT_MODEL_CAPTURED);
+    ok(&table, optional!(table, aclmdlRIBuildEnd(graph, null_mut())));
+    let text = add(&card, second, [y, y, y], 1.0, 1).expect_err("complete");
+    assert!(text.contains("which is complete; call aclmdlRIUnbindStream first"), "{text}");
+    execute(&table, graph, card.stream);
+    ok(&table, optional!(table, aclmdlRIExecute(graph, -1)));
+    card.synchronize();
+    assert_eq!([card.download(x, 4), card.download(y, 4)], [floats(&[4.0]), floats(&[40.0])]);
+    for stream in [first, second] {
+        ok(&table, optional!(table, aclmdlRIUnbindStream(graph, stream)));
+        ok(&table, call!(table, aclrtSynchronizeStream(stream)));
+    }
+    let code = optional!(table, aclmdlRIUnbindStream(graph, first));
+    assert!(refused(&table, code, ACL_ERROR_RT_STREAM_MODEL).contains("is not bound to graph"));
+    ok(&table, call!(table, aclmdlRIDestroy(graph)));
 }

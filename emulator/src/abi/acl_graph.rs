@@ -1,6 +1,6 @@
 //! AscendCL: capture into runtime models (`aclmdlRI`), their replay and update.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 
 use ascend_tp_sys::{aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtStream, aclrtTaskGrp};
 
@@ -12,6 +12,9 @@ use crate::handle::HandleKind;
 use crate::machine::Machine;
 use crate::stream::Entry;
 use crate::thread;
+
+/// `ACL_MODEL_STREAM_FLAG_DEFAULT`.
+const STREAM_FLAG_DEFAULT: u32 = 0x7FFF_FFFF;
 
 fn parse_mode(mode: aclmdlRICaptureMode) -> Result<CaptureMode, Failure> {
     match mode {
@@ -153,6 +156,69 @@ impl Machine {
         let outcome = self.replay(graph, stream).and_then(|()| self.synchronize_stream(stream, timeout));
         self.update(|state| state.remove_stream(stream, "was the stream of an aclmdlRIExecute that has ended"));
         outcome
+    }
+
+    pub(super) unsafe fn aclmdlRIBuildBegin(&self, model_ri: *mut aclmdlRI, flag: u32) -> Result<(), Failure> {
+        if model_ri.is_null() {
+            return Err(Failure::null("model_ri"));
+        }
+        if flag != 0 {
+            return Err(Failure::new(code::INVALID_PARAM, format!("flag is {flag}; it is reserved and must be 0")));
+        }
+        let (current, name) = (thread::context(self.key()), thread::name(self.key()));
+        let graph = self.update(|state| {
+            let (context, card) = state.current(current).map(|(id, context)| (id, context.card))?;
+            Ok::<_, Failure>(state.begin_build(context, card, name))
+        })?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("model_ri", model_ri, HandleKind::Graph.encode(graph)) }
+    }
+
+    /// Only streams that run from the beginning can be bound: what starts the others is not modelled.
+    pub(super) unsafe fn aclmdlRIBindStream(
+        &self,
+        model_ri: aclmdlRI,
+        stream: aclrtStream,
+        flag: u32,
+    ) -> Result<(), Failure> {
+        let graph = HandleKind::Graph.decode(model_ri)?;
+        if stream.is_null() {
+            return Err(Failure::null("stream"));
+        }
+        match flag {
+            0 => {}
+            STREAM_FLAG_DEFAULT => {
+                let what = "a stream that a branch or aclrtActiveStream starts (ACL_MODEL_STREAM_FLAG_DEFAULT) is not \
+                            modelled by this emulator; bind it as ACL_MODEL_STREAM_FLAG_HEAD 0";
+                return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
+            }
+            other => {
+                let what = format!("flag {other:#x} is neither HEAD 0 nor DEFAULT {STREAM_FLAG_DEFAULT:#x}");
+                return Err(Failure::new(code::INVALID_PARAM, what));
+            }
+        }
+        let stream = self.stream(stream)?;
+        self.update(|state| state.bind_stream(graph, stream))
+    }
+
+    pub(super) unsafe fn aclmdlRIEndTask(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
+        let graph = HandleKind::Graph.decode(model_ri)?;
+        let stream = self.stream(stream)?;
+        self.update(|state| state.end_tasks(graph, stream))
+    }
+
+    pub(super) unsafe fn aclmdlRIBuildEnd(&self, model_ri: aclmdlRI, reserve: *mut c_void) -> Result<(), Failure> {
+        let graph = HandleKind::Graph.decode(model_ri)?;
+        if !reserve.is_null() {
+            return Err(Failure::new(code::INVALID_PARAM, "reserve must be NULL"));
+        }
+        self.update(|state| state.end_build(graph))
+    }
+
+    pub(super) unsafe fn aclmdlRIUnbindStream(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
+        let graph = HandleKind::Graph.decode(model_ri)?;
+        let stream = self.stream(stream)?;
+        self.update(|state| state.unbind_stream(graph, stream))
     }
 
     fn replay(&self, graph: u64, stream: u64) -> Result<(), Failure> {

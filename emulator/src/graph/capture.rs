@@ -59,6 +59,8 @@ impl State {
             records: Vec::new(),
             events: Default::default(),
             last_end: None,
+            is_built: false,
+            ended_on: None,
         };
         let id = self.fresh_number();
         self.graphs.all.insert(id, graph);
@@ -68,7 +70,8 @@ impl State {
 
     /// Ends the capture that began on a stream; gives its graph.
     pub(crate) fn end_capture(&mut self, stream: u64) -> Result<u64, Failure> {
-        let Some((id, lane)) = self.graphs.of_stream(stream) else {
+        let of_capture = self.graphs.of_stream(stream).filter(|(id, _)| !self.graphs.all[id].is_built);
+        let Some((id, lane)) = of_capture else {
             let what = format!("stream {stream} is not being captured; call aclmdlRICaptureBegin first");
             return Err(Failure::new(code::STREAM_NOT_CAPTURED, what));
         };
@@ -131,6 +134,7 @@ impl State {
     pub(crate) fn capture_status(&self, stream: u64) -> CaptureStatus {
         match self.graphs.of_stream(stream) {
             None => CaptureStatus::None,
+            Some((id, _)) if self.graphs.all[&id].is_built => CaptureStatus::None,
             Some((id, _)) => match self.graphs.all[&id].capturing() {
                 Some(Capturing { invalid: Some(_), .. }) => CaptureStatus::Invalidated(id),
                 _ => CaptureStatus::Active(id),
@@ -182,10 +186,16 @@ impl State {
             .graphs
             .of_stream(stream)
             .ok_or_else(|| Failure::new(code::STREAM_NOT_CAPTURED, format!("stream {stream} is not being captured")))?;
-        match self.graphs.graph(id)?.capturing().and_then(|capturing| capturing.invalid.as_ref()) {
-            Some(why) => Err(invalidated(stream, why)),
-            None => Ok((id, lane)),
+        let graph = self.graphs.graph(id)?;
+        let Some(capturing) = graph.capturing() else { return Err(super::bound(stream, id)) };
+        if let Some(why) = &capturing.invalid {
+            return Err(invalidated(stream, why));
         }
+        if graph.ended_on == Some(stream) {
+            let what = format!("stream {stream} has ended graph {id} by aclmdlRIEndTask and takes no more work for it");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        Ok((id, lane))
     }
 
     /// A record of an event on a stream, when one of the two is part of a capture; false when neither is.
@@ -416,6 +426,8 @@ mod tests {
             records: vec![0; 9],
             events: Default::default(),
             last_end: None,
+            is_built: false,
+            ended_on: None,
         }
     }
 

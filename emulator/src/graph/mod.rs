@@ -6,6 +6,7 @@
 //! overlap; a misuse that invalidates a capture is named again when the capture ends. Does not: know C signatures
 //! (see `abi::acl_graph`) or optimise what was recorded.
 
+mod build;
 mod capture;
 mod json;
 mod replay;
@@ -63,6 +64,10 @@ pub(crate) struct Graph {
     events: BTreeMap<u64, usize>,
     /// The end of the last replay.
     last_end: Option<Arc<Record>>,
+    /// Made by binding streams, not by a capture.
+    is_built: bool,
+    /// The bound stream that ends the graph.
+    ended_on: Option<u64>,
 }
 
 /// What may be done with a graph.
@@ -160,6 +165,16 @@ impl Graphs {
         captures.filter_map(|(id, graph)| graph.events.get(&event).map(|record| (*id, *record))).next()
     }
 
+    /// A graph that streams are bound to and that is not complete.
+    fn building(&mut self, id: u64) -> Result<&mut Graph, Failure> {
+        let graph = self.graph_mut(id)?;
+        if graph.is_built && graph.capturing().is_some() {
+            return Ok(graph);
+        }
+        let what = format!("graph {id} is not being built; begin with aclmdlRIBuildBegin");
+        Err(Failure::new(code::PARAM_INVALID, what))
+    }
+
     fn graph(&self, id: u64) -> Result<&Graph, Failure> {
         self.all.get(&id).ok_or_else(|| HandleKind::Graph.gone(id))
     }
@@ -170,7 +185,10 @@ impl Graphs {
 
     /// Streams that record, with the card they are on.
     fn capturing_on(&self, card: u32) -> Option<u64> {
-        self.capturing.iter().find(|(_, (graph, _))| self.all[graph].card == card).map(|(stream, _)| *stream)
+        self.capturing
+            .iter()
+            .find(|(_, (graph, _))| self.all[graph].card == card && !self.all[graph].is_built)
+            .map(|(stream, _)| *stream)
     }
 
     /// Ends a capture without a graph: its streams run again.
@@ -180,8 +198,16 @@ impl Graphs {
     }
 }
 
+/// The failure of a call on a stream that is bound to a complete graph.
+fn bound(stream: u64, graph: u64) -> Failure {
+    let what = format!("stream {stream} is bound to graph {graph}, which is complete; call aclmdlRIUnbindStream first");
+    Failure::new(code::STREAM_MODEL, what)
+}
+
 /// The failure of a call that needs a stream outside any capture.
 fn captured(stream: u64, call: &str) -> Failure {
-    let what = format!("{call} on stream {stream}, which is being captured; call aclmdlRICaptureEnd first");
+    let what = format!(
+        "{call} on stream {stream}, which is being captured; call aclmdlRICaptureEnd first, or aclmdlRIUnbindStream for a bound one"
+    );
     Failure::new(code::STREAM_CAPTURED, what)
 }

@@ -139,6 +139,7 @@ impl State {
 
     fn remove_graph(&mut self, id: u64, why: &str) {
         let Some(graph) = self.graphs.all.remove(&id) else { return };
+        self.graphs.capturing.retain(|_, (of, _)| *of != id);
         for own in graph.own_streams() {
             self.remove_stream(own, why);
         }
