@@ -36,7 +36,9 @@ pub(crate) struct Gatherings {
 struct Gathering {
     callers: Vec<Option<Caller>>,
     /// The communicator, or why there will be none.
-    outcome: Option<Result<Arc<Roster>, Failure>>,
+    decided: Option<Result<Arc<Roster>, Failure>>,
+    /// Ranks of other processes have their answers, those of this process may go on (and perhaps end the process).
+    is_told: bool,
     /// Ranks of this process that have yet to see the outcome.
     inside: usize,
     /// Ranks of other processes that wait for the answer, by ticket.
@@ -59,9 +61,26 @@ fn invalid(what: String) -> Failure {
     Failure::new(code::HCCL_PARA, what)
 }
 
+impl Gatherings {
+    /// A rank of another process waits for its answer; gives its ticket.
+    fn wait(&mut self, root: u64, reply: TcpStream) -> u64 {
+        self.tickets_issued += 1;
+        if let Some(gathering) = self.open.get_mut(&root) {
+            gathering.replies.insert(self.tickets_issued, reply);
+        }
+        self.tickets_issued
+    }
+}
+
 impl Gathering {
     fn of(world: u32) -> Self {
-        Self { callers: (0..world).map(|_| None).collect(), outcome: None, inside: 0, replies: BTreeMap::new() }
+        Self {
+            callers: (0..world).map(|_| None).collect(),
+            decided: None,
+            is_told: false,
+            inside: 0,
+            replies: BTreeMap::new(),
+        }
     }
 
     /// Why a caller cannot be part of this, if it cannot.
@@ -95,7 +114,7 @@ impl Gathering {
     }
 
     fn admit(&mut self, caller: &Caller) -> Admission {
-        match &self.outcome {
+        match &self.decided {
             Some(Err(failure)) => return Admission::Late(failure.clone()),
             Some(Ok(roster)) => {
                 let what = format!(
@@ -123,12 +142,12 @@ impl Gathering {
 impl Groups {
     /// Whether those who wait for a communicator to be built can go on.
     pub(crate) fn is_gathered(&self, root: u64) -> bool {
-        self.gatherings.open.get(&root).is_none_or(|gathering| gathering.outcome.is_some())
+        self.gatherings.open.get(&root).is_none_or(|gathering| gathering.is_told)
     }
 
     /// Size of a communicator that is being built, and the ranks that have not come.
     pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
-        let gathering = self.gatherings.open.get(&root).filter(|gathering| gathering.outcome.is_none())?;
+        let gathering = self.gatherings.open.get(&root).filter(|gathering| gathering.decided.is_none())?;
         Some((gathering.callers.len(), gathering.absent()))
     }
 }
@@ -215,14 +234,14 @@ impl Machine {
             let Some(gathering) = state.groups.gatherings.open.get_mut(&root) else {
                 return Err(Failure::new(code::HCCL_INTERNAL, format!("gathering {root} vanished")));
             };
-            if let Some(outcome) = gathering.outcome.clone() {
+            if let (Some(outcome), true) = (gathering.decided.clone(), gathering.is_told) {
                 gathering.inside -= 1;
                 if gathering.inside == 0 {
                     state.groups.gatherings.open.remove(&root);
                 }
                 return outcome;
             }
-            if now >= deadline {
+            if now >= deadline && gathering.decided.is_none() {
                 let failure = self.absence(gathering);
                 self.conclude(state, root, Err(failure));
                 state = self.lock();
@@ -239,24 +258,29 @@ impl Machine {
         Failure::new(code::HCCL_TIMEOUT, what)
     }
 
-    /// Ends a gathering: ranks of this process wake, ranks of others get their answer.
-    fn conclude(&self, mut state: MutexGuard<'_, State>, root: u64, outcome: Result<Roster, Failure>) {
+    /// Ends a gathering: ranks of others get their answers, then ranks of this process wake.
+    fn conclude<'a>(&'a self, mut state: MutexGuard<'a, State>, root: u64, outcome: Result<Roster, Failure>) {
         let Some(gathering) = state.groups.gatherings.open.get_mut(&root) else { return };
-        if gathering.outcome.is_some() {
+        if gathering.decided.is_some() {
             return;
         }
         let outcome = outcome.map(Arc::new);
-        gathering.outcome = Some(outcome.clone());
+        gathering.decided = Some(outcome.clone());
         let replies = std::mem::take(&mut gathering.replies);
+        if !replies.is_empty() {
+            drop(state);
+            for reply in replies.into_values() {
+                answer(reply, &outcome);
+            }
+            state = self.lock();
+        }
+        let Some(gathering) = state.groups.gatherings.open.get_mut(&root) else { return };
+        gathering.is_told = true;
         if gathering.inside == 0 {
             state.groups.gatherings.open.remove(&root);
         }
         state.signal = true;
         self.flush(&mut state);
-        drop(state);
-        for reply in replies.into_values() {
-            answer(reply, &outcome);
-        }
     }
 
     /// A rank of another process comes. None when it has its answer already, else the ticket under which it waits.
@@ -274,25 +298,16 @@ impl Machine {
                 None
             }
             Admission::Contradicts(failure) => {
-                self.conclude(state, root, Err(failure.clone()));
-                answer(reply, &Err(failure));
+                state.groups.gatherings.wait(root, reply);
+                self.conclude(state, root, Err(failure));
                 None
             }
             Admission::Completes(roster) => {
-                let own = Ok(Arc::new(roster.clone()));
+                state.groups.gatherings.wait(root, reply);
                 self.conclude(state, root, Ok(roster));
-                answer(reply, &own);
                 None
             }
-            Admission::Waits => {
-                let gatherings = &mut state.groups.gatherings;
-                gatherings.tickets_issued += 1;
-                let ticket = gatherings.tickets_issued;
-                if let Some(gathering) = gatherings.open.get_mut(&root) {
-                    gathering.replies.insert(ticket, reply);
-                }
-                Some(ticket)
-            }
+            Admission::Waits => Some(state.groups.gatherings.wait(root, reply)),
         }
     }
 

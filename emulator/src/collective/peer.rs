@@ -244,8 +244,14 @@ impl State {
             ranks => format!("ranks {ranks:?}"),
         };
         let what = format!("communicator {}: {who} ({}) {how}", group.name, link.peer);
-        let failure = Failure::new(code::REMOTE, what);
+        // A process that ends because of an earlier failure is not the cause.
+        let is_first = group.failure.is_none();
+        let failure = group.failure.clone().unwrap_or_else(|| Failure::new(code::REMOTE, what));
         if !present.is_empty() {
+            if is_first {
+                // Before this process's own end, which the others may notice sooner than that of the peer.
+                self.tell_broken(id, None, &failure);
+            }
             self.fail_group_here(id, &failure);
         }
         for rank in present {

@@ -1,1 +1,171 @@
-//! What goes wrong between processes is an error that names who.
+//! What goes wrong between processes ends every rank with a message that names who, and never hangs.
+
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use crate::script::{self, Rank};
+use crate::world::{Process, World, role, say, start};
+
+/// Far above what it takes; the tests measure from the kill.
+const HANG: Duration = Duration::from_secs(20);
+
+fn single(world: &World) -> Rank<'_> {
+    let cards = world.cards();
+    let comms = world.join(&cards).expect("all ranks come");
+    let card = cards.into_iter().next().expect("one card");
+    Rank { rank: world.ranks[0], card, comm: comms[0] }
+}
+
+/// Kills a process and gives what the others say then.
+fn kill(processes: &mut [Process], victim: usize) -> Vec<String> {
+    let since = Instant::now();
+    processes[victim].kill();
+    let survivors = processes.iter_mut().enumerate().filter(|(index, _)| *index != victim);
+    let texts: Vec<String> = survivors.map(|(_, process)| process.next("failed ").expect("a failure")).collect();
+    assert!(since.elapsed() < HANG, "{:?}", since.elapsed());
+    let dead = format!("rank {victim} (process {} on host ", processes[victim].id());
+    for text in &texts {
+        assert!(text.contains(&dead) && text.contains("died"), "{text}");
+    }
+    texts
+}
+
+#[test]
+fn a_process_that_dies_before_its_call_is_named() {
+    if let Some(world) = role() {
+        let rank = single(&world);
+        if rank.rank == 1 {
+            world.pause("ready");
+        }
+        say(&format!("failed {}", script::sum(&world.table, &rank, 1000).expect_err("rank 1 never calls")));
+        return;
+    }
+    let test = "failures::a_process_that_dies_before_its_call_is_named";
+    let mut processes = start(test, &[&[0], &[1], &[2]], &[]);
+    processes[1].next("ready").expect("all ranks have come");
+    for text in kill(&mut processes, 1) {
+        assert!(text.contains("collective 0: rank 1"), "{text}");
+    }
+}
+
+#[test]
+fn a_process_that_dies_after_a_collective_fails_the_next_call() {
+    if let Some(world) = role() {
+        let rank = single(&world);
+        script::sum(&world.table, &rank, 1000).expect("all ranks call");
+        world.pause("done");
+        // The death is noticed at once, but nothing says when.
+        let text = (0..).find_map(|_| script::sum(&world.table, &rank, 1000).err()).expect("the peer is dead");
+        say(&format!("failed {text}"));
+        return;
+    }
+    let test = "failures::a_process_that_dies_after_a_collective_fails_the_next_call";
+    let mut processes = start(test, &[&[0], &[1]], &[]);
+    for process in &mut processes {
+        process.next("done").expect("the first sum");
+    }
+    processes[1].resume();
+    kill(&mut processes, 0);
+}
+
+fn kill_amid(test: &str, transport: &str) {
+    if let Some(world) = role() {
+        let rank = single(&world);
+        let text = script::until_it_fails(&world.table, &rank, world.size, || say("step"));
+        say(&format!("failed {text}"));
+        return;
+    }
+    for (victim, steps) in [(2, 3), (0, 16), (1, 29)] {
+        let mut processes = start(test, &[&[0], &[1], &[2]], &[("ASCEND_EMULATOR_TRANSPORT", transport)]);
+        for _ in 0..steps {
+            processes[victim].next("step").expect("collectives go on");
+        }
+        kill(&mut processes, victim);
+    }
+}
+
+#[test]
+fn a_process_that_dies_amid_collectives_over_memory_is_named() {
+    kill_amid("failures::a_process_that_dies_amid_collectives_over_memory_is_named", "auto");
+}
+
+#[test]
+fn a_process_that_dies_amid_collectives_over_tcp_is_named() {
+    kill_amid("failures::a_process_that_dies_amid_collectives_over_tcp_is_named", "tcp");
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named_to_all_others() {
+    if let Some(world) = role() {
+        let cards = world.cards();
+        say(&format!("failed {}", world.join(&cards).expect_err("rank 1 does not come")));
+        return;
+    }
+    let test = "failures::ranks_that_do_not_come_are_named_to_all_others";
+    let environment = [("HCCL_CONNECT_TIMEOUT", "1")];
+    let mut first = Process::start(test, &[0], 3, None, &environment);
+    let root = first.next("root ").expect("a root info");
+    let mut last = Process::start(test, &[2], 3, Some(&root), &environment);
+    let texts = [first.next("failed ").expect("a failure"), last.next("failed ").expect("a failure")];
+    // Whoever starts late misses even its peer.
+    for text in texts {
+        assert!(text.contains("HCCL_CONNECT_TIMEOUT") && text.contains("have not come"), "{text}");
+        assert!(text.contains("ranks [1] of 3") || text.contains("ranks [1, 2] of 3"), "{text}");
+    }
+}
+
+#[test]
+fn ranks_that_disagree_about_the_world_are_both_named() {
+    if let Some(world) = role() {
+        let cards = world.cards();
+        say(&format!("failed {}", world.join(&cards).expect_err("the sizes differ")));
+        return;
+    }
+    let test = "failures::ranks_that_disagree_about_the_world_are_both_named";
+    let mut first = Process::start(test, &[0], 2, None, &[]);
+    let root = first.next("root ").expect("a root info");
+    let mut second = Process::start(test, &[1], 3, Some(&root), &[]);
+    for text in [first.next("failed ").expect("a failure"), second.next("failed ").expect("a failure")] {
+        let has = |rank: u32, process: &Process, size: u32| {
+            text.contains(&format!("rank {rank} (process {} on host", process.id()))
+                && text.contains(&format!("says {size}"))
+        };
+        assert!(has(0, &first, 2) && has(1, &second, 3), "{text}");
+    }
+}
+
+#[test]
+fn calls_that_disagree_are_named_in_every_process() {
+    if let Some(world) = role() {
+        let rank = single(&world);
+        let count = 1000 + rank.rank as usize / 2;
+        say(&format!("failed {}", script::sum(&world.table, &rank, count).expect_err("rank 2 asks for more")));
+        return;
+    }
+    let test = "failures::calls_that_disagree_are_named_in_every_process";
+    let mut processes = start(test, &[&[0], &[1], &[2]], &[]);
+    for process in &mut processes {
+        let text = process.next("failed ").expect("a failure");
+        assert!(text.contains("ranks disagree") && text.contains("rank 2 called HcclAllReduce(count 1001"), "{text}");
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_in_good_order_is_no_death() {
+    if let Some(world) = role() {
+        let rank = single(&world);
+        script::sum(&world.table, &rank, 100).expect("all ranks call");
+        if rank.rank == 1 {
+            hccl_ok(&world.table, call!(world.table, HcclCommDestroy(rank.comm)));
+            return;
+        }
+        let text = (0..).find_map(|_| script::sum(&world.table, &rank, 100).err()).expect("rank 1 has left");
+        say(&format!("failed {text}"));
+        return;
+    }
+    let test = "failures::a_rank_that_leaves_in_good_order_is_no_death";
+    let mut processes = start(test, &[&[0], &[1]], &[]);
+    let text = processes[0].next("failed ").expect("a failure");
+    assert!(text.contains("rank 1 has left"), "{text}");
+    assert!(!text.contains("died"), "{text}");
+}

@@ -252,3 +252,35 @@ pub(crate) fn run(table: &Table, ranks: &[Rank<'_>], world: u32) -> Vec<String> 
     }
     lines
 }
+
+/// Runs collectives over and over until one fails; its message.
+pub(crate) fn until_it_fails(table: &Table, rank: &Rank<'_>, world: u32, mut done: impl FnMut()) -> String {
+    let steps = steps(table, FP16, 50_021, world);
+    let most = steps.iter().map(|step| step.send.max(step.recv)).max().expect("steps");
+    let numbers = numbers(FP16, rank.rank, most);
+    let buffers = Buffers { send: rank.card.upload(&numbers), recv: rank.card.upload(&numbers) };
+    loop {
+        for step in &steps {
+            rank.card.enter();
+            if (step.call)(rank, &buffers) != HcclResult::HCCL_SUCCESS {
+                return message(table);
+            }
+            let (code, text) = rank.card.outcome();
+            if code != 0 {
+                return text;
+            }
+            done();
+        }
+    }
+}
+
+/// One sum of all ranks' numbers; the message if it fails.
+pub(crate) fn sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), String> {
+    let buffer = rank.card.upload(&numbers(FP32, rank.rank, count));
+    let code = call!(table, HcclAllReduce(buffer, buffer, count as u64, FP32, SUM, rank.comm, rank.card.stream));
+    if code != HcclResult::HCCL_SUCCESS {
+        return Err(message(table));
+    }
+    let (code, text) = rank.card.outcome();
+    if code == 0 { Ok(()) } else { Err(text) }
+}
