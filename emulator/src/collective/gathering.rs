@@ -62,6 +62,16 @@ fn invalid(what: String) -> Failure {
 }
 
 impl Gatherings {
+    /// Whether ranks of this process wait in a gathering.
+    pub(crate) fn is_any_open(&self) -> bool {
+        self.open.values().any(|gathering| gathering.decided.is_none())
+    }
+
+    /// Whether ranks of other processes do.
+    pub(crate) fn has_callers_elsewhere(&self) -> bool {
+        self.open.values().any(|gathering| !gathering.replies.is_empty())
+    }
+
     /// A rank of another process waits for its answer; gives its ticket.
     fn wait(&mut self, root: u64, reply: TcpStream) -> u64 {
         self.tickets_issued += 1;

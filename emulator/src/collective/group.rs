@@ -73,6 +73,8 @@ pub(crate) struct Groups {
     pub(super) links: Links,
     pub(super) gatherings: Gatherings,
     pub(super) unclaimed: Unclaimed,
+    /// Collectives with ranks elsewhere whose data moves.
+    pub(super) exchanging: usize,
     /// Data of collectives with ranks elsewhere.
     pub(crate) board: Arc<Board>,
 }

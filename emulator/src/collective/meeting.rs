@@ -123,6 +123,13 @@ impl Meetings {
         self.by_key.retain(|(of, _), _| *of != group);
     }
 
+    /// Whether a stream waits at a meeting with ranks in other processes.
+    pub(crate) fn is_any_elsewhere(&self) -> bool {
+        let waits =
+            |meeting: &Meeting| meeting.elsewhere.is_some() && meeting.failure.is_none() && meeting.since.is_some();
+        self.open.values().any(waits)
+    }
+
     /// The open meeting of a key.
     pub(crate) fn find(&self, group: u64, key: Key) -> Option<u64> {
         self.by_key.get(&(group, key)).copied()
@@ -205,6 +212,18 @@ impl Meeting {
         let behind = |arrival: &&Arrival| !arrival.has_reached();
         let behind: Vec<u32> = self.arrivals.iter().flatten().filter(behind).map(|arrival| arrival.rank).collect();
         format!("the streams of ranks {behind:?} have not reached their call")
+    }
+
+    /// A failure of the communicator, or of something in this meeting, with this meeting as its place; one that has a
+    /// place keeps it.
+    pub(crate) fn placed(&self, failure: &Failure) -> Failure {
+        let name = format!("communicator {}", self.group_name);
+        let message = match failure.message.strip_prefix(&name) {
+            Some(rest) if rest.starts_with(", ") => return failure.clone(),
+            Some(rest) => format!("{}{rest}", self.place()),
+            None => format!("{}: {}", self.place(), failure.message),
+        };
+        Failure { message, ..failure.clone() }
     }
 
     /// Where it happens, for messages.
@@ -386,9 +405,8 @@ impl State {
     /// Fails all meetings of a communicator one of whose processes is gone.
     pub(crate) fn fail_group_here(&mut self, group: u64, failure: &Failure) {
         for id in self.meetings.of_group(group) {
-            let place = self.meetings.open[&id].place();
-            let what = failure.message.split_once(": ").map_or(failure.message.as_str(), |(_, what)| what);
-            self.abort_meeting(id, &Failure::new(failure.code, format!("{place}: {what}")));
+            let placed = self.meetings.open[&id].placed(failure);
+            self.abort_meeting(id, &placed);
         }
         self.break_group_here(group, failure);
     }
@@ -399,8 +417,10 @@ impl State {
         let Ok(broken) = self.groups.group_mut(group) else { return };
         broken.failure.get_or_insert_with(|| failure.clone());
         for id in self.meetings.of_group(group) {
-            if !self.meetings.open[&id].missing_calls().is_empty() {
-                self.abort_meeting(id, failure);
+            let meeting = &self.meetings.open[&id];
+            if !meeting.missing_calls().is_empty() {
+                let placed = meeting.placed(failure);
+                self.abort_meeting(id, &placed);
             }
         }
     }

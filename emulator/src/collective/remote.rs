@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::abi::raw::{Allocation, Location, RawSpan};
 use crate::collective::meeting::Meeting;
@@ -21,6 +21,7 @@ use crate::failure::{Failure, code};
 use crate::link::Network;
 use crate::link::board::EAGER_BYTES;
 use crate::link::connection::Link;
+use crate::link::host;
 use crate::link::wire::{Address, CHUNK_BYTES, Message};
 use crate::machine::{Machine, State, guarded};
 
@@ -33,16 +34,31 @@ impl Machine {
     /// Runs a meeting with ranks elsewhere on a thread of its own.
     pub(crate) fn launch_remote(&self, state: &mut State, meeting: Meeting) {
         let meeting = Arc::new(meeting);
+        state.groups.exchanging += 1;
         let (machine, shared) = (self.weak(), Arc::clone(&meeting));
         let body = move || {
             let Some(machine) = machine.upgrade() else { return };
             let outcome = machine.perform_remote(&shared);
-            machine.update(|state| state.end_meeting(&shared, &outcome));
+            machine.update(|state| {
+                state.groups.exchanging -= 1;
+                state.end_meeting(&shared, &outcome);
+            });
         };
         if let Err(error) = self.network().threads.run(Box::new(body)) {
+            state.groups.exchanging -= 1;
             let what = format!("{}: cannot start a thread: {error}", meeting.place());
             state.end_meeting(&meeting, &Err(Failure::new(code::INTERNAL, what)));
         }
+    }
+
+    /// How long a strict machine in which nothing can happen waits for what other processes may do; None when none can.
+    pub(crate) fn patience_for_others(&self) -> Option<Duration> {
+        let state = self.lock();
+        if state.groups.exchanging > 0 || state.meetings.is_any_elsewhere() {
+            return Some(self.config().exec_timeout);
+        }
+        let is_gathering = state.groups.gatherings.has_callers_elsewhere() || host::is_one_of_several();
+        (is_gathering && state.groups.gatherings.is_any_open()).then_some(self.config().connect_timeout)
     }
 
     fn perform_remote(&self, meeting: &Meeting) -> Result<(), Failure> {
@@ -58,14 +74,7 @@ impl Machine {
             self.faults().after_transfer(meeting)
         });
         self.network().board.end(group, key);
-        outcome.map_err(|failure| {
-            let has_place = failure.message.starts_with("communicator ");
-            let message = match (has_place, failure.message.split_once(": ")) {
-                (true, Some((_, what))) => format!("{}: {what}", meeting.place()),
-                _ => format!("{}: {}", meeting.place(), failure.message),
-            };
-            Failure { message, ..failure }
-        })
+        outcome.map_err(|failure| meeting.placed(&failure))
     }
 }
 

@@ -161,6 +161,7 @@ impl Link {
     }
 
     fn write_queued(&self) {
+        crate::thread::is_of_machine();
         loop {
             let mut outgoing = self.lock();
             while (outgoing.writing || outgoing.queue.is_empty()) && !outgoing.closed {

@@ -14,6 +14,13 @@ pub(crate) fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Whether a launcher says that it started several processes.
+pub(crate) fn is_one_of_several() -> bool {
+    const SIZES: [&str; 5] = ["WORLD_SIZE", "RANK_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+    let size = |name: &&str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    SIZES.iter().filter_map(size).any(|size| size > 1)
+}
+
 /// What this process shares with those whose memory it can open.
 pub(crate) fn id() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

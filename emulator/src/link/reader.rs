@@ -52,6 +52,7 @@ pub(super) fn start(
 
 /// Reads until the stream ends.
 fn receive(mut stream: impl Read, link: &Arc<Link>, machine: &Weak<Machine>) -> io::Result<()> {
+    crate::thread::is_of_machine();
     let mut payload = Vec::new();
     loop {
         let message: Message = wire::read(&mut stream, &mut payload)?;

@@ -302,7 +302,13 @@ impl Baton {
     }
 
     fn launch(&self, machine: &Machine, launch: Launch) {
-        if matches!(launch, Launch::HostFunction { .. }) {
+        let runs_elsewhere = match &launch {
+            Launch::HostFunction { .. } => true,
+            // It waits for other processes, and must not keep the others waiting.
+            Launch::Meeting(meeting) => meeting.elsewhere().is_some(),
+            Launch::Task { .. } => false,
+        };
+        if runs_elsewhere {
             machine.hand_over(launch);
         } else {
             machine.run_here(launch);
@@ -325,6 +331,10 @@ impl Baton {
             _ => Instant::now(),
         };
         self.is_stuck_since = Some((view.generation, since));
+        if machine.patience_for_others().is_some_and(|patience| since.elapsed() < patience) {
+            turnstile.await_move(view.generation, Some(Patience::IDLE_LOOKS));
+            return;
+        }
         let timeout = earliest_timeout(view, &machine.lock());
         let is_due = timeout.as_ref().is_some_and(|(left, _)| since.elapsed() >= *left);
         if !is_due && self.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {

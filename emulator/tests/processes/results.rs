@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::script::{self, Rank};
-use crate::world::{World, role, say, start};
+use crate::world::{SEED, World, role, say, start};
 
 /// What one process with all ranks computes.
 fn reference(world: u32) -> Vec<String> {
@@ -70,4 +70,77 @@ fn four_ranks_in_two_processes_over_memory() {
 #[test]
 fn four_ranks_in_three_processes_over_tcp() {
     compare("results::four_ranks_in_three_processes_over_tcp", &[&[0, 1], &[2], &[3]], "tcp");
+}
+
+/// Ranks 0, 2 and 3 of four in two processes are cut out twice under one id.
+#[test]
+fn sub_communicators_span_processes() {
+    if let Some(world) = role() {
+        let cards = world.cards();
+        let parents = world.join(&cards).expect("all ranks come");
+        for _ in 0..2 {
+            let ids = [0_u32, 2, 3];
+            let members = world.ranks.iter().zip(cards.iter().zip(&parents)).filter(|(rank, _)| ids.contains(rank));
+            let members: Vec<Rank<'_>> = members
+                .map(|(rank, (card, parent))| {
+                    card.enter();
+                    let own = ids.iter().position(|id| id == rank).expect("a member") as u32;
+                    let (mut parent, mut comm) = (*parent, std::ptr::null_mut());
+                    let mut config = script::default_config();
+                    let mut list = ids;
+                    let (ids, config) = (list.as_mut_ptr(), &raw mut *config);
+                    let code = call!(
+                        world.table,
+                        HcclCreateSubCommConfig(&raw mut parent, 3, ids, 9, own, config, &raw mut comm)
+                    );
+                    hccl_ok(&world.table, code);
+                    let card = Card { table: card.table, context: card.context, stream: card.stream };
+                    Rank { rank: own, card, comm }
+                })
+                .collect();
+            for line in script::run_short(&world.table, &members, 3) {
+                say(&format!("result {line}"));
+            }
+            for member in members {
+                hccl_ok(&world.table, call!(world.table, HcclCommDestroy(member.comm)));
+            }
+        }
+        return;
+    }
+    let mut processes = start("results::sub_communicators_span_processes", &[&[0, 1], &[2, 3]], &[]);
+    let (_emulator, table) = machine(3);
+    let (cards, comms) = crate::common::world(&table, 3);
+    let ranks: Vec<Rank<'_>> =
+        cards.into_iter().zip(comms).zip(0..).map(|((card, comm), rank)| Rank { rank, card, comm }).collect();
+    let once = script::run_short(&table, &ranks, 3);
+    let mut expected = [once.clone(), once].concat();
+    let mut found: Vec<String> = processes.iter_mut().flat_map(|process| process.rest("result ")).collect();
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn strict_machines_meet_too() {
+    if let Some(world) = role() {
+        let cards = world.cards();
+        let comms = world.join(&cards).expect("all ranks come");
+        let card = cards.into_iter().next().expect("one card");
+        let rank = Rank { rank: world.ranks[0], card, comm: comms[0] };
+        for line in script::run_short(&world.table, &[rank], world.size) {
+            say(&format!("result {line}"));
+        }
+        assert_eq!(world.emulator.reports(), []);
+        return;
+    }
+    let mut processes = start("results::strict_machines_meet_too", &[&[0], &[1]], &[(SEED, "7")]);
+    let (_emulator, table) = machine(2);
+    let (cards, comms) = crate::common::world(&table, 2);
+    let ranks: Vec<Rank<'_>> =
+        cards.into_iter().zip(comms).zip(0..).map(|((card, comm), rank)| Rank { rank, card, comm }).collect();
+    let mut expected = script::run_short(&table, &ranks, 2);
+    let mut found: Vec<String> = processes.iter_mut().flat_map(|process| process.rest("result ")).collect();
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
 }

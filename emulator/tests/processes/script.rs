@@ -208,19 +208,35 @@ fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) ->
     ]
 }
 
+/// A communicator's configuration as `HcclCommConfigInit` of CANN 8.1 writes it.
+pub(crate) fn default_config() -> Box<ascend_tp_sys::HcclCommConfig> {
+    let mut header = [0_u8; 24];
+    header[..8].copy_from_slice(&300_u64.to_le_bytes());
+    header[8..12].copy_from_slice(&0xf0f0_f0f0_u32.to_le_bytes());
+    header[12..16].copy_from_slice(&5_u32.to_le_bytes());
+    Box::new(ascend_tp_sys::HcclCommConfig {
+        reserved: header.map(|byte| byte as std::ffi::c_char),
+        hcclBufferSize: 1,
+        // SAFETY: every field is a number or an array of numbers.
+        ..unsafe { std::mem::zeroed() }
+    })
+}
+
 /// Runs everything; a line per rank and collective.
 pub(crate) fn run(table: &Table, ranks: &[Rank<'_>], world: u32) -> Vec<String> {
+    let small = [(FP32, 0), (FP32, 1), (FP16, 7), (BF16, 1021), (INT64, 5000)];
+    let large = [(FP32, 20_011), (FP16, 100_003), (FP32, 1_100_003)];
+    run_sizes(table, ranks, world, &[&small[..], &large[..]].concat())
+}
+
+/// Runs everything for one size.
+pub(crate) fn run_short(table: &Table, ranks: &[Rank<'_>], world: u32) -> Vec<String> {
+    run_sizes(table, ranks, world, &[(BF16, 1021)])
+}
+
+fn run_sizes(table: &Table, ranks: &[Rank<'_>], world: u32, sizes: &[(HcclDataType, usize)]) -> Vec<String> {
     let mut lines = Vec::new();
-    for (dtype, count) in [
-        (FP32, 0),
-        (FP32, 1),
-        (FP16, 7),
-        (BF16, 1021),
-        (INT64, 5000),
-        (FP32, 20_011),
-        (FP16, 100_003),
-        (FP32, 1_100_003),
-    ] {
+    for (dtype, count) in sizes.iter().copied() {
         for step in steps(table, dtype, count, world) {
             // One of each kind is enough for what takes several rounds.
             let is_long = count > 1_000_000;

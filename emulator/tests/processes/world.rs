@@ -8,13 +8,15 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use ascend_tp_emulator::Emulator;
+use ascend_tp_emulator::{Config, Emulator, Mode};
 use ascend_tp_sys::{HcclComm, HcclRootInfo, Table};
 
 use crate::common::*;
 
 const ROLE: &str = "PROCESS_TEST_RANKS";
 const WORLD: &str = "PROCESS_TEST_WORLD";
+/// Strict mode, with this seed.
+pub(crate) const SEED: &str = "PROCESS_TEST_SEED";
 const ROOT: &str = "PROCESS_TEST_ROOT";
 
 /// A process of the world, seen by the parent. It is killed when this goes.
@@ -36,7 +38,7 @@ impl Process {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
         command.env(ROLE, ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
-        command.env(WORLD, world.to_string()).envs(environment.iter().copied());
+        command.env(WORLD, world.to_string()).env("WORLD_SIZE", world.to_string()).envs(environment.iter().copied());
         command.env("HCCL_SOCKET_IFNAME", "lo");
         if let Some(root) = root {
             command.env(ROOT, root);
@@ -115,7 +117,13 @@ pub(crate) fn role() -> Option<World> {
     let ranks = std::env::var(ROLE).ok()?;
     let ranks: Vec<u32> = ranks.split(',').map(|rank| rank.parse().expect("a rank")).collect();
     let size: u32 = std::env::var(WORLD).expect("set by the parent").parse().expect("a number");
-    let (emulator, table) = machine(size as usize);
+    let mode = match std::env::var(SEED) {
+        Ok(seed) => Mode::Strict { seed: seed.parse().expect("a number") },
+        Err(_) => Mode::Parallel,
+    };
+    let emulator = Emulator::new(Config { mode, ..Config::with_cards(size as usize) }).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
     let mut info = Box::new(HcclRootInfo { internal: [0; 4108] });
     match std::env::var(ROOT) {
         Ok(hex) => {
