@@ -119,6 +119,18 @@ fn libraries_opened_one_by_one_are_one_machine() {
 }
 
 #[test]
+fn beside_another_toolkit_every_call_is_refused() {
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let built = build("cc", "other_toolkit.c", &["-shared", "-fPIC", "-Wl,-soname,libascendcl.so"]);
+    let other = elsewhere.path().join("libascendcl.so");
+    std::fs::copy(built, &other).expect("copied");
+    let output = run(command(build("cc", "beside.c", &["-ldl"])).arg(&other));
+    says(&output, "refused");
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("{} is loaded in this process", other.display())), "{said}");
+}
+
+#[test]
 fn a_child_of_a_process_in_use_is_refused() {
     let output = run(&mut command(linked("cc", "fork_after_init.c")));
     says(&output, "the child was refused");
