@@ -218,6 +218,17 @@ pub(crate) const CASES: &[Case] = &[
         let block = ascend_tp_sys::aclrtCallbackBlockType::ACL_CALLBACK_BLOCK;
         c!(b, aclrtLaunchCallback(Some(nothing), null_mut(), block, b.stream()))
     }),
+    ("streams unordered over the same bytes", |b| {
+        let other = b.cards[0].stream();
+        c!(b, aclrtMemsetAsync(b.at(0), 16, 1, 16, b.stream()));
+        c!(b, aclrtMemsetAsync(b.at(8), 16, 2, 16, other));
+        c!(b, aclrtSynchronizeStream(b.stream()));
+        c!(b, aclrtSynchronizeStream(other))
+    }),
+    ("memory freed while queued work uses it", |b| {
+        c!(b, aclrtMemsetAsync(b.at(0), 16, 1, 16, b.stream()));
+        c!(b, aclrtFree(b.buffers[0]))
+    }),
     ("a notify nobody records", |b| {
         let mut notify = null_mut();
         young!(b, aclrtCreateNotify(&raw mut notify, 0));
