@@ -539,3 +539,30 @@ fn a_built_graph_runs_its_bound_streams_together() {
     assert!(refused(&table, code, ACL_ERROR_RT_STREAM_MODEL).contains("is not bound to graph"));
     ok(&table, call!(table, aclmdlRIDestroy(graph)));
 }
+
+#[test]
+fn strict_mode_replays_a_sound_capture_without_a_report() {
+    for seed in 0..8 {
+        let emulator = ascend_tp_emulator::Emulator::strict(seed).expect("the emulator starts");
+        let table = emulator.table();
+        ok(&table, call!(table, aclInit(std::ptr::null())));
+        let card = Card::new(&table, 0);
+        let (side, fork, join) = (card.stream(), event(&card), event(&card));
+        let (one, total, doubled) = (card.upload(&floats(&[1.0])), card.upload(&floats(&[0.0])), card.malloc(4));
+        begin(&table, card.stream, THREAD_LOCAL);
+        add(&card, card.stream, [total, one, total], 1.0, 1).expect("recorded");
+        ok(&table, call!(table, aclrtRecordEvent(fork, card.stream)));
+        ok(&table, call!(table, aclrtStreamWaitEvent(side, fork)));
+        add(&card, side, [total, total, doubled], 1.0, 1).expect("recorded on the joined stream");
+        ok(&table, call!(table, aclrtRecordEvent(join, side)));
+        ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, join)));
+        let graph = end(&table, card.stream);
+        for _ in 0..3 {
+            execute(&table, graph, card.stream);
+        }
+        card.synchronize();
+        assert_eq!(card.download(doubled, 4), floats(&[6.0]), "seed {seed}");
+        ok(&table, call!(table, aclmdlRIDestroy(graph)));
+        assert!(emulator.reports().is_empty(), "seed {seed}: {:?}", emulator.reports());
+    }
+}
