@@ -368,6 +368,10 @@ impl Machine {
             state.exceptions.tell();
             state.ready.clear();
             state.signal = false;
+            if let (Some(strict), None) = (&self.strict, thread::calling(self.key)) {
+                // No step of the program: the conductor has to look again.
+                strict.turnstile().nudge();
+            }
             return;
         }
         state.run_ready();

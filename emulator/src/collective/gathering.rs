@@ -67,6 +67,13 @@ impl Gatherings {
         self.open.values().any(|gathering| gathering.decided.is_none())
     }
 
+    /// Whether a single rank has come somewhere, as of a program with a process a rank.
+    pub(crate) fn has_lone_caller(&self) -> bool {
+        self.open
+            .values()
+            .any(|gathering| gathering.decided.is_none() && gathering.callers.iter().flatten().count() == 1)
+    }
+
     /// Whether ranks of other processes do.
     pub(crate) fn has_callers_elsewhere(&self) -> bool {
         self.open.values().any(|gathering| !gathering.replies.is_empty())

@@ -57,7 +57,9 @@ impl Machine {
         if state.groups.exchanging > 0 || state.meetings.is_any_elsewhere() {
             return Some(self.config().exec_timeout);
         }
-        let is_gathering = state.groups.gatherings.has_callers_elsewhere() || host::is_one_of_several();
+        let gatherings = &state.groups.gatherings;
+        let is_gathering =
+            gatherings.has_callers_elsewhere() || gatherings.has_lone_caller() || host::is_one_of_several();
         (is_gathering && state.groups.gatherings.is_any_open()).then_some(self.config().connect_timeout)
     }
 
