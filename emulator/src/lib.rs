@@ -42,6 +42,7 @@ mod nn;
 mod notify;
 mod pool;
 mod profile;
+mod refused;
 mod report;
 mod slots;
 mod soc;
@@ -84,4 +85,10 @@ pub fn operator_table() -> String {
 #[must_use]
 pub fn coverage() -> Vec<(&'static str, ascend_tp_sys::Library, bool)> {
     abi::coverage()
+}
+
+/// The C functions that refuse, with the reason, as a Markdown table.
+#[must_use]
+pub fn refused_table() -> String {
+    refused::markdown(&abi::coverage())
 }

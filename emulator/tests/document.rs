@@ -31,3 +31,8 @@ fn the_table_of_operators_is_current() {
 fn the_table_of_collectives_is_current() {
     check("collectives", &ascend_tp_emulator::collective_table());
 }
+
+#[test]
+fn the_table_of_refused_functions_is_current() {
+    check("refused functions", &ascend_tp_emulator::refused_table());
+}

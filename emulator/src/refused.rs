@@ -1,0 +1,87 @@
+//! What is not modelled, and why: every function of the table that refuses, with its reason.
+//!
+//! Input: the coverage of the table. Output: a Markdown table, which docs/EMULATOR.md holds. Invariant: a function that
+//! refuses has a reason here. Does not: refuse; a function without a method does.
+
+use std::fmt::Write;
+
+/// Names, or beginnings of names that end in `*`, and why those that refuse do. The first that fits counts.
+const REASONS: &[(&[&str], &str)] = &[
+    (
+        &["aclrtIpcGetEventHandle", "aclrtIpcOpenEventHandle", "aclrtNotify*"],
+        "events and notifies live in one process's scheduler; between processes only memory and collectives are shared",
+    ),
+    (&["aclrtRandomNumAsync"], "the numbers a card's generator gives for a seed are not documented"),
+    (
+        &["aclrtGetArgsFromExceptionInfo", "aclrtGetFuncHandleFromExceptionInfo"],
+        "tasks of the emulator have no arguments in device memory and no binary to point at",
+    ),
+    (&["aclrtRegStreamStateCallback"], "no program has been found that depends on it"),
+    (
+        &["HcclCommSuspend", "HcclCommResume", "aclrtDeviceTaskAbort"],
+        "stopping a device between steps and resuming its communicators (step recovery) is not modelled",
+    ),
+    (&["HcclCommInitClusterInfo*"], "communicators from a rank table file; make them from a root info"),
+    (
+        &[
+            "aclrtCreateLabel*",
+            "aclrtDestroyLabel*",
+            "aclrtSetLabel",
+            "aclrtSwitchLabelByIndex",
+            "aclrtActiveStream",
+            "aclrtSwitchStream",
+        ],
+        "streams do not choose between tasks or other streams by what is in memory",
+    ),
+    (&["aclmdlRI*"], "conditional tasks, capture into a model that is being built, and listings of a model"),
+    (
+        &["aclrtLaunchKernel*", "aclrtBinary*", "aclrtKernelArgs*"],
+        "kernels run as host functions registered by name, with arguments of aclrtLaunchKernelWithConfig",
+    ),
+    (&["aclSet*"], "addresses of a repeatable executor cannot be changed; make a new one"),
+    (&["aclprof*"], "nothing is measured: there is no clock of the card"),
+    (&["aclnn*"], "the operator has no row in the table of operators"),
+];
+
+/// Why a function that is not modelled refuses.
+pub(crate) fn reason(name: &str) -> Option<&'static str> {
+    let fits = |pattern: &&str| match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => *pattern == name,
+    };
+    REASONS.iter().find(|(names, _)| names.iter().any(fits)).map(|(_, reason)| *reason)
+}
+
+/// The functions that refuse, by reason, as Markdown.
+pub(crate) fn markdown(coverage: &[(&'static str, ascend_tp_sys::Library, bool)]) -> String {
+    let refused: Vec<&str> = coverage.iter().filter(|(_, _, modelled)| !modelled).map(|(name, _, _)| *name).collect();
+    let mut text = format!(
+        "{} of {} functions of the table are modelled; these {} refuse:\n\n| functions | why |\n|---|---|\n",
+        coverage.len() - refused.len(),
+        coverage.len(),
+        refused.len()
+    );
+    for (_, why) in REASONS {
+        let names: Vec<&str> = refused.iter().copied().filter(|name| reason(name) == Some(*why)).collect();
+        if !names.is_empty() {
+            let _ = writeln!(text, "| {} | {why} |", names.join(", "));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_that_refuses_says_why() {
+        let coverage = crate::abi::coverage();
+        let silent: Vec<&str> = coverage
+            .iter()
+            .filter(|(name, _, modelled)| !modelled && reason(name).is_none())
+            .map(|(name, _, _)| *name)
+            .collect();
+        assert!(silent.is_empty(), "without a reason in REASONS: {silent:?}");
+    }
+}
