@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{Engine, Error};
+use ascend_tp::exec::{Engine, EngineOptions, Error, Marks};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::{self, Model, Session, SessionOptions};
 use ascend_tp::placement::Residual;
@@ -71,6 +71,8 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     // All ranks look the same row up; who notices first is not defined.
     assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
     assert!(message.contains("index 8 at position 1"), "{message}");
+    // Work fails after it was enqueued, and is named all the same.
+    assert!(message.contains("), embed of "), "{message}");
     assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
     drop(engine);
     drop(cann);
@@ -123,6 +125,44 @@ fn a_weight_that_cannot_be_read_on_one_rank_ends_all() {
     let message = failure.unwrap_err().to_string();
     assert!(message.contains("loading layers.0.w: the disk is gone"), "{message}");
     assert_eq!(message.lines().count(), 1, "{message}");
+}
+
+#[test]
+fn a_rank_whose_thread_panics_ends_all_and_is_named() {
+    let (emulator, cann) = emulator(Config::with_cards(3));
+    let mut engine = Engine::start(&cann, vec![plans(3)]).unwrap();
+    let failure = engine.load(Arc::new(|param, _| {
+        assert_ne!(std::thread::current().name(), Some("rank 1"), "no more of {}", param.name);
+        Ok(())
+    }));
+    let message = failure.unwrap_err().to_string();
+    assert!(message.starts_with("rank 1 (card 1): the rank's thread panicked: "), "{message}");
+    assert!(message.contains("no more of "), "{message}");
+    assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+    drop((engine, cann));
+    assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
+}
+
+#[test]
+fn an_engine_that_is_told_to_stop_runs_no_more() {
+    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let options = EngineOptions::default();
+    let mut engine = Engine::start_with(&cann, vec![plans(2)], &options).unwrap();
+    ones(&mut engine);
+    engine.run(0, ids([0, 7, 3])).unwrap();
+    options.stop.store(true, Ordering::Relaxed);
+    assert!(matches!(engine.run(0, ids([0, 7, 3])), Err(Error::Interrupted)));
+}
+
+/// Marks are what the emulator's failures call an op by.
+#[test]
+fn streams_are_marked_with_their_ops_if_that_is_asked_for() {
+    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let options = EngineOptions { marks: Marks::EachOp, ..EngineOptions::default() };
+    let mut engine = Engine::start_with(&cann, vec![plans(2)], &options).unwrap();
+    ones(&mut engine);
+    let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
+    assert!(message.contains("at \"embed of "), "{message}");
 }
 
 #[test]

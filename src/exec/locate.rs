@@ -142,7 +142,7 @@ mod tests {
         let plan = plan();
         let (before, after) = events(&plan);
         let found = stopped(&plan, StreamKind::Compute, &[before, after], plan.steps.len(), "exception").unwrap();
-        assert!(found.starts_with("add of "), "{found}");
+        assert!(found.starts_with("between add of ") && found.ends_with(" and output of z"), "{found}");
         assert_eq!(stopped(&plan, StreamKind::Communication, &[], 0, "exception"), None);
         assert_eq!(stopped(&plan, StreamKind::Communication, &[before, after], plan.steps.len(), "exception"), None);
     }

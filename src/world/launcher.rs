@@ -7,7 +7,7 @@
 //!
 //! Sources: PyTorch "torchrun" (environment variables); Open MPI 5.0 "Environment variables set for MPI applications";
 //! Intel MPI and MPICH Hydra; Slurm srun(1); Kubeflow training operator, Volcano plugins `pytorch`, `env` and `svc`;
-//! MindCluster Ascend Operator; CANN `RANK_TABLE_FILE`, `RANK_ID`, `RANK_SIZE`, `DEVICE_ID`.
+//! the Ascend operator of `MindCluster`; CANN `RANK_TABLE_FILE`, `RANK_ID`, `RANK_SIZE`, `DEVICE_ID`.
 
 use super::error::EnvironmentError;
 use super::nodelist::tasks_by_node;
@@ -128,7 +128,7 @@ fn incomplete(rank: Option<&Said>, size: Option<&Said>, problems: &mut Vec<Strin
             rank.variable, rank.value
         )),
         (None, Some(size)) if size.value > 1 => {
-            problems.push(format!("{} is {} and nothing says which rank this is: set RANK", size.variable, size.value))
+            problems.push(format!("{} is {} and nothing says which rank this is: set RANK", size.variable, size.value));
         }
         _ => {}
     }
@@ -309,7 +309,7 @@ mod tests {
         );
     }
 
-    /// What a shell loop sets, and Kubeflow's PyTorchJob with one rank a pod.
+    /// What a shell loop sets, and Kubeflow's `PyTorchJob` with one rank a pod.
     #[test]
     fn rank_and_world_size_are_enough() {
         is("RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=12355", Launcher::Shell, 3, 4, (None, None));

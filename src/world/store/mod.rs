@@ -193,7 +193,7 @@ impl Shared {
                 Ok(Message::Given { round, parts }) => {
                     self.lock().given.insert(round, parts);
                 }
-                Ok(Message::Failed { rank, text }) => self.failed(failure(peers, rank, text)),
+                Ok(Message::Failed { rank, text }) => self.failed(&failure(peers, rank, text)),
                 Ok(Message::Left { rank }) => self.lock().left.push(rank),
                 Ok(_) => {}
                 Err(error) => {
@@ -202,7 +202,7 @@ impl Shared {
                         state.closing || state.left.contains(&0)
                     };
                     if !expected {
-                        self.failed(rank_0_is_gone(peers, &error.to_string()));
+                        self.failed(&rank_0_is_gone(peers, &error.to_string()));
                     }
                     return;
                 }
@@ -211,7 +211,7 @@ impl Shared {
         }
     }
 
-    fn failed(&self, failure: PeerFailure) {
+    fn failed(&self, failure: &PeerFailure) {
         let listeners = {
             let mut state = self.lock();
             if state.failure.is_some() {
@@ -221,7 +221,7 @@ impl Shared {
             std::mem::take(&mut state.listeners)
         };
         self.changed.notify_all();
-        listeners.into_iter().for_each(|listener| listener(&failure));
+        listeners.into_iter().for_each(|listener| listener(failure));
     }
 }
 

@@ -236,7 +236,7 @@ impl Shared {
         }
         loop {
             match socket.receive(FRAME_BYTES) {
-                Ok(Message::Give { round, what, bytes }) => self.give(rank, round, what, bytes),
+                Ok(Message::Give { round, what, bytes }) => self.give(rank, round, &what, bytes),
                 Ok(Message::Failed { text, .. }) => {
                     self.lock().tell_others(rank, &Message::Failed { rank, text });
                 }
@@ -292,10 +292,10 @@ impl Shared {
         !matches!(state.phase, Phase::Refused(_))
     }
 
-    fn give(&self, rank: usize, round: u64, what: String, bytes: Vec<u8>) {
+    fn give(&self, rank: usize, round: u64, what: &str, bytes: Vec<u8>) {
         let mut state = self.lock();
         let entry = state.rounds.entry(round).or_insert_with(|| Round {
-            what: what.clone(),
+            what: what.to_owned(),
             first: rank,
             parts: BTreeMap::new(),
         });
