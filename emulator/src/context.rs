@@ -153,6 +153,7 @@ impl Machine {
             Ok(state.remove_context(context, "was destroyed when its device was reset"))
         })?;
         if let Some(card) = emptied {
+            self.report_leaks_of_card(card);
             self.memory().free_card(card, self.here().as_ref());
         }
         Ok(())

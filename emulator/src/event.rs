@@ -173,7 +173,7 @@ impl Machine {
             let on = state.event(event)?.card;
             if on != card {
                 let what = format!("event {event} belongs to card {on}, stream {stream} to card {card}");
-                return Err(Failure::new(code::PARAM_INVALID, what));
+                return Err(Failure::new(code::PARAM_INVALID, what).found(ReportKind::WrongContext, Vec::new()));
             }
             let record = Arc::new(Record::new(event, stream, self.site(state, Some(stream))));
             let captured = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());

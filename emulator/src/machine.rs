@@ -35,6 +35,7 @@ use crate::pool::{Job, Task, Workers};
 use crate::profile::Profiling;
 use crate::report::{HostFunction, HostThread, Reports};
 use crate::stream::Stream;
+use crate::strict::leaks::Makers;
 use crate::strict::order::Order;
 use crate::strict::site::Site;
 use crate::strict::wait::Wait;
@@ -69,6 +70,10 @@ pub(crate) struct State {
     exec_timeout: Duration,
     /// What happened before what, in strict mode.
     pub(crate) order: Option<Box<Order>>,
+    /// Names the machine in thread states.
+    pub(crate) key: MachineKey,
+    /// Who made the objects that exist, in strict mode.
+    pub(crate) makers: Makers,
     pub(crate) initialized: bool,
     last_number: u64,
     pub(crate) cards: Vec<Card>,
@@ -128,6 +133,7 @@ impl State {
     /// A number no object of this machine has had.
     pub(crate) fn fresh_number(&mut self) -> u64 {
         self.last_number += 1;
+        self.note_maker(self.last_number);
         self.last_number
     }
 
@@ -202,6 +208,8 @@ impl Machine {
         };
         let state = State {
             order: strict.is_some().then(Box::default),
+            key,
+            makers: Makers::default(),
             strict: strict.clone(),
             exec_timeout: config.exec_timeout,
             initialized: false,

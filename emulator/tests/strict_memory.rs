@@ -212,3 +212,65 @@ fn a_host_access_to_a_cards_memory_ends_the_process_and_names_the_buffer() {
         " is 4936 bytes past the end of the 64-byte buffer from aclrtMallocHost (call 6, page-locked host memory)";
     assert!(line.ends_with(end), "{line}");
 }
+
+#[test]
+fn what_is_not_given_back_is_named_with_its_makers() {
+    let (emulator, table) = machine(2);
+    ok(&table, call!(table, aclrtSetDevice(1)));
+    let policy = ascend_tp_sys::aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
+    let mut buffers = [null_mut(); 2];
+    for (buffer, bytes) in buffers.iter_mut().zip([100, 200]) {
+        ok(&table, call!(table, aclrtMalloc(buffer, bytes, policy)));
+    }
+    let (mut host, mut event, mut stream) = (null_mut(), null_mut(), null_mut());
+    ok(&table, call!(table, aclrtMallocHost(&raw mut host, 50)));
+    ok(&table, call!(table, aclrtCreateEvent(&raw mut event)));
+    ok(&table, call!(table, aclrtCreateStream(&raw mut stream)));
+    ok(&table, call!(table, aclrtDestroyStream(stream)));
+    ok(&table, call!(table, aclrtFree(buffers[0])));
+    ok(&table, call!(table, aclrtResetDevice(1)));
+    ok(&table, call!(table, aclFinalize()));
+    let me = std::thread::current().name().expect("test threads have names").to_owned();
+    assert_eq!(
+        texts(&emulator),
+        [
+            format!(
+                "leak: 1 buffer of 200 bytes left at aclrtResetDevice, made by [1]; call aclrtFree before; [1] aclrtMalloc \
+                 (call 4 on thread {me}, card 1); [2] aclrtResetDevice (call 10 on thread {me})"
+            ),
+            format!(
+                "leak: 1 buffer of 50 bytes left at aclFinalize, made by [1]; call aclrtFreeHost before; \
+                 [1] aclrtMallocHost (call 5 on thread {me}, card 1); [2] aclFinalize (call 11 on thread {me})"
+            ),
+            format!(
+                "leak: 1 event left at aclFinalize, made by [1]; call aclrtDestroyEvent before; [1] aclrtCreateEvent (call 6 \
+                 on thread {me}, card 1); [2] aclFinalize (call 11 on thread {me})"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn a_stream_destroyed_by_force_under_work_is_named_with_that_work() {
+    let mut found = Vec::new();
+    for seed in 0..16 {
+        let config = Config { mode: Mode::Strict { seed }, ..Config::with_cards(1) };
+        let emulator = Emulator::new(config).expect("the emulator starts");
+        let table = emulator.table();
+        ok(&table, call!(table, aclInit(std::ptr::null())));
+        let card = Card::new(&table, 0);
+        let (buffer, stream) = (card.malloc(8), card.stream());
+        ok(&table, call!(table, aclrtMemsetAsync(buffer, 8, 0, 8, stream)));
+        ok(&table, call!(table, aclrtDestroyStreamForce(stream)));
+        found.extend(texts(&emulator));
+    }
+    let me = std::thread::current().name().expect("test threads have names").to_owned();
+    let expected = format!(
+        "destroy while busy: stream 4 is destroyed by [2] while [1] is not done; synchronize stream 4 before [2]; \
+         [1] aclrtMemsetAsync (call 6 on thread {me}, card 0, stream 4); [2] aclrtDestroyStreamForce (call 7 on thread {me}, \
+         card 0)"
+    );
+    // Some seeds run the work before the call.
+    assert!(!found.is_empty() && found.len() < 16, "{found:?}");
+    assert!(found.iter().all(|text| *text == expected), "{found:?}");
+}

@@ -61,6 +61,7 @@ impl Machine {
     pub(super) unsafe fn aclrtDestroyEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| {
+            self.check_event_idle(state, id);
             let event = state.events.remove(&id).ok_or_else(|| HandleKind::Event.gone(id))?;
             state.cards[event.card as usize].events -= 1;
             Ok(())

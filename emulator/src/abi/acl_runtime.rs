@@ -38,6 +38,7 @@ impl Machine {
             Ok(())
         })?;
         self.check_zones();
+        self.report_leaks();
         Ok(())
     }
 

@@ -71,7 +71,10 @@ impl Machine {
     pub(super) unsafe fn aclrtDestroyStreamForce(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtDestroyStreamForce"))?;
-        self.update(|state| state.remove_stream(id, "was destroyed by force"));
+        self.update(|state| {
+            self.check_stream_idle(state, id);
+            state.remove_stream(id, "was destroyed by force");
+        });
         Ok(())
     }
 
@@ -209,6 +212,7 @@ impl Machine {
         let id = HandleKind::Notify.decode(notify)?;
         self.update(|state| {
             let card = state.notifies.get(&id).map(|notify| notify.card);
+            self.check_notify_idle(state, id);
             state.remove_notify(id)?;
             if let Some(card) = card {
                 state.cards[card as usize].notifies -= 1;

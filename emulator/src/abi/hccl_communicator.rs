@@ -14,6 +14,7 @@ use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::{Charge, Share};
+use crate::strict::ReportKind;
 
 /// What `HcclCommConfigInit` writes.
 const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
@@ -310,7 +311,7 @@ impl Machine {
         if card != of_comm {
             let what =
                 format!("rank {} of the communicator is on card {of_comm}, stream {id} on card {card}", member.rank);
-            return Err(Failure::new(code::HCCL_PARA, what));
+            return Err(Failure::new(code::HCCL_PARA, what).found(ReportKind::WrongContext, Vec::new()));
         }
         Ok(id)
     }

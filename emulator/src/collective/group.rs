@@ -140,6 +140,11 @@ impl Groups {
         self.group(group)?.cards.get(rank as usize).copied().ok_or_else(|| group_gone(group))
     }
 
+    /// The numbers of all handles.
+    pub(crate) fn member_numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.members.keys().copied()
+    }
+
     /// What a handle's number stands for.
     pub(crate) fn member(&self, number: u64) -> Result<Member, Failure> {
         self.members.get(&number).copied().ok_or_else(|| HandleKind::Communicator.gone(number))

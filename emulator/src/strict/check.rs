@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use super::site::Site;
-use super::{Report, Strict, order};
+use super::{Report, ReportKind, Strict, order};
 use crate::abi::raw::Allocation;
+use crate::event::Record;
 use crate::failure::Failure;
-use crate::machine::Machine;
+use crate::machine::{Machine, State};
 use crate::memory::damage_report;
-use crate::stream::Access;
+use crate::stream::{Access, Entry, Hold, Queued};
 
 impl Machine {
     /// The running call, which concerns no stream; None outside strict mode.
@@ -52,6 +53,56 @@ impl Machine {
         if let Some(report) = damage_report(freed, site) {
             strict.report(report);
         }
+    }
+
+    /// The running call destroys an event.
+    pub(crate) fn check_event_idle(&self, state: &State, event: u64) {
+        let is_of_it = |record: &Arc<Record>| record.event == event;
+        let in_queue = |queued: &Queued| match &queued.entry {
+            Entry::Record(record) | Entry::Wait(record) => is_of_it(record),
+            _ => false,
+        };
+        let held = |hold: &Hold| matches!(hold, Hold::Record(record) if is_of_it(record));
+        self.check_idle(state, &format!("event {event}"), in_queue, held);
+    }
+
+    /// The running call destroys a notify.
+    pub(crate) fn check_notify_idle(&self, state: &State, notify: u64) {
+        let in_queue = |queued: &Queued| matches!(queued.entry, Entry::NotifyRecord(other) | Entry::NotifyWait(other) if other == notify);
+        let held = |hold: &Hold| matches!(hold, Hold::Notify(other) if *other == notify);
+        self.check_idle(state, &format!("notify {notify}"), in_queue, held);
+    }
+
+    /// The running call destroys a stream without waiting for it.
+    pub(crate) fn check_stream_idle(&self, state: &State, id: u64) {
+        let Some(stream) = state.streams.get(&id).filter(|stream| !stream.is_idle()) else { return };
+        let first = stream.site_under_way.clone().or_else(|| stream.queued().find_map(|queued| queued.site.clone()));
+        self.report_busy(state, &format!("stream {id}"), id, first);
+    }
+
+    /// Reports the first entry that uses what the running call destroys.
+    fn check_idle(&self, state: &State, what: &str, in_queue: impl Fn(&Queued) -> bool, held: impl Fn(&Hold) -> bool) {
+        if self.strict().is_none() {
+            return;
+        }
+        for (id, stream) in &state.streams {
+            let user = if stream.hold.as_ref().is_some_and(&held) {
+                Some(stream.site_under_way.clone())
+            } else {
+                stream.queued().find(|queued| in_queue(queued)).map(|queued| queued.site.clone())
+            };
+            if let Some(user) = user {
+                self.report_busy(state, what, *id, user);
+                return;
+            }
+        }
+    }
+
+    fn report_busy(&self, state: &State, what: &str, stream: u64, user: Option<Arc<Site>>) {
+        let here = self.site(state, None);
+        let what = format!("{what} is destroyed by [2] while [1] is not done; synchronize stream {stream} before [2]");
+        let sites = user.into_iter().chain(here).collect();
+        state.report_all([Report::new(ReportKind::DestroyWhileBusy, what, sites)]);
     }
 
     /// Looks for damaged red zones; None outside strict mode costs nothing.

@@ -4,7 +4,8 @@
 //! the bytes it touches. Output: [`Report`]s and a trace. Parts: `turnstile` stops every call, `conductor` picks what
 //! happens next, `watch` sees what threads do outside calls, `wait` says what a blocked call waits for, `deadlock`
 //! names what waits for ever; `site` says who made a call, `report` what was found, `order` what happened before what,
-//! `check` looks at calls that fail, at red zones and at what is left at the end.
+//! `check` looks at calls that fail, at red zones and at what is destroyed under work;
+//! `leaks` at what is left at the end.
 //! Invariant: with another mode none of this runs. Does not: change what a legal program computes.
 
 mod check;
@@ -12,6 +13,7 @@ pub(crate) mod clock;
 pub(crate) mod conductor;
 pub(crate) mod deadlock;
 pub(crate) mod footprint;
+pub(crate) mod leaks;
 pub(crate) mod order;
 mod random;
 pub(crate) mod report;

@@ -5,7 +5,7 @@
 //! members, as the library documents; dims, strides and values are copied. Does not: touch device memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -33,6 +33,19 @@ impl Objects {
     }
 }
 
+impl Objects {
+    /// Objects the program has not destroyed: their kind, what destroys them, how many. Members go with their list.
+    pub(crate) fn left(&self) -> Vec<(&'static str, &'static str, usize)> {
+        let live = self.lock();
+        let members: BTreeSet<usize> = live.objects.values().flat_map(Object::members).copied().collect();
+        let mut counts: BTreeMap<(&'static str, &'static str), usize> = BTreeMap::new();
+        for (_, object) in live.objects.iter().filter(|(handle, _)| !members.contains(handle)) {
+            *counts.entry((object.kind(), object.destroyer())).or_default() += 1;
+        }
+        counts.into_iter().map(|((kind, destroyer), count)| (kind, destroyer, count)).collect()
+    }
+}
+
 /// Objects that exist.
 #[derive(Debug, Default)]
 pub(super) struct Live {
@@ -56,6 +69,26 @@ enum Object {
 }
 
 impl Object {
+    fn members(&self) -> &[usize] {
+        match self {
+            Self::Tensors(members) | Self::Scalars(members) => members,
+            _ => &[],
+        }
+    }
+
+    fn destroyer(&self) -> &'static str {
+        match self {
+            Self::Tensor(_) => "aclDestroyTensor",
+            Self::Scalar(_) => "aclDestroyScalar",
+            Self::Ints(_) => "aclDestroyIntArray",
+            Self::Floats(_) => "aclDestroyFloatArray",
+            Self::Bools(_) => "aclDestroyBoolArray",
+            Self::Tensors(_) => "aclDestroyTensorList",
+            Self::Scalars(_) => "aclDestroyScalarList",
+            Self::Executor(_) => "the second phase, or aclDestroyAclOpExecutor",
+        }
+    }
+
     fn kind(&self) -> &'static str {
         match self {
             Self::Tensor(_) => "aclTensor",

@@ -1,0 +1,149 @@
+//! What a program leaves behind: everything it made and did not give back when the runtime is finalized, and memory on a
+//! card whose last context goes.
+//!
+//! Input: the machine's objects. Output: one report a kind, with how many there are and the calls that made the first.
+//! Invariant: what goes with its owner by the runtime's own rules is no leak: a context's streams, a card's default context.
+//! Does not: release anything.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::site::Site;
+use super::{Report, ReportKind};
+use crate::abi::raw::{Allocation, Location};
+use crate::machine::{Machine, State};
+use crate::thread;
+
+/// How many calls a report names.
+const NAMED: usize = 3;
+
+/// The calls that made objects with a number.
+#[derive(Debug, Default)]
+pub(crate) struct Makers {
+    sites: BTreeMap<u64, Arc<Site>>,
+    /// The number of sites at which those of objects that are gone are dropped.
+    limit: usize,
+}
+
+impl State {
+    /// The running call has made the object with this number.
+    pub(crate) fn note_maker(&mut self, number: u64) {
+        let key = self.key;
+        if self.order.is_none() {
+            return;
+        }
+        let Some(calling) = thread::calling(key) else { return };
+        let card = thread::context(key).and_then(|context| self.contexts.get(&context)).map(|context| context.card);
+        let rank = card.and_then(|card| self.groups.first_rank_of_card(card));
+        let (call, thread) = (calling.name, thread::name(key));
+        let site = Site { number: calling.number, call, thread, card, rank, stream: None, tag: None };
+        let mut makers = std::mem::take(&mut self.makers);
+        if makers.sites.len() >= makers.limit {
+            makers.sites.retain(|number, _| self.exists(*number));
+            makers.limit = 2 * makers.sites.len() + 256;
+        }
+        makers.sites.insert(number, Arc::new(site));
+        self.makers = makers;
+    }
+
+    fn exists(&self, number: u64) -> bool {
+        self.contexts.contains_key(&number)
+            || self.streams.contains_key(&number)
+            || self.events.contains_key(&number)
+            || self.notifies.contains_key(&number)
+            || self.groups.member(number).is_ok()
+    }
+
+    /// Objects of the program by kind, with what gives them back.
+    fn left(&self) -> [(&'static str, &'static str, Vec<u64>); 5] {
+        let is_default = |context: u64| self.cards.iter().any(|card| card.default_context == Some(context));
+        let contexts = self.contexts.keys().copied().filter(|id| !is_default(*id)).collect();
+        let in_default = |context: u64| is_default(context);
+        let streams = self.streams.iter().filter(|(_, stream)| !stream.is_default && in_default(stream.context));
+        [
+            ("communicator", "HcclCommDestroy", self.groups.member_numbers().collect()),
+            ("stream", "aclrtDestroyStream", streams.map(|(id, _)| *id).collect()),
+            ("event", "aclrtDestroyEvent", self.events.keys().copied().collect()),
+            ("notify", "aclrtDestroyNotify", self.notifies.keys().copied().collect()),
+            ("context", "aclrtDestroyContext", contexts),
+        ]
+    }
+}
+
+impl Machine {
+    /// The runtime is finalized: reports what the program has not given back.
+    pub(crate) fn report_leaks(&self) {
+        let Some(strict) = self.strict() else { return };
+        let here = self.here();
+        let objects: Vec<Report> = {
+            let state = self.lock();
+            let left = state.left();
+            left.iter()
+                .filter(|(_, _, numbers)| !numbers.is_empty())
+                .map(|(kind, remedy, numbers)| {
+                    let made = numbers.iter().filter_map(|number| state.makers.sites.get(number)).cloned();
+                    leak(&counted(numbers.len(), kind), remedy, made, here.as_ref())
+                })
+                .collect()
+        };
+        let buffers = self.memory().live();
+        let is_on_card = |buffer: &&Arc<Allocation>| buffer.location() != Location::Host;
+        let on_cards: Vec<&Arc<Allocation>> = buffers.iter().filter(is_on_card).collect();
+        let on_host: Vec<&Arc<Allocation>> = buffers.iter().filter(|buffer| !is_on_card(buffer)).collect();
+        let memory = [
+            leaked_buffers(&on_cards, "aclrtFree", here.as_ref()),
+            leaked_buffers(&on_host, "aclrtFreeHost", here.as_ref()),
+        ];
+        let library = self.aclnn().left();
+        let library =
+            library.into_iter().map(|(kind, remedy, count)| leak(&counted(count, kind), remedy, [], here.as_ref()));
+        for report in memory.into_iter().flatten().chain(objects).chain(library) {
+            strict.report(report);
+        }
+    }
+
+    /// A card's last context has gone, and with it what the card still holds.
+    pub(crate) fn report_leaks_of_card(&self, card: u32) {
+        let Some(strict) = self.strict() else { return };
+        let buffers = self.memory().live();
+        let of_card: Vec<&Arc<Allocation>> =
+            buffers.iter().filter(|buffer| buffer.location() == Location::Card(card)).collect();
+        if let Some(report) = leaked_buffers(&of_card, "aclrtFree", self.here().as_ref()) {
+            strict.report(report);
+        }
+    }
+}
+
+/// `1 event`, `3 events`, `2 notifies`
+fn counted(count: usize, kind: &str) -> String {
+    match (count, kind.strip_suffix('y')) {
+        (1, _) => format!("1 {kind}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {kind}s"),
+    }
+}
+
+fn leaked_buffers(buffers: &[&Arc<Allocation>], remedy: &str, here: Option<&Arc<Site>>) -> Option<Report> {
+    // Host memory that was only registered was not allocated here.
+    let made: Vec<&Arc<Allocation>> = buffers.iter().copied().filter(|buffer| buffer.site().is_some()).collect();
+    if made.is_empty() {
+        return None;
+    }
+    let bytes: usize = made.iter().map(|buffer| buffer.size()).sum();
+    let what = format!("{} of {bytes} bytes", counted(made.len(), "buffer"));
+    Some(leak(&what, remedy, made.iter().filter_map(|buffer| buffer.site().cloned()), here))
+}
+
+fn leak(what: &str, remedy: &str, made: impl IntoIterator<Item = Arc<Site>>, here: Option<&Arc<Site>>) -> Report {
+    let mut sites: Vec<Arc<Site>> = made.into_iter().collect();
+    sites.sort_by_key(|site| site.number);
+    sites.truncate(NAMED);
+    let (call, first) = (here.map_or("the end", |site| site.call), sites.len());
+    let made = match first {
+        0 => String::new(),
+        1 => ", made by [1]".to_owned(),
+        last => format!(", the first made by [1] to [{last}]"),
+    };
+    sites.extend(here.cloned());
+    Report::new(ReportKind::Leak, format!("{what} left at {call}{made}; call {remedy} before"), sites)
+}
