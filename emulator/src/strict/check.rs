@@ -76,7 +76,8 @@ impl Machine {
     /// The running call destroys a stream without waiting for it.
     pub(crate) fn check_stream_idle(&self, state: &State, id: u64) {
         let Some(stream) = state.streams.get(&id).filter(|stream| !stream.is_idle()) else { return };
-        let first = stream.site_under_way.clone().or_else(|| stream.queued().find_map(|queued| queued.site.clone()));
+        let waiting = || stream.queued().find_map(|queued| queued.site.clone());
+        let first = if stream.has_next() { waiting() } else { stream.site_under_way.clone() };
         self.report_busy(state, &format!("stream {id}"), id, first);
     }
 
