@@ -252,7 +252,7 @@ impl Engine {
     /// # Errors
     /// What `fill` or a card refuses.
     pub fn load(&mut self, fill: Arc<Fill>) -> Result<(), Error> {
-        self.tell(|| Command::Load(Arc::clone(&fill)))?;
+        self.tell(move || Command::Load(Arc::clone(&fill)))?;
         self.collect().map(drop)
     }
 
@@ -303,7 +303,7 @@ impl Engine {
         observer: Option<Sender<Observation>>,
     ) -> Result<(), Error> {
         let inputs = Arc::new(inputs);
-        self.tell(|| Command::Run { program, inputs: Arc::clone(&inputs), timed, observer: observer.clone() })
+        self.tell(move || Command::Run { program, inputs: Arc::clone(&inputs), timed, observer: observer.clone() })
     }
 
     /// Outputs are whole on every rank; those of the first rank here are given.

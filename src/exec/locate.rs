@@ -31,7 +31,7 @@ pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<Strin
     let own = || plan.steps.iter().take(*issued).enumerate().filter(|(_, step)| step.stream == *stream);
     // Behind a wait that was passed a stream has moved on as well, whoever recorded the event.
     let reached = |action: &Action| matches!(action, Action::Record(event) if is_done(event.index()));
-    let last_reached = own().filter(|(_, step)| reached(&step.action)).map(|(index, _)| index).last();
+    let last_reached = own().filter(|(_, step)| reached(&step.action)).map(|(index, _)| index).next_back();
     let first = last_reached.map_or(0, |index| index + 1);
     let next_undone = own()
         .find(|(index, step)| *index >= first && matches!(step.action, Action::Record(_)) && !reached(&step.action))
@@ -56,10 +56,11 @@ pub(super) fn mark_texts(plan: &Plan) -> Vec<Option<Box<str>>> {
     let mut last: [Option<&OpNote>; 2] = [None, None];
     let text = |note: &OpNote| {
         let mut text = note.to_string();
-        text.truncate(text.floor_char_boundary(MARK_BYTES));
+        let end = (0..=MARK_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
         text.into_boxed_str()
     };
-    let mut mark = |index: usize| {
+    let mark = |index: usize| {
         let step = &plan.steps[index];
         let note = plan.notes.get(step.op)?;
         let is_work = matches!(step.action, Action::Launch(_) | Action::Exchange(_));
@@ -69,7 +70,7 @@ pub(super) fn mark_texts(plan: &Plan) -> Vec<Option<Box<str>>> {
             text(note)
         })
     };
-    (0..plan.steps.len()).map(|index| mark(index)).collect()
+    (0..plan.steps.len()).map(mark).collect()
 }
 
 #[cfg(test)]
@@ -113,7 +114,7 @@ mod tests {
         let recorded = |stream| {
             let own = plan.steps.iter().filter(move |step| step.stream == stream);
             own.filter_map(|step| if let Action::Record(event) = step.action { Some(event.index()) } else { None })
-                .last()
+                .next_back()
         };
         (recorded(StreamKind::Compute).unwrap(), recorded(StreamKind::Communication).unwrap())
     }
