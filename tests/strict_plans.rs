@@ -1,0 +1,100 @@
+//! Strict mode sees what the events of a plan are for: a right plan runs without a report whatever the seed, and without
+//! any one of its events it is reported, whatever the seed.
+//!
+//! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams, events and arena. What
+//! `schedule::verify` would refuse is given to the engine all the same, as a program without that pass would.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+#[path = "mutation/fixture.rs"]
+mod fixture;
+
+use std::sync::Arc;
+
+use ascend_tp::emulator::{Config, Emulator, Mode, ReportKind};
+use ascend_tp::exec::Inputs;
+use ascend_tp::placement::Residual;
+use ascend_tp::program::HostTensor;
+use ascend_tp::program::models::Head;
+use ascend_tp::schedule::plan::Action;
+use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::{Cann, Mesh, Pins, parallelize};
+
+use common::start;
+use fixture::{BOUND, Fixture, distance};
+
+const CARDS: usize = 3;
+
+fn plans(fixture: &Fixture, residual: Residual) -> Vec<Plan> {
+    let mesh = Mesh::new(&[("tp", CARDS)]).unwrap();
+    schedule(&parallelize(&fixture.program, &mesh, &Pins::megatron(residual)).unwrap().lowered).unwrap()
+}
+
+/// What strict mode finds, and the output unless the program ended with an error.
+fn run(seed: u64, plans: Vec<Plan>, fixture: &Fixture) -> (Vec<(ReportKind, String)>, Result<HostTensor, String>) {
+    let config = Config { mode: Mode::Strict { seed }, ..Config::with_cards(CARDS) };
+    let emulator = Emulator::new(config).unwrap();
+    let inputs: Inputs = fixture.cases[0]
+        .inputs
+        .iter()
+        .map(|(name, tensor)| (name.clone(), Arc::new(tensor.to_bytes())))
+        .collect();
+    let outcome = (|| {
+        let cann = Cann::new(emulator.table())?;
+        let of = plans[0].outputs[0].clone();
+        let mut engine = start(&cann, plans, &fixture.params)?;
+        let outputs = engine.run(0, inputs)?;
+        Ok::<_, ascend_tp::exec::Error>(HostTensor::from_bytes(of.shape.clone(), of.dtype, &outputs[0].1))
+    })();
+    let reports = emulator.reports().iter().map(|report| (report.kind(), report.to_string())).collect();
+    (reports, outcome.map_err(|error| error.to_string()))
+}
+
+/// The plans without one event step, with what is missing and how its lack shows.
+fn without_an_event(plans: &[Plan]) -> Vec<(String, ReportKind, Vec<Plan>)> {
+    let mut variants = Vec::new();
+    for (rank, plan) in plans.iter().enumerate() {
+        for (at, step) in plan.steps.iter().enumerate() {
+            let (what, kind) = match step.action {
+                Action::Record(event) => (format!("record {event}"), ReportKind::WaitBeforeRecord),
+                Action::Wait(event) => (format!("wait {event}"), ReportKind::Race),
+                Action::Launch(_) | Action::Exchange(_) => continue,
+            };
+            let mut changed = plans.to_vec();
+            changed[rank].steps.remove(at);
+            changed[rank].taps.clear();
+            let note = plan.notes.get(step.op).map(ToString::to_string).unwrap_or_default();
+            variants.push((format!("rank {rank} step {at} ({note}): {what}"), kind, changed));
+        }
+    }
+    variants
+}
+
+fn every_event_is_needed(residual: Residual) {
+    let fixture = Fixture::read("qwen2-tied-uneven", Head::LastLogits, CARDS);
+    let plans = plans(&fixture, residual);
+    for seed in 0..10 {
+        let (reports, output) = run(seed, plans.clone(), &fixture);
+        assert_eq!(reports, [], "seed {seed}");
+        assert!(distance(&output.unwrap(), &fixture.cases[0].output) <= BOUND, "seed {seed}");
+    }
+    let variants = without_an_event(&plans);
+    assert!(variants.len() >= 30, "only {} events to leave out", variants.len());
+    for (seed, (what, kind, plans)) in variants.into_iter().enumerate() {
+        let (reports, output) = run(seed as u64, plans, &fixture);
+        let (found, text) = reports.first().unwrap_or_else(|| panic!("{what}: left out and not reported"));
+        assert_eq!(*found, kind, "{what}: {text}");
+        assert!(text.contains("[1] ") && text.contains("[2] ") || kind != ReportKind::Race, "{what}: {text}");
+        assert!(output.is_err(), "{what}: reported, but the run gave an output");
+    }
+}
+
+#[test]
+fn every_event_of_a_plan_is_needed() {
+    every_event_is_needed(Residual::Replicate);
+}
+
+#[test]
+fn every_event_of_a_plan_with_a_split_residual_stream_is_needed() {
+    every_event_is_needed(Residual::Seq);
+}
