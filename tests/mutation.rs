@@ -16,6 +16,8 @@ mod fixture;
 mod lowered;
 #[path = "mutation/plans.rs"]
 mod plans;
+#[path = "mutation/strict.rs"]
+mod strict;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -609,7 +609,7 @@ impl Machine {
             if stream.finished >= target {
                 let outcome = stream.failure.clone().map_or(Ok(true), Err);
                 if state.order.is_some() {
-                    order::host_waited(&mut state, &Waited::Stream { stream: id, issued: target });
+                    order::host_waited(&mut state, &Waited::Stream(id));
                 }
                 return outcome;
             }

@@ -196,7 +196,7 @@ impl Machine {
         }
     }
 
-    /// Operators made for one Ascend910B run on every other: they have one architecture.
+    /// Operators made for one `Ascend910B` run on every other: they have one architecture.
     pub(super) unsafe fn aclrtCheckArchCompatibility(
         &self,
         soc_version: *const c_char,

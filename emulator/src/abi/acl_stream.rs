@@ -247,7 +247,7 @@ impl Machine {
         })
     }
 
-    /// On an Atlas A2 for streams of ACL_STREAM_DEVICE_USE_ONLY only (AscendCL guide, aclrtStreamStop), which are not
+    /// On an Atlas A2 for streams of `ACL_STREAM_DEVICE_USE_ONLY` only (AscendCL guide, aclrtStreamStop), which are not
     /// modelled: no stream of this machine qualifies.
     pub(super) unsafe fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;

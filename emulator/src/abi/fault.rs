@@ -35,7 +35,7 @@ struct Entry {
 #[derive(Debug)]
 struct Block {
     entries: [Entry; 1024],
-    next: AtomicPtr<Block>,
+    next: AtomicPtr<Self>,
 }
 
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(std::ptr::null_mut());

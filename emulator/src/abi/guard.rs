@@ -213,7 +213,7 @@ impl Guarded {
         let zones = self.zones();
         let mut changed = zones.into_iter().flatten().filter(|at| self.zone_byte(*at) != ZONE);
         let first = changed.next()?;
-        let last = changed.last().unwrap_or(first);
+        let last = changed.next_back().unwrap_or(first);
         let from_start = |at: usize| at.cast_signed() - self.offset.cast_signed();
         Some(Damage { first: from_start(first), last: from_start(last) })
     }

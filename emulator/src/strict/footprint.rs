@@ -204,7 +204,7 @@ mod tests {
             let common = a_bytes.intersection(&b_bytes).next();
             prop_assert_eq!(a.meets(&b).is_some(), common.is_some());
             if let Some(found) = a.meets(&b) {
-                prop_assert!(found.clone().all(|at| a_bytes.contains(&at) && b_bytes.contains(&at)));
+                prop_assert!(found.all(|at| a_bytes.contains(&at) && b_bytes.contains(&at)));
             }
             if a.covers(&b) {
                 prop_assert!(b_bytes.is_subset(&a_bytes));

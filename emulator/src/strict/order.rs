@@ -81,8 +81,8 @@ enum Effect {
 /// What a host thread has waited for.
 #[derive(Debug, Clone)]
 pub(crate) enum Waited {
-    /// All entries of a stream enqueued before the call, the `issued`-th being the last.
-    Stream { stream: u64, issued: u64 },
+    /// All entries of a stream.
+    Stream(u64),
     /// A record of an event.
     Record(Arc<Record>),
 }
@@ -339,7 +339,7 @@ pub(crate) fn met(state: &mut State, meeting: &Meeting) {
 pub(crate) fn host_waited(state: &mut State, waited: &Waited) {
     with(state, |order| {
         let clock = match waited {
-            Waited::Stream { stream, .. } => order.streams.get(stream).cloned(),
+            Waited::Stream(stream) => order.streams.get(stream).cloned(),
             Waited::Record(record) => record.clock(),
         };
         if let Some(clock) = clock {

@@ -3,12 +3,6 @@
 //!
 //! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams, events and arena. What
 //! `schedule::verify` would refuse is given to the engine all the same, as a program without that pass would.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
-#[path = "mutation/fixture.rs"]
-mod fixture;
-
 use std::sync::Arc;
 
 use ascend_tp::emulator::{Config, Emulator, Mode, ReportKind};
@@ -20,8 +14,8 @@ use ascend_tp::schedule::plan::Action;
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
-use common::start;
-use fixture::{BOUND, Fixture, distance};
+use super::common::start;
+use super::fixture::{BOUND, Fixture, distance};
 
 const CARDS: usize = 3;
 
@@ -34,11 +28,8 @@ fn plans(fixture: &Fixture, residual: Residual) -> Vec<Plan> {
 fn run(seed: u64, plans: Vec<Plan>, fixture: &Fixture) -> (Vec<(ReportKind, String)>, Result<HostTensor, String>) {
     let config = Config { mode: Mode::Strict { seed }, ..Config::with_cards(CARDS) };
     let emulator = Emulator::new(config).unwrap();
-    let inputs: Inputs = fixture.cases[0]
-        .inputs
-        .iter()
-        .map(|(name, tensor)| (name.clone(), Arc::new(tensor.to_bytes())))
-        .collect();
+    let inputs: Inputs =
+        fixture.cases[0].inputs.iter().map(|(name, tensor)| (name.clone(), Arc::new(tensor.to_bytes()))).collect();
     let outcome = (|| {
         let cann = Cann::new(emulator.table())?;
         let of = plans[0].outputs[0].clone();
