@@ -162,6 +162,7 @@ impl SharedRing {
         let _ = futex::wake(self.word(word), futex::Flags::empty(), u32::MAX >> 1);
     }
 
+    #[expect(clippy::cast_ptr_alignment, reason = "a multiple of 64 from the start of a page")]
     fn word(&self, word: Word) -> &AtomicU32 {
         // Each on its own cache line.
         let place = self.memory.as_mut_ptr().wrapping_add(word as usize * 64).cast::<u32>();

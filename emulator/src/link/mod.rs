@@ -119,7 +119,7 @@ impl Network {
             let what = format!("{who}: {at}, which made the root info, died or left while the ranks gathered: {error}");
             Failure::new(code::HCCL_REMOTE, what)
         };
-        let answer = ask(&socket, at, wish, left(deadline) + GRACE).map_err(lost)?;
+        let answer = ask(&socket, at, &wish, left(deadline) + GRACE).map_err(lost)?;
         match answer {
             Answer::Complete(roster) => Ok(roster),
             Answer::Refused(reason) => Err(reason.into_failure()),
@@ -135,7 +135,7 @@ impl Network {
         let socket = connect(peer, deadline).map_err(|error| unreachable_process(who, peer, &error))?;
         let offered = self.offer_lane(peer);
         let lane = offered.as_ref().and_then(|ring| ring.lane());
-        let welcome = ask(&socket, peer, Wish::Link { process: own.clone(), lane }, left(deadline));
+        let welcome = ask(&socket, peer, &Wish::Link { process: own.clone(), lane }, left(deadline));
         match welcome.map_err(|error| unreachable_process(who, peer, &error))? {
             Welcome::Linked { lane } => self.start_link(peer.clone(), socket, offered, lane),
             Welcome::Refused(reason) => Err(reason.into_failure()),
@@ -225,14 +225,14 @@ impl Drop for Network {
 fn ask<T: for<'a> Deserialize<'a>>(
     mut socket: &TcpStream,
     to: &Process,
-    wish: Wish,
+    wish: &Wish,
     patience: Duration,
 ) -> io::Result<T> {
     let hello = Hello { magic: wire::MAGIC, version: wire::VERSION, secret: to.secret };
     socket.set_write_timeout(Some(HELLO_PATIENCE))?;
     socket.set_read_timeout(Some(patience.max(ATTEMPT)))?;
     socket.write_all(&wire::frame(&hello, 0))?;
-    socket.write_all(&wire::frame(&wish, 0))?;
+    socket.write_all(&wire::frame(wish, 0))?;
     wire::read(&mut socket, &mut Vec::new())
 }
 

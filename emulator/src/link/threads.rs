@@ -59,7 +59,11 @@ mod tests {
             let barrier = Arc::new(std::sync::Barrier::new(5));
             for _ in 0..4 {
                 let barrier = Arc::clone(&barrier);
-                threads.run(Box::new(move || drop(barrier.wait()))).expect("a thread");
+                threads
+                    .run(Box::new(move || {
+                        barrier.wait();
+                    }))
+                    .expect("a thread");
             }
             barrier.wait();
         }

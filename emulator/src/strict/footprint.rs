@@ -203,7 +203,7 @@ mod tests {
             let [a_bytes, b_bytes] = [&a, &b].map(bytes);
             let common = a_bytes.intersection(&b_bytes).next();
             prop_assert_eq!(a.meets(&b).is_some(), common.is_some());
-            if let Some(found) = a.meets(&b) {
+            if let Some(mut found) = a.meets(&b) {
                 prop_assert!(found.all(|at| a_bytes.contains(&at) && b_bytes.contains(&at)));
             }
             if a.covers(&b) {
