@@ -58,7 +58,7 @@ pub(crate) fn memory(table: &Table, _: usize) {
     ok(table, call!(table, aclrtGetMemInfo(hbm, &raw mut free, &raw mut total)));
     assert!(0 < free && free <= total, "{free} of {total}");
 
-    let bytes: Vec<u8> = (0..100_003_u32).map(|i| (i * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..100_003_u32).map(|i| ((i * 31) >> 3) as u8).collect();
     let n = bytes.len();
     let (source, copy) = (card.upload(&bytes), card.malloc(n));
     assert_eq!(source.addr() % 64, 0);
