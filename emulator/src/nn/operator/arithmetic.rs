@@ -97,14 +97,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnMuls",
         parameters: &[input("self", ARITHMETIC, 0, 8), scalar("other"), output("out", ARITHMETIC, 0, 8)],
         limits: "out has the shape of self",
-        source: "CANN 8.1 aclnn API reference, aclnnMuls",
+        source: "ops-math math/muls/docs/aclnnMuls&aclnnInplaceMuls.md",
         plan: |call| with_scalar(call, "self", "out", Binary::Mul),
     },
     Operator {
         name: "aclnnInplaceMuls",
         parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), scalar("other")],
         limits: "common type storable in selfRef",
-        source: "CANN 8.1 aclnn API reference, aclnnMuls",
+        source: "ops-math math/muls/docs/aclnnMuls&aclnnInplaceMuls.md",
         plan: |call| with_scalar(call, "selfRef", "selfRef", Binary::Mul),
     },
     Operator {
@@ -129,7 +129,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnMaximum",
         parameters: &[input("self", NUMBER, 0, 8), input("other", NUMBER, 0, 8), output("out", NUMBER, 0, 8)],
         limits: "self and other broadcast to out; NaN wins",
-        source: "CANN 8.1 aclnn API reference, aclnnMaximum",
+        source: "ops-math math/maximum/docs/aclnnMaximum.md (BOOL is not modelled)",
         plan: |call| pair(call, "self", "out", Binary::Maximum),
     },
     Operator {
@@ -149,7 +149,11 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnNeg",
         plan: neg,
     },
-    unary!("aclnnExp", "CANN 8.1 aclnn API reference, aclnnExp", f32::exp),
+    unary!(
+        "aclnnExp",
+        "ops-math math/exp/docs/aclnnExp&aclnnInplaceExp.md (DOUBLE, INT64, BOOL are not modelled)",
+        f32::exp
+    ),
     unary!("aclnnLog", "CANN 8.1 aclnn API reference, aclnnLog", f32::ln),
     unary!("aclnnSqrt", "CANN 8.1 aclnn API reference, aclnnSqrt", f32::sqrt),
     unary!("aclnnRsqrt", "CANN 8.1 aclnn API reference, aclnnRsqrt", |x: f32| 1.0 / x.sqrt()),

@@ -1,0 +1,92 @@
+//! The engine under faults: at whatever call one strikes, it ends with an error or the right result, and the cards can
+//! be used again.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ascend_tp::base::DType;
+use ascend_tp::emulator::{Calls, Config, Emulator, Fault};
+use ascend_tp::exec::{Engine, Error};
+use ascend_tp::program::{Builder, HostTensor, Kind};
+use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::{Cann, Mesh, Pins, parallelize};
+
+const CARDS: usize = 2;
+
+/// Rows of a table by id, then a product that is summed over the cards.
+fn plans() -> Vec<Plan> {
+    let mut build = Builder::new("lookup");
+    let ids = build.input("ids", [3], DType::I64);
+    let table = build.param("table", [8, 4], DType::F32);
+    let x = build.op(Kind::Embed, &[ids, table]);
+    let w = build.param("layers.0.w", [4, 4], DType::F32);
+    let y = build.matmul("sh,oh->so", x, w);
+    build.output("y", y);
+    let program = build.finish().unwrap();
+    let pins = Pins::default().replicate("table").split_axis("layers.0.w", 1);
+    let mesh = Mesh::new(&[("tp", CARDS)]).unwrap();
+    schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap()
+}
+
+/// Starts an engine, loads ones, and runs two steps.
+fn run(cann: &Arc<Cann>) -> Result<Vec<Vec<f32>>, Error> {
+    let mut engine = Engine::start(cann, vec![plans()])?;
+    engine.load(Arc::new(|param, write| {
+        let elems: usize = param.ranges.iter().map(std::ops::Range::len).product();
+        write(0, &HostTensor::float([elems], DType::F32, vec![1.0; elems]).to_bytes())
+    }))?;
+    let step = |engine: &mut Engine, ids: [i64; 3]| -> Result<Vec<f32>, Error> {
+        let ids = HostTensor::int([3], DType::I64, ids.to_vec()).to_bytes();
+        let outputs = engine.run(0, vec![("ids".to_owned(), Arc::new(ids))])?;
+        Ok(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats().to_vec())
+    };
+    Ok(vec![step(&mut engine, [0, 7, 3])?, step(&mut engine, [1, 1, 2])?])
+}
+
+/// Strikes at every call until a run outlives the fault.
+fn at_every_call(fault: impl Fn(u64) -> Fault) {
+    let config = Config { connect_timeout: Duration::from_secs(2), threads: 2, ..Config::with_cards(CARDS) };
+    let emulator = Emulator::new(config).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    let right = run(&cann).unwrap();
+    assert_eq!(right, vec![vec![4.0; 12]; 2]);
+    let mut errors = 0;
+    for at in 1.. {
+        let injected = emulator.inject(fault(at)).unwrap();
+        match run(&cann) {
+            Ok(found) => assert_eq!(found, right, "{}", fault(at)),
+            Err(error) => {
+                assert!(!error.to_string().is_empty(), "{}", fault(at));
+                errors += 1;
+            }
+        }
+        if injected.lift() == 0 {
+            break;
+        }
+        assert_eq!(run(&cann).unwrap(), right, "after {}", fault(at));
+    }
+    assert!(errors > 20, "{errors} errors");
+}
+
+#[test]
+fn an_error_at_any_call_of_a_card_ends_the_engine_or_changes_nothing() {
+    at_every_call(|at| Fault::Error { calls: Calls::nth(at).on(1), code: 507_015 });
+}
+
+#[test]
+fn memory_may_run_out_at_any_allocation() {
+    let emulator = Emulator::new(Config { threads: 2, ..Config::with_cards(CARDS) }).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    for at in 1.. {
+        let injected = emulator.inject(Fault::OutOfMemory { at, card: None }).unwrap();
+        let outcome = run(&cann);
+        if injected.lift() == 0 {
+            assert_eq!(outcome.unwrap(), vec![vec![4.0; 12]; 2]);
+            break;
+        }
+        let text = outcome.unwrap_err().to_string();
+        assert!(text.contains("out of memory"), "allocation {at}: {text}");
+        assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
+    }
+}
