@@ -215,6 +215,8 @@ pub(crate) mod code {
     pub(crate) const HCCL_TIMEOUT: i32 = sys::HcclResult::HCCL_E_TIMEOUT.0 as i32;
     /// HCCL: a call of the operating system failed.
     pub(crate) const HCCL_SYSCALL: i32 = sys::HcclResult::HCCL_E_SYSCALL.0 as i32;
+    /// HCCL: a file cannot be read.
+    pub(crate) const HCCL_OPEN_FILE: i32 = sys::HcclResult::HCCL_E_OPEN_FILE_FAILURE.0 as i32;
     /// HCCL: another process cannot be reached.
     pub(crate) const HCCL_TCP_CONNECT: i32 = sys::HcclResult::HCCL_E_TCP_CONNECT.0 as i32;
     /// HCCL: the network of this host cannot be used.

@@ -106,6 +106,55 @@ impl Machine {
         unsafe { output("comm", comm, HandleKind::Communicator.encode(member)) }
     }
 
+    pub(super) unsafe fn HcclCommInitClusterInfo(
+        &self,
+        cluster_info: *const c_char,
+        rank: u32,
+        comm: *mut HcclComm,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.init_cluster_info(cluster_info, rank, CommConfig::default(), comm) }
+    }
+
+    pub(super) unsafe fn HcclCommInitClusterInfoConfig(
+        &self,
+        cluster_info: *const c_char,
+        rank: u32,
+        config: *mut HcclCommConfig,
+        comm: *mut HcclComm,
+    ) -> Result<(), Failure> {
+        // SAFETY: passes on the caller's promise.
+        let config = unsafe { load_config(config) }?;
+        // SAFETY: as above.
+        unsafe { self.init_cluster_info(cluster_info, rank, config, comm) }
+    }
+
+    unsafe fn init_cluster_info(
+        &self,
+        cluster_info: *const c_char,
+        rank: u32,
+        config: CommConfig,
+        comm: *mut HcclComm,
+    ) -> Result<(), Failure> {
+        if comm.is_null() {
+            return Err(ptr_failure("comm"));
+        }
+        if cluster_info.is_null() {
+            return Err(ptr_failure("cluster_info"));
+        }
+        // SAFETY: the C caller passes a C string, and it is not NULL.
+        let path = unsafe { CStr::from_ptr(cluster_info) }.to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            Failure::new(code::HCCL_OPEN_FILE, format!("the rank table {path:?} cannot be read: {error}"))
+        })?;
+        let card = self.current_card()?;
+        let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
+        let member = self.gather_by_table(&text, rank, card, config.name)?;
+        self.update(|state| state.keep_buffer(member, buffer));
+        // SAFETY: the C caller passes a valid place.
+        unsafe { output("comm", comm, HandleKind::Communicator.encode(member)) }
+    }
+
     pub(super) unsafe fn HcclCommInitAll(
         &self,
         ndev: u32,

@@ -5,11 +5,13 @@
 //! reducing bytes). Invariants: reductions run over ranks 0, 1, 2, … with one rounding at the end; a disagreement is
 //! an error on every rank, never a hang. Does not: check pointers (see `abi::hccl`) or model links.
 
+mod cluster;
 mod gathering;
 pub(crate) mod group;
 pub(crate) mod meeting;
 pub(crate) mod peer;
 pub(crate) mod perform;
+mod rank_table;
 pub(crate) mod reduce;
 pub(crate) mod remote;
 pub(crate) mod root_info;

@@ -8,7 +8,7 @@ use crate::failure::{Failure, code};
 use crate::link::wire::{Process, VERSION};
 
 /// Bytes of a root info (`HCCL_ROOT_INFO_BYTES`).
-const BYTES: usize = 4108;
+pub(crate) const BYTES: usize = 4108;
 const MAGIC: &[u8; 16] = b"ascend-emulator\0";
 const HEADER_BYTES: usize = 24;
 

@@ -144,3 +144,43 @@ fn strict_machines_meet_too() {
     found.sort();
     assert_eq!(found, expected);
 }
+
+/// Ranks that share a rank table find each other without a root info; `servers[r]` is where the table says rank r is.
+fn meet_by_table(test: &str, servers: &[&str]) {
+    if let Some(world) = role() {
+        let card = world.cards().into_iter().next().expect("one card");
+        let path = std::ffi::CString::new(std::env::var("PROCESS_TEST_TABLE").expect("set")).expect("a path");
+        let mut comm = std::ptr::null_mut();
+        let code = call!(world.table, HcclCommInitClusterInfo(path.as_ptr(), world.ranks[0], &raw mut comm));
+        hccl_ok(&world.table, code);
+        let rank = Rank { rank: world.ranks[0], card, comm };
+        script::sum(&world.table, &rank, 1000).expect("all ranks call");
+        say("result done");
+        return;
+    }
+    let entry = |(rank, server): (usize, &&str)| {
+        format!(r#"{{"server_id": "{server}", "device": [{{"device_id": "{rank}", "rank_id": "{rank}"}}]}}"#)
+    };
+    let list: Vec<String> = servers.iter().enumerate().map(entry).collect();
+    let table = format!(r#"{{"status": "completed", "version": "1.0", "server_list": [{}]}}"#, list.join(", "));
+    let path = std::env::temp_dir().join(format!("rank-table-{}-{}.json", std::process::id(), servers.len()));
+    std::fs::write(&path, table).expect("a file");
+    let ranks: Vec<[u32; 1]> = (0..servers.len() as u32).map(|rank| [rank]).collect();
+    let layout: Vec<&[u32]> = ranks.iter().map(|ranks| &ranks[..]).collect();
+    let text = path.to_str().expect("a path");
+    let mut processes = start(test, &layout, &[("PROCESS_TEST_TABLE", text)]);
+    let done: Vec<Option<String>> = processes.iter_mut().map(|process| process.next("result ")).collect();
+    std::fs::remove_file(&path).expect("it is there");
+    assert!(done.iter().all(Option::is_some), "{done:?}");
+}
+
+#[test]
+fn a_rank_table_of_one_server_brings_processes_together() {
+    meet_by_table("results::a_rank_table_of_one_server_brings_processes_together", &["127.0.0.1"; 3]);
+}
+
+#[test]
+fn a_rank_table_of_two_servers_brings_processes_together() {
+    let servers = ["127.0.0.1", "127.0.0.2"];
+    meet_by_table("results::a_rank_table_of_two_servers_brings_processes_together", &servers);
+}
