@@ -267,7 +267,7 @@ fn a_stream_destroyed_by_force_under_work_is_named_with_that_work() {
     let me = std::thread::current().name().expect("test threads have names").to_owned();
     let expected = format!(
         "destroy while busy: stream 4 is destroyed by [2] while [1] is not done; synchronize stream 4 before [2]; \
-         [1] aclrtMemsetAsync (call 6 on thread {me}, card 0, stream 4); [2] aclrtDestroyStreamForce (call 7 on thread {me}, \
+         [1] aclrtMemsetAsync (call 8 on thread {me}, card 0, stream 4); [2] aclrtDestroyStreamForce (call 9 on thread {me}, \
          card 0)"
     );
     // Some seeds run the work before the call.
