@@ -195,7 +195,9 @@ fn an_interrupt_ends_all_ranks() {
         send_signal("INT", child.id());
     }
     for (rank, output) in finish(children).iter().enumerate() {
-        assert_eq!(output.status.code(), Some(130), "rank {rank}: {}", stderr(output));
+        // A rank that hears of another's end before its own signal arrives says so.
+        let is_told = output.status.code() == Some(3) && stderr(output).contains("interrupted by a signal");
+        assert!(output.status.code() == Some(130) || is_told, "rank {rank}: {}", stderr(output));
     }
 }
 

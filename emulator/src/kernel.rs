@@ -140,7 +140,7 @@ struct List {
 enum Param {
     Value(Vec<u8>),
     /// Data the program fills in by itself, once it has asked for room.
-    PlaceHolder(Option<Arc<Allocation>>),
+    Room(Option<Arc<Allocation>>),
 }
 
 impl Kernels {
@@ -205,7 +205,7 @@ impl Kernels {
 
     /// Appends a place holder; gives its place, counted from 1.
     pub(crate) fn append_place_holder(&mut self, list: u64) -> Result<usize, Failure> {
-        self.append_param(list, Param::PlaceHolder(None))
+        self.append_param(list, Param::Room(None))
     }
 
     fn append_param(&mut self, id: u64, param: Param) -> Result<usize, Failure> {
@@ -213,7 +213,7 @@ impl Kernels {
         if list.is_final {
             return Err(out_of_turn(id, "is finalized and takes no further parameters"));
         }
-        if list.params.iter().any(|param| matches!(param, Param::PlaceHolder(Some(_)))) {
+        if list.params.iter().any(|param| matches!(param, Param::Room(Some(_)))) {
             return Err(out_of_turn(id, "has given room for a place holder already, which follows all parameters"));
         }
         if list.params.len() == MAX_PARAMS {
@@ -227,7 +227,7 @@ impl Kernels {
     pub(crate) fn place_holder_room(&mut self, id: u64, place: usize, size: usize) -> Result<RawSpan, Failure> {
         let list = self.list(id)?;
         let param = place.checked_sub(1).and_then(|at| list.params.get_mut(at));
-        let Some(Param::PlaceHolder(room)) = param else {
+        let Some(Param::Room(room)) = param else {
             return Err(out_of_turn(id, &format!("has no place holder at place {place}")));
         };
         if size == 0 {
@@ -243,7 +243,7 @@ impl Kernels {
     /// The list is complete.
     pub(crate) fn finalize(&mut self, id: u64) -> Result<(), Failure> {
         let list = self.list(id)?;
-        if let Some(at) = list.params.iter().position(|param| matches!(param, Param::PlaceHolder(None))) {
+        if let Some(at) = list.params.iter().position(|param| matches!(param, Param::Room(None))) {
             let what = format!("has no data for its place holder at place {}", at + 1);
             return Err(out_of_turn(id, &what));
         }
@@ -262,8 +262,8 @@ impl Kernels {
         }
         let value = |param: &Param| match param {
             Param::Value(value) => value.clone(),
-            Param::PlaceHolder(None) => Vec::new(),
-            Param::PlaceHolder(Some(room)) => {
+            Param::Room(None) => Vec::new(),
+            Param::Room(Some(room)) => {
                 let mut bytes = vec![0; room.size()];
                 room.span(0, room.size()).read(0, &mut bytes);
                 bytes

@@ -132,7 +132,7 @@ fn the_second_process() {
     let mut next = || lines.next().expect("a line").expect("text");
     let mut pid = 0;
     ok(&table, call!(table, aclrtDeviceGetBareTgid(&raw mut pid)));
-    let mut say = |text: String| {
+    let say = |text: String| {
         // The test harness holds standard output's lock between tests only.
         writeln!(std::io::stdout(), "{text}").expect("someone listens");
     };

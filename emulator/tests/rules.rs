@@ -10,8 +10,11 @@ use std::ffi::c_void;
 
 use ascend_tp_emulator::{CollectiveRule, InPlace, Named, collective_rules};
 use ascend_tp_sys::{HcclComm, HcclConfig, HcclConfigValue, HcclDataType, HcclReduceOp, HcclResult};
-use collective::{Args, NOWHERE, invoke};
+use collective::{Args, invoke};
 use common::*;
+
+/// No address.
+const NOWHERE: *mut c_void = std::ptr::null_mut();
 
 const COUNT: u64 = 3;
 const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;

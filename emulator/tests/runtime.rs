@@ -553,7 +553,7 @@ fn what_is_not_modelled_is_refused_by_name() {
     let suspend = call!(table, HcclCommSuspend(null_mut()));
     let text = hccl_refused(&table, suspend, ascend_tp_sys::HcclResult::HCCL_E_NOT_SUPPORT);
     assert!(text.contains("HcclCommSuspend is not modelled"), "{text}");
-    assert!(table.aclrtReduceAsync.is_none());
+    assert!(table.aclrtCreateLabel.is_none());
 }
 
 #[test]

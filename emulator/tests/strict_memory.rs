@@ -109,7 +109,7 @@ fn writes_beside_page_locked_memory_are_found_at_the_next_look() {
     ok(&table, call!(table, aclrtMallocHost(&raw mut host, 100)));
     for offset in [100_isize, 103] {
         // SAFETY: the red zone behind the buffer is mapped, which is how such writes go unnoticed elsewhere.
-        unsafe { host.cast::<u8>().offset(offset).write_volatile(7) };
+        unsafe { host.cast::<u8>().wrapping_offset(offset).write_volatile(7) };
     }
     card.synchronize();
     card.synchronize();
@@ -123,7 +123,7 @@ fn writes_beside_page_locked_memory_are_found_at_the_next_look() {
         )]
     );
     // SAFETY: as above, before the buffer.
-    unsafe { host.cast::<u8>().offset(-2).write_volatile(7) };
+    unsafe { host.cast::<u8>().wrapping_offset(-2).write_volatile(7) };
     ok(&table, call!(table, aclrtFreeHost(host)));
     let last = texts(&emulator).pop().expect("a report");
     assert!(
@@ -161,7 +161,7 @@ fn child() {
     ok(&table, call!(table, aclrtMallocHost(&raw mut host, 64)));
     match fault.as_str() {
         // SAFETY: none: this process is to die here.
-        "read" => assert_eq!(unsafe { address.add(16).read_volatile() }, 0),
+        "read" => assert_eq!(unsafe { address.wrapping_add(16).read_volatile() }, 0),
         "write freed" => {
             ok(&table, call!(table, aclrtFree(address.cast())));
             // SAFETY: none: this process is to die here.
@@ -173,7 +173,7 @@ fn child() {
             assert_eq!(unsafe { host.cast::<u8>().read_volatile() }, 0);
         }
         // SAFETY: none: this process is to die here.
-        "far behind host" => assert_eq!(unsafe { host.cast::<u8>().add(5000).read_volatile() }, 0),
+        "far behind host" => assert_eq!(unsafe { host.cast::<u8>().wrapping_add(5000).read_volatile() }, 0),
         other => panic!("no fault {other:?}"),
     }
 }

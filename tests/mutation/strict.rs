@@ -21,7 +21,7 @@ const CARDS: usize = 3;
 
 fn plans(fixture: &Fixture, residual: Residual) -> Vec<Plan> {
     let mesh = Mesh::new(&[("tp", CARDS)]).unwrap();
-    schedule(&parallelize(&fixture.program, &mesh, &Pins::megatron(residual)).unwrap().lowered).unwrap()
+    schedule(&parallelize(&fixture.program, &mesh, &Pins::auto(residual)).unwrap().lowered).unwrap()
 }
 
 /// What strict mode finds, and the output unless the program ended with an error.

@@ -89,7 +89,7 @@ fn unused() -> &'static Entry {
     }
     let entries = std::array::from_fn(|_| Entry::default());
     let next = AtomicPtr::new(BLOCKS.load(Ordering::Relaxed));
-    let block: &'static mut Block = Box::leak(Box::new(Block { entries, next }));
+    let block: &mut Block = Box::leak(Box::new(Block { entries, next }));
     let pointer = &raw mut *block;
     unused.extend(block.entries.iter());
     // Under the lock of `UNUSED`, so nobody else adds a block.

@@ -18,6 +18,7 @@ use crate::link::connection::Link;
 use crate::link::wire::{Message, Token};
 use crate::machine::State;
 use crate::memory::Charge;
+use crate::stream::left_by_peer;
 
 /// A communicator of `cards.len()` ranks; rank r is on card `cards[r]`.
 #[derive(Debug)]
@@ -246,6 +247,10 @@ impl State {
 
     /// Forgets a group all of whose ranks have left.
     pub(crate) fn forget_group(&mut self, id: u64) {
+        // A stream may still wait in a meeting all of whose calls were made.
+        for meeting in self.meetings.of_group(id) {
+            self.abort_meeting(meeting, &left_by_peer("its communicator was destroyed"));
+        }
         self.meetings.forget_group(id);
         let token = self.groups.groups.remove(&id).and_then(|group| group.token);
         if let Some(token) = token {

@@ -135,7 +135,7 @@ impl Meetings {
         self.by_key.get(&(group, key)).copied()
     }
 
-    fn of_group(&self, group: u64) -> Vec<u64> {
+    pub(crate) fn of_group(&self, group: u64) -> Vec<u64> {
         self.open.iter().filter(|(_, meeting)| meeting.group == group).map(|(id, _)| *id).collect()
     }
 }

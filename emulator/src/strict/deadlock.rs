@@ -340,7 +340,12 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
         }
         Some(Hold::Meet(seats)) => {
             for seat in seats {
-                state.fail_meeting(seat.meeting, failure);
+                if state.meetings.open(seat.meeting).is_some() {
+                    state.fail_meeting(seat.meeting, failure);
+                } else {
+                    // Its communicator is gone: nobody else will end this wait.
+                    state.settle(stream, Err(failure.clone()));
+                }
             }
         }
         Some(Hold::Value(_)) => state.settle(stream, Ok(())),

@@ -1,7 +1,6 @@
 //! One way to call every function of HCCL that moves data, for tests that go through the table of rules.
 
 use std::ffi::c_void;
-use std::ptr::null_mut;
 
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRecvItem, HcclSendRecvType};
 
@@ -66,6 +65,3 @@ pub(crate) fn invoke(
         other => panic!("rank {rank}: no way to call {other}"),
     }
 }
-
-/// No address.
-pub(crate) const NOWHERE: *mut c_void = null_mut();

@@ -7,7 +7,6 @@ use ascend_tp_sys::{aclDataType, aclFormat};
 use super::Case;
 use crate::bench::{F32, c, contiguous, plan};
 
-const F16: aclDataType = aclDataType::ACL_FLOAT16;
 const BF16: aclDataType = aclDataType::ACL_BF16;
 const I8: aclDataType = aclDataType::ACL_INT8;
 const I64: aclDataType = aclDataType::ACL_INT64;

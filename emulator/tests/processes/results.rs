@@ -109,7 +109,7 @@ fn sub_communicators_span_processes() {
     }
     let mut processes = start("results::sub_communicators_span_processes", &[&[0, 1], &[2, 3]], &[]);
     let (_emulator, table) = machine(3);
-    let (cards, comms) = crate::common::world(&table, 3);
+    let (cards, comms) = world(&table, 3);
     let ranks: Vec<Rank<'_>> =
         cards.into_iter().zip(comms).zip(0..).map(|((card, comm), rank)| Rank { rank, card, comm }).collect();
     let once = script::run_short(&table, &ranks, 3);
@@ -135,7 +135,7 @@ fn strict_machines_meet_too() {
     }
     let mut processes = start("results::strict_machines_meet_too", &[&[0], &[1]], &[(SEED, "7")]);
     let (_emulator, table) = machine(2);
-    let (cards, comms) = crate::common::world(&table, 2);
+    let (cards, comms) = world(&table, 2);
     let ranks: Vec<Rank<'_>> =
         cards.into_iter().zip(comms).zip(0..).map(|((card, comm), rank)| Rank { rank, card, comm }).collect();
     let mut expected = script::run_short(&table, &ranks, 2);

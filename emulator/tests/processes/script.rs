@@ -74,12 +74,15 @@ fn uneven(world: u32, count: usize) -> (Vec<u64>, Vec<u64>, usize) {
     (counts, displacements, end as usize)
 }
 
+/// A collective as one rank calls it.
+type Collective<'a> = dyn Fn(&Rank<'_>, &Buffers) -> HcclResult + 'a;
+
 /// Elements to send, elements to receive, and the call.
 struct Step<'a> {
     name: &'static str,
     send: usize,
     recv: usize,
-    call: Box<dyn Fn(&Rank<'_>, &Buffers) -> HcclResult + 'a>,
+    call: Box<Collective<'a>>,
 }
 
 /// All collectives for one type and size.

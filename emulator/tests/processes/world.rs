@@ -133,7 +133,7 @@ pub(crate) fn role() -> Option<World> {
             }
         }
         Err(_) => {
-            drop(Card::new(&table, ranks[0].cast_signed()));
+            let _card = Card::new(&table, ranks[0].cast_signed());
             hccl_ok(&table, call!(table, HcclGetRootInfo(&raw mut *info)));
             let hex: String = info.internal.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
             say(&format!("root {hex}"));
