@@ -203,6 +203,9 @@ impl Baton {
     fn is_quiet(&mut self, view: &View) -> bool {
         let away = |host: &Host| matches!(host.stand, Stand::Away { is_overtaken: false, .. });
         let away: Vec<&Host> = view.hosts.iter().filter(|host| away(host)).collect();
+        if away.iter().any(|host| host.is_waking) {
+            return false;
+        }
         if !self.can_see {
             return away.iter().all(|host| stretch(host) >= Patience::OUTSIDE);
         }

@@ -52,6 +52,8 @@ struct Participant {
     stand: Stand,
     /// Why the blocked call must fail.
     verdict: Option<Failure>,
+    /// It was let go and has not run since: to the operating system it may still look asleep.
+    is_waking: bool,
     last_call: Option<&'static str>,
     /// The context that was current when it last stopped.
     context: Option<u64>,
@@ -90,6 +92,8 @@ pub(crate) struct Host {
     pub(crate) number: Option<u32>,
     pub(crate) label: Arc<str>,
     pub(crate) stand: Stand,
+    /// It was let go and has not run since.
+    pub(crate) is_waking: bool,
     pub(crate) last_call: Option<&'static str>,
     pub(crate) context: Option<u64>,
     pub(crate) function_of: Option<u64>,
@@ -113,6 +117,7 @@ impl Participant {
             number: None,
             stand,
             verdict: None,
+            is_waking: false,
             last_call: None,
             context: None,
             function_of: None,
@@ -195,10 +200,12 @@ impl Turnstile {
             if let Some(me) = inner.participants.get_mut(&number) {
                 if closed && !matches!(me.stand, Stand::Away { .. }) {
                     me.stand = Stand::away();
+                    me.is_waking = false;
                     let what = "the strict machine was dropped while this thread was in a call";
                     return (inner, Err(Failure::new(code::INTERNAL, what)));
                 }
                 if matches!(me.stand, Stand::Away { .. }) {
+                    me.is_waking = false;
                     let verdict = me.verdict.take();
                     return (inner, verdict.map_or(Ok(()), Err));
                 }
@@ -279,6 +286,7 @@ impl Turnstile {
             number: participant.number,
             label: participant.label(),
             stand: participant.stand.clone(),
+            is_waking: participant.is_waking,
             last_call: participant.last_call,
             context: participant.context,
             function_of: participant.function_of,
@@ -327,6 +335,7 @@ impl Turnstile {
         inner.generation += 1;
         if let Some(participant) = inner.participants.get_mut(&thread) {
             participant.stand = Stand::away();
+            participant.is_waking = true;
             participant.verdict = verdict;
             participant.turn.notify_all();
         }
