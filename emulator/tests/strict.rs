@@ -12,24 +12,9 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ascend_tp_emulator::{Config, Emulator, Mode, Report};
-use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, Table};
+use ascend_tp_sys::HcclRootInfo;
+use common::strict::*;
 use common::*;
-
-const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
-const INT32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT32;
-
-fn strict(cards: usize, seed: u64) -> (Emulator, Arc<Table>) {
-    let config = Config { mode: Mode::Strict { seed }, threads: 2, ..Config::with_cards(cards) };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
-    (emulator, table)
-}
-
-fn texts(emulator: &Emulator) -> Vec<String> {
-    emulator.reports().iter().map(Report::to_string).collect()
-}
 
 /// Runs a program on a thread whose name does not depend on how tests are run.
 fn program(body: impl FnOnce() + Send) {
@@ -37,22 +22,6 @@ fn program(body: impl FnOnce() + Send) {
         let thread = std::thread::Builder::new().name("program".into());
         thread.spawn_scoped(scope, body).expect("a thread starts");
     });
-}
-
-/// Runs one function per rank, each on a thread of that name.
-fn on_threads(ranks: usize, rank: impl Fn(usize) + Sync) {
-    std::thread::scope(|scope| {
-        for number in 0..ranks {
-            let rank = &rank;
-            let thread = std::thread::Builder::new().name(format!("rank-{number}"));
-            thread.spawn_scoped(scope, move || rank(number)).expect("a thread starts");
-        }
-    });
-}
-
-fn all_reduce(table: &Table, card: &Card<'_>, buffer: *mut c_void, count: u64, comm: HcclComm) {
-    card.enter();
-    hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, count, INT32, SUM, comm, card.stream)));
 }
 
 const TASK_TIMEOUT: i32 = ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT;

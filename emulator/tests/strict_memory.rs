@@ -7,25 +7,12 @@ use std::ffi::c_void;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::ptr::null_mut;
-use std::sync::Arc;
 
 use ascend_tp_emulator::{Config, Emulator, Mode, ReportKind};
-use ascend_tp_sys::Table;
+use common::strict::{strict, texts};
 use common::{Card, D2H, H2D, call, ok, refused};
 
 const PARAM_INVALID: i32 = 107_000;
-
-fn machine(cards: usize) -> (Emulator, Arc<Table>) {
-    let config = Config { mode: Mode::Strict { seed: 1 }, ..Config::with_cards(cards) };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
-    (emulator, table)
-}
-
-fn texts(emulator: &Emulator) -> Vec<String> {
-    emulator.reports().iter().map(ToString::to_string).collect()
-}
 
 fn at(address: *mut c_void, offset: usize) -> *mut c_void {
     address.wrapping_byte_add(offset)
@@ -33,7 +20,7 @@ fn at(address: *mut c_void, offset: usize) -> *mut c_void {
 
 #[test]
 fn fresh_memory_is_not_a_number_and_addresses_are_the_least_aligned() {
-    let (emulator, table) = machine(1);
+    let (emulator, table) = strict(1, 1);
     let card = Card::new(&table, 0);
     for bytes in [2, 100, 4096, 1 << 20] {
         let address = card.malloc(bytes);
@@ -46,7 +33,7 @@ fn fresh_memory_is_not_a_number_and_addresses_are_the_least_aligned() {
 
 #[test]
 fn addresses_are_not_used_again_and_freed_memory_is_named_by_its_calls() {
-    let (emulator, table) = machine(1);
+    let (emulator, table) = strict(1, 1);
     let card = Card::new(&table, 0);
     let first = card.malloc(100);
     ok(&table, call!(table, aclrtFree(first)));
@@ -72,7 +59,7 @@ fn addresses_are_not_used_again_and_freed_memory_is_named_by_its_calls() {
 
 #[test]
 fn ranges_past_an_end_are_out_of_bounds() {
-    let (emulator, table) = machine(1);
+    let (emulator, table) = strict(1, 1);
     let card = Card::new(&table, 0);
     let address = card.malloc(100);
     let bytes = [0_u8; 8];
@@ -103,7 +90,7 @@ fn ranges_past_an_end_are_out_of_bounds() {
 
 #[test]
 fn writes_beside_page_locked_memory_are_found_at_the_next_look() {
-    let (emulator, table) = machine(1);
+    let (emulator, table) = strict(1, 1);
     let card = Card::new(&table, 0);
     let mut host = null_mut();
     ok(&table, call!(table, aclrtMallocHost(&raw mut host, 100)));
@@ -134,7 +121,7 @@ fn writes_beside_page_locked_memory_are_found_at_the_next_look() {
 
 #[test]
 fn refused_calls_leave_one_report_each() {
-    let (emulator, table) = machine(1);
+    let (emulator, table) = strict(1, 1);
     let card = Card::new(&table, 0);
     for _ in 0..3 {
         let code = call!(table, aclrtMemcpy(card.malloc(8), 4, [0_u8; 8].as_ptr().cast(), 8, H2D));
@@ -154,7 +141,7 @@ const CHILD: &str = "ASCEND_TEST_FAULT";
 #[test]
 fn child() {
     let Ok(fault) = std::env::var(CHILD) else { return };
-    let (_emulator, table) = machine(1);
+    let (_emulator, table) = strict(1, 1);
     let card = Card::new(&table, 0);
     let address = card.malloc(1000).cast::<u8>();
     let mut host = null_mut();
@@ -215,7 +202,7 @@ fn a_host_access_to_a_cards_memory_ends_the_process_and_names_the_buffer() {
 
 #[test]
 fn what_is_not_given_back_is_named_with_its_makers() {
-    let (emulator, table) = machine(2);
+    let (emulator, table) = strict(2, 1);
     ok(&table, call!(table, aclrtSetDevice(1)));
     let policy = ascend_tp_sys::aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
     let mut buffers = [null_mut(); 2];

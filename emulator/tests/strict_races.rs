@@ -5,23 +5,11 @@ mod common;
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::Arc;
 
-use ascend_tp_emulator::{Config, Emulator, Mode, ReportKind};
+use ascend_tp_emulator::ReportKind;
 use ascend_tp_sys::{HcclDataType, HcclReduceOp, Table, aclrtEvent, aclrtStream};
+use common::strict::{strict, texts};
 use common::{Card, D2D, D2H, H2D, call, hccl_ok, ok, world};
-
-fn machine(cards: usize, seed: u64) -> (Emulator, Arc<Table>) {
-    let config = Config { mode: Mode::Strict { seed }, threads: 1, ..Config::with_cards(cards) };
-    let emulator = Emulator::new(config).expect("the emulator starts");
-    let table = emulator.table();
-    ok(&table, call!(table, aclInit(std::ptr::null())));
-    (emulator, table)
-}
-
-fn texts(emulator: &Emulator) -> Vec<String> {
-    emulator.reports().iter().map(ToString::to_string).collect()
-}
 
 /// This thread as reports name it.
 fn me() -> String {
@@ -51,7 +39,7 @@ fn order(table: &Table, event: aclrtEvent, recording: aclrtStream, waiting: aclr
 #[test]
 fn a_read_on_one_stream_of_what_another_writes_is_a_race_in_every_order() {
     for seed in 0..20 {
-        let (emulator, table) = machine(1, seed);
+        let (emulator, table) = strict(1, seed);
         let card = Card::new(&table, 0);
         let (shared, own) = (card.malloc(64), card.malloc(64));
         let other = card.stream();
@@ -76,7 +64,7 @@ fn a_read_on_one_stream_of_what_another_writes_is_a_race_in_every_order() {
 
 #[test]
 fn a_blocking_copy_does_not_wait_for_streams() {
-    let (emulator, table) = machine(1, 3);
+    let (emulator, table) = strict(1, 3);
     let card = Card::new(&table, 0);
     let buffer = card.malloc(8);
     fill(&table, buffer, 8, card.stream);
@@ -94,7 +82,7 @@ fn a_blocking_copy_does_not_wait_for_streams() {
 
 #[test]
 fn memory_freed_while_work_may_use_it_is_named_with_that_work() {
-    let (emulator, table) = machine(1, 5);
+    let (emulator, table) = strict(1, 5);
     let card = Card::new(&table, 0);
     let buffer = card.malloc(32);
     fill(&table, buffer, 32, card.stream);
@@ -114,7 +102,7 @@ fn memory_freed_while_work_may_use_it_is_named_with_that_work() {
 #[test]
 fn one_missing_event_of_a_double_buffer_is_found_and_the_whole_program_is_clean() {
     for missing in [None, Some(0), Some(1)] {
-        let (emulator, table) = machine(1, 7);
+        let (emulator, table) = strict(1, 7);
         let card = Card::new(&table, 0);
         let (buffers, out) = ([card.malloc(256), card.malloc(256)], card.malloc(1024));
         let mut host = null_mut();
@@ -148,7 +136,7 @@ fn one_missing_event_of_a_double_buffer_is_found_and_the_whole_program_is_clean(
 
 #[test]
 fn ping_pong_between_two_streams_and_columns_side_by_side_are_clean() {
-    let (emulator, table) = machine(1, 11);
+    let (emulator, table) = strict(1, 11);
     let card = Card::new(&table, 0);
     let (a, b) = (card.malloc(4096), card.malloc(4096));
     let other = card.stream();
@@ -191,7 +179,7 @@ fn all_reduce(table: &Table, cards: &[Card<'_>], comms: &[*mut c_void], buffers:
 
 #[test]
 fn collectives_order_the_ranks_whose_data_they_receive() {
-    let (emulator, table) = machine(2, 13);
+    let (emulator, table) = strict(2, 13);
     let (cards, comms) = world(&table, 2);
     cards[0].enter();
     ok(&table, call!(table, aclrtDeviceEnablePeerAccess(1, 0)));
@@ -227,7 +215,7 @@ fn collectives_order_the_ranks_whose_data_they_receive() {
 
 #[test]
 fn a_buffer_used_on_a_second_stream_while_a_collective_runs_is_a_race() {
-    let (emulator, table) = machine(2, 17);
+    let (emulator, table) = strict(2, 17);
     let (cards, comms) = world(&table, 2);
     let buffers: Vec<*mut c_void> = cards.iter().map(|card| card.malloc(64)).collect();
     let other = cards[0].stream();
@@ -250,7 +238,7 @@ fn a_buffer_used_on_a_second_stream_while_a_collective_runs_is_a_race() {
 #[test]
 fn what_the_host_learned_by_polling_counts() {
     use ascend_tp_sys::{aclrtEventRecordedStatus, aclrtStreamStatus};
-    let (emulator, table) = machine(1, 19);
+    let (emulator, table) = strict(1, 19);
     let card = Card::new(&table, 0);
     let buffer = card.malloc(64);
     fill(&table, buffer, 64, card.stream);
@@ -279,7 +267,7 @@ fn what_the_host_learned_by_polling_counts() {
 
 #[test]
 fn a_long_program_without_conflicts_stays_clean_while_streams_come_and_go() {
-    let (emulator, table) = machine(1, 23);
+    let (emulator, table) = strict(1, 23);
     let card = Card::new(&table, 0);
     let (buffer, event) = (card.malloc(1024), card.event());
     for round in 0..300_usize {

@@ -6,6 +6,7 @@
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 
 pub(crate) mod operators;
+pub(crate) mod strict;
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;

@@ -1,0 +1,45 @@
+//! What the tests of strict mode share: a machine with a seed, its reports, a thread a rank.
+//!
+//! Does not: assert anything but that calls succeed.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use ascend_tp_emulator::{Config, Emulator, Mode, Report};
+use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, Table};
+
+use super::{Card, call, hccl_ok, ok};
+
+pub(crate) const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
+pub(crate) const INT32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT32;
+
+/// An initialised strict machine.
+pub(crate) fn strict(cards: usize, seed: u64) -> (Emulator, Arc<Table>) {
+    let config = Config { mode: Mode::Strict { seed }, threads: 2, ..Config::with_cards(cards) };
+    let emulator = Emulator::new(config).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    (emulator, table)
+}
+
+/// The reports so far, word for word.
+pub(crate) fn texts(emulator: &Emulator) -> Vec<String> {
+    emulator.reports().iter().map(Report::to_string).collect()
+}
+
+/// Runs one function per rank, each on a thread of that name.
+pub(crate) fn on_threads(ranks: usize, rank: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        for number in 0..ranks {
+            let rank = &rank;
+            let thread = std::thread::Builder::new().name(format!("rank-{number}"));
+            thread.spawn_scoped(scope, move || rank(number)).expect("a thread starts");
+        }
+    });
+}
+
+/// Sums INT32 in place, from a thread that need not have the card's context.
+pub(crate) fn all_reduce(table: &Table, card: &Card<'_>, buffer: *mut c_void, count: u64, comm: HcclComm) {
+    card.enter();
+    hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, count, INT32, SUM, comm, card.stream)));
+}
