@@ -1,0 +1,200 @@
+//! The chips: what each Ascend card has.
+//!
+//! Input: a [`Soc`]. Output: its name, cores, rates, memory and caches. Every such number is declared here once.
+//! Sources: `data/platform_config/Ascend910*.ini` of CANN 8.1.RC1 (`cube_core_cnt`, `cube_freq`, `memory_size`, `l2_size`,
+//! `ddr_rate`) unless a field says otherwise; names of series are those of the marketing figures in
+//! `tensor_cast/device.py` of Ascend/msmodeling.
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Of a 64 GiB card's memory the driver keeps 3.1 GiB: PyTorch sees 60.9 GiB of 64 (vllm-ascend issues 1987, 6572, 4474).
+const HBM_KEPT_BY_DRIVER_BYTES: u64 = 31 * GIB / 10;
+
+/// Multiply-adds of one cube unit in one cycle at 16 bits: 16 × 16 × 16.
+const CUBE_MACS: f64 = 4096.0;
+
+/// Bytes a core's share of the memory interface carries in one cycle (`ddr_rate`).
+const HBM_BYTES_PER_CYCLE_AND_CORE: f64 = 32.0;
+
+/// Chip of a card; for the 910C, one of its two dies, which the system shows as a device. Names are what
+/// `aclrtGetSocName` returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[non_exhaustive]
+pub enum Soc {
+    /// 24 cube cores at 1850 MHz, 64 GiB.
+    Ascend910B1,
+    /// 24 cube cores at 1800 MHz, 64 GiB.
+    Ascend910B2,
+    /// 20 cube cores at 1800 MHz, 64 GiB.
+    #[default]
+    Ascend910B3,
+    /// 20 cube cores at 1500 MHz, 32 GiB.
+    Ascend910B4,
+    /// A die of a 910C: 24 cube cores at 1850 MHz, 64 GiB.
+    Ascend910_9391,
+    /// A die of a 910C: 24 cube cores at 1800 MHz, 64 GiB.
+    Ascend910_9381,
+    /// A die of a 910C: 20 cube cores at 1800 MHz, 64 GiB.
+    Ascend910_9372,
+    /// A die of a 910C: 20 cube cores at 1500 MHz, 32 GiB.
+    Ascend910_9362,
+}
+
+/// One row of the table of chips.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    name: &'static str,
+    /// The name a command line takes.
+    short: &'static str,
+    cube_cores: u32,
+    cube_mhz: u32,
+    hbm_gib: u64,
+    l2_mib: u64,
+}
+
+/// In the order of [`Soc::ALL`].
+const ROWS: [Row; 8] = [
+    Row { name: "Ascend910B1", short: "910b1", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
+    Row { name: "Ascend910B2", short: "910b2", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
+    Row { name: "Ascend910B3", short: "910b3", cube_cores: 20, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
+    Row { name: "Ascend910B4", short: "910b4", cube_cores: 20, cube_mhz: 1500, hbm_gib: 32, l2_mib: 96 },
+    Row { name: "Ascend910_9391", short: "910c-752", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
+    Row { name: "Ascend910_9381", short: "910c-707", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
+    Row { name: "Ascend910_9372", short: "910c-626", cube_cores: 20, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
+    Row { name: "Ascend910_9362", short: "910c-560", cube_cores: 20, cube_mhz: 1500, hbm_gib: 32, l2_mib: 168 },
+];
+
+impl Soc {
+    /// Every chip.
+    pub const ALL: [Self; 8] = [
+        Self::Ascend910B1,
+        Self::Ascend910B2,
+        Self::Ascend910B3,
+        Self::Ascend910B4,
+        Self::Ascend910_9391,
+        Self::Ascend910_9381,
+        Self::Ascend910_9372,
+        Self::Ascend910_9362,
+    ];
+
+    const fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    /// The name CANN gives this chip.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The name a command line takes.
+    #[must_use]
+    pub const fn short_name(self) -> &'static str {
+        self.row().short
+    }
+
+    /// The chip of either of its names, in any case.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|soc| name.eq_ignore_ascii_case(soc.name()) || name.eq_ignore_ascii_case(soc.short_name()))
+    }
+
+    /// Memory soldered on one card, in bytes (`memory_size`).
+    #[must_use]
+    pub const fn hbm_installed_bytes(self) -> u64 {
+        self.row().hbm_gib * GIB
+    }
+
+    /// Memory a program can get on one card, in bytes: what the driver leaves, a multiple of 2 MiB.
+    #[must_use]
+    pub const fn hbm_usable_bytes(self) -> u64 {
+        (self.hbm_installed_bytes() - HBM_KEPT_BY_DRIVER_BYTES) >> 21 << 21
+    }
+
+    /// AI cores, each with one cube unit (`cube_core_cnt`).
+    #[must_use]
+    pub const fn cube_cores(self) -> u32 {
+        self.row().cube_cores
+    }
+
+    /// Vector cores: two to a cube core (Ascend C guide, separated architecture).
+    #[must_use]
+    pub const fn vector_cores(self) -> u32 {
+        2 * self.cube_cores()
+    }
+
+    /// Cycles in a microsecond (`cube_freq`).
+    #[must_use]
+    pub const fn cycles_per_us(self) -> f64 {
+        self.row().cube_mhz as f64
+    }
+
+    /// Floating-point operations of all cube units in a microsecond at 16 bits; 8-bit integers run at twice, 32-bit floats
+    /// at a quarter of it.
+    #[must_use]
+    pub const fn cube_flops_per_us(self) -> f64 {
+        self.cube_cores() as f64 * self.cycles_per_us() * CUBE_MACS * 2.0
+    }
+
+    /// Bytes of HBM all cores together can carry in a microsecond.
+    #[must_use]
+    pub const fn hbm_bytes_per_us(self) -> f64 {
+        self.cube_cores() as f64 * self.cycles_per_us() * HBM_BYTES_PER_CYCLE_AND_CORE
+    }
+
+    /// Architecture operators are compiled for (Ascend C guide, `__NPU_ARCH__`).
+    #[must_use]
+    pub const fn npu_arch(self) -> u32 {
+        2201
+    }
+
+    /// Second-level cache of one card, in bytes (`l2_size`).
+    #[must_use]
+    pub const fn l2_bytes(self) -> u64 {
+        self.row().l2_mib * MIB
+    }
+}
+
+impl std::fmt::Display for Soc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_64_gib_card_offers_60_9_gib() {
+        let gib = Soc::Ascend910B3.hbm_usable_bytes() as f64 / GIB as f64;
+        assert!((60.89..=60.9).contains(&gib), "{gib}");
+        assert_eq!(Soc::Ascend910B4.hbm_installed_bytes(), 32 * GIB);
+    }
+
+    #[test]
+    fn rates_are_those_of_the_published_tables() {
+        let rates = |soc: Soc| (soc.cube_flops_per_us() / 1e6, soc.hbm_bytes_per_us() / 1e6);
+        for (soc, tflops, tbps) in [
+            (Soc::Ascend910B1, 363.7, 1.42),
+            (Soc::Ascend910B2, 353.9, 1.38),
+            (Soc::Ascend910B3, 294.9, 1.15),
+            (Soc::Ascend910B4, 245.8, 0.96),
+        ] {
+            let (flops, bytes) = rates(soc);
+            assert!((flops - tflops).abs() < 0.05 && (bytes - tbps).abs() < 0.005, "{soc}: {flops}, {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_chip_is_found_by_both_names() {
+        for soc in Soc::ALL {
+            assert_eq!((Soc::find(soc.name()), Soc::find(soc.short_name())), (Some(soc), Some(soc)));
+        }
+        assert_eq!(Soc::find("910B3"), Some(Soc::Ascend910B3));
+        assert_eq!(Soc::find("h100"), None);
+    }
+}
