@@ -8,13 +8,10 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ascend_tp_emulator::{Config, Emulator, Mode, Report};
-use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, Table};
+use ascend_tp_sys::HcclRootInfo;
 use common::strict::*;
 use common::*;
 
