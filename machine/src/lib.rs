@@ -4,7 +4,7 @@
 //! to be done: the [`Launch`] of an operator, or an [`Exchange`] of bytes in a group. Output: microseconds, and what bounds
 //! them. Both the emulator's clock and the planner ask here, so there is one cost model.
 //!
-//! Invariants: pure and deterministic; more work, a slower link or a larger group of the same bytes is never faster. Does not: know
+//! Invariants: pure and deterministic; more work or a slower link is never faster. Does not: know
 //! streams, events or programs, nor what a Transformer is.
 //!
 //! | module | what |
@@ -15,6 +15,7 @@
 //! | [`work`] | what a call has to compute and move |
 //! | [`operator`] | what that costs on a card |
 //! | [`host`] | what a call costs the thread that makes it |
+//! | [`problem`] | what is wrong with a text |
 //! | [`topology`] | how cards are joined; TOML |
 //! | [`collective`] | what an exchange costs on a topology |
 
@@ -22,6 +23,7 @@ pub mod collective;
 pub mod host;
 pub mod launch;
 pub mod operator;
+pub mod problem;
 pub mod profile;
 pub mod soc;
 pub mod topology;
@@ -31,7 +33,8 @@ pub use collective::{CollectiveCost, Exchange};
 pub use host::HostCall;
 pub use launch::{Element, Launch, Operand};
 pub use operator::OperatorCost;
+pub use problem::{Problem, Problems};
 pub use profile::Profile;
 pub use soc::Soc;
-pub use topology::Topology;
+pub use topology::{Spread, Topology};
 pub use work::Work;

@@ -68,8 +68,8 @@ impl Profile {
             vector_share: 0.06,
             hbm_efficiency: 0.8,
             kernel_us: 2.0,
-            link_efficiency: 0.7,
-            collective_us: 10.0,
+            link_efficiency: 0.77,
+            collective_us: 16.0,
             host: Host {
                 plan_us: 5.0,
                 launch_us: 4.0,

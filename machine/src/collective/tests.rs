@@ -1,0 +1,167 @@
+//! What exchanges cost, against published figures and closed forms.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::soc::Soc;
+
+const MIB: f64 = 1_048_576.0;
+
+fn profile() -> Profile {
+    Profile::of(Soc::Ascend910B1)
+}
+
+fn cost(exchange: Exchange, bytes: f64, cards: usize) -> CollectiveCost {
+    CollectiveCost::of(&profile(), &Topology::atlas_a2(1), exchange, bytes, &(0..cards).collect::<Vec<usize>>())
+}
+
+/// Bytes a microsecond one way over every link of a card of the mesh together, at the profile's efficiency.
+fn mesh_rate() -> f64 {
+    196_000.0 * profile().coefficients.link_efficiency
+}
+
+#[test]
+fn eight_cards_reach_what_atb_assumes() {
+    // hicann/ascend-transformer-boost, allreduce_tiling_910B.cpp: 40 Gi elements of 16 bits a second, 80 GiB/s.
+    let large = 1024.0 * MIB;
+    let gib_per_s = large / cost(Exchange::AllReduce, large, 8).duration_us * 1e6 / (1024.0 * MIB);
+    assert!((gib_per_s - 80.0).abs() < 2.0, "{gib_per_s}");
+    // tiling_args.h, ALLREDUCE_BASE_100US: 4 Mi elements of 16 bits take about 100 µs.
+    let base = cost(Exchange::AllReduce, 8.0 * MIB, 8);
+    assert!((base.duration_us - 100.0).abs() < 15.0, "{base:?}");
+    assert_eq!(base.algorithm, Algorithm::Mesh);
+    // A message of a decode step is bound by latency: 17 to 25 µs.
+    let small = cost(Exchange::AllReduce, 16_384.0, 8);
+    assert!((15.0..=25.0).contains(&small.duration_us), "{small:?}");
+}
+
+#[test]
+fn a_group_of_a_mesh_has_its_share_of_a_cards_links() {
+    // Each of g cards sends S/g over one link of seven, twice.
+    for cards in 2..=8 {
+        let bytes = 512.0 * MIB;
+        let expected = 2.0 * bytes / cards as f64 / (mesh_rate() / 7.0);
+        let found = cost(Exchange::AllReduce, bytes, cards);
+        assert!((found.transfer_us - expected).abs() < 1e-6 * expected, "{cards}: {found:?}");
+    }
+    assert!(cost(Exchange::AllReduce, MIB, 2).duration_us > cost(Exchange::AllReduce, MIB, 8).duration_us);
+}
+
+#[test]
+fn servers_exchange_level_by_level() {
+    let topology = Topology::atlas_a2(4);
+    let cards: Vec<usize> = (0..32).collect();
+    let bytes = 1024.0 * MIB;
+    let found = CollectiveCost::of(&profile(), &topology, Exchange::AllReduce, bytes, &cards);
+    // Inside, 7/8 of the bytes twice over a card's seven links; between, 3/4 of an eighth twice over its port.
+    let inside = 2.0 * bytes * 7.0 / 8.0 / mesh_rate();
+    let between = 2.0 * (bytes / 8.0) * 0.75 / (25_000.0 * profile().coefficients.link_efficiency);
+    // Four servers leave the ports less to do than the meshes.
+    assert_eq!((found.algorithm, found.level), (Algorithm::Hierarchical, 0));
+    assert!((found.transfer_us - inside - between).abs() < 1e-6 * found.transfer_us, "{found:?}");
+}
+
+#[test]
+fn on_a_switch_every_way_that_is_best_for_bandwidth_moves_the_same() {
+    let topology = Topology::preset("atlas-pcie").unwrap();
+    let bytes = 256.0 * MIB;
+    let found = CollectiveCost::of(&profile(), &topology, Exchange::AllReduce, bytes, &(0..8).collect::<Vec<_>>());
+    let expected = 2.0 * 7.0 / 8.0 * bytes / (64_000.0 * profile().coefficients.link_efficiency);
+    assert!((found.transfer_us - expected).abs() < 1e-6 * expected, "{found:?}");
+}
+
+#[test]
+fn one_card_and_no_bytes_cost_the_call() {
+    let fixed = profile().coefficients.collective_us;
+    for exchange in Exchange::ALL {
+        let alone = cost(exchange, MIB, 1);
+        assert!((alone.duration_us - fixed).abs() < 1e-9, "{exchange:?}: {alone:?}");
+        let empty = cost(exchange, 0.0, 8);
+        assert!((empty.duration_us - fixed - 0.5).abs() < 1e-9 || exchange.halves() > 1.0, "{exchange:?}: {empty:?}");
+    }
+}
+
+#[test]
+fn groups_that_share_links_slow_each_other_down() {
+    let topology = Topology::atlas_a2(2);
+    let loads = |cards: &[usize]| {
+        let cost = CollectiveCost::of(&profile(), &topology, Exchange::AllReduce, 1024.0 * MIB, cards);
+        cost.links(&topology, cards)
+    };
+    // Different cards of a mesh use different links.
+    let (left, right) = (loads(&[0, 1, 2, 3]), loads(&[4, 5, 6, 7]));
+    assert_eq!(slow_downs(&[&left, &right]), [1.0, 1.0]);
+    // The same cards use the same, nearly all of the time.
+    let both = slow_downs(&[&left, &left]);
+    assert!(both.iter().all(|factor| (1.99..=2.0).contains(factor)), "{both:?}");
+    // A card's port to other servers is one for all its groups; its links to other cards inside are not in the way.
+    let (across, overlapping) = (loads(&[0, 8]), loads(&[0, 9]));
+    assert!(slow_downs(&[&across, &overlapping]).iter().all(|factor| *factor > 1.99));
+    assert_eq!(slow_downs(&[&across, &left]), [1.0, 1.0]);
+    assert_eq!(slow_downs(&[]), Vec::<f64>::new());
+}
+
+#[test]
+fn a_bus_is_shared_by_all() {
+    let text = "name = 'box'\n[[levels]]\nname = 'pcie'\nfabric = 'bus'\ncards = 8\nbytes_per_us = 64000.0\nlatency_us = 0.2\n";
+    let topology = Topology::parse("box", text).unwrap();
+    let of = |cards: &[usize]| CollectiveCost::of(&profile(), &topology, Exchange::AllGather, 256.0 * MIB, cards);
+    let (four, other) = (of(&[0, 1, 2, 3]), [4, 5, 6, 7]);
+    let expected = 256.0 * MIB / 4.0 * 3.0 * 4.0 / (64_000.0 * profile().coefficients.link_efficiency);
+    assert!((four.transfer_us - expected).abs() < 1e-6 * expected, "{four:?}");
+    let (a, b) = (four.links(&topology, &[0, 1, 2, 3]), of(&other).links(&topology, &other));
+    assert!(slow_downs(&[&a, &b]).iter().all(|factor| *factor > 1.9));
+}
+
+fn group() -> impl Strategy<Value = Vec<usize>> {
+    proptest::collection::btree_set(0_usize..64, 1..=24).prop_map(|cards| cards.into_iter().collect())
+}
+
+proptest! {
+    #[test]
+    fn more_bytes_and_slower_links_are_never_faster(
+        cards in group(), exchange in proptest::sample::select(Exchange::ALL.to_vec()),
+        bytes in 0.0..1e9_f64, factor in 1.0..8.0_f64, preset in proptest::sample::select(Topology::PRESETS.to_vec()),
+    ) {
+        let topology = Topology::preset(preset).unwrap();
+        let cards: Vec<usize> = cards.into_iter().filter(|card| *card < topology.cards()).collect();
+        prop_assume!(!cards.is_empty());
+        let us = |topology: &Topology, bytes| CollectiveCost::of(&profile(), topology, exchange, bytes, &cards).duration_us;
+        let base = us(&topology, bytes);
+        prop_assert!(base.is_finite() && base >= profile().coefficients.collective_us);
+        prop_assert!(us(&topology, bytes * factor) >= base);
+        for level in 0..topology.levels.len() {
+            let mut slower = topology.clone();
+            slower.levels[level].bytes_per_us /= factor;
+            prop_assert!(us(&slower, bytes) >= base);
+            let mut later = topology.clone();
+            later.levels[level].latency_us *= factor;
+            prop_assert!(us(&later, bytes) >= base);
+        }
+    }
+
+    #[test]
+    fn a_reduction_for_all_holds_a_scattered_one(cards in group(), bytes in 0.0..1e9_f64) {
+        let us = |exchange| CollectiveCost::of(&profile(), &Topology::atlas_a2(8), exchange, bytes, &cards).duration_us;
+        prop_assert!(us(Exchange::AllReduce) >= us(Exchange::ReduceScatter) * (1.0 - 1e-12));
+        prop_assert!((us(Exchange::AllGather) - us(Exchange::ReduceScatter)).abs() <= f64::EPSILON * us(Exchange::AllGather));
+    }
+
+    #[test]
+    fn groups_that_lie_alike_cost_the_same(cards in group(), exchange in proptest::sample::select(Exchange::ALL.to_vec()), bytes in 0.0..1e9_f64) {
+        // Mirroring a server's cards, and the servers, changes no distance.
+        let topology = Topology::atlas_a2(8);
+        let mirrored: Vec<usize> = cards.iter().map(|card| 63 - card).collect();
+        let of = |cards: &[usize]| CollectiveCost::of(&profile(), &topology, exchange, bytes, cards);
+        prop_assert_eq!(of(&cards), of(&mirrored));
+    }
+
+    #[test]
+    fn no_link_is_busier_than_its_exchange_is_long(cards in group(), exchange in proptest::sample::select(Exchange::ALL.to_vec()), bytes in 0.0..1e9_f64) {
+        let topology = Topology::atlas_a2(8);
+        let cost = CollectiveCost::of(&profile(), &topology, exchange, bytes, &cards);
+        for load in cost.links(&topology, &cards) {
+            prop_assert!(load.busy > 0.0 && load.busy <= 1.0, "{:?}", load);
+        }
+    }
+}
