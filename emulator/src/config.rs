@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::soc::Soc;
+use ascend_tp_machine::Soc;
 
 /// In which order a machine works, and how closely it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

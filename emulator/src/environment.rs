@@ -6,8 +6,9 @@
 
 use std::fmt;
 
+use ascend_tp_machine::Soc;
+
 use crate::config::{Config, Mode};
-use crate::soc::Soc;
 
 const VARIABLE: &str = "ASCEND_EMULATOR";
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
@@ -41,7 +42,11 @@ pub const WORDS: &[Word] = &[
     Word { form: "strict", meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported" },
     Word { form: "seed=…", meaning: "the seed of strict mode, a whole number; 0 if not given" },
     Word { form: "cards=…", meaning: "the number of cards; 8 if not given" },
-    Word { form: "soc=…", meaning: "the chip: Ascend910B1, Ascend910B2, Ascend910B3 (if not given) or Ascend910B4" },
+    Word {
+        form: "soc=…",
+        meaning: "the chip: Ascend910B1, Ascend910B2, Ascend910B3 (if not given), Ascend910B4, or a die of a 910C: \
+                  Ascend910_9391, Ascend910_9381, Ascend910_9372, Ascend910_9362",
+    },
     Word {
         form: "hbm=…",
         meaning: "memory a program can get on a card, with a unit: 512MiB, 32GiB; the chip's if not given",
@@ -107,7 +112,7 @@ impl Asked {
             ("strict", None) => once(&mut self.strict, name, Some(()), ""),
             ("seed", Some(value)) => once(&mut self.seed, name, value.parse().ok(), value),
             ("cards", Some(value)) => once(&mut self.cards, name, value.parse().ok(), value),
-            ("soc", Some(value)) => once(&mut self.soc, name, chip(value), value),
+            ("soc", Some(value)) => once(&mut self.soc, name, Soc::find(value), value),
             ("hbm", Some(value)) => once(&mut self.hbm_bytes, name, bytes(value), value),
             ("threads", Some(value)) => once(&mut self.threads, name, value.parse().ok(), value),
             _ => {
@@ -127,11 +132,6 @@ fn once<T>(place: &mut Option<T>, name: &str, value: Option<T>, text: &str) -> R
         return Err(format!("{name} is given more than once"));
     }
     Ok(())
-}
-
-/// The chip of a name.
-fn chip(name: &str) -> Option<Soc> {
-    Soc::ALL.into_iter().find(|soc| soc.name() == name)
 }
 
 /// A number of bytes with its unit.
@@ -184,6 +184,10 @@ mod tests {
         assert_eq!((found.soc, found.hbm_bytes, found.threads), (Soc::Ascend910B4, 512 << 20, 2));
         let chips_own = config(Some("soc=Ascend910B4"), None).expect("nothing is wrong");
         assert_eq!(chips_own.hbm_bytes, Soc::Ascend910B4.hbm_usable_bytes());
+        for soc in Soc::ALL {
+            assert!(WORDS.iter().any(|word| word.form == "soc=…" && word.meaning.contains(soc.name())), "{soc}");
+            assert_eq!(config(Some(&format!("soc={soc}")), None).expect("a chip").soc, soc);
+        }
         assert_eq!(config(Some("strict"), None).expect("nothing is wrong").mode, Mode::Strict { seed: 0 });
     }
 

@@ -45,13 +45,13 @@ mod profile;
 mod refused;
 mod report;
 mod slots;
-mod soc;
 mod stderr;
 mod stream;
 mod strict;
 mod thread;
 mod virtual_memory;
 
+pub use ascend_tp_machine::Soc;
 pub use ascend_tp_sys::Table;
 pub use collective::rules::{CollectiveRule, InPlace, Named};
 pub use config::{Config, Mode, Transport};
@@ -60,7 +60,6 @@ pub use environment::{EnvironmentError, WORDS, Word};
 pub use faults::{Calls, Checksum, Fault, FaultError, Injected};
 pub use kernel::{KernelCall, KernelMemory};
 pub use memory::CardUsage;
-pub use soc::Soc;
 pub use strict::{Report, ReportKind, TraceEvent};
 
 /// The rules of every function of HCCL that moves data.

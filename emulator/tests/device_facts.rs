@@ -29,6 +29,8 @@ fn every_chip_tells_its_own_numbers() {
         (Soc::Ascend910B2, 24, 48, 192 << 20, 64 << 30),
         (Soc::Ascend910B3, 20, 40, 192 << 20, 64 << 30),
         (Soc::Ascend910B4, 20, 40, 96 << 20, 32 << 30),
+        (Soc::Ascend910_9391, 24, 48, 192 << 20, 64 << 30),
+        (Soc::Ascend910_9362, 20, 40, 168 << 20, 32 << 30),
     ];
     for (soc, cubes, vectors, l2, installed) in rows {
         let config = Config { soc, hbm_bytes: soc.hbm_usable_bytes(), ..Config::with_cards(2) };

@@ -5,6 +5,7 @@
 
 use std::ffi::c_char;
 
+use ascend_tp_machine::Soc;
 use ascend_tp_sys::{
     aclCannAttr, aclDeviceInfo, aclrtDevAttr, aclrtDevFeatureType, aclrtDevResLimitType, aclrtErrorInfo,
     aclrtErrorInfoDetail, aclrtErrorType, aclrtMemUceInfo, aclrtMemUceInfoArray, aclrtUtilizationInfo,
@@ -14,7 +15,6 @@ use super::acl_runtime::CANN_VERSION;
 use super::raw::{load_text, store};
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::soc::Soc;
 
 /// What `aclGetCannAttributeList` lists: non-finite numbers and bfloat16. No operator is compiled at run time.
 static ATTRIBUTES: [aclCannAttr; 2] = [aclCannAttr::ACL_CANN_ATTR_INF_NAN, aclCannAttr::ACL_CANN_ATTR_BF16];

@@ -1,7 +1,9 @@
 //! AscendCL: life of the runtime, versions, names, errors, values of data types.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CString, c_char};
+use std::sync::LazyLock;
 
+use ascend_tp_machine::Soc;
 use ascend_tp_sys::{
     aclCANNPackageName, aclCANNPackageVersion, aclDataType, aclFloat16, aclrtLastErrLevel, aclrtRunMode,
 };
@@ -10,7 +12,6 @@ use half::f16;
 use super::raw::store;
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::soc::Soc;
 use crate::thread;
 
 /// The CANN whose behaviour is modelled.
@@ -97,12 +98,11 @@ impl Machine {
     }
 
     pub(super) unsafe fn aclrtGetSocName(&self) -> Result<*const c_char, Failure> {
-        let name: &'static CStr = match self.config().soc {
-            Soc::Ascend910B1 => c"Ascend910B1",
-            Soc::Ascend910B2 => c"Ascend910B2",
-            Soc::Ascend910B3 => c"Ascend910B3",
-            Soc::Ascend910B4 => c"Ascend910B4",
-        };
+        static NAMES: LazyLock<Vec<CString>> =
+            LazyLock::new(|| Soc::ALL.iter().filter_map(|soc| CString::new(soc.name()).ok()).collect());
+        let soc = self.config().soc;
+        let name = Soc::ALL.iter().zip(NAMES.iter()).find(|(other, _)| **other == soc).map(|(_, name)| name);
+        let name = name.ok_or_else(|| Failure::new(code::INTERNAL, format!("no name for {soc}")))?;
         Ok(name.as_ptr())
     }
 
