@@ -23,6 +23,7 @@ pub mod device;
 pub mod exec;
 pub mod generate;
 pub mod placement;
+pub mod planner;
 pub mod program;
 pub mod schedule;
 pub mod weights;

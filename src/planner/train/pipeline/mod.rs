@@ -1,0 +1,216 @@
+//! A step of a pipeline, simulated.
+//!
+//! Input → output: a [`Schedule`], the times of each part of the model, and the time from a stage to the next →
+//! a [`Timeline`]. Invariants: a stage does one thing at a time, in the order of its schedule, as soon as what it needs has
+//! arrived; for equal stages the idle times are those of the published forms. Does not: know what takes the time.
+
+mod order;
+
+pub use order::Schedule;
+use order::{Part, Task, tasks};
+
+/// Times of one part of the model for one micro-batch, in any unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StageTimes {
+    /// Forward pass, with what is exposed of its exchanges.
+    pub forward: f64,
+    /// Gradients of the inputs, with what is computed again for them.
+    pub input_grad: f64,
+    /// Gradients of the weights.
+    pub weight_grad: f64,
+}
+
+impl StageTimes {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.forward + self.input_grad + self.weight_grad
+    }
+}
+
+/// When things end in one step, in the unit of the [`StageTimes`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// When the last stage is done.
+    pub duration: f64,
+    /// When each stage is done.
+    pub end: Vec<f64>,
+    /// How long each stage works.
+    pub busy: Vec<f64>,
+}
+
+/// The step of `micro_batches` over `stages`. `times` are those of each part of the model in the model's order, as many as
+/// stages times chunks: part `i` is on stage `i % stages`. `transfer` is the time from a stage to the next.
+///
+/// # Panics
+/// If the schedule does not divide the micro-batches, or `times` has another length.
+#[must_use]
+pub fn simulate(
+    schedule: Schedule,
+    stages: usize,
+    micro_batches: usize,
+    times: &[StageTimes],
+    transfer: f64,
+) -> Timeline {
+    assert!(schedule.divides(stages, micro_batches), "{schedule} over {stages} of {micro_batches}");
+    let parts = stages * schedule.chunks();
+    assert_eq!(times.len(), parts, "one time for each part of the model");
+    let transfer = if stages > 1 { transfer } else { 0.0 };
+    let orders: Vec<Vec<Task>> = (0..stages).map(|rank| tasks(schedule, stages, micro_batches, rank)).collect();
+    // NaN: not done. By part and micro-batch.
+    let mut forward = vec![f64::NAN; parts * micro_batches];
+    let mut backward = forward.clone();
+    let mut next = vec![0_usize; stages];
+    let mut end = vec![0.0_f64; stages];
+    let mut busy = vec![0.0_f64; stages];
+    let mut left: usize = orders.iter().map(Vec::len).sum();
+    while left > 0 {
+        let before = left;
+        for rank in 0..stages {
+            while let Some(&Task { part, chunk, micro_batch }) = orders[rank].get(next[rank]) {
+                let at = chunk as usize * stages + rank;
+                let (place, micro_batch) = (at * micro_batches, micro_batch as usize);
+                let (ready, takes) = match part {
+                    Part::Forward if at == 0 => (0.0, times[at].forward),
+                    Part::Forward => (forward[place - micro_batches + micro_batch] + transfer, times[at].forward),
+                    Part::WeightGrad => (0.0, times[at].weight_grad),
+                    Part::Backward | Part::InputGrad => {
+                        let after = if at + 1 == parts {
+                            forward[place + micro_batch]
+                        } else {
+                            backward[place + micro_batches + micro_batch] + transfer
+                        };
+                        let weights = if part == Part::Backward { times[at].weight_grad } else { 0.0 };
+                        (after, times[at].input_grad + weights)
+                    }
+                };
+                if ready.is_nan() {
+                    break;
+                }
+                end[rank] = end[rank].max(ready) + takes;
+                busy[rank] += takes;
+                match part {
+                    Part::Forward => forward[place + micro_batch] = end[rank],
+                    Part::Backward | Part::InputGrad => backward[place + micro_batch] = end[rank],
+                    Part::WeightGrad => {}
+                }
+                next[rank] += 1;
+                left -= 1;
+            }
+        }
+        assert!(left < before, "{schedule} over {stages} of {micro_batches}: every stage waits");
+    }
+    Timeline { duration: end.iter().copied().fold(0.0, f64::max), end, busy }
+}
+
+/// No step of this schedule is shorter: what the busiest stage works, and the first micro-batch's way to it and back.
+#[must_use]
+pub fn shortest(schedule: Schedule, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> f64 {
+    let transfer = if stages > 1 { transfer } else { 0.0 };
+    let work = |rank: usize| -> f64 { times.iter().skip(rank).step_by(stages).map(StageTimes::total).sum() };
+    // Before a stage's first pass, all stages before it do theirs; after its last gradients of inputs, all of them do theirs,
+    // while it does what is left of its gradients of weights, if those come later.
+    let way = |rank: usize| -> f64 {
+        let (before, hops) = (&times[..rank], rank as f64 * transfer);
+        let there: f64 = before.iter().map(|part| part.forward).sum();
+        let back: f64 = before.iter().map(|part| part.input_grad).sum();
+        let weights: f64 = before.iter().map(|part| part.weight_grad).sum();
+        let back = if schedule == Schedule::ZeroBubbleH1 {
+            (back + hops - (rank + 1).min(micro_batches) as f64 * times[rank].weight_grad).max(0.0)
+        } else {
+            back + weights + hops
+        };
+        there + hops + back
+    };
+    (0..stages).map(|rank| micro_batches as f64 * work(rank) + way(rank)).fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn equal(schedule: Schedule, stages: usize, whole: StageTimes) -> Vec<StageTimes> {
+        let part = 1.0 / schedule.chunks() as f64;
+        let StageTimes { forward, input_grad, weight_grad } = whole;
+        let stage =
+            StageTimes { forward: forward * part, input_grad: input_grad * part, weight_grad: weight_grad * part };
+        vec![stage; stages * schedule.chunks()]
+    }
+
+    #[test]
+    fn equal_stages_idle_as_long_as_the_forms_say() {
+        let whole = StageTimes { forward: 12.0, input_grad: 11.0, weight_grad: 9.0 };
+        for stages in [1_usize, 2, 3, 4, 7, 8] {
+            for rounds in 1..4 {
+                let micro_batches = stages * rounds;
+                let (p, m) = (stages as f64, micro_batches as f64);
+                let full = (p - 1.0) * whole.total();
+                let mut forms = vec![(Schedule::GPipe, full), (Schedule::OneForwardOneBackward, full)];
+                for chunks in 2..6 {
+                    if stages > 1 {
+                        forms.push((Schedule::Interleaved { chunks }, full / chunks as f64));
+                    }
+                }
+                // With fewer micro-batches than fill the pipeline twice the weights' gradients do not hide it all.
+                if rounds > 1 {
+                    let own = whole.forward + whole.input_grad - whole.weight_grad;
+                    forms.push((Schedule::ZeroBubbleH1, (p - 1.0) * own));
+                }
+                for (schedule, bubble) in forms {
+                    let times = equal(schedule, stages, whole);
+                    let timeline = simulate(schedule, stages, micro_batches, &times, 0.0);
+                    let work = m * whole.total();
+                    let context = format!("{schedule} p={stages} m={micro_batches}");
+                    assert!((timeline.duration - work - bubble).abs() < 1e-9 * work, "{context}: {timeline:?}");
+                    assert!(timeline.busy.iter().all(|busy| (busy - work).abs() < 1e-9 * work), "{context}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_slowest_stage_sets_the_pace() {
+        let mut times =
+            equal(Schedule::OneForwardOneBackward, 4, StageTimes { forward: 1.0, input_grad: 1.0, weight_grad: 1.0 });
+        times[3] = StageTimes { forward: 1.5, input_grad: 1.5, weight_grad: 1.5 };
+        let step = |micro_batches| simulate(Schedule::OneForwardOneBackward, 4, micro_batches, &times, 0.0).duration;
+        assert!((step(65) - step(64) - 4.5).abs() < 1e-9);
+        assert!((step(64) - (64.0 * 4.5 + 3.0 * 3.0)).abs() < 1e-9);
+    }
+
+    fn schedules() -> impl Strategy<Value = Schedule> {
+        prop_oneof![
+            Just(Schedule::GPipe),
+            Just(Schedule::OneForwardOneBackward),
+            (2_usize..4).prop_map(|chunks| Schedule::Interleaved { chunks }),
+            Just(Schedule::ZeroBubbleH1),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_step_is_shorter_than_its_bound_and_slower_is_never_faster(
+            schedule in schedules(),
+            stages in 2_usize..6,
+            rounds in 1_usize..4,
+            transfer in 0.0..2.0_f64,
+            times in proptest::collection::vec((0.1..3.0_f64, 0.1..3.0_f64, 0.1..3.0_f64), 24),
+            slowed in 0_usize..24,
+        ) {
+            let micro_batches = stages * rounds;
+            let parts = stages * schedule.chunks();
+            let mut times: Vec<StageTimes> = times[..parts]
+                .iter()
+                .map(|&(forward, input_grad, weight_grad)| StageTimes { forward, input_grad, weight_grad })
+                .collect();
+            let step = simulate(schedule, stages, micro_batches, &times, transfer).duration;
+            let bound = shortest(schedule, stages, micro_batches, &times, transfer);
+            prop_assert!(step >= bound - 1e-9, "{step} is below {bound}");
+            prop_assert!(simulate(schedule, stages, micro_batches, &times, transfer + 0.5).duration >= step - 1e-9);
+            times[slowed % parts].forward += 1.0;
+            prop_assert!(simulate(schedule, stages, micro_batches, &times, transfer).duration >= step - 1e-9);
+        }
+    }
+}
