@@ -121,6 +121,16 @@ aclnnStatus aclnnAddmmGetWorkspaceSize(const aclTensor *self, const aclTensor *m
     const aclScalar *beta, const aclScalar *alpha, aclTensor *out, int8_t cube_math_type, uint64_t *workspace_size,
     aclOpExecutor **executor);
 aclnnStatus aclnnAddmm(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+/* scale: one per column of the product or one for all; pertoken_scale_optional: one per row. transpose_x1, transpose_x2:
+ * the matrix is stored with its two dims swapped. */
+aclnnStatus aclnnQuantMatmulV4GetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,
+    const aclTensor *offset, const aclTensor *pertoken_scale_optional, const aclTensor *bias, bool transpose_x1,
+    bool transpose_x2, const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnQuantMatmulV4(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+/* One scale per row of the last dim: its largest magnitude is the largest number of y's type. */
+aclnnStatus aclnnDynamicQuantGetWorkspaceSize(const aclTensor *x, const aclTensor *smooth_scales_optional,
+    const aclTensor *y_out, const aclTensor *scale_out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnDynamicQuant(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
 
 /* Arithmetic */
 aclnnStatus aclnnAddGetWorkspaceSize(const aclTensor *self, const aclTensor *other, const aclScalar *alpha,

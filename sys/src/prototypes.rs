@@ -808,6 +808,39 @@ unsafe extern "C" {
         executor: *mut aclOpExecutor,
         stream: aclrtStream,
     ) -> aclnnStatus;
+    pub fn aclnnQuantMatmulV4GetWorkspaceSize(
+        x1: *const aclTensor,
+        x2: *const aclTensor,
+        scale: *const aclTensor,
+        offset: *const aclTensor,
+        pertoken_scale_optional: *const aclTensor,
+        bias: *const aclTensor,
+        transpose_x1: bool,
+        transpose_x2: bool,
+        out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnQuantMatmulV4(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnDynamicQuantGetWorkspaceSize(
+        x: *const aclTensor,
+        smooth_scales_optional: *const aclTensor,
+        y_out: *const aclTensor,
+        scale_out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnDynamicQuant(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
     pub fn aclnnAddGetWorkspaceSize(
         self_: *const aclTensor,
         other: *const aclTensor,

@@ -421,6 +421,11 @@ macro_rules! for_each_symbol {
             out: *mut aclTensor, cube_math_type: i8);
         aclnnAddmm, aclnnAddmmGetWorkspaceSize(self_: *const aclTensor, mat1: *const aclTensor, mat2: *const aclTensor,
             beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cube_math_type: i8);
+        aclnnQuantMatmulV4, aclnnQuantMatmulV4GetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor,
+            scale: *const aclTensor, offset: *const aclTensor, pertoken_scale_optional: *const aclTensor,
+            bias: *const aclTensor, transpose_x1: bool, transpose_x2: bool, out: *const aclTensor);
+        aclnnDynamicQuant, aclnnDynamicQuantGetWorkspaceSize(x: *const aclTensor,
+            smooth_scales_optional: *const aclTensor, y_out: *const aclTensor, scale_out: *const aclTensor);
         // Arithmetic
         aclnnAdd, aclnnAddGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, alpha: *const aclScalar,
             out: *mut aclTensor);

@@ -2,7 +2,7 @@
 //!
 //! Input: views of device memory and host attributes. Output: the operator's output views.
 //! Layers, each using those above it: [`dtype`] and [`raw`]; [`view`] and [`lane`]; the kernels ([`elementwise`],
-//! [`matmul`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`]); and [`operator`], which holds one
+//! [`matmul`], [`quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`]); and [`operator`], which holds one
 //! row per aclnn operator (what it accepts, where that is documented) and the plan that ends in a kernel.
 //! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
 //! tiles; f16 and bf16 accumulate in f32 and are rounded once.
@@ -17,6 +17,7 @@ pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod operator;
 pub(crate) mod order;
+pub(crate) mod quantize;
 pub(crate) mod raw;
 pub(crate) mod reduce;
 pub(crate) mod rotary;

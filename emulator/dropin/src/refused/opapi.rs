@@ -74,8 +74,8 @@ crate::export::refuse_all! {
         aclnnDivModGetWorkspaceSize aclnnDivMods aclnnDivModsGetWorkspaceSize aclnnDot aclnnDotGetWorkspaceSize
         aclnnDropout aclnnDropoutBackward aclnnDropoutBackwardGetWorkspaceSize aclnnDropoutDoMask
         aclnnDropoutDoMaskGetWorkspaceSize aclnnDropoutGenMask aclnnDropoutGenMaskGetWorkspaceSize
-        aclnnDropoutGenMaskV2 aclnnDropoutGenMaskV2GetWorkspaceSize aclnnDropoutGetWorkspaceSize aclnnDynamicQuant
-        aclnnDynamicQuantGetWorkspaceSize aclnnDynamicQuantV2 aclnnDynamicQuantV2GetWorkspaceSize aclnnEinsum
+        aclnnDropoutGenMaskV2 aclnnDropoutGenMaskV2GetWorkspaceSize aclnnDropoutGetWorkspaceSize
+        aclnnDynamicQuantV2 aclnnDynamicQuantV2GetWorkspaceSize aclnnEinsum
         aclnnEinsumGetWorkspaceSize aclnnElu aclnnEluBackward aclnnEluBackwardGetWorkspaceSize
         aclnnEluGetWorkspaceSize aclnnEmbeddingBag aclnnEmbeddingBagGetWorkspaceSize aclnnEmbeddingDenseBackward
         aclnnEmbeddingDenseBackwardGetWorkspaceSize aclnnEmbeddingRenorm aclnnEmbeddingRenormGetWorkspaceSize
@@ -325,7 +325,7 @@ crate::export::refuse_all! {
         aclnnQuantMatmulAllReduceV2GetWorkspaceSize aclnnQuantMatmulAllReduceV3
         aclnnQuantMatmulAllReduceV3GetWorkspaceSize aclnnQuantMatmulDequant aclnnQuantMatmulDequantGetWorkspaceSize
         aclnnQuantMatmulGetWorkspaceSize aclnnQuantMatmulV2 aclnnQuantMatmulV2GetWorkspaceSize aclnnQuantMatmulV3
-        aclnnQuantMatmulV3GetWorkspaceSize aclnnQuantMatmulV4 aclnnQuantMatmulV4GetWorkspaceSize aclnnQuantMatmulV5
+        aclnnQuantMatmulV3GetWorkspaceSize aclnnQuantMatmulV5
         aclnnQuantMatmulV5GetWorkspaceSize aclnnQuantMatmulWeightNz aclnnQuantMatmulWeightNzGetWorkspaceSize
         aclnnQuantize aclnnQuantizeGetWorkspaceSize aclnnRReluWithNoise aclnnRReluWithNoiseGetWorkspaceSize
         aclnnRandperm aclnnRandpermGetWorkspaceSize aclnnRange aclnnRangeGetWorkspaceSize aclnnReal

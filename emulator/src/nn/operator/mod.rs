@@ -13,6 +13,7 @@ mod comparison;
 mod indexing;
 mod normal;
 mod product;
+mod quantized;
 mod reduction;
 mod row;
 mod shape;
@@ -105,6 +106,10 @@ pub(crate) mod sets {
     pub(crate) const FLOATING: &[DType] = &[F32, F16, BF16];
     /// What the fused attention operators take without quantisation.
     pub(crate) const HALVES: &[DType] = &[F16, BF16];
+    /// Quantised numbers.
+    pub(crate) const BYTES: &[DType] = &[I8];
+    /// What quantised numbers are multiplied by.
+    pub(crate) const SCALES: &[DType] = &[F32, BF16];
     /// Statistics.
     pub(crate) const SINGLE: &[DType] = &[F32];
     /// Indices.
@@ -134,8 +139,9 @@ pub(crate) mod sets {
 }
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 8] = [
+const FAMILIES: [&[Operator]; 9] = [
     product::OPERATORS,
+    quantized::OPERATORS,
     arithmetic::OPERATORS,
     comparison::OPERATORS,
     normal::OPERATORS,

@@ -6,6 +6,7 @@ mod elementwise;
 mod indexing;
 mod normal;
 mod product;
+mod quantized;
 mod reduction;
 mod shape;
 
