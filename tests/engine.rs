@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{Engine, EngineOptions, Error, Marks};
+use ascend_tp::exec::{Engine, EngineOptions, Error, Launching, Marks};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::{self, Model, Session, SessionOptions};
 use ascend_tp::placement::Residual;
@@ -163,6 +163,50 @@ fn streams_are_marked_with_their_ops_if_that_is_asked_for() {
     ones(&mut engine);
     let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.contains("at \"embed of "), "{message}");
+}
+
+fn captured(marks: Marks) -> EngineOptions {
+    EngineOptions { marks, launching: Launching::Captured, ..EngineOptions::default() }
+}
+
+/// The first run is eager, the second records, the others replay; timed ones are eager again.
+#[test]
+fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
+    let (emulator, cann) = emulator(Config::with_cards(4));
+    let mut engine = Engine::start_with(&cann, vec![plans(4)], &captured(Marks::None)).unwrap();
+    engine
+        .load(Arc::new(|param, write| {
+            let elems = param.ranges.iter().map(std::ops::Range::len).product::<usize>();
+            // Row i of the table is i in all columns; the cards share its columns.
+            let value = |i: usize| if param.name == "table" { (i / 4) as f32 } else { 1.0 };
+            write(0, &HostTensor::float([elems], DType::F32, (0..elems).map(value).collect()).to_bytes())
+        }))
+        .unwrap();
+    for run in 0..5_i64 {
+        let inputs = ids([run, 7 - run, 3]);
+        let outputs = if run == 3 { engine.run_timed(0, inputs).unwrap().0 } else { engine.run(0, inputs).unwrap() };
+        let expected: Vec<f32> = [run, 7 - run, 3].iter().flat_map(|id| [4.0 * *id as f32; 4]).collect();
+        assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), expected, "run {run}");
+    }
+    drop((engine, cann));
+    assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
+}
+
+#[test]
+fn an_operator_that_fails_in_a_replay_is_named() {
+    for (marks, place) in
+        [(Marks::None, "replay of the program \"lookup\", embed of "), (Marks::EachOp, "at \"embed of ")]
+    {
+        let (_emulator, cann) = emulator(Config::with_cards(4));
+        let mut engine = Engine::start_with(&cann, vec![plans(4)], &captured(marks)).unwrap();
+        ones(&mut engine);
+        for _ in 0..3 {
+            engine.run(0, ids([0, 7, 3])).unwrap();
+        }
+        let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
+        assert!(message.contains(place) && message.contains("index 8 at position 1"), "{message}");
+        assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+    }
 }
 
 #[test]

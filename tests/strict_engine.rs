@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ascend_tp::Cann;
 use ascend_tp::base::DType;
 use ascend_tp::emulator::{Config, Emulator, Mode};
+use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::{Model, Session, SessionOptions};
 use ascend_tp::placement::Residual;
@@ -24,7 +25,13 @@ struct Case {
 }
 
 /// Tokens that the shipped model adds to its prompts on a machine of this mode, and what the machine reports.
-fn generate(mode: Mode, cards: usize, residual: Residual, tokens: usize) -> (Vec<Vec<u32>>, Vec<String>) {
+fn generate(
+    mode: Mode,
+    cards: usize,
+    residual: Residual,
+    tokens: usize,
+    launching: Launching,
+) -> (Vec<Vec<u32>>, Vec<String>) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
     let model = Model::open(&dir).unwrap();
     let expected: Expected =
@@ -42,7 +49,8 @@ fn generate(mode: Mode, cards: usize, residual: Residual, tokens: usize) -> (Vec
         stop_ids: model.generation.eos_ids.clone(),
         sampling: SamplingOptions::default(),
     };
-    let mut session = Session::start(&cann, &model, &options, Arc::new(|_, _| ())).unwrap();
+    let engine = EngineOptions { launching, ..EngineOptions::default() };
+    let mut session = Session::start_with(&cann, &model, &options, &engine, Arc::new(|_, _| ())).unwrap();
     let found = session.generate(&prompts, &mut |_, _| ControlFlow::Continue(())).unwrap();
     for (case, ids) in expected.cases.iter().zip(&found.ids) {
         assert_eq!(*ids, case.greedy_ids[..ids.len()]);
@@ -55,11 +63,22 @@ fn generate(mode: Mode, cards: usize, residual: Residual, tokens: usize) -> (Vec
 #[test]
 fn the_shipped_model_runs_in_any_order() {
     for (cards, residual) in [(2, Residual::Replicate), (3, Residual::Seq)] {
-        let (ids, _) = generate(Mode::Parallel, cards, residual, 4);
+        let (ids, _) = generate(Mode::Parallel, cards, residual, 4, Launching::Eager);
         for seed in 0..2 {
-            let (found, reports) = generate(Mode::Strict { seed }, cards, residual, 4);
+            let (found, reports) = generate(Mode::Strict { seed }, cards, residual, 4, Launching::Eager);
             assert_eq!(reports, Vec::<String>::new(), "{cards} cards, seed {seed}");
             assert_eq!(found, ids, "{cards} cards, seed {seed}");
         }
+    }
+}
+
+/// The first decode step is eager and the second is timed; the third records, and the others replay.
+#[test]
+fn captured_steps_give_the_same_tokens_in_any_order() {
+    let (eager, _) = generate(Mode::Parallel, 2, Residual::Replicate, 6, Launching::Eager);
+    for mode in [Mode::Parallel, Mode::Strict { seed: 0 }, Mode::Strict { seed: 1 }] {
+        let (found, reports) = generate(mode, 2, Residual::Replicate, 6, Launching::Captured);
+        assert_eq!(reports, Vec::<String>::new(), "{mode:?}");
+        assert_eq!(found, eager, "{mode:?}");
     }
 }

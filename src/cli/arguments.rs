@@ -99,6 +99,9 @@ pub(super) struct GenerateOptions {
     /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) device: DeviceKind,
+    /// Record each step as a graph on the card and replay it, so that a step is one call of the host
+    #[arg(long)]
+    pub(super) captured: bool,
     /// Print ids, texts and the summary as JSON
     #[arg(long)]
     pub(super) json: bool,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
-use ascend_tp::exec::EngineOptions;
+use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::sampling::{Sampler, SamplingOptions};
 use ascend_tp::generate::tokenizer::{Stream, Tokenizer};
 use ascend_tp::generate::{Generation, Model, Session, SessionOptions, Summary};
@@ -42,7 +42,9 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     let folder = model::folder(options.model.as_deref())?;
     let cards = cards::open(options.device, group.is_first())?;
     let job = processes::agree(group, &format!("{options:?}"), Job::new(options, &folder, &cards, group))?;
-    let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop };
+    let launching = if options.captured { Launching::Captured } else { Launching::Eager };
+    let engine =
+        EngineOptions { group: Arc::clone(group), marks: cards.marks, launching, stop, ..EngineOptions::default() };
     let mut session = job.start(&cards, &engine)?;
     let generation = job.generate(&mut session, group.is_first())?;
     if interrupt::is_requested() {

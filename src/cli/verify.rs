@@ -40,7 +40,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         Err(failure) => return Err(failure),
     };
     let dtype = DType::from(options.dtype);
-    let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop };
+    let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop, ..EngineOptions::default() };
     let residual = options.layout.residual();
     let found = verify_with(&cards.cann, &model, wanted, dtype, residual, &reference, &engine)?;
     cards.check_reports()?;

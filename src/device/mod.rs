@@ -11,6 +11,7 @@
 //! | [`Buffer`], [`BufferSlice`] | device memory | `Vec<u8>` and `&[u8]`, but not readable by the host |
 //! | [`HostBuffer`] | page-locked memory | `Vec<u8>` the copy engine can reach |
 //! | [`Tensor`] | `aclTensor` | a strided view of a slice |
+//! | [`Graph`] | `aclmdlRI`, made by a capture | a recorded macro of a thread |
 //! | [`operator`], [`Prepared`] | the two phases of an aclnn operator | a checked closure |
 //! | [`Communicator`] | `HcclComm` | one end of a message bus |
 //!
@@ -34,6 +35,7 @@ mod copy;
 mod error;
 mod event;
 pub(crate) mod file;
+mod graph;
 mod handle;
 pub mod operator;
 mod prepared;
@@ -48,6 +50,7 @@ pub use communicator::{Communicator, Parts, ReduceOp};
 pub use copy::{HostBuffer, Transfer};
 pub use error::{CallError, Error, ErrorKind, Result};
 pub use event::Event;
+pub use graph::{Capture, Graph};
 pub use handle::Scalar;
 pub use operator::{AttentionSettings, Layout};
 pub use prepared::Prepared;

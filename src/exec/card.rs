@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::base::{Bytes, Id};
 use crate::device::{
-    Buffer, BufferSlice, Communicator, Device, Event, Parts, Prepared, ReduceOp, Result, Stream, Tensor,
+    Buffer, BufferSlice, Communicator, Device, Event, Graph, Parts, Prepared, ReduceOp, Result, Stream, Tensor,
 };
 use crate::schedule::plan::{
     ALIGNMENT_BYTES, Action, Collective, CollectiveKind, Plan, Reduce, Region, StreamKind, Tensor as Slot, View,
@@ -44,19 +44,56 @@ struct Program {
     events: Vec<Event>,
     /// Host image of the inputs' region.
     inputs: Vec<u8>,
+    recording: Recording,
 }
 
-/// A rank's card.
+/// How far a plan is on its way to a graph.
+enum Recording {
+    /// It is to have none.
+    Never,
+    /// Libraries make some things on first use, links between cards above all, which a capture cannot record: the first
+    /// run is eager.
+    AfterFirstRun,
+    /// The next run records.
+    Due,
+    /// It is there, with the events by which the streams meet at its ends.
+    Done { graph: Graph, _ends: [Event; 2] },
+}
+
+/// A rank's card. What was made from other things goes before them.
 pub(super) struct Card {
     rank: usize,
     ordinal: usize,
     device: Arc<Device>,
-    regions: Vec<Buffer>,
-    workspace: Option<Buffer>,
-    streams: [Stream; 2],
+    programs: Vec<Program>,
     /// Ranks of each group this rank is of, and its end of the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
-    programs: Vec<Program>,
+    streams: [Stream; 2],
+    workspace: Option<Buffer>,
+    regions: Vec<Buffer>,
+}
+
+/// What a rank's steps are enqueued with.
+struct Means<'a> {
+    streams: &'a [Stream; 2],
+    communicators: &'a [(Vec<usize>, Communicator)],
+    workspace: Option<&'a Buffer>,
+}
+
+impl Means<'_> {
+    /// Enqueues one step on its stream.
+    fn enqueue(&self, ready: &mut Program, index: usize) -> Result<()> {
+        let stream = &self.streams[ready.plan.steps[index].stream as usize];
+        if let Some(Some(text)) = ready.marks.get(index) {
+            stream.mark(text)?;
+        }
+        match &mut ready.steps[index] {
+            Ready::Launch(prepared) => prepared.enqueue(stream, self.workspace.map(Buffer::whole).as_ref()),
+            Ready::Exchange(exchange) => enqueue(&self.communicators[exchange.communicator].1, exchange, stream),
+            Ready::Record(event) => stream.enqueue_record(&ready.events[*event]),
+            Ready::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
+        }
+    }
 }
 
 /// Whether streams are marked with what runs on them.
@@ -67,6 +104,17 @@ pub enum Marks {
     None,
     /// With each op's layer and name (`aclprofMarkEx`): profilers show it, and the emulator's reports say it.
     EachOp,
+}
+
+/// How the steps of a plan reach the card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Launching {
+    /// Each by a call of its own, in every run.
+    #[default]
+    Eager,
+    /// As one graph (`aclmdlRI…`): the first run of a plan is eager, the second records the graph, and from then on a run
+    /// is one call. Runs that are timed or observed stay eager.
+    Captured,
 }
 
 /// What a run is asked to tell besides the outputs.
@@ -85,7 +133,7 @@ impl Card {
         plans: &[Arc<Plan>],
         groups: &[Vec<usize>],
         gate: &Gate,
-        marks: Marks,
+        how: (Marks, Launching),
     ) -> std::result::Result<Self, RankError> {
         let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
         let fail = |place: &str, source| error(rank, ordinal, Some(place.to_owned()), source);
@@ -118,7 +166,7 @@ impl Card {
             card.communicators.push((ranks.clone(), end));
         }
         for plan in plans {
-            let program = card.prepare(plan, marks)?;
+            let program = card.prepare(plan, how)?;
             card.programs.push(program);
         }
         card.take_workspace().map_err(|source| fail("taking the workspace", source))?;
@@ -138,7 +186,11 @@ impl Card {
         Ok(regions)
     }
 
-    fn prepare(&self, plan: &Arc<Plan>, marks: Marks) -> std::result::Result<Program, RankError> {
+    fn prepare(
+        &self,
+        plan: &Arc<Plan>,
+        (marks, launching): (Marks, Launching),
+    ) -> std::result::Result<Program, RankError> {
         let mut steps = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
             let ready = match &step.action {
@@ -160,7 +212,11 @@ impl Card {
             Marks::None => Vec::new(),
             Marks::EachOp => mark_texts(plan),
         };
-        Ok(Program { plan: Arc::clone(plan), steps, marks, events, inputs })
+        let recording = match launching {
+            Launching::Eager => Recording::Never,
+            Launching::Captured => Recording::AfterFirstRun,
+        };
+        Ok(Program { plan: Arc::clone(plan), steps, marks, events, inputs, recording })
     }
 
     fn tensor(&self, plan: &Plan, view: &View) -> Result<Tensor> {
@@ -226,11 +282,52 @@ impl Card {
         let (rank, ordinal) = (self.rank, self.ordinal);
         let fail = |place: Option<String>| move |source| error(rank, ordinal, place, source);
         self.upload(program, inputs).map_err(fail(Some("uploading inputs".to_owned())))?;
-        let mut taps = plan.taps.iter().enumerate().peekable();
         let mut timed: Vec<[Event; 2]> = Vec::new();
+        let is_plain = matches!(watch, Watch::Nothing);
+        if is_plain && matches!(self.programs[program].recording, Recording::Due) {
+            self.record(program)?;
+        }
+        let replayed = match &self.programs[program].recording {
+            Recording::Done { graph, .. } if is_plain => {
+                Some(graph.enqueue(&self.streams[StreamKind::Compute as usize]))
+            }
+            _ => None,
+        };
+        match replayed {
+            Some(enqueued) => {
+                if let Err(source) = enqueued.and_then(|()| self.finish()) {
+                    let (place, source) = self.stopped_in_replay(program, source);
+                    return Err(error(rank, ordinal, place, source));
+                }
+            }
+            None => self.walk(program, &mut watch, &mut timed)?,
+        }
+        if let Watch::Collectives(total_us) = watch {
+            for [start, end] in &timed {
+                *total_us += end.elapsed_us(start).map_err(fail(None))?;
+            }
+        }
+        let recording = &mut self.programs[program].recording;
+        if matches!(recording, Recording::AfterFirstRun) {
+            *recording = Recording::Due;
+        }
+        self.download(&plan).map_err(fail(Some("downloading outputs".to_owned())))
+    }
+
+    /// Enqueues every step by itself and waits for them.
+    fn walk(
+        &mut self,
+        program: usize,
+        watch: &mut Watch<'_>,
+        timed: &mut Vec<[Event; 2]>,
+    ) -> std::result::Result<(), RankError> {
+        let plan = Arc::clone(&self.programs[program].plan);
+        let (rank, ordinal) = (self.rank, self.ordinal);
+        let fail = |place: Option<String>| move |source| error(rank, ordinal, place, source);
+        let mut taps = plan.taps.iter().enumerate().peekable();
         for (index, step) in plan.steps.iter().enumerate() {
             let place = || plan.notes.get(step.op).map(ToString::to_string);
-            if let Watch::Values(visit) = &mut watch {
+            if let Watch::Values(visit) = watch {
                 self.show(&plan, &mut taps, index, *visit).map_err(fail(place()))?;
             }
             let timing = matches!(watch, Watch::Collectives(_)) && matches!(step.action, Action::Exchange(_));
@@ -239,25 +336,13 @@ impl Card {
             if let Some([start, _]) = &pair {
                 stream.enqueue_record(start).map_err(fail(place()))?;
             }
-            let ready = &mut self.programs[program];
-            if let Some(Some(text)) = ready.marks.get(index) {
-                stream.mark(text).map_err(fail(place()))?;
-            }
-            let done = match &mut ready.steps[index] {
-                Ready::Launch(prepared) => {
-                    let workspace = self.workspace.as_ref().map(Buffer::whole);
-                    prepared.enqueue(stream, workspace.as_ref())
-                }
-                Ready::Exchange(exchange) => enqueue(&self.communicators[exchange.communicator].1, exchange, stream),
-                Ready::Record(event) => stream.enqueue_record(&ready.events[*event]),
-                Ready::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
-            };
-            if let Err(source) = done {
+            let (ready, means) = self.parts(program);
+            if let Err(source) = means.enqueue(ready, index) {
                 let (place, source) = self.stopped(program, index, source, place());
                 return Err(error(rank, ordinal, place, source));
             }
             if let Some(pair) = pair {
-                stream.enqueue_record(&pair[1]).map_err(fail(place()))?;
+                self.streams[step.stream as usize].enqueue_record(&pair[1]).map_err(fail(place()))?;
                 timed.push(pair);
             }
         }
@@ -265,16 +350,45 @@ impl Card {
             let (place, source) = self.stopped(program, plan.steps.len(), source, None);
             return Err(error(rank, ordinal, place, source));
         }
-        match watch {
-            Watch::Nothing => {}
-            Watch::Collectives(total_us) => {
-                for [start, end] in &timed {
-                    *total_us += end.elapsed_us(start).map_err(fail(None))?;
-                }
-            }
-            Watch::Values(visit) => self.show(&plan, &mut taps, plan.steps.len(), visit).map_err(fail(None))?,
+        if let Watch::Values(visit) = watch {
+            self.show(&plan, &mut taps, plan.steps.len(), *visit).map_err(fail(None))?;
         }
-        self.download(&plan).map_err(fail(Some("downloading outputs".to_owned())))
+        Ok(())
+    }
+
+    /// A program, and what its steps are enqueued with.
+    fn parts(&mut self, program: usize) -> (&mut Program, Means<'_>) {
+        let Self { programs, streams, communicators, workspace, .. } = self;
+        (&mut programs[program], Means { streams, communicators, workspace: workspace.as_ref() })
+    }
+
+    /// Records a plan's steps as a graph, which runs none of them. The compute stream leads: the other one joins at the
+    /// beginning and leads back at the end.
+    fn record(&mut self, program: usize) -> std::result::Result<(), RankError> {
+        let (rank, ordinal, device) = (self.rank, self.ordinal, Arc::clone(&self.device));
+        let (ready, means) = self.parts(program);
+        let plan = Arc::clone(&ready.plan);
+        let whole = |source| error(rank, ordinal, Some(format!("capturing the program \"{}\"", plan.name)), source);
+        let [compute, communication] = means.streams;
+        let is_joined = plan.steps.iter().any(|step| step.stream == StreamKind::Communication);
+        let events = (|| Ok([Event::new(&device)?, Event::new(&device)?]))().map_err(whole)?;
+        let lead = |from: &Stream, to: &Stream, event| {
+            from.enqueue_record(event)?;
+            to.enqueue_wait(event)
+        };
+        let capture = compute.capture().map_err(whole)?;
+        if is_joined {
+            lead(compute, communication, &events[0]).map_err(whole)?;
+        }
+        for (index, step) in plan.steps.iter().enumerate() {
+            let place = || plan.notes.get(step.op).map(ToString::to_string);
+            means.enqueue(ready, index).map_err(|source| error(rank, ordinal, place(), source))?;
+        }
+        if is_joined {
+            lead(communication, compute, &events[1]).map_err(whole)?;
+        }
+        ready.recording = Recording::Done { graph: capture.end().map_err(whole)?, _ends: events };
+        Ok(())
     }
 
     fn time_pair(&self) -> Result<[Event; 2]> {
@@ -308,9 +422,28 @@ impl Card {
             Ready::Launch(prepared) => prepared.name(),
             Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => "",
         };
-        let progress = Progress { plan, issued, stream: kind, is_done: &is_done, operator: &name };
+        let progress = Progress { plan, issued, stream: Some(kind), is_done: &is_done, operator: &name };
         let place = stopped_at(&progress, &failure.to_string()).or(place);
         (place, if failure.kind() == source.kind() { source } else { failure })
+    }
+
+    /// Where a replay stopped, and why. A failure of any of the graph's streams is one of the stream it was enqueued on, and
+    /// events recorded in a graph cannot be asked: what is left is the operator the message names.
+    fn stopped_in_replay(
+        &self,
+        program: usize,
+        source: crate::device::Error,
+    ) -> (Option<String>, crate::device::Error) {
+        let Program { plan, steps, .. } = &self.programs[program];
+        let name = |step: usize| match &steps[step] {
+            Ready::Launch(prepared) => prepared.name(),
+            Ready::Exchange(exchange) => exchange.kind.name(),
+            Ready::Record(_) | Ready::Wait(_) => "",
+        };
+        let progress = Progress { plan, issued: plan.steps.len(), stream: None, is_done: &|_| false, operator: &name };
+        let place = stopped_at(&progress, &source.to_string());
+        let place = place.map_or_else(String::new, |place| format!(", {place}"));
+        (Some(format!("replay of the program \"{}\"{place}", plan.name)), source)
     }
 
     /// Waits for both streams.

@@ -15,7 +15,7 @@ use crate::device::{Cann, Communicator, Device, RootInfo};
 use crate::schedule::plan::{Plan, Region, Tensor};
 use crate::world::{PeerFailure, ProcessGroup};
 
-use super::card::Marks;
+use super::card::{Launching, Marks};
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
 use super::rank::{Answer, Command, News, RankThread, Shared, Timed};
@@ -54,13 +54,24 @@ pub struct EngineOptions {
     pub group: Arc<ProcessGroup>,
     /// Whether streams are marked with what runs on them.
     pub marks: Marks,
+    /// How steps reach the cards.
+    pub launching: Launching,
+    /// The card of each rank, if this process runs all of them; those that are not named here have the cards of their own
+    /// numbers.
+    pub cards: Vec<usize>,
     /// Set to true from any thread, ends loading and refuses further runs; a run that has begun comes to its end.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { group: Arc::new(ProcessGroup::alone()), marks: Marks::default(), stop: Arc::default() }
+        Self {
+            group: Arc::new(ProcessGroup::alone()),
+            marks: Marks::default(),
+            launching: Launching::default(),
+            cards: Vec::new(),
+            stop: Arc::default(),
+        }
     }
 }
 
@@ -119,12 +130,15 @@ impl Engine {
         let mut problems = shared_problems(&programs);
         let cards = cann.device_count()?;
         let local: Vec<(usize, usize)> = if group.size() == 1 {
-            if world == 0 || world > cards {
+            let local: Vec<(usize, usize)> =
+                (0..world).map(|rank| (rank, options.cards.get(rank).copied().unwrap_or(rank))).collect();
+            let wanted = local.iter().map(|(_, card)| card + 1).max().unwrap_or(0);
+            if wanted == 0 || wanted > cards {
                 let help = "use fewer cards, or give the emulator more";
                 let problem = Diagnostic::new("cards", "there are not enough");
-                problems.push(problem.expected(format!("1 to {cards}")).found(world).help(help));
+                problems.push(problem.expected(format!("1 to {cards}")).found(wanted).help(help));
             }
-            (0..world).map(|rank| (rank, rank)).collect()
+            local
         } else {
             if group.size() != world {
                 let problem = Diagnostic::new("ranks", "the plans are made for another number of processes");
@@ -148,7 +162,7 @@ impl Engine {
         let shared = Shared {
             groups: Arc::new(groups),
             gate: Arc::clone(&gate),
-            marks: options.marks,
+            how: (options.marks, options.launching),
             stop: Arc::clone(&options.stop),
             news: sender,
         };

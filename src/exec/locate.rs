@@ -16,11 +16,11 @@ pub(super) struct Progress<'a> {
     pub(super) plan: &'a Plan,
     /// Steps that were enqueued.
     pub(super) issued: usize,
-    /// The stream that failed.
-    pub(super) stream: StreamKind,
+    /// The stream that failed; None where a graph has run on both, whose events cannot be asked.
+    pub(super) stream: Option<StreamKind>,
     /// Whether the card has reached an event.
     pub(super) is_done: &'a dyn Fn(usize) -> bool,
-    /// C name of a step's operator; empty for a collective.
+    /// What a failure calls a step's operator; empty if it has no name there.
     pub(super) operator: &'a dyn Fn(usize) -> &'static str,
 }
 
@@ -28,14 +28,20 @@ pub(super) struct Progress<'a> {
 /// plan has no op there.
 pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<String> {
     let Progress { plan, issued, stream, is_done, operator } = progress;
-    let own = || plan.steps.iter().take(*issued).enumerate().filter(|(_, step)| step.stream == *stream);
+    let own = || {
+        plan.steps
+            .iter()
+            .take(*issued)
+            .enumerate()
+            .filter(|(_, step)| stream.is_none_or(|stream| step.stream == stream))
+    };
     // Behind a wait that was passed a stream has moved on as well, whoever recorded the event.
     let reached = |action: &Action| matches!(action, Action::Record(event) if is_done(event.index()));
     let last_reached = own().filter(|(_, step)| reached(&step.action)).map(|(index, _)| index).next_back();
     let first = last_reached.map_or(0, |index| index + 1);
-    let next_undone = own()
-        .find(|(index, step)| *index >= first && matches!(step.action, Action::Record(_)) && !reached(&step.action))
-        .map_or(*issued, |(index, _)| index);
+    let is_undone = |action: &Action| stream.is_some() && matches!(action, Action::Record(_)) && !reached(action);
+    let next_undone =
+        own().find(|(index, step)| *index >= first && is_undone(&step.action)).map_or(*issued, |(index, _)| index);
     let works = |action: &Action| matches!(action, Action::Launch(_) | Action::Exchange(_));
     let mut suspects: Vec<usize> = own()
         .filter(|(index, step)| (first..next_undone).contains(index) && works(&step.action))
@@ -106,7 +112,7 @@ mod tests {
             Action::Launch(_) => "aclnnOther",
             _ => "",
         };
-        stopped_at(&Progress { plan, issued, stream, is_done: &is_done, operator: &operator }, failure)
+        stopped_at(&Progress { plan, issued, stream: Some(stream), is_done: &is_done, operator: &operator }, failure)
     }
 
     /// The event behind the last compute step before the collective, and the one behind the collective.

@@ -17,6 +17,6 @@ mod locate;
 mod prepare;
 mod rank;
 
-pub use card::Marks;
+pub use card::{Launching, Marks};
 pub use engine::{Engine, EngineOptions, Fill, FillError, Inputs, Observation, Outputs, Write};
 pub use error::{Error, RankError};

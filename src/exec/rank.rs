@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::card::{Card, Marks, Watch};
+use super::card::{Card, Launching, Marks, Watch};
 use super::engine::{Fill, Inputs, Observation};
 use super::error::RankError;
 use super::gate::Gate;
@@ -63,7 +63,7 @@ pub(super) struct RankThread {
 pub(super) struct Shared {
     pub(super) groups: Arc<Vec<Vec<usize>>>,
     pub(super) gate: Arc<Gate>,
-    pub(super) marks: Marks,
+    pub(super) how: (Marks, Launching),
     pub(super) stop: Arc<AtomicBool>,
     pub(super) news: Sender<News>,
 }
@@ -113,7 +113,7 @@ fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Rece
         let source = format!("the rank's thread panicked: {}", panic_text(panic.as_ref())).into();
         RankError { rank, card: ordinal, place: None, source, at: Instant::now() }
     };
-    let open = || Card::open(device, plans, &shared.groups, &shared.gate, shared.marks);
+    let open = || Card::open(device, plans, &shared.groups, &shared.gate, shared.how);
     let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| {
         shared.gate.fail();
         Err(panicked(panic))

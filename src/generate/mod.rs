@@ -17,4 +17,4 @@ pub mod verify;
 
 pub use error::Error;
 pub use model::Model;
-pub use session::{Generation, Session, SessionOptions, Summary};
+pub use session::{DECODE, Generation, PREFILL, Session, SessionOptions, Summary};

@@ -81,9 +81,33 @@ pub struct Session {
     load_seconds: f64,
 }
 
-/// Programs of the engine, by index.
-const PREFILL: usize = 0;
-const DECODE: usize = 1;
+/// Index of the program that reads the prompts, in what [`SessionOptions::compile`] gives.
+pub const PREFILL: usize = 0;
+
+/// Index of the program that makes one token a sequence.
+pub const DECODE: usize = 1;
+
+impl SessionOptions {
+    /// The plans of both programs, by program and rank. The decode program lays weights and caches out as the prefill
+    /// program does.
+    ///
+    /// # Errors
+    /// Options that do not fit the model, all of them.
+    pub fn compile(&self, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Error> {
+        check(config, self)?;
+        let head = self.head()?;
+        Ok(plans(config, self, head)?)
+    }
+
+    /// Positions of the cache of each sequence.
+    const fn cache_length(&self) -> usize {
+        self.longest_prompt + self.max_new_tokens
+    }
+
+    fn head(&self) -> Result<Head, Diagnostics> {
+        Ok(if Sampler::new(&self.sampling, 0)?.is_greedy() { Head::LastToken } else { Head::LastLogits })
+    }
+}
 
 impl Session {
     /// Splits the model over the cards and loads the weights. `progress` is told the bytes of each piece that has reached
@@ -113,10 +137,8 @@ impl Session {
         progress: Arc<dyn Fn(Bytes, Bytes) + Send + Sync>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
-        check(&model.config, options)?;
-        let cache_length = options.longest_prompt + options.max_new_tokens;
-        let head = if Sampler::new(&options.sampling, 0)?.is_greedy() { Head::LastToken } else { Head::LastLogits };
-        let programs = plans(&model.config, options, cache_length, head)?;
+        let programs = options.compile(&model.config)?;
+        let (cache_length, head) = (options.cache_length(), options.head()?);
         let mut engine = Engine::start_with(cann, programs, engine)?;
         let params =
             engine.plans(PREFILL).iter().flat_map(|plan| plan.params.iter().map(|p| plan.buffers[p.buffer].bytes));
@@ -267,16 +289,10 @@ fn check(config: &ModelConfig, options: &SessionOptions) -> Result<(), Diagnosti
     problems.into_result(())
 }
 
-/// The plans of both programs. The decode program lays weights and caches out as the prefill program does.
-fn plans(
-    config: &ModelConfig,
-    options: &SessionOptions,
-    cache_length: usize,
-    head: Head,
-) -> Result<Vec<Vec<Plan>>, Diagnostics> {
+fn plans(config: &ModelConfig, options: &SessionOptions, head: Head) -> Result<Vec<Vec<Plan>>, Diagnostics> {
     let mesh = Mesh::tensor_parallel(options.cards, config.kv_heads, config.heads_per_kv_head())
         .map_err(|error| Diagnostic::new("cards", error.to_string()))?;
-    let run = |sequence| RunShape { batch: options.batch, sequence, cache_length };
+    let run = |sequence| RunShape { batch: options.batch, sequence, cache_length: options.cache_length() };
     let prefill = decoder(config, run(options.longest_prompt), options.dtype, head)?;
     let prefill = parallelize(&prefill, &mesh, &Pins::auto(options.residual))?.lowered;
     let decode = decoder(config, run(1), options.dtype, head)?;
