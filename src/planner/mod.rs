@@ -4,3 +4,4 @@
 //! weights or cards.
 
 pub mod train;
+pub mod workload;

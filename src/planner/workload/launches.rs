@@ -1,0 +1,180 @@
+//! Operators of a list by what they do, each as its C function takes its tensors.
+
+use ascend_tp_machine::launch::{Access, Layout};
+use ascend_tp_machine::{Element, Launch, Operand};
+
+use super::{Precision, Step};
+
+/// The element type of activations.
+pub(super) const ACTIVATION: Element = Element::Bf16;
+
+/// Side of the mask that the attention operators take instead of a whole one where every token sees its past
+/// (`sparseMode` 2 to 4 of aclnnFusedInferAttentionScore and aclnnFlashAttentionScore).
+pub(super) const COMPRESSED_MASK: usize = 2048;
+
+/// Operands of an operator, in the order of its parameters.
+pub(super) struct Operands(Vec<Operand>);
+
+impl Operands {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    fn with(mut self, element: Element, dims: &[usize], access: Access) -> Self {
+        self.0.push(Operand::dense(element, dims, access));
+        self
+    }
+
+    pub(super) fn read(self, element: Element, dims: &[usize]) -> Self {
+        self.with(element, dims, Access::Read)
+    }
+
+    pub(super) fn write(self, element: Element, dims: &[usize]) -> Self {
+        self.with(element, dims, Access::Write)
+    }
+
+    pub(super) fn update(self, element: Element, dims: &[usize]) -> Self {
+        self.with(element, dims, Access::Update)
+    }
+
+    /// The last one lies with its last two dims swapped.
+    pub(super) fn transposed(mut self) -> Self {
+        if let Some(last) = self.0.last_mut() {
+            last.layout = Layout::Transposed;
+        }
+        self
+    }
+
+    pub(super) fn of(self, operator: &'static str) -> Step {
+        Step::launch(Launch { operator, operands: self.0 })
+    }
+}
+
+/// `[m, k] × [k, n]` of 16-bit floats; the weight lies as `[n, k]`.
+pub(super) fn matmul(m: usize, k: usize, n: usize) -> Step {
+    Operands::new()
+        .read(ACTIVATION, &[m, k])
+        .read(ACTIVATION, &[k, n])
+        .transposed()
+        .write(ACTIVATION, &[m, n])
+        .of("aclnnMatmul")
+}
+
+/// Activations to 8-bit integers with one scale a token.
+pub(super) fn quantise(m: usize, k: usize) -> Step {
+    Operands::new()
+        .read(ACTIVATION, &[m, k])
+        .write(Element::I8, &[m, k])
+        .write(Element::F32, &[m])
+        .of("aclnnDynamicQuant")
+}
+
+/// A projection of `m` tokens from `k` to `n` dims, with what its precision needs before it.
+pub(super) fn projection(precision: Precision, m: usize, k: usize, n: usize) -> Vec<Step> {
+    match precision {
+        Precision::Bits16 => vec![matmul(m, k, n)],
+        Precision::W8A8 | Precision::W4A8 => {
+            let product = Operands::new()
+                .read(Element::I8, &[m, k])
+                .read(Element::I8, &[k, n])
+                .read(Element::F32, &[n])
+                .read(Element::F32, &[m])
+                .write(ACTIVATION, &[m, n])
+                .of("aclnnQuantMatmulV4");
+            vec![quantise(m, k), product]
+        }
+    }
+}
+
+/// Sum of two streams and its norm, in one pass.
+pub(super) fn add_rms_norm(tokens: usize, width: usize) -> Step {
+    let dims = [tokens, width];
+    Operands::new()
+        .read(ACTIVATION, &dims)
+        .read(ACTIVATION, &dims)
+        .read(ACTIVATION, &[width])
+        .write(ACTIVATION, &dims)
+        .write(Element::F32, &[tokens, 1])
+        .write(ACTIVATION, &dims)
+        .of("aclnnAddRmsNorm")
+}
+
+/// Norm over the last dim.
+pub(super) fn rms_norm(rows: usize, width: usize) -> Step {
+    Operands::new()
+        .read(ACTIVATION, &[rows, width])
+        .read(ACTIVATION, &[width])
+        .write(ACTIVATION, &[rows, width])
+        .write(Element::F32, &[rows, 1])
+        .of("aclnnRmsNorm")
+}
+
+/// Rotates `heads` heads of every token.
+pub(super) fn rotary(batch: usize, query: usize, heads: usize, width: usize) -> Step {
+    let (x, angles) = ([batch, query, heads, width], [batch, query, 1, width]);
+    Operands::new()
+        .read(ACTIVATION, &x)
+        .read(ACTIVATION, &angles)
+        .read(ACTIVATION, &angles)
+        .write(ACTIVATION, &x)
+        .of("aclnnRotaryPositionEmbedding")
+}
+
+/// Writes `rows` rows of `width` elements into a cache of `positions` rows.
+pub(super) fn cache_write(positions: usize, rows: usize, width: usize, element: Element) -> Step {
+    Operands::new()
+        .update(element, &[positions.max(rows), width])
+        .read(Element::I64, &[rows])
+        .read(element, &[rows, width])
+        .of("aclnnInplaceIndexCopy")
+}
+
+/// Sizes of fused attention on one card.
+#[derive(Clone, Copy)]
+pub(super) struct Attention {
+    pub(super) batch: usize,
+    /// Query positions.
+    pub(super) query: usize,
+    /// Key and value positions.
+    pub(super) positions: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) key_dim: usize,
+    pub(super) value_dim: usize,
+    /// Whether each token sees only its past.
+    pub(super) sight: Sight,
+}
+
+/// What a token sees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// All positions.
+    Everything,
+    /// Itself and what is before it.
+    Past,
+}
+
+impl Attention {
+    pub(super) fn step(self) -> Step {
+        let q = [self.batch, self.query, self.heads, self.key_dim];
+        let k = [self.batch, self.positions, self.kv_heads, self.key_dim];
+        let v = [self.batch, self.positions, self.kv_heads, self.value_dim];
+        let mut operands = Operands::new().read(ACTIVATION, &q).read(ACTIVATION, &k).read(ACTIVATION, &v);
+        if self.sight == Sight::Past && self.query > 1 {
+            operands = operands.read(Element::I8, &[COMPRESSED_MASK, COMPRESSED_MASK]);
+        }
+        operands
+            .write(ACTIVATION, &[self.batch, self.query, self.heads, self.value_dim])
+            .of("aclnnFusedInferAttentionScoreV2")
+    }
+}
+
+/// One element-wise pass from `read` tensors of these dims to one.
+pub(super) fn elementwise(operator: &'static str, element: Element, dims: &[usize], read: usize) -> Step {
+    (0..read).fold(Operands::new(), |operands, _| operands.read(element, dims)).write(element, dims).of(operator)
+}
+
+/// `silu(gate) · up` of the two halves of the last dim.
+pub(super) fn swiglu(tokens: usize, width: usize) -> Step {
+    Operands::new().read(ACTIVATION, &[tokens, 2 * width]).write(ACTIVATION, &[tokens, width]).of("aclnnSwiGlu")
+}
