@@ -62,6 +62,16 @@ impl Work {
             work.products.push(Gemm { batch, m: *m as f64, n: *n as f64, k: *k as f64 });
             work.vector_operations = 0.0;
         }
+        // Either operand may be stored transposed, which a launch does not say: the sizes are those of the result.
+        if launch.operator == "aclnnQuantMatmulV4"
+            && let (Some(a), Some(out)) = (launch.operands.first(), launch.operands.last())
+            && let [m, n] = out.dims[..]
+        {
+            let k = a.len() as f64 / m.max(1) as f64;
+            work.products.push(Gemm { batch: 1.0, m: m as f64, n: n as f64, k });
+            // Two scales an element of the result.
+            work.vector_operations = 2.0 * out.len() as f64;
+        }
         work
     }
 
@@ -75,5 +85,28 @@ impl Work {
     #[must_use]
     pub fn bytes(&self) -> f64 {
         self.read_bytes + self.written_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantised_product_has_the_sizes_of_its_result_however_it_is_stored() {
+        for weight in [[7, 5], [5, 7]] {
+            let operands = vec![
+                Operand::dense(Element::I8, [3, 5], Access::Read),
+                Operand::dense(Element::I8, weight, Access::Read),
+                Operand::dense(Element::F32, [7], Access::Read),
+                Operand::dense(Element::F32, [3], Access::Read),
+                Operand::dense(Element::Bf16, [3, 7], Access::Write),
+            ];
+            let work = Work::of(&Launch { operator: "aclnnQuantMatmulV4", operands });
+            assert_eq!(work.products, [Gemm { batch: 1.0, m: 3.0, n: 7.0, k: 5.0 }]);
+            assert_eq!(work.element, Element::I8);
+            // A byte each of both matrices, four of each scale; two of each element of the result.
+            assert_eq!((work.read_bytes, work.written_bytes), (15.0 + 35.0 + 28.0 + 12.0, 42.0));
+        }
     }
 }
