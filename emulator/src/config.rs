@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use ascend_tp_machine::Soc;
+use ascend_tp_machine::{Profile, Soc, Topology};
 
 /// In which order a machine works, and how closely it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,6 +19,22 @@ pub enum Mode {
         /// Same seed, same order.
         seed: u64,
     },
+    /// Cards, links and threads have a virtual time, which costs of operators, exchanges and calls add up to.
+    Timed {
+        /// Whether the cards compute.
+        numbers: Numbers,
+    },
+}
+
+/// Whether the cards of a timed machine compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Numbers {
+    /// Nothing but time passes: memory is accounted and never touched, the host reads zeros.
+    #[default]
+    None,
+    /// Operators, copies and collectives do what they do in parallel mode.
+    Real,
 }
 
 impl Mode {
@@ -26,7 +42,7 @@ impl Mode {
     #[must_use]
     pub const fn seed(self) -> Option<u64> {
         match self {
-            Self::Parallel => None,
+            Self::Parallel | Self::Timed { .. } => None,
             Self::Strict { seed } => Some(seed),
         }
     }
@@ -56,6 +72,10 @@ pub struct Config {
     pub threads: usize,
     /// In which order the machine works.
     pub mode: Mode,
+    /// The chip's costs, which timed mode asks.
+    pub profile: Profile,
+    /// How the cards are joined, which timed mode asks.
+    pub topology: Topology,
     /// Size of each of a communicator's two buffers, in bytes (`HCCL_BUFFSIZE`, MiB), unless its own configuration says
     /// otherwise. Each communicator holds both on every card it spans (CANN environment variables, `HCCL_BUFFSIZE`: "2 ×
     /// `HCCL_BUFFSIZE`, for receiving and for sending").
@@ -77,6 +97,19 @@ impl Config {
     pub fn with_cards(cards: usize) -> Self {
         Self { cards, ..Self::default() }
     }
+
+    /// A timed machine of servers with eight cards of a chip each, as many as it takes; its profile is the one that ships.
+    #[must_use]
+    pub fn timed(soc: Soc, cards: usize, numbers: Numbers) -> Self {
+        Self {
+            soc,
+            hbm_bytes: soc.hbm_usable_bytes(),
+            mode: Mode::Timed { numbers },
+            profile: Profile::of(soc),
+            topology: Topology::atlas_a2(cards.div_ceil(8).max(1)),
+            ..Self::with_cards(cards)
+        }
+    }
 }
 
 impl Default for Config {
@@ -87,6 +120,8 @@ impl Default for Config {
             soc: Soc::default(),
             hbm_bytes: Soc::default().hbm_usable_bytes(),
             mode: Mode::default(),
+            profile: Profile::of(Soc::default()),
+            topology: Topology::atlas_a2(1),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             communicator_buffer_bytes: number_from_environment("HCCL_BUFFSIZE", 200) << 20,
             connect_timeout: seconds_from_environment("HCCL_CONNECT_TIMEOUT", 120),

@@ -20,6 +20,8 @@ pub(crate) struct Card {
     pub(crate) references: u32,
     pub(crate) peers: BTreeSet<u32>,
     pub(crate) streams: usize,
+    /// How many there ever were.
+    pub(crate) streams_made: u32,
     pub(crate) events: usize,
     pub(crate) notifies: usize,
     /// Why it does not answer (an injected fault).
@@ -87,9 +89,11 @@ impl State {
             let what = format!("card {card} has all its {MAX_STREAMS} streams in use; destroy some");
             return Err(Failure::new(code::NO_STREAM, what));
         }
+        let ordinal = state.streams_made;
         state.streams += 1;
+        state.streams_made += 1;
         let id = self.fresh_number();
-        self.streams.insert(id, Stream::new(context, card, priority, flags, is_default));
+        self.streams.insert(id, Stream::new(context, card, priority, flags, is_default, ordinal));
         Ok(id)
     }
 

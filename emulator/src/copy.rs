@@ -7,6 +7,7 @@ use crate::abi::raw::RawSpan;
 use crate::pool::Workers;
 use crate::stream::Access;
 use crate::strict::footprint::{Footprint, Rows};
+use crate::timed::Without;
 
 /// Bytes of one tile of a large copy.
 const TILE_BYTES: usize = 1 << 20;
@@ -43,6 +44,25 @@ impl Copy {
         for row in 0..self.height {
             self.into.copy_from(row * self.into_pitch, &self.from, row * self.from_pitch, self.width);
         }
+    }
+
+    /// What moving the bytes leaves when cards have none: between places of the host they are moved, what the host gets from
+    /// a card is zeros.
+    pub(crate) fn run_without_numbers(&self) {
+        match (self.into.card(), self.from.card()) {
+            (None, None) => self.run(),
+            (None, Some(_)) => {
+                for row in 0..self.height {
+                    self.into.slice(row * self.into_pitch, self.width).fill(0);
+                }
+            }
+            (Some(_), _) => {}
+        }
+    }
+
+    /// Whether that is anything.
+    pub(crate) fn without_numbers(&self) -> Without {
+        if self.into.card().is_none() { Without::Same } else { Without::Nothing }
     }
 
     /// Moves the bytes over the pool.

@@ -18,6 +18,8 @@ use crate::pool::Pool;
 use crate::slots::{self, Slot};
 use crate::strict::conductor::Conductor;
 use crate::strict::{Report, TraceEvent};
+use crate::thread;
+use crate::timed::{self, Recording, Span, Total};
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,29 @@ pub enum EmulatorError {
     /// The configuration gives the pool no threads.
     #[error("threads is 0: at least one thread must run the cards' tasks")]
     NoThreads,
+    /// The topology is smaller than the machine.
+    #[error(
+        "topology `{topology}` joins {joined} cards, but the timed machine has {cards}; take a larger topology (more \
+         servers) or fewer cards"
+    )]
+    Topology {
+        /// The topology's name.
+        topology: String,
+        /// Its cards.
+        joined: usize,
+        /// The machine's.
+        cards: usize,
+    },
+    /// The profile is of another chip.
+    #[error(
+        "the profile is of {profile}, but the timed machine's cards are {soc}; take Profile::of({soc}) or one fitted for it"
+    )]
+    Profile {
+        /// The profile's chip.
+        profile: &'static str,
+        /// The machine's.
+        soc: &'static str,
+    },
     /// Too many machines are alive.
     #[error(
         "{} emulators are alive in this process, which is the most; drop one (with all its tables) first",
@@ -77,11 +102,22 @@ impl Emulator {
         if config.threads == 0 {
             return Err(EmulatorError::NoThreads);
         }
+        if let Mode::Timed { .. } = config.mode {
+            let (joined, cards) = (config.topology.cards(), config.cards);
+            if joined < cards {
+                let topology = config.topology.name;
+                return Err(EmulatorError::Topology { topology, joined, cards });
+            }
+            if config.profile.soc != config.soc {
+                return Err(EmulatorError::Profile { profile: config.profile.soc.name(), soc: config.soc.name() });
+            }
+        }
         let slot = Slot::take().ok_or(EmulatorError::TooManyEmulators)?;
         let pool = Pool::new(config.threads).map_err(EmulatorError::Threads)?;
         let machine = Machine::new(config, slot.number(), pool.workers());
         slot.install(&machine);
-        let conductor = machine.strict().map(|strict| Conductor::start(Arc::clone(strict), &machine));
+        let strict = machine.strict().map(|strict| Conductor::start(Arc::clone(strict), &machine));
+        let conductor = strict.or_else(|| machine.timed().map(|timed| timed::conductor::start(timed, &machine)));
         let conductor = conductor.transpose().map_err(EmulatorError::Threads)?;
         let number = slot.number();
         let owner = Arc::new(Owner { machine, _conductor: conductor, _slot: slot, _pool: pool });
@@ -108,6 +144,46 @@ impl Emulator {
     #[must_use]
     pub fn trace(&self) -> Vec<TraceEvent> {
         self.owner.machine.strict().map(|strict| strict.trace()).unwrap_or_default()
+    }
+
+    /// What the cards of a timed machine did, in the order of its end or start, as far as it was recorded; empty in other
+    /// modes. The same program, if it is itself deterministic, has the same timeline.
+    #[must_use]
+    pub fn timeline(&self) -> Vec<Span> {
+        self.owner.machine.lock().timed.as_ref().map(|schedule| schedule.timeline.spans()).unwrap_or_default()
+    }
+
+    /// What the cards of a timed machine did, summed by name and bound; empty in other modes.
+    #[must_use]
+    pub fn totals(&self) -> Vec<Total> {
+        self.owner.machine.lock().timed.as_ref().map(|schedule| schedule.timeline.totals()).unwrap_or_default()
+    }
+
+    /// How much a timed machine writes down from now on; [`Recording::Totals`] at first. What is queued counts as later, so
+    /// synchronize first. Without effect in other modes.
+    pub fn record_timeline(&self, recording: Recording) {
+        if let Some(schedule) = &mut self.owner.machine.lock().timed {
+            schedule.timeline.recording = recording;
+        }
+    }
+
+    /// Forgets the spans and totals of a timed machine.
+    pub fn clear_timeline(&self) {
+        if let Some(schedule) = &mut self.owner.machine.lock().timed {
+            schedule.timeline.clear();
+        }
+    }
+
+    /// The time to which the cards of a timed machine have come, in nanoseconds; 0 in other modes.
+    #[must_use]
+    pub fn cards_now_ns(&self) -> u64 {
+        self.owner.machine.lock().now_ns().unwrap_or_default()
+    }
+
+    /// The calling thread's time on a timed machine, in nanoseconds; 0 in other modes, and before its first call.
+    #[must_use]
+    pub fn thread_now_ns(&self) -> u64 {
+        thread::clock(self.owner.machine.key())
     }
 
     /// Lays a fault over the machine, until what this gives is dropped.

@@ -8,7 +8,7 @@ use std::fmt;
 
 use ascend_tp_machine::Soc;
 
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, Numbers};
 
 const VARIABLE: &str = "ASCEND_EMULATOR";
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
@@ -41,6 +41,11 @@ pub struct Word {
 pub const WORDS: &[Word] = &[
     Word { form: "strict", meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported" },
     Word { form: "seed=…", meaning: "the seed of strict mode, a whole number; 0 if not given" },
+    Word {
+        form: "timed",
+        meaning: "timed mode: cards, links and threads have a virtual time; memory is accounted, nothing is computed",
+    },
+    Word { form: "timed=numbers", meaning: "timed mode in which the cards also compute" },
     Word { form: "cards=…", meaning: "the number of cards; 8 if not given" },
     Word {
         form: "soc=…",
@@ -78,9 +83,16 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Environm
     if asked.seed.is_some() && asked.strict.is_none() {
         problems.push(format!("{VARIABLE}: seed is given without strict, which alone has an order to pick"));
     }
+    if asked.strict.is_some() && asked.timed.is_some() {
+        problems.push(format!("{VARIABLE}: strict and timed are given, but a machine has one mode; leave one out"));
+    }
     let soc = asked.soc.unwrap_or_default();
-    let mut config = Config { soc, hbm_bytes: asked.hbm_bytes.unwrap_or(soc.hbm_usable_bytes()), ..Config::default() };
-    config.cards = asked.cards.unwrap_or(config.cards);
+    let cards = asked.cards.unwrap_or_else(|| Config::default().cards);
+    let mut config = Config { mode: Mode::Parallel, ..Config::timed(soc, cards, Numbers::None) };
+    config.hbm_bytes = asked.hbm_bytes.unwrap_or(config.hbm_bytes);
+    if let Some(numbers) = asked.timed {
+        config.mode = Mode::Timed { numbers };
+    }
     config.threads = asked.threads.unwrap_or(config.threads);
     if asked.strict.is_some() {
         config.mode = Mode::Strict { seed: asked.seed.unwrap_or(0) };
@@ -98,6 +110,7 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Environm
 #[derive(Debug, Default)]
 struct Asked {
     strict: Option<()>,
+    timed: Option<Numbers>,
     seed: Option<u64>,
     cards: Option<usize>,
     soc: Option<Soc>,
@@ -110,6 +123,8 @@ impl Asked {
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
         match (name, value) {
             ("strict", None) => once(&mut self.strict, name, Some(()), ""),
+            ("timed", None) => once(&mut self.timed, name, Some(Numbers::None), ""),
+            ("timed", Some("numbers")) => once(&mut self.timed, name, Some(Numbers::Real), ""),
             ("seed", Some(value)) => once(&mut self.seed, name, value.parse().ok(), value),
             ("cards", Some(value)) => once(&mut self.cards, name, value.parse().ok(), value),
             ("soc", Some(value)) => once(&mut self.soc, name, Soc::find(value), value),
@@ -188,6 +203,10 @@ mod tests {
             assert!(WORDS.iter().any(|word| word.form == "soc=…" && word.meaning.contains(soc.name())), "{soc}");
             assert_eq!(config(Some(&format!("soc={soc}")), None).expect("a chip").soc, soc);
         }
+        for (words, numbers) in [("timed,cards=16", Numbers::None), ("timed=numbers,cards=16", Numbers::Real)] {
+            let found = config(Some(words), None).expect("nothing is wrong");
+            assert_eq!((found.mode, found.cards, found.topology.cards()), (Mode::Timed { numbers }, 16, 16));
+        }
         assert_eq!(config(Some("strict"), None).expect("nothing is wrong").mode, Mode::Strict { seed: 0 });
     }
 
@@ -201,6 +220,9 @@ mod tests {
         assert!(all[3].contains("hbm=12") && all[3].contains("512MiB"), "{all:?}");
         assert!(all[4].contains("`strict=1`"), "{all:?}");
         assert!(all[5].contains("seed is given without strict"), "{all:?}");
+        let two = problems("strict,timed,timed=fast");
+        assert_eq!(two.len(), 2, "{two:?}");
+        assert!(two[0].contains("`timed=fast`") && two[1].contains("strict and timed"), "{two:?}");
     }
 
     #[test]

@@ -176,9 +176,11 @@ impl Machine {
                 return Err(Failure::new(code::PARAM_INVALID, what).found(ReportKind::WrongContext, Vec::new()));
             }
             let record = Arc::new(Record::new(event, stream, self.site(state, Some(stream))));
-            let captured = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
-            if state.capture_record(stream, event, captured)? {
-                return Ok(());
+            if state.graphs.is_any_capturing() {
+                let captured = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
+                if state.capture_record(stream, event, captured)? {
+                    return Ok(());
+                }
             }
             let queued = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
             state.enqueue(stream, queued)?;
@@ -203,10 +205,12 @@ impl Machine {
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             let latest = event_state.latest.clone();
-            let unknown = Arc::new(Record::new(event, stream, None));
-            let captured = self.queued(state, stream, Entry::Wait(unknown), Vec::new());
-            if state.capture_wait(stream, event, captured)? {
-                return Ok(());
+            if state.graphs.is_any_capturing() {
+                let unknown = Arc::new(Record::new(event, stream, None));
+                let captured = self.queued(state, stream, Entry::Wait(unknown), Vec::new());
+                if state.capture_wait(stream, event, captured)? {
+                    return Ok(());
+                }
             }
             match latest {
                 Some(record) => {
@@ -257,22 +261,27 @@ impl Machine {
 
     /// Blocks until the event's last record so far is done.
     pub(crate) fn synchronize_event(&self, event: u64, timeout: Option<Duration>) -> Result<(), Failure> {
+        let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let mut state = self.lock();
         state.refuse_captured_event(event, "aclrtSynchronizeEvent")?;
-        let deadline = timeout.map(|timeout| state.now() + timeout);
         let Some(record) = state.event(event)?.latest.clone() else {
             return self.wait_before_record(&mut state, event, None);
         };
-        while record.at().is_none() {
+        let ended = loop {
+            let is_late = thread::take_late(self.key());
+            if let (Some(ended), false) = (record.at(), is_late) {
+                break ended;
+            }
             if let Some(failure) = record.lost() {
                 return Err(failure);
             }
-            if deadline.is_some_and(|deadline| state.now() >= deadline) {
+            if is_late || deadline.is_some_and(|deadline| state.now() >= deadline) {
                 let what = format!("the last record of event {event} is not done yet");
                 return Err(Failure::new(code::EVENT_SYNC_TIMEOUT, what));
             }
             state = self.watch(state, deadline, Wait::Record(Arc::clone(&record)))?;
-        }
+        };
+        self.wake_at(Some(ended));
         if state.order.is_some() {
             order::host_waited(&mut state, &Waited::Record(record));
         }

@@ -5,7 +5,8 @@
 //! cards, a collective is a task that becomes ready when every rank has arrived.
 //!
 //! Invariants: nothing spins and no rank owns a core; results do not depend on the number of threads; what is not
-//! modelled is refused by name, never silently accepted. Does not: model time.
+//! modelled is refused by name, never silently accepted. Does not: model what happens inside a kernel. Time is that of the
+//! host, or in timed mode ([`Mode::Timed`]) the one the cost model of `ascend_tp_machine` gives.
 //!
 //! ```
 //! use ascend_tp_emulator::{Config, Emulator};
@@ -20,6 +21,7 @@
 //! ```
 
 mod abi;
+mod access;
 mod collective;
 mod config;
 mod context;
@@ -49,18 +51,20 @@ mod stderr;
 mod stream;
 mod strict;
 mod thread;
+mod timed;
 mod virtual_memory;
 
 pub use ascend_tp_machine::Soc;
 pub use ascend_tp_sys::Table;
 pub use collective::rules::{CollectiveRule, InPlace, Named};
-pub use config::{Config, Mode, Transport};
+pub use config::{Config, Mode, Numbers, Transport};
 pub use emulator::{Emulator, EmulatorError};
 pub use environment::{EnvironmentError, WORDS, Word};
 pub use faults::{Calls, Checksum, Fault, FaultError, Injected};
 pub use kernel::{KernelCall, KernelMemory};
 pub use memory::CardUsage;
 pub use strict::{Report, ReportKind, TraceEvent};
+pub use timed::{Lane, Recording, Span, Total};
 
 /// The rules of every function of HCCL that moves data.
 #[must_use]

@@ -41,6 +41,8 @@ use crate::strict::site::Site;
 use crate::strict::wait::Wait;
 use crate::strict::{Report, Strict};
 use crate::thread::{self, Calling, MachineKey};
+use crate::timed::Timed;
+use crate::timed::schedule::Schedule;
 
 /// One emulated machine.
 #[derive(Debug)]
@@ -50,6 +52,7 @@ pub(crate) struct Machine {
     built: Instant,
     config: Config,
     strict: Option<Arc<Strict>>,
+    timed: Option<Arc<Timed>>,
     /// Calls made so far.
     calls: AtomicU64,
     memory: Memory,
@@ -70,6 +73,8 @@ pub(crate) struct State {
     exec_timeout: Duration,
     /// What happened before what, in strict mode.
     pub(crate) order: Option<Box<Order>>,
+    /// Virtual time, in timed mode.
+    pub(crate) timed: Option<Box<Schedule>>,
     /// Names the machine in thread states.
     pub(crate) key: MachineKey,
     /// Who made the objects that exist, in strict mode.
@@ -105,7 +110,7 @@ pub(crate) struct State {
     pub(crate) watchers: usize,
     /// Something a watcher may wait for has changed.
     pub(crate) signal: bool,
-    /// The time of a strict machine, which goes on with its steps; None where the host's clock counts.
+    /// The time of a strict machine, which goes on with its steps, or of a timed one; None where the host's clock counts.
     pub(crate) clock: Option<Instant>,
 }
 
@@ -154,7 +159,17 @@ impl State {
 
     /// Whether a strict machine runs.
     pub(crate) fn is_strict(&self) -> bool {
+        self.order.is_some()
+    }
+
+    /// Whether a conductor starts what is ready.
+    pub(crate) fn is_conducted(&self) -> bool {
         self.clock.is_some()
+    }
+
+    /// How long a collective waits for its last rank.
+    pub(crate) fn exec_timeout(&self) -> Duration {
+        self.exec_timeout
     }
 
     /// When the first limit of something in a queue is over.
@@ -203,11 +218,17 @@ impl Machine {
     pub(crate) fn new(config: Config, slot: usize, workers: &Arc<Workers>) -> Arc<Self> {
         let key = MachineKey { slot, id: MACHINES_BUILT.fetch_add(1, Ordering::Relaxed) + 1 };
         let strict = match config.mode {
-            Mode::Parallel => None,
+            Mode::Parallel | Mode::Timed { .. } => None,
             Mode::Strict { seed } => Some(Arc::new(Strict::new(seed))),
+        };
+        let built = Instant::now();
+        let timed = match config.mode {
+            Mode::Timed { numbers } => Some(Arc::new(Timed::new(&config, numbers, built))),
+            Mode::Parallel | Mode::Strict { .. } => None,
         };
         let state = State {
             order: strict.is_some().then(Box::default),
+            timed: timed.as_ref().map(|timed| Box::new(Schedule::new(timed, config.cards))),
             key,
             makers: Makers::default(),
             strict: strict.clone(),
@@ -235,17 +256,18 @@ impl Machine {
             launches: Vec::new(),
             watchers: 0,
             signal: false,
-            clock: strict.is_some().then(Instant::now),
+            clock: (strict.is_some() || timed.is_some()).then_some(built),
         };
         let faults = Arc::new(Faults::default());
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             key,
-            built: Instant::now(),
+            built,
             strict,
+            timed,
             calls: AtomicU64::new(0),
             memory: match config.mode {
-                Mode::Parallel => Memory::new(config.cards, config.hbm_bytes),
+                Mode::Parallel | Mode::Timed { .. } => Memory::new(config.cards, config.hbm_bytes),
                 Mode::Strict { .. } => Memory::strict(config.cards, config.hbm_bytes),
             }
             .with_faults(Arc::clone(&faults)),
@@ -267,6 +289,11 @@ impl Machine {
     /// The strict part, in strict mode.
     pub(crate) fn strict(&self) -> Option<&Arc<Strict>> {
         self.strict.as_ref()
+    }
+
+    /// The timed part, in timed mode.
+    pub(crate) fn timed(&self) -> Option<&Arc<Timed>> {
+        self.timed.as_ref()
     }
 
     /// Where the calling thread's running call comes from, as it works on `stream`; None outside strict mode.
@@ -335,6 +362,9 @@ impl Machine {
             let label = strict.pass(name, thread::context(self.key));
             thread::set_label(self.key, label);
         }
+        if let Some(timed) = &self.timed {
+            timed.begin_call(self.key, name);
+        }
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
         let guarded = || self.faults.before_call(self, name).map_err(Failure::quiet).and_then(|()| call(self));
@@ -370,15 +400,17 @@ impl Machine {
     /// Advances streams until nothing more is ready, launches what is, and signals watchers.
     pub(crate) fn flush(&self, state: &mut State) {
         state.expire_limits();
-        if state.is_strict() {
+        if state.is_conducted() {
             // The conductor starts what is ready, one at a time.
-            state.recheck_values();
+            if state.is_strict() {
+                state.recheck_values();
+                state.ready.clear();
+            }
             state.exceptions.tell();
-            state.ready.clear();
             state.signal = false;
-            if let (Some(strict), None) = (&self.strict, thread::calling(self.key)) {
+            if let (Some(turnstile), None) = (self.turnstile(), thread::calling(self.key)) {
                 // No step of the program: the conductor has to look again.
-                strict.turnstile().nudge();
+                turnstile.nudge();
             }
             return;
         }
@@ -416,8 +448,8 @@ impl Machine {
                 }
             },
         };
-        if let Some(strict) = &self.strict {
-            strict.turnstile().expect_function();
+        if let Some(turnstile) = self.turnstile() {
+            turnstile.expect_function();
         }
         thread.run(stream, body);
     }
@@ -444,24 +476,46 @@ impl Machine {
     fn run(&self, launch: Launch, workers: &Workers) {
         match launch {
             Launch::Task { stream, name, task } => {
-                let outcome = guarded(name, || {
-                    let _pages = self.memory.use_pages();
-                    task(workers)
-                });
-                self.update(|state| state.settle(stream, outcome.map_err(|failure| named(name, &failure))));
+                let outcome = self.compute_on(name, &task, workers);
+                self.update(|state| state.settle(stream, outcome));
             }
             Launch::Meeting(meeting) => {
-                let outcome = guarded(meeting.name(), || {
-                    self.faults.before_transfer(&meeting, || self.lock().cards_of_meeting(&meeting))?;
-                    let pages = self.memory.use_pages();
-                    meeting.perform(workers)?;
-                    drop(pages);
-                    self.faults.after_transfer(&meeting)
-                });
+                let outcome = self.perform_on(&meeting, workers);
                 self.update(|state| state.end_meeting(&meeting, &outcome));
             }
             Launch::HostFunction { .. } => unreachable!("host functions have their own threads"),
         }
+    }
+
+    /// What a task does, on the calling thread with the pool's help.
+    pub(crate) fn compute(&self, name: &'static str, task: &Task) -> Result<(), Failure> {
+        self.compute_on(name, task, &self.workers)
+    }
+
+    fn compute_on(&self, name: &'static str, task: &Task, workers: &Workers) -> Result<(), Failure> {
+        let outcome = guarded(name, || {
+            let _pages = self.memory.use_pages();
+            task(workers)
+        });
+        outcome.map_err(|failure| named(name, &failure))
+    }
+
+    /// What a collective does, on the calling thread with the pool's help.
+    pub(crate) fn perform(&self, meeting: &Meeting) -> Result<(), Failure> {
+        self.perform_on(meeting, &self.workers)
+    }
+
+    fn perform_on(&self, meeting: &Meeting, workers: &Workers) -> Result<(), Failure> {
+        guarded(meeting.name(), || {
+            self.faults.before_transfer(meeting, || self.lock().cards_of_meeting(meeting))?;
+            if !self.has_numbers() {
+                return Ok(());
+            }
+            let pages = self.memory.use_pages();
+            meeting.perform(workers)?;
+            drop(pages);
+            self.faults.after_transfer(meeting)
+        })
     }
 
     /// Releases the lock until `condvar` is signalled, `deadline` has passed or a collective has waited too long; in
@@ -477,11 +531,16 @@ impl Machine {
         wait: Wait,
     ) -> Result<MutexGuard<'a, State>, Failure> {
         self.flush(&mut state);
-        if let Some(strict) = &self.strict {
+        if let Some(turnstile) = self.turnstile() {
             let site = self.site(&state, wait.stream());
             drop(state);
-            strict.turnstile().block(wait, deadline, site)?;
-            return Ok(self.lock());
+            turnstile.block(wait, deadline, site)?;
+            let mut state = self.lock();
+            if let Some(over) = state.timed.as_mut().and_then(|schedule| schedule.take_over(thread::number())) {
+                thread::raise_clock(self.key, over.at_ns);
+                thread::set_late(self.key, over.is_late);
+            }
+            return Ok(state);
         }
         let expiry = state.meetings.oldest_wait().map(|since| since + self.config.exec_timeout);
         let until = deadline.into_iter().chain(expiry).chain(state.held.next_limit()).min();
@@ -512,7 +571,7 @@ impl Machine {
         deadline: Option<Instant>,
         wait: Wait,
     ) -> Result<MutexGuard<'a, State>, Failure> {
-        if self.strict.is_some() {
+        if state.is_conducted() {
             return self.sleep(state, &self.progress, deadline, wait);
         }
         state.watchers += 1;

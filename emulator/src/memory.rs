@@ -7,6 +7,7 @@
 //! Does not: commit memory, copy bytes, order anything.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::abi::fault::Known;
@@ -86,6 +87,8 @@ pub(crate) struct Memory {
     /// Bytes that more than one mapping can show; made when first needed.
     store: OnceLock<Arc<Store>>,
     pages: RwLock<()>,
+    /// Grows when memory goes.
+    generation: AtomicU64,
     faults: Arc<Faults>,
 }
 
@@ -194,6 +197,7 @@ impl Memory {
             virtual_memory: RwLock::default(),
             store: OnceLock::new(),
             pages: RwLock::default(),
+            generation: AtomicU64::new(0),
             faults: Arc::default(),
         }
     }
@@ -287,6 +291,7 @@ impl Memory {
             _ => {}
         }
         let freed = book.remove(address, site);
+        self.generation.fetch_add(1, Ordering::AcqRel);
         // Unmapping can take long; others need the book.
         drop(book);
         if let Some(freed) = &freed
@@ -373,6 +378,11 @@ impl Memory {
         }
     }
 
+    /// Memory that was found in order while this was the same is still there.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// Account of each card.
     pub(crate) fn usage(&self) -> Vec<CardUsage> {
         self.read().cards.clone()
@@ -411,6 +421,7 @@ impl Memory {
 
     /// Reserved addresses and physical memory, for changing them.
     pub(crate) fn virtual_memory(&self) -> RwLockWriteGuard<'_, Virtual> {
+        self.generation.fetch_add(1, Ordering::AcqRel);
         self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -84,9 +84,12 @@ impl HostThread {
             thread::is_of_machine();
             for report in receive {
                 let Some(machine) = machine.upgrade() else { return };
-                let turnstile = machine.strict().map(|strict| strict.turnstile());
+                let turnstile = machine.turnstile();
                 if let Some(turnstile) = turnstile {
                     turnstile.begin_function(report.stream);
+                }
+                if let Some(now_ns) = machine.lock().now_ns() {
+                    thread::raise_clock(machine.key(), now_ns);
                 }
                 machine.run_function(&report);
                 if let Some(turnstile) = turnstile {
@@ -160,6 +163,9 @@ impl Machine {
                 order::function_ended(state, report.stream);
             }
             if let Some(stream) = report.resumes {
+                if let Some(stream) = state.streams.get_mut(&stream) {
+                    stream.time.raise(thread::clock(self.key()));
+                }
                 state.settle(stream, Ok(()));
             }
         });
@@ -167,9 +173,10 @@ impl Machine {
 
     /// The next callback for `thread`, waited for up to `timeout`.
     pub(crate) fn next_report(&self, thread: u64, timeout: Option<Duration>) -> Result<Report, Failure> {
+        let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let mut state = self.lock();
-        let deadline = timeout.map(|timeout| state.now() + timeout);
         loop {
+            let is_late = thread::take_late(self.key());
             if let Some(report) = state.reports.posted.get_mut(&thread).and_then(VecDeque::pop_front) {
                 return Ok(report);
             }
@@ -177,7 +184,7 @@ impl Machine {
                 let what = format!("thread {thread} runs the callbacks of no stream; call aclrtSubscribeReport first");
                 return Err(Failure::new(code::THREAD_SUBSCRIBE, what));
             }
-            if deadline.is_some_and(|deadline| state.now() >= deadline) {
+            if is_late || deadline.is_some_and(|deadline| state.now() >= deadline) {
                 let what = format!("no callback came for thread {thread} in time");
                 return Err(Failure::new(code::WAIT_TIMEOUT, what));
             }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use crate::abi::acl_exception::os_thread;
-use crate::abi::raw::RawSpan;
+pub(crate) use crate::access::{Access, AccessMode};
 use crate::collective::meeting::Seat;
 use crate::event::Record;
 use crate::exception::FailedTask;
@@ -21,11 +21,12 @@ use crate::held::{HeldBy, ValueWait};
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
 use crate::report::{Callback, HostFunction};
-use crate::strict::footprint::Footprint;
 use crate::strict::order::{self, Waited};
 use crate::strict::site::Site;
 use crate::strict::wait::Wait;
 use crate::thread;
+use crate::timed::load::Load;
+use crate::timed::schedule::StreamTime;
 
 /// Streams one device can have (CANN guide, Atlas A2).
 pub(crate) const MAX_STREAMS: usize = 1984;
@@ -45,7 +46,7 @@ pub(crate) struct Stream {
     pub(crate) tag: Option<Arc<str>>,
     queue: VecDeque<Queued>,
     /// The mark that held when the entry under way was enqueued.
-    tag_under_way: Option<Arc<str>>,
+    pub(crate) tag_under_way: Option<Arc<str>>,
     /// The thread that enqueued the entry under way.
     thread_under_way: u32,
     /// The stream a failure of the entry under way belongs to, if not this one.
@@ -54,7 +55,9 @@ pub(crate) struct Stream {
     under_way: usize,
     /// The call that enqueued the entry under way, in strict mode.
     pub(crate) site_under_way: Option<Arc<Site>>,
-    /// What the entry under way waits for, in strict mode.
+    /// What a timed machine keeps.
+    pub(crate) time: StreamTime,
+    /// What the entry under way waits for, in strict and timed mode.
     pub(crate) hold: Option<Hold>,
     issued: u64,
     finished: u64,
@@ -76,73 +79,15 @@ pub(crate) struct Queued {
     pub(crate) blame: Option<u64>,
     /// The operating system's number of the thread that enqueued it.
     pub(crate) thread: u32,
-}
-
-/// Bytes a queued entry touches.
-#[derive(Debug, Clone)]
-pub(crate) struct Access {
-    pub(crate) span: RawSpan,
-    pub(crate) mode: AccessMode,
-    /// The parameter of the C function.
-    pub(crate) what: &'static str,
-    shape: Shape,
-}
-
-/// Which bytes of its span an access touches.
-#[derive(Debug, Clone)]
-enum Shape {
-    All,
-    /// These, counted from the first byte of the span.
-    Part(Arc<Footprint>),
-    /// So many pieces that strict mode does not watch them.
-    Unwatched,
-}
-
-impl Access {
-    /// `span` is read.
-    pub(crate) fn read(what: &'static str, span: &RawSpan) -> Self {
-        Self::new(what, span, AccessMode::Read)
-    }
-
-    /// `span` is written.
-    pub(crate) fn write(what: &'static str, span: &RawSpan) -> Self {
-        Self::new(what, span, AccessMode::Write)
-    }
-
-    /// All of `span` is touched.
-    pub(crate) fn new(what: &'static str, span: &RawSpan, mode: AccessMode) -> Self {
-        Self { span: span.clone(), mode, what, shape: Shape::All }
-    }
-
-    /// The same access to these bytes of its span only; None: in too many pieces to be watched.
-    pub(crate) fn within(self, bytes: Option<Footprint>) -> Self {
-        let shape = bytes.map_or(Shape::Unwatched, |bytes| Shape::Part(Arc::new(bytes)));
-        Self { shape, ..self }
-    }
-
-    /// The bytes, by the program's addresses; None when they are not watched.
-    pub(crate) fn footprint(&self) -> Option<Footprint> {
-        let start = self.span.address();
-        match &self.shape {
-            Shape::All => Some(Footprint::line(start..start + self.span.len_bytes())),
-            Shape::Part(bytes) => Some(bytes.shifted(start)),
-            Shape::Unwatched => None,
-        }
-    }
-}
-
-/// How bytes are touched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AccessMode {
-    Read,
-    Write,
+    /// When it was enqueued, in timed mode.
+    pub(crate) issued_ns: u64,
 }
 
 /// One thing in a queue.
 #[derive(Clone)]
 pub(crate) enum Entry {
-    /// Work for the pool.
-    Task { name: &'static str, task: Task },
+    /// Work for the pool; None where it takes nothing but time. In timed mode also what it costs.
+    Task { name: &'static str, task: Option<Task>, load: Option<Arc<Load>> },
     /// Marks a record as done.
     Record(Arc<Record>),
     /// Holds the queue until a record is done.
@@ -225,7 +170,7 @@ impl std::fmt::Debug for Entry {
 }
 
 impl Stream {
-    pub(crate) fn new(context: u64, card: u32, priority: u32, flags: u32, is_default: bool) -> Self {
+    pub(crate) fn new(context: u64, card: u32, priority: u32, flags: u32, is_default: bool, ordinal: u32) -> Self {
         Self {
             context,
             card,
@@ -241,6 +186,7 @@ impl Stream {
             blame_under_way: None,
             under_way: 0,
             site_under_way: None,
+            time: StreamTime::new(ordinal),
             hold: None,
             issued: 0,
             finished: 0,
@@ -262,6 +208,19 @@ impl Stream {
     /// Whether an entry could be started.
     pub(crate) fn has_next(&self) -> bool {
         self.under_way == 0 && !self.queue.is_empty()
+    }
+
+    /// When the entry was issued that could be started next.
+    pub(crate) fn next_issue(&self) -> Option<u64> {
+        if self.under_way > 0 {
+            return None;
+        }
+        self.queue.front().map(|queued| queued.issued_ns)
+    }
+
+    /// Whether the entry under way is one of a replayed graph.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.blame_under_way.is_some()
     }
 
     /// The entries that have not been started.
@@ -357,6 +316,7 @@ impl State {
     /// Starts the next entry of a stream that has one; false when it is kept back.
     pub(crate) fn start_head(&mut self, id: u64) -> bool {
         let is_strict = self.is_strict();
+        let now_ns = self.now_ns();
         let clock = self.clock;
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         if self.holds.keep(id, stream.card, || clock.unwrap_or_else(Instant::now)) {
@@ -375,13 +335,21 @@ impl State {
         }
         stream.under_way = 1;
         let card = stream.card;
+        if let Some(now_ns) = now_ns {
+            stream.time.begin(queued.issued_ns, now_ns);
+            stream.hold = queued.entry.hold();
+        }
         if is_strict {
             stream.site_under_way = queued.site.clone();
             stream.hold = queued.entry.hold();
             order::started(self, id, &queued);
         }
         match queued.entry {
-            Entry::Task { name, task } => self.launches.push(Launch::Task { stream: id, name, task }),
+            Entry::Task { name, task, load } if now_ns.is_some() => self.start_load(id, name, task, load),
+            Entry::Task { name, task: Some(task), .. } => {
+                self.launches.push(Launch::Task { stream: id, name, task });
+            }
+            Entry::Task { task: None, .. } => self.settle(id, Ok(())),
             Entry::Record(record) => {
                 self.complete_record(&record);
                 self.settle(id, Ok(()));
@@ -438,10 +406,16 @@ impl State {
                 blamed.fail(&Failure { message: place, ..failure });
             }
         }
+        let now_ns = self.now_ns();
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.under_way -= 1;
         if stream.under_way == 0 {
             stream.finish_one();
+            if let (Some(now_ns), Some(schedule)) = (now_ns, &mut self.timed)
+                && stream.time.end(now_ns, stream.finished)
+            {
+                schedule.look();
+            }
             stream.hold = None;
             self.held.forget(id);
             self.ready.push(id);
@@ -558,7 +532,16 @@ impl Machine {
             thread::set_last_task(self.key(), on.issued as u32 + 1);
         }
         let tag = on.and_then(|stream| stream.tag.clone());
-        Queued { entry, site: self.site(state, Some(stream)), accesses, tag, blame: None, thread: os_thread() }
+        let issued_ns = thread::clock(self.key());
+        Queued {
+            entry,
+            site: self.site(state, Some(stream)),
+            accesses,
+            tag,
+            blame: None,
+            thread: os_thread(),
+            issued_ns,
+        }
     }
 
     /// The number of a stream of the current context.
@@ -585,8 +568,9 @@ impl Machine {
         if !self.lock().streams.contains_key(&id) {
             return Err(HandleKind::Stream.gone(id));
         }
-        let is_alive = self.wait_for_stream(id, timeout)?;
-        if is_alive {
+        let outcome = self.wait_for_stream(id, timeout);
+        self.wake_at(None);
+        if outcome? {
             return Ok(());
         }
         let what = format!("stream {id} was destroyed while this thread waited for it");
@@ -595,32 +579,39 @@ impl Machine {
 
     /// Blocks until all that is on the stream now has ended; false when the stream does not exist (any more).
     fn wait_for_stream(&self, id: u64, timeout: Option<Duration>) -> Result<bool, Failure> {
+        let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let mut state = self.lock();
-        let deadline = timeout.map(|timeout| state.now() + timeout);
         let Some(stream) = state.streams.get(&id) else { return Ok(false) };
         let target = stream.issued;
+        let is_conducted = state.is_conducted();
         loop {
+            let is_late = thread::take_late(self.key());
             let Some(stream) = state.streams.get(&id) else { return Ok(false) };
             if let Some(lost) = state.cards.get(stream.card as usize).and_then(|card| card.lost.clone()) {
                 return Err(lost);
             }
             let now = state.now();
             let Some(stream) = state.streams.get_mut(&id) else { return Ok(false) };
-            if stream.finished >= target {
+            if stream.finished >= target && !is_late {
+                thread::raise_clock(self.key(), stream.time.at_ns());
                 let outcome = stream.failure.clone().map_or(Ok(true), Err);
                 if state.order.is_some() {
                     order::host_waited(&mut state, &Waited::Stream(id));
                 }
                 return outcome;
             }
-            if deadline.is_some_and(|deadline| now >= deadline) {
+            if is_late || deadline.is_some_and(|deadline| now >= deadline) {
                 let left = target - stream.finished;
                 let what = format!("stream {id} of card {} still has {left} of its entries to do", stream.card);
                 return Err(Failure::new(code::STREAM_SYNC_TIMEOUT, what));
             }
-            stream.waiters += 1;
             let done = Arc::clone(&stream.done);
             let wait = Wait::Stream { stream: id, target };
+            if is_conducted {
+                state = self.sleep(state, &done, deadline, wait)?;
+                continue;
+            }
+            stream.waiters += 1;
             state = self.sleep(state, &done, deadline, wait)?;
             if let Some(stream) = state.streams.get_mut(&id) {
                 stream.waiters -= 1;
@@ -634,16 +625,18 @@ impl Machine {
     /// # Errors
     /// The failure of the first stream that has one, or the time is over.
     pub(crate) fn synchronize_card(&self, card: u32, timeout: Option<Duration>) -> Result<(), Failure> {
-        let (deadline, streams) = {
+        let deadline = timeout.map(|timeout| self.thread_now() + timeout);
+        let streams = {
             let state = self.lock();
             state.refuse_captured_card(card, "aclrtSynchronizeDevice, which waits for all work,")?;
-            (timeout.map(|timeout| state.now() + timeout), state.streams_of_card(card))
+            state.streams_of_card(card)
         };
         let mut outcome = Ok(());
         for id in streams {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(self.lock().now()));
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(self.thread_now()));
             outcome = outcome.and(self.wait_for_stream(id, left).map(|_| ()));
         }
+        self.wake_at(None);
         outcome
     }
 }

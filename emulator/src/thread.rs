@@ -26,7 +26,24 @@ struct ThreadState {
     last_error: i32,
     message: Option<String>,
     shown: CString,
+    time: ThreadTime,
 }
+
+/// What a timed machine keeps of a thread.
+#[derive(Default)]
+struct ThreadTime {
+    /// Now, in nanoseconds of the machine's time.
+    clock_ns: u64,
+    /// The machine waits for it.
+    has_joined: bool,
+    /// Its last wait ended at its limit.
+    is_late: bool,
+    /// Host time of the functions called last, by the address of their names.
+    costs: Vec<(*const u8, u64)>,
+}
+
+/// Places for host times in a thread.
+const COSTS: usize = 128;
 
 static THREADS_SEEN: AtomicU64 = AtomicU64::new(0);
 
@@ -161,6 +178,54 @@ pub(crate) fn is_of_machine() {
 /// The turnstile is told when this thread ends; false when it is ending already.
 pub(crate) fn at_end(turnstile: Weak<Turnstile>) -> bool {
     ENDING.try_with(|ending| ending.turnstiles.borrow_mut().push(turnstile)).is_ok()
+}
+
+/// This thread begins a call of a timed machine, no earlier than at `floor_ns`; `cost` gives a function's host time in
+/// nanoseconds. True when it is the thread's first.
+pub(crate) fn begin_timed_call(
+    key: MachineKey,
+    name: &'static str,
+    floor_ns: u64,
+    cost: impl FnOnce(&'static str) -> u64,
+) -> bool {
+    with(key, |thread| {
+        let time = &mut thread.time;
+        if time.costs.is_empty() {
+            time.costs = vec![(std::ptr::null(), 0); COSTS];
+        }
+        let address = name.as_ptr();
+        let place = (address.addr() ^ (address.addr() >> 7)) % COSTS;
+        if time.costs[place].0 != address {
+            time.costs[place] = (address, cost(name));
+        }
+        time.clock_ns = time.clock_ns.max(floor_ns) + time.costs[place].1;
+        !std::mem::replace(&mut time.has_joined, true)
+    })
+}
+
+/// This thread's time on a timed machine, in nanoseconds.
+pub(crate) fn clock(key: MachineKey) -> u64 {
+    with(key, |thread| thread.time.clock_ns)
+}
+
+/// This thread spends time.
+pub(crate) fn advance_clock(key: MachineKey, ns: u64) {
+    with(key, |thread| thread.time.clock_ns += ns);
+}
+
+/// It is no earlier than `ns` for this thread.
+pub(crate) fn raise_clock(key: MachineKey, ns: u64) {
+    with(key, |thread| thread.time.clock_ns = thread.time.clock_ns.max(ns));
+}
+
+/// How this thread's last wait has ended.
+pub(crate) fn set_late(key: MachineKey, is_late: bool) {
+    with(key, |thread| thread.time.is_late = is_late);
+}
+
+/// Whether this thread's last wait ended at its limit, which is then forgotten.
+pub(crate) fn take_late(key: MachineKey) -> bool {
+    with(key, |thread| std::mem::take(&mut thread.time.is_late))
 }
 
 /// Notes a failed call.

@@ -135,6 +135,7 @@ impl Machine {
 
     /// Whether the event's last record is done; the host then knows.
     fn is_event_done(&self, id: u64) -> Result<bool, Failure> {
+        self.catch_up()?;
         let mut state = self.lock();
         let Some(record) = state.event(id)?.latest.clone() else { return Ok(true) };
         let is_done = record.at().is_some();

@@ -14,7 +14,8 @@ use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::Machine;
 use crate::pool::{Task, Workers};
-use crate::stream::{Access, Entry};
+use crate::stream::Access;
+use crate::timed::{Cost, Without};
 
 /// Each value of an argument buffer takes a multiple of this (CANN runtime guide, aclrtKernelArgsGetMemSize).
 const WORD_BYTES: usize = 8;
@@ -244,7 +245,8 @@ impl Machine {
                 function.run(&machine, blocks, &words)
             }
         });
-        self.enqueue(stream, Entry::Task { name, task }, accesses).map(|_| ())
+        let entry = self.work(name, &Cost::Kernel, Without::Nothing, task);
+        self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
     pub(super) unsafe fn aclCreateDataBuffer(

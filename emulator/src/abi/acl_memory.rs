@@ -8,6 +8,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use ascend_tp_machine::launch::Access as AccessKind;
 use ascend_tp_sys::{
     aclrtMallocConfig, aclrtMemLocation, aclrtMemLocationType, aclrtMemMallocPolicy, aclrtMemcpyKind,
     aclrtPtrAttributes, aclrtStream,
@@ -19,8 +20,9 @@ use crate::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::memory::FreedBy;
 use crate::pool::Task;
-use crate::stream::{Access, Entry};
+use crate::stream::Access;
 use crate::strict::ReportKind;
+use crate::timed::{Cost, Without};
 
 /// What `kind` says about one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -295,8 +297,13 @@ impl Machine {
                 self.current_card()?;
                 self.refuse_unsafe_in_capture()?;
                 self.host_touches(|| copy.accesses());
+                self.spend_on_bytes(copy.width * copy.height);
                 let using = self.memory().use_pages();
-                copy.run();
+                if self.has_numbers() {
+                    copy.run();
+                } else {
+                    copy.run_without_numbers();
+                }
                 drop(using);
                 self.host_wrote();
                 Ok(())
@@ -311,11 +318,18 @@ impl Machine {
                     self.refuse_blocking_copy(self.stream(stream)?)?;
                 }
                 let accesses = self.watched(|| copy.accesses());
+                let (cost, without) = (copy.clone(), copy.without_numbers());
+                let has_numbers = self.has_numbers();
                 let task: Task = Arc::new(move |workers| {
-                    copy.run_on(workers);
+                    if has_numbers {
+                        copy.run_on(workers);
+                    } else {
+                        copy.run_without_numbers();
+                    }
                     Ok(())
                 });
-                let id = self.enqueue(stream, Entry::Task { name: "aclrtMemcpyAsync", task }, accesses)?;
+                let entry = self.work("aclrtMemcpyAsync", &Cost::Copy(&cost), without, task);
+                let id = self.enqueue(stream, entry, accesses)?;
                 if waits { self.synchronize_stream(id, None) } else { Ok(()) }
             }
         }
@@ -352,9 +366,12 @@ impl Machine {
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         self.host_touches(|| vec![Access::write("dev_ptr", &span)]);
         // Only the low byte counts, as in memset.
-        let using = self.memory().use_pages();
-        span.fill(value as u8);
-        drop(using);
+        self.spend_on_bytes(count);
+        if self.has_numbers() || span.card().is_none() {
+            let using = self.memory().use_pages();
+            span.fill(value as u8);
+            drop(using);
+        }
         self.host_wrote();
         Ok(())
     }
@@ -379,11 +396,13 @@ impl Machine {
             self.refuse_blocking_copy(self.stream(stream)?)?;
         }
         let accesses = self.watched(|| vec![Access::write("dev_ptr", &span)]);
+        let without = if span.card().is_none() { Without::Same } else { Without::Nothing };
         let task: Task = Arc::new(move |workers| {
             fill_on(&span, value as u8, workers);
             Ok(())
         });
-        let id = self.enqueue(stream, Entry::Task { name: "aclrtMemsetAsync", task }, accesses)?;
+        let entry = self.work("aclrtMemsetAsync", &Cost::Pass(count, &[AccessKind::Write]), without, task);
+        let id = self.enqueue(stream, entry, accesses)?;
         if waits { self.synchronize_stream(id, None) } else { Ok(()) }
     }
 

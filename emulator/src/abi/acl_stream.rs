@@ -101,6 +101,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtStreamQuery"))?;
+        self.catch_up()?;
         let answer = {
             let mut state = self.lock();
             let stream = state.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;

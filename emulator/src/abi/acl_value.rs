@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use ascend_tp_machine::launch::Access as AccessKind;
 use ascend_tp_sys::{aclDataType, aclrtReduceKind, aclrtStream};
 
 use super::raw::RawSpan;
@@ -13,6 +14,7 @@ use crate::held::{Compare, ValueWait};
 use crate::machine::Machine;
 use crate::pool::{Task, Workers};
 use crate::stream::{Access, Entry};
+use crate::timed::{Cost, Without};
 
 /// Bytes of the values streams write and wait for.
 const VALUE_BYTES: usize = 8;
@@ -48,7 +50,8 @@ impl Machine {
             place.write(0, &[value]);
             Ok(())
         });
-        self.enqueue(stream, Entry::Task { name: "aclrtValueWrite", task }, accesses).map(|_| ())
+        let entry = self.work("aclrtValueWrite", &Cost::Nothing, Without::Same, task);
+        self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
     pub(super) unsafe fn aclrtValueWait(
@@ -138,6 +141,8 @@ impl Machine {
             });
             Ok(())
         });
-        self.enqueue(stream, Entry::Task { name: "aclrtReduceAsync", task }, accesses).map(|_| ())
+        let cost = Cost::Pass(bytes, &[AccessKind::Update, AccessKind::Read]);
+        let entry = self.work("aclrtReduceAsync", &cost, Without::Nothing, task);
+        self.enqueue(stream, entry, accesses).map(|_| ())
     }
 }

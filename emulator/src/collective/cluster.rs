@@ -95,6 +95,11 @@ impl Machine {
             let what = format!("rank {rank} is on device {} in the rank table, but device {card} is set", entry.device);
             return Err(invalid(what));
         }
+        if self.timed().is_some() && !table.is_one_server() {
+            let what = "the rank table names several servers, but in timed mode all ranks of a communicator are threads of \
+                        one process, which has one clock; leave `timed` out";
+            return Err(Failure::new(code::HCCL_NOT_SUPPORT, what));
+        }
         let deadline = Instant::now() + self.config().connect_timeout;
         let digest = digest(text);
         if entry.server != table.ranks[0].server {

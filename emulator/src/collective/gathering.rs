@@ -19,6 +19,7 @@ use crate::link::wire::{self, Answer, Caller, Message, Process, Reason, Roster, 
 use crate::machine::{Machine, State};
 use crate::strict::order;
 use crate::strict::wait::Wait;
+use crate::thread;
 
 /// Between looks whether a process that has yet to connect still lives.
 const LOOK: Duration = Duration::from_millis(300);
@@ -39,6 +40,8 @@ struct Gathering {
     decided: Option<Result<Arc<Roster>, Failure>>,
     /// Ranks of other processes have their answers, those of this process may go on (and perhaps end the process).
     is_told: bool,
+    /// The latest time a rank of this process came at.
+    came_last: Option<Instant>,
     /// Ranks of this process that have yet to see the outcome.
     inside: usize,
     /// Ranks of other processes that wait for the answer, by ticket.
@@ -95,6 +98,7 @@ impl Gathering {
             callers: (0..world).map(|_| None).collect(),
             decided: None,
             is_told: false,
+            came_last: None,
             inside: 0,
             replies: BTreeMap::new(),
         }
@@ -162,6 +166,11 @@ impl Groups {
         self.gatherings.open.get(&root).is_none_or(|gathering| gathering.is_told)
     }
 
+    /// When the last rank of this process came.
+    pub(crate) fn gathered_at(&self, root: u64) -> Option<Instant> {
+        self.gatherings.open.get(&root).and_then(|gathering| gathering.came_last)
+    }
+
     /// Size of a communicator that is being built, and the ranks that have not come.
     pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
         let gathering = self.gatherings.open.get(&root).filter(|gathering| gathering.decided.is_none())?;
@@ -220,6 +229,13 @@ impl Machine {
         let deadline = Instant::now() + self.config().connect_timeout;
         let process = self.network().process()?.clone();
         let is_here = process.id == at.id;
+        if !is_here && self.timed().is_some() {
+            let what = format!(
+                "rank {rank} of {world}: the root info was made by {at}, but in timed mode all ranks of a communicator are \
+                 threads of one process, which has one clock; start them as threads, or leave `timed` out"
+            );
+            return Err(Failure::new(code::HCCL_NOT_SUPPORT, what));
+        }
         let caller = Caller { rank, world, card, process, name };
         let roster = if is_here {
             self.gather_here(root, &caller, deadline)?
@@ -230,8 +246,9 @@ impl Machine {
     }
 
     fn gather_here(&self, root: u64, caller: &Caller, deadline: Instant) -> Result<Arc<Roster>, Failure> {
+        let now = self.thread_now();
         let mut state = self.lock();
-        let deadline = if state.is_strict() { state.now() + self.config().connect_timeout } else { deadline };
+        let deadline = if state.is_conducted() { now + self.config().connect_timeout } else { deadline };
         match state.admit(root, caller) {
             Admission::Late(failure) => return Err(failure),
             Admission::Contradicts(failure) => {
@@ -246,7 +263,11 @@ impl Machine {
                 state.groups.gatherings.open.entry(root)
             }
         };
+        if let Some(gathering) = state.groups.gatherings.open.get_mut(&root) {
+            gathering.came_last = gathering.came_last.max(Some(now));
+        }
         loop {
+            let is_late = thread::take_late(self.key());
             let now = state.now();
             let Some(gathering) = state.groups.gatherings.open.get_mut(&root) else {
                 return Err(Failure::new(code::HCCL_INTERNAL, format!("gathering {root} vanished")));
@@ -258,7 +279,7 @@ impl Machine {
                 }
                 return outcome;
             }
-            if now >= deadline && gathering.decided.is_none() {
+            if (is_late || now >= deadline) && gathering.decided.is_none() {
                 let failure = self.absence(gathering);
                 self.conclude(state, root, Err(failure));
                 state = self.lock();

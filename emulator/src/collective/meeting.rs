@@ -151,6 +151,11 @@ impl Meeting {
         self.arrivals.iter().flatten().map(|arrival| &arrival.call)
     }
 
+    /// Whether it is of all ranks of the communicator, not of two.
+    pub(crate) fn is_of_all(&self) -> bool {
+        matches!(self.key, Key::Collective(_))
+    }
+
     /// The communicator.
     pub(crate) fn group(&self) -> u64 {
         self.group

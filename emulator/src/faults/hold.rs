@@ -141,7 +141,7 @@ pub(super) fn begin(machine: &Arc<Machine>, fault: u64, what: &Fault) -> Result<
         _ => return Ok(None),
     };
     machine.lock().holds.rules.push(Rule { fault, card, kind, struck: 0 });
-    if machine.strict().is_some() {
+    if machine.turnstile().is_some() {
         // Delays are over when nothing else can happen, as all time limits are.
         return Ok(None);
     }
@@ -164,8 +164,8 @@ pub(super) fn end(machine: &Machine, fault: u64) {
         state.ready.extend(released);
         state.holds.changed.notify_all();
     });
-    if let Some(strict) = machine.strict() {
-        strict.turnstile().nudge();
+    if let Some(turnstile) = machine.turnstile() {
+        turnstile.nudge();
     }
 }
 

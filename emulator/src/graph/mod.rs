@@ -149,6 +149,11 @@ impl Graphs {
         self.capturing.contains_key(&stream)
     }
 
+    /// Whether any stream records.
+    pub(crate) fn is_any_capturing(&self) -> bool {
+        !self.capturing.is_empty()
+    }
+
     /// Whether what a stream enqueues replaces recorded operators.
     pub(crate) fn is_updating(&self, stream: u64) -> bool {
         self.updates.contains_key(&stream)

@@ -39,6 +39,7 @@ impl State {
                 || Failure::new(code::INTERNAL, format!("graph {id} waits for its record {number}, which is missing"));
             records[number].clone().ok_or_else(missing)
         };
+        let (thread, issued_ns) = (os_thread(), crate::thread::clock(self.key));
         let entries: Result<Vec<(u64, Queued)>, Failure> = graph
             .nodes
             .iter()
@@ -50,10 +51,7 @@ impl State {
                     Step::Collective { .. } => Entry::Meet(seats.next().unwrap_or_default()),
                 };
                 let (site, accesses, tag) = (node.site.clone(), node.accesses.clone(), node.tag.clone());
-                Ok((
-                    streams[node.lane],
-                    Queued { entry, site, accesses, tag, blame: Some(stream), thread: os_thread() },
-                ))
+                Ok((streams[node.lane], Queued { entry, site, accesses, tag, blame: Some(stream), thread, issued_ns }))
             })
             .collect();
         let entries = entries?;

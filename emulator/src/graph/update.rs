@@ -12,6 +12,7 @@ use crate::handle::HandleKind;
 use crate::machine::State;
 use crate::pool::{Task, Workers};
 use crate::stream::{Access, Entry, Queued};
+use crate::timed::load::Load;
 
 /// What all operators are called.
 const OPERATOR: &str = "aclnn";
@@ -21,7 +22,7 @@ const OPERATOR: &str = "aclnn";
 pub(super) struct Slot {
     name: &'static str,
     node: usize,
-    current: Arc<Mutex<Task>>,
+    current: Arc<Mutex<Option<Task>>>,
 }
 
 /// Operators of a graph under one handle.
@@ -40,7 +41,8 @@ pub(crate) struct Update {
 
 /// What replaces an operator.
 struct Replacement {
-    task: Task,
+    task: Option<Task>,
+    load: Option<Arc<Load>>,
     accesses: Vec<Access>,
 }
 
@@ -61,8 +63,8 @@ impl Slot {
     fn task(&self) -> Task {
         let current = Arc::clone(&self.current);
         Arc::new(move |workers: &Workers| {
-            let task = Arc::clone(&current.lock().unwrap_or_else(PoisonError::into_inner));
-            task(workers)
+            let task = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            task.map_or(Ok(()), |task| task(workers))
         })
     }
 }
@@ -85,11 +87,11 @@ impl Graph {
             };
         };
         match step {
-            Step::Work(Entry::Task { name, task }) if name.starts_with(OPERATOR) => {
+            Step::Work(Entry::Task { name, task, load }) if name.starts_with(OPERATOR) => {
                 let slot = Slot { name, node, current: Arc::new(Mutex::new(task)) };
-                let task = slot.task();
+                let task = Some(slot.task());
                 slots.push(slot);
-                Ok(Step::Work(Entry::Task { name, task }))
+                Ok(Step::Work(Entry::Task { name, task, load }))
             }
             other => Err(no_operator(&format!("{other:?}"))),
         }
@@ -168,8 +170,8 @@ impl State {
         };
         let group = self.graphs.groups.get(&update.group).ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
         let at = update.given.len();
-        let (name, task) = match queued.entry {
-            Entry::Task { name, task } if name.starts_with(OPERATOR) => (name, task),
+        let (name, task, load) = match queued.entry {
+            Entry::Task { name, task, load } if name.starts_with(OPERATOR) => (name, task, load),
             other => return Err(no_operator(&format!("{other:?}"))),
         };
         let expected = group.slots.get(at).map(|slot| slot.name);
@@ -181,12 +183,12 @@ impl State {
             );
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
-        update.given.push(Replacement { task, accesses: queued.accesses });
+        update.given.push(Replacement { task, load, accesses: queued.accesses });
         Ok(())
     }
 
     /// Ends an update; gives the work by which the stream exchanges the operators. Replays launched from now on are
-    /// checked with the new operators' memory.
+    /// checked with the new operators' memory, and cost what the new operators do.
     pub(crate) fn end_update(&mut self, stream: u64) -> Result<Task, Failure> {
         let Some(update) = self.graphs.updates.remove(&stream) else {
             let what = format!("stream {stream} is in no update; call aclmdlRICaptureTaskUpdateBegin first");
@@ -206,12 +208,16 @@ impl State {
         let graph = self.graphs.graph_mut(group.graph)?;
         let mut exchanges = Vec::with_capacity(slots.len());
         for (slot, replacement) in slots.into_iter().zip(update.given) {
-            graph.nodes[slot.node].accesses = replacement.accesses;
+            let node = &mut graph.nodes[slot.node];
+            node.accesses = replacement.accesses;
+            if let Step::Work(Entry::Task { load, .. }) = &mut node.step {
+                *load = replacement.load;
+            }
             exchanges.push((slot.current, replacement.task));
         }
         Ok(Arc::new(move |_: &Workers| {
             for (current, task) in &exchanges {
-                *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(task);
+                current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(task);
             }
             Ok(())
         }))

@@ -5,50 +5,29 @@
 //! the turnstile by itself has come or has been overtaken; the choice depends on the seed and on the machine's state,
 //! never on time. What was chosen runs to its end before the next choice. A time limit counts as over when nothing else
 //! can happen. Does not: know what a step does (see `machine`, `stream`).
-//!
-//! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that
-//! waits for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
-//! waited for: only they can wake it. A thread that has not called yet is given [`Patience::STRANGER`] after it was
-//! first seen. Where threads cannot be seen (no `/proc`), each is waited for up to [`Patience::OUTSIDE`].
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Strict;
 use super::deadlock;
+use super::quiet::Quiet;
 use super::random::Random;
 use super::trace::{Actor, What};
-use super::turnstile::{Host, Stand, View};
+use super::turnstile::{Host, Stand, Turnstile, View};
 use super::wait::Wait;
-use super::watch::{self, Doing, Look, Tid};
 use crate::machine::{Launch, Machine, State};
 use crate::thread;
 
-/// How long threads are waited for.
-struct Patience;
-
-impl Patience {
-    const RUNS: Duration = Duration::from_secs(60);
-    const PAUSES: Duration = Duration::from_secs(1);
-    const OUTSIDE: Duration = Duration::from_millis(20);
-    const STRANGER: Duration = Duration::from_millis(100);
-    /// With nothing else to do: how long a thread that waits with a limit may still come back.
-    const LAST_A_WHILE: Duration = Duration::from_secs(5);
-    /// The same for one that runs or sleeps.
-    const LAST_RUNS: Duration = Duration::from_secs(60);
-    /// First and longest time between two looks.
-    const LOOKS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
-    /// Time between looks while nothing can happen.
-    const IDLE_LOOKS: Duration = Duration::from_millis(20);
-}
+/// Time between looks while nothing can happen.
+const IDLE_LOOKS: Duration = Duration::from_millis(20);
 
 /// The running thread; dropping it closes the turnstile and joins the thread.
 #[derive(Debug)]
 pub(crate) struct Conductor {
-    strict: Arc<Strict>,
+    turnstile: Arc<Turnstile>,
     handle: Option<JoinHandle<()>>,
 }
 
@@ -61,27 +40,31 @@ impl Conductor {
         strict.turnstile().join();
         let baton = Baton {
             random: Random::new(strict.seed()),
-            strict: Arc::clone(&strict),
-            machine: Arc::downgrade(machine),
-            can_see: watch::is_possible(),
-            residents: watch::strangers().into_iter().collect(),
-            strangers: BTreeMap::new(),
-            has_someone_ended: false,
-            threads: 0,
+            quiet: Quiet::new(Arc::clone(strict.turnstile()), machine, Some(Arc::clone(&strict))),
             is_stuck_since: None,
+            strict,
         };
-        let conduct = move || {
+        let turnstile = Arc::clone(baton.strict.turnstile());
+        Self::spawn(&turnstile, move || baton.conduct())
+    }
+
+    /// Starts the thread that conducts until the turnstile is closed.
+    ///
+    /// # Errors
+    /// The operating system refuses a thread.
+    pub(crate) fn spawn(turnstile: &Arc<Turnstile>, conduct: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let body = move || {
             thread::is_of_machine();
-            baton.conduct();
+            conduct();
         };
-        let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(conduct)?;
-        Ok(Self { strict, handle: Some(handle) })
+        let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
+        Ok(Self { turnstile: Arc::clone(turnstile), handle: Some(handle) })
     }
 }
 
 impl Drop for Conductor {
     fn drop(&mut self) {
-        self.strict.turnstile().close();
+        self.turnstile.close();
         if let Some(handle) = self.handle.take()
             && handle.thread().id() != std::thread::current().id()
         {
@@ -93,17 +76,8 @@ impl Drop for Conductor {
 /// What the conductor knows.
 struct Baton {
     strict: Arc<Strict>,
-    machine: Weak<Machine>,
     random: Random,
-    can_see: bool,
-    /// Threads older than the machine that had not called then.
-    residents: BTreeSet<Tid>,
-    /// Younger threads that have not called yet, and when each was first seen.
-    strangers: BTreeMap<Tid, Instant>,
-    /// A participant has ended since the last look at the list of threads.
-    has_someone_ended: bool,
-    /// Threads of the process at the last look.
-    threads: u64,
+    quiet: Quiet,
     /// Since when nothing can happen, and after which move.
     is_stuck_since: Option<(u64, Instant)>,
 }
@@ -122,8 +96,8 @@ enum Step {
 
 impl Baton {
     fn conduct(mut self) {
-        while let Some(view) = self.await_quiet() {
-            let Some(machine) = self.machine.upgrade() else { return };
+        while let Some(view) = self.quiet.await_quiet() {
+            let Some(machine) = self.quiet.machine() else { return };
             let steps = {
                 let mut state = machine.lock();
                 // A call may have written what a stream waits to see.
@@ -140,121 +114,6 @@ impl Baton {
                 self.take(&machine, step);
             }
         }
-    }
-
-    /// Everybody, once nobody is left who may still come by himself; None when the machine is gone.
-    fn await_quiet(&mut self) -> Option<View> {
-        let mut pause = Patience::LOOKS.0;
-        let mut generation = None;
-        loop {
-            let view = self.strict.turnstile().view()?;
-            if generation.replace(view.generation) != Some(view.generation) {
-                pause = Patience::LOOKS.0;
-            }
-            self.has_someone_ended |= view.someone_ended;
-            if !view.expects_functions && self.is_quiet(&view) {
-                if self.strict.turnstile().is_still(view.generation) {
-                    if self.number_newcomers(&view) {
-                        continue;
-                    }
-                    return Some(view);
-                }
-                continue;
-            }
-            self.strict.turnstile().await_move(view.generation, Some(pause));
-            pause = (pause * 2).min(Patience::LOOKS.1);
-        }
-    }
-
-    /// Gives threads that came since the last step their places, in the order they were started.
-    fn number_newcomers(&self, view: &View) -> bool {
-        let newcomers = view.hosts.iter().filter(|host| host.number.is_none());
-        let mut newcomers: Vec<((u64, Tid), u64)> =
-            newcomers.map(|host| (watch::started(host.tid), host.thread)).collect();
-        newcomers.sort_unstable();
-        let threads: Vec<u64> = newcomers.into_iter().map(|(_, thread)| thread).collect();
-        self.strict.turnstile().number(&threads);
-        !threads.is_empty()
-    }
-
-    /// Notes threads that have been started and have not called yet.
-    fn list_strangers(&mut self) {
-        if !self.can_see {
-            return;
-        }
-        let threads = watch::count_threads();
-        if threads == self.threads && !self.has_someone_ended && self.young_strangers().is_empty() {
-            return;
-        }
-        self.has_someone_ended = false;
-        self.threads = threads;
-        let now = Instant::now();
-        let present: BTreeSet<Tid> = watch::strangers().into_iter().collect();
-        self.strangers.retain(|tid, _| present.contains(tid));
-        self.residents.retain(|tid| present.contains(tid));
-        for tid in present {
-            if !self.residents.contains(&tid) {
-                self.strangers.entry(tid).or_insert(now);
-            }
-        }
-    }
-
-    /// Whether everybody who may still come has come or is overtaken.
-    fn is_quiet(&mut self, view: &View) -> bool {
-        let away = |host: &Host| matches!(host.stand, Stand::Away { is_overtaken: false, .. });
-        let away: Vec<&Host> = view.hosts.iter().filter(|host| away(host)).collect();
-        if away.iter().any(|host| host.is_waking) {
-            return false;
-        }
-        if !self.can_see {
-            return away.iter().all(|host| stretch(host) >= Patience::OUTSIDE);
-        }
-        let Some(first) = self.look_at_hosts(&away) else { return false };
-        // Only now, when nobody is left who could start another thread unseen.
-        self.list_strangers();
-        let young: Vec<Tid> = self.young_strangers();
-        let Some(first_at_young) = look_at_young(&young) else { return false };
-        if away.is_empty() && young.is_empty() {
-            return true;
-        }
-        // Whoever waits for the machine's lock is not asleep for long.
-        if let Some(machine) = self.machine.upgrade() {
-            drop(machine.lock());
-        }
-        // Equal looks mean that all were asleep at one moment between them.
-        self.look_at_hosts(&away).is_some_and(|second| second == first)
-            && look_at_young(&young).is_some_and(|second| second == first_at_young)
-    }
-
-    /// What threads that are away do; None when one of them has to be waited for.
-    fn look_at_hosts(&self, away: &[&Host]) -> Option<Vec<Look>> {
-        let looks = away.iter().map(|host| {
-            let look = watch::look(host.tid);
-            self.is_passed_by(host, look.doing).then_some(look)
-        });
-        looks.collect()
-    }
-
-    fn young_strangers(&self) -> Vec<Tid> {
-        let young = self.strangers.iter().filter(|(_, seen)| seen.elapsed() < Patience::STRANGER);
-        young.map(|(tid, _)| *tid).collect()
-    }
-
-    /// Whether the others need not wait for a thread that is away.
-    fn is_passed_by(&self, host: &Host, doing: Doing) -> bool {
-        let patience = match doing {
-            Doing::Gone | Doing::Waits | Doing::WaitsAWhile => return true,
-            Doing::Outside => return stretch(host) >= Patience::OUTSIDE,
-            Doing::Pauses => Patience::PAUSES,
-            Doing::Runs => Patience::RUNS,
-        };
-        if stretch(host) < patience {
-            return false;
-        }
-        if self.strict.turnstile().overtake(host.thread) {
-            self.strict.note(Actor::Thread(Arc::clone(&host.label)), What::IsOvertaken, None);
-        }
-        true
     }
 
     /// Lets one thing happen.
@@ -335,13 +194,13 @@ impl Baton {
         };
         self.is_stuck_since = Some((view.generation, since));
         if machine.patience_for_others().is_some_and(|patience| since.elapsed() < patience) {
-            turnstile.await_move(view.generation, Some(Patience::IDLE_LOOKS));
+            turnstile.await_move(view.generation, Some(IDLE_LOOKS));
             return;
         }
         let timeout = earliest_timeout(view, &machine.lock());
         let is_due = timeout.as_ref().is_some_and(|(left, _)| since.elapsed() >= *left);
-        if !is_due && self.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {
-            turnstile.await_move(view.generation, Some(Patience::IDLE_LOOKS));
+        if !is_due && self.quiet.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {
+            turnstile.await_move(view.generation, Some(IDLE_LOOKS));
             return;
         }
         self.is_stuck_since = None;
@@ -365,43 +224,6 @@ impl Baton {
             }
             None => deadlock::resolve(&mut machine.lock(), view, turnstile),
         }
-    }
-
-    /// Whether some thread may still do something that changes what can happen.
-    fn may_anyone_come_back(&self, view: &View, stuck_for: Duration, is_anyone_blocked: bool) -> bool {
-        if !self.can_see {
-            return stuck_for < Patience::LAST_A_WHILE;
-        }
-        let is_awaited = |doing: Doing| match doing {
-            Doing::Gone | Doing::Waits => false,
-            Doing::WaitsAWhile => stuck_for < Patience::LAST_A_WHILE,
-            Doing::Pauses | Doing::Runs => stuck_for < Patience::LAST_RUNS,
-            Doing::Outside => true,
-        };
-        let away = view.hosts.iter().filter(|host| matches!(host.stand, Stand::Away { .. }));
-        if away.map(|host| watch::look(host.tid).doing).any(is_awaited) {
-            return true;
-        }
-        // With every thread of the program outside the library, any other thread may be the one that goes on.
-        let others = self.strangers.keys().chain(&self.residents);
-        !is_anyone_blocked && others.map(|tid| watch::look(*tid).doing).any(|doing| doing > Doing::Waits)
-    }
-}
-
-/// What threads that have not called do; None when one of them may be on its way to its first call.
-fn look_at_young(young: &[Tid]) -> Option<Vec<Look>> {
-    let looks = young.iter().map(|tid| {
-        let look = watch::look(*tid);
-        matches!(look.doing, Doing::Waits | Doing::WaitsAWhile | Doing::Gone).then_some(look)
-    });
-    looks.collect()
-}
-
-/// How long a thread has been away.
-fn stretch(host: &Host) -> Duration {
-    match host.stand {
-        Stand::Away { since, .. } => since.elapsed(),
-        _ => Duration::ZERO,
     }
 }
 

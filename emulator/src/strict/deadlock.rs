@@ -442,6 +442,7 @@ fn end_blocked(state: &mut State, view: &View, turnstile: &Turnstile) {
                         format!("for event {}, recorded on stream {}", record.event, record.stream)
                     }
                     Wait::Gathering { .. } => "for ranks to come".into(),
+                    Wait::Time(_) => "for the cards to come to its time".into(),
                 };
                 clauses.push(format!("thread {} waits in {} {what}", host.label, text.cite(site.as_ref())));
             }

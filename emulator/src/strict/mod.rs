@@ -2,7 +2,7 @@
 //!
 //! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`](site::Site), every queued entry with
 //! the bytes it touches. Output: [`Report`]s and a trace. Parts: `turnstile` stops every call, `conductor` picks what
-//! happens next, `watch` sees what threads do outside calls, `wait` says what a blocked call waits for, `deadlock`
+//! happens next once it is `quiet`, `watch` sees what threads do outside calls, `wait` says what a blocked call waits for, `deadlock`
 //! names what waits for ever; `site` says who made a call, `report` what was found, `order` what happened before what,
 //! `check` looks at calls that fail, at red zones and at what is destroyed under work;
 //! `leaks` at what is left at the end.
@@ -15,6 +15,7 @@ pub(crate) mod deadlock;
 pub(crate) mod footprint;
 pub(crate) mod leaks;
 pub(crate) mod order;
+pub(crate) mod quiet;
 mod random;
 pub(crate) mod report;
 mod shadow;

@@ -4,6 +4,7 @@
 //! answer depends on the machine's state alone. Does not: block (see `turnstile`).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::event::Record;
 use crate::machine::State;
@@ -19,6 +20,8 @@ pub(crate) enum Wait {
     Gathering { root: u64, rank: u32 },
     /// A callback has been posted for a thread.
     Callback { thread: u64 },
+    /// The cards of a timed machine have come to this time.
+    Time(Instant),
 }
 
 impl Wait {
@@ -27,7 +30,7 @@ impl Wait {
         match self {
             Self::Stream { stream, .. } => Some(*stream),
             Self::Record(record) => Some(record.stream),
-            Self::Gathering { .. } | Self::Callback { .. } => None,
+            Self::Gathering { .. } | Self::Callback { .. } | Self::Time(_) => None,
         }
     }
 
@@ -40,6 +43,7 @@ impl Wait {
             Self::Record(record) => record.at().is_some() || record.lost().is_some(),
             Self::Gathering { root, .. } => state.groups.is_gathered(*root),
             Self::Callback { thread } => state.reports.has_news(*thread),
+            Self::Time(at) => state.now() >= *at,
         }
     }
 }

@@ -3,13 +3,14 @@
 //! Input: a checked call and its plan. Output: tensors with addresses, a kernel, the size of the workspace. Invariant:
 //! shapes, strides and types are frozen by the first phase; only addresses change. Does not: resolve addresses.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::abi::raw::RawSpan;
 use crate::failure::{Failure, code};
 use crate::nn::operator::{Call, Kernel, Plan, Role, Strides, Tensor};
 use crate::stream::{Access, AccessMode};
 use crate::strict::footprint::Footprint;
+use crate::timed::load::Load;
 
 /// The library's allocations are multiples of this.
 const ALIGNMENT: usize = 512;
@@ -52,6 +53,31 @@ pub(crate) struct Executor {
     kernel: Kernel,
     workspace_bytes: usize,
     life: Life,
+    /// What it costs, in timed mode.
+    load: Option<Arc<Load>>,
+    /// When its memory was found in order.
+    passed: Passed,
+}
+
+/// The last second phase whose memory was in order.
+#[derive(Debug, Default)]
+struct Passed(Mutex<Option<Place>>);
+
+impl Clone for Passed {
+    /// The addresses of a copy may change.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// What the memory of a second phase is checked against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Of the machine's memory.
+    pub(super) generation: u64,
+    pub(super) card: u32,
+    pub(super) workspace: usize,
+    pub(super) workspace_bytes: u64,
 }
 
 impl std::fmt::Debug for Executor {
@@ -83,7 +109,7 @@ impl Counted {
 
 impl Executor {
     /// The executor of a plan.
-    pub(super) fn new(name: &'static str, call: &Call<'_>, plan: Plan) -> Self {
+    pub(super) fn new(name: &'static str, call: &Call<'_>, plan: Plan, load: Option<Arc<Load>>) -> Self {
         let tensors: Vec<Bound> = call
             .slots()
             .map(|placed| Bound {
@@ -102,7 +128,8 @@ impl Executor {
             })
             .map(|bound| (bound.tensor.len() * bound.tensor.dtype.size()).next_multiple_of(ALIGNMENT));
         let workspace_bytes = plan.workspace_bytes + copies.sum::<usize>();
-        Self { name, tensors, kernel: plan.kernel, workspace_bytes, life: Life::Once }
+        let passed = Passed::default();
+        Self { name, tensors, kernel: plan.kernel, workspace_bytes, life: Life::Once, load, passed }
     }
 
     /// The operator.
@@ -123,6 +150,21 @@ impl Executor {
     /// Computes the outputs.
     pub(super) fn kernel(&self) -> Kernel {
         Arc::clone(&self.kernel)
+    }
+
+    /// What it costs, in timed mode.
+    pub(super) fn load(&self) -> Option<Arc<Load>> {
+        self.load.clone()
+    }
+
+    /// Whether its memory was in order before, and nothing has changed since.
+    pub(super) fn has_passed(&self, place: Place) -> bool {
+        *self.passed.0.lock().unwrap_or_else(PoisonError::into_inner) == Some(place)
+    }
+
+    /// Its memory is in order.
+    pub(super) fn pass(&self, place: Place) {
+        *self.passed.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
     }
 
     /// Whether the executor outlives its first run.
@@ -178,6 +220,7 @@ impl Executor {
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
         };
         bound.tensor.address = address;
+        self.passed = Passed::default();
         Ok(())
     }
 }

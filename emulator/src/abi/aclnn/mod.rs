@@ -15,18 +15,20 @@ use std::sync::Arc;
 use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclrtStream};
 
 use self::argument::CArgument;
-use self::executor::Executor;
+use self::executor::{Executor, Place};
 pub(crate) use self::objects::Objects;
 use super::raw::{RawSpan, store};
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::nn::operator::{self, Argument, Refusal, Views};
+use crate::nn::operator::{self, Argument, Refusal, Tensor, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
 use crate::pool::Workers;
 use crate::stream::{Access, Entry};
 use crate::strict::ReportKind;
+use crate::thread;
+use crate::timed::load;
 
 /// A refusal of an operator's row as the failure of the call.
 fn refused(refusal: Refusal) -> Failure {
@@ -87,7 +89,8 @@ impl Machine {
         })?;
         let call = operator::check(row, arguments).map_err(refused)?;
         let plan = (row.plan)(&call).map_err(refused)?;
-        let planned = Executor::new(name, &call, plan);
+        let cost = self.operator_load(|| load::launch(name, &call));
+        let planned = Executor::new(name, &call, plan, cost);
         let needed = planned.workspace_bytes() as u64;
         let handle = self.aclnn().lock().insert_executor(planned);
         // SAFETY: not NULL (checked above), so valid by this function's contract.
@@ -106,6 +109,9 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let planned = self.aclnn().lock().take_executor(name, executor)?;
+        if !self.has_numbers() {
+            return self.run_without_numbers(&planned, workspace, workspace_size, stream);
+        }
         let card = self.stream_card(stream)?;
         let scratch = self.workspace(&planned, workspace, workspace_size, card)?;
         let mut spans: Vec<RawSpan> = Vec::with_capacity(planned.tensors().len());
@@ -114,22 +120,16 @@ impl Machine {
         for (i, bound) in planned.tensors().iter().enumerate() {
             let tensor = &bound.tensor;
             let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("tensor {i}: {text}"));
-            let bytes = tensor.reach_bytes();
-            let span = if bytes == 0 {
-                empty_span()
-            } else {
-                let address = std::ptr::without_provenance(tensor.address);
-                let span = self.device_span(address, bytes).map_err(|failure| in_tensor(i, &failure))?;
-                expect_card(&span, card).map_err(|failure| in_tensor(i, &failure))?;
-                if !tensor.address.is_multiple_of(tensor.dtype.size()) {
-                    return Err(invalid(misaligned(tensor.address, tensor.dtype)));
-                }
+            let span = self.memory_of(i, tensor, card)?;
+            let span = if let Some(span) = span {
                 // SAFETY: `span` is bounds-checked device memory and moves into the task below, together with the view;
                 // it keeps the allocation mapped for as long as the view is used.
                 let raw = unsafe { Span::from_raw(span.bytes(), span.len_bytes()) };
                 accesses.extend(self.watched(|| vec![bound.access(&span)]));
                 spans.push(span);
                 raw
+            } else {
+                empty_span()
             };
             views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
         }
@@ -140,7 +140,52 @@ impl Machine {
             let _mapped = &memory;
             kernel(&Views(&views), &OnWorkers(workers)).map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))
         };
-        self.enqueue(stream, Entry::Task { name, task: Arc::new(task) }, accesses).map(|_| ())
+        let entry = Entry::Task { name, task: Some(Arc::new(task)), load: planned.load() };
+        self.enqueue(stream, entry, accesses).map(|_| ())
+    }
+
+    /// Second phase of an operator that takes nothing but time. Its memory is checked when any of this machine has gone
+    /// since the last time.
+    fn run_without_numbers(
+        &self,
+        planned: &Executor,
+        workspace: *mut c_void,
+        workspace_bytes: u64,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
+        let generation = self.memory().generation();
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let id = state.resolve_stream(stream, current)?;
+            let card = state.streams[&id].card;
+            let place = Place { generation, card, workspace: workspace.addr(), workspace_bytes };
+            if !planned.has_passed(place) {
+                self.workspace(planned, workspace, workspace_bytes, card)?;
+                for (i, bound) in planned.tensors().iter().enumerate() {
+                    self.memory_of(i, &bound.tensor, card)?;
+                }
+                planned.pass(place);
+            }
+            let entry = Entry::Task { name: planned.name(), task: None, load: planned.load() };
+            let queued = self.queued(state, id, entry, Vec::new());
+            state.enqueue(id, queued)
+        })
+    }
+
+    /// The memory of the tensor at a position of the call; None without elements.
+    fn memory_of(&self, position: usize, tensor: &Tensor, card: u32) -> Result<Option<RawSpan>, Failure> {
+        let bytes = tensor.reach_bytes();
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let address = std::ptr::without_provenance(tensor.address);
+        let span = self.device_span(address, bytes).map_err(|failure| in_tensor(position, &failure))?;
+        expect_card(&span, card).map_err(|failure| in_tensor(position, &failure))?;
+        if !tensor.address.is_multiple_of(tensor.dtype.size()) {
+            let what = format!("tensor {position}: {}", misaligned(tensor.address, tensor.dtype));
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+        }
+        Ok(Some(span))
     }
 
     /// Checks the workspace of a second phase; the span keeps it mapped while the task is queued.

@@ -7,7 +7,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ascend_tp_sys::{
     aclBoolArray, aclDataType, aclFloatArray, aclFormat, aclIntArray, aclOpExecutor, aclScalar, aclScalarList,
@@ -65,7 +65,7 @@ enum Object {
     Tensors(Vec<usize>),
     /// Handles of its members.
     Scalars(Vec<usize>),
-    Executor(Box<Executor>),
+    Executor(Arc<Executor>),
 }
 
 impl Object {
@@ -158,7 +158,7 @@ impl Live {
 
     /// Keeps an executor.
     pub(super) fn insert_executor(&mut self, executor: Executor) -> *mut aclOpExecutor {
-        self.insert(Object::Executor(Box::new(executor)))
+        self.insert(Object::Executor(Arc::new(executor)))
     }
 
     fn executor(&mut self, handle: *mut aclOpExecutor) -> Result<&mut Executor, Failure> {
@@ -167,7 +167,7 @@ impl Live {
             return Err(Failure::new(code::INNER_NULL_ACLNN, "executor: is NULL and must be given"));
         }
         match self.objects.get_mut(&handle) {
-            Some(Object::Executor(executor)) => Ok(executor),
+            Some(Object::Executor(executor)) => Ok(Arc::make_mut(executor)),
             Some(other) => Err(wrong("executor", handle, "aclOpExecutor", Some(other))),
             None => {
                 let what = format!(
@@ -180,13 +180,15 @@ impl Live {
     }
 
     /// The executor a second phase runs; it stays only if it is repeatable.
-    pub(super) fn take_executor(&mut self, name: &str, handle: *mut aclOpExecutor) -> Result<Executor, Failure> {
-        let executor = self.executor(handle)?;
-        if executor.name() != name {
-            let what = format!("executor: expected one of {name}, found one of {}", executor.name());
+    pub(super) fn take_executor(&mut self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
+        let planned = match self.objects.get(&handle.addr()) {
+            Some(Object::Executor(executor)) => Arc::clone(executor),
+            _ => return self.executor(handle).map(|executor| Arc::new(executor.clone())),
+        };
+        if planned.name() != name {
+            let what = format!("executor: expected one of {name}, found one of {}", planned.name());
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
         }
-        let planned = executor.clone();
         if !planned.is_repeatable() {
             self.objects.remove(&handle.addr());
         }

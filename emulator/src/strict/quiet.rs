@@ -1,0 +1,228 @@
+//! Quiet: the moment at which no thread of the program can still come by itself.
+//!
+//! Input: the turnstile, what the operating system says of threads. Output: everybody's place once it is quiet. Invariant:
+//! a thread that may still come has come or has been overtaken. Does not: decide what happens then (see the conductors of
+//! strict and timed mode).
+//!
+//! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that
+//! waits for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
+//! waited for: only they can wake it. A thread that has not called yet is given [`Patience::STRANGER`] after it was
+//! first seen. Where threads cannot be seen (no `/proc`), each is waited for up to [`Patience::OUTSIDE`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::Strict;
+use super::trace::{Actor, What};
+use super::turnstile::{Host, Stand, Turnstile, View};
+use super::watch::{self, Doing, Look, Tid};
+use crate::machine::Machine;
+
+/// How long threads are waited for.
+struct Patience;
+
+impl Patience {
+    const RUNS: Duration = Duration::from_secs(60);
+    const PAUSES: Duration = Duration::from_secs(1);
+    const OUTSIDE: Duration = Duration::from_millis(20);
+    const STRANGER: Duration = Duration::from_millis(100);
+    /// With nothing else to do: how long a thread that waits with a limit may still come back.
+    const LAST_A_WHILE: Duration = Duration::from_secs(5);
+    /// The same for one that runs or sleeps.
+    const LAST_RUNS: Duration = Duration::from_secs(60);
+    /// First and longest time between two looks.
+    const LOOKS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
+}
+
+/// Who watches for it.
+pub(crate) struct Quiet {
+    turnstile: Arc<Turnstile>,
+    machine: Weak<Machine>,
+    /// Whose trace tells who was overtaken.
+    strict: Option<Arc<Strict>>,
+    can_see: bool,
+    /// Threads older than the machine that had not called then.
+    residents: BTreeSet<Tid>,
+    /// Younger threads that have not called yet, and when each was first seen.
+    strangers: BTreeMap<Tid, Instant>,
+    /// A participant has ended since the last look at the list of threads.
+    has_someone_ended: bool,
+    /// Threads of the process at the last look.
+    threads: u64,
+}
+
+impl Quiet {
+    /// For a machine that is new.
+    pub(crate) fn new(turnstile: Arc<Turnstile>, machine: &Arc<Machine>, strict: Option<Arc<Strict>>) -> Self {
+        Self {
+            turnstile,
+            machine: Arc::downgrade(machine),
+            strict,
+            can_see: watch::is_possible(),
+            residents: watch::strangers().into_iter().collect(),
+            strangers: BTreeMap::new(),
+            has_someone_ended: false,
+            threads: 0,
+        }
+    }
+
+    /// The machine, while it lives.
+    pub(crate) fn machine(&self) -> Option<Arc<Machine>> {
+        self.machine.upgrade()
+    }
+
+    /// Everybody, once nobody is left who may still come by himself; None when the machine is gone.
+    pub(crate) fn await_quiet(&mut self) -> Option<View> {
+        let mut pause = Patience::LOOKS.0;
+        let mut generation = None;
+        loop {
+            let view = self.turnstile.view()?;
+            if generation.replace(view.generation) != Some(view.generation) {
+                pause = Patience::LOOKS.0;
+            }
+            self.has_someone_ended |= view.someone_ended;
+            if !view.expects_functions && self.is_quiet(&view) {
+                if self.turnstile.is_still(view.generation) {
+                    if self.number_newcomers(&view) {
+                        continue;
+                    }
+                    return Some(view);
+                }
+                continue;
+            }
+            self.turnstile.await_move(view.generation, Some(pause));
+            pause = (pause * 2).min(Patience::LOOKS.1);
+        }
+    }
+
+    /// Gives threads that came since the last step their places, in the order they were started.
+    fn number_newcomers(&self, view: &View) -> bool {
+        let newcomers = view.hosts.iter().filter(|host| host.number.is_none());
+        let mut newcomers: Vec<((u64, Tid), u64)> =
+            newcomers.map(|host| (watch::started(host.tid), host.thread)).collect();
+        newcomers.sort_unstable();
+        let threads: Vec<u64> = newcomers.into_iter().map(|(_, thread)| thread).collect();
+        self.turnstile.number(&threads);
+        !threads.is_empty()
+    }
+
+    /// Notes threads that have been started and have not called yet.
+    fn list_strangers(&mut self) {
+        if !self.can_see {
+            return;
+        }
+        let threads = watch::count_threads();
+        if threads == self.threads && !self.has_someone_ended && self.young_strangers().is_empty() {
+            return;
+        }
+        self.has_someone_ended = false;
+        self.threads = threads;
+        let now = Instant::now();
+        let present: BTreeSet<Tid> = watch::strangers().into_iter().collect();
+        self.strangers.retain(|tid, _| present.contains(tid));
+        self.residents.retain(|tid| present.contains(tid));
+        for tid in present {
+            if !self.residents.contains(&tid) {
+                self.strangers.entry(tid).or_insert(now);
+            }
+        }
+    }
+
+    /// Whether everybody who may still come has come or is overtaken.
+    fn is_quiet(&mut self, view: &View) -> bool {
+        let away = |host: &Host| matches!(host.stand, Stand::Away { is_overtaken: false, .. });
+        let away: Vec<&Host> = view.hosts.iter().filter(|host| away(host)).collect();
+        if away.iter().any(|host| host.is_waking) {
+            return false;
+        }
+        if !self.can_see {
+            return away.iter().all(|host| stretch(host) >= Patience::OUTSIDE);
+        }
+        let Some(first) = self.look_at_hosts(&away) else { return false };
+        // Only now, when nobody is left who could start another thread unseen.
+        self.list_strangers();
+        let young: Vec<Tid> = self.young_strangers();
+        let Some(first_at_young) = look_at_young(&young) else { return false };
+        if away.is_empty() && young.is_empty() {
+            return true;
+        }
+        // Whoever waits for the machine's lock is not asleep for long.
+        if let Some(machine) = self.machine.upgrade() {
+            drop(machine.lock());
+        }
+        // Equal looks mean that all were asleep at one moment between them.
+        self.look_at_hosts(&away).is_some_and(|second| second == first)
+            && look_at_young(&young).is_some_and(|second| second == first_at_young)
+    }
+
+    /// What threads that are away do; None when one of them has to be waited for.
+    fn look_at_hosts(&self, away: &[&Host]) -> Option<Vec<Look>> {
+        let looks = away.iter().map(|host| {
+            let look = watch::look(host.tid);
+            self.is_passed_by(host, look.doing).then_some(look)
+        });
+        looks.collect()
+    }
+
+    fn young_strangers(&self) -> Vec<Tid> {
+        let young = self.strangers.iter().filter(|(_, seen)| seen.elapsed() < Patience::STRANGER);
+        young.map(|(tid, _)| *tid).collect()
+    }
+
+    /// Whether the others need not wait for a thread that is away.
+    fn is_passed_by(&self, host: &Host, doing: Doing) -> bool {
+        let patience = match doing {
+            Doing::Gone | Doing::Waits | Doing::WaitsAWhile => return true,
+            Doing::Outside => return stretch(host) >= Patience::OUTSIDE,
+            Doing::Pauses => Patience::PAUSES,
+            Doing::Runs => Patience::RUNS,
+        };
+        if stretch(host) < patience {
+            return false;
+        }
+        if self.turnstile.overtake(host.thread)
+            && let Some(strict) = &self.strict
+        {
+            strict.note(Actor::Thread(Arc::clone(&host.label)), What::IsOvertaken, None);
+        }
+        true
+    }
+
+    /// Whether some thread may still do something that changes what can happen.
+    pub(crate) fn may_anyone_come_back(&self, view: &View, stuck_for: Duration, is_anyone_blocked: bool) -> bool {
+        if !self.can_see {
+            return stuck_for < Patience::LAST_A_WHILE;
+        }
+        let is_awaited = |doing: Doing| match doing {
+            Doing::Gone | Doing::Waits => false,
+            Doing::WaitsAWhile => stuck_for < Patience::LAST_A_WHILE,
+            Doing::Pauses | Doing::Runs => stuck_for < Patience::LAST_RUNS,
+            Doing::Outside => true,
+        };
+        let away = view.hosts.iter().filter(|host| matches!(host.stand, Stand::Away { .. }));
+        if away.map(|host| watch::look(host.tid).doing).any(is_awaited) {
+            return true;
+        }
+        // With every thread of the program outside the library, any other thread may be the one that goes on.
+        let others = self.strangers.keys().chain(&self.residents);
+        !is_anyone_blocked && others.map(|tid| watch::look(*tid).doing).any(|doing| doing > Doing::Waits)
+    }
+}
+
+/// What threads that have not called do; None when one of them may be on its way to its first call.
+fn look_at_young(young: &[Tid]) -> Option<Vec<Look>> {
+    let looks = young.iter().map(|tid| {
+        let look = watch::look(*tid);
+        matches!(look.doing, Doing::Waits | Doing::WaitsAWhile | Doing::Gone).then_some(look)
+    });
+    looks.collect()
+}
+
+/// How long a thread has been away.
+fn stretch(host: &Host) -> Duration {
+    match host.stand {
+        Stand::Away { since, .. } => since.elapsed(),
+        _ => Duration::ZERO,
+    }
+}

@@ -1,0 +1,164 @@
+//! The thread that lets the cards of a timed machine go on whenever the program is quiet.
+//!
+//! Input: who is blocked and until when. Output: streams that have gone on, threads let go. Invariants: the cards stop before
+//! the earliest moment at which a thread that was let go can call again; time limits are over in virtual time; what can
+//! never be over is ended as in strict mode. Does not: know what an entry does (see `schedule`).
+
+use std::io;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::Timed;
+use super::schedule::{Blocked, Next};
+use crate::machine::{Launch, Machine, State};
+use crate::strict::conductor::Conductor;
+use crate::strict::deadlock;
+use crate::strict::quiet::Quiet;
+use crate::strict::turnstile::{Host, Stand, View};
+use crate::strict::wait::Wait;
+
+/// Time between looks while nothing can happen.
+const IDLE_LOOKS: Duration = Duration::from_millis(20);
+
+/// Starts the thread for a machine.
+///
+/// # Errors
+/// The operating system refuses a thread.
+pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Conductor> {
+    timed.turnstile.join();
+    let mut hand = Hand {
+        timed: Arc::clone(timed),
+        quiet: Quiet::new(Arc::clone(&timed.turnstile), machine, None),
+        is_stuck_since: None,
+    };
+    Conductor::spawn(&timed.turnstile, move || hand.conduct())
+}
+
+struct Hand {
+    timed: Arc<Timed>,
+    quiet: Quiet,
+    /// Since when nothing can happen, and after which move.
+    is_stuck_since: Option<(u64, Instant)>,
+}
+
+impl Hand {
+    fn conduct(&mut self) {
+        while let Some(view) = self.quiet.await_quiet() {
+            let Some(machine) = self.quiet.machine() else { return };
+            if self.advance(&machine, &view) {
+                self.is_stuck_since = None;
+            } else {
+                self.stuck(&machine, &view);
+            }
+        }
+    }
+
+    /// Lets the cards go on until some thread's wait is over; false when nothing happened.
+    fn advance(&self, machine: &Machine, view: &View) -> bool {
+        let mut state = machine.lock();
+        let blocked = view.hosts.iter().filter_map(|host| self.blocked(host)).collect();
+        state.begin_advance(blocked);
+        let mut has_moved = false;
+        loop {
+            state = self.launch(machine, state);
+            match state.next_event() {
+                Next::Event(ns) => state.take_event(ns),
+                Next::Over(ns) => state.expire_at(ns),
+                Next::Enough | Next::None => break,
+            }
+            has_moved = true;
+        }
+        state.exceptions.tell();
+        let over = state.end_advance();
+        drop(state);
+        for thread in &over {
+            self.timed.turnstile.let_go(*thread, None);
+        }
+        has_moved || !over.is_empty()
+    }
+
+    fn blocked(&self, host: &Host) -> Option<Blocked> {
+        let Stand::Blocked { wait, deadline, .. } = &host.stand else { return None };
+        let limit_ns = match wait {
+            Wait::Time(at) => Some(self.timed.since_epoch(*at)),
+            // Whoever builds a communicator is waited for as long as somebody may come.
+            Wait::Gathering { .. } => None,
+            _ => deadline.map(|deadline| self.timed.since_epoch(deadline)),
+        };
+        Some(Blocked::new(host.thread, wait.clone(), limit_ns))
+    }
+
+    /// Does what became ready.
+    fn launch<'a>(&self, machine: &'a Machine, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while let Some(launch) = state.next_launch() {
+            match launch {
+                Launch::Task { stream, name, task } => {
+                    drop(state);
+                    let outcome = machine.compute(name, &task);
+                    state = machine.lock();
+                    state.note_outcome(stream, outcome);
+                    state.recheck_values();
+                }
+                Launch::Meeting(meeting) => {
+                    drop(state);
+                    let outcome = machine.perform(&meeting);
+                    state = machine.lock();
+                    state.begin_exchange(meeting, outcome);
+                }
+                Launch::HostFunction { .. } => {
+                    drop(state);
+                    machine.hand_over(launch);
+                    state = machine.lock();
+                    // The function may call from now on.
+                    state.stop_here();
+                }
+            }
+        }
+        state
+    }
+
+    /// Nothing can happen: somebody may come back, or a time is over, or something waits for ever.
+    fn stuck(&mut self, machine: &Machine, view: &View) {
+        let turnstile = &self.timed.turnstile;
+        let is_anyone_blocked = view.hosts.iter().any(|host| matches!(host.stand, Stand::Blocked { .. }));
+        if !is_anyone_blocked && !machine.lock().holds_anything() {
+            // The program rests.
+            turnstile.await_move(view.generation, None);
+            return;
+        }
+        let since = match self.is_stuck_since {
+            Some((generation, since)) if generation == view.generation => since,
+            _ => Instant::now(),
+        };
+        self.is_stuck_since = Some((view.generation, since));
+        if self.quiet.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {
+            turnstile.await_move(view.generation, Some(IDLE_LOOKS));
+            return;
+        }
+        self.is_stuck_since = None;
+        let gathers = view.hosts.iter().find_map(|host| match &host.stand {
+            Stand::Blocked { wait: Wait::Gathering { root, .. }, deadline: Some(at), .. } => {
+                Some((host.thread, *root, *at))
+            }
+            _ => None,
+        });
+        let mut state = machine.lock();
+        state.begin_advance(view.hosts.iter().filter_map(|host| self.blocked(host)).collect());
+        let has_expired = state.expire_first();
+        let over = state.end_advance();
+        if has_expired {
+            drop(state);
+            over.iter().for_each(|thread| turnstile.let_go(*thread, None));
+            return;
+        }
+        match gathers {
+            Some((thread, root, at)) => {
+                deadlock::report_not_gathered(&mut state, view, root);
+                state.release_late(thread, self.timed.since_epoch(at));
+                drop(state);
+                turnstile.let_go(thread, None);
+            }
+            None => deadlock::resolve(&mut state, view, turnstile),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What the entries of a stream cost a card.
+//!
+//! Input: calls of operators, copies, complete collectives. Output: a [`Load`] each, from the cost model of
+//! `ascend_tp_machine`, which the planner asks too. Invariant: computed once, when a call is planned. Does not: know when.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ascend_tp_machine::collective::LinkLoad;
+use ascend_tp_machine::launch::{Access, Layout};
+use ascend_tp_machine::{CollectiveCost, Element, Exchange, HostCall, Launch, Operand, OperatorCost, Profile, Work};
+
+use super::timeline::{Kind, Lane, Timeline};
+use super::{Timed, nanoseconds};
+use crate::collective::{Blocks, Call as Collective, Kind as CollectiveKind};
+use crate::copy::Copy;
+use crate::nn::dtype::DType;
+use crate::nn::operator::{Call, Role, Tensor};
+
+/// What an entry costs.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) duration_ns: u64,
+    pub(crate) kind: Kind,
+    /// The links a collective keeps busy.
+    pub(crate) links: Vec<LinkLoad>,
+}
+
+/// The loads of collectives by communicator, exchange and bytes.
+pub(crate) type Exchanges = HashMap<(u64, Exchange, u64), Arc<Load>>;
+
+impl Timed {
+    /// The call of an operator.
+    pub(crate) fn operator(&self, launch: &Launch, timeline: &mut Timeline) -> Arc<Load> {
+        let work = Work::of(launch);
+        let cost = OperatorCost::of(&self.profile, &work);
+        let (name, bound, lane) = (launch.operator, cost.bound.name(), Lane::from(cost.engine));
+        self.load(cost.duration_us, (name, bound, lane), (work.flops(), work.bytes()), timeline)
+    }
+
+    fn load(
+        &self,
+        duration_us: f64,
+        (name, bound, lane): (&'static str, &'static str, Lane),
+        (flops, bytes): (f64, f64),
+        timeline: &mut Timeline,
+    ) -> Arc<Load> {
+        let total = timeline.place(name, bound, lane);
+        let kind = Kind { name, bound, lane, flops, bytes, group: None, total };
+        Arc::new(Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new() })
+    }
+
+    /// A copy within a card, between a card and the host, or between two cards.
+    pub(crate) fn copy(&self, name: &'static str, copy: &Copy, timeline: &mut Timeline) -> Arc<Load> {
+        let bytes = copy.width * copy.height;
+        let (bound, duration_us) = match (copy.into.card(), copy.from.card()) {
+            (Some(into), Some(from)) if into == from => {
+                let (into, from) = (passing(bytes, Access::Write), passing(bytes, Access::Read));
+                ("memory", pass_us(&self.profile, vec![into, from]))
+            }
+            (Some(into), Some(from)) => {
+                let cards = [from as usize, into as usize];
+                let cost = CollectiveCost::of(&self.profile, &self.topology, Exchange::SendRecv, bytes as f64, &cards);
+                ("link", cost.duration_us)
+            }
+            _ => ("host link", self.transfer_us(bytes)),
+        };
+        self.load(duration_us, (name, bound, Lane::Copy), (0.0, bytes as f64), timeline)
+    }
+
+    /// What the bytes alone of a copy between host and card take, in microseconds.
+    pub(crate) fn transfer_us(&self, bytes: usize) -> f64 {
+        self.profile.host_us(HostCall::Copy, bytes as f64) - self.profile.host_us(HostCall::Copy, 0.0)
+    }
+
+    /// A pass of a card's copy engine over this many bytes of its memory, each read or written.
+    pub(crate) fn pass(
+        &self,
+        name: &'static str,
+        bytes: usize,
+        accesses: &[Access],
+        timeline: &mut Timeline,
+    ) -> Arc<Load> {
+        let operands = accesses.iter().map(|access| passing(bytes, *access)).collect();
+        let moved = (bytes * accesses.len()) as f64;
+        self.load(pass_us(&self.profile, operands), (name, "memory", Lane::Copy), (0.0, moved), timeline)
+    }
+
+    /// A complete collective of a communicator whose ranks are on `cards`.
+    pub(crate) fn exchange(&self, calls: &[&Collective], cards: &[u32], timeline: &mut Timeline) -> Load {
+        let (exchange, bytes) = exchanged(calls);
+        let on: Vec<usize> = cards.iter().map(|card| *card as usize).collect();
+        let cost = CollectiveCost::of(&self.profile, &self.topology, exchange, bytes, &on);
+        let name = calls.first().map_or("collective", |call| call.name);
+        let bound = if cost.transfer_us > cost.latency_us { "link" } else { "latency" };
+        let total = timeline.place(name, bound, Lane::Communication);
+        let group = Some(Arc::from(cards));
+        let kind = Kind { name, bound, lane: Lane::Communication, flops: 0.0, bytes, group, total };
+        Load { duration_ns: nanoseconds(cost.duration_us), kind, links: cost.links(&self.topology, &on) }
+    }
+}
+
+/// A row of bytes of a card's memory.
+fn passing(bytes: usize, access: Access) -> Operand {
+    Operand::dense(Element::I8, [bytes], access)
+}
+
+/// What a copy engine takes to touch these, in microseconds: the time of a kernel that does nothing but move them.
+fn pass_us(profile: &Profile, operands: Vec<Operand>) -> f64 {
+    OperatorCost::of(profile, &Work::of(&Launch { operator: "aclnnInplaceCopy", operands })).duration_us
+}
+
+/// What a collective exchanges, and the bytes the cost model counts it by.
+pub(crate) fn exchanged(calls: &[&Collective]) -> (Exchange, f64) {
+    let Some(first) = calls.first() else { return (Exchange::Barrier, 0.0) };
+    let world = calls.len();
+    let sum = |blocks: &Blocks| (0..world).map(|rank| blocks.at(rank).1).sum::<u64>();
+    let (exchange, elements) = match &first.kind {
+        CollectiveKind::AllReduce { count, .. } => (Exchange::AllReduce, *count),
+        CollectiveKind::Reduce { count, .. } => (Exchange::Reduce, *count),
+        CollectiveKind::ReduceScatter { blocks, .. } => (Exchange::ReduceScatter, sum(blocks)),
+        CollectiveKind::AllGather { blocks } => (Exchange::AllGather, sum(blocks)),
+        CollectiveKind::Broadcast { count, .. } => (Exchange::Broadcast, *count),
+        CollectiveKind::Scatter { count, .. } => (Exchange::Scatter, count * world as u64),
+        CollectiveKind::AllToAll { .. } => {
+            let sent = calls.iter().map(|call| match &call.kind {
+                CollectiveKind::AllToAll { send, .. } => sum(send),
+                _ => 0,
+            });
+            (Exchange::AllToAll, sent.max().unwrap_or(0))
+        }
+        CollectiveKind::Barrier => (Exchange::Barrier, 0),
+        CollectiveKind::Send { count, .. } | CollectiveKind::Recv { count, .. } => (Exchange::SendRecv, *count),
+    };
+    (exchange, elements as f64 * first.dtype.size_bytes() as f64)
+}
+
+/// The checked call of an operator as the cost model takes it.
+pub(crate) fn launch(operator: &'static str, call: &Call<'_>) -> Launch {
+    Launch { operator, operands: call.slots().map(|placed| operand(placed.tensor)).collect() }
+}
+
+fn operand(tensor: &Tensor) -> Operand {
+    let distinct = tensor.dims.iter().zip(&tensor.strides).filter(|(_, stride)| **stride != 0).map(|(dim, _)| *dim);
+    let layout = if tensor.is_contiguous() {
+        Layout::Dense
+    } else if tensor.is_transposed() {
+        Layout::Transposed
+    } else {
+        Layout::Strided
+    };
+    let access = match tensor.role {
+        Role::Input => Access::Read,
+        Role::Output => Access::Write,
+        Role::InPlace => Access::Update,
+    };
+    let distinct = if tensor.len() == 0 { 0 } else { distinct.product() };
+    Operand { element: element(tensor.dtype), dims: tensor.dims.clone(), distinct, layout, access }
+}
+
+fn element(dtype: DType) -> Element {
+    match dtype {
+        DType::F64 => Element::F64,
+        DType::F32 => Element::F32,
+        DType::F16 => Element::F16,
+        DType::BF16 => Element::Bf16,
+        DType::I64 | DType::U64 => Element::I64,
+        DType::I32 | DType::U32 => Element::I32,
+        DType::I16 | DType::U16 => Element::I16,
+        DType::I8 | DType::U8 | DType::Bool => Element::I8,
+    }
+}
