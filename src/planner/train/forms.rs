@@ -147,6 +147,9 @@ impl StateBytes {
     /// Parameters of 16 bits, gradients added up in 32 bits (DO, bf16).
     pub const MEGATRON: Self = Self { parameter: 2.0, gradient: 4.0, optimizer: 12.0 };
 
+    /// Parameters and gradients of 16 bits, with a copy of the gradient in 32 bits for the optimizer (DO, fp16).
+    pub const MEGATRON_F16: Self = Self { parameter: 2.0, gradient: 2.0, optimizer: 16.0 };
+
     /// Bytes a parameter takes on each of `copies` cards.
     #[must_use]
     pub fn per_parameter(&self, zero: Zero, copies: f64) -> f64 {
@@ -489,6 +492,7 @@ mod tests {
         for (zero, expected) in Zero::ALL.into_iter().zip([18.0, 7.5, 4.0, 2.25]) {
             assert!((bytes.per_parameter(zero, 8.0) - expected).abs() < 1e-12, "{zero:?}");
         }
+        assert!((StateBytes::MEGATRON_F16.per_parameter(Zero::Stage1, 8.0) - 6.0).abs() < 1e-12);
         assert!((bytes.per_parameter_with_reuse(Zero::Stage0, 8.0) - 16.0).abs() < 1e-12);
         assert!((bytes.per_parameter_with_reuse(Zero::Stage1, 8.0) - 7.25).abs() < 1e-12);
         assert!((all_reduce_volume(64.0, 8.0) - 112.0).abs() < 1e-12);

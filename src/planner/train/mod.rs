@@ -6,7 +6,23 @@
 //! | module | what |
 //! |---|---|
 //! | [`forms`] | published closed forms and the figures they give |
+//! | [`decoder`] | what is trained, with what software |
+//! | [`setting`] | one way to split it |
+//! | [`coefficients`] | what was fitted of training |
+//! | [`memory`] | bytes of a card |
+//! | [`layer`] | what a layer takes |
 //! | [`pipeline`] | a step of a pipeline, simulated |
+//! | [`step`] | a whole step, by what takes it |
+//! | [`search`] | the best settings, and what beat the others |
+//! | [`points`] | measured rows, and what is predicted for them |
 
+pub mod coefficients;
+pub mod decoder;
 pub mod forms;
+pub mod layer;
+pub mod memory;
 pub mod pipeline;
+pub mod points;
+pub mod search;
+pub mod setting;
+pub mod step;

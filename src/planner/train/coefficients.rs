@@ -1,0 +1,22 @@
+//! What was fitted of training, once for a chip and its software.
+
+/// What a training step takes beside what the operators' and links' costs say. Fitted on the training rows of the measured
+/// points, all of them together; docs/COSTS.md has the errors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coefficients {
+    /// Rate of a product within a step as a part of its rate alone: it shares power, memory and cache with exchanges.
+    pub product_share: f64,
+    /// Rate of fused attention as a part of the cube units' rate, at heads of 128 dims. Its softmax takes as long for narrower
+    /// heads.
+    pub attention_efficiency: f64,
+    /// Part of an exchange that a fused kernel hides behind its product, and part of a computation's time in which an
+    /// exchange on another stream gets on: both want the same memory.
+    pub overlap: f64,
+    /// What a step takes beside the work of the cards, in microseconds: the data, the loss, the log.
+    pub step_us: f64,
+}
+
+impl Coefficients {
+    /// For the 910B with MindSpeed, which are the measured rows.
+    pub const FITTED: Self = Self { product_share: 0.9, attention_efficiency: 0.38, overlap: 0.65, step_us: 170_000.0 };
+}

@@ -1,0 +1,320 @@
+//! What one layer, the embedding and the head take on a card for one micro-batch.
+//!
+//! Input → output: a [`Job`] and a [`Setting`] → [`LayerTimes`], in microseconds, by what takes them. Every product and every
+//! pass over a tensor is costed by `ascend-tp-machine`, at the shape it has on the card. Invariants: an exchange is counted
+//! only as far as nothing hides it. Does not: know pipelines, copies or steps.
+
+use ascend_tp_machine::collective::{CollectiveCost, Exchange};
+use ascend_tp_machine::launch::{Access, Element, Launch, Operand};
+use ascend_tp_machine::topology::{Fabric, Spread};
+use ascend_tp_machine::{OperatorCost, Work};
+
+use super::decoder::{Attention, Elementwise, FeedForward, Job, TensorExchange};
+use super::pipeline::StageTimes;
+use super::setting::{Recompute, Setting};
+
+/// Dims of a head at which the softmax of fused attention is hidden behind its products.
+const FULL_HEAD: usize = 128;
+/// Products of the attention's backward pass for two of its forward pass: the scores once more, and four gradients.
+const ATTENTION_BACKWARD: f64 = 2.5;
+/// Passes of a backward pass for one of the forward pass over the same tensors: it reads the gradient as well.
+const PASSES_BACKWARD: f64 = 2.0;
+
+/// Microseconds of one pass through something, by what takes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Terms {
+    /// Products.
+    pub products_us: f64,
+    /// Attention.
+    pub attention_us: f64,
+    /// Passes over tensors.
+    pub passes_us: f64,
+    /// What is not hidden of the exchanges among the cards that share a layer.
+    pub tensor_us: f64,
+    /// The same of the cards that share a sequence.
+    pub context_us: f64,
+}
+
+impl Terms {
+    /// All of it.
+    #[must_use]
+    pub fn total_us(&self) -> f64 {
+        self.products_us + self.attention_us + self.passes_us + self.tensor_us + self.context_us
+    }
+
+    /// `times` of these and one of `other`.
+    #[must_use]
+    pub fn plus(&self, times: f64, other: &Self) -> Self {
+        Self {
+            products_us: self.products_us + times * other.products_us,
+            attention_us: self.attention_us + times * other.attention_us,
+            passes_us: self.passes_us + times * other.passes_us,
+            tensor_us: self.tensor_us + times * other.tensor_us,
+            context_us: self.context_us + times * other.context_us,
+        }
+    }
+}
+
+/// Forward pass, gradients of inputs, gradients of weights, and what is computed again before them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LayerTimes {
+    /// Forward pass.
+    pub forward: Terms,
+    /// Gradients of inputs.
+    pub input_grad: Terms,
+    /// Gradients of weights.
+    pub weight_grad: Terms,
+    /// Computed again.
+    pub again: Terms,
+}
+
+impl LayerTimes {
+    /// What a pipeline needs to know.
+    #[must_use]
+    pub fn stage(&self) -> StageTimes {
+        StageTimes {
+            forward: self.forward.total_us(),
+            input_grad: self.input_grad.total_us() + self.again.total_us(),
+            weight_grad: self.weight_grad.total_us(),
+        }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total_us(&self) -> f64 {
+        self.stage().total()
+    }
+}
+
+/// The times of the parts of a model, for one micro-batch of a setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ModelTimes {
+    /// One layer.
+    pub layer: LayerTimes,
+    /// The embedding.
+    pub embedding: LayerTimes,
+    /// The last norm, the head and the loss.
+    pub head: LayerTimes,
+}
+
+/// How a group of `count` cards, each `stride` after the one before, lies on the topology.
+#[must_use]
+pub fn spread(job: &Job, stride: usize, count: usize) -> Spread {
+    let mut within = 1;
+    let mut parts = Vec::with_capacity(job.topology.levels.len());
+    for level in &job.topology.levels {
+        let here = (level.cards / stride).clamp(1, count);
+        // Whole strides fill a unit, whole units the group; else only counting says how it lies.
+        let is_whole =
+            here == count || (level.cards < stride || level.cards.is_multiple_of(stride)) && count.is_multiple_of(here);
+        if !is_whole || !here.is_multiple_of(within) {
+            let cards: Vec<usize> = (0..count).map(|index| index * stride).collect();
+            return Spread::of(&job.topology, &cards);
+        }
+        parts.push(here / within);
+        within = here;
+    }
+    Spread::regular(&job.topology, &parts)
+}
+
+/// Microseconds of an exchange among such a group, while all groups like it do the same.
+#[must_use]
+pub fn exchange_us(job: &Job, exchange: Exchange, bytes: f64, stride: usize, count: usize) -> f64 {
+    if count < 2 {
+        return 0.0;
+    }
+    let spread = spread(job, stride, count);
+    let cost = CollectiveCost::of_spread(&job.profile, &job.topology, exchange, bytes, &spread);
+    // A bus is shared with the other groups of its unit; links of a mesh and ports of a switch are a card's own.
+    let bound = &job.topology.levels[cost.level];
+    let sharing = match bound.fabric {
+        Fabric::Bus => {
+            let own: usize = spread.parts[..=cost.level].iter().product();
+            (bound.cards.min(job.cards) / own.max(1)).max(1)
+        }
+        Fabric::FullMesh | Fabric::Switch => 1,
+    };
+    cost.latency_us + cost.transfer_us * sharing as f64
+}
+
+/// Costs of operators for one micro-batch of a setting.
+struct Costs<'a> {
+    job: &'a Job,
+    setting: &'a Setting,
+    /// Tokens of a card.
+    tokens: usize,
+}
+
+impl Costs<'_> {
+    /// A product `[m, k] × [k, n]`.
+    fn product_us(&self, m: usize, n: usize, k: usize) -> f64 {
+        let launch = Launch {
+            operator: "aclnnMatmul",
+            operands: vec![
+                Operand::dense(Element::Bf16, [m, k], Access::Read),
+                Operand::dense(Element::Bf16, [k, n], Access::Read),
+                Operand::dense(Element::Bf16, [m, n], Access::Write),
+            ],
+        };
+        OperatorCost::of(&self.job.profile, &Work::of(&launch)).duration_us / self.job.coefficients.product_share
+    }
+
+    /// Forward pass, gradient of the input, gradient of the weight of a product `[tokens, k] × [k, n]`.
+    fn linear(&self, k: usize, n: usize) -> [f64; 3] {
+        let (k, n) = (k.max(1), n.max(1));
+        [self.product_us(self.tokens, n, k), self.product_us(self.tokens, k, n), self.product_us(k, n, self.tokens)]
+    }
+
+    /// A pass that reads `reads` tensors of `elements` and writes `writes`.
+    fn pass_us(&self, elements: f64, reads: usize, writes: usize) -> f64 {
+        let elements = (elements as usize).max(1);
+        let read = (0..reads).map(|_| Operand::dense(Element::Bf16, [elements], Access::Read));
+        let written = (0..writes).map(|_| Operand::dense(Element::Bf16, [elements], Access::Write));
+        let launch = Launch { operator: "aclnnAdd", operands: read.chain(written).collect() };
+        OperatorCost::of(&self.job.profile, &Work::of(&launch)).duration_us
+    }
+
+    /// An exchange of `elements` of 16 bits among the cards that share a layer.
+    fn tensor_us(&self, exchange: Exchange, elements: f64) -> f64 {
+        exchange_us(self.job, exchange, 2.0 * elements, 1, self.setting.tp)
+    }
+
+    /// What is not hidden of the exchange after or before a product.
+    fn exposed_us(&self, exchange_us: f64, product_us: f64) -> f64 {
+        let overlaps =
+            self.job.software.tensor_exchange == TensorExchange::Overlapped && self.setting.sequence_parallel;
+        let hidden = if overlaps { (self.job.coefficients.overlap * exchange_us).min(product_us) } else { 0.0 };
+        exchange_us - hidden
+    }
+}
+
+/// The times of a model's parts.
+#[must_use]
+pub fn times(job: &Job, setting: &Setting) -> ModelTimes {
+    let tokens = (job.sequence * setting.micro_batch).div_ceil(setting.cp);
+    let costs = Costs { job, setting, tokens };
+    ModelTimes { layer: layer(&costs), embedding: embedding(&costs), head: head(&costs) }
+}
+
+fn layer(costs: &Costs<'_>) -> LayerTimes {
+    let Costs { job, setting, tokens } = *costs;
+    let (decoder, tp) = (&job.decoder, setting.tp);
+    let (query, kv) = (decoder.query_width().div_ceil(tp), decoder.kv_width().div_ceil(tp));
+    let wide = decoder.intermediate.div_ceil(tp);
+    let hidden = decoder.hidden;
+    let up = match decoder.feed_forward {
+        FeedForward::Gated => 2 * wide,
+        FeedForward::Plain => wide,
+    };
+    let linears = [
+        costs.linear(hidden, query + 2 * kv),
+        costs.linear(query, hidden),
+        costs.linear(hidden, up),
+        costs.linear(wide, hidden),
+    ];
+    let sum = |kind: usize| -> f64 { linears.iter().map(|linear| linear[kind]).sum() };
+
+    let count = tokens as f64;
+    let stream = count * hidden as f64 / if setting.sequence_parallel { tp as f64 } else { 1.0 };
+    let norm_us = costs.pass_us(stream, 1, 1);
+    let sums_us = 2.0 * costs.pass_us(stream, 2, 1);
+    let rotated = count * (query + kv) as f64;
+    let inner = count * wide as f64;
+    // The rotation, and the copy that puts heads before tokens; one by one: two products, a sum, a negation, two halves, a copy.
+    let rotation =
+        costs.pass_us(rotated, 1, 1) * if job.software.elementwise == Elementwise::Fused { 2.0 } else { 7.0 };
+    let function = match (job.software.elementwise, decoder.feed_forward) {
+        (Elementwise::Fused, FeedForward::Gated) => costs.pass_us(inner, 2, 1),
+        (Elementwise::Fused, FeedForward::Plain) => costs.pass_us(inner, 1, 1),
+        // Two copies of halves, the function, the product.
+        (Elementwise::Separate, FeedForward::Gated) => 3.0 * costs.pass_us(inner, 1, 1) + costs.pass_us(inner, 2, 1),
+        (Elementwise::Separate, FeedForward::Plain) => 3.0 * costs.pass_us(inner, 1, 1),
+    };
+    // Scaling, mask and softmax in 32 bits over every pair of tokens, seen or not.
+    let pairs = count * (decoder.heads.div_ceil(tp) * job.sequence) as f64;
+    let scores = if job.software.attention == Attention::Stored { 5.0 * costs.pass_us(pairs, 1, 1) } else { 0.0 };
+    let passes_us = 2.0 * norm_us + sums_us + rotation + function + scores;
+
+    let heads = decoder.heads.div_ceil(tp) * decoder.head_dim.max(FULL_HEAD);
+    let seen =
+        if job.software.attention == Attention::Stored { job.sequence as f64 } else { decoder.visible(job.sequence) };
+    let attention_flops = 4.0 * count * seen * heads as f64;
+    let cube = job.profile.soc.cube_flops_per_us();
+    let attention_us = attention_flops / (cube * job.coefficients.attention_efficiency);
+
+    let whole = count * hidden as f64;
+    // In front of the two products that split columns, behind the two that split rows.
+    let tensor_us = |kind: usize| -> f64 {
+        let product = |index: usize| linears[index][kind];
+        if setting.sequence_parallel {
+            let gather = costs.tensor_us(Exchange::AllGather, whole);
+            let scatter = costs.tensor_us(Exchange::ReduceScatter, whole);
+            [(gather, 0), (scatter, 1), (gather, 2), (scatter, 3)]
+                .into_iter()
+                .map(|(exchange, index)| costs.exposed_us(exchange, product(index)))
+                .sum()
+        } else {
+            2.0 * costs.tensor_us(Exchange::AllReduce, whole)
+        }
+    };
+    // Keys and values go round among the cards that share a sequence while the attention works on those that are there.
+    let keys = 2.0 * count * 2.0 * kv as f64 * setting.cp as f64;
+    let ring_us = exchange_us(job, Exchange::AllGather, keys, tp, setting.cp);
+    let overlap = job.coefficients.overlap;
+    let context_us = (ring_us - overlap * attention_us).max(0.0);
+    let backward_attention_us = ATTENTION_BACKWARD * attention_us;
+
+    let forward = Terms { products_us: sum(0), attention_us, passes_us, tensor_us: tensor_us(0), context_us };
+    let input_grad = Terms {
+        products_us: sum(1),
+        attention_us: backward_attention_us,
+        passes_us: PASSES_BACKWARD * passes_us,
+        tensor_us: tensor_us(1),
+        context_us: (2.0 * ring_us - overlap * backward_attention_us).max(0.0),
+    };
+    let weight_grad = Terms { products_us: sum(2), ..Terms::default() };
+    let again = match setting.recompute {
+        Recompute::None => Terms::default(),
+        Recompute::Selective => Terms { passes_us: 2.0 * norm_us + function, ..Terms::default() },
+        Recompute::Full => forward,
+    };
+    LayerTimes { forward, input_grad, weight_grad, again }
+}
+
+fn embedding(costs: &Costs<'_>) -> LayerTimes {
+    let whole = costs.tokens as f64 * costs.job.decoder.hidden as f64;
+    let passes_us = costs.pass_us(whole, 1, 1);
+    let (forward, backward) = if costs.setting.sequence_parallel {
+        (costs.tensor_us(Exchange::ReduceScatter, whole), costs.tensor_us(Exchange::AllGather, whole))
+    } else {
+        (costs.tensor_us(Exchange::AllReduce, whole), 0.0)
+    };
+    LayerTimes {
+        forward: Terms { passes_us, tensor_us: forward, ..Terms::default() },
+        weight_grad: Terms { passes_us: PASSES_BACKWARD * passes_us, tensor_us: backward, ..Terms::default() },
+        ..LayerTimes::default()
+    }
+}
+
+fn head(costs: &Costs<'_>) -> LayerTimes {
+    /// Maximum, logit of the target and sum of exponentials are each added up over the cards.
+    const REDUCTIONS: f64 = 3.0;
+    let decoder = &costs.job.decoder;
+    let rows = decoder.vocabulary.div_ceil(costs.setting.tp);
+    let [forward, input, weight] = costs.linear(decoder.hidden, rows);
+    let whole = costs.tokens as f64 * decoder.hidden as f64;
+    let (gather, scatter) = if costs.setting.sequence_parallel {
+        (costs.tensor_us(Exchange::AllGather, whole), costs.tensor_us(Exchange::ReduceScatter, whole))
+    } else {
+        (0.0, costs.tensor_us(Exchange::AllReduce, whole))
+    };
+    let reductions = REDUCTIONS * costs.tensor_us(Exchange::AllReduce, 2.0 * costs.tokens as f64);
+    // To 32 bits, exponential, division: 16 bytes a logit each way.
+    let loss_us = 4.0 * costs.pass_us(costs.tokens as f64 * rows as f64, 1, 1);
+    LayerTimes {
+        forward: Terms { products_us: forward, passes_us: loss_us, tensor_us: gather + reductions, ..Terms::default() },
+        input_grad: Terms { products_us: input, passes_us: loss_us, tensor_us: scatter, ..Terms::default() },
+        weight_grad: Terms { products_us: weight, ..Terms::default() },
+        again: Terms::default(),
+    }
+}
