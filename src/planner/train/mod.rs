@@ -26,3 +26,5 @@ pub mod points;
 pub mod search;
 pub mod setting;
 pub mod step;
+
+pub use points::validate_rows;

@@ -118,7 +118,7 @@ const WIDTHS: [(&str, usize); 5] = [
 
 /// Every row of the file's text, in its order.
 #[must_use]
-pub fn rows(text: &str, coefficients: Coefficients) -> Vec<PointRow> {
+pub fn validate_rows(text: &str, coefficients: Coefficients) -> Vec<PointRow> {
     let mut lines = text.lines();
     let names: Vec<String> = lines.next().map(fields).unwrap_or_default();
     let points = lines.filter(|line| !line.trim().is_empty()).map(|line| Point { names: &names, values: fields(line) });
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn every_row_is_predicted_or_says_why_not() {
-        let rows = rows(POINTS, Coefficients::FITTED);
+        let rows = validate_rows(POINTS, Coefficients::FITTED);
         assert_eq!(rows.len(), POINTS.lines().count() - 1);
         let left_out = rows.iter().filter(|row| matches!(row.outcome, Outcome::LeftOut(_))).count();
         assert_eq!((rows.len(), left_out), (74, 18));
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn half_of_the_rows_are_within_15_percent() {
-        let (median, worst_tenth, count) = errors(&rows(POINTS, Coefficients::FITTED));
+        let (median, worst_tenth, count) = errors(&validate_rows(POINTS, Coefficients::FITTED));
         assert_eq!(count, 56);
         assert!(median <= 0.15, "median {median}");
         assert!(worst_tenth <= 0.25, "90th percentile {worst_tenth}");
