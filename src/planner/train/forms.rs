@@ -169,23 +169,29 @@ impl StateBytes {
 /// The time of a training run and what it is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainingTime {
+    /// Operations for each parameter and token: [`Self::RECOMPUTED`] or [`Self::KEPT`].
+    pub flops_per_parameter: f64,
     /// Tokens to train on.
     pub tokens: f64,
     /// Parameters.
     pub parameters: f64,
     /// Cards.
     pub cards: f64,
-    /// Operations each card does in a second, those of recomputed layers among them.
+    /// Operations each card does in a second, counted in the same way.
     pub achieved_flops: f64,
 }
 
 impl TrainingTime {
-    /// Days: 8 · tokens · parameters / (cards · achieved FLOP/s) (SC21 equation 4). 8 = 2 operations a parameter and token
-    /// in the forward pass, the same again for recomputation, 4 in the backward pass.
+    /// 2 in the forward pass, the same again for what is computed again, 4 in the backward pass (SC21 section 5.1).
+    pub const RECOMPUTED: f64 = 8.0;
+    /// The same where activations are kept.
+    pub const KEPT: f64 = 6.0;
+
+    /// Days: 8 · tokens · parameters / (cards · achieved FLOP/s) (SC21 equation 4).
     #[must_use]
     pub fn days(&self) -> f64 {
         const SECONDS_A_DAY: f64 = 86_400.0;
-        8.0 * self.tokens * self.parameters / (self.cards * self.achieved_flops) / SECONDS_A_DAY
+        self.flops_per_parameter * self.tokens * self.parameters / (self.cards * self.achieved_flops) / SECONDS_A_DAY
     }
 }
 
@@ -387,7 +393,8 @@ fn utilisation(rows: &mut Vec<Row>) {
         ("175B, 300 B tokens, 1,024 A100 at 140 TFLOP/s", "34", 175e9, 300e9, 1024.0, 140e12),
         ("1T, 450 B tokens, 3,072 A100 at 163 TFLOP/s", "84", 1e12, 450e9, 3072.0, 163e12),
     ] {
-        let run = TrainingTime { tokens, parameters, cards, achieved_flops: flops };
+        let flops_per_parameter = TrainingTime::RECOMPUTED;
+        let run = TrainingTime { flops_per_parameter, tokens, parameters, cards, achieved_flops: flops };
         rows.push(row("days (SC21 eq. 4)", subject, printed, run.days(), Bound::Within(1.0)));
     }
 }

@@ -8,10 +8,10 @@ use ascend_tp_machine::launch::{Access, Element, Launch, Operand};
 use ascend_tp_machine::{OperatorCost, Work};
 
 use super::decoder::Job;
-use super::forms::Zero;
+use super::forms::{TrainingTime, Zero};
 use super::layer::{LayerTimes, ModelTimes, Terms, exchange_us, spread, times};
 use super::memory::{Memory, fullest, layers_of_parts};
-use super::pipeline::{StageTimes, Timeline, shortest, simulate};
+use super::pipeline::{StageTimes, shortest, step};
 use super::setting::{Recompute, Setting};
 
 /// Everything that takes time in a step of the stage that ends last, in microseconds.
@@ -74,10 +74,20 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// Operations a card does in a second, those computed again among them.
+    /// The time of a run on so many tokens, as the published form has it: operations of the products with parameters, those
+    /// of layers that are computed again among them.
     #[must_use]
-    pub fn achieved_flops(&self, job: &Job) -> f64 {
-        self.hfu * job.profile.soc.cube_flops_per_us() * 1e6
+    pub fn run(&self, job: &Job, setting: &Setting, tokens: f64) -> TrainingTime {
+        let flops_per_parameter =
+            if setting.recompute == Recompute::Full { TrainingTime::RECOMPUTED } else { TrainingTime::KEPT };
+        let parameters = job.decoder.parameters() as f64;
+        TrainingTime {
+            flops_per_parameter,
+            tokens,
+            parameters,
+            cards: setting.cards() as f64,
+            achieved_flops: flops_per_parameter * parameters * self.tokens_per_s_and_card,
+        }
     }
 }
 
@@ -249,7 +259,7 @@ pub fn predict(job: &Job, setting: &Setting) -> Prediction {
 #[must_use]
 pub fn predict_parts(job: &Job, setting: &Setting, parts: &Parts, memory: &Memory) -> Prediction {
     let micro_batches = setting.micro_batches(job.global_batch);
-    let timeline: Timeline = simulate(setting.schedule, setting.pp, micro_batches, &parts.times, parts.transfer_us);
+    let timeline = step(setting.schedule, setting.pp, micro_batches, &parts.times, parts.transfer_us);
     let ends = (0..setting.pp).map(|rank| (rank, timeline.end[rank], sync_us(job, setting, parts, rank)));
     let (last, end, sync) =
         ends.max_by(|a, b| (a.1 + a.2).total_cmp(&(b.1 + b.2))).unwrap_or((0, timeline.duration, 0.0));
@@ -376,6 +386,8 @@ mod tests {
             let prediction = predict(&job, &setting);
             assert!(prediction.step_us >= parts.shortest_us(&job, &setting) - 1e-6, "{setting}");
             assert!(prediction.terms.named().into_iter().all(|(_, us)| us >= -1e-6), "{setting}: {prediction:?}");
+            let days = prediction.run(&job, &setting, 1e12).days();
+            assert!((days / (1e12 / (prediction.tokens_per_s_and_card * 64.0) / 86_400.0) - 1.0).abs() < 1e-12);
             let tokens = prediction.tokens_per_s_and_card * prediction.step_us * 1e-6;
             assert!((tokens - 4096.0 * 512.0 / 64.0).abs() < 1e-3, "{setting}");
             assert!(prediction.mfu > 0.1 && prediction.mfu < 0.6, "{setting}: {}", prediction.mfu);
