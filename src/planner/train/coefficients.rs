@@ -4,8 +4,9 @@
 /// points, all of them together; docs/COSTS.md has the errors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coefficients {
-    /// Rate of a product within a step as a part of its rate alone: it shares power, memory and cache with exchanges.
-    pub product_share: f64,
+    /// Part of the cube units' rate that a large product reaches within a step, where exchanges and other streams share power,
+    /// memory and cache with it. Other shapes are as much slower than it as they are alone.
+    pub product_efficiency: f64,
     /// Rate of fused attention as a part of the cube units' rate, at heads of 128 dims. Its softmax takes as long for narrower
     /// heads.
     pub attention_efficiency: f64,
@@ -18,5 +19,6 @@ pub struct Coefficients {
 
 impl Coefficients {
     /// For the 910B with MindSpeed, which are the measured rows.
-    pub const FITTED: Self = Self { product_share: 0.9, attention_efficiency: 0.38, overlap: 0.65, step_us: 170_000.0 };
+    pub const FITTED: Self =
+        Self { product_efficiency: 0.63, attention_efficiency: 0.376, overlap: 0.65, step_us: 200_000.0 };
 }

@@ -143,20 +143,35 @@ struct Costs<'a> {
     setting: &'a Setting,
     /// Tokens of a card.
     tokens: usize,
+    /// How many times as long a product takes in a step as alone.
+    slowed: f64,
+}
+
+/// A product `[m, k] × [k, n]` alone on the card.
+fn alone_us(job: &Job, m: usize, n: usize, k: usize) -> f64 {
+    let launch = Launch {
+        operator: "aclnnMatmul",
+        operands: vec![
+            Operand::dense(Element::Bf16, [m, k], Access::Read),
+            Operand::dense(Element::Bf16, [k, n], Access::Read),
+            Operand::dense(Element::Bf16, [m, n], Access::Write),
+        ],
+    };
+    OperatorCost::of(&job.profile, &Work::of(&launch)).duration_us
+}
+
+/// How many times as long a large product takes in a step as alone.
+fn slowed(job: &Job) -> f64 {
+    const LARGE: usize = 8192;
+    let flops = 2.0 * (LARGE * LARGE * LARGE) as f64;
+    let in_a_step = flops / (job.profile.soc.cube_flops_per_us() * job.coefficients.product_efficiency);
+    in_a_step / alone_us(job, LARGE, LARGE, LARGE)
 }
 
 impl Costs<'_> {
     /// A product `[m, k] × [k, n]`.
     fn product_us(&self, m: usize, n: usize, k: usize) -> f64 {
-        let launch = Launch {
-            operator: "aclnnMatmul",
-            operands: vec![
-                Operand::dense(Element::Bf16, [m, k], Access::Read),
-                Operand::dense(Element::Bf16, [k, n], Access::Read),
-                Operand::dense(Element::Bf16, [m, n], Access::Write),
-            ],
-        };
-        OperatorCost::of(&self.job.profile, &Work::of(&launch)).duration_us / self.job.coefficients.product_share
+        alone_us(self.job, m, n, k) * self.slowed
     }
 
     /// Forward pass, gradient of the input, gradient of the weight of a product `[tokens, k] × [k, n]`.
@@ -192,12 +207,12 @@ impl Costs<'_> {
 #[must_use]
 pub fn times(job: &Job, setting: &Setting) -> ModelTimes {
     let tokens = (job.sequence * setting.micro_batch).div_ceil(setting.cp);
-    let costs = Costs { job, setting, tokens };
+    let costs = Costs { job, setting, tokens, slowed: slowed(job) };
     ModelTimes { layer: layer(&costs), embedding: embedding(&costs), head: head(&costs) }
 }
 
 fn layer(costs: &Costs<'_>) -> LayerTimes {
-    let Costs { job, setting, tokens } = *costs;
+    let Costs { job, setting, tokens, .. } = *costs;
     let (decoder, tp) = (&job.decoder, setting.tp);
     let (query, kv) = (decoder.query_width().div_ceil(tp), decoder.kv_width().div_ceil(tp));
     let wide = decoder.intermediate.div_ceil(tp);

@@ -15,6 +15,7 @@
 //! | [`step`] | a whole step, by what takes it |
 //! | [`search`] | the best settings, and what beat the others |
 //! | [`points`] | measured rows, and what is predicted for them |
+//! | [`text`] | tables of both |
 
 pub mod coefficients;
 pub mod decoder;
@@ -26,5 +27,6 @@ pub mod points;
 pub mod search;
 pub mod setting;
 pub mod step;
+pub mod text;
 
 pub use points::validate_rows;
