@@ -39,7 +39,7 @@ const REASONS: &[(&[&str], &str)] = &[
         "kernels run as host functions registered by name, with arguments of aclrtLaunchKernelWithConfig",
     ),
     (&["aclSet*"], "addresses of a repeatable executor cannot be changed; make a new one"),
-    (&["aclprof*"], "nothing is measured: there is no clock of the card"),
+    (&["aclprof*"], "nothing is written for a profiler; timed mode has a timeline of its own"),
     (&["aclnn*"], "the operator has no row in the table of operators"),
 ];
 

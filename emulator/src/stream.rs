@@ -10,7 +10,6 @@ use std::ffi::c_void;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
-use crate::abi::acl_exception::os_thread;
 pub(crate) use crate::access::{Access, AccessMode};
 use crate::collective::meeting::Seat;
 use crate::event::Record;
@@ -25,7 +24,7 @@ use crate::strict::order::{self, Waited};
 use crate::strict::site::Site;
 use crate::strict::wait::Wait;
 use crate::thread;
-use crate::timed::load::Load;
+use crate::timed::load::LoadId;
 use crate::timed::schedule::StreamTime;
 
 /// Streams one device can have (CANN guide, Atlas A2).
@@ -87,7 +86,7 @@ pub(crate) struct Queued {
 #[derive(Clone)]
 pub(crate) enum Entry {
     /// Work for the pool; None where it takes nothing but time. In timed mode also what it costs.
-    Task { name: &'static str, task: Option<Task>, load: Option<Arc<Load>> },
+    Task { name: &'static str, task: Option<Task>, load: Option<LoadId> },
     /// Marks a record as done.
     Record(Arc<Record>),
     /// Holds the queue until a record is done.
@@ -539,7 +538,7 @@ impl Machine {
             accesses,
             tag,
             blame: None,
-            thread: os_thread(),
+            thread: thread::system_number(),
             issued_ns,
         }
     }

@@ -9,6 +9,7 @@ use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use crate::abi::acl_exception::os_thread;
 use crate::failure::code;
 use crate::graph::CaptureMode;
 use crate::slots::SLOTS;
@@ -154,6 +155,14 @@ pub(crate) fn set_calling(key: MachineKey, calling: Option<Calling>) -> Option<C
 /// This thread's number, which no other thread of the process has or had.
 pub(crate) fn number() -> u64 {
     NUMBER.try_with(|number| *number).unwrap_or(0)
+}
+
+/// The operating system's number of this thread.
+pub(crate) fn system_number() -> u32 {
+    match ENDING.try_with(|ending| ending.tid) {
+        Ok(tid) if tid > 0 => tid,
+        _ => os_thread(),
+    }
 }
 
 /// This thread's name for reports.

@@ -5,19 +5,21 @@ mod common;
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
-use ascend_tp_emulator::{Config, Emulator, EmulatorError, Lane, Mode, Numbers, Recording, Soc, Span};
+use ascend_tp_emulator::{Config, Emulator, EmulatorError, Fault, Lane, Mode, Numbers, Recording, Soc, Span};
 use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::topology::Fabric;
 use ascend_tp_machine::{CollectiveCost, Element, Exchange, HostCall, Launch, Operand, OperatorCost, Profile, Work};
 use ascend_tp_sys::{
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_ERROR_RT_TASK_TIMEOUT, HcclComm,
-    HcclDataType, HcclReduceOp, Table, aclDataType, aclOpExecutor, aclmdlRICaptureMode, aclrtEvent,
-    aclrtEventRecordedStatus, aclrtMemMallocPolicy, aclrtStream, aclrtStreamStatus,
+    HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, Table, aclDataType, aclOpExecutor, aclmdlRICaptureMode,
+    aclrtEvent, aclrtEventRecordedStatus, aclrtMemMallocPolicy, aclrtStream, aclrtStreamStatus,
 };
 use common::operators::{Planned, add, plan, tensor};
-use common::{Card, call, encode, hccl_ok, message, ok, refused, world};
+use common::{Card, call, encode, hccl_ok, hccl_refused, message, ok, refused, world};
 
 const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
 const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
@@ -462,6 +464,55 @@ fn what_waits_for_ever_ends_with_an_error() {
     let (code, text) = cards[0].outcome();
     assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT, "{text}");
     assert!(text.contains("rank 1 has not") || text.contains("ranks [1] have not"), "{text}");
+}
+
+#[test]
+fn ranks_of_another_machine_are_refused() {
+    let (_other, other) = started(Config::with_cards(1));
+    let _card = Card::new(&other, 0);
+    let mut info = HcclRootInfo { internal: [0; 4108] };
+    hccl_ok(&other, call!(other, HcclGetRootInfo(&raw mut info)));
+    let (_emulator, table) = timed(1);
+    let _card = Card::new(&table, 0);
+    let mut comm = null_mut();
+    let code = call!(table, HcclCommInitRootInfo(2, &raw const info, 1, &raw mut comm));
+    let text = hccl_refused(&table, code, HcclResult::HCCL_E_NOT_SUPPORT);
+    assert!(text.contains("rank 1 of 2") && text.contains("threads of one process"), "{text}");
+}
+
+#[test]
+fn a_slow_card_is_slow_in_virtual_time() {
+    let (emulator, table) = timed(1);
+    let card = Card::new(&table, 0);
+    let small = product(&card, 16);
+    let delay = Duration::from_secs(3);
+    let _slow = emulator.inject(Fault::Slow { card: 0, delay }).expect("a fault a machine can have");
+    small.run(&card, card.stream);
+    card.synchronize();
+    let span = &emulator.timeline()[0];
+    assert_eq!(span.start_ns, span.issued_ns + delay.as_nanos() as u64);
+}
+
+#[test]
+fn functions_of_the_program_run_when_their_stream_comes_to_them() {
+    extern "C" fn count(counter: *mut c_void) {
+        // SAFETY: the test passes a live counter.
+        let counter = unsafe { &*counter.cast::<AtomicU64>() };
+        counter.fetch_add(1, Ordering::SeqCst);
+    }
+    let (emulator, table) = timed(1);
+    let card = Card::new(&table, 0);
+    let (big, counter) = (product(&card, 4096), AtomicU64::new(0));
+    let place = (&raw const counter).cast_mut().cast();
+    big.run(&card, card.stream);
+    let launch = table.aclrtLaunchHostFunc.expect("modelled");
+    // SAFETY: a live stream, and a counter that outlives the synchronization below.
+    ok(&table, unsafe { launch(card.stream, Some(count), place) });
+    big.run(&card, card.stream);
+    card.synchronize();
+    assert_eq!(counter.load(Ordering::SeqCst), 1);
+    let spans = emulator.timeline();
+    assert!(spans[1].start_ns >= spans[0].end_ns);
 }
 
 #[test]

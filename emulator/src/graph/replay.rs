@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use super::{Graph, Step};
-use crate::abi::acl_exception::os_thread;
 use crate::collective::meeting::Seat;
 use crate::event::Record;
 use crate::failure::{Failure, code};
 use crate::machine::State;
 use crate::stream::{Entry, Queued};
+use crate::thread;
 
 impl State {
     /// Enqueues a replay of a graph on `stream`; `own` makes the entries that order it.
@@ -39,7 +39,7 @@ impl State {
                 || Failure::new(code::INTERNAL, format!("graph {id} waits for its record {number}, which is missing"));
             records[number].clone().ok_or_else(missing)
         };
-        let (thread, issued_ns) = (os_thread(), crate::thread::clock(self.key));
+        let (thread, issued_ns) = (thread::system_number(), thread::clock(self.key));
         let entries: Result<Vec<(u64, Queued)>, Failure> = graph
             .nodes
             .iter()

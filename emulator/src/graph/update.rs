@@ -12,7 +12,7 @@ use crate::handle::HandleKind;
 use crate::machine::State;
 use crate::pool::{Task, Workers};
 use crate::stream::{Access, Entry, Queued};
-use crate::timed::load::Load;
+use crate::timed::load::LoadId;
 
 /// What all operators are called.
 const OPERATOR: &str = "aclnn";
@@ -42,7 +42,7 @@ pub(crate) struct Update {
 /// What replaces an operator.
 struct Replacement {
     task: Option<Task>,
-    load: Option<Arc<Load>>,
+    load: Option<LoadId>,
     accesses: Vec<Access>,
 }
 

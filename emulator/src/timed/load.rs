@@ -1,7 +1,8 @@
 //! What the entries of a stream cost a card.
 //!
 //! Input: calls of operators, copies, complete collectives. Output: a [`Load`] each, from the cost model of
-//! `ascend_tp_machine`, which the planner asks too. Invariant: computed once, when a call is planned. Does not: know when.
+//! `ascend_tp_machine`, which the planner asks too. Invariants: computed once, when a call is planned; equal loads are one.
+//! Does not: know when.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,12 +27,44 @@ pub(crate) struct Load {
     pub(crate) links: Vec<LinkLoad>,
 }
 
+/// Names a load of [`Loads`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoadId(u32);
+
+/// What makes two loads equal: name, bound, lane, duration, operations and bytes.
+type Content = (&'static str, &'static str, Lane, u64, u64, u64);
+
+/// The loads of operators and copies: few, however many calls there are.
+#[derive(Debug, Default)]
+pub(crate) struct Loads {
+    all: Vec<Load>,
+    by_content: HashMap<Content, LoadId>,
+}
+
+impl Loads {
+    /// The name of a load.
+    pub(crate) fn intern(&mut self, load: Load) -> LoadId {
+        let kind = &load.kind;
+        let content = (kind.name, kind.bound, kind.lane, load.duration_ns, kind.flops.to_bits(), kind.bytes.to_bits());
+        let all = &mut self.all;
+        *self.by_content.entry(content).or_insert_with(|| {
+            all.push(load);
+            LoadId(all.len() as u32 - 1)
+        })
+    }
+
+    /// The load of a name.
+    pub(crate) fn of(&self, id: LoadId) -> &Load {
+        &self.all[id.0 as usize]
+    }
+}
+
 /// The loads of collectives by communicator, exchange and bytes.
 pub(crate) type Exchanges = HashMap<(u64, Exchange, u64), Arc<Load>>;
 
 impl Timed {
     /// The call of an operator.
-    pub(crate) fn operator(&self, launch: &Launch, timeline: &mut Timeline) -> Arc<Load> {
+    pub(crate) fn operator(&self, launch: &Launch, timeline: &mut Timeline) -> Load {
         let work = Work::of(launch);
         let cost = OperatorCost::of(&self.profile, &work);
         let (name, bound, lane) = (launch.operator, cost.bound.name(), Lane::from(cost.engine));
@@ -44,14 +77,14 @@ impl Timed {
         (name, bound, lane): (&'static str, &'static str, Lane),
         (flops, bytes): (f64, f64),
         timeline: &mut Timeline,
-    ) -> Arc<Load> {
+    ) -> Load {
         let total = timeline.place(name, bound, lane);
         let kind = Kind { name, bound, lane, flops, bytes, group: None, total };
-        Arc::new(Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new() })
+        Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new() }
     }
 
     /// A copy within a card, between a card and the host, or between two cards.
-    pub(crate) fn copy(&self, name: &'static str, copy: &Copy, timeline: &mut Timeline) -> Arc<Load> {
+    pub(crate) fn copy(&self, name: &'static str, copy: &Copy, timeline: &mut Timeline) -> Load {
         let bytes = copy.width * copy.height;
         let (bound, duration_us) = match (copy.into.card(), copy.from.card()) {
             (Some(into), Some(from)) if into == from => {
@@ -74,13 +107,7 @@ impl Timed {
     }
 
     /// A pass of a card's copy engine over this many bytes of its memory, each read or written.
-    pub(crate) fn pass(
-        &self,
-        name: &'static str,
-        bytes: usize,
-        accesses: &[Access],
-        timeline: &mut Timeline,
-    ) -> Arc<Load> {
+    pub(crate) fn pass(&self, name: &'static str, bytes: usize, accesses: &[Access], timeline: &mut Timeline) -> Load {
         let operands = accesses.iter().map(|access| passing(bytes, *access)).collect();
         let moved = (bytes * accesses.len()) as f64;
         self.load(pass_us(&self.profile, operands), (name, "memory", Lane::Copy), (0.0, moved), timeline)

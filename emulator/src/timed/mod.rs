@@ -33,7 +33,8 @@ use crate::stream::Entry;
 use crate::strict::turnstile::Turnstile;
 use crate::strict::wait::Wait;
 use crate::thread;
-use load::Load;
+use load::LoadId;
+use schedule::Schedule;
 pub use timeline::{Lane, Recording, Span, Total};
 
 /// Microseconds as whole nanoseconds.
@@ -148,24 +149,26 @@ impl Machine {
         Entry::Task { name, task, load }
     }
 
-    fn load_of(&self, name: &'static str, cost: &Cost<'_>) -> Option<Arc<Load>> {
+    fn load_of(&self, name: &'static str, cost: &Cost<'_>) -> Option<LoadId> {
         let timed = self.timed()?;
         let mut state = self.lock();
-        let timeline = &mut state.timed.as_mut()?.timeline;
-        match cost {
-            Cost::Copy(copy) => Some(timed.copy(name, copy, timeline)),
-            Cost::Pass(bytes, accesses) => Some(timed.pass(name, *bytes, accesses, timeline)),
-            Cost::Kernel => Some(timed.operator(&Launch { operator: name, operands: Vec::new() }, timeline)),
-            Cost::Nothing => None,
-        }
+        let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
+        let load = match cost {
+            Cost::Copy(copy) => timed.copy(name, copy, timeline),
+            Cost::Pass(bytes, accesses) => timed.pass(name, *bytes, accesses, timeline),
+            Cost::Kernel => timed.operator(&Launch { operator: name, operands: Vec::new() }, timeline),
+            Cost::Nothing => return None,
+        };
+        Some(loads.intern(load))
     }
 
     /// The load of an operator, in timed mode.
-    pub(crate) fn operator_load(&self, launch: impl FnOnce() -> Launch) -> Option<Arc<Load>> {
+    pub(crate) fn operator_load(&self, launch: impl FnOnce() -> Launch) -> Option<LoadId> {
         let timed = self.timed()?;
         let launch = launch();
         let mut state = self.lock();
-        Some(timed.operator(&launch, &mut state.timed.as_mut()?.timeline))
+        let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
+        Some(loads.intern(timed.operator(&launch, timeline)))
     }
 
     /// The calling thread moves bytes itself.

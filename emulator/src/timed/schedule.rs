@@ -13,7 +13,7 @@ use std::time::Instant;
 use ascend_tp_machine::collective::{LinkLoad, slow_downs};
 
 use super::Timed;
-use super::load::{Exchanges, Load, exchanged};
+use super::load::{Exchanges, Load, LoadId, Loads, exchanged};
 use super::timeline::{Lane, Run, Timeline};
 use crate::collective::Call;
 use crate::collective::meeting::Meeting;
@@ -154,6 +154,7 @@ pub(crate) struct Schedule {
     /// Complete collectives some card of which still exchanges something else, in the order of their arrival.
     queued: Vec<Under>,
     exchanges: Exchanges,
+    pub(crate) loads: Loads,
     pub(crate) timeline: Timeline,
     /// Who is blocked, while the cards go on.
     blocked: Vec<Blocked>,
@@ -179,6 +180,7 @@ impl Schedule {
             under_way: Vec::new(),
             queued: Vec::new(),
             exchanges: Exchanges::default(),
+            loads: Loads::default(),
             timeline: Timeline::default(),
             blocked: Vec::new(),
             has_other_waits: false,
@@ -524,10 +526,11 @@ impl State {
     }
 
     /// A stream has come to work of its card.
-    pub(crate) fn start_load(&mut self, id: u64, name: &'static str, task: Option<Task>, load: Option<Arc<Load>>) {
+    pub(crate) fn start_load(&mut self, id: u64, name: &'static str, task: Option<Task>, load: Option<LoadId>) {
         let (Some(schedule), Some(stream)) = (&mut self.timed, self.streams.get_mut(&id)) else { return };
         let mut end_ns = schedule.now_ns;
         if let Some(load) = load {
+            let load = schedule.loads.of(load);
             let free_ns = &mut schedule.lanes[stream.card as usize][load.kind.lane as usize];
             let start_ns = end_ns.max(*free_ns);
             end_ns = start_ns + load.duration_ns;

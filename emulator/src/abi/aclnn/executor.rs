@@ -10,7 +10,7 @@ use crate::failure::{Failure, code};
 use crate::nn::operator::{Call, Kernel, Plan, Role, Strides, Tensor};
 use crate::stream::{Access, AccessMode};
 use crate::strict::footprint::Footprint;
-use crate::timed::load::Load;
+use crate::timed::load::LoadId;
 
 /// The library's allocations are multiples of this.
 const ALIGNMENT: usize = 512;
@@ -54,7 +54,7 @@ pub(crate) struct Executor {
     workspace_bytes: usize,
     life: Life,
     /// What it costs, in timed mode.
-    load: Option<Arc<Load>>,
+    load: Option<LoadId>,
     /// When its memory was found in order.
     passed: Passed,
 }
@@ -109,7 +109,7 @@ impl Counted {
 
 impl Executor {
     /// The executor of a plan.
-    pub(super) fn new(name: &'static str, call: &Call<'_>, plan: Plan, load: Option<Arc<Load>>) -> Self {
+    pub(super) fn new(name: &'static str, call: &Call<'_>, plan: Plan, load: Option<LoadId>) -> Self {
         let tensors: Vec<Bound> = call
             .slots()
             .map(|placed| Bound {
@@ -153,8 +153,8 @@ impl Executor {
     }
 
     /// What it costs, in timed mode.
-    pub(super) fn load(&self) -> Option<Arc<Load>> {
-        self.load.clone()
+    pub(super) fn load(&self) -> Option<LoadId> {
+        self.load
     }
 
     /// Whether its memory was in order before, and nothing has changed since.

@@ -5,8 +5,9 @@
 //! members, as the library documents; dims, strides and values are copied. Does not: touch device memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ascend_tp_sys::{
@@ -39,10 +40,28 @@ impl Objects {
         let live = self.lock();
         let members: BTreeSet<usize> = live.objects.values().flat_map(Object::members).copied().collect();
         let mut counts: BTreeMap<(&'static str, &'static str), usize> = BTreeMap::new();
-        for (_, object) in live.objects.iter().filter(|(handle, _)| !members.contains(handle)) {
-            *counts.entry((object.kind(), object.destroyer())).or_default() += 1;
-        }
+        let own = live.objects.iter().filter(|(handle, _)| !members.contains(handle));
+        own.for_each(|(_, object)| *counts.entry((object.kind(), object.destroyer())).or_default() += 1);
         counts.into_iter().map(|((kind, destroyer), count)| (kind, destroyer, count)).collect()
+    }
+}
+
+/// Hashes handles, which count up: neighbours lie in places far apart, and no two numbers share one hash.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct ByNumber(u64);
+
+impl Hasher for ByNumber {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        // 2^64 divided by the golden ratio, an odd number (Knuth, The Art of Computer Programming, volume 3, 6.4).
+        self.0 = (self.0.rotate_left(5) ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
@@ -50,7 +69,7 @@ impl Objects {
 #[derive(Debug, Default)]
 pub(super) struct Live {
     last: usize,
-    objects: BTreeMap<usize, Object>,
+    objects: HashMap<usize, Object, BuildHasherDefault<ByNumber>>,
 }
 
 /// One object.
