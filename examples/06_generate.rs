@@ -25,7 +25,7 @@ fn main() -> anyhow::Result<()> {
     let emulator = Emulator::new(Config::default())?;
     let options = SessionOptions {
         cards: 8,
-        dtype: DType::BF16,
+        precision: DType::BF16.into(),
         residual: Residual::Replicate,
         batch: prompts.len(),
         longest_prompt: ids.iter().map(Vec::len).max().unwrap_or(1),

@@ -72,7 +72,7 @@ fn run(folder: &std::path::Path, prompt: &str) -> anyhow::Result<()> {
     };
     let options = SessionOptions {
         cards: CARDS,
-        dtype: model.config.dtype,
+        precision: model.config.dtype.into(),
         residual: Residual::Replicate,
         batch: 1,
         longest_prompt: ids.len(),

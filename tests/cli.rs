@@ -26,6 +26,7 @@ const OPTIONS: [(&str, &[&str]); 3] = [
             "top-p",
             "seed",
             "device",
+            "captured",
             "json",
             "help",
         ],
@@ -143,6 +144,24 @@ fn npus_without_a_toolkit_are_refused_with_the_way_out() {
     for text in ["no CANN toolkit was found", "looked at:", "ASCEND_TOOLKIT_HOME", "--device emulator"] {
         assert!(stderr(&output).contains(text), "{text}: {}", stderr(&output));
     }
+}
+
+/// The layers of a 16-bit model become one byte a weight and four a row; embedding and head stay.
+#[test]
+fn quantised_weights_take_half_the_bytes() {
+    let weights = |dtype: &str| -> u64 {
+        let report = json(&words(&format!("explain --model qwen-72b --cards 8 --json --dtype {dtype}")));
+        assert_eq!(report["dtype"], dtype);
+        report["memory"]["weights"].as_u64().unwrap()
+    };
+    let (float, quantised) = (weights("bf16"), weights("w8a8"));
+    // Of 80 layers: four matrices of 8192² and three of 8192 x 24576; rows of the column-parallel ones are cut too.
+    let matrices = 80 * (4 * 8192 * 8192 + 3 * 8192 * 24576) / 8_u64;
+    let rows = 80 * (3 * 8192 / 8 + 8192 + 2 * 24576 / 8 + 8192);
+    // Each buffer begins at a multiple of 512 bytes.
+    let buffers = 80 * 7 * 512;
+    let expected = float - matrices + 4 * rows;
+    assert!((expected..=expected + buffers).contains(&quantised), "{quantised} of {float}, expected {expected}");
 }
 
 #[test]

@@ -224,7 +224,7 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     let model = Model::open(&dir).unwrap();
     let options = SessionOptions {
         cards: 2,
-        dtype: DType::BF16,
+        precision: DType::BF16.into(),
         residual: Residual::Replicate,
         batch: 1,
         longest_prompt: 4,

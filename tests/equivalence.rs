@@ -25,7 +25,7 @@ mod split;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ascend_tp::base::{DType, Id};
+use ascend_tp::base::{DType, Id, Precision};
 use ascend_tp::device::Cann;
 use ascend_tp::emulator::{self, Emulator, Mode};
 use ascend_tp::placement::{self, Placed};
@@ -113,7 +113,7 @@ fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run)
             (before.tensor.clone(), bounds::movement_bound(&op.kind, before, group))
         } else {
             let expected = (op.kind.row().host)(&op.kind, &operands, &program.values[op.result]);
-            let bounds = bounds::bound(program, op, &operands, &expected, &found.magnitude);
+            let bounds = bounds::bound(lowered, op, &operands, &expected, &found.magnitude);
             (expected, bounds)
         };
         let ints_differ = (!expected.dtype.is_float()).then(|| difference(&found.tensor, &expected)).flatten();
@@ -258,9 +258,9 @@ fn exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks() {
     result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-fn blocks_stay_within_bounds(dtype: DType) {
+fn blocks_stay_within_bounds(precision: Precision) {
     let cann = cann(split::CARDS);
-    let result = runner(60).run(&(block::blocks(dtype), split::splits()), |(block, split)| {
+    let result = runner(60).run(&(block::blocks(precision), split::splits()), |(block, split)| {
         let drawn = block.draw();
         let data = Data { params: drawn.params.clone(), inputs: vec![drawn.inputs.clone()] };
         let whole = Mesh::new(&[("tp", 1)]).unwrap();
@@ -282,15 +282,25 @@ fn blocks_stay_within_bounds(dtype: DType) {
 
 #[test]
 fn blocks_in_f32_stay_within_bounds() {
-    blocks_stay_within_bounds(DType::F32);
+    blocks_stay_within_bounds(DType::F32.into());
 }
 
 #[test]
 fn blocks_in_f16_stay_within_bounds() {
-    blocks_stay_within_bounds(DType::F16);
+    blocks_stay_within_bounds(DType::F16.into());
 }
 
 #[test]
 fn blocks_in_bf16_stay_within_bounds() {
-    blocks_stay_within_bounds(DType::BF16);
+    blocks_stay_within_bounds(DType::BF16.into());
+}
+
+#[test]
+fn quantised_blocks_in_f16_stay_within_bounds() {
+    blocks_stay_within_bounds(Precision::w8a8(DType::F16));
+}
+
+#[test]
+fn quantised_blocks_in_bf16_stay_within_bounds() {
+    blocks_stay_within_bounds(Precision::w8a8(DType::BF16));
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascend_tp::Cann;
-use ascend_tp::base::DType;
+use ascend_tp::base::{DType, Precision};
 use ascend_tp::config::{LogN, RopeScaling};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::verify::{Reference, verify};
@@ -84,6 +84,26 @@ fn sixteen_bit_types() {
     }
 }
 
+/// Quantised layers stay within the bound that half a step of a row explains, on any number of cards; and near the float
+/// model's reference.
+#[test]
+fn quantised_layers() {
+    let cann = cards();
+    for name in ["qwen2-gqa", "qwen-v1-mha", "qwen3-qknorm", "llama3-ropescaling"] {
+        let dir = folder("tests/fixtures").join(name);
+        let model = Model::open(&dir).unwrap();
+        let mut reference = Reference::open(&dir.join("expected.safetensors"), model.config.vocab_size).unwrap();
+        reference.forget_greedy();
+        for (cards, residual) in [(2, Residual::Replicate), (3, Residual::Seq), (4, Residual::Replicate)] {
+            for own in [DType::F16, DType::BF16] {
+                let precision = Precision::w8a8(own);
+                let found = verify(&cann, &model, cards, precision, residual, &reference).unwrap();
+                assert!(found.passed(), "{name} in {precision} on {cards} cards: {found:#?}");
+            }
+        }
+    }
+}
+
 /// The original Qwen's scaling by length, beyond the trained length: the same on one card and on three.
 #[test]
 fn lengths_beyond_the_trained_one_scale_alike_on_any_number_of_cards() {
@@ -120,7 +140,7 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
     for cards in [1, 2, 3, 4, 5, 7, 8] {
         let options = SessionOptions {
             cards,
-            dtype: DType::F32,
+            precision: DType::F32.into(),
             residual: Residual::Replicate,
             batch: prompts.len(),
             longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),

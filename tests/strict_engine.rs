@@ -41,7 +41,7 @@ fn generate(
     let cann = Cann::new(emulator.table()).unwrap();
     let options = SessionOptions {
         cards,
-        dtype: DType::F32,
+        precision: DType::F32.into(),
         residual,
         batch: prompts.len(),
         longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),

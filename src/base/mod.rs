@@ -10,7 +10,7 @@ mod shape;
 mod units;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use dtype::{DType, UnknownDType};
+pub use dtype::{DType, Precision, UnknownDType, Weights};
 pub(crate) use ids::define_id;
 pub use ids::{AxisId, Id, IdVec};
 pub use shape::Shape;

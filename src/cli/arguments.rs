@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ascend_tp::base::DType;
+use ascend_tp::base::{DType, Precision};
 use ascend_tp::placement::Residual;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -76,9 +76,9 @@ pub(super) struct GenerateOptions {
     /// Number of cards [default: 8, or one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
-    /// Element type of weights and activations [default: the model's own]
+    /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
-    pub(super) dtype: Option<Float>,
+    pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Most tokens to generate for each prompt
@@ -118,9 +118,9 @@ pub(super) struct VerifyOptions {
     /// Outputs of another implementation: `logits` of `input_ids`, and `greedy_ids` after `greedy_prompt`
     #[arg(long, value_name = "FILE")]
     pub(super) reference: Option<PathBuf>,
-    /// Element type of weights and activations; references are computed in f32
+    /// Element type of weights and activations, or w8a8; references are computed in f32
     #[arg(long, value_enum, default_value = "f32", value_name = "TYPE")]
-    pub(super) dtype: Float,
+    pub(super) dtype: PrecisionName,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
@@ -139,9 +139,9 @@ pub(super) struct ExplainOptions {
     /// Number of cards
     #[arg(long, value_parser = planned_cards, value_name = "N")]
     pub(super) cards: usize,
-    /// Element type of weights and activations [default: the model's own]
+    /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
-    pub(super) dtype: Option<Float>,
+    pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Sequences at once
@@ -172,20 +172,26 @@ pub(super) enum DeviceKind {
     Npu,
 }
 
-/// An element type of weights.
+/// What a model computes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Float {
+pub(super) enum PrecisionName {
     F32,
     F16,
     Bf16,
+    #[value(
+        help = "8-bit weights and products in linear layers, quantised while loading; else the model's 16-bit type"
+    )]
+    W8a8,
 }
 
-impl From<Float> for DType {
-    fn from(float: Float) -> Self {
-        match float {
-            Float::F32 => Self::F32,
-            Float::F16 => Self::F16,
-            Float::Bf16 => Self::BF16,
+impl PrecisionName {
+    /// The precision, for a checkpoint of element type `own`.
+    pub(super) fn of(self, own: DType) -> Precision {
+        match self {
+            Self::F32 => DType::F32.into(),
+            Self::F16 => DType::F16.into(),
+            Self::Bf16 => DType::BF16.into(),
+            Self::W8a8 => Precision::w8a8(own),
         }
     }
 }
@@ -276,7 +282,7 @@ mod tests {
             ("generate --max-new-tokens -1", "'-1"),
             ("explain --model x --cards 257", "expected 1 to 256 cards, found 257"),
             ("explain --model x --cards 8 --batch 0", "'--batch <N>'"),
-            ("generate --dtype f64", "possible values: f32, f16, bf16"),
+            ("generate --dtype f64", "possible values: f32, f16, bf16, w8a8"),
             ("verify --cards 2", "--model <DIR>"),
         ] {
             let message = parse(line).unwrap_err();

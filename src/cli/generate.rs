@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
+use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::sampling::{Sampler, SamplingOptions};
@@ -72,7 +72,7 @@ struct Job<'a> {
     tokenizer: Tokenizer,
     /// By prompt.
     ids: Vec<Vec<u32>>,
-    dtype: DType,
+    precision: Precision,
 }
 
 impl<'a> Job<'a> {
@@ -104,8 +104,8 @@ impl<'a> Job<'a> {
         let encoded = config.and_then(|config| encode(options, folder, &config, &mut problems));
         match (model, encoded) {
             (Some(model), Some((tokenizer, ids))) if problems.is_empty() => {
-                let dtype = options.dtype.map_or(model.config.dtype, DType::from);
-                Ok(Self { options, cards: wanted, model, tokenizer, ids, dtype })
+                let precision = options.dtype.map_or(model.config.dtype.into(), |name| name.of(model.config.dtype));
+                Ok(Self { options, cards: wanted, model, tokenizer, ids, precision })
             }
             _ => Err(problems),
         }
@@ -118,7 +118,7 @@ impl<'a> Job<'a> {
         }
         let options = SessionOptions {
             cards: self.cards,
-            dtype: self.dtype,
+            precision: self.precision,
             residual: self.options.layout.residual(),
             batch: self.ids.len(),
             longest_prompt: self.ids.iter().map(Vec::len).max().unwrap_or(0),
@@ -197,7 +197,7 @@ impl<'a> Job<'a> {
             model: self.model.dir.display().to_string(),
             device: cards.description.clone(),
             cards: self.cards,
-            dtype: self.dtype.name(),
+            dtype: self.precision.name(),
             sequences: (0..self.ids.len()).map(sequence).collect::<Result<_, Diagnostics>>()?,
             summary: SummaryReport {
                 load_seconds: summary.load_seconds,

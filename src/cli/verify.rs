@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ascend_tp::base::{DType, Diagnostics};
+use ascend_tp::base::{DType, Diagnostics, Precision};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::verify::{Difference, Reference, Verification, verify_with};
 use ascend_tp::generate::{self, Model};
@@ -39,15 +39,15 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         },
         Err(failure) => return Err(failure),
     };
-    let dtype = DType::from(options.dtype);
+    let precision = options.dtype.of(model.config.dtype);
     let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop, ..EngineOptions::default() };
     let residual = options.layout.residual();
-    let found = verify_with(&cards.cann, &model, wanted, dtype, residual, &reference, &engine)?;
+    let found = verify_with(&cards.cann, &model, wanted, precision, residual, &reference, &engine)?;
     cards.check_reports()?;
     let passed = found.as_ref().is_some_and(Verification::passed);
     let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
     if let Some(found) = found {
-        let report = Report::new(options, wanted, &cards, dtype, found);
+        let report = Report::new(options, wanted, &cards, precision, found);
         if options.json {
             print_json(&report)?;
         } else {
@@ -131,12 +131,12 @@ impl From<Difference> for DifferenceReport {
 }
 
 impl Report {
-    fn new(options: &VerifyOptions, wanted: usize, cards: &Cards, dtype: DType, found: Verification) -> Self {
+    fn new(options: &VerifyOptions, wanted: usize, cards: &Cards, precision: Precision, found: Verification) -> Self {
         Self {
             model: options.model.display().to_string(),
             device: cards.description.clone(),
             cards: wanted,
-            dtype: dtype.name(),
+            dtype: precision.name(),
             passed: found.passed(),
             values: found.values,
             first_difference: found.first_difference.map(Into::into),

@@ -122,7 +122,7 @@ impl Rope {
             *frequency = match self.frequency_dtype {
                 DType::F16 => f16::from_f32(*frequency).to_f32(),
                 DType::BF16 => bf16::from_f32(*frequency).to_f32(),
-                DType::F32 | DType::I32 | DType::I64 | DType::Bool => *frequency,
+                DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::Bool => *frequency,
             };
         }
         let attention_factor = self.attention_factor();

@@ -69,6 +69,23 @@ operators! {
     batch_matmul(a: &Tensor, b: &Tensor, out: &Tensor)
         = aclnnBatchMatMul, aclnnBatchMatMulGetWorkspaceSize(a, b, out, precision) where { precision = OWN_PRECISION; };
 
+    /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`.
+    ///
+    /// # Shapes
+    /// x `[…,k]`, f16 or bf16; out `[…,k]`, i8; scales `[…]`, f32.
+    dynamic_quant(x: &Tensor, out: &Tensor, scales: &Tensor)
+        = aclnnDynamicQuant, aclnnDynamicQuantGetWorkspaceSize(x, no_tensor, out, scales)
+        where { no_tensor = None::<Tensor>; };
+    /// `out[m,n] = (Σ x[m,k] · w[n,k]) · scale[n] · tokens[m]`.
+    ///
+    /// # Shapes
+    /// x `[m,k]`, w `[n,k]`, i8; scale `[n]`, tokens `[m]`, f32; out `[m,n]`, f16 or bf16; k at most 65535.
+    quant_matmul(x: &Tensor, w: &Tensor, scale: &Tensor, tokens: &Tensor, out: &Tensor)
+        = aclnnQuantMatmulV4, aclnnQuantMatmulV4GetWorkspaceSize(
+            // x1, x2, scale, offset, pertokenScale, bias, transposeX1, transposeX2, out
+            x, w, scale, no_tensor, tokens, no_tensor, no, yes, out
+        ) where { no_tensor = None::<Tensor>; (no, yes) = (false, true); };
+
     // Arithmetic, element by element; operands broadcast.
 
     /// `out = a + b`

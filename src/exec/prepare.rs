@@ -16,6 +16,10 @@ pub(super) fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>) -> 
     let t = tensor;
     match call {
         Call::Matmul { a, b, out } => op::matmul(&t(a)?, &t(b)?, &t(out)?),
+        Call::DynamicQuant { x, out, scales } => op::dynamic_quant(&t(x)?, &t(out)?, &t(scales)?),
+        Call::QuantMatmul { x, w, scale, tokens, out } => {
+            op::quant_matmul(&t(x)?, &t(w)?, &t(scale)?, &t(tokens)?, &t(out)?)
+        }
         Call::Add { a, b, out } => op::add(&t(a)?, &t(b)?, &t(out)?),
         Call::Mul { a, b, out } => op::mul(&t(a)?, &t(b)?, &t(out)?),
         Call::Muls { x, out, by } => op::muls(&t(x)?, scalar(*by), &t(out)?),

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Precision, Shape, Weights};
 use crate::collective::parallelize;
 use crate::config::ModelConfig;
 use crate::device::Cann;
@@ -25,8 +25,8 @@ use super::sampling::{Sampler, SamplingOptions};
 pub struct SessionOptions {
     /// Cards to split over.
     pub cards: usize,
-    /// Element type of weights and activations.
-    pub dtype: DType,
+    /// What the model computes in; an element type is one, `DType::BF16.into()`.
+    pub precision: Precision,
     /// How the residual stream lies during prefill. A decode step has one token a sequence, so its stream stays whole.
     pub residual: Residual,
     /// Sequences at once.
@@ -214,7 +214,7 @@ impl Session {
 
     fn inputs(&self, sequence: usize, rows: &[Row<'_>]) -> crate::exec::Inputs {
         let run = RunShape { batch: self.options.batch, sequence, cache_length: self.cache_length };
-        inputs(&self.config, run, self.options.dtype, self.head, rows)
+        inputs(&self.config, run, self.options.precision.activations, self.head, rows)
     }
 
     fn check_prompts(&self, prompts: &[Vec<u32>]) -> Result<(), Diagnostics> {
@@ -251,7 +251,7 @@ impl Session {
             return Ok(tokens.ints().iter().map(token).collect());
         }
         let shape = Shape::from([batch, self.config.vocab_size]);
-        let logits = HostTensor::from_bytes(shape, self.options.dtype, &bytes);
+        let logits = HostTensor::from_bytes(shape, self.options.precision.activations, &bytes);
         let rows = logits.floats().chunks(self.config.vocab_size);
         let mut tokens = Vec::with_capacity(batch);
         for (sequence, ((row, sampler), running)) in rows.zip(samplers).zip(running).enumerate() {
@@ -283,8 +283,13 @@ fn check(config: &ModelConfig, options: &SessionOptions) -> Result<(), Diagnosti
                 .help("shorten the prompt or generate fewer tokens"),
         );
     }
-    if !options.dtype.is_float() {
-        problems.push(Diagnostic::new("dtype", "weights are floats").expected("f32, f16 or bf16").found(options.dtype));
+    let Precision { activations, weights } = options.precision;
+    if !activations.is_float() {
+        problems
+            .push(Diagnostic::new("dtype", "activations are floats").expected("f32, f16 or bf16").found(activations));
+    } else if weights == Weights::W8A8 && activations == DType::F32 {
+        let problem = Diagnostic::new("dtype", "cards quantise 16-bit activations only");
+        problems.push(problem.expected("f16 or bf16 activations").found(activations));
     }
     problems.into_result(())
 }
@@ -293,9 +298,9 @@ fn plans(config: &ModelConfig, options: &SessionOptions, head: Head) -> Result<V
     let mesh = Mesh::tensor_parallel(options.cards, config.kv_heads, config.heads_per_kv_head())
         .map_err(|error| Diagnostic::new("cards", error.to_string()))?;
     let run = |sequence| RunShape { batch: options.batch, sequence, cache_length: options.cache_length() };
-    let prefill = decoder(config, run(options.longest_prompt), options.dtype, head)?;
+    let prefill = decoder(config, run(options.longest_prompt), options.precision, head)?;
     let prefill = parallelize(&prefill, &mesh, &Pins::auto(options.residual))?.lowered;
-    let decode = decoder(config, run(1), options.dtype, head)?;
+    let decode = decoder(config, run(1), options.precision, head)?;
     let decode = parallelize(&decode, &mesh, &Pins::auto(Residual::Replicate).like(&prefill))?.lowered;
     Ok(vec![schedule(&prefill)?, schedule(&decode)?])
 }

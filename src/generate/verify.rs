@@ -9,13 +9,17 @@
 //! error bounds); with 16-bit activations the parts of a split sum are rounded once more, by `u = 2⁻¹¹` (f16) or `2⁻⁸`
 //! (bf16). After `n` ops such errors have added up like `√n`. A value may differ by four times that, relative to
 //! its largest element, which covers cancellation within a row.
+//!
+//! With quantised linear layers a row of activations is rounded to steps of 1/127 of its largest element, and a part of a
+//! row, on a card of its own, to steps of its own. Each is off by half a step at most, so both are up to one step apart,
+//! which comes to `u`; as far as a reference goes, half a step is that of the activations and half that of the weights.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Id};
+use crate::base::{DType, Diagnostic, Diagnostics, Id, Precision, Weights};
 use crate::collective::parallelize;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, Observation};
@@ -35,6 +39,10 @@ use super::session::{Session, SessionOptions};
 
 /// How many times the expected size of accumulated rounding errors a difference may be.
 const SAFETY: f64 = 4.0;
+
+/// A step of a quantised row, relative to the row's largest element: two roundings of an element, to half a step each, are
+/// up to one step apart.
+const STEP: f64 = 1.0 / 127.0;
 
 /// Largest error of f32 logits against a reference that this project vouches for.
 const REFERENCE_BOUND_F32: f64 = 1e-4;
@@ -164,11 +172,11 @@ pub fn verify(
     cann: &Arc<Cann>,
     model: &Model,
     cards: usize,
-    dtype: DType,
+    precision: impl Into<Precision>,
     residual: Residual,
     reference: &Reference,
 ) -> Result<Verification, Error> {
-    let found = verify_with(cann, model, cards, dtype, residual, reference, &EngineOptions::default())?;
+    let found = verify_with(cann, model, cards, precision, residual, reference, &EngineOptions::default())?;
     // This process is the first of one.
     found.ok_or_else(|| Diagnostics::from(Diagnostic::new("verify", "the first process has no outcome")).into())
 }
@@ -182,12 +190,13 @@ pub fn verify_with(
     cann: &Arc<Cann>,
     model: &Model,
     cards: usize,
-    dtype: DType,
+    precision: impl Into<Precision>,
     residual: Residual,
     reference: &Reference,
     engine: &EngineOptions,
 ) -> Result<Option<Verification>, Error> {
-    let found = verify_as_is(cann, model, cards, dtype, residual, reference, engine)?;
+    let precision = precision.into();
+    let found = verify_as_is(cann, model, cards, precision, residual, reference, engine)?;
     let is_final = found
         .as_ref()
         .is_none_or(|found| found.passed() || reference.logits.is_none() || model.config.dtype == DType::F32);
@@ -199,7 +208,7 @@ pub fn verify_with(
     config.rope.frequency_dtype = config.dtype;
     let (generation, checkpoint) = (model.generation.clone(), Arc::clone(&model.checkpoint));
     let rounded = Model { config, generation, checkpoint, dir: model.dir.clone() };
-    let second = verify_as_is(cann, &rounded, cards, dtype, residual, reference, engine)?;
+    let second = verify_as_is(cann, &rounded, cards, precision, residual, reference, engine)?;
     Ok(if second.as_ref().is_some_and(Verification::passed) { second } else { found })
 }
 
@@ -207,12 +216,13 @@ fn verify_as_is(
     cann: &Arc<Cann>,
     model: &Model,
     cards: usize,
-    dtype: DType,
+    precision: Precision,
     residual: Residual,
     reference: &Reference,
     engine_options: &EngineOptions,
 ) -> Result<Option<Verification>, Error> {
     let config = &model.config;
+    let dtype = precision.activations;
     let Reference { batch, sequence, input_ids, .. } = reference;
     if *sequence > config.max_positions || *sequence == 0 || *batch == 0 {
         let problem = Diagnostic::new("input_ids", "do not fit the model's context");
@@ -222,7 +232,7 @@ fn verify_as_is(
         );
     }
     let run = RunShape { batch: *batch, sequence: *sequence, cache_length: *sequence };
-    let program = decoder(config, run, dtype, Head::AllLogits)?;
+    let program = decoder(config, run, precision, Head::AllLogits)?;
     let rows: Vec<Row<'_>> =
         input_ids.chunks(*sequence).map(|ids| Row { ids, start: 0, prompt_length: ids.len() }).collect();
     let group = &engine_options.group;
@@ -267,20 +277,20 @@ fn verify_as_is(
         greedy: None,
     };
     if let Some((one, _)) = &one {
-        compare(&program, one, &many, dtype, &mut found);
+        compare(&program, one, &many, precision, &mut found);
     }
     if let Some(expected) = &reference.logits {
         let magnitude = expected.iter().fold(0.0_f64, |largest, x| largest.max(f64::from(x.abs())));
         let bound = match dtype {
             DType::F32 => REFERENCE_BOUND_F32,
-            _ => error_bound(&program, dtype, program.ops.len()) * magnitude,
+            _ => error_bound(&program, precision, program.ops.len()) * magnitude,
         };
         found.logits = worst("logits", &logits, expected, bound);
     }
     if let Some((prompt, expected)) = &reference.greedy {
         let options = SessionOptions {
             cards,
-            dtype,
+            precision,
             residual,
             batch: 1,
             longest_prompt: prompt.len(),
@@ -355,29 +365,30 @@ fn start(dtype: DType, partial: Option<Reduce>, elems: usize) -> crate::program:
 }
 
 /// The largest relative error that a value of the `ops`-th op may have; see the module's text.
-fn error_bound(program: &Program, dtype: DType, ops: usize) -> f64 {
+fn error_bound(program: &Program, precision: Precision, ops: usize) -> f64 {
     let widest = program.values.values().iter().filter_map(|value| value.shape.last()).max().copied().unwrap_or(1);
     let accumulated = (widest as f64).sqrt() * 2.0_f64.powi(-24);
-    let rounded = match dtype {
+    let rounded = match precision.activations {
         DType::F16 => 2.0_f64.powi(-11),
         DType::BF16 => 2.0_f64.powi(-8),
-        DType::F32 | DType::I32 | DType::I64 | DType::Bool => 0.0,
+        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::Bool => 0.0,
     };
-    SAFETY * (accumulated + rounded) * (ops as f64).sqrt()
+    let quantised = if precision.weights == Weights::W8A8 { STEP } else { 0.0 };
+    SAFETY * (accumulated + rounded + quantised) * (ops as f64).sqrt()
 }
 
 fn compare(
     program: &Program,
     one: &BTreeMap<ValueId, HostTensor>,
     many: &BTreeMap<ValueId, HostTensor>,
-    dtype: DType,
+    precision: Precision,
     found: &mut Verification,
 ) {
     for (index, (_, op)) in program.ops.iter().enumerate() {
         let (Some(expected), Some(tensor)) = (one.get(&op.result), many.get(&op.result)) else { continue };
         found.values += 1;
         let magnitude = expected.floats().iter().fold(0.0_f64, |largest, x| largest.max(f64::from(x.abs())));
-        let bound = error_bound(program, dtype, index + 1) * magnitude;
+        let bound = error_bound(program, precision, index + 1) * magnitude;
         let Some(difference) = worst(&op_text(program, op), tensor, expected.floats(), bound) else { continue };
         let share = |d: &Difference| (d.expected - d.found).abs() / d.bound.max(f64::MIN_POSITIVE);
         // NaN is no share and fails the comparison, as it must.

@@ -228,6 +228,7 @@ impl<'a> Pass<'a> {
         let (operand, param) = match op.kind {
             Kind::Embed => weight(1)?,
             Kind::MatMul { .. } => weight(1).or_else(|| weight(0))?,
+            Kind::QuantMatMul { .. } => weight(1)?,
             _ => return None,
         };
         let mut axes = [SmallVec::new(), SmallVec::new()];

@@ -3,7 +3,7 @@
 
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 
-use super::graph::{Op, Program, Role, Source, Value, ValueId};
+use super::graph::{Form, Op, Program, Role, Source, Value, ValueId};
 use super::op::{Kind, result_type};
 use super::verify::verify;
 
@@ -32,7 +32,7 @@ impl Builder {
 
     /// A weight, read from the checkpoint tensor of the same name.
     pub fn param(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> ValueId {
-        self.param_from(name, shape, dtype, Source { tensor: name.to_owned(), element_offset: 0 })
+        self.param_from(name, shape, dtype, Source { tensor: name.to_owned(), element_offset: 0, form: Form::Numbers })
     }
 
     /// A weight that is part of a checkpoint tensor.

@@ -350,6 +350,10 @@ macro_rules! calls {
 calls! {
     /// `out = a @ b`, batch dims broadcast.
     Matmul "aclnnMatmul" reads(a, b) writes(out) args();
+    /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`; x, out `[r,k]`, out i8, scales f32.
+    DynamicQuant "aclnnDynamicQuant" reads(x) writes(out, scales) args();
+    /// `out[r,n] = (Σ x[r,k] · w[n,k]) · scale[n] · tokens[r]`; x, w i8, scale, tokens f32.
+    QuantMatmul "aclnnQuantMatmulV4" reads(x, w, scale, tokens) writes(out) args();
     /// `out = a + b`.
     Add "aclnnAdd" reads(a, b) writes(out) args();
     /// `out = a · b`.

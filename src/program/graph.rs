@@ -1,5 +1,7 @@
 //! Values and ops by id, in order of execution.
 
+use std::fmt;
+
 use crate::base::{DType, IdVec, Shape, define_id};
 
 use super::op::Kind;
@@ -48,6 +50,54 @@ pub struct Source {
     pub tensor: String,
     /// First element.
     pub element_offset: usize,
+    /// What is made of the elements.
+    pub form: Form,
+}
+
+/// What a param holds of the elements that a checkpoint has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// The numbers, converted to the param's element type.
+    Numbers,
+    /// Rows of `row_elems` numbers as 8-bit integers: each divided by its row's scale and rounded, ties to even.
+    RowBytes {
+        /// Numbers of a row.
+        row_elems: usize,
+    },
+    /// The scales of such rows: their largest magnitude divided by 127.
+    RowScales {
+        /// Numbers of a row.
+        row_elems: usize,
+    },
+}
+
+impl Form {
+    /// How far a row is scaled: to the largest 8-bit integer.
+    pub const LARGEST: f32 = 127.0;
+
+    /// The form of a text such as `bytes/64`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (name, row) = text.split_once('/')?;
+        let row_elems = row.parse().ok()?;
+        match name {
+            "bytes" => Some(Self::RowBytes { row_elems }),
+            "scales" => Some(Self::RowScales { row_elems }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    /// `from "lm_head.weight"+0`, and ` bytes/64` or ` scales/64` where rows of 64 numbers are quantised.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "from \"{}\"+{}", self.tensor, self.element_offset)?;
+        match self.form {
+            Form::Numbers => Ok(()),
+            Form::RowBytes { row_elems } => write!(f, " bytes/{row_elems}"),
+            Form::RowScales { row_elems } => write!(f, " scales/{row_elems}"),
+        }
+    }
 }
 
 /// A tensor that a program reads or makes. Shapes are of the whole tensor, on every stage.

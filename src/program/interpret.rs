@@ -3,9 +3,11 @@
 //! Plain loops in the order of the formulas. Sums run in f64 and are rounded once to the result's element type, so the
 //! oracle is at least as exact as any card. It shares no code with the emulator.
 
+use std::collections::BTreeMap;
+
 use crate::base::{DType, Shape};
 
-use super::graph::{Program, Role, Value, ValueId};
+use super::graph::{Form, Program, Role, Value, ValueId};
 use super::op::Kind;
 use super::rule::Reduce;
 use half::{bf16, f16};
@@ -26,7 +28,7 @@ pub struct HostTensor {
 pub enum HostData {
     /// Of f32, f16 and bf16.
     Float(Vec<f32>),
-    /// Of i32, i64 and bool (0 or 1).
+    /// Of i32, i64, i8 and bool (0 or 1).
     Int(Vec<i64>),
 }
 
@@ -36,7 +38,7 @@ pub fn round(dtype: DType, x: f32) -> f32 {
     match dtype {
         DType::F16 => f16::from_f32(x).to_f32(),
         DType::BF16 => bf16::from_f32(x).to_f32(),
-        DType::F32 | DType::I32 | DType::I64 | DType::Bool => x,
+        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::Bool => x,
     }
 }
 
@@ -54,7 +56,7 @@ impl HostTensor {
         Self { shape, dtype, data: HostData::Float(data) }
     }
 
-    /// An i32, i64 or bool tensor.
+    /// An i32, i64, i8 or bool tensor.
     ///
     /// # Panics
     /// If the number of elements is not the shape's, or `dtype` is a float.
@@ -107,6 +109,7 @@ impl HostTensor {
             DType::BF16 => floats.flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
             DType::I32 => ints.flat_map(|x| i32::try_from(*x).unwrap_or(i32::MAX).to_le_bytes()).collect(),
             DType::I64 => ints.flat_map(|x| x.to_le_bytes()).collect(),
+            DType::I8 => ints.flat_map(|x| i8::try_from(*x).unwrap_or(i8::MAX).to_le_bytes()).collect(),
             DType::Bool => ints.map(|x| u8::from(*x != 0)).collect(),
         }
     }
@@ -128,6 +131,7 @@ impl HostTensor {
             DType::BF16 => HostData::Float(map(bytes, |b| bf16::from_le_bytes(b).to_f32())),
             DType::I32 => HostData::Int(map(bytes, |b| i64::from(i32::from_le_bytes(b)))),
             DType::I64 => HostData::Int(map(bytes, i64::from_le_bytes)),
+            DType::I8 => HostData::Int(map(bytes, |b| i64::from(i8::from_le_bytes(b)))),
             DType::Bool => HostData::Int(map(bytes, |[b]| i64::from(b))),
         };
         Self { shape, dtype, data }
@@ -222,36 +226,66 @@ pub(super) fn embed(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostT
     HostTensor::float(result.shape.clone(), result.dtype, rows.collect())
 }
 
+/// For each index over `letters`, last letter fastest, the position in each operand, given by its letters and shape.
+fn positions<const N: usize>(letters: &str, operands: [(&str, &Shape); N]) -> Vec<[usize; N]> {
+    let axis = |letter: char| {
+        let found = operands.map(|(dims, shape)| dims.find(letter).map(|dim| (shape[dim], shape.strides()[dim])));
+        let size = found.iter().flatten().next().map_or(1, |(size, _)| *size);
+        (size, found.map(|found| found.map_or(0, |(_, stride)| stride)))
+    };
+    let axes: Vec<(usize, [usize; N])> = letters.chars().map(axis).collect();
+    let position = |index: Vec<usize>| {
+        let mut at = [0; N];
+        for (i, (_, strides)) in index.iter().zip(&axes) {
+            at.iter_mut().zip(strides).for_each(|(at, stride)| *at += i * stride);
+        }
+        at
+    };
+    indices(&axes.iter().map(|axis| axis.0).collect()).map(position).collect()
+}
+
+/// The letters of an einsum: of x, of w, of the result, and those that are summed.
+fn einsum(spec: &str) -> (&str, &str, &str, String) {
+    let (ins, out) = spec.split_once("->").unwrap_or((spec, ""));
+    let (x, w) = ins.split_once(',').unwrap_or((ins, ""));
+    (x, w, out, x.chars().filter(|letter| !out.contains(*letter)).collect())
+}
+
 pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::MatMul { spec } = kind else { unreachable!("matmul's kind") };
     let [x, w] = operands else { unreachable!("matmul takes two operands") };
-    let (ins, out) = spec.split_once("->").unwrap_or((spec, ""));
-    let (x_dims, w_dims) = ins.split_once(',').unwrap_or((ins, ""));
-    // Every letter with its size and its stride in x, w and the result; contracted letters last.
-    let mut letters: Vec<u8> = out.bytes().collect();
-    letters.extend(x_dims.bytes().filter(|letter| !out.as_bytes().contains(letter)));
-    let stride = |dims: &str, shape: &Shape, letter: u8| {
-        dims.bytes().position(|dim| dim == letter).map(|dim| (shape[dim], shape.strides()[dim]))
-    };
-    let axes: Vec<(usize, usize, usize)> = letters
-        .iter()
-        .map(|letter| {
-            let (in_x, in_w) = (stride(x_dims, &x.shape, *letter), stride(w_dims, &w.shape, *letter));
-            let size = in_x.or(in_w).map_or(1, |(size, _)| size);
-            (size, in_x.map_or(0, |(_, s)| s), in_w.map_or(0, |(_, s)| s))
-        })
-        .collect();
-    let (outer, inner) = axes.split_at(out.len());
-    let offsets = |axes: &[(usize, usize, usize)]| -> Vec<(usize, usize)> {
-        indices(&axes.iter().map(|axis| axis.0).collect())
-            .map(|index| index.iter().zip(axes).fold((0, 0), |(a, b), (i, (_, x, w))| (a + i * x, b + i * w)))
-            .collect()
-    };
-    let inner = offsets(inner);
+    let (x_dims, w_dims, out, summed) = einsum(spec);
+    let places = [(x_dims, &x.shape), (w_dims, &w.shape)];
+    let (outer, inner) = (positions(out, places), positions(&summed, places));
     let (x, w) = (x.floats(), w.floats());
-    let data = offsets(outer)
+    let data = outer
         .into_iter()
-        .map(|(a, b)| inner.iter().map(|(i, j)| f64::from(x[a + i]) * f64::from(w[b + j])).sum::<f64>() as f32);
+        .map(|[a, b]| inner.iter().map(|[i, j]| f64::from(x[a + i]) * f64::from(w[b + j])).sum::<f64>() as f32);
+    HostTensor::float(result.shape.clone(), result.dtype, data.collect())
+}
+
+/// A row as 8-bit integers, and the step between them; in f32, as the operators' pages write it.
+fn quantised(row: impl Iterator<Item = f32> + Clone) -> (Vec<i64>, f64) {
+    let step = row.clone().fold(0.0, |largest: f32, x| largest.max(x.abs())) / Form::LARGEST;
+    let byte = |x: f32| if step > 0.0 { (x / step).round_ties_even() as i64 } else { 0 };
+    (row.map(byte).collect(), f64::from(step))
+}
+
+pub(super) fn quant_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::QuantMatMul { spec } = kind else { unreachable!("quant_matmul's kind") };
+    let [x, w, scale] = operands else { unreachable!("quant_matmul takes x, w and a scale") };
+    let (x_dims, w_dims, out, summed) = einsum(spec);
+    let scale_dims: String = w_dims.chars().filter(|letter| out.contains(*letter)).collect();
+    let outer = positions(out, [(x_dims, &x.shape), (w_dims, &w.shape), (&scale_dims, &scale.shape)]);
+    let inner = positions(&summed, [(x_dims, &x.shape), (w_dims, &w.shape)]);
+    let (x, w, scale) = (x.floats(), w.ints(), scale.floats());
+    // By where in x a row starts.
+    let mut rows: BTreeMap<usize, (Vec<i64>, f64)> = BTreeMap::new();
+    let data = outer.into_iter().map(|[a, b, c]| {
+        let (row, step) = rows.entry(a).or_insert_with(|| quantised(inner.iter().map(|[i, _]| x[a + i])));
+        let sum: i64 = row.iter().zip(&inner).map(|(q, [_, j])| q * w[b + j]).sum();
+        (sum as f64 * f64::from(scale[c]) * *step) as f32
+    });
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 

@@ -15,6 +15,17 @@ pub enum Kind {
         /// The einsum.
         spec: String,
     },
+    /// A product of 16-bit floats with 8-bit integers `w` that stand for `w · scale`, `scale` with the dims of `w` that
+    /// are not summed: `y = (Σ q · w) · t · scale`, where a row of `x`, over all that is summed, is quantised as the sum
+    /// needs it: `t = max |x| / 127`, `q = round(x / t)`, ties to even. What `w` and `x` share is summed.
+    ///
+    /// A part of a row is a row: where what is summed is split, each part has its own `t`, none larger than the whole
+    /// row's. The sum of the parts is another rounding of the same product: each is within half a step `t` of `x`, so they
+    /// are at most `t Σ|w| scale` apart.
+    QuantMatMul {
+        /// The einsum of `x` and `w`.
+        spec: String,
+    },
     /// `x + y`; the second operand broadcasts from the right, or along dims of size 1.
     Add,
     /// `x · y`; broadcasts as [`Kind::Add`].
@@ -147,7 +158,7 @@ impl Kind {
         let names =
             |axes: &[AxisId]| axes.iter().map(|axis| axis_names[axis.index()].clone()).collect::<Vec<_>>().join("*");
         match self {
-            Self::MatMul { spec } => vec![("spec", spec.clone())],
+            Self::MatMul { spec } | Self::QuantMatMul { spec } => vec![("spec", spec.clone())],
             Self::Scale { by } => vec![("by", format!("{by:?}"))],
             Self::RmsNorm { epsilon } => vec![("epsilon", format!("{epsilon:?}"))],
             Self::Attention { scale } => vec![("scale", format!("{scale:?}"))],
@@ -210,6 +221,7 @@ impl Kind {
         Ok(match name {
             "embed" => Self::Embed,
             "matmul" => Self::MatMul { spec: attribute("spec")? },
+            "quant_matmul" => Self::QuantMatMul { spec: attribute("spec")? },
             "add" => Self::Add,
             "mul" => Self::Mul,
             "scale" => Self::Scale { by: real("by")? },

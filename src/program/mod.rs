@@ -19,8 +19,8 @@ pub mod text;
 pub mod verify;
 
 pub use build::Builder;
-pub use graph::{Op, OpId, Program, Role, Source, Value, ValueId};
+pub use graph::{Form, Op, OpId, Program, Role, Source, Value, ValueId};
 pub use interpret::{HostTensor, interpret};
-pub use npu::{Emit, Local};
+pub use npu::{Emit, Local, Quantised};
 pub use op::Kind;
 pub use rule::{Factor, Reduce, Rule};

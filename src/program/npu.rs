@@ -28,8 +28,21 @@ pub struct Emit<'a> {
     pub result: Local,
     /// The calls so far.
     pub calls: Vec<Call>,
-    /// Makes a buffer of that many bytes, live for this op only.
+    /// Makes a buffer of that many bytes, live from the first call that names it to the last.
     pub allocate: &'a mut dyn FnMut(Bytes) -> BufferId,
+    /// What earlier ops have quantised and nothing has overwritten since, latest last.
+    pub quantised: &'a mut Vec<Quantised>,
+}
+
+/// Rows that a card has quantised: several products of one operand quantise it once.
+#[derive(Clone, Debug)]
+pub struct Quantised {
+    /// The rows, before.
+    x: View,
+    /// Their 8-bit integers.
+    bytes: View,
+    /// Their scales.
+    scales: View,
 }
 
 impl std::fmt::Debug for Emit<'_> {
@@ -71,6 +84,19 @@ impl Emit<'_> {
         }
         let dense = self.dense(view);
         View { strides: shape.strides(), shape, ..dense }
+    }
+
+    /// The 8-bit integers and the scales of the rows of `x[m,k]`.
+    fn quantise(&mut self, x: View) -> Quantised {
+        if let Some(known) = self.quantised.iter().rev().find(|known| known.x == x) {
+            return known.clone();
+        }
+        let bytes = self.temporary(DType::I8, x.shape.clone());
+        let scales = self.temporary(DType::F32, [x.shape[0]]);
+        self.calls.push(Call::DynamicQuant { x: x.clone(), out: bytes.clone(), scales: scales.clone() });
+        let made = Quantised { x, bytes, scales };
+        self.quantised.push(made.clone());
+        made
     }
 
     /// Calls `write` with a dense tensor of shape `shape` that holds the elements of `into`, in the same order, and
@@ -153,6 +179,36 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let a = emit.shaped(x, shape(m, k));
     let w = emit.shaped(w, shape(k, n));
     emit.write_shaped(out, shape(m, n), |emit, out| emit.calls.push(Call::Matmul { a, b: w, out }));
+}
+
+pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::QuantMatMul { spec } = kind else { return };
+    let (ins, out_dims) = spec.split_once("->").unwrap_or((spec, ""));
+    let (x_dims, w_dims) = ins.split_once(',').unwrap_or((ins, ""));
+    let kept = |dims: &str, all: &str| all.chars().filter(|letter| dims.contains(*letter)).collect::<String>();
+    let (rows, columns) = (kept(x_dims, out_dims), kept(w_dims, out_dims));
+    let (inner, scale_dims) = (kept(w_dims, x_dims), kept(out_dims, w_dims));
+    let arrange = |view: &View, dims: &str, order: &str| {
+        view.permute(&order.chars().filter_map(|letter| dims.find(letter)).collect::<Vec<_>>())
+    };
+    let x = arrange(&emit.view(0), x_dims, &format!("{rows}{inner}"));
+    let w = arrange(&emit.view(1), w_dims, &format!("{columns}{inner}"));
+    let scale = arrange(&emit.view(2), &scale_dims, &columns);
+    let out = arrange(&emit.out(), out_dims, &format!("{rows}{columns}"));
+    let (m, n) = (x.shape[..rows.len()].iter().product::<usize>(), scale.elems());
+    let k: usize = x.shape[rows.len()..].iter().product();
+    if k == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    let x = emit.shaped(x, [m, k]);
+    let w = emit.shaped(w, [n, k]);
+    let w = emit.dense(w);
+    let scale = emit.shaped(scale, [n]);
+    let Quantised { bytes, scales, .. } = emit.quantise(x);
+    emit.write_shaped(out, [m, n], |emit, out| {
+        emit.calls.push(Call::QuantMatmul { x: bytes, w, scale, tokens: scales, out });
+    });
 }
 
 pub(super) fn add(_: &Kind, emit: &mut Emit<'_>) {

@@ -165,6 +165,22 @@ static MATMUL: Row = Row {
 };
 static ADD: Row =
     Row { name: "add", arity: 2, linear: Linear::Jointly, dtype: all_equal, host: host::add, npu: npu::add, ..BASE };
+static QUANT_MATMUL: Row = Row {
+    name: "quant_matmul",
+    arity: 3,
+    rule: |kind, _| match kind {
+        Kind::QuantMatMul { spec } => Rule::scaled_einsum(spec),
+        _ => Err("not a quant_matmul".to_owned()),
+    },
+    dtype: |_, dtypes| match dtypes {
+        [x @ (DType::F16 | DType::BF16), DType::I8, DType::F32] => Ok(*x),
+        [x, w, scale] => Err(format!("takes f16 or bf16, i8 and f32, found {x}, {w} and {scale}")),
+        _ => Err("takes 3 operands".to_owned()),
+    },
+    host: host::quant_matmul,
+    npu: npu::quant_matmul,
+    ..BASE
+};
 static MUL: Row = Row {
     name: "mul",
     arity: 2,
@@ -313,9 +329,10 @@ static SLICE: Row = movement("slice", Stage::Lowered);
 static LEADER: Row = movement("leader", Stage::Lowered);
 
 /// Every row.
-static ROWS: [&Row; 24] = [
+static ROWS: [&Row; 25] = [
     &EMBED,
     &MATMUL,
+    &QUANT_MATMUL,
     &ADD,
     &MUL,
     &SCALE,
@@ -347,6 +364,7 @@ impl Kind {
         match self {
             Self::Embed => &EMBED,
             Self::MatMul { .. } => &MATMUL,
+            Self::QuantMatMul { .. } => &QUANT_MATMUL,
             Self::Add => &ADD,
             Self::Mul => &MUL,
             Self::Scale { .. } => &SCALE,

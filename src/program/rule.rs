@@ -118,6 +118,22 @@ impl Rule {
         Ok(rule)
     }
 
+    /// The rule of a product in einsum form whose second operand has a scale for each of its rows: a third operand with
+    /// the second's dims that are not summed.
+    ///
+    /// # Errors
+    /// As [`Rule::einsum`]; or a dim that both operands have stays.
+    pub fn scaled_einsum(text: &str) -> Result<Self, String> {
+        let mut rule = Self::einsum(text)?;
+        let kept: SmallVec<[Factor; 6]> =
+            rule.operands[1].iter().filter(|factor| rule.result.contains(factor)).copied().collect();
+        if let Some(Factor::Letter(letter)) = kept.iter().find(|factor| rule.operands[0].contains(factor)) {
+            return Err(format!("`{text}` keeps `{}`, which both operands have", *letter as char));
+        }
+        rule.operands.push(kept);
+        Ok(rule)
+    }
+
     /// The size of each letter, and the result's shape.
     ///
     /// # Errors
@@ -191,5 +207,12 @@ mod tests {
             let error = Rule::einsum(spec).unwrap_err();
             assert!(error.contains(expected), "{spec}: {error}");
         }
+    }
+
+    #[test]
+    fn a_scale_has_the_rows_of_the_second_operand() {
+        assert_eq!(Rule::scaled_einsum("bsi,kgdi->bskgd"), Rule::parse("bsi,kgdi,kgd->bskgd", Reduce::Sum));
+        assert_eq!(Rule::scaled_einsum("bskgd,okgd->bso"), Rule::parse("bskgd,okgd,o->bso", Reduce::Sum));
+        assert!(Rule::scaled_einsum("abi,aoi->abo").unwrap_err().contains("keeps `a`"));
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
 
-use super::graph::{Op, Program, Role, Source, Value, ValueId};
+use super::graph::{Form, Op, Program, Role, Source, Value, ValueId};
 use super::op::Kind;
 
 /// What a later stage adds to the text of a program.
@@ -77,7 +77,7 @@ pub fn print_with(program: &Program, notes: &Notes) -> String {
         let Some(keyword) = value.role.keyword() else { continue };
         let _ = write!(text, "{keyword} {}", typed(id));
         if let Some(source) = &value.source {
-            let _ = write!(text, " from \"{}\"+{}", source.tensor, source.element_offset);
+            let _ = write!(text, " {source}");
         }
         text.push('\n');
     }
@@ -187,9 +187,14 @@ fn body_line(
         cursor.expect("from")?;
         let tensor = cursor.quoted()?;
         cursor.expect("+")?;
-        let element_offset = cursor.rest.parse().map_err(|_| format!("`{}` is no offset", cursor.rest))?;
+        let (offset, form) = cursor.rest.split_once(' ').unwrap_or((cursor.rest, ""));
+        let element_offset = offset.parse().map_err(|_| format!("`{offset}` is no offset"))?;
+        let form = match form {
+            "" => Form::Numbers,
+            form => Form::parse(form).ok_or_else(|| format!("`{form}` is no form of rows"))?,
+        };
         cursor.rest = "";
-        source = Some(Source { tensor, element_offset });
+        source = Some(Source { tensor, element_offset, form });
     }
     cursor.end()?;
     if values.insert(id.index(), Value { name, shape, dtype, role, source }).is_some() {

@@ -6,7 +6,7 @@ use crate::placement::{Layout, Placed};
 use crate::program::call::{BufferId, Call, View};
 use crate::program::models::layer_of;
 use crate::program::op::Kind;
-use crate::program::{Emit, Local, Op, OpId, Role, ValueId};
+use crate::program::{Emit, Local, Op, OpId, Quantised, Role, ValueId};
 
 use super::plan::{Action, Collective, CollectiveKind, GroupId, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor};
 
@@ -18,6 +18,7 @@ pub(super) fn emit(placed: &Placed, rank: usize) -> Plan {
         rank,
         plan: Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed)),
         views: vec![None; program.values.len()],
+        quantised: Vec::new(),
     };
     emitter.given();
     for (id, op) in program.ops.iter() {
@@ -53,6 +54,8 @@ struct Emitter<'a> {
     plan: Plan,
     /// This rank's part of each value.
     views: Vec<Option<View>>,
+    /// What is quantised and was not overwritten since.
+    quantised: Vec<Quantised>,
 }
 
 impl Emitter<'_> {
@@ -143,9 +146,13 @@ impl Emitter<'_> {
         }
         let plan = &mut self.plan;
         let mut allocate = |bytes| plan.buffer(Region::Arena, bytes);
-        let mut emit = Emit { operands, result, calls: Vec::new(), allocate: &mut allocate };
+        let mut emit =
+            Emit { operands, result, calls: Vec::new(), allocate: &mut allocate, quantised: &mut self.quantised };
         (row.npu)(&op.kind, &mut emit);
         let calls = emit.calls;
+        if row.in_place.is_some() {
+            self.quantised.clear();
+        }
         self.launch(id, calls);
     }
 

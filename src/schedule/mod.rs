@@ -39,17 +39,17 @@ pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::DType;
+    use crate::base::{DType, Precision};
     use crate::collective::parallelize;
     use crate::config::ModelConfig;
     use crate::placement::{Mesh, Pins, Residual};
     use crate::program::models::{Head, RunShape, decoder};
 
-    fn plans(preset: &str, cards: usize, dtype: DType, residual: Residual) -> Vec<Plan> {
+    fn plans(preset: &str, cards: usize, precision: Precision, residual: Residual) -> Vec<Plan> {
         let mut config = ModelConfig::preset(preset).unwrap();
         config.layers = 2;
         let run = RunShape { batch: 2, sequence: 9, cache_length: 32 };
-        let program = decoder(&config, run, dtype, Head::LastToken).unwrap();
+        let program = decoder(&config, run, precision, Head::LastToken).unwrap();
         let mesh = Mesh::tensor_parallel(cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
         let found = parallelize(&program, &mesh, &Pins::auto(residual)).unwrap();
         schedule(&found.lowered).unwrap_or_else(|problems| panic!("{problems}"))
@@ -59,13 +59,30 @@ mod tests {
     fn every_preset_has_sound_plans_also_where_sizes_do_not_divide() {
         for preset in ModelConfig::PRESETS {
             for cards in [1, 3, 5, 8, 16] {
-                for (dtype, residual) in [(DType::BF16, Residual::Replicate), (DType::F32, Residual::Seq)] {
-                    let plans = plans(preset, cards, dtype, residual);
+                for (precision, residual) in [
+                    (DType::BF16.into(), Residual::Replicate),
+                    (DType::F32.into(), Residual::Seq),
+                    (Precision::w8a8(DType::BF16), Residual::Seq),
+                ] {
+                    let plans = plans(preset, cards, precision, residual);
                     assert_eq!(plans.len(), cards);
                     let last = &plans[cards - 1];
                     assert_eq!(text::parse(&last.to_string()).unwrap(), *last, "{preset} on {cards} cards");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_several_products_read_is_quantised_once() {
+        for plan in plans("qwen2-72b", 4, Precision::w8a8(DType::BF16), Residual::Replicate) {
+            let calls = |wanted: fn(&plan::Call) -> bool| {
+                let launched = |step: &&plan::Step| matches!(&step.action, plan::Action::Launch(call) if wanted(call));
+                plan.steps.iter().filter(launched).count()
+            };
+            // Two layers: q, k and v of one norm, gate and up of the other; attention's and the hidden layer's outputs.
+            assert_eq!(calls(|call| matches!(call, plan::Call::QuantMatmul { .. })), 2 * 7);
+            assert_eq!(calls(|call| matches!(call, plan::Call::DynamicQuant { .. })), 2 * 4);
         }
     }
 }

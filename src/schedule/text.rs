@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::base::{Bytes, Diagnostic, Diagnostics, Id, IdVec, Shape};
 use crate::program::op::Kind;
-use crate::program::{OpId, Source, ValueId};
+use crate::program::{Form, OpId, Source, ValueId};
 
 use super::plan::{
     Action, BufferId, Call, Collective, CollectiveKind, EventId, GroupId, OpNote, Plan, Reduce, Region, Slot, Step,
@@ -31,7 +31,7 @@ impl fmt::Display for Plan {
                 let Tensor { name, shape, dtype, ranges, buffer, source } = tensor;
                 write!(f, "{kind} \"{name}\" {buffer} {dtype}{shape} {}", ranges_text(ranges))?;
                 match source {
-                    Some(source) => writeln!(f, " from \"{}\"+{}", source.tensor, source.element_offset)?,
+                    Some(source) => writeln!(f, " {source}")?,
                     None => writeln!(f)?,
                 }
             }
@@ -133,9 +133,15 @@ fn line(line: &str, plan: &mut Plan) -> Option<()> {
             let sizes = numbers(sizes.strip_prefix('[')?.strip_suffix(']')?)?;
             let source = match *source {
                 [] => None,
-                ["from", tensor, offset] => {
-                    Some(Source { tensor: tensor.to_owned(), element_offset: offset.strip_prefix('+')?.parse().ok()? })
-                }
+                ["from", tensor, offset, ref form @ ..] => Some(Source {
+                    tensor: tensor.to_owned(),
+                    element_offset: offset.strip_prefix('+')?.parse().ok()?,
+                    form: match form {
+                        [] => Form::Numbers,
+                        [form] => Form::parse(form)?,
+                        _ => return None,
+                    },
+                }),
                 _ => return None,
             };
             let tensor = Tensor {

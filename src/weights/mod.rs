@@ -14,6 +14,7 @@ mod convert;
 mod header;
 mod json;
 mod load;
+mod quantise;
 mod slice;
 
 pub use checkpoint::{Checkpoint, ExpectedTensor, TensorInfo};

@@ -159,7 +159,7 @@ impl Request<'_> {
 
 /// The first elements, in order, of the runs that a slice consists of.
 #[derive(Clone, Debug)]
-struct Runs<'a> {
+pub(super) struct Runs<'a> {
     /// Elements of each run.
     length: usize,
     /// The dims outside a run, which are counted through.
@@ -172,7 +172,7 @@ struct Runs<'a> {
 }
 
 impl<'a> Runs<'a> {
-    fn new(view: &Shape, ranges: &'a [Range<usize>]) -> Self {
+    pub(super) fn new(view: &Shape, ranges: &'a [Range<usize>]) -> Self {
         let strides = view.strides();
         // Inner dims that are taken whole belong to the run, and so does the first one outside of them.
         let whole = |dim: usize| ranges[dim].len() == view[dim];
@@ -183,6 +183,13 @@ impl<'a> Runs<'a> {
         let next =
             ranges.iter().all(|range| !range.is_empty()).then(|| ranges[..outer].iter().map(|r| r.start).collect());
         Self { length, outer: &ranges[..outer], strides, base, next }
+    }
+}
+
+impl Runs<'_> {
+    /// Elements of each run.
+    pub(super) const fn length(&self) -> usize {
+        self.length
     }
 }
 

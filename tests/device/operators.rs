@@ -27,6 +27,25 @@ fn products() {
 }
 
 #[test]
+fn quantised_products() {
+    let card = Card::new();
+    let half =
+        |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect() };
+    let x = card.bytes(DType::F16, &[2, 2], &half(&[127., -63.6, 0.5, 0.125]));
+    let (bytes, scales) = (card.empty(DType::I8, &[2, 2]), card.empty(F32, &[2]));
+    card.run(operator::dynamic_quant(&x, &bytes, &scales));
+    assert_eq!(read(&bytes), [127, -64_i8 as u8, 127, 32]);
+    assert_eq!(read_f32(&scales), [1., 0.5 / 127.]);
+    // Three rows of a weight, each with its scale.
+    let w = card.bytes(DType::I8, &[3, 2], &[1, 0, 0, 1, 2, 255]);
+    let scale = card.f32(&[3], &[1., 0.5, 2.]);
+    let tokens = card.f32(&[2], &[1., 0.25]);
+    let out = card.empty(DType::F16, &[2, 3]);
+    card.run(operator::quant_matmul(&bytes, &w, &scale, &tokens, &out));
+    assert_eq!(read_f16(&out), [127., -32., 636., 31.75, 4., 111.]);
+}
+
+#[test]
 fn arithmetic_of_two_tensors() {
     let card = Card::new();
     let (a, b) = (card.f32(&[3], &[6., -2., 8.]), card.f32(&[3], &[3., 4., -2.]));

@@ -1,6 +1,6 @@
 //! Random Transformer blocks: the ops whose results are no exact numbers.
 
-use ascend_tp::base::DType;
+use ascend_tp::base::{DType, Precision, Weights};
 use ascend_tp::program::{Builder, HostTensor, Kind, Program, ValueId};
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use super::random::Random;
 /// Sizes of a block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    dtype: DType,
+    precision: Precision,
     batch: usize,
     sequence: usize,
     /// Rows of the cache beyond the sequence.
@@ -23,13 +23,13 @@ pub(crate) struct Block {
     seed: u64,
 }
 
-/// Any block of an element type. A head size of 16 is what the fused attention takes, in 16-bit types.
-pub(crate) fn blocks(dtype: DType) -> impl Strategy<Value = Block> {
+/// Any block of a precision. A head size of 16 is what the fused attention takes, in 16-bit types.
+pub(crate) fn blocks(precision: Precision) -> impl Strategy<Value = Block> {
     let head_size = prop_oneof![Just(16_usize), Just(2), Just(6)];
     let sizes = (1..=3_usize, 1..=5_usize, 0..=3_usize, 1..=4_usize, 1..=3_usize, head_size, 1..=9_usize, 1..=9_usize);
     (sizes, 0..1000_u64).prop_map(
         move |((batch, sequence, spare, kv_heads, group, head_size, hidden, intermediate), seed)| Block {
-            dtype,
+            precision,
             batch,
             sequence,
             spare,
@@ -55,6 +55,7 @@ pub(crate) struct DrawnBlock {
 struct Writer {
     build: Builder,
     dtype: DType,
+    linear: Weights,
     random: Random,
     drawn: (Tensors, Tensors),
     pinnable: Vec<(String, Vec<usize>)>,
@@ -71,9 +72,14 @@ impl Writer {
 
     fn param(&mut self, name: &str, shape: &[usize]) -> ValueId {
         let tensor = self.floats(shape);
+        self.given(name, tensor)
+    }
+
+    fn given(&mut self, name: &str, tensor: HostTensor) -> ValueId {
+        let id = self.build.param(name, tensor.shape.clone(), tensor.dtype);
+        self.pinnable.push((name.to_owned(), (0..tensor.shape.rank()).collect()));
         self.drawn.0.insert(name.to_owned(), tensor);
-        self.pinnable.push((name.to_owned(), (0..shape.len()).collect()));
-        self.build.param(name, shape.to_vec(), self.dtype)
+        id
     }
 
     fn input(&mut self, name: &str, tensor: HostTensor) -> ValueId {
@@ -84,9 +90,21 @@ impl Writer {
     }
 
     fn matmul(&mut self, name: &str, spec: &str, x: ValueId, shape: &[usize]) -> ValueId {
-        let weight = self.param(name, shape);
         self.weights.push(name.to_owned());
-        self.build.matmul(spec, x, weight)
+        if self.linear == Weights::Float {
+            let weight = self.param(name, shape);
+            return self.build.matmul(spec, x, weight);
+        }
+        let bytes = (0..shape.iter().product()).map(|_| self.random.below(255) as i64 - 127).collect();
+        let weight = self.given(name, HostTensor::int(shape.to_vec(), DType::I8, bytes));
+        // What is summed stands last in every weight here.
+        let (operands, result) = spec.split_once("->").unwrap_or_default();
+        let dims = operands.split(',').next_back().unwrap_or_default();
+        let rows: Vec<usize> =
+            dims.chars().zip(shape).filter(|(letter, _)| result.contains(*letter)).map(|(_, size)| *size).collect();
+        let scales = (0..rows.iter().product()).map(|_| (self.random.below(128) + 1) as f32 / 16384.0).collect();
+        let scale = self.given(&format!("{name}.scale"), HostTensor::float(rows, DType::F32, scales));
+        self.build.op(Kind::QuantMatMul { spec: spec.to_owned() }, &[x, weight, scale])
     }
 
     fn named(&mut self, name: &str, rank: usize, value: ValueId) -> ValueId {
@@ -102,7 +120,8 @@ impl Block {
         let t = s + self.spare;
         let mut w = Writer {
             build: Builder::new("block"),
-            dtype: self.dtype,
+            dtype: self.precision.activations,
+            linear: self.precision.weights,
             random: Random(self.seed),
             drawn: Default::default(),
             pinnable: Vec::new(),

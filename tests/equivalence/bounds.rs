@@ -9,14 +9,20 @@
 //! - a sum of `n` products in any order is off by `n v Σ|a||b|` (Higham, Accuracy and Stability, 3.5);
 //! - a result in parts is rounded part by part: `u` applies to the sum of the parts' absolute values.
 //!
+//! - a quantised product whose rows are split is a sum of products with other steps: each operand is off by half its step
+//!   in the whole row and by half a smaller one in a part, so the sum by at most `t Σ|w|` scales, `t` the whole row's.
+//!
 //! The oracle itself is rounded once, to the element type: another `u |y|`.
 
-use ascend_tp::base::DType;
+use std::collections::BTreeMap;
+
+use ascend_tp::base::{DType, Shape};
+use ascend_tp::placement::Placed;
 use ascend_tp::program::interpret::HostData;
 use ascend_tp::program::op::Row;
-use ascend_tp::program::{HostTensor, Kind, Op, Program};
+use ascend_tp::program::{HostTensor, Kind, Op};
 
-use super::assemble::{Whole, unit_roundoff};
+use super::assemble::{Whole, indices, unit_roundoff};
 
 const V: f64 = 5.960_464_477_539_063e-8;
 
@@ -32,12 +38,13 @@ const fn underflow(dtype: DType) -> f64 {
 /// For each element, how far the result of `op` may be from `expected`, its meaning on `operands`. `magnitude` are the
 /// absolute values of the parts of the result as the cards hold it.
 pub(crate) fn bound(
-    program: &Program,
+    lowered: &Placed,
     op: &Op,
     operands: &[&HostTensor],
     expected: &HostTensor,
     magnitude: &[f64],
 ) -> Vec<f64> {
+    let program = &lowered.program;
     let u = unit_roundoff(expected.dtype);
     let row: &Row = op.kind.row();
     let absolute = |kind: &Kind| -> Vec<f64> {
@@ -57,6 +64,19 @@ pub(crate) fn bound(
             let sizes = summed.chars().zip(operands[0].shape.iter()).filter(|(letter, _)| !out.contains(*letter));
             let n: usize = sizes.map(|(_, size)| size).product();
             (1.0, absolute(&op.kind).into_iter().map(|sum| (n as f64 + 2.0) * V * sum).collect())
+        }
+        // The integers are exact: three f32 roundings of their sum and its scales.
+        Kind::QuantMatMul { .. } if lowered.layouts[op.result].partial.is_empty() => (1.0, relative(expected, 4.0)),
+        Kind::QuantMatMul { spec } => {
+            let exact = magnitude.iter().map(|parts| 4.0 * V * parts);
+            (
+                1.0,
+                steps(spec, operands)
+                    .into_iter()
+                    .zip(exact)
+                    .map(|(step, exact)| step * (1.0 + 8.0 * V) + exact)
+                    .collect(),
+            )
         }
         Kind::ReduceSum { dim } => {
             let n = operands[0].shape[*dim] as f64;
@@ -115,6 +135,38 @@ pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f
     };
     let factor = if rounds { parts as f64 * unit_roundoff(before.tensor.dtype) + V } else { 0.0 };
     before.magnitude.iter().map(|parts| factor * parts).collect()
+}
+
+/// `t Σ|w| |scale|` for each element of a quantised product.
+fn steps(spec: &str, operands: &[&HostTensor]) -> Vec<f64> {
+    let (ins, out) = spec.split_once("->").unwrap_or_default();
+    let (x_dims, w_dims) = ins.split_once(',').unwrap_or_default();
+    let scale_dims: String = w_dims.chars().filter(|letter| out.contains(*letter)).collect();
+    let [x, w, scale] = operands else { panic!("quant_matmul takes three operands") };
+    let sizes: BTreeMap<char, usize> = x_dims
+        .chars()
+        .zip(x.shape.iter())
+        .chain(w_dims.chars().zip(w.shape.iter()))
+        .map(|(l, size)| (l, *size))
+        .collect();
+    let summed: String = x_dims.chars().filter(|letter| !out.contains(*letter)).collect();
+    let every = |letters: &str| -> Vec<BTreeMap<char, usize>> {
+        let shape: Shape = letters.chars().map(|letter| sizes[&letter]).collect();
+        indices(&shape).map(|index| letters.chars().zip(index).collect()).collect()
+    };
+    let at = |dims: &str, tensor: &HostTensor, place: &BTreeMap<char, usize>| -> usize {
+        dims.chars().zip(tensor.shape.strides()).map(|(letter, stride)| place[&letter] * stride).sum()
+    };
+    let element = |outer: BTreeMap<char, usize>| {
+        let (mut largest, mut sum) = (0.0_f64, 0.0);
+        for inner in every(&summed) {
+            let place: BTreeMap<char, usize> = outer.iter().chain(&inner).map(|(l, i)| (*l, *i)).collect();
+            largest = largest.max(f64::from(x.floats()[at(x_dims, x, &place)].abs()));
+            sum += w.ints()[at(w_dims, w, &place)].abs() as f64;
+        }
+        largest / 127.0 * sum * f64::from(scale.floats()[at(&scale_dims, scale, &outer)].abs())
+    };
+    every(out).into_iter().map(element).collect()
 }
 
 fn relative(expected: &HostTensor, roundings: f64) -> Vec<f64> {

@@ -26,6 +26,8 @@ enum Holds {
     Floats(DType),
     /// Multiples of 1/128 from -1 to 1.
     Fractions,
+    /// Whole numbers of 8 bits, from -127 to 127.
+    Bytes,
     /// Indices below this.
     Indices(usize),
     /// Different indices below this in each row.
@@ -44,7 +46,7 @@ struct Sample {
 }
 
 fn samples() -> Vec<Sample> {
-    use Holds::{Cache, Floats, Fractions, Indices, Largest, Mask, Rows};
+    use Holds::{Bytes, Cache, Floats, Fractions, Indices, Largest, Mask, Rows};
     let f32 = Floats(DType::F32);
     let sample = |kind: Kind, operands: &[(&[usize], Holds)]| Sample {
         kind,
@@ -53,7 +55,14 @@ fn samples() -> Vec<Sample> {
     let matmul = |spec: &str, x: &[usize], w: &[usize]| {
         sample(Kind::MatMul { spec: spec.to_owned() }, &[(x, Floats(DType::F32)), (w, Floats(DType::F32))])
     };
+    let quantised = |spec: &str, x: &[usize], w: &[usize], scale: &[usize], dtype: DType| {
+        let spec = spec.to_owned();
+        sample(Kind::QuantMatMul { spec }, &[(x, Floats(dtype)), (w, Bytes), (scale, Fractions)])
+    };
     vec![
+        quantised("bsi,oi->bso", &[2, 3, 5], &[4, 5], &[4], DType::BF16),
+        quantised("bskd,okd->bso", &[1, 2, 3, 2], &[5, 3, 2], &[5], DType::F16),
+        quantised("ai,kdi->akd", &[3, 4], &[2, 3, 4], &[2, 3], DType::BF16),
         matmul("bsi,oi->bso", &[2, 3, 5], &[4, 5]),
         matmul("ab,bc->ac", &[5, 3], &[3, 2]),
         matmul("ab,cb->ca", &[1, 7], &[3, 7]),
@@ -102,6 +111,7 @@ impl Sample {
             Holds::Floats(dtype) => dtype,
             Holds::Indices(_) | Holds::Rows(_) => DType::I64,
             Holds::Mask => DType::Bool,
+            Holds::Bytes => DType::I8,
             Holds::Fractions | Holds::Largest | Holds::Cache => DType::F32,
         }
     }
@@ -129,6 +139,9 @@ impl Sample {
             }
             Holds::Indices(below) => {
                 HostTensor::int(shape, DType::I64, (0..elems).map(|_| random.below(below as u64) as i64).collect())
+            }
+            Holds::Bytes => {
+                HostTensor::int(shape, DType::I8, (0..elems).map(|_| random.below(255) as i64 - 127).collect())
             }
             Holds::Rows(below) => {
                 let rows = (0..shape[0]).flat_map(|_| random.shuffled(below).into_iter().take(shape[1]));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{DType, Diagnostic, Diagnostics};
+use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::Program;
@@ -21,7 +21,7 @@ const PREFILL_TOKENS: usize = 2048;
 pub(super) struct Request<'a> {
     config: &'a ModelConfig,
     pub(super) mesh: Mesh,
-    pub(super) dtype: DType,
+    pub(super) precision: Precision,
     residual: Residual,
     pub(super) batch: usize,
     sequence: usize,
@@ -82,7 +82,7 @@ impl<'a> Request<'a> {
         problems.into_result(Self {
             config,
             mesh,
-            dtype: options.dtype.map_or(config.dtype, DType::from),
+            precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
             residual: options.layout.residual(),
             batch: options.batch,
             sequence: options.sequence,
@@ -121,7 +121,7 @@ impl<'a> Request<'a> {
 
     fn compile_pass(&self, pass: Pass, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
         let run = RunShape { batch: self.batch, sequence: pass.sequence, cache_length: self.context };
-        let program = decoder(self.config, run, self.dtype, pass.head)?;
+        let program = decoder(self.config, run, self.precision, pass.head)?;
         let pins = Pins::auto(self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
         let split = parallelize(&program, &self.mesh, &pins)?;

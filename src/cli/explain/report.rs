@@ -8,7 +8,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::{Head, layer_of};
-use ascend_tp::program::{Program, Role};
+use ascend_tp::program::{Form, Program, Role, Value};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::Region;
 use serde::Serialize;
@@ -134,7 +134,7 @@ impl Report {
             architecture: config.family.architecture(),
             layers: config.layers,
             parameters: parameters(&shown.program),
-            dtype: request.dtype.name(),
+            dtype: request.precision.name(),
             cards: request.mesh.cards(),
             mesh: request.mesh.to_string(),
             program: pass(request, shown),
@@ -169,7 +169,10 @@ fn pass(request: &Request<'_>, compiled: &Compiled) -> Pass {
 }
 
 fn parameters(program: &Program) -> u64 {
-    program.with_role(Role::Param).map(|id| program.values[id].shape.elems() as u64).sum()
+    let params = program.with_role(Role::Param).map(|id| &program.values[id]);
+    let is_scale =
+        |value: &Value| value.source.as_ref().is_some_and(|source| matches!(source.form, Form::RowScales { .. }));
+    params.filter(|value| !is_scale(value)).map(|value| value.shape.elems() as u64).sum()
 }
 
 fn weights(compiled: &Compiled) -> Vec<Weight> {

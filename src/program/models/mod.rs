@@ -11,11 +11,11 @@ mod names;
 
 use std::collections::BTreeMap;
 
-use crate::base::{DType, Diagnostics, Shape};
+use crate::base::{DType, Diagnostics, Precision, Shape, Weights};
 use crate::config::ModelConfig;
 
 use super::build::Builder;
-use super::graph::{Program, Role, Source, ValueId};
+use super::graph::{Form, Program, Role, Source, ValueId};
 use super::op::Kind;
 
 use names::Names;
@@ -69,11 +69,18 @@ pub mod output {
     pub const TOKEN: &str = "token";
 }
 
-/// The program of one forward pass in `dtype`.
+/// The program of one forward pass in a precision: an element type, or one with quantised linear layers, whose params
+/// are then two: `….weight`, 8-bit integers, and `….weight_scale`, one f32 an output channel.
 ///
 /// # Errors
 /// What `verify` finds; a valid configuration gives none.
-pub fn decoder(config: &ModelConfig, run: RunShape, dtype: DType, head: Head) -> Result<Program, Diagnostics> {
+pub fn decoder(
+    config: &ModelConfig,
+    run: RunShape,
+    precision: impl Into<Precision>,
+    head: Head,
+) -> Result<Program, Diagnostics> {
+    let Precision { activations: dtype, weights } = precision.into();
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
     let (h, v, d) = (config.hidden_size, config.vocab_size, config.head_dim);
     let names = Names::of(config.family);
@@ -86,7 +93,7 @@ pub fn decoder(config: &ModelConfig, run: RunShape, dtype: DType, head: Head) ->
     let sin = build.input(input::SIN, [b, s, d], dtype);
     let logn = config.logn.is_some().then(|| build.input(input::LOGN, [b, s, 1, 1, 1], dtype));
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
-    let shared = Shared { config, names, run, dtype, positions, mask, cos, sin, logn };
+    let shared = Shared { config, names, run, dtype, weights, positions, mask, cos, sin, logn };
 
     let table = build.param(names.embedding, [v, h], dtype);
     let embedded = build.op(Kind::Embed, &[ids, table]);
@@ -135,8 +142,11 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     for id in program.with_role(Role::Param) {
         let value = &program.values[id];
         let Some(source) = &value.source else { continue };
+        if matches!(source.form, Form::RowScales { .. }) {
+            continue;
+        }
         let inputs = program.ops.values().iter().find_map(|op| match &op.kind {
-            Kind::MatMul { spec } if op.operands[1] == id => {
+            Kind::MatMul { spec } | Kind::QuantMatMul { spec } if op.operands[1] == id => {
                 // Params stand second, their summed letters last.
                 let (operands, result) = spec.split_once("->")?;
                 let (_, dims) = operands.split_once(',')?;
@@ -156,12 +166,18 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     tensors
 }
 
+/// A checkpoint tensor as it is.
+fn whole(tensor: &str) -> Source {
+    Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
+}
+
 /// What every layer reads.
 struct Shared<'a> {
     config: &'a ModelConfig,
     names: &'static Names,
     run: RunShape,
     dtype: DType,
+    weights: Weights,
     positions: ValueId,
     mask: ValueId,
     cos: ValueId,
@@ -179,11 +195,12 @@ impl Shared<'_> {
 
         let mut heads = |part: usize, which: &str, group: Option<usize>| {
             let sizes: Vec<usize> = [Some(k), group, Some(d)].into_iter().flatten().collect();
-            let weight = self.projection(build, layer, part, "weight", &[&sizes[..], &[h]].concat());
+            let (name, source) = self.projection(layer, part, "weight");
             let spec = if group.is_some() { "bsi,kgdi->bskgd" } else { "bsi,kdi->bskd" };
-            let mut y = build.matmul(spec, x, weight);
+            let mut y = self.linear(build, spec, x, &name, source, &[&sizes[..], &[h]].concat());
             if config.qkv_bias {
-                let bias = self.projection(build, layer, part, "bias", &sizes);
+                let (name, source) = self.projection(layer, part, "bias");
+                let bias = build.param_from(&name, sizes, self.dtype, source);
                 y = build.add(y, bias);
             }
             build.name(y, tag(which))
@@ -210,8 +227,8 @@ impl Shared<'_> {
         let y = build.op(Kind::Attention { scale }, &[q, keys, values, self.mask]);
         let y = build.name(y, tag("heads"));
         let name = self.names.layer(layer, self.names.attention_out);
-        let weight = build.param(&format!("{name}.weight"), [h, k, g, d], self.dtype);
-        let mut y = build.matmul("bskgd,okgd->bso", y, weight);
+        let weight = format!("{name}.weight");
+        let mut y = self.linear(build, "bskgd,okgd->bso", y, &weight, whole(&weight), &[h, k, g, d]);
         if config.output_bias {
             let bias = build.param(&format!("{name}.bias"), [h], self.dtype);
             y = build.add(y, bias);
@@ -219,26 +236,55 @@ impl Shared<'_> {
         build.name(y, tag("out"))
     }
 
-    /// Weight or bias of q (part 0), k (1) or v (2); the original Qwen keeps the three in one tensor, block after block.
-    fn projection(&self, build: &mut Builder, layer: usize, part: usize, kind: &str, shape: &[usize]) -> ValueId {
+    /// `x` times the weight of that name and shape, whose summed dims stand last.
+    fn linear(
+        &self,
+        build: &mut Builder,
+        spec: &str,
+        x: ValueId,
+        name: &str,
+        source: Source,
+        shape: &[usize],
+    ) -> ValueId {
+        if self.weights == Weights::Float {
+            let weight = build.param_from(name, shape, self.dtype, source);
+            return build.matmul(spec, x, weight);
+        }
+        let result = spec.split_once("->").map_or("", |(_, result)| result);
+        let (operands, _) = spec.split_once("->").unwrap_or((spec, ""));
+        let (_, dims) = operands.split_once(',').unwrap_or((operands, ""));
+        let outputs = dims.chars().take_while(|letter| result.contains(*letter)).count();
+        let row_elems = shape[outputs..].iter().product();
+        let rows = Source { form: Form::RowBytes { row_elems }, ..source.clone() };
+        let weight = build.param_from(name, shape, DType::I8, rows);
+        let scales = Source { form: Form::RowScales { row_elems }, ..source };
+        let scale = build.param_from(&format!("{name}_scale"), &shape[..outputs], DType::F32, scales);
+        build.op(Kind::QuantMatMul { spec: spec.to_owned() }, &[x, weight, scale])
+    }
+
+    /// Name and source of the weight or bias of q (part 0), k (1) or v (2); the original Qwen keeps the three in one
+    /// tensor, block after block.
+    fn projection(&self, layer: usize, part: usize, kind: &str) -> (String, Source) {
         let letter = ["q", "k", "v"][part];
         let Some(fused) = self.names.fused_qkv else {
             let name = self.names.layer(layer, &format!("self_attn.{letter}_proj.{kind}"));
-            return build.param(&name, shape, self.dtype);
+            let source = whole(&name);
+            return (name, source);
         };
         let base = self.names.layer(layer, fused);
         let row = if kind == "weight" { self.config.hidden_size } else { 1 };
         let rows_before = [0, self.config.query_width(), self.config.query_width() + self.config.kv_width()][part];
-        let source = Source { tensor: format!("{base}.{kind}"), element_offset: rows_before * row };
-        build.param_from(&format!("{base}.{letter}.{kind}"), shape, self.dtype, source)
+        let element_offset = rows_before * row;
+        let source = Source { tensor: format!("{base}.{kind}"), element_offset, form: Form::Numbers };
+        (format!("{base}.{letter}.{kind}"), source)
     }
 
     fn mlp(&self, build: &mut Builder, layer: usize, x: ValueId) -> ValueId {
         let (h, f) = (self.config.hidden_size, self.config.intermediate_size);
         let linear = |build: &mut Builder, path: &str, spec: &str, x: ValueId, sizes: [usize; 2]| {
             let name = self.names.layer(layer, path);
-            let weight = build.param(&format!("{name}.weight"), sizes, self.dtype);
-            let y = build.matmul(spec, x, weight);
+            let weight = format!("{name}.weight");
+            let y = self.linear(build, spec, x, &weight, whole(&weight), &sizes);
             if !self.config.mlp_bias {
                 return y;
             }
@@ -265,11 +311,41 @@ mod tests {
             let mut config = ModelConfig::preset(preset).unwrap();
             config.layers = 2;
             let run = RunShape { batch: 2, sequence: 3, cache_length: 16 };
-            for head in [Head::AllLogits, Head::LastLogits, Head::LastToken] {
-                let program = decoder(&config, run, DType::BF16, head).unwrap();
-                verify(&program).unwrap();
-                assert_eq!(text::parse(&text::print(&program)).unwrap(), program, "{preset}");
+            for precision in [DType::BF16.into(), Precision::w8a8(DType::BF16)] {
+                for head in [Head::AllLogits, Head::LastLogits, Head::LastToken] {
+                    let program = decoder(&config, run, precision, head).unwrap();
+                    verify(&program).unwrap();
+                    assert_eq!(text::parse(&text::print(&program)).unwrap(), program, "{preset}");
+                }
             }
+        }
+    }
+
+    /// Bytes of a program's params.
+    fn param_bytes(program: &Program) -> usize {
+        let bytes = |id| program.values[id].shape.elems() * program.values[id].dtype.size_bytes();
+        program.with_role(Role::Param).map(bytes).sum()
+    }
+
+    #[test]
+    fn quantised_layers_hold_a_byte_a_weight_and_a_scale_a_row() {
+        for preset in ModelConfig::PRESETS {
+            let mut config = ModelConfig::preset(preset).unwrap();
+            let run = RunShape { batch: 1, sequence: 1, cache_length: 16 };
+            let mut build = |layers, precision: Precision| {
+                config.layers = layers;
+                decoder(&config, run, precision, Head::AllLogits).unwrap()
+            };
+            let (float, quantised) = (build(1, DType::BF16.into()), build(1, Precision::w8a8(DType::BF16)));
+            // The same tensors of the same checkpoint.
+            assert_eq!(checkpoint_tensors(&float), checkpoint_tensors(&quantised), "{preset}");
+            let (mut weights, mut rows) = (0, 0);
+            for (name, shape) in checkpoint_tensors(&float) {
+                if name.contains(".0.") && shape.rank() == 2 {
+                    (weights, rows) = (weights + shape.elems(), rows + shape[0]);
+                }
+            }
+            assert_eq!(param_bytes(&float) - param_bytes(&quantised), weights - 4 * rows, "{preset}");
         }
     }
 }
