@@ -10,11 +10,12 @@
 //! | see which collectives a split needs | [`parallelize`], [`collective::exchanges`] |
 //! | run a checkpoint on several cards | [`generate::Model`], [`generate::Session`] |
 //! | check a split against one card | [`generate::verify`] |
+//! | know what a model would do on cards nobody has yet | [`rehearse::Rehearsal`] |
 //! | call operators and collectives yourself | [`device`] |
 //!
 //! Modules stand in the order in which data flows; each imports only those before it.
-//! `base` `config` `program` `placement` `collective` `schedule` are pure; `device` `exec` `weights` `generate` have
-//! effects.
+//! `base` `config` `program` `placement` `collective` `schedule` are pure; `device` `exec` `weights` `generate` `rehearse`
+//! have effects.
 
 pub mod base;
 pub mod collective;
@@ -25,11 +26,13 @@ pub mod generate;
 pub mod placement;
 pub mod planner;
 pub mod program;
+pub mod rehearse;
 pub mod schedule;
 pub mod weights;
 pub mod world;
 
 pub use ascend_tp_emulator as emulator;
+pub use ascend_tp_machine as machine;
 pub use collective::{Parallelized, parallelize};
 pub use device::Cann;
 pub use exec::Engine;

@@ -11,7 +11,7 @@ use ascend_tp::{placement, program, schedule};
 use serde_json::Value;
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
-const OPTIONS: [(&str, &[&str]); 3] = [
+const OPTIONS: [(&str, &[&str]); 4] = [
     (
         "generate",
         &[
@@ -33,6 +33,13 @@ const OPTIONS: [(&str, &[&str]); 3] = [
     ),
     ("verify", &["model", "cards", "reference", "dtype", "residual", "device", "json", "help"]),
     ("explain", &["model", "cards", "dtype", "residual", "batch", "sequence", "context", "dump", "json", "help"]),
+    (
+        "rehearse",
+        &[
+            "model", "cards", "card", "servers", "topology", "batch", "input", "output", "dtype", "residual", "eager",
+            "captured", "trace", "html", "json", "help",
+        ],
+    ),
 ];
 
 fn root() -> &'static Path {

@@ -12,7 +12,7 @@ use std::path::Path;
 use source::{Source, children, root_names_by_super, words};
 
 /// The top-level modules of the library in the order data flows, and what each may import besides itself.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("base", &[]),
     ("config", &["base"]),
     ("program", &["base", "config"]),
@@ -41,6 +41,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
             "weights",
         ],
     ),
+    ("rehearse", &["base", "config", "placement", "schedule", "device", "exec", "generate"]),
     (
         "train",
         &[
@@ -73,6 +74,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
             "exec",
             "weights",
             "generate",
+            "rehearse",
             "train",
         ],
     ),

@@ -13,7 +13,8 @@ Examples:
   ascend-tp generate --prompt \"In the beginning\"
   ascend-tp generate --model Qwen2-72B --prompt \"Once upon a time\" --cards 8
   ascend-tp verify --model Qwen2-72B --cards 8
-  ascend-tp explain --model qwen-72b --cards 8";
+  ascend-tp explain --model qwen-72b --cards 8
+  ascend-tp rehearse qwen-72b --cards 8 --card 910b3";
 
 const GENERATE_EXAMPLES: &str = "\
 The text goes to stdout, everything else to stderr.
@@ -44,6 +45,15 @@ Examples:
   ascend-tp explain --model models/kjv-qwen2 --cards 5 --dump plans
   ascend-tp explain --model qwen3-32b --cards 4 --json | jq .totals";
 
+const REHEARSE_EXAMPLES: &str = "\
+Reads config.json only, no weights. Runs the compiled plans on emulated cards with a virtual clock; nothing
+is measured on this computer, and the same arguments give the same report.
+
+Examples:
+  ascend-tp rehearse qwen-72b --cards 8 --card 910b3 --batch 1 --input 1024 --output 256
+  ascend-tp rehearse --model llama-3-70b --cards 8 --captured --html report.html --trace trace.json
+  ascend-tp rehearse qwen2.5-72b --cards 16 --servers 2 --batch 8 --json | jq .token_us";
+
 /// Tensor-parallel Transformers on Ascend NPUs, or on emulated ones.
 #[derive(Debug, Parser)]
 #[command(name = "ascend-tp", version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -63,6 +73,9 @@ pub(super) enum Command {
     /// Show where each weight lies, what the cards exchange and why, and the bytes on each card
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainOptions),
+    /// Run a model on emulated cards with a virtual clock: will it fit, how fast, and where the time goes
+    #[command(after_help = REHEARSE_EXAMPLES)]
+    Rehearse(RehearseOptions),
 }
 
 #[derive(Debug, Args)]
@@ -161,6 +174,58 @@ pub(super) struct ExplainOptions {
     pub(super) json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct RehearseOptions {
+    /// The same as --model
+    #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
+    pub(super) named: Option<String>,
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b
+    #[arg(long, value_name = "DIR|NAME")]
+    pub(super) model: Option<String>,
+    /// Number of cards of the whole job
+    #[arg(long, value_name = "N")]
+    pub(super) cards: usize,
+    /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C: 910c-752, 910c-707, 910c-626, 910c-560
+    #[arg(long, default_value = "910b3", value_name = "CHIP")]
+    pub(super) card: String,
+    /// Spread the cards evenly over this many servers [default: as many as the topology needs]
+    #[arg(long, value_name = "M")]
+    pub(super) servers: Option<usize>,
+    /// How cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file [default: atlas-a2, or
+    /// atlas-a3 for dies of a 910C]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(super) topology: Option<String>,
+    /// Sequences at once
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(super) batch: usize,
+    /// Tokens of each prompt
+    #[arg(long, default_value = "1024", value_name = "N")]
+    pub(super) input: usize,
+    /// Decode steps after the prefill
+    #[arg(long, default_value = "256", value_name = "N")]
+    pub(super) output: usize,
+    /// Element type of weights and activations [default: the model's own]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub(super) dtype: Option<Float>,
+    #[command(flatten)]
+    pub(super) layout: LayoutOptions,
+    /// Each step of a plan is a call of its own (the default)
+    #[arg(long, conflicts_with = "captured")]
+    pub(super) eager: bool,
+    /// A decode step is the replay of a graph: one call
+    #[arg(long)]
+    pub(super) captured: bool,
+    /// Write what the cards did as a trace that Perfetto opens
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
+    /// Write the report as one page that opens without a network
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
 /// What to run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum DeviceKind {
@@ -242,6 +307,7 @@ fn planned_cards(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use ascend_tp::config::ModelConfig;
+    use ascend_tp::machine::{Soc, Topology};
     use clap::CommandFactory;
 
     use super::*;
@@ -258,9 +324,19 @@ mod tests {
 
     #[test]
     fn every_preset_is_in_the_help() {
-        let help = Arguments::command().find_subcommand_mut("explain").unwrap().render_long_help().to_string();
-        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        for name in ModelConfig::PRESETS {
+        for command in ["explain", "rehearse"] {
+            let help = Arguments::command().find_subcommand_mut(command).unwrap().render_long_help().to_string();
+            let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            for name in ModelConfig::PRESETS {
+                assert!(help.contains(name), "{command}: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_chip_and_topology_is_in_the_help() {
+        let help = Arguments::command().find_subcommand_mut("rehearse").unwrap().render_long_help().to_string();
+        for name in Soc::ALL.map(Soc::short_name).into_iter().chain(Topology::PRESETS) {
             assert!(help.contains(name), "{name}");
         }
     }

@@ -14,6 +14,7 @@ mod model;
 mod numbers;
 mod processes;
 mod progress;
+mod rehearse;
 mod table;
 mod verify;
 
@@ -31,6 +32,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Generate(options) => generate::run(&options),
         Command::Verify(options) => verify::run(&options),
         Command::Explain(options) => explain::run(&options),
+        Command::Rehearse(options) => rehearse::run(&options),
     };
     match done {
         // A command that was told to stop may have failed in consequence; nobody wants to know.

@@ -47,6 +47,16 @@ pub struct Observation {
     pub bytes: Vec<u8>,
 }
 
+/// What time it is for the calling thread, in nanoseconds: that of the machine, if it keeps one of its own.
+#[derive(Clone)]
+pub struct Clock(pub Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
 /// How an engine runs, besides its plans.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -59,6 +69,8 @@ pub struct EngineOptions {
     /// The card of each rank, if this process runs all of them; those that are not named here have the cards of their own
     /// numbers.
     pub cards: Vec<usize>,
+    /// What each rank reads before and after a run, for [`Engine::run_times`].
+    pub clock: Option<Clock>,
     /// Set to true from any thread, ends loading and refuses further runs; a run that has begun comes to its end.
     pub stop: Arc<AtomicBool>,
 }
@@ -70,6 +82,7 @@ impl Default for EngineOptions {
             marks: Marks::default(),
             launching: Launching::default(),
             cards: Vec::new(),
+            clock: None,
             stop: Arc::default(),
         }
     }
@@ -86,6 +99,8 @@ pub struct Engine {
     programs: Vec<Vec<Arc<Plan>>>,
     /// By rank of the world.
     workspace_bytes: Vec<Bytes>,
+    /// Of the last run, by rank of this process.
+    run_times: Vec<std::ops::Range<u64>>,
     stop: Arc<AtomicBool>,
     stopped: bool,
     /// Ranks that will never answer.
@@ -163,6 +178,7 @@ impl Engine {
             groups: Arc::new(groups),
             gate: Arc::clone(&gate),
             how: (options.marks, options.launching),
+            clock: options.clock.clone(),
             stop: Arc::clone(&options.stop),
             news: sender,
         };
@@ -176,6 +192,7 @@ impl Engine {
             news,
             programs,
             workspace_bytes: Vec::new(),
+            run_times: Vec::new(),
             stop: Arc::clone(&options.stop),
             stopped: false,
             lost: Vec::new(),
@@ -277,7 +294,15 @@ impl Engine {
     pub fn run(&mut self, program: usize, inputs: Inputs) -> Result<Outputs, Error> {
         self.start_run(program, inputs, Timed::No, None)?;
         let answers = self.collect()?;
+        self.run_times = answers.iter().filter_map(|answer| answer.run_time.clone()).collect();
         Ok(self.outputs(program, answers))
+    }
+
+    /// When each rank of this process began the last run and when it had its outputs, by the engine's clock; empty without
+    /// one.
+    #[must_use]
+    pub fn run_times(&self) -> &[std::ops::Range<u64>] {
+        &self.run_times
     }
 
     /// As [`Engine::run`]; also the microseconds that the first rank here spent in collectives, waiting for the others included.

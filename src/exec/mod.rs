@@ -18,5 +18,5 @@ mod prepare;
 mod rank;
 
 pub use card::{Launching, Marks};
-pub use engine::{Engine, EngineOptions, Fill, FillError, Inputs, Observation, Outputs, Write};
+pub use engine::{Clock, Engine, EngineOptions, Fill, FillError, Inputs, Observation, Outputs, Write};
 pub use error::{Error, RankError};

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::card::{Card, Launching, Marks, Watch};
-use super::engine::{Fill, Inputs, Observation};
+use super::engine::{Clock, Fill, Inputs, Observation};
 use super::error::RankError;
 use super::gate::Gate;
 use crate::device::Device;
@@ -40,6 +40,8 @@ pub(super) struct Answer {
     pub(super) collectives_us: f64,
     /// Bytes of the operators' workspace, once the card is open.
     pub(super) workspace_bytes: usize,
+    /// When a run began and ended, if the rank has a clock.
+    pub(super) run_time: Option<std::ops::Range<u64>>,
 }
 
 /// What the engine hears.
@@ -64,6 +66,7 @@ pub(super) struct Shared {
     pub(super) groups: Arc<Vec<Vec<usize>>>,
     pub(super) gate: Arc<Gate>,
     pub(super) how: (Marks, Launching),
+    pub(super) clock: Option<Clock>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) news: Sender<News>,
 }
@@ -131,7 +134,7 @@ fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Rece
         return;
     }
     for command in inbox {
-        let answer = catch_unwind(AssertUnwindSafe(|| obey(&mut card, command, &shared.stop)))
+        let answer = catch_unwind(AssertUnwindSafe(|| obey(&mut card, command, shared)))
             .unwrap_or_else(|panic| Err(panicked(panic)));
         let failed = answer.is_err();
         if failed {
@@ -143,9 +146,9 @@ fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Rece
     }
 }
 
-fn obey(card: &mut Card, command: Command, stop: &AtomicBool) -> Result<Answer, RankError> {
+fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, RankError> {
     match command {
-        Command::Load(fill) => load(card, &*fill, stop).map(|()| Answer::default()),
+        Command::Load(fill) => load(card, &*fill, &shared.stop).map(|()| Answer::default()),
         Command::Run { program, inputs, timed, observer } => {
             let (rank, mut collectives_us) = (card.rank(), 0.0);
             let mut visit = |tap, bytes| {
@@ -159,8 +162,11 @@ fn obey(card: &mut Card, command: Command, stop: &AtomicBool) -> Result<Answer, 
                 (Timed::No, Some(_)) => Watch::Values(&mut visit),
                 (Timed::No, None) => Watch::Nothing,
             };
-            let outputs = card.run(program, &inputs, watch);
-            outputs.map(|outputs| Answer { outputs, collectives_us, ..Answer::default() })
+            let now = || shared.clock.as_ref().map(|clock| clock.0());
+            let began = now();
+            let outputs = card.run(program, &inputs, watch)?;
+            let run_time = began.zip(now()).map(|(began, ended)| began..ended);
+            Ok(Answer { outputs, collectives_us, run_time, ..Answer::default() })
         }
     }
 }

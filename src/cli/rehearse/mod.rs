@@ -1,0 +1,140 @@
+//! `rehearse`: what a model would do on cards, before anyone has them.
+//!
+//! Input → output: a configuration, a chip, a topology and sizes → the library's rehearsal → its report as [`text`] or JSON,
+//! with `--trace` a file for Perfetto, with `--html` a page. What is wrong with the arguments is reported together, before
+//! anything is compiled.
+
+mod text;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use ascend_tp::base::{DType, Diagnostic, Diagnostics};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
+use ascend_tp::machine::{Profile, Soc, Topology};
+use ascend_tp::rehearse::{Error, Rehearsal, Setting, html, trace};
+
+use super::arguments::RehearseOptions;
+use super::failure::{Failure, Outcome};
+use super::{model, note, print, print_json};
+
+/// Runs the command.
+pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
+    let setting = setting(options)?;
+    // A file that cannot be written is found before the work, not after it.
+    let mut problems = Diagnostics::new();
+    let mut create = |option: &str, path: &Option<std::path::PathBuf>| {
+        let path = path.as_deref()?;
+        File::create(path).map_err(|error| problems.push(refused(option, path, &error))).ok()
+    };
+    let (trace_file, html_file) = (create("--trace", &options.trace), create("--html", &options.html));
+    problems.into_result(())?;
+    let rehearsal = Rehearsal::run(&setting)?;
+    if let Some(file) = trace_file {
+        let mut out = BufWriter::new(file);
+        trace::write(&rehearsal, &mut out)?;
+        out.flush()?;
+    }
+    if let Some(mut file) = html_file {
+        file.write_all(html::page(&rehearsal).as_bytes())?;
+    }
+    for path in [&options.trace, &options.html].into_iter().flatten() {
+        note(&format!("wrote {}", path.display()));
+    }
+    let report = rehearsal.report();
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&text::render(&report))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn refused(option: &str, path: &Path, error: &std::io::Error) -> Diagnostic {
+    Diagnostic::new(format!("{option}: {}", path.display()), "cannot be written").found(error)
+}
+
+/// What the arguments ask for, with all that is wrong with them.
+fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let named = options.named.as_deref().or(options.model.as_deref()).unwrap_or_default();
+    let model = model::config(named).map_err(|found| problems.append(found)).ok();
+    let soc = Soc::find(&options.card);
+    if soc.is_none() {
+        let known = Soc::ALL.map(Soc::short_name).join(", ");
+        problems
+            .push(Diagnostic::new("--card", "no such chip").expected(format!("one of {known}")).found(&options.card));
+    }
+    let soc = soc.unwrap_or_default();
+    let topology = topology(options.topology.as_deref(), soc).map_err(|found| problems.append(found)).ok();
+    // Sizes are checked with whatever else is right, so that all problems are seen at once.
+    let any =
+        || Some((named.to_owned(), ModelConfig { max_positions: usize::MAX, ..ModelConfig::preset("qwen-72b")? }));
+    let Some((name, config)) = model.or_else(any) else { return Err(problems) };
+    let setting = Setting {
+        name,
+        cards: options.cards,
+        servers: options.servers,
+        profile: Profile::of(soc),
+        topology: topology.unwrap_or_else(|| default_topology(soc)),
+        batch: options.batch,
+        input: options.input,
+        output: options.output,
+        dtype: options.dtype.map_or(config.dtype, DType::from),
+        residual: options.layout.residual(),
+        launching: if options.captured { Launching::Captured } else { Launching::Eager },
+        model: config,
+    };
+    if let Err(found) = setting.check() {
+        problems.append(found);
+    }
+    problems.into_result(setting)
+}
+
+fn default_topology(soc: Soc) -> Topology {
+    let name = if soc.short_name().starts_with("910c") { "atlas-a3" } else { "atlas-a2" };
+    Topology::preset(name).unwrap_or_else(|| Topology::atlas_a2(1))
+}
+
+/// A shipped topology or one from a file; one with a dot or a slash in its name is a file.
+fn topology(named: Option<&str>, soc: Soc) -> Result<Topology, Diagnostics> {
+    let Some(named) = named else { return Ok(default_topology(soc)) };
+    if let Some(known) = Topology::preset(named) {
+        return Ok(known);
+    }
+    if !Path::new(named).is_file() {
+        return Err(Diagnostic::new("--topology", "neither a file nor a shipped topology")
+            .expected(format!("a TOML file, or one of {}", Topology::PRESETS.join(", ")))
+            .found(named)
+            .into());
+    }
+    let text = read(named.as_ref(), "--topology")?;
+    Topology::parse(named, &text).map_err(located)
+}
+
+fn read(path: &Path, option: &str) -> Result<String, Diagnostics> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Diagnostic::new(format!("{option}: {}", path.display()), "cannot be read").found(error).into())
+}
+
+fn located(problems: ascend_tp::machine::Problems) -> Diagnostics {
+    let mut all = Diagnostics::new();
+    for problem in problems.0 {
+        all.push(Diagnostic::new(problem.place, problem.what).expected(problem.expected).found(problem.found));
+    }
+    all
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Refused(problems) => problems.into(),
+            Error::Compile(error) => error.into(),
+            Error::Run(ascend_tp::exec::Error::Refused(problems)) => problems.into(),
+            Error::Machine(error) => Self::Input(error.into()),
+            error => Self::Run(error.into()),
+        }
+    }
+}

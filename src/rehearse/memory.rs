@@ -1,0 +1,202 @@
+//! Bytes on a card, and the nearest settings that fit where one does not.
+//!
+//! Input → output: the plans of a setting → [`Memory`] of the fullest card, before anything runs; a setting that does not
+//! fit → the settings next to it that do, each with one thing changed. Invariant: what is proposed was compiled and
+//! counted, not estimated.
+
+use serde::Serialize;
+
+use crate::base::{Bytes, Diagnostic};
+use crate::device::Communicator;
+use crate::schedule::Plan;
+use crate::schedule::plan::{ALIGNMENT_BYTES, Region};
+use ascend_tp_machine::Soc;
+
+use super::error::Error;
+use super::setting::{MOST_CARDS, Setting};
+
+/// Bytes on one card by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Weights.
+    pub weights: u64,
+    /// The KV cache.
+    pub kv_cache: u64,
+    /// Inputs of a run.
+    pub inputs: u64,
+    /// Outputs of a run.
+    pub outputs: u64,
+    /// Activations.
+    pub arena: u64,
+    /// What the largest operator needs besides its operands; known once the card was asked.
+    pub workspace: u64,
+    /// Buffers of the communicators (2 × `HCCL_BUFFSIZE` each).
+    pub hccl_buffers: u64,
+    /// What allocations are rounded up by.
+    pub rounding: u64,
+    /// All of these.
+    pub used: u64,
+    /// What the card offers to a program.
+    pub offered: u64,
+    /// What driver and runtime keep of the memory that is soldered on the card.
+    pub kept_by_driver: u64,
+}
+
+/// What an allocation takes of a card: rounded up to 32 bytes, and 32 more (AscendCL guide, `aclrtMalloc` on Atlas A2).
+const fn allocated(bytes: u64) -> u64 {
+    bytes.next_multiple_of(32) + 32
+}
+
+impl Memory {
+    /// The bytes of one rank's plans on a chip, with a workspace of `workspace_bytes`.
+    #[must_use]
+    pub fn of(plans: &[&Plan], workspace_bytes: u64, soc: Soc) -> Self {
+        let region = |region| {
+            let bytes = plans.iter().map(|plan| plan.region_bytes(region).0).max().unwrap_or(0);
+            bytes.max(ALIGNMENT_BYTES)
+        };
+        let mut groups: Vec<&Vec<usize>> = Vec::new();
+        for plan in plans {
+            for ranks in plan.groups.values().iter().filter(|ranks| ranks.contains(&plan.rank)) {
+                if !groups.contains(&ranks) {
+                    groups.push(ranks);
+                }
+            }
+        }
+        let mut memory = Self {
+            weights: region(Region::Weights),
+            kv_cache: region(Region::States),
+            inputs: region(Region::Inputs),
+            outputs: region(Region::Outputs),
+            arena: region(Region::Arena),
+            workspace: workspace_bytes,
+            hccl_buffers: groups.len() as u64 * Communicator::buffer_bytes().0,
+            offered: soc.hbm_usable_bytes(),
+            kept_by_driver: soc.hbm_installed_bytes() - soc.hbm_usable_bytes(),
+            ..Self::default()
+        };
+        let buffers = [memory.weights, memory.kv_cache, memory.inputs, memory.outputs, memory.arena, memory.workspace];
+        memory.rounding = buffers.into_iter().filter(|bytes| *bytes > 0).map(|bytes| allocated(bytes) - bytes).sum();
+        memory.used = buffers.iter().sum::<u64>() + memory.hccl_buffers + memory.rounding;
+        memory
+    }
+
+    /// The bytes of the fullest card.
+    #[must_use]
+    pub fn fullest(programs: &[Vec<Plan>], soc: Soc) -> Self {
+        let ranks = programs.first().map_or(0, Vec::len);
+        let of = |rank: usize| Self::of(&programs.iter().map(|plans| &plans[rank]).collect::<Vec<_>>(), 0, soc);
+        (0..ranks).map(of).max_by_key(|memory| memory.used).unwrap_or_default()
+    }
+
+    /// Whether the card has as much.
+    #[must_use]
+    pub const fn fits(&self) -> bool {
+        self.used <= self.offered
+    }
+
+    /// Kinds and bytes, for tables.
+    #[must_use]
+    pub const fn parts(&self) -> [(&'static str, u64); 8] {
+        [
+            ("weights", self.weights),
+            ("KV cache", self.kv_cache),
+            ("arena", self.arena),
+            ("inputs", self.inputs),
+            ("outputs", self.outputs),
+            ("workspace", self.workspace),
+            ("HCCL buffers", self.hccl_buffers),
+            ("rounding", self.rounding),
+        ]
+    }
+}
+
+/// Why a setting is refused: the arithmetic, and what would fit.
+pub(super) fn refusal(setting: &Setting, memory: &Memory) -> Result<Diagnostic, Error> {
+    let parts: Vec<String> = memory
+        .parts()
+        .iter()
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(name, bytes)| format!("{name} {}", Bytes(*bytes)))
+        .collect();
+    let installed = Bytes(memory.offered + memory.kept_by_driver);
+    let fitting = nearest(setting)?;
+    let help = if fitting.is_empty() {
+        format!(
+            "no single change of cards (up to {MOST_CARDS}), batch or context makes it fit; use a card with more memory"
+        )
+    } else {
+        format!("these fit: {}", fitting.join("; "))
+    };
+    Ok(Diagnostic::new(
+        format!("{} on {} × {}", setting.name, setting.cards, setting.profile.soc.short_name()),
+        "does not fit the cards' memory",
+    )
+    .expected(format!(
+        "at most {} a card ({installed} less {} that driver and runtime keep)",
+        Bytes(memory.offered),
+        Bytes(memory.kept_by_driver)
+    ))
+    .found(format!("{} = {}", Bytes(memory.used), parts.join(" + ")))
+    .help(help))
+}
+
+/// The nearest settings that fit, one change each: the fewest more cards, the largest batch, the longest prompt.
+fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    // Any number of cards works; whole servers are what people have.
+    let counts = (setting.cards + 1..=MOST_CARDS).filter(|cards| *cards <= 8 || cards.is_multiple_of(8));
+    for cards in counts {
+        let other = Setting { cards, ..setting.clone() };
+        if estimate(&other)? <= other.profile.soc.hbm_usable_bytes() && fits(&other)? {
+            found.push(format!("--cards {cards}"));
+            break;
+        }
+    }
+    let batch = |batch| Setting { batch, ..setting.clone() };
+    if let Some(most) = largest(setting.batch, &batch)? {
+        found.push(format!("--batch {most}"));
+    }
+    let input = |input| Setting { input, ..setting.clone() };
+    if let Some(most) = largest(setting.input, &input)? {
+        found.push(format!("--input {most}"));
+    }
+    Ok(found)
+}
+
+/// The largest size below `from` with which a setting fits.
+fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>, Error> {
+    // `low` fits or is 0, `high` does not fit.
+    let (mut low, mut high) = (0, from);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        let other = with(middle);
+        if estimate(&other)? <= other.profile.soc.hbm_usable_bytes() { low = middle } else { high = middle }
+    }
+    // The estimate may be a little off; the count decides.
+    for size in (1..=low).rev().take(4) {
+        if fits(&with(size))? {
+            return Ok(Some(size));
+        }
+    }
+    Ok(None)
+}
+
+fn fits(setting: &Setting) -> Result<bool, Error> {
+    Ok(Memory::fullest(&setting.compile()?, setting.profile.soc).fits())
+}
+
+/// Bytes of the fullest card, from two and three layers: each layer more takes what the third does.
+fn estimate(setting: &Setting) -> Result<u64, Error> {
+    let layers = setting.model.layers;
+    if layers <= 3 {
+        return Ok(Memory::fullest(&setting.compile()?, setting.profile.soc).used);
+    }
+    let with = |layers| {
+        let mut other = setting.clone();
+        other.model.layers = layers;
+        Ok::<u64, Error>(Memory::fullest(&other.compile()?, other.profile.soc).used)
+    };
+    let (two, three) = (with(2)?, with(3)?);
+    Ok(two + three.saturating_sub(two) * (layers as u64 - 2))
+}

@@ -1,0 +1,65 @@
+//! What a model would do on cards, before anyone has them.
+//!
+//! Input → output: a [`Setting`] (model, cards, chip, topology, sizes) → a [`Rehearsal`]: the plans that a session compiles, run by
+//! the executor that runs them on cards, on an emulator that keeps a virtual clock and no numbers. From it a [`Report`]
+//! (bytes, times, shares, tables), a [`trace`] for Perfetto, and a page of [`html`].
+//!
+//! Invariants: nothing about time is computed here, it is read from the clock; bytes are those the card accounts for; the
+//! same setting gives the same report, byte for byte. What does not fit is refused before anything runs, with what would.
+//! Does not: read weights, sample tokens, or measure this host.
+
+mod error;
+pub mod html;
+mod memory;
+mod report;
+mod run;
+mod setting;
+mod span;
+mod table;
+pub mod trace;
+
+pub use error::Error;
+pub use memory::Memory;
+pub use report::{Limits, PhaseReport, Report, TokenTimes};
+pub use run::{Phase, Recorded};
+pub use setting::{MOST_CARDS, Setting};
+pub use span::{Shares, Span, SpanWork};
+pub use table::{CollectiveRow, OperatorRow};
+
+use crate::base::Diagnostics;
+
+/// A setting, and what its rehearsal saw.
+#[derive(Debug)]
+pub struct Rehearsal {
+    /// What was rehearsed.
+    pub setting: Setting,
+    /// What was seen.
+    pub recorded: Recorded,
+}
+
+impl Rehearsal {
+    /// Rehearses a setting.
+    ///
+    /// # Errors
+    /// Sizes that mean nothing, all of them; a model that does not fit, with the nearest settings that do; or what the
+    /// emulated cards refuse.
+    pub fn run(setting: &Setting) -> Result<Self, Error> {
+        setting.check()?;
+        Ok(Self { setting: setting.clone(), recorded: run::run(setting)? })
+    }
+
+    /// Bytes of the fullest card before anything runs, without the operators' workspace, which only a card knows.
+    ///
+    /// # Errors
+    /// Sizes that mean nothing, or what the compiler refuses.
+    pub fn predict_memory(setting: &Setting) -> Result<Memory, Error> {
+        setting.check().map_err(|problems: Diagnostics| Error::Refused(problems))?;
+        Ok(Memory::fullest(&setting.compile()?, setting.profile.soc))
+    }
+
+    /// The report.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        Report::new(&self.setting, &self.recorded)
+    }
+}

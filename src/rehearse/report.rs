@@ -1,0 +1,169 @@
+//! The report of a rehearsal. All of it is data; `cli` prints it.
+
+use serde::Serialize;
+
+use crate::exec::Launching;
+use crate::generate::{DECODE, PREFILL};
+use crate::placement::Residual;
+use crate::schedule::Plan;
+
+use super::memory::Memory;
+use super::run::{Phase, Recorded};
+use super::setting::Setting;
+use super::span::Shares;
+use super::table::{CollectiveRow, OperatorRow, tables};
+
+/// What a rehearsal found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The model.
+    pub model: String,
+    /// Elements of all weights.
+    pub parameters: u64,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Cards.
+    pub cards: usize,
+    /// Servers the cards were spread over, if that was asked.
+    pub servers: Option<usize>,
+    /// The chip.
+    pub card: String,
+    /// How the cards are joined.
+    pub topology: String,
+    /// Element type.
+    pub dtype: String,
+    /// Sequences at once.
+    pub batch: usize,
+    /// Tokens of each prompt.
+    pub input: usize,
+    /// Decode steps.
+    pub output: usize,
+    /// The residual stream during prefill: `replicate` or `seq`.
+    pub residual: &'static str,
+    /// `eager` or `captured`.
+    pub launching: &'static str,
+    /// Bytes of the fullest card.
+    pub memory: Memory,
+    /// From the prompts to the first token, in microseconds.
+    pub first_token_us: f64,
+    /// A decode step.
+    pub token_us: TokenTimes,
+    /// Tokens a second of all sequences together, while they decode.
+    pub tokens_per_s: f64,
+    /// Tokens a second of all sequences together, prefill included.
+    pub tokens_per_s_with_prefill: f64,
+    /// What bounds the card.
+    pub limits: Limits,
+    /// The prefill and one decode step.
+    pub phases: Vec<PhaseReport>,
+}
+
+/// How long decode steps took, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TokenTimes {
+    /// All of them.
+    pub mean: f64,
+    /// The first.
+    pub first: f64,
+    /// The last.
+    pub last: f64,
+}
+
+/// What a card can do at most.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Limits {
+    /// Floating-point operations in a second at 16 bits.
+    pub flops_per_s: f64,
+    /// Bytes of HBM in a second.
+    pub bytes_per_s: f64,
+}
+
+/// One phase.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PhaseReport {
+    /// `prefill` or `decode`.
+    pub name: String,
+    /// How long it took, in microseconds.
+    pub duration_us: f64,
+    /// Tokens it read.
+    pub tokens: usize,
+    /// How its time divides.
+    pub shares: Shares,
+    /// Time in collectives, hidden or not, as a part of the whole.
+    pub communication: f64,
+    /// Calls a rank makes for it when it is eager.
+    pub calls: usize,
+    /// Operators, the longest first.
+    pub operators: Vec<OperatorRow>,
+    /// Collectives, the longest first.
+    pub collectives: Vec<CollectiveRow>,
+}
+
+impl Report {
+    /// The report of what was seen.
+    #[must_use]
+    pub fn new(setting: &Setting, recorded: &Recorded) -> Self {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let of = |program: usize, at: usize| recorded.phases.iter().filter(|phase| phase.program == program).nth(at);
+        // The first decode step follows the prefill's wake-ups; the second is like all others.
+        let shown = [of(PREFILL, 0), of(DECODE, 1).or_else(|| of(DECODE, 0))];
+        let phases: Vec<PhaseReport> =
+            shown.into_iter().flatten().map(|phase| phase_report(setting, recorded, phase)).collect();
+        let first_token_us = of(PREFILL, 0).map_or(0.0, Phase::duration_us);
+        let decode_us = us(recorded.decode_ns.iter().sum());
+        let token_us = TokenTimes {
+            mean: decode_us / recorded.decode_ns.len().max(1) as f64,
+            first: recorded.decode_ns.first().copied().map_or(0.0, us),
+            last: recorded.decode_ns.last().copied().map_or(0.0, us),
+        };
+        let tokens = (setting.batch * setting.output) as f64;
+        let per_second = |us: f64| if us > 0.0 { tokens / us * 1e6 } else { 0.0 };
+        let soc = setting.profile.soc;
+        let weights = |plan: &Plan| plan.params.iter().map(|param| param.shape.elems() as u64).sum();
+        Self {
+            model: setting.name.clone(),
+            parameters: recorded.programs[PREFILL].first().map_or(0, |plan| weights(plan)),
+            layers: setting.model.layers,
+            cards: setting.cards,
+            servers: setting.servers,
+            card: soc.name().to_owned(),
+            topology: setting.topology.name.clone(),
+            dtype: setting.dtype.name().to_owned(),
+            batch: setting.batch,
+            input: setting.input,
+            output: setting.output,
+            residual: match setting.residual {
+                Residual::Replicate => "replicate",
+                Residual::Seq => "seq",
+            },
+            launching: match setting.launching {
+                Launching::Eager => "eager",
+                Launching::Captured => "captured",
+            },
+            memory: recorded.memory,
+            first_token_us,
+            token_us,
+            tokens_per_s: per_second(decode_us),
+            tokens_per_s_with_prefill: per_second(decode_us + first_token_us),
+            limits: Limits { flops_per_s: soc.cube_flops_per_us() * 1e6, bytes_per_s: soc.hbm_bytes_per_us() * 1e6 },
+            phases,
+        }
+    }
+}
+
+fn phase_report(setting: &Setting, recorded: &Recorded, phase: &Phase) -> PhaseReport {
+    let plans: Vec<&Plan> = recorded.programs[phase.program].iter().map(AsRef::as_ref).collect();
+    let shares = Shares::of(&phase.spans, setting.cards, phase.start_ns, phase.end_ns);
+    let (operators, collectives) = tables(&plans, &phase.spans, phase.duration_us());
+    let is_prefill = phase.program == PREFILL;
+    PhaseReport {
+        name: if is_prefill { "prefill" } else { "decode" }.to_owned(),
+        duration_us: phase.duration_us(),
+        tokens: setting.batch * if is_prefill { setting.input } else { 1 },
+        communication: shares.communication(),
+        shares,
+        calls: plans.first().map_or(0, |plan| plan.steps.len()),
+        operators,
+        collectives,
+    }
+}

@@ -1,0 +1,284 @@
+//! Rehearsals: what a model does on emulated cards that keep a virtual clock.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Output, Stdio};
+
+use ascend_tp::base::DType;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
+use ascend_tp::machine::{Profile, Soc, Topology};
+use ascend_tp::placement::Residual;
+use ascend_tp::rehearse::{Rehearsal, Report, Setting, html, trace};
+use serde_json::Value;
+
+/// Two layers of Qwen-72B: as wide, and quick.
+fn setting(cards: usize) -> Setting {
+    let mut model = ModelConfig::preset("qwen-72b").unwrap();
+    model.layers = 2;
+    Setting {
+        name: "qwen-72b, 2 layers".to_owned(),
+        model,
+        cards,
+        servers: None,
+        profile: Profile::of(Soc::Ascend910B3),
+        topology: Topology::preset("atlas-a2").unwrap(),
+        batch: 1,
+        input: 512,
+        output: 4,
+        dtype: DType::BF16,
+        residual: Residual::Replicate,
+        launching: Launching::Eager,
+    }
+}
+
+fn report(setting: &Setting) -> Report {
+    Rehearsal::run(setting).unwrap().report()
+}
+
+fn trace_of(rehearsal: &Rehearsal) -> String {
+    let mut text = Vec::new();
+    trace::write(rehearsal, &mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// The time of the prefill's all_reduce of the MLP, in microseconds a byte.
+fn all_reduce_us_per_byte(report: &Report) -> f64 {
+    let row = report.phases[0].collectives.iter().find(|row| row.name == "all_reduce mlp.out").unwrap();
+    row.mean_us / row.bytes
+}
+
+/// In a full mesh a group of `g` cards has `g − 1` of a card's seven links.
+#[test]
+fn fewer_cards_have_fewer_links_to_exchange_over() {
+    let [two, four, eight] = [2, 4, 8].map(|cards| all_reduce_us_per_byte(&report(&setting(cards))));
+    assert!(two > 1.5 * four && four > 1.2 * eight, "{two}, {four}, {eight} µs a byte");
+}
+
+#[test]
+fn time_divides_into_parts_that_add_up() {
+    for launching in [Launching::Eager, Launching::Captured] {
+        let found = report(&Setting { launching, ..setting(4) });
+        assert_eq!(found.phases.len(), 2);
+        for phase in &found.phases {
+            let s = &phase.shares;
+            let parts =
+                [s.compute, s.hidden_communication, s.exposed_communication, s.waiting_for_peers, s.launch, s.host];
+            assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{s:?}");
+            // One stream of operators: their times are the time a card computes.
+            let operators: f64 = phase.operators.iter().map(|row| row.share).sum();
+            assert!((operators - s.compute - s.hidden_communication).abs() < 1e-6, "{operators} and {s:?}");
+            let collectives: f64 = phase.collectives.iter().map(|row| row.share).sum();
+            assert!((collectives - phase.communication).abs() < 1e-6, "{collectives} and {s:?}");
+        }
+        // Two all_reduces a layer, and those of the embedding or the head.
+        let layers = ["all_reduce attention.out", "all_reduce mlp.out"];
+        let counts = layers.map(|name| found.phases[1].collectives.iter().find(|row| row.name == name).unwrap().count);
+        assert_eq!(counts, [2, 2]);
+        let first = found.token_us.first;
+        assert!((found.token_us.last - first).abs() < 0.05 * first, "steps of one plan: {:?}", found.token_us);
+    }
+}
+
+/// Small kernels end before the host has made the next call.
+#[test]
+fn a_replayed_graph_waits_less_for_the_host() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2/config.json");
+    let model = ModelConfig::from_json(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let with = |launching| report(&Setting { launching, model: model.clone(), input: 16, ..setting(2) });
+    let [eager, captured] = [Launching::Eager, Launching::Captured].map(with);
+    assert!(captured.token_us.mean < eager.token_us.mean, "{:?} {:?}", captured.token_us, eager.token_us);
+    let idle = |report: &Report| report.phases[1].shares.launch * report.phases[1].duration_us;
+    assert!(idle(&captured) < idle(&eager), "{} {}", idle(&captured), idle(&eager));
+}
+
+#[test]
+fn the_same_setting_gives_the_same_report_page_and_trace() {
+    let [first, second] = [(); 2].map(|()| Rehearsal::run(&setting(4)).unwrap());
+    assert_eq!(serde_json::to_string(&first.report()).unwrap(), serde_json::to_string(&second.report()).unwrap());
+    assert_eq!(trace_of(&first), trace_of(&second));
+    assert_eq!(html::page(&first), html::page(&second));
+}
+
+/// What is predicted before anything runs is what the cards account for, but for the workspace that only they know.
+#[test]
+fn bytes_are_those_the_card_accounts_for() {
+    for (cards, batch, residual) in [(1, 2, Residual::Replicate), (4, 1, Residual::Seq), (6, 3, Residual::Replicate)] {
+        let setting = Setting { batch, residual, ..setting(cards) };
+        let predicted = Rehearsal::predict_memory(&setting).unwrap();
+        let found = report(&setting).memory;
+        let parts: u64 = found.parts().iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(parts, found.used, "{cards} cards: the parts are the whole");
+        let workspace = if found.workspace > 0 { found.workspace.next_multiple_of(32) + 32 } else { 0 };
+        assert_eq!(found.used - workspace, predicted.used, "{cards} cards");
+    }
+}
+
+#[test]
+fn slower_chips_and_links_are_never_faster() {
+    let time = |setting: &Setting| {
+        let found = report(setting);
+        (found.first_token_us, found.token_us.mean)
+    };
+    let base = time(&setting(4));
+    let slower = time(&Setting { profile: Profile::of(Soc::Ascend910B4), ..setting(4) });
+    assert!(slower.0 >= base.0 && slower.1 >= base.1, "910B4 {slower:?}, 910B3 {base:?}");
+    let mut topology = setting(4).topology;
+    topology.levels[0].bytes_per_us /= 4.0;
+    let slower = time(&Setting { topology, ..setting(4) });
+    assert!(slower.0 > base.0 && slower.1 >= base.1, "a quarter of the link {slower:?}, whole {base:?}");
+    // The same cards of two servers reach each other over the network.
+    let spread = time(&Setting { servers: Some(2), ..setting(4) });
+    assert!(spread.0 > base.0 && spread.1 > base.1, "two servers {spread:?}, one {base:?}");
+}
+
+/// The rules of the trace event format that viewers rely on.
+#[test]
+fn the_trace_is_one_that_viewers_open() {
+    for launching in [Launching::Eager, Launching::Captured] {
+        let rehearsal = Rehearsal::run(&Setting { launching, ..setting(2) }).unwrap();
+        let trace: Value = serde_json::from_str(&trace_of(&rehearsal)).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let place = |event: &Value| (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        let mut threads: BTreeMap<(u64, u64), String> = BTreeMap::new();
+        let mut slices: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
+        let mut arrows: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
+        for event in events {
+            match event["ph"].as_str().unwrap() {
+                "M" if event["name"] == "thread_name" => {
+                    let name = event["args"]["name"].as_str().unwrap().to_owned();
+                    assert_eq!(threads.insert(place(event), name), None, "{event}");
+                }
+                "M" => assert!(event["args"].is_object(), "{event}"),
+                "X" => {
+                    let (ts, dur) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
+                    assert!(ts >= 0.0 && dur >= 0.0 && !event["name"].as_str().unwrap().is_empty(), "{event}");
+                    slices.entry(place(event)).or_default().push((ts, ts + dur));
+                }
+                "s" | "f" => arrows.entry(event["id"].as_u64().unwrap()).or_default().push(event),
+                other => panic!("{other}: {event}"),
+            }
+        }
+        assert_eq!(threads.len(), 2 * 4 + 1);
+        for (thread, slices) in &mut slices {
+            assert!(threads.contains_key(thread), "{thread:?} has a name");
+            slices.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let overlap = slices.windows(2).find(|pair| pair[1].0 < pair[0].1 - 1e-3);
+            assert_eq!(overlap, None, "{thread:?}: {}", threads[thread]);
+        }
+        assert!(!arrows.is_empty());
+        for arrow in arrows.values() {
+            assert_eq!((arrow.len(), &arrow[0]["ph"], &arrow[1]["ph"]), (2, &"s".into(), &"f".into()));
+            assert_eq!(arrow[1]["bp"], "e");
+            for end in arrow {
+                let ts = end["ts"].as_f64().unwrap();
+                let inside = slices[&place(end)].iter().any(|slice| slice.0 <= ts && ts <= slice.1);
+                assert!(inside, "{end} is in a slice");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_refers_to_nothing_outside() {
+    let name = "</script><img src=x>".to_owned();
+    let page = html::page(&Rehearsal::run(&Setting { name, ..setting(2) }).unwrap());
+    for outside in ["http:", "https:", "//cdn", "src=", "href=", "url(", "@import", "fetch(", "import("] {
+        assert!(!page.contains(outside) || outside == "src=" && !page.contains("<img src="), "{outside}");
+    }
+    assert_eq!(page.matches("</script>").count(), 2, "a name closes no element");
+    let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let data: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(data["report"]["model"], "</script><img src=x>");
+    assert_eq!(data["phases"].as_array().unwrap().len(), 4, "the prefill and three decode steps");
+    assert_eq!(data["phases"][0]["ranks"].as_array().unwrap().len(), 2);
+}
+
+fn rehearse(line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
+    command.arg("rehearse").args(line.split_whitespace()).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The problems of a command that must be refused.
+fn refused(line: &str) -> Vec<String> {
+    let output = rehearse(line);
+    assert_eq!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stderr).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bad_input_is_named_all_at_once() {
+    let found = refused(
+        "no-such-model --cards 0 --card h100 --topology nowhere.toml --batch 0 --input 0 --output 9999999999999",
+    );
+    for expected in ["--model", "--card: no such chip", "--topology", "--cards", "--batch", "--input"] {
+        let has = found.iter().filter(|line| line.starts_with(&format!("error: {expected}"))).count();
+        assert_eq!(has, 1, "{expected}: {found:#?}");
+    }
+    let found = refused("qwen-72b --cards 8 --servers 3 --input 40000 --output 18446744073709551615");
+    let places: BTreeSet<&str> =
+        found.iter().filter_map(|line| line.strip_prefix("error: ")?.split(':').next()).collect();
+    assert_eq!(places, BTreeSet::from(["--input", "--output", "--servers"]), "{found:#?}");
+    assert!(refused("qwen-72b --cards 9 --topology atlas-pcie")[0].contains("`atlas-pcie` has too few cards"));
+    assert!(refused("qwen-72b --cards 8 --trace no/such/folder/t.json")[0].contains("--trace"));
+}
+
+#[test]
+fn a_topology_file_with_mistakes_is_located() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("two.toml");
+    std::fs::write(&path, "name = \"two\"\n[[levels]]\nname = \"a\"\nfabric = \"switch\"\ncards = 8\nbytes_per_us = 1.0\nlatency_us = 1.0\n[[levels]]\nname = \"b\"\nfabric = \"switch\"\ncards = 12\nbytes_per_us = 0.0\nlatency_us = 1.0\n").unwrap();
+    let found = refused(&format!("qwen-72b --cards 8 --topology {}", path.display()));
+    assert!(found.len() >= 2 && found.iter().all(|line| line.contains("two.toml")), "{found:#?}");
+}
+
+/// The arithmetic adds up, and each setting that is proposed is one that runs.
+#[test]
+fn what_does_not_fit_is_refused_with_what_would() {
+    let found = refused("qwen-72b --cards 2 --batch 4 --input 2048 --output 64");
+    let [line] = found.as_slice() else { panic!("{found:#?}") };
+    assert!(line.contains("does not fit the cards' memory") && line.contains("weights 67."), "{line}");
+    let cards: usize = line.split("--cards ").nth(1).unwrap().split(';').next().unwrap().parse().unwrap();
+    let full = Setting {
+        model: ModelConfig::preset("qwen-72b").unwrap(),
+        batch: 4,
+        input: 2048,
+        output: 64,
+        ..setting(cards)
+    };
+    assert!(Rehearsal::predict_memory(&full).unwrap().fits(), "{cards} cards");
+    assert!(!Rehearsal::predict_memory(&Setting { cards: cards - 1, ..full }).unwrap().fits(), "{cards} is the least");
+    // On four cards the batch can be made to fit.
+    let found = refused("qwen-72b --cards 4 --batch 64 --input 1024 --output 64");
+    let batch: usize = found[0].split("--batch ").nth(1).unwrap().split(';').next().unwrap().parse().unwrap();
+    let with = |batch| Setting {
+        model: ModelConfig::preset("qwen-72b").unwrap(),
+        batch,
+        input: 1024,
+        output: 64,
+        ..setting(4)
+    };
+    assert!(Rehearsal::predict_memory(&with(batch)).unwrap().fits(), "{batch}");
+    assert!(!Rehearsal::predict_memory(&with(batch + 1)).unwrap().fits(), "{batch} is the largest");
+}
+
+#[test]
+fn the_command_prints_the_report_and_writes_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let (trace, page) = (file("t.json"), file("r.html"));
+    let output =
+        rehearse(&format!("models/kjv-qwen2 --cards 2 --input 8 --output 4 --trace {trace} --html {page} --json"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["cards"].as_u64(), report["output"].as_u64()), (Some(2), Some(4)));
+    assert!(report["token_us"]["mean"].as_f64().unwrap() > 0.0);
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(trace).unwrap()).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 100);
+    assert!(std::fs::read_to_string(page).unwrap().starts_with("<!doctype html>"));
+    let text = rehearse("--model models/kjv-qwen2 --cards 2 --input 8 --output 4");
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in ["Bytes of the fullest card", "time to first token", "launch-bound", "all_reduce mlp.out"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
