@@ -7,7 +7,7 @@
 //! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that
 //! waits for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
 //! waited for: only they can wake it. A thread that has not called yet is given [`Patience::STRANGER`] after it was
-//! first seen. Where threads cannot be seen (no `/proc`), each is waited for up to [`Patience::OUTSIDE`].
+//! first seen; in timed mode, where whoever comes late finds the cards ahead, [`Patience::STRANGER_RUNS`] while it runs. Where threads cannot be seen (no `/proc`), each is waited for up to [`Patience::OUTSIDE`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -27,6 +27,7 @@ impl Patience {
     const PAUSES: Duration = Duration::from_secs(1);
     const OUTSIDE: Duration = Duration::from_millis(20);
     const STRANGER: Duration = Duration::from_millis(100);
+    const STRANGER_RUNS: Duration = Duration::from_secs(10);
     /// With nothing else to do: how long a thread that waits with a limit may still come back.
     const LAST_A_WHILE: Duration = Duration::from_secs(5);
     /// The same for one that runs or sleeps.
@@ -142,8 +143,8 @@ impl Quiet {
         let Some(first) = self.look_at_hosts(&away) else { return false };
         // Only now, when nobody is left who could start another thread unseen.
         self.list_strangers();
-        let young: Vec<Tid> = self.young_strangers();
-        let Some(first_at_young) = look_at_young(&young) else { return false };
+        let young = self.young_strangers();
+        let Some(first_at_young) = self.look_at_young(&young) else { return false };
         if away.is_empty() && young.is_empty() {
             return true;
         }
@@ -153,7 +154,7 @@ impl Quiet {
         }
         // Equal looks mean that all were asleep at one moment between them.
         self.look_at_hosts(&away).is_some_and(|second| second == first)
-            && look_at_young(&young).is_some_and(|second| second == first_at_young)
+            && self.look_at_young(&young).is_some_and(|second| second == first_at_young)
     }
 
     /// What threads that are away do; None when one of them has to be waited for.
@@ -165,9 +166,29 @@ impl Quiet {
         looks.collect()
     }
 
-    fn young_strangers(&self) -> Vec<Tid> {
-        let young = self.strangers.iter().filter(|(_, seen)| seen.elapsed() < Patience::STRANGER);
-        young.map(|(tid, _)| *tid).collect()
+    /// How long a thread that has not called is waited for while it runs.
+    fn patience_with_strangers(&self) -> Duration {
+        if self.strict.is_some() { Patience::STRANGER } else { Patience::STRANGER_RUNS }
+    }
+
+    /// Threads that may be on their way to their first call, and since when they are known.
+    fn young_strangers(&self) -> Vec<(Tid, Duration)> {
+        let known = self.strangers.iter().map(|(tid, seen)| (*tid, seen.elapsed()));
+        known.filter(|(_, known)| *known < self.patience_with_strangers()).collect()
+    }
+
+    /// What threads that have not called do; None when one of them may be on its way to its first call.
+    fn look_at_young(&self, young: &[(Tid, Duration)]) -> Option<Vec<Look>> {
+        let looks = young.iter().map(|(tid, known)| {
+            let look = watch::look(*tid);
+            let is_passed_by = match look.doing {
+                Doing::Waits | Doing::WaitsAWhile | Doing::Gone => true,
+                Doing::Runs => *known >= self.patience_with_strangers(),
+                Doing::Outside | Doing::Pauses => *known >= Patience::STRANGER,
+            };
+            is_passed_by.then_some(look)
+        });
+        looks.collect()
     }
 
     /// Whether the others need not wait for a thread that is away.
@@ -208,15 +229,6 @@ impl Quiet {
         let others = self.strangers.keys().chain(&self.residents);
         !is_anyone_blocked && others.map(|tid| watch::look(*tid).doing).any(|doing| doing > Doing::Waits)
     }
-}
-
-/// What threads that have not called do; None when one of them may be on its way to its first call.
-fn look_at_young(young: &[Tid]) -> Option<Vec<Look>> {
-    let looks = young.iter().map(|tid| {
-        let look = watch::look(*tid);
-        matches!(look.doing, Doing::Waits | Doing::WaitsAWhile | Doing::Gone).then_some(look)
-    });
-    looks.collect()
 }
 
 /// How long a thread has been away.
