@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output, Stdio};
 
-use ascend_tp::base::DType;
+use ascend_tp::base::{DType, Precision};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
@@ -26,7 +26,7 @@ fn setting(cards: usize) -> Setting {
         batch: 1,
         input: 512,
         output: 4,
-        dtype: DType::BF16,
+        precision: DType::BF16.into(),
         residual: Residual::Replicate,
         launching: Launching::Eager,
     }
@@ -130,6 +130,22 @@ fn slower_chips_and_links_are_never_faster() {
     // The same cards of two servers reach each other over the network.
     let spread = time(&Setting { servers: Some(2), ..setting(4) });
     assert!(spread.0 > base.0 && spread.1 > base.1, "two servers {spread:?}, one {base:?}");
+}
+
+/// Decoding one sequence reads every weight once a token: bytes of 8 bits are read in less time.
+#[test]
+fn quantised_weights_take_half_the_bytes_and_less_time() {
+    let bf16 = report(&setting(4));
+    let w8a8 = report(&Setting { precision: Precision::w8a8(DType::BF16), ..setting(4) });
+    assert_eq!(w8a8.dtype, "w8a8 with bf16 activations");
+    // The embedding and the head stay as they are.
+    assert!(w8a8.memory.weights < bf16.memory.weights, "{} {}", w8a8.memory.weights, bf16.memory.weights);
+    let operators = |report: &Report, name: &str| {
+        let rows = report.phases[1].operators.iter().filter(|row| row.name.ends_with(name));
+        rows.map(|row| row.total_us).sum::<f64>()
+    };
+    let name = "mlp.w1.weight";
+    assert!(operators(&w8a8, name) < operators(&bf16, name), "{:?}", w8a8.phases[1].operators);
 }
 
 /// The rules of the trace event format that viewers rely on.

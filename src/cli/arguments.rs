@@ -204,9 +204,9 @@ pub(super) struct RehearseOptions {
     /// Decode steps after the prefill
     #[arg(long, default_value = "256", value_name = "N")]
     pub(super) output: usize,
-    /// Element type of weights and activations [default: the model's own]
+    /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
-    pub(super) dtype: Option<Float>,
+    pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Each step of a plan is a call of its own (the default)

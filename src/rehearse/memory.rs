@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::base::{Bytes, Diagnostic};
+use crate::base::{Bytes, Diagnostic, Precision, Weights};
 use crate::device::Communicator;
 use crate::schedule::Plan;
 use crate::schedule::plan::{ALIGNMENT_BYTES, Region};
@@ -123,7 +123,7 @@ pub(super) fn refusal(setting: &Setting, memory: &Memory) -> Result<Diagnostic, 
     let fitting = nearest(setting)?;
     let help = if fitting.is_empty() {
         format!(
-            "no single change of cards (up to {MOST_CARDS}), batch or context makes it fit; use a card with more memory"
+            "no single change of cards (up to {MOST_CARDS}), batch, prompt or element type makes it fit; use a card with more memory"
         )
     } else {
         format!("these fit: {}", fitting.join("; "))
@@ -141,7 +141,8 @@ pub(super) fn refusal(setting: &Setting, memory: &Memory) -> Result<Diagnostic, 
     .help(help))
 }
 
-/// The nearest settings that fit, one change each: the fewest more cards, the largest batch, the longest prompt.
+/// The nearest settings that fit, one change each: the fewest more cards, the largest batch, the longest prompt, smaller
+/// weights.
 fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     // Any number of cards works; whole servers are what people have.
@@ -160,6 +161,12 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let input = |input| Setting { input, ..setting.clone() };
     if let Some(most) = largest(setting.input, &input)? {
         found.push(format!("--input {most}"));
+    }
+    if setting.precision.weights == Weights::Float {
+        let precision = Precision::w8a8(setting.precision.activations);
+        if fits(&Setting { precision, ..setting.clone() })? {
+            found.push("--dtype w8a8".to_owned());
+        }
     }
     Ok(found)
 }

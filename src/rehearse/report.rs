@@ -30,7 +30,7 @@ pub struct Report {
     pub card: String,
     /// How the cards are joined.
     pub topology: String,
-    /// Element type.
+    /// What weights and activations are.
     pub dtype: String,
     /// Sequences at once.
     pub batch: usize,
@@ -128,7 +128,7 @@ impl Report {
             servers: setting.servers,
             card: soc.name().to_owned(),
             topology: setting.topology.name.clone(),
-            dtype: setting.dtype.name().to_owned(),
+            dtype: setting.precision.to_string(),
             batch: setting.batch,
             input: setting.input,
             output: setting.output,

@@ -1,6 +1,6 @@
 //! What is rehearsed, checked.
 
-use crate::base::{DType, Diagnostic, Diagnostics};
+use crate::base::{Diagnostic, Diagnostics, Precision};
 use crate::config::ModelConfig;
 use crate::exec::Launching;
 use crate::generate::SessionOptions;
@@ -32,8 +32,8 @@ pub struct Setting {
     pub input: usize,
     /// Decode steps.
     pub output: usize,
-    /// Element type of weights and activations.
-    pub dtype: DType,
+    /// What weights and activations are.
+    pub precision: Precision,
     /// How the residual stream lies during prefill.
     pub residual: Residual,
     /// How the steps of a plan reach the cards.
@@ -105,7 +105,7 @@ impl Setting {
     pub fn session(&self) -> SessionOptions {
         SessionOptions {
             cards: self.cards,
-            dtype: self.dtype,
+            precision: self.precision,
             residual: self.residual,
             batch: self.batch,
             longest_prompt: self.input,

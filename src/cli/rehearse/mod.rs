@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use ascend_tp::base::{DType, Diagnostic, Diagnostics};
+use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
@@ -82,7 +82,7 @@ fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
         batch: options.batch,
         input: options.input,
         output: options.output,
-        dtype: options.dtype.map_or(config.dtype, DType::from),
+        precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
         residual: options.layout.residual(),
         launching: if options.captured { Launching::Captured } else { Launching::Eager },
         model: config,
