@@ -42,7 +42,7 @@ fn trace_of(rehearsal: &Rehearsal) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// The time of the prefill's all_reduce of the MLP, in microseconds a byte.
+/// The time of the prefill's `all_reduce` of the MLP, in microseconds a byte.
 fn all_reduce_us_per_byte(report: &Report) -> f64 {
     let row = report.phases[0].collectives.iter().find(|row| row.name == "all_reduce mlp.out").unwrap();
     row.mean_us / row.bytes
