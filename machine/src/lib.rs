@@ -14,12 +14,14 @@
 //! | [`launch`] | an operator's call as any caller of the C ABI can describe it |
 //! | [`work`] | what a call has to compute and move |
 //! | [`operator`] | what that costs on a card |
+//! | [`fit`] | coefficients from measured points |
 //! | [`host`] | what a call costs the thread that makes it |
 //! | [`problem`] | what is wrong with a text |
 //! | [`topology`] | how cards are joined; TOML |
 //! | [`collective`] | what an exchange costs on a topology |
 
 pub mod collective;
+pub mod fit;
 pub mod host;
 pub mod launch;
 pub mod operator;

@@ -1,10 +1,20 @@
 //! What an operator costs on a card.
 //!
 //! Input: a [`Profile`] and the [`Work`] of a call. Output: its duration on the card, and what bounds it.
+//!
+//! A kernel takes what its slowest part takes (cube, vector, memory: they run side by side), and a fixed time beside.
+//!
+//! | part | form |
+//! |---|---|
+//! | cube | products cut into tiles, dealt out to the cores in waves; a core's time for a tile is that of its multiplications or of loading both its sides from the cache, whichever is longer; of the tile shapes the fastest |
+//! | vector | operations over the lanes of all vector cores |
+//! | memory | weights, caches and tables at HBM's rate; activations at the cache's rate as far as half of it holds them |
+//!
+//! Invariants: monotone in every size; no part is faster than the chip's facts allow. Docs: `docs/COSTS.md`.
 
 use crate::launch::Element;
 use crate::profile::Profile;
-use crate::work::Work;
+use crate::work::{Gemm, Work};
 
 /// What bounds an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,26 +70,26 @@ pub struct OperatorCost {
     pub bound: Bound,
 }
 
-/// The rate of the cube units for an element type, as a multiple of that for 16-bit floats.
-///
-/// # Source
-/// Ascend/msmodeling, `tensor_cast/device.py`: 752 int8 to 376 fp16 of one card, 626 to 313 and 560 to 280 of others.
-const fn cube_rate(element: Element) -> f64 {
-    match element {
-        Element::I8 => 2.0,
-        _ => 1.0,
-    }
-}
+/// Tiles of a result that one core makes at a time, in rows and columns at 16 bits (Ascend C `MatmulApi` tilings: both sides
+/// in L0A and L0B of 64 KiB, the sums in L0C of 128 KiB).
+const TILES: [(f64, f64); 5] = [(128.0, 256.0), (256.0, 128.0), (128.0, 128.0), (64.0, 256.0), (256.0, 64.0)];
+
+/// Rows and columns of the least block the cube multiplies.
+const BLOCK: f64 = 16.0;
+
+/// Multiplications a cube unit makes in a cycle at 16 bits.
+const MULTIPLICATIONS_PER_CYCLE: f64 = 4096.0;
 
 impl OperatorCost {
     /// The cost of `work` on a card.
     #[must_use]
     pub fn of(profile: &Profile, work: &Work) -> Self {
-        let c = &profile.coefficients;
-        let cube_rate = profile.soc.cube_flops_per_us() * cube_rate(work.element);
-        let cube_us = work.flops() / (cube_rate * c.cube_efficiency);
-        let vector_us = work.vector_operations / (profile.soc.cube_flops_per_us() * c.vector_share);
-        let memory_us = work.bytes() / (profile.soc.hbm_bytes_per_us() * c.hbm_efficiency);
+        let (soc, c) = (profile.soc, &profile.coefficients);
+        let cube_us = work.products.iter().map(|gemm| product_us(profile, work.element, gemm)).sum();
+        let vector_us = work.vector_operations / (soc.vector_lanes_per_us() * c.vector_efficiency);
+        let kept = work.passing_bytes.clamp(0.0, soc.l2_bytes() as f64 / 2.0);
+        let memory_us = (work.bytes() - kept) / (soc.hbm_bytes_per_us() * c.hbm_efficiency)
+            + kept / (soc.l2_bytes_per_us() * c.hbm_efficiency);
         let (bound, longest) = [(Bound::Cube, cube_us), (Bound::Vector, vector_us), (Bound::Memory, memory_us)]
             .into_iter()
             .fold((Bound::Launch, 0.0), |best, part| if part.1 > best.1 { part } else { best });
@@ -87,4 +97,29 @@ impl OperatorCost {
         let bound = if longest < c.kernel_us { Bound::Launch } else { bound };
         Self { duration_us: c.kernel_us + longest, cube_us, vector_us, memory_us, engine, bound }
     }
+}
+
+/// Microseconds of all cores for a product: the fastest tile shape.
+fn product_us(profile: &Profile, element: Element, gemm: &Gemm) -> f64 {
+    let up = |size: f64| (size / BLOCK).ceil() * BLOCK;
+    let cores = f64::from(profile.soc.cube_cores());
+    // Multiplications at this type take this many times those at 16 bits; bytes are those of the type.
+    let (slow, bytes) = match element {
+        Element::I8 => (0.5, 1.0),
+        // The cube has no 4-bit products: weights are widened on the way.
+        Element::I4 => (0.5, 1.0),
+        Element::F32 => (4.0, 4.0),
+        Element::F64 | Element::I64 | Element::I32 => (16.0, 8.0),
+        Element::F16 | Element::Bf16 | Element::I16 => (1.0, 2.0),
+    };
+    let cycles = TILES.iter().map(|(rows, columns)| {
+        let (rows, columns) = (up(gemm.m).min(*rows), up(gemm.n).min(*columns));
+        let tiles = gemm.batch * (gemm.m / rows).ceil() * (gemm.n / columns).ceil();
+        let multiply = rows * columns * slow / MULTIPLICATIONS_PER_CYCLE / profile.coefficients.cube_efficiency;
+        let load = (rows + columns) * bytes / profile.soc.l2_bytes_per_cycle_and_core();
+        // Fewer tiles than cores: the sum over k is cut instead, down to a core's share.
+        let waves = if tiles < cores { tiles / cores } else { (tiles / cores).ceil() };
+        waves * gemm.k * multiply.max(load)
+    });
+    cycles.fold(f64::INFINITY, f64::min) / profile.soc.cycles_per_us()
 }

@@ -10,8 +10,8 @@ use crate::soc::Soc;
 pub struct Coefficients {
     /// Largest part of the cube units' rate a product reaches.
     pub cube_efficiency: f64,
-    /// Rate of the vector units as a part of that of the cube units at 16 bits.
-    pub vector_share: f64,
+    /// Part of the vector units' rate an operator reaches.
+    pub vector_efficiency: f64,
     /// Part of the memory's rate a kernel reaches.
     pub hbm_efficiency: f64,
     /// What a kernel takes on the card however small it is, in microseconds.
@@ -65,7 +65,7 @@ impl Profile {
     pub fn of(soc: Soc) -> Self {
         let coefficients = Coefficients {
             cube_efficiency: 0.7,
-            vector_share: 0.06,
+            vector_efficiency: 0.6,
             hbm_efficiency: 0.8,
             kernel_us: 2.0,
             link_efficiency: 0.77,

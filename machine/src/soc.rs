@@ -17,6 +17,9 @@ const CUBE_MACS: f64 = 4096.0;
 /// Bytes a core's share of the memory interface carries in one cycle (`ddr_rate`).
 const HBM_BYTES_PER_CYCLE_AND_CORE: f64 = 32.0;
 
+/// Bytes the second-level cache carries to a core in one cycle (`l2_rate`).
+const L2_BYTES_PER_CYCLE_AND_CORE: f64 = 110.0;
+
 /// Chip of a card; for the 910C, one of its two dies, which the system shows as a device. Names are what
 /// `aclrtGetSocName` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -143,6 +146,25 @@ impl Soc {
     #[must_use]
     pub const fn hbm_bytes_per_us(self) -> f64 {
         self.cube_cores() as f64 * self.cycles_per_us() * HBM_BYTES_PER_CYCLE_AND_CORE
+    }
+
+    /// Bytes the second-level cache carries to one core in a cycle (`l2_rate`).
+    #[must_use]
+    pub const fn l2_bytes_per_cycle_and_core(self) -> f64 {
+        L2_BYTES_PER_CYCLE_AND_CORE
+    }
+
+    /// Bytes of the second-level cache all cores together can carry in a microsecond.
+    #[must_use]
+    pub const fn l2_bytes_per_us(self) -> f64 {
+        self.cube_cores() as f64 * self.cycles_per_us() * L2_BYTES_PER_CYCLE_AND_CORE
+    }
+
+    /// Operations on 32-bit lanes of all vector cores in a microsecond: a vector core works on 256 bytes a cycle (Ascend C
+    /// guide). The 22 TFLOP/s of `tensor_cast/device.py` are this at 16 bits with two operations a lane.
+    #[must_use]
+    pub const fn vector_lanes_per_us(self) -> f64 {
+        self.vector_cores() as f64 * self.cycles_per_us() * 64.0
     }
 
     /// Architecture operators are compiled for (Ascend C guide, `__NPU_ARCH__`).

@@ -1,8 +1,9 @@
 //! What a call has to compute and to move.
 //!
-//! Input: a [`Launch`]. Output: its [`Work`]. One table, by operator; what is not in it is a pass over its tensors.
+//! Input: a [`Launch`]. Output: its [`Work`]. One table, by operator; what is not in it is a pass over its tensors with one
+//! operation an element.
 
-use crate::launch::{Access, Element, Launch, Operand};
+use crate::launch::{Access, Element, Launch, Layout, Operand};
 
 /// A product of matrices, `batch` times `[m, k] × [k, n]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,35 +33,127 @@ pub struct Work {
     pub products: Vec<Gemm>,
     /// The element type they multiply.
     pub element: Element,
-    /// Operations of the vector units.
+    /// Operations of the vector units, on 32-bit lanes.
     pub vector_operations: f64,
     /// Bytes read from memory, each once.
     pub read_bytes: f64,
     /// Bytes written to memory.
     pub written_bytes: f64,
+    /// Of both, bytes of activations, which the operator before may have left in the cache and the one after may find there;
+    /// the others are weights, caches and tables, which always come from memory.
+    pub passing_bytes: f64,
 }
+
+/// What an operator does with its tensors. Operations an element count those of a 32-bit lane: 16-bit floats are computed in
+/// 32 bits, an exponential or a division takes about 4.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Class {
+    /// `[.., m, k] × [.., k, n]`: the tensors from this place on.
+    Product(usize),
+    /// Rows dealt out to experts: `[rows, k] × [experts, k, n]`.
+    Grouped,
+    /// Queries, keys, values, maybe a mask.
+    Attention,
+    /// Its gradient: five products.
+    AttentionGrad,
+    /// Reads, computes this many operations an element, writes.
+    Pass(f64),
+    /// The same in this many passes over the data.
+    Passes(f64, f64),
+    /// Reads rows of a table, which is the first tensor.
+    ReadRows,
+    /// Writes rows of the first tensor.
+    WriteRows,
+}
+
+/// Operators that are not a pass with one operation an element. Sorts make log₂ n passes, of which some 8 leave the core.
+const CLASSES: [(&str, Class); 57] = [
+    ("aclnnMatmul", Class::Product(0)),
+    ("aclnnMm", Class::Product(0)),
+    ("aclnnBatchMatMul", Class::Product(0)),
+    ("aclnnQuantMatmulV4", Class::Product(0)),
+    ("aclnnAddmm", Class::Product(1)),
+    ("aclnnGroupedMatmulV4", Class::Grouped),
+    ("aclnnFusedInferAttentionScoreV2", Class::Attention),
+    ("aclnnPromptFlashAttentionV3", Class::Attention),
+    ("aclnnIncreFlashAttentionV4", Class::Attention),
+    ("aclnnFlashAttentionScore", Class::Attention),
+    ("aclnnFlashAttentionScoreGrad", Class::AttentionGrad),
+    ("aclnnEmbedding", Class::ReadRows),
+    ("aclnnIndexSelect", Class::ReadRows),
+    ("aclnnGatherV2", Class::ReadRows),
+    ("aclnnGather", Class::ReadRows),
+    ("aclnnInplaceIndexCopy", Class::WriteRows),
+    ("aclnnInplaceScatterUpdate", Class::WriteRows),
+    ("aclnnScatterAdd", Class::WriteRows),
+    ("aclnnIndexAdd", Class::WriteRows),
+    ("aclnnEmbeddingDenseBackward", Class::WriteRows),
+    ("aclnnExp", Class::Pass(4.0)),
+    ("aclnnLog", Class::Pass(4.0)),
+    ("aclnnSqrt", Class::Pass(4.0)),
+    ("aclnnRsqrt", Class::Pass(4.0)),
+    ("aclnnReciprocal", Class::Pass(4.0)),
+    ("aclnnDiv", Class::Pass(4.0)),
+    ("aclnnDivs", Class::Pass(4.0)),
+    ("aclnnTanh", Class::Pass(10.0)),
+    ("aclnnSigmoid", Class::Pass(9.0)),
+    ("aclnnSilu", Class::Pass(10.0)),
+    ("aclnnGelu", Class::Pass(14.0)),
+    ("aclnnGeluBackward", Class::Pass(20.0)),
+    ("aclnnSwiGlu", Class::Pass(6.0)),
+    ("aclnnSwiGluGrad", Class::Pass(8.0)),
+    ("aclnnPowTensorScalar", Class::Pass(8.0)),
+    ("aclnnDynamicQuant", Class::Pass(5.0)),
+    ("aclnnRmsNorm", Class::Pass(4.0)),
+    ("aclnnAddRmsNorm", Class::Pass(5.0)),
+    ("aclnnRmsNormGrad", Class::Pass(8.0)),
+    ("aclnnLayerNorm", Class::Pass(6.0)),
+    ("aclnnSoftmax", Class::Pass(8.0)),
+    ("aclnnLogSoftmax", Class::Pass(8.0)),
+    ("aclnnRotaryPositionEmbedding", Class::Pass(4.0)),
+    ("aclnnRotaryPositionEmbeddingGrad", Class::Pass(4.0)),
+    ("aclnnInplaceCopy", Class::Pass(0.0)),
+    ("aclnnInplaceZero", Class::Pass(0.0)),
+    ("aclnnInplaceOne", Class::Pass(0.0)),
+    ("aclnnInplaceFillScalar", Class::Pass(0.0)),
+    ("aclnnCat", Class::Pass(0.0)),
+    ("aclnnPermute", Class::Pass(0.0)),
+    ("aclnnSlice", Class::Pass(0.0)),
+    ("aclnnRepeat", Class::Pass(0.0)),
+    ("aclnnExpand", Class::Pass(0.0)),
+    ("aclnnConstantPadNd", Class::Pass(0.0)),
+    ("aclnnTopk", Class::Pass(12.0)),
+    ("aclnnCumsum", Class::Pass(2.0)),
+    ("aclnnSort", Class::Passes(8.0, 20.0)),
+];
+
+/// Operations of a 32-bit lane on a score between the two products of attention: scale, running maximum, difference,
+/// exponential, sum, and the cast to 16 bits.
+const SOFTMAX_OPERATIONS: f64 = 9.0;
+
+/// Side of the mask that stands for "each token sees its past" (`sparseMode` 2 to 4 of the attention operators).
+const COMPRESSED_MASK: usize = 2048;
 
 impl Work {
     /// What a call has to do.
     #[must_use]
     pub fn of(launch: &Launch) -> Self {
-        let bytes = |wanted: fn(Access) -> bool| -> f64 {
-            launch.operands.iter().filter(|operand| wanted(operand.access)).map(Operand::bytes).sum()
-        };
-        let mut work = Self {
-            products: Vec::new(),
-            element: launch.operands.first().map_or(Element::Bf16, |operand| operand.element),
-            vector_operations: launch.operands.iter().map(Operand::len).max().unwrap_or(0) as f64,
-            read_bytes: bytes(|access| access != Access::Write),
-            written_bytes: bytes(|access| access != Access::Read),
-        };
-        if launch.operator == "aclnnMatmul"
-            && let [a, b, ..] = launch.operands.as_slice()
-            && let ([batch @ .., m, k], [.., n]) = (a.dims.as_slice(), b.dims.as_slice())
-        {
-            let batch = batch.iter().product::<usize>() as f64;
-            work.products.push(Gemm { batch, m: *m as f64, n: *n as f64, k: *k as f64 });
-            work.vector_operations = 0.0;
+        let class = CLASSES.iter().find(|(name, _)| *name == launch.operator).map_or(Class::Pass(1.0), |(_, class)| *class);
+        let mut work = Self::pass(&launch.operands);
+        match class {
+            Class::Product(first) => work.product(launch.operands.get(first..).unwrap_or(&[])),
+            Class::Grouped => work.grouped(&launch.operands),
+            Class::Attention => work.attention(&launch.operands, 1.0),
+            Class::AttentionGrad => work.attention(&launch.operands, 2.5),
+            Class::Pass(operations) => work.vector_operations *= operations,
+            Class::Passes(passes, operations) => {
+                work.vector_operations *= operations;
+                for bytes in [&mut work.read_bytes, &mut work.written_bytes, &mut work.passing_bytes] {
+                    *bytes *= passes;
+                }
+            }
+            Class::ReadRows => work.read_rows(&launch.operands),
+            Class::WriteRows => work.write_rows(&launch.operands),
         }
         // Either operand may be stored transposed, which a launch does not say: the sizes are those of the result.
         if launch.operator == "aclnnQuantMatmulV4"
@@ -73,6 +166,122 @@ impl Work {
             work.vector_operations = 2.0 * out.len() as f64;
         }
         work
+    }
+
+    /// Each tensor once, and a copy of those the operator cannot read as they lie.
+    fn pass(operands: &[Operand]) -> Self {
+        let mut work = Self {
+            products: Vec::new(),
+            element: operands.first().map_or(Element::Bf16, |operand| operand.element),
+            vector_operations: operands.iter().map(Operand::len).max().unwrap_or(0) as f64,
+            read_bytes: 0.0,
+            written_bytes: 0.0,
+            passing_bytes: 0.0,
+        };
+        for operand in operands {
+            let bytes = operand.bytes();
+            if operand.access != Access::Write {
+                work.read_bytes += bytes;
+            }
+            if operand.access != Access::Read {
+                work.written_bytes += bytes;
+            }
+        }
+        work.passing_bytes = work.bytes();
+        work
+    }
+
+    /// Neither read nor written from the cache: a weight, a cache of keys, a table.
+    fn stays(&mut self, operand: &Operand) {
+        self.passing_bytes -= operand.bytes();
+    }
+
+    fn product(&mut self, operands: &[Operand]) {
+        self.vector_operations = 0.0;
+        let [a, b, ..] = operands else { return };
+        let Some(out) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
+        // Columns are those of the result: a quantised weight may lie as `[n, k]`.
+        let (Some(k), [outer @ .., m, n], [b_outer @ .., _, _]) =
+            (a.dims.last(), out.dims.as_slice(), b.dims.as_slice())
+        else {
+            return;
+        };
+        let batch = outer.iter().product::<usize>() as f64;
+        self.element = a.element;
+        // One weight for the whole batch is one product with more rows.
+        let shared = b_outer.iter().product::<usize>() == 1;
+        let (batch, m) = if shared { (1.0, batch * *m as f64) } else { (batch, *m as f64) };
+        self.products.push(Gemm { batch, m, n: *n as f64, k: *k as f64 });
+        self.stays(b);
+        self.copy_strided(&operands[..2]);
+    }
+
+    /// What the cube cannot load as it lies is copied before.
+    fn copy_strided(&mut self, operands: &[Operand]) {
+        for operand in operands.iter().filter(|operand| operand.layout == Layout::Strided) {
+            let bytes = operand.element.bytes(operand.len() as f64);
+            self.read_bytes += bytes;
+            self.written_bytes += bytes;
+            self.passing_bytes += 2.0 * bytes;
+        }
+    }
+
+    /// Rows are dealt to the experts evenly, which is what routers are trained for and benchmarks enforce: as many experts
+    /// are touched as there are rows, at most all.
+    fn grouped(&mut self, operands: &[Operand]) {
+        self.vector_operations = 0.0;
+        let [x, weight, ..] = operands else { return };
+        let ([.., rows, k], [experts, .., n]) = (x.dims.as_slice(), weight.dims.as_slice()) else { return };
+        let (rows, all) = (*rows as f64, *experts as f64);
+        let touched = all.min(rows);
+        self.element = x.element;
+        self.products.push(Gemm { batch: touched, m: rows / touched.max(1.0), n: *n as f64, k: *k as f64 });
+        self.stays(weight);
+        self.read_bytes -= weight.bytes() * (1.0 - touched / all.max(1.0));
+    }
+
+    /// Queries `[b, s, n, d]`, keys `[b, t, h, d]` and values `[b, t, h, e]`; `times` the two products and the softmax.
+    fn attention(&mut self, operands: &[Operand], times: f64) {
+        self.vector_operations = 0.0;
+        let [q, k, v, rest @ ..] = operands else { return };
+        let (&[b, s, n, d], &[_, t, h, _], Some(e)) = (q.dims.as_slice(), k.dims.as_slice(), v.dims.last()) else {
+            return;
+        };
+        let sees_past =
+            s > 1 && rest.iter().any(|operand| operand.access == Access::Read && operand.dims == [COMPRESSED_MASK; 2]);
+        let (b, s, n, d, t, h, e) = (b as f64, s as f64, n as f64, d as f64, t as f64, h.max(1) as f64, *e as f64);
+        // The last of s queries sees all t positions, each one before it one less.
+        let seen = if sees_past { t - (s - 1.0) / 2.0 } else { t }.max(1.0);
+        self.element = q.element;
+        for (n_out, inner) in [(seen, d), (e, seen)] {
+            self.products.push(Gemm { batch: b * h * times, m: s * n / h, n: n_out, k: inner });
+        }
+        self.vector_operations = b * n * s * seen * SOFTMAX_OPERATIONS * times;
+        self.stays(k);
+        self.stays(v);
+        self.copy_strided(&operands[..3]);
+    }
+
+    fn read_rows(&mut self, operands: &[Operand]) {
+        self.vector_operations = 0.0;
+        let Some(table) = operands.first() else { return };
+        let moved: f64 = operands.iter().filter(|operand| operand.access == Access::Write).map(Operand::bytes).sum();
+        self.stays(table);
+        self.read_bytes += moved.min(table.bytes()) - table.bytes();
+    }
+
+    fn write_rows(&mut self, operands: &[Operand]) {
+        self.vector_operations = 0.0;
+        let Some(table) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
+        let moved = operands.iter().filter(|operand| operand.access == Access::Read).map(Operand::bytes).fold(0.0, f64::max);
+        let moved = moved.min(table.bytes());
+        if table.access == Access::Update {
+            // Rows that are replaced are not read.
+            self.read_bytes -= table.bytes();
+            self.passing_bytes -= table.bytes();
+        }
+        self.passing_bytes -= table.bytes();
+        self.written_bytes += moved - table.bytes();
     }
 
     /// Operations of the cube units.

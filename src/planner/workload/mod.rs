@@ -9,10 +9,18 @@
 
 mod backward;
 mod dense;
+mod experts;
+mod hybrid;
+mod latent;
 mod launches;
+mod vision;
 
 pub use backward::backward;
 pub use dense::{Dense, FeedForward, HeadNorms};
+pub use experts::Experts;
+pub use hybrid::{Block, Hybrid, qwen3_5_27b, qwen3_5_35b_a3b};
+pub use latent::{Latent, deepseek_v3_1, kimi_k2_5};
+pub use vision::{Vision, moon_vit};
 
 use ascend_tp_machine::{Exchange, Launch};
 

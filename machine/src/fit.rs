@@ -1,0 +1,165 @@
+//! Fitting coefficients to measured points.
+//!
+//! Input: bounded parameters and a function from their values to predictions over measurements. Output: the values with the
+//! least loss. Invariants: deterministic; every value is within its bounds. It knows neither profiles nor points.
+//!
+//! The search is Nelder and Mead's simplex on the logarithms, begun anew from its result until that no longer helps.
+
+/// What may be fitted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Where the search begins.
+    pub start: f64,
+    /// Least plausible value; above 0.
+    pub low: f64,
+    /// Largest plausible value.
+    pub high: f64,
+}
+
+/// What a fit found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fit {
+    /// One value a parameter.
+    pub values: Vec<f64>,
+    /// Mean loss of the points.
+    pub loss: f64,
+}
+
+/// Errors beyond this factor's logarithm count less and less: a point that is measured wrongly must not bend the others.
+const OUTLIER: f64 = 0.25;
+
+/// Steps of one simplex.
+const STEPS: usize = 400;
+
+/// Beginnings at most.
+const ROUNDS: usize = 8;
+
+/// Mean loss of predicted over measured: the square of its logarithm, levelling off where the point is an outlier.
+#[must_use]
+pub fn loss(ratios: &[f64]) -> f64 {
+    let one = |ratio: &f64| {
+        let square = ratio.ln().powi(2);
+        square / (1.0 + square / OUTLIER.powi(2))
+    };
+    ratios.iter().map(one).sum::<f64>() / ratios.len().max(1) as f64
+}
+
+/// The values with the least [`loss`] of the `ratios` they give.
+#[must_use]
+pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<f64>) -> Fit {
+    let values = |point: &[f64]| -> Vec<f64> {
+        point.iter().zip(parameters).map(|(at, p)| at.exp().clamp(p.low, p.high)).collect()
+    };
+    // Outside the bounds the loss rises, so that the simplex comes back.
+    let height = |point: &[f64]| {
+        let outside: f64 = point
+            .iter()
+            .zip(parameters)
+            .map(|(at, p)| (at - p.high.ln()).max(0.0).powi(2) + (p.low.ln() - at).max(0.0).powi(2))
+            .sum();
+        loss(&ratios(&values(point))) + outside
+    };
+    let mut best: Vec<f64> = parameters.iter().map(|p| p.start.clamp(p.low, p.high).ln()).collect();
+    let mut least = height(&best);
+    for round in 0..ROUNDS {
+        let width = 0.4 / (1.0 + round as f64);
+        let (point, found) = simplex(&best, width, &height);
+        let gain = least - found;
+        if gain > 0.0 {
+            (best, least) = (point, found);
+        }
+        if round > 1 && gain < 1e-9 {
+            break;
+        }
+    }
+    let values = values(&best);
+    Fit { loss: loss(&ratios(&values)), values }
+}
+
+/// Nelder and Mead's method from `start`; the lowest point and its height.
+fn simplex(start: &[f64], width: f64, height: &impl Fn(&[f64]) -> f64) -> (Vec<f64>, f64) {
+    let at = |point: Vec<f64>| -> (Vec<f64>, f64) {
+        let height = height(&point);
+        (point, height)
+    };
+    let mut corners = vec![at(start.to_vec())];
+    for dim in 0..start.len() {
+        let mut corner = start.to_vec();
+        corner[dim] += width;
+        corners.push(at(corner));
+    }
+    for _ in 0..STEPS {
+        corners.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let Some((worst, others)) = corners.split_last_mut() else { break };
+        let Some(lowest) = others.first().map(|corner| corner.1) else { break };
+        let second = others.last().map_or(lowest, |corner| corner.1);
+        if worst.1 - lowest < 1e-14 {
+            break;
+        }
+        let middle: Vec<f64> = (0..start.len())
+            .map(|dim| others.iter().map(|corner| corner.0[dim]).sum::<f64>() / others.len() as f64)
+            .collect();
+        let towards = |factor: f64| at(middle.iter().zip(&worst.0).map(|(m, w)| m + factor * (m - w)).collect());
+        let mirrored = towards(1.0);
+        if mirrored.1 < lowest {
+            let farther = towards(2.0);
+            *worst = if farther.1 < mirrored.1 { farther } else { mirrored };
+        } else if mirrored.1 < second {
+            *worst = mirrored;
+        } else {
+            let nearer = towards(if mirrored.1 < worst.1 { 0.5 } else { -0.5 });
+            if nearer.1 < worst.1 {
+                *worst = nearer;
+            } else {
+                let target = others[0].0.clone();
+                for corner in corners.iter_mut().skip(1) {
+                    *corner = at(corner.0.iter().zip(&target).map(|(c, t)| (c + t) / 2.0).collect());
+                }
+            }
+        }
+    }
+    corners.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_else(|| (start.to_vec(), f64::INFINITY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARAMETERS: [Parameter; 2] = [
+        Parameter { name: "rate", start: 1.0, low: 0.1, high: 10.0 },
+        Parameter { name: "fixed", start: 1.0, low: 0.1, high: 10.0 },
+    ];
+
+    /// Times `fixed + work / rate` against those of the true values.
+    fn ratios(values: &[f64]) -> Vec<f64> {
+        let time = |rate: f64, fixed: f64, work: f64| fixed + work / rate;
+        [0.5, 1.0, 4.0, 30.0, 200.0].iter().map(|w| time(values[0], values[1], *w) / time(3.0, 2.0, *w)).collect()
+    }
+
+    #[test]
+    fn the_values_that_made_the_points_are_found() {
+        let found = fit(&PARAMETERS, ratios);
+        assert!((found.values[0] / 3.0 - 1.0).abs() < 1e-3 && (found.values[1] / 2.0 - 1.0).abs() < 1e-3, "{found:?}");
+        assert_eq!(found, fit(&PARAMETERS, ratios));
+    }
+
+    #[test]
+    fn values_stay_within_their_bounds() {
+        let mut narrow = PARAMETERS;
+        narrow[0].high = 2.0;
+        let found = fit(&narrow, ratios);
+        assert!((found.values[0] - 2.0).abs() < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn one_wrong_point_does_not_bend_the_others() {
+        let found = fit(&PARAMETERS, |values| {
+            let mut ratios = ratios(values);
+            ratios[4] *= 5.0;
+            ratios
+        });
+        assert!(found.values[1] > 1.8 && found.values[1] < 2.2, "{found:?}");
+    }
+}

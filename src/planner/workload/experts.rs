@@ -1,0 +1,99 @@
+//! Mixtures of experts: routing, the two exchanges and the experts' products.
+
+use ascend_tp_machine::{Element, Exchange};
+
+use super::dense::reduce;
+use super::launches::{ACTIVATION, Operands, elementwise, matmul, projection, quantise, swiglu};
+use super::{Axis, Precision, Split, Step};
+
+/// Sizes of a mixture of experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Experts {
+    /// Experts of a layer.
+    pub count: usize,
+    /// Experts a token goes to.
+    pub chosen: usize,
+    /// Width of one expert.
+    pub width: usize,
+    /// Width of the expert every token goes to; 0 if there is none.
+    pub shared_width: usize,
+}
+
+impl Experts {
+    /// The feed-forward block of `rows` tokens of one copy of the attention's cards.
+    ///
+    /// With expert parallelism each card of the tensor axis sends its part of the tokens; as all copies do the same, a card
+    /// gets as many rows as one sends. Without, each expert's width is split as that of a dense block.
+    pub(super) fn block(&self, hidden: usize, rows: usize, split: Split, precision: Precision) -> Vec<Step> {
+        let mut steps = vec![
+            matmul(rows, hidden, self.count),
+            Operands::new()
+                .read(Element::F32, &[rows, self.count])
+                .write(Element::F32, &[rows, self.chosen])
+                .write(Element::I32, &[rows, self.chosen])
+                .of("aclnnMoeGatingTopK"),
+        ];
+        if split.expert > 1 {
+            let sent = rows.div_ceil(split.tensor) * self.chosen;
+            let element = if precision == Precision::Bits16 { ACTIVATION } else { Element::I8 };
+            let elements = (sent * hidden) as f64;
+            steps.push(permuted(sent, hidden, element));
+            steps.push(Step::exchange(Exchange::AllToAll, element.bytes(elements), Axis::Expert));
+            steps.extend(self.products(hidden, sent, self.count.div_ceil(split.expert), self.width, precision));
+            steps.push(Step::exchange(Exchange::AllToAll, ACTIVATION.bytes(elements), Axis::Expert));
+            steps.push(permuted(sent, hidden, ACTIVATION));
+            if split.tensor > 1 {
+                let bytes = ACTIVATION.bytes((rows * hidden) as f64);
+                steps.push(Step::exchange(Exchange::AllGather, bytes, Axis::Tensor));
+            }
+            steps.extend(self.shared(hidden, rows.div_ceil(split.tensor), 1, precision));
+        } else {
+            let sent = rows * self.chosen;
+            steps.push(permuted(sent, hidden, ACTIVATION));
+            steps.extend(self.products(hidden, sent, self.count, self.width.div_ceil(split.tensor), precision));
+            steps.push(permuted(sent, hidden, ACTIVATION));
+            steps.extend(self.shared(hidden, rows, split.tensor, precision));
+            steps.extend(reduce(rows, hidden, split));
+        }
+        steps
+    }
+
+    fn products(&self, hidden: usize, rows: usize, experts: usize, width: usize, precision: Precision) -> Vec<Step> {
+        let grouped = |k: usize, n: usize| {
+            let (activation, weight) = match precision {
+                Precision::Bits16 => (ACTIVATION, ACTIVATION),
+                Precision::W8A8 => (Element::I8, Element::I8),
+                Precision::W4A8 => (Element::I8, Element::I4),
+            };
+            Operands::new()
+                .read(activation, &[rows, k])
+                .read(weight, &[experts, k, n])
+                .read(Element::I64, &[experts])
+                .write(ACTIVATION, &[rows, n])
+                .of("aclnnGroupedMatmulV4")
+        };
+        let mut steps = vec![grouped(hidden, 2 * width), swiglu(rows, width)];
+        if precision != Precision::Bits16 {
+            steps.push(quantise(rows, width));
+        }
+        steps.push(grouped(width, hidden));
+        steps
+    }
+
+    fn shared(&self, hidden: usize, rows: usize, parts: usize, precision: Precision) -> Vec<Step> {
+        if self.shared_width == 0 {
+            return Vec::new();
+        }
+        let width = self.shared_width.div_ceil(parts);
+        let mut steps = projection(precision, rows, hidden, 2 * width);
+        steps.push(swiglu(rows, width));
+        steps.extend(projection(precision, rows, width, hidden));
+        steps.push(elementwise("aclnnAdd", ACTIVATION, &[rows, hidden], 2));
+        steps
+    }
+}
+
+/// Rows put in the order of their experts, or back.
+fn permuted(rows: usize, width: usize, element: Element) -> Step {
+    Operands::new().read(element, &[rows, width]).read(Element::I32, &[rows]).write(element, &[rows, width]).of("aclnnIndexSelect")
+}

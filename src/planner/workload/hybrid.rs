@@ -1,0 +1,229 @@
+//! Decoders that mix gated attention with gated delta rules, a linear attention with a state of fixed size: Qwen3.5.
+
+use ascend_tp_machine::Element;
+
+use super::dense::{embedding, head, reduce};
+use super::experts::Experts;
+use super::launches::{
+    ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, elementwise, matmul, projection, rms_norm, rotary,
+    swiglu,
+};
+use super::{Precision, Section, Split, Step, Tokens};
+
+/// The feed-forward block of every layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Block {
+    /// Gated, of this width.
+    Dense(usize),
+    /// A mixture.
+    Experts(Experts),
+}
+
+/// Sizes of a hybrid decoder.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Hybrid {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Layers; every fourth has attention, the others a delta rule.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Dims of a head.
+    pub head_dim: usize,
+    /// Key heads of the delta rule.
+    pub linear_key_heads: usize,
+    /// Value heads of the delta rule; each has a state of `linear_dim` squared.
+    pub linear_value_heads: usize,
+    /// Dims of its heads.
+    pub linear_dim: usize,
+    /// The block.
+    pub block: Block,
+    /// Rows of the embedding.
+    pub vocab: usize,
+}
+
+/// Layers from one with attention to the next (`full_attention_interval`).
+const INTERVAL: usize = 4;
+
+/// Tokens of a chunk within which the delta rule is computed by products (`chunk_size` of the published kernels).
+const CHUNK: usize = 64;
+
+/// `Qwen3.5-27B`: its `config.json`, and `scripts/models/qwen3.5-27B.sh` of THUDM/slime.
+#[must_use]
+pub const fn qwen3_5_27b() -> Hybrid {
+    Hybrid {
+        hidden: 5120,
+        layers: 64,
+        heads: 24,
+        kv_heads: 4,
+        head_dim: 256,
+        linear_key_heads: 16,
+        linear_value_heads: 48,
+        linear_dim: 128,
+        block: Block::Dense(17_408),
+        vocab: 248_320,
+    }
+}
+
+/// `Qwen3.5-35B-A3B`: its `config.json` as listed in mlc-ai/web-llm issue 778.
+#[must_use]
+pub const fn qwen3_5_35b_a3b() -> Hybrid {
+    Hybrid {
+        hidden: 2048,
+        layers: 40,
+        heads: 16,
+        kv_heads: 2,
+        linear_value_heads: 32,
+        block: Block::Experts(Experts { count: 256, chosen: 8, width: 512, shared_width: 512 }),
+        ..qwen3_5_27b()
+    }
+}
+
+impl Hybrid {
+    fn gated_attention(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+        let rows = tokens.new_tokens();
+        let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
+        let width = self.head_dim;
+        let mut steps = vec![add_rms_norm(rows, self.hidden)];
+        steps.extend(projection(precision, rows, self.hidden, 2 * (heads + kv_heads) * width));
+        steps.extend([
+            rms_norm(rows * heads, width),
+            rms_norm(rows * kv_heads, width),
+            rotary(tokens.batch, tokens.query, heads, width / 4),
+            rotary(tokens.batch, tokens.query, kv_heads, width / 4),
+            cache_write(tokens.batch * tokens.positions(), rows, 2 * kv_heads * width, ACTIVATION),
+        ]);
+        let attention = Attention {
+            batch: tokens.batch,
+            query: tokens.query,
+            positions: tokens.positions(),
+            heads,
+            kv_heads,
+            key_dim: width,
+            value_dim: width,
+            sight: Sight::Past,
+        };
+        steps.push(attention.step());
+        let gate = [rows, heads * width];
+        steps.extend([
+            elementwise("aclnnSigmoid", ACTIVATION, &gate, 1),
+            elementwise("aclnnMul", ACTIVATION, &gate, 2),
+        ]);
+        steps.extend(projection(precision, rows, heads * width, self.hidden));
+        steps.extend(reduce(rows, self.hidden, split));
+        steps
+    }
+
+    fn delta_rule(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+        let rows = tokens.new_tokens();
+        let (keys, values) = (self.linear_key_heads.div_ceil(split.tensor), self.linear_value_heads.div_ceil(split.tensor));
+        let (mixed, width) = ((2 * keys + values) * self.linear_dim, values * self.linear_dim);
+        let mut steps = vec![add_rms_norm(rows, self.hidden)];
+        steps.extend(projection(precision, rows, self.hidden, mixed + width));
+        steps.extend([
+            matmul(rows, self.hidden, 2 * values),
+            // Four taps a channel and an activation.
+            elementwise("aclnnSilu", ACTIVATION, &[rows, mixed], 1),
+            // Decay and step size of each head and token, and the norm of queries and keys.
+            elementwise("aclnnExp", Element::F32, &[rows, 2 * values], 1),
+            rms_norm(rows * 2 * keys, self.linear_dim),
+        ]);
+        steps.extend(if tokens.context == 0 { self.chunks(tokens, values) } else { self.recurrence(tokens, values) });
+        steps.extend([
+            rms_norm(rows * values, self.linear_dim),
+            elementwise("aclnnSilu", ACTIVATION, &[rows, width], 1),
+            elementwise("aclnnMul", ACTIVATION, &[rows, width], 2),
+        ]);
+        steps.extend(projection(precision, rows, width, self.hidden));
+        steps.extend(reduce(rows, self.hidden, split));
+        steps
+    }
+
+    /// A whole prompt, by products within chunks and from state to state. In 32 bits where the rule is solved, in 16 bits
+    /// where states are applied.
+    fn chunks(&self, tokens: Tokens, heads: usize) -> Vec<Step> {
+        let dim = self.linear_dim;
+        let all = tokens.batch * heads * tokens.query.div_ceil(CHUNK);
+        let product = |element, m, k, n, times| {
+            let mut step = Operands::new()
+                .read(element, &[all, m, k])
+                .read(element, &[all, k, n])
+                .write(element, &[all, m, n])
+                .of("aclnnBatchMatMul");
+            step.times = times;
+            step
+        };
+        vec![
+            // Keys with keys; the triangular solve as products of its blocks.
+            product(ACTIVATION, CHUNK, dim, CHUNK, 1),
+            product(Element::F32, CHUNK, CHUNK, CHUNK, 2),
+            elementwise("aclnnExp", Element::F32, &[all, CHUNK, CHUNK], 2),
+            // The solution times keys and values.
+            product(ACTIVATION, CHUNK, CHUNK, dim, 2),
+            // States: applied to keys and to queries, and updated.
+            product(ACTIVATION, CHUNK, dim, dim, 2),
+            product(ACTIVATION, dim, CHUNK, dim, 1),
+            // Queries with keys, times values.
+            product(ACTIVATION, CHUNK, dim, CHUNK, 1),
+            product(ACTIVATION, CHUNK, CHUNK, dim, 1),
+        ]
+    }
+
+    /// A few tokens a sequence, one after another: every one reads and writes the state.
+    fn recurrence(&self, tokens: Tokens, heads: usize) -> Vec<Step> {
+        let dim = self.linear_dim;
+        let state = [tokens.batch, heads, dim, dim];
+        let step = Operands::new()
+            .update(Element::F32, &state)
+            .read(ACTIVATION, &[tokens.batch, 3, heads, dim])
+            .write(ACTIVATION, &[tokens.batch, heads, dim])
+            .of("recurrent_gated_delta_rule");
+        vec![Step { times: tokens.query, ..step }]
+    }
+
+    fn block(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+        let rows = tokens.new_tokens();
+        let mut steps = vec![add_rms_norm(rows, self.hidden)];
+        match self.block {
+            Block::Experts(experts) => steps.extend(experts.block(self.hidden, rows, split, precision)),
+            Block::Dense(intermediate) => {
+                let width = intermediate.div_ceil(split.tensor);
+                steps.extend(projection(precision, rows, self.hidden, 2 * width));
+                steps.push(swiglu(rows, width));
+                steps.extend(projection(precision, rows, width, self.hidden));
+                steps.extend(reduce(rows, self.hidden, split));
+            }
+        }
+        steps
+    }
+
+    /// A forward pass that gives logits of every sequence's new tokens, or of its last where nothing is cached, and then
+    /// drafts `drafts` tokens with one layer and the head each.
+    #[must_use]
+    pub fn forward(&self, tokens: Tokens, drafts: usize, split: Split, precision: Precision) -> Vec<Section> {
+        let block = self.block(tokens, split, precision);
+        let mut attention = self.gated_attention(tokens, split, precision);
+        attention.extend(block.clone());
+        let mut linear = self.delta_rule(tokens, split, precision);
+        linear.extend(block);
+        let rows = if tokens.context == 0 { tokens.batch } else { tokens.new_tokens() };
+        let last = head(rows, self.vocab, self.hidden, split);
+        let mut draft = projection(precision, tokens.new_tokens(), 2 * self.hidden, self.hidden);
+        draft.extend(attention.clone());
+        draft.extend(last.clone());
+        let with_attention = self.layers / INTERVAL;
+        vec![
+            Section {
+                name: "embedding",
+                repeats: 1,
+                steps: embedding(tokens.new_tokens(), self.vocab, self.hidden, split),
+            },
+            Section { name: "attention layer", repeats: with_attention, steps: attention },
+            Section { name: "delta-rule layer", repeats: self.layers - with_attention, steps: linear },
+            Section { name: "head", repeats: 1, steps: last },
+            Section { name: "draft", repeats: drafts, steps: draft },
+        ]
+    }
+}

@@ -1,0 +1,187 @@
+//! Decoders with latent attention (MLA) and mixtures of experts: DeepSeek-V3 and its kin.
+//!
+//! Decoding attends in the latent space: keys and values are the same rows, and every head's queries and outputs are taken
+//! there and back by small products. Prefill makes keys and values of every head.
+
+use ascend_tp_machine::{Element, Launch};
+
+use super::dense::{embedding, head, reduce};
+use super::experts::Experts;
+use super::launches::{
+    ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, projection, rms_norm, rotary, swiglu,
+};
+use super::{Precision, Section, Split, Step, Task, Tokens};
+
+/// Sizes of a decoder with latent attention.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Latent {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+    /// The first of them, which have a dense block.
+    pub dense_layers: usize,
+    /// Width of that block.
+    pub intermediate: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Rank of the queries' projection.
+    pub query_rank: usize,
+    /// Rank of keys and values, which is what the cache holds.
+    pub kv_rank: usize,
+    /// Dims of a head without and with rotation.
+    pub plain_dim: usize,
+    /// Dims with rotation, which all heads' keys share.
+    pub rotary_dim: usize,
+    /// Dims of a head's values.
+    pub value_dim: usize,
+    /// The experts.
+    pub experts: Experts,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Element type of the cache and of the products of attention.
+    pub attention: Element,
+}
+
+/// `DeepSeek-V3.1` as its `config.json` has it; attention in 8-bit integers, as the measured point
+/// (`deepseek-v3.1-decode.json` of Ascend/msmodeling: "INT8 attn").
+#[must_use]
+pub const fn deepseek_v3_1() -> Latent {
+    Latent {
+        hidden: 7168,
+        layers: 61,
+        dense_layers: 3,
+        intermediate: 18_432,
+        heads: 128,
+        query_rank: 1536,
+        kv_rank: 512,
+        plain_dim: 128,
+        rotary_dim: 64,
+        value_dim: 128,
+        experts: Experts { count: 256, chosen: 8, width: 2048, shared_width: 2048 },
+        vocab: 129_280,
+        attention: Element::I8,
+    }
+}
+
+/// `Kimi-K2.5`: the same design with 64 heads, 384 experts and one dense layer (`config.json` of moonshotai/Kimi-K2).
+#[must_use]
+pub const fn kimi_k2_5() -> Latent {
+    Latent {
+        dense_layers: 1,
+        heads: 64,
+        experts: Experts { count: 384, chosen: 8, width: 2048, shared_width: 2048 },
+        vocab: 163_840,
+        attention: Element::Bf16,
+        ..deepseek_v3_1()
+    }
+}
+
+impl Latent {
+    fn attention(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+        let (rows, heads) = (tokens.new_tokens(), self.heads.div_ceil(split.tensor));
+        let (latent, key) = (self.kv_rank + self.rotary_dim, self.plain_dim + self.rotary_dim);
+        let mut steps = vec![add_rms_norm(rows, self.hidden)];
+        steps.extend(projection(precision, rows, self.hidden, self.query_rank + latent));
+        steps.extend([rms_norm(rows, self.query_rank), rms_norm(rows, self.kv_rank)]);
+        steps.extend(projection(precision, rows, self.query_rank, heads * key));
+        steps.extend([
+            rotary(tokens.batch, tokens.query, heads, self.rotary_dim),
+            rotary(tokens.batch, tokens.query, 1, self.rotary_dim),
+            cache_write(tokens.batch * tokens.positions(), rows, latent, self.attention),
+        ]);
+        if tokens.context == 0 {
+            steps.extend(projection(precision, rows, self.kv_rank, heads * (self.plain_dim + self.value_dim)));
+            let whole = Attention {
+                batch: tokens.batch,
+                query: tokens.query,
+                positions: tokens.query,
+                heads,
+                kv_heads: heads,
+                key_dim: key,
+                value_dim: self.value_dim,
+                sight: Sight::Past,
+            };
+            steps.push(whole.step());
+        } else {
+            steps.push(by_head(heads, rows, self.plain_dim, self.kv_rank));
+            let shared = Attention {
+                batch: tokens.batch,
+                query: tokens.query,
+                positions: tokens.positions(),
+                heads,
+                kv_heads: 1,
+                key_dim: latent,
+                value_dim: self.kv_rank,
+                sight: Sight::Past,
+            };
+            steps.push(self.over_latent(shared.step()));
+            steps.push(by_head(heads, rows, self.kv_rank, self.value_dim));
+        }
+        steps.extend(projection(precision, rows, heads * self.value_dim, self.hidden));
+        steps.extend(reduce(rows, self.hidden, split));
+        steps
+    }
+
+    /// The values are the keys' first dims, so that they are not read a second time.
+    fn over_latent(&self, mut step: Step) -> Step {
+        if let Task::Launch(Launch { operands, .. }) = &mut step.task {
+            for operand in operands.iter_mut().take(3) {
+                operand.element = self.attention;
+            }
+            operands[2].distinct = 0;
+        }
+        step
+    }
+
+    fn dense_block(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+        let (rows, width) = (tokens.new_tokens(), self.intermediate.div_ceil(split.tensor));
+        let mut steps = vec![add_rms_norm(rows, self.hidden)];
+        steps.extend(projection(precision, rows, self.hidden, 2 * width));
+        steps.push(swiglu(rows, width));
+        steps.extend(projection(precision, rows, width, self.hidden));
+        steps.extend(reduce(rows, self.hidden, split));
+        steps
+    }
+
+    fn expert_layer(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+        let mut steps = self.attention(tokens, split, precision);
+        steps.push(add_rms_norm(tokens.new_tokens(), self.hidden));
+        steps.extend(self.experts.block(self.hidden, tokens.new_tokens(), split, precision));
+        steps
+    }
+
+    /// A forward pass that gives logits of every sequence's new tokens, or of its last where nothing is cached, and then
+    /// drafts `drafts` tokens with one layer and the head each.
+    #[must_use]
+    pub fn forward(&self, tokens: Tokens, drafts: usize, split: Split, precision: Precision) -> Vec<Section> {
+        let mut dense = self.attention(tokens, split, precision);
+        dense.extend(self.dense_block(tokens, split, precision));
+        let experts = self.expert_layer(tokens, split, precision);
+        let rows = if tokens.context == 0 { tokens.batch } else { tokens.new_tokens() };
+        let last = head(rows, self.vocab, self.hidden, split);
+        let mut draft = super::launches::projection(precision, tokens.new_tokens(), 2 * self.hidden, self.hidden);
+        draft.extend(experts.clone());
+        draft.extend(last.clone());
+        vec![
+            Section {
+                name: "embedding",
+                repeats: 1,
+                steps: embedding(tokens.new_tokens(), self.vocab, self.hidden, split),
+            },
+            Section { name: "dense layer", repeats: self.dense_layers, steps: dense },
+            Section { name: "expert layer", repeats: self.layers - self.dense_layers, steps: experts },
+            Section { name: "head", repeats: 1, steps: last },
+            Section { name: "draft", repeats: drafts, steps: draft },
+        ]
+    }
+}
+
+/// One small product a head: `[heads, rows, k] × [heads, k, n]`.
+fn by_head(heads: usize, rows: usize, k: usize, n: usize) -> Step {
+    Operands::new()
+        .read(ACTIVATION, &[heads, rows, k])
+        .read(ACTIVATION, &[heads, k, n])
+        .write(ACTIVATION, &[heads, rows, n])
+        .of("aclnnBatchMatMul")
+}

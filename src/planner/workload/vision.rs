@@ -1,0 +1,79 @@
+//! Vision towers: whole attention over the patches of an image, on every card whole.
+
+use super::launches::{ACTIVATION, Attention, Operands, Sight, elementwise, matmul};
+use super::{Section, Step};
+
+/// Sizes of a vision tower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Vision {
+    /// Layers.
+    pub layers: usize,
+    /// Width.
+    pub hidden: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Width of the feed-forward block.
+    pub intermediate: usize,
+    /// Side of a patch in pixels.
+    pub patch: usize,
+    /// Side of the square of patches that becomes one token.
+    pub merge: usize,
+}
+
+/// `MoonViT` of Kimi-K2.5: 27 layers of width 1152, 16 heads, patches of 14 pixels, 2 × 2 of them a token.
+#[must_use]
+pub const fn moon_vit() -> Vision {
+    Vision { layers: 27, hidden: 1152, heads: 16, intermediate: 4304, patch: 14, merge: 2 }
+}
+
+impl Vision {
+    /// Tokens an image of this size becomes: sides are filled up to whole squares of patches.
+    #[must_use]
+    pub const fn tokens(&self, height: usize, width: usize) -> usize {
+        let side = self.patch * self.merge;
+        height.div_ceil(side) * width.div_ceil(side)
+    }
+
+    /// The tower over `images` images of `tokens` tokens each, and the two products that take them to `out` dims.
+    #[must_use]
+    pub fn forward(&self, images: usize, tokens: usize, out: usize) -> Vec<Section> {
+        let (patches, merged) = (tokens * self.merge * self.merge, self.hidden * self.merge * self.merge);
+        let rows = images * patches;
+        let norm = || -> Step {
+            let dims = [rows, self.hidden];
+            Operands::new().read(ACTIVATION, &dims).write(ACTIVATION, &dims).of("aclnnLayerNorm")
+        };
+        let attention = Attention {
+            batch: images,
+            query: patches,
+            positions: patches,
+            heads: self.heads,
+            kv_heads: self.heads,
+            key_dim: self.hidden / self.heads,
+            value_dim: self.hidden / self.heads,
+            sight: Sight::Everything,
+        };
+        let layer = vec![
+            norm(),
+            matmul(rows, self.hidden, 3 * self.hidden),
+            elementwise("aclnnRotaryPositionEmbedding", ACTIVATION, &[rows, 2 * self.hidden], 1),
+            attention.step(),
+            matmul(rows, self.hidden, self.hidden),
+            elementwise("aclnnAdd", ACTIVATION, &[rows, self.hidden], 2),
+            norm(),
+            matmul(rows, self.hidden, self.intermediate),
+            elementwise("aclnnGelu", ACTIVATION, &[rows, self.intermediate], 1),
+            matmul(rows, self.intermediate, self.hidden),
+            elementwise("aclnnAdd", ACTIVATION, &[rows, self.hidden], 2),
+        ];
+        let projector = vec![
+            matmul(images * tokens, merged, merged),
+            elementwise("aclnnGelu", ACTIVATION, &[images * tokens, merged], 1),
+            matmul(images * tokens, merged, out),
+        ];
+        vec![
+            Section { name: "vision layer", repeats: self.layers, steps: layer },
+            Section { name: "projector", repeats: 1, steps: projector },
+        ]
+    }
+}
