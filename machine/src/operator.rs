@@ -123,3 +123,110 @@ fn product_us(profile: &Profile, element: Element, gemm: &Gemm) -> f64 {
     });
     cycles.fold(f64::INFINITY, f64::min) / profile.soc.cycles_per_us()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::launch::{Access, Launch, Operand};
+    use crate::soc::Soc;
+
+    fn matmul(element: Element, m: usize, k: usize, n: usize) -> Work {
+        let operands = vec![
+            Operand::dense(element, [m, k], Access::Read),
+            Operand::dense(element, [k, n], Access::Read),
+            Operand::dense(Element::Bf16, [m, n], Access::Write),
+        ];
+        let operator = if element == Element::I8 { "aclnnQuantMatmulV4" } else { "aclnnMatmul" };
+        Work::of(&Launch { operator, operands })
+    }
+
+    fn attention(batch: usize, query: usize, positions: usize, mask: &[usize]) -> Work {
+        let dense = |dims: &[usize], access| Operand::dense(Element::Bf16, dims, access);
+        let mut operands = vec![
+            dense(&[batch, query, 8, 128], Access::Read),
+            dense(&[batch, positions, 2, 128], Access::Read),
+            dense(&[batch, positions, 2, 128], Access::Read),
+        ];
+        operands.extend((!mask.is_empty()).then(|| Operand::dense(Element::I8, mask, Access::Read)));
+        operands.push(dense(&[batch, query, 8, 128], Access::Write));
+        Work::of(&Launch { operator: "aclnnFusedInferAttentionScoreV2", operands })
+    }
+
+    #[test]
+    fn the_compressed_mask_halves_the_products_of_a_prompt() {
+        let (whole, past) = (attention(1, 1024, 1024, &[]), attention(1, 1024, 1024, &[2048, 2048]));
+        // Of 1024 positions the average query sees 512.5.
+        assert!((past.flops() / whole.flops() - 512.5 / 1024.0).abs() < 1e-12);
+        assert_eq!(attention(1, 1, 1024, &[2048, 2048]).flops(), attention(1, 1, 1024, &[]).flops());
+    }
+
+    #[test]
+    fn rows_of_a_table_are_read_not_the_table() {
+        let operands = vec![
+            Operand::dense(Element::Bf16, [1000, 64], Access::Read),
+            Operand::dense(Element::I64, [3], Access::Read),
+            Operand::dense(Element::Bf16, [3, 64], Access::Write),
+        ];
+        let work = Work::of(&Launch { operator: "aclnnEmbedding", operands });
+        assert_eq!((work.read_bytes, work.written_bytes), (3.0 * 128.0 + 24.0, 3.0 * 128.0));
+        let operands = vec![
+            Operand::dense(Element::Bf16, [1000, 64], Access::Update),
+            Operand::dense(Element::I64, [3], Access::Read),
+            Operand::dense(Element::Bf16, [3, 64], Access::Read),
+        ];
+        let work = Work::of(&Launch { operator: "aclnnInplaceIndexCopy", operands });
+        assert_eq!((work.read_bytes, work.written_bytes), (3.0 * 128.0 + 24.0, 3.0 * 128.0));
+    }
+
+    #[test]
+    fn a_decode_product_is_bound_by_its_weight_and_a_prompt_s_by_the_cube() {
+        let profile = Profile::of(Soc::Ascend910B3);
+        assert_eq!(OperatorCost::of(&profile, &matmul(Element::Bf16, 1, 8192, 6144)).bound, Bound::Memory);
+        assert_eq!(OperatorCost::of(&profile, &matmul(Element::Bf16, 4096, 8192, 6144)).bound, Bound::Cube);
+        assert_eq!(OperatorCost::of(&profile, &matmul(Element::Bf16, 1, 16, 16)).bound, Bound::Launch);
+    }
+
+    proptest! {
+        #[test]
+        fn more_work_is_never_faster(
+            soc in prop::sample::select(Soc::ALL.to_vec()),
+            element in prop::sample::select(vec![Element::Bf16, Element::I8, Element::F32]),
+            sizes in (1_usize..5000, 1_usize..5000, 1_usize..5000),
+            more in (0_usize..300, 0_usize..300, 0_usize..300),
+        ) {
+            let profile = Profile::of(soc);
+            let small = OperatorCost::of(&profile, &matmul(element, sizes.0, sizes.1, sizes.2)).duration_us;
+            let large =
+                OperatorCost::of(&profile, &matmul(element, sizes.0 + more.0, sizes.1 + more.1, sizes.2 + more.2));
+            prop_assert!(large.duration_us >= small * (1.0 - 1e-12), "{small} {}", large.duration_us);
+        }
+
+        #[test]
+        fn a_product_is_never_faster_than_the_cube_or_the_cores_links_to_memory(
+            soc in prop::sample::select(Soc::ALL.to_vec()),
+            sizes in (1_usize..9000, 1_usize..9000, 1_usize..9000),
+        ) {
+            let work = matmul(Element::Bf16, sizes.0, sizes.1, sizes.2);
+            let cost = OperatorCost::of(&Profile::of(soc), &work);
+            prop_assert!(cost.duration_us >= work.flops() / soc.cube_flops_per_us());
+            prop_assert!(cost.duration_us >= work.bytes() / soc.l2_bytes_per_us());
+            let weight = 2.0 * (sizes.1 * sizes.2) as f64;
+            prop_assert!(cost.duration_us >= weight / (2.0 * soc.hbm_bytes_per_us()));
+        }
+
+        #[test]
+        fn longer_sequences_are_never_faster(
+            batch in 1_usize..9, query in 1_usize..300, context in 0_usize..5000, more in (0_usize..9, 0_usize..300, 0_usize..900),
+        ) {
+            let profile = Profile::of(Soc::Ascend910B2);
+            let us = |batch, query: usize, context: usize| {
+                OperatorCost::of(&profile, &attention(batch, query, context + query, &[2048, 2048])).duration_us
+            };
+            let small = us(batch, query, context);
+            let large = us(batch + more.0, query + more.1, context + more.2);
+            prop_assert!(large >= small * (1.0 - 1e-12), "{small} {large}");
+        }
+    }
+}

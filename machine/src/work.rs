@@ -138,7 +138,8 @@ impl Work {
     /// What a call has to do.
     #[must_use]
     pub fn of(launch: &Launch) -> Self {
-        let class = CLASSES.iter().find(|(name, _)| *name == launch.operator).map_or(Class::Pass(1.0), |(_, class)| *class);
+        let class =
+            CLASSES.iter().find(|(name, _)| *name == launch.operator).map_or(Class::Pass(1.0), |(_, class)| *class);
         let mut work = Self::pass(&launch.operands);
         match class {
             Class::Product(first) => work.product(launch.operands.get(first..).unwrap_or(&[])),
@@ -154,16 +155,6 @@ impl Work {
             }
             Class::ReadRows => work.read_rows(&launch.operands),
             Class::WriteRows => work.write_rows(&launch.operands),
-        }
-        // Either operand may be stored transposed, which a launch does not say: the sizes are those of the result.
-        if launch.operator == "aclnnQuantMatmulV4"
-            && let (Some(a), Some(out)) = (launch.operands.first(), launch.operands.last())
-            && let [m, n] = out.dims[..]
-        {
-            let k = a.len() as f64 / m.max(1) as f64;
-            work.products.push(Gemm { batch: 1.0, m: m as f64, n: n as f64, k });
-            // Two scales an element of the result.
-            work.vector_operations = 2.0 * out.len() as f64;
         }
         work
     }
@@ -200,18 +191,23 @@ impl Work {
         self.vector_operations = 0.0;
         let [a, b, ..] = operands else { return };
         let Some(out) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
-        // Columns are those of the result: a quantised weight may lie as `[n, k]`.
-        let (Some(k), [outer @ .., m, n], [b_outer @ .., _, _]) =
-            (a.dims.last(), out.dims.as_slice(), b.dims.as_slice())
+        // Either side of a quantised product may be stored transposed: the sizes are those of the result.
+        let ([.., x, y], [outer @ .., m, n], [b_outer @ .., _, _]) =
+            (a.dims.as_slice(), out.dims.as_slice(), b.dims.as_slice())
         else {
             return;
         };
+        let k = (x * y) as f64 / (*m).max(1) as f64;
         let batch = outer.iter().product::<usize>() as f64;
         self.element = a.element;
         // One weight for the whole batch is one product with more rows.
         let shared = b_outer.iter().product::<usize>() == 1;
         let (batch, m) = if shared { (1.0, batch * *m as f64) } else { (batch, *m as f64) };
-        self.products.push(Gemm { batch, m, n: *n as f64, k: *k as f64 });
+        self.products.push(Gemm { batch, m, n: *n as f64, k });
+        if a.element == Element::I8 {
+            // Two scales an element of the result.
+            self.vector_operations = 2.0 * out.len() as f64;
+        }
         self.stays(b);
         self.copy_strided(&operands[..2]);
     }
@@ -273,7 +269,8 @@ impl Work {
     fn write_rows(&mut self, operands: &[Operand]) {
         self.vector_operations = 0.0;
         let Some(table) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
-        let moved = operands.iter().filter(|operand| operand.access == Access::Read).map(Operand::bytes).fold(0.0, f64::max);
+        let moved =
+            operands.iter().filter(|operand| operand.access == Access::Read).map(Operand::bytes).fold(0.0, f64::max);
         let moved = moved.min(table.bytes());
         if table.access == Access::Update {
             // Rows that are replaced are not read.

@@ -95,5 +95,9 @@ impl Experts {
 
 /// Rows put in the order of their experts, or back.
 fn permuted(rows: usize, width: usize, element: Element) -> Step {
-    Operands::new().read(element, &[rows, width]).read(Element::I32, &[rows]).write(element, &[rows, width]).of("aclnnIndexSelect")
+    Operands::new()
+        .read(element, &[rows, width])
+        .read(Element::I32, &[rows])
+        .write(element, &[rows, width])
+        .of("aclnnIndexSelect")
 }

@@ -5,8 +5,8 @@ use ascend_tp_machine::Element;
 use super::dense::{embedding, head, reduce};
 use super::experts::Experts;
 use super::launches::{
-    ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, elementwise, matmul, projection, rms_norm, rotary,
-    swiglu,
+    ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, elementwise, matmul, projection, rms_norm,
+    rotary, swiglu,
 };
 use super::{Precision, Section, Split, Step, Tokens};
 
@@ -107,10 +107,8 @@ impl Hybrid {
         };
         steps.push(attention.step());
         let gate = [rows, heads * width];
-        steps.extend([
-            elementwise("aclnnSigmoid", ACTIVATION, &gate, 1),
-            elementwise("aclnnMul", ACTIVATION, &gate, 2),
-        ]);
+        steps
+            .extend([elementwise("aclnnSigmoid", ACTIVATION, &gate, 1), elementwise("aclnnMul", ACTIVATION, &gate, 2)]);
         steps.extend(projection(precision, rows, heads * width, self.hidden));
         steps.extend(reduce(rows, self.hidden, split));
         steps
@@ -118,7 +116,8 @@ impl Hybrid {
 
     fn delta_rule(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
         let rows = tokens.new_tokens();
-        let (keys, values) = (self.linear_key_heads.div_ceil(split.tensor), self.linear_value_heads.div_ceil(split.tensor));
+        let (keys, values) =
+            (self.linear_key_heads.div_ceil(split.tensor), self.linear_value_heads.div_ceil(split.tensor));
         let (mixed, width) = ((2 * keys + values) * self.linear_dim, values * self.linear_dim);
         let mut steps = vec![add_rms_norm(rows, self.hidden)];
         steps.extend(projection(precision, rows, self.hidden, mixed + width));
