@@ -4,4 +4,5 @@
 //! weights or cards.
 
 pub mod train;
+pub mod validate;
 pub mod workload;

@@ -160,7 +160,7 @@ impl Latent {
         let experts = self.expert_layer(tokens, split, precision);
         let rows = if tokens.context == 0 { tokens.batch } else { tokens.new_tokens() };
         let last = head(rows, self.vocab, self.hidden, split);
-        let mut draft = super::launches::projection(precision, tokens.new_tokens(), 2 * self.hidden, self.hidden);
+        let mut draft = projection(precision, tokens.new_tokens(), 2 * self.hidden, self.hidden);
         draft.extend(experts.clone());
         draft.extend(last.clone());
         vec![
