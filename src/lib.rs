@@ -11,11 +11,12 @@
 //! | run a checkpoint on several cards | [`generate::Model`], [`generate::Session`] |
 //! | check a split against one card | [`generate::verify`] |
 //! | know what a model would do on cards nobody has yet | [`rehearse::Rehearsal`] |
+//! | find the best split of some cards, and why it is | [`planner`] |
 //! | call operators and collectives yourself | [`device`] |
 //!
 //! Modules stand in the order in which data flows; each imports only those before it.
-//! `base` `config` `program` `placement` `collective` `schedule` are pure; `device` `exec` `weights` `generate` `rehearse`
-//! have effects.
+//! `base` `config` `program` `placement` `collective` `schedule` `planner` are pure; `device` `exec` `weights` `generate`
+//! `rehearse` have effects.
 
 pub mod base;
 pub mod collective;

@@ -11,7 +11,7 @@ use ascend_tp::{placement, program, schedule};
 use serde_json::Value;
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
-const OPTIONS: [(&str, &[&str]); 4] = [
+const OPTIONS: [(&str, &[&str]); 5] = [
     (
         "generate",
         &[
@@ -38,6 +38,26 @@ const OPTIONS: [(&str, &[&str]); 4] = [
         &[
             "model", "cards", "card", "servers", "topology", "batch", "input", "output", "dtype", "residual", "eager",
             "captured", "trace", "html", "json", "help",
+        ],
+    ),
+    (
+        "plan",
+        &[
+            "model",
+            "cards",
+            "card",
+            "topology",
+            "dtype",
+            "serve",
+            "batch",
+            "input",
+            "output",
+            "objective",
+            "max-tpot-ms",
+            "top",
+            "why",
+            "json",
+            "help",
         ],
     ),
 ];

@@ -7,6 +7,7 @@ use ascend_tp::placement::Residual;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::failure::EXIT_CODES;
+use super::plan::{self, PlanOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,7 +15,8 @@ Examples:
   ascend-tp generate --model Qwen2-72B --prompt \"Once upon a time\" --cards 8
   ascend-tp verify --model Qwen2-72B --cards 8
   ascend-tp explain --model qwen-72b --cards 8
-  ascend-tp rehearse qwen-72b --cards 8 --card 910b3";
+  ascend-tp rehearse qwen-72b --cards 8 --card 910b3
+  ascend-tp plan --model qwen2.5-72b --cards 8 --serve --batch 16";
 
 const GENERATE_EXAMPLES: &str = "\
 The text goes to stdout, everything else to stderr.
@@ -76,6 +78,9 @@ pub(super) enum Command {
     /// Run a model on emulated cards with a virtual clock: will it fit, how fast, and where the time goes
     #[command(after_help = REHEARSE_EXAMPLES)]
     Rehearse(RehearseOptions),
+    /// Find the best split of some cards, and say why
+    #[command(after_help = plan::EXAMPLES)]
+    Plan(PlanOptions),
 }
 
 #[derive(Debug, Args)]

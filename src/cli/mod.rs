@@ -12,6 +12,7 @@ mod generate;
 mod interrupt;
 mod model;
 mod numbers;
+mod plan;
 mod processes;
 mod progress;
 mod rehearse;
@@ -33,6 +34,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Verify(options) => verify::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Rehearse(options) => rehearse::run(&options),
+        Command::Plan(options) => plan::run(&options),
     };
     match done {
         // A command that was told to stop may have failed in consequence; nobody wants to know.

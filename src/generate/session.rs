@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Precision, Shape, Weights};
-use crate::collective::parallelize;
 use crate::config::ModelConfig;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, Outputs};
-use crate::placement::{Mesh, Pins, Residual};
+use crate::placement::Residual;
+use crate::planner::compile::{Programs, Setting};
 use crate::program::HostTensor;
-use crate::program::models::{Head, RunShape, decoder};
-use crate::schedule::{Plan, schedule};
+use crate::program::models::{Head, RunShape};
+use crate::schedule::Plan;
 use crate::weights::fill_from;
 
 use super::error::Error;
@@ -295,12 +295,15 @@ fn check(config: &ModelConfig, options: &SessionOptions) -> Result<(), Diagnosti
 }
 
 fn plans(config: &ModelConfig, options: &SessionOptions, head: Head) -> Result<Vec<Vec<Plan>>, Diagnostics> {
-    let mesh = Mesh::tensor_parallel(options.cards, config.kv_heads, config.heads_per_kv_head())
-        .map_err(|error| Diagnostic::new("cards", error.to_string()))?;
-    let run = |sequence| RunShape { batch: options.batch, sequence, cache_length: options.cache_length() };
-    let prefill = decoder(config, run(options.longest_prompt), options.precision, head)?;
-    let prefill = parallelize(&prefill, &mesh, &Pins::auto(options.residual))?.lowered;
-    let decode = decoder(config, run(1), options.precision, head)?;
-    let decode = parallelize(&decode, &mesh, &Pins::auto(Residual::Replicate).like(&prefill))?.lowered;
-    Ok(vec![schedule(&prefill)?, schedule(&decode)?])
+    let setting = Setting {
+        cards: options.cards,
+        precision: options.precision,
+        residual: options.residual,
+        batch: options.batch,
+        input_tokens: options.longest_prompt,
+        output_tokens: options.max_new_tokens,
+        head,
+    };
+    let Programs { prefill, decode } = setting.compile(config)?;
+    Ok(vec![prefill, decode])
 }

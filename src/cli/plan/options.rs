@@ -1,0 +1,112 @@
+//! What `plan` takes.
+
+use std::path::PathBuf;
+
+use ascend_tp::planner::serve::Objective;
+use ascend_tp_machine::{Profile, Soc, Topology};
+use clap::{ArgGroup, Args, ValueEnum};
+
+use crate::cli::arguments::PrecisionName;
+
+pub(in crate::cli) const EXAMPLES: &str = "\
+Reads config.json only, no weights, and needs no card.
+
+Examples:
+  ascend-tp plan --model qwen2.5-72b --cards 8 --serve --batch 16 --input 1024 --output 256
+  ascend-tp plan --model qwen2.5-72b --cards 16 --serve --batch 64 --max-tpot-ms 50
+  ascend-tp plan --model qwen2.5-72b --cards 16 --topology atlas-a2-box16 --serve --why tp=16
+  ascend-tp plan --model llama-3-70b --cards 8 --topology my-cluster.toml --serve --json";
+
+/// What to plan for, and on what.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("wanted").required(true))]
+pub(in crate::cli) struct PlanOptions {
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b
+    #[arg(long, value_name = "DIR|NAME")]
+    pub(super) model: String,
+    /// Number of cards; of a 910C, of dies
+    #[arg(long, value_name = "N")]
+    pub(super) cards: usize,
+    /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707, 910c-626, 910c-560
+    #[arg(long, default_value = "910b3", value_name = "NAME")]
+    pub(super) card: String,
+    /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file [default: the card's own]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(super) topology: Option<String>,
+    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub(super) dtype: Option<PrecisionName>,
+    /// The best way to serve
+    #[arg(long, group = "wanted")]
+    pub(super) serve: bool,
+    #[command(flatten)]
+    pub(super) serving: ServeOptions,
+    /// How many of the best to show
+    #[arg(long, default_value = "5", value_name = "N")]
+    pub(super) top: usize,
+    /// Explain one split in full, such as tp=16 or tp=4,residual=seq,issue=eager
+    #[arg(long, value_name = "SPLIT")]
+    pub(super) why: Option<String>,
+    /// Print everything as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What is to be served.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ServeOptions {
+    /// Sequences at once
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(super) batch: usize,
+    /// Tokens of each prompt
+    #[arg(long, default_value = "1024", value_name = "N")]
+    pub(super) input: usize,
+    /// Tokens generated for each prompt
+    #[arg(long, default_value = "256", value_name = "N")]
+    pub(super) output: usize,
+    /// What is best
+    #[arg(long, value_enum, default_value = "throughput")]
+    pub(super) objective: Wanted,
+    /// Most time per token, in milliseconds
+    #[arg(long, value_name = "MS")]
+    pub(super) max_tpot_ms: Option<f64>,
+}
+
+/// What is best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Wanted {
+    /// Most tokens a second, prompts included
+    Throughput,
+    /// Least time per token
+    Latency,
+}
+
+impl From<Wanted> for Objective {
+    fn from(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Throughput => Self::Throughput,
+            Wanted::Latency => Self::Latency,
+        }
+    }
+}
+
+/// What the options name.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) profile: Profile,
+    pub(super) topology: Topology,
+}
+
+/// The name of the topology a chip is sold in.
+pub(super) fn own_topology(soc: Soc) -> &'static str {
+    match soc {
+        Soc::Ascend910_9391 | Soc::Ascend910_9381 | Soc::Ascend910_9372 | Soc::Ascend910_9362 => "atlas-a3",
+        _ => "atlas-a2",
+    }
+}
+
+/// A file's path, if a name means one.
+pub(super) fn as_file(name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(name);
+    path.is_file().then_some(path)
+}

@@ -1,0 +1,149 @@
+//! A call of a plan as the cost model takes it.
+//!
+//! Input → output: a [`Call`] or a [`Collective`] → a [`Launch`], or an [`Exchange`] and its bytes, those that the emulator
+//! makes of the same call when it arrives through the C ABI; and what the call asks of the card besides: its workspace, and
+//! whether its executor can be run again. Invariant: operands stand in the order of the C function.
+
+use ascend_tp_machine::launch::{Access, Layout};
+use ascend_tp_machine::{Element, Exchange, Launch, Operand};
+
+use crate::base::DType;
+use crate::schedule::plan::{Call, Collective, CollectiveKind, View};
+
+/// What aclnn's library rounds the parts of a workspace up to, in bytes.
+const WORKSPACE_ALIGNMENT_BYTES: usize = 512;
+
+/// What the fused attention operators ask for whatever the shape, in bytes.
+const ATTENTION_WORKSPACE_BYTES: usize = 16 << 20;
+
+/// The call of an operator.
+#[must_use]
+pub fn launch(call: &Call) -> Launch {
+    Launch { operator: call.name(), operands: operands(call).map(|(view, access)| operand(view, access)).collect() }
+}
+
+/// What a collective exchanges, and its bytes.
+#[must_use]
+pub fn exchange(collective: &Collective) -> (Exchange, f64) {
+    let (exchange, elems) = match &collective.kind {
+        CollectiveKind::AllReduce { .. } => (Exchange::AllReduce, collective.send.elems()),
+        CollectiveKind::AllGather { counts } => (Exchange::AllGather, counts.iter().sum()),
+        CollectiveKind::ReduceScatter { counts, .. } => (Exchange::ReduceScatter, counts.iter().sum()),
+        CollectiveKind::AllToAll { send_counts, .. } => (Exchange::AllToAll, send_counts.iter().sum()),
+    };
+    (exchange, (elems * collective.send.dtype.size_bytes()) as f64)
+}
+
+/// Device memory a call needs beside its operands, in bytes. Only the card's library knows it; this is what the emulator's
+/// asks for: room to make strided operands dense, and what attention keeps between its passes.
+#[must_use]
+pub fn workspace_bytes(call: &Call) -> usize {
+    let reads_transposed = matches!(call, Call::Matmul { .. } | Call::QuantMatmul { .. });
+    let copies = operands(call).filter(|(view, _)| match layout(view) {
+        Layout::Dense => false,
+        Layout::Transposed => !reads_transposed,
+        Layout::Strided => true,
+    });
+    let copied: usize = copies.map(|(view, _)| view.len_bytes().next_multiple_of(WORKSPACE_ALIGNMENT_BYTES)).sum();
+    let own = if matches!(call, Call::FusedAttention { .. }) { ATTENTION_WORKSPACE_BYTES } else { 0 };
+    copied + own
+}
+
+/// Whether the library makes an executor for this call that can be run again; if not, each run plans it anew. It cannot
+/// where it copies a result to where it is wanted.
+#[must_use]
+pub fn is_repeatable(call: &Call) -> bool {
+    operands(call).all(|(view, access)| access == Access::Read || layout(view) == Layout::Dense)
+}
+
+/// The tensors of a call in the order of the C function: what an in-place operator works on comes first.
+fn operands(call: &Call) -> impl Iterator<Item = (&View, Access)> {
+    let in_place = call.name().starts_with("aclnnInplace");
+    let (reads, writes) = (call.reads(), call.writes());
+    let updated =
+        writes.iter().copied().filter(move |_| in_place).map(|view| (view, Access::Update)).collect::<Vec<_>>();
+    // What is both read and written stands in both lists.
+    let only_read = |view: &&View| !in_place || !writes.iter().any(|written| std::ptr::eq(*written, *view));
+    let read: Vec<(&View, Access)> = reads.iter().copied().filter(only_read).map(|view| (view, Access::Read)).collect();
+    let written: Vec<(&View, Access)> =
+        writes.iter().copied().filter(|_| !in_place).map(|view| (view, Access::Write)).collect();
+    updated.into_iter().chain(read).chain(written)
+}
+
+fn operand(view: &View, access: Access) -> Operand {
+    let apart = view.shape.iter().zip(&view.strides).filter(|(_, stride)| **stride != 0).map(|(size, _)| *size);
+    let distinct = if view.elems() == 0 { 0 } else { apart.product() };
+    Operand { element: element(view.dtype), dims: view.shape.sizes().to_vec(), distinct, layout: layout(view), access }
+}
+
+fn layout(view: &View) -> Layout {
+    let rank = view.shape.rank();
+    let swapped = || {
+        let mut dims: Vec<usize> = (0..rank).collect();
+        dims.swap(rank - 2, rank - 1);
+        view.permute(&dims)
+    };
+    if view.elems() == 0 || view.is_contiguous() {
+        Layout::Dense
+    } else if rank >= 2 && swapped().is_contiguous() {
+        Layout::Transposed
+    } else {
+        Layout::Strided
+    }
+}
+
+const fn element(dtype: DType) -> Element {
+    match dtype {
+        DType::F32 => Element::F32,
+        DType::F16 => Element::F16,
+        DType::BF16 => Element::Bf16,
+        DType::I32 => Element::I32,
+        DType::I64 => Element::I64,
+        DType::I8 | DType::Bool => Element::I8,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Id, Shape};
+    use crate::schedule::plan::BufferId;
+
+    fn view(index: usize, sizes: &[usize]) -> View {
+        View::contiguous(BufferId::from_index(index), DType::BF16, Shape::new(sizes.to_vec()))
+    }
+
+    #[test]
+    fn operands_stand_as_in_the_c_function() {
+        let (a, b, out) = (view(0, &[4, 8]), view(1, &[16, 8]).permute(&[1, 0]), view(2, &[4, 16]));
+        let call = Call::Matmul { a, b, out };
+        let found = launch(&call);
+        let of = |operand: &Operand| (operand.dims.clone(), operand.layout, operand.access);
+        assert_eq!(found.operator, "aclnnMatmul");
+        assert_eq!(
+            found.operands.iter().map(of).collect::<Vec<_>>(),
+            [
+                (vec![4, 8], Layout::Dense, Access::Read),
+                (vec![8, 16], Layout::Transposed, Access::Read),
+                (vec![4, 16], Layout::Dense, Access::Write)
+            ]
+        );
+        assert_eq!((workspace_bytes(&call), is_repeatable(&call)), (0, true));
+
+        let call = Call::IndexCopy { index: view(0, &[3]), rows: view(1, &[3, 2]), into: view(2, &[9, 2]), dim: 0 };
+        let found = launch(&call);
+        let dims: Vec<_> = found.operands.iter().map(|operand| (operand.dims.clone(), operand.access)).collect();
+        assert_eq!(dims, [(vec![9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 2], Access::Read)]);
+    }
+
+    #[test]
+    fn strided_operands_need_a_workspace_and_strided_results_a_plan_a_run() {
+        let wide = view(0, &[4, 600]).narrow(1, 0, 300);
+        let call = Call::Copy { from: view(1, &[4, 300]), into: wide.clone() };
+        assert_eq!((workspace_bytes(&call), is_repeatable(&call)), (2560, false));
+        let call = Call::Silu { x: wide, out: view(1, &[4, 300]) };
+        assert_eq!((workspace_bytes(&call), is_repeatable(&call)), (2560, true));
+        let repeated = view(2, &[300]).repeat(0, 4);
+        assert_eq!(operand(&repeated, Access::Read).distinct, 300);
+    }
+}
