@@ -405,6 +405,31 @@ fn memory_is_accounted_and_never_touched() {
     }
 }
 
+#[test]
+fn a_thread_pays_for_the_bytes_it_copies() {
+    let (emulator, table) = timed(1);
+    let card = Card::new(&table, 0);
+    let bytes = 1_usize << 26;
+    let (memory, host) = (card.malloc(2 * bytes), vec![0_u8; bytes]);
+    let took = |copy: &dyn Fn()| {
+        let before = emulator.thread_now_ns();
+        copy();
+        emulator.thread_now_ns() - before
+    };
+    let (other, from) = (memory.wrapping_byte_add(bytes), host.as_ptr().cast());
+    let up = took(&|| ok(&table, call!(table, aclrtMemcpy(memory, bytes, from, bytes, common::H2D))));
+    let within = took(&|| ok(&table, call!(table, aclrtMemcpy(other, bytes, memory, bytes, common::D2D))));
+    let filled = took(&|| ok(&table, call!(table, aclrtMemset(memory, bytes, 0, bytes))));
+    let profile = Profile::of(Soc::Ascend910B3);
+    assert!(up.abs_diff(ns(profile.host_us(HostCall::Copy, bytes as f64))) <= 1, "{up} ns");
+    let least = ns(2.0 * bytes as f64 / profile.soc.hbm_bytes_per_us());
+    assert!(
+        least < within && within < up && filled < within,
+        "{filled}, {within}, {up} ns; {least} at the memory's rate"
+    );
+    assert!(emulator.timeline().is_empty(), "no stream did it");
+}
+
 /// How long an all-reduce of two cards takes, in nanoseconds.
 fn reduction_ns(config: Config, count: u64) -> u64 {
     let (emulator, table) = started(config);

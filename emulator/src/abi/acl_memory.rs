@@ -297,7 +297,7 @@ impl Machine {
                 self.current_card()?;
                 self.refuse_unsafe_in_capture()?;
                 self.host_touches(|| copy.accesses());
-                self.spend_on_bytes(copy.width * copy.height);
+                self.spend_on("aclrtMemcpy", &Cost::Copy(&copy));
                 let using = self.memory().use_pages();
                 if self.has_numbers() {
                     copy.run();
@@ -366,7 +366,9 @@ impl Machine {
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         self.host_touches(|| vec![Access::write("dev_ptr", &span)]);
         // Only the low byte counts, as in memset.
-        self.spend_on_bytes(count);
+        if span.card().is_some() {
+            self.spend_on("aclrtMemset", &Cost::Pass(count, &[AccessKind::Write]));
+        }
         if self.has_numbers() || span.card().is_none() {
             let using = self.memory().use_pages();
             span.fill(value as u8);

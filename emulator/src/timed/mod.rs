@@ -171,10 +171,11 @@ impl Machine {
         Some(loads.intern(timed.operator(&launch, timeline)))
     }
 
-    /// The calling thread moves bytes itself.
-    pub(crate) fn spend_on_bytes(&self, bytes: usize) {
-        if let Some(timed) = self.timed() {
-            thread::advance_clock(self.key(), nanoseconds(timed.transfer_us(bytes)));
+    /// The calling thread waits while a copy engine does this, beside all streams.
+    pub(crate) fn spend_on(&self, name: &'static str, cost: &Cost<'_>) {
+        if let Some(load) = self.load_of(name, cost) {
+            let duration_ns = self.lock().timed.as_ref().map(|schedule| schedule.loads.of(load).duration_ns);
+            thread::advance_clock(self.key(), duration_ns.unwrap_or_default());
         }
     }
 
