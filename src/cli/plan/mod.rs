@@ -6,6 +6,7 @@
 mod options;
 mod report;
 mod text;
+mod train;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::planner::fit_memory::COMMUNICATOR_BYTES;
@@ -27,6 +28,10 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
         problems.push(Diagnostic::new("--top", "nothing to show").expected("at least 1").found(0));
     }
     let (Some((name, config)), Some(site)) = (model, site) else { return Err(problems.into()) };
+    if options.train {
+        problems.into_result(())?;
+        return train::run(&name, &config, site, options);
+    }
     let serving = &options.serving;
     let request = Request {
         config: &config,

@@ -15,7 +15,9 @@ Examples:
   ascend-tp plan --model qwen2.5-72b --cards 8 --serve --batch 16 --input 1024 --output 256
   ascend-tp plan --model qwen2.5-72b --cards 16 --serve --batch 64 --max-tpot-ms 50
   ascend-tp plan --model qwen2.5-72b --cards 16 --topology atlas-a2-box16 --serve --why tp=16
-  ascend-tp plan --model llama-3-70b --cards 8 --topology my-cluster.toml --serve --json";
+  ascend-tp plan --model llama-3-70b --cards 8 --topology my-cluster.toml --serve --json
+  ascend-tp plan --model qwen2.5-72b --cards 1024 --train --seq 4096 --global-batch 1024 --tokens 15e12
+  ascend-tp plan --model qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --why tp=16,pp=2";
 
 /// What to plan for, and on what.
 #[derive(Debug, Args)]
@@ -41,10 +43,15 @@ pub(in crate::cli) struct PlanOptions {
     pub(super) serve: bool,
     #[command(flatten)]
     pub(super) serving: ServeOptions,
+    /// The best way to train
+    #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"])]
+    pub(super) train: bool,
+    #[command(flatten)]
+    pub(super) training: TrainOptions,
     /// How many of the best to show
     #[arg(long, default_value = "5", value_name = "N")]
     pub(super) top: usize,
-    /// Explain one split in full, such as tp=16 or tp=4,residual=seq,issue=eager
+    /// Explain one split in full, such as tp=16 tp=4,residual=seq,issue=eager or, to train, pp=8,recompute=none
     #[arg(long, value_name = "SPLIT")]
     pub(super) why: Option<String>,
     /// Print everything as JSON
@@ -70,6 +77,20 @@ pub(in crate::cli) struct ServeOptions {
     /// Most time per token, in milliseconds
     #[arg(long, value_name = "MS")]
     pub(super) max_tpot_ms: Option<f64>,
+}
+
+/// What is to be trained.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct TrainOptions {
+    /// Tokens of each sequence trained on
+    #[arg(long, requires = "train", value_name = "N")]
+    pub(super) seq: Option<usize>,
+    /// Sequences of each training step
+    #[arg(long, requires = "train", value_name = "N")]
+    pub(super) global_batch: Option<usize>,
+    /// Tokens of the whole training run, such as 15e12; its days are shown
+    #[arg(long, requires = "train", value_name = "NUMBER")]
+    pub(super) tokens: Option<f64>,
 }
 
 /// What is best.
