@@ -36,7 +36,8 @@ const OPTIONS: [(&str, &[&str]); 5] = [
     (
         "rehearse",
         &[
-            "model", "cards", "card", "servers", "topology", "batch", "input", "output", "dtype", "residual", "eager",
+            "model", "cards", "card", "servers", "topology",
+            "profile", "batch", "input", "output", "dtype", "residual", "eager",
             "captured", "trace", "html", "json", "help",
         ],
     ),

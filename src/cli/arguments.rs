@@ -191,8 +191,9 @@ pub(super) struct RehearseOptions {
     #[arg(long, value_name = "N")]
     pub(super) cards: usize,
     /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C: 910c-752, 910c-707, 910c-626, 910c-560
-    #[arg(long, default_value = "910b3", value_name = "CHIP")]
-    pub(super) card: String,
+    /// [default: 910b3, or that of the profile]
+    #[arg(long, value_name = "CHIP")]
+    pub(super) card: Option<String>,
     /// Spread the cards evenly over this many servers [default: as many as the topology needs]
     #[arg(long, value_name = "M")]
     pub(super) servers: Option<usize>,
@@ -200,6 +201,9 @@ pub(super) struct RehearseOptions {
     /// atlas-a3 for dies of a 910C]
     #[arg(long, value_name = "NAME|FILE")]
     pub(super) topology: Option<String>,
+    /// What the chip costs, from a TOML file [default: what ships for it]
+    #[arg(long, value_name = "FILE")]
+    pub(super) profile: Option<PathBuf>,
     /// Sequences at once
     #[arg(long, default_value = "1", value_name = "N")]
     pub(super) batch: usize,

@@ -10,7 +10,7 @@ use crate::base::{Bytes, Diagnostic, Precision, Weights};
 use crate::device::Communicator;
 use crate::schedule::Plan;
 use crate::schedule::plan::{ALIGNMENT_BYTES, Region};
-use ascend_tp_machine::Soc;
+use ascend_tp_machine::Profile;
 
 use super::error::Error;
 use super::setting::{MOST_CARDS, Setting};
@@ -50,7 +50,7 @@ const fn allocated(bytes: u64) -> u64 {
 impl Memory {
     /// The bytes of one rank's plans on a chip, with a workspace of `workspace_bytes`.
     #[must_use]
-    pub fn of(plans: &[&Plan], workspace_bytes: u64, soc: Soc) -> Self {
+    pub fn of(plans: &[&Plan], workspace_bytes: u64, profile: &Profile) -> Self {
         let region = |region| {
             let bytes = plans.iter().map(|plan| plan.region_bytes(region).0).max().unwrap_or(0);
             bytes.max(ALIGNMENT_BYTES)
@@ -71,8 +71,8 @@ impl Memory {
             arena: region(Region::Arena),
             workspace: workspace_bytes,
             hccl_buffers: groups.len() as u64 * Communicator::buffer_bytes().0,
-            offered: soc.hbm_usable_bytes(),
-            kept_by_driver: soc.hbm_installed_bytes() - soc.hbm_usable_bytes(),
+            offered: profile.hbm_usable_bytes(),
+            kept_by_driver: profile.hbm_installed_bytes - profile.hbm_usable_bytes(),
             ..Self::default()
         };
         let buffers = [memory.weights, memory.kv_cache, memory.inputs, memory.outputs, memory.arena, memory.workspace];
@@ -83,9 +83,9 @@ impl Memory {
 
     /// The bytes of the fullest card.
     #[must_use]
-    pub fn fullest(programs: &[Vec<Plan>], soc: Soc) -> Self {
+    pub fn fullest(programs: &[Vec<Plan>], profile: &Profile) -> Self {
         let ranks = programs.first().map_or(0, Vec::len);
-        let of = |rank: usize| Self::of(&programs.iter().map(|plans| &plans[rank]).collect::<Vec<_>>(), 0, soc);
+        let of = |rank: usize| Self::of(&programs.iter().map(|plans| &plans[rank]).collect::<Vec<_>>(), 0, profile);
         (0..ranks).map(of).max_by_key(|memory| memory.used).unwrap_or_default()
     }
 
@@ -149,7 +149,7 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let counts = (setting.cards + 1..=MOST_CARDS).filter(|cards| *cards <= 8 || cards.is_multiple_of(8));
     for cards in counts {
         let other = Setting { cards, ..setting.clone() };
-        if estimate(&other)? <= other.profile.soc.hbm_usable_bytes() && fits(&other)? {
+        if estimate(&other)? <= other.profile.hbm_usable_bytes() && fits(&other)? {
             found.push(format!("--cards {cards}"));
             break;
         }
@@ -178,7 +178,7 @@ fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>
     while low + 1 < high {
         let middle = low.midpoint(high);
         let other = with(middle);
-        if estimate(&other)? <= other.profile.soc.hbm_usable_bytes() { low = middle } else { high = middle }
+        if estimate(&other)? <= other.profile.hbm_usable_bytes() { low = middle } else { high = middle }
     }
     // The estimate may be a little off; the count decides.
     for size in (1..=low).rev().take(4) {
@@ -190,19 +190,19 @@ fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>
 }
 
 fn fits(setting: &Setting) -> Result<bool, Error> {
-    Ok(Memory::fullest(&setting.compile()?, setting.profile.soc).fits())
+    Ok(Memory::fullest(&setting.compile()?, &setting.profile).fits())
 }
 
 /// Bytes of the fullest card, from two and three layers: each layer more takes what the third does.
 fn estimate(setting: &Setting) -> Result<u64, Error> {
     let layers = setting.model.layers;
     if layers <= 3 {
-        return Ok(Memory::fullest(&setting.compile()?, setting.profile.soc).used);
+        return Ok(Memory::fullest(&setting.compile()?, &setting.profile).used);
     }
     let with = |layers| {
         let mut other = setting.clone();
         other.model.layers = layers;
-        Ok::<u64, Error>(Memory::fullest(&other.compile()?, other.profile.soc).used)
+        Ok::<u64, Error>(Memory::fullest(&other.compile()?, &other.profile).used)
     };
     let (two, three) = (with(2)?, with(3)?);
     Ok(two + three.saturating_sub(two) * (layers as u64 - 2))

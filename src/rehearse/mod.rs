@@ -54,7 +54,7 @@ impl Rehearsal {
     /// Sizes that mean nothing, or what the compiler refuses.
     pub fn predict_memory(setting: &Setting) -> Result<Memory, Error> {
         setting.check().map_err(|problems: Diagnostics| Error::Refused(problems))?;
-        Ok(Memory::fullest(&setting.compile()?, setting.profile.soc))
+        Ok(Memory::fullest(&setting.compile()?, &setting.profile))
     }
 
     /// The report.

@@ -63,14 +63,14 @@ pub struct Recorded {
 pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
     let programs = setting.compile()?;
     let soc = setting.profile.soc;
-    let fullest = Memory::fullest(&programs, soc);
+    let fullest = Memory::fullest(&programs, &setting.profile);
     if !fullest.fits() {
         return Err(Error::Refused(refusal(setting, &fullest)?.into()));
     }
     let placement = setting.placement();
     let emulator = Emulator::new(Config {
         soc,
-        hbm_bytes: soc.hbm_usable_bytes(),
+        hbm_bytes: setting.profile.hbm_usable_bytes(),
         mode: Mode::Timed { numbers: Numbers::None },
         profile: setting.profile.clone(),
         topology: setting.topology.clone(),
@@ -180,7 +180,7 @@ fn account(engine: &Engine, emulator: &Emulator, setting: &Setting, placement: &
         let workspace = engine.memory(rank).into_iter().find(|(name, _)| *name == "workspace");
         let workspace_bytes = workspace.map_or(Bytes(0), |(_, bytes)| bytes).0;
         let plans = [PREFILL, DECODE].map(|program| engine.plans(program)[rank].as_ref());
-        let counted = Memory::of(&plans, workspace_bytes, setting.profile.soc);
+        let counted = Memory::of(&plans, workspace_bytes, &setting.profile);
         Memory { used: usage[*card].used_bytes, ..counted }
     };
     placement.iter().enumerate().map(of).max_by_key(|memory| memory.used).unwrap_or_default()

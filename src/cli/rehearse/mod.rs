@@ -61,13 +61,20 @@ fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
     let mut problems = Diagnostics::new();
     let named = options.named.as_deref().or(options.model.as_deref()).unwrap_or_default();
     let model = model::config(named).map_err(|found| problems.append(found)).ok();
-    let soc = Soc::find(&options.card);
-    if soc.is_none() {
+    let own = options.profile.as_deref().and_then(|path| profile(path).map_err(|found| problems.append(found)).ok());
+    let named_soc = options.card.as_deref().and_then(Soc::find);
+    if let Some(card) = options.card.as_deref().filter(|_| named_soc.is_none()) {
         let known = Soc::ALL.map(Soc::short_name).join(", ");
-        problems
-            .push(Diagnostic::new("--card", "no such chip").expected(format!("one of {known}")).found(&options.card));
+        problems.push(Diagnostic::new("--card", "no such chip").expected(format!("one of {known}")).found(card));
     }
-    let soc = soc.unwrap_or_default();
+    if let (Some(own), Some(soc)) = (&own, named_soc)
+        && own.soc != soc
+    {
+        let problem = Diagnostic::new("--profile", "is of another chip than --card");
+        problems.push(problem.expected(soc.short_name()).found(own.soc.short_name()));
+    }
+    let profile = own.unwrap_or_else(|| Profile::of(named_soc.unwrap_or_default()));
+    let soc = profile.soc;
     let topology = topology(options.topology.as_deref(), soc).map_err(|found| problems.append(found)).ok();
     // Sizes are checked with whatever else is right, so that all problems are seen at once.
     let any =
@@ -77,7 +84,7 @@ fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
         name,
         cards: options.cards,
         servers: options.servers,
-        profile: Profile::of(soc),
+        profile,
         topology: topology.unwrap_or_else(|| default_topology(soc)),
         batch: options.batch,
         input: options.input,
@@ -112,6 +119,11 @@ fn topology(named: Option<&str>, soc: Soc) -> Result<Topology, Diagnostics> {
     }
     let text = read(named.as_ref(), "--topology")?;
     Topology::parse(named, &text).map_err(located)
+}
+
+/// What a chip costs, from a file.
+fn profile(path: &Path) -> Result<Profile, Diagnostics> {
+    Profile::parse(&path.display().to_string(), &read(path, "--profile")?).map_err(located)
 }
 
 fn read(path: &Path, option: &str) -> Result<String, Diagnostics> {
