@@ -36,9 +36,8 @@ const OPTIONS: [(&str, &[&str]); 5] = [
     (
         "rehearse",
         &[
-            "model", "cards", "card", "servers", "topology",
-            "profile", "batch", "input", "output", "dtype", "residual", "eager",
-            "captured", "trace", "html", "json", "help",
+            "model", "cards", "card", "servers", "topology", "profile", "batch", "input", "output", "dtype",
+            "residual", "eager", "captured", "trace", "html", "json", "help",
         ],
     ),
     (
