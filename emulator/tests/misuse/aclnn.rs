@@ -73,6 +73,15 @@ pub(crate) const CASES: &[Case] = &[
         let (x, y, out) = (b.tensor(F32, &[2, 3]), b.tensor(F32, &[3, 2]), b.tensor(F32, &[2, 2]));
         plan!(b, aclnnMatmulGetWorkspaceSize(x, y, out, 9))
     }),
+    ("rows of single precision to be quantised", |b| {
+        let (x, bytes, scales) = (b.tensor(F32, &[2, 4]), b.tensor(I8, &[2, 4]), b.tensor(F32, &[2]));
+        plan!(b, aclnnDynamicQuantGetWorkspaceSize(x, null_mut(), bytes, scales))
+    }),
+    ("a quantised product whose weight is the other way round", |b| {
+        let (x, weight, scale) = (b.tensor(I8, &[2, 3]), b.tensor(I8, &[4, 3]), b.tensor(F32, &[4]));
+        let (tokens, out, none) = (b.tensor(F32, &[2]), b.tensor(BF16, &[2, 4]), null_mut());
+        plan!(b, aclnnQuantMatmulV4GetWorkspaceSize(x, weight, scale, none, tokens, none, false, false, out))
+    }),
     ("rows looked up by fractions", |b| {
         let (table, index, out) = (b.tensor(F32, &[4, 2]), b.tensor(F32, &[3]), b.tensor(F32, &[3, 2]));
         plan!(b, aclnnEmbeddingGetWorkspaceSize(table, index, out))
