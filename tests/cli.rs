@@ -58,6 +58,7 @@ const OPTIONS: [(&str, &[&str]); 5] = [
             "seq",
             "global-batch",
             "tokens",
+            "validate",
             "top",
             "why",
             "json",

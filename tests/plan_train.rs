@@ -110,6 +110,19 @@ fn what_is_wrong_is_located_and_nothing_is_planned() {
 }
 
 #[test]
+fn the_validation_has_every_training_row_and_every_closed_form() {
+    let output = plan("--validate");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = String::from_utf8(output.stdout).unwrap();
+    for row in forms::published() {
+        assert!(output.contains(&row.subject), "{}", row.subject);
+    }
+    for row in validate_rows(include_str!("../machine/points/train_points_measured.csv"), Coefficients::FITTED) {
+        assert!(output.contains(&row.model) && output.contains(&row.split), "{row:?}");
+    }
+}
+
+#[test]
 fn the_tables_of_the_document_are_what_the_program_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = root.join("docs/COSTS.md");

@@ -11,6 +11,8 @@ mod train;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::planner::fit_memory::COMMUNICATOR_BYTES;
 use ascend_tp::planner::serve::{Found, Request};
+use ascend_tp::planner::train::{forms, text as train_text};
+use ascend_tp::planner::validate::Validation;
 use ascend_tp_machine::{Problems, Profile, Soc, Topology};
 
 use super::failure::{Failure, Outcome};
@@ -21,8 +23,13 @@ use report::{Explanation, Report};
 
 /// Runs the command.
 pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
+    if options.validate {
+        return validate(options);
+    }
     let mut problems = Diagnostics::new();
-    let model = keep(model::config(&options.model), &mut problems);
+    // The command line asks for both.
+    let (named, cards) = (options.model.as_deref().unwrap_or_default(), options.cards.unwrap_or_default());
+    let model = keep(model::config(named), &mut problems);
     let site = keep(site(options), &mut problems);
     if options.top == 0 {
         problems.push(Diagnostic::new("--top", "nothing to show").expected("at least 1").found(0));
@@ -30,7 +37,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     let (Some((name, config)), Some(site)) = (model, site) else { return Err(problems.into()) };
     if options.train {
         problems.into_result(())?;
-        return train::run(&name, &config, site, options);
+        return train::run(&name, &config, cards, site, options);
     }
     let serving = &options.serving;
     let request = Request {
@@ -38,7 +45,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
         precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
         profile: &site.profile,
         topology: &site.topology,
-        cards: options.cards,
+        cards,
         batch: serving.batch,
         input_tokens: serving.input,
         output_tokens: serving.output,
@@ -65,6 +72,20 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     } else {
         print(&text::report(&name, &request, &report))?;
     }
+    Ok(Outcome::Done)
+}
+
+/// Runs `plan --validate`.
+fn validate(options: &PlanOptions) -> Result<Outcome, Failure> {
+    if options.json {
+        return Err(Diagnostics::from(
+            Diagnostic::new("--json", "the validation is a text")
+                .help("leave --json out; docs/COSTS.md has the tables"),
+        )
+        .into());
+    }
+    let forms = train_text::forms_table(&forms::published());
+    print(&format!("{}\nPublished closed forms of training\n{forms}", Validation::shipped()))?;
     Ok(Outcome::Done)
 }
 

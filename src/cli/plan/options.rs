@@ -17,18 +17,19 @@ Examples:
   ascend-tp plan --model qwen2.5-72b --cards 16 --topology atlas-a2-box16 --serve --why tp=16
   ascend-tp plan --model llama-3-70b --cards 8 --topology my-cluster.toml --serve --json
   ascend-tp plan --model qwen2.5-72b --cards 1024 --train --seq 4096 --global-batch 1024 --tokens 15e12
-  ascend-tp plan --model qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --why tp=16,pp=2";
+  ascend-tp plan --model qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --why tp=16,pp=2
+  ascend-tp plan --validate";
 
 /// What to plan for, and on what.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("wanted").required(true))]
 pub(in crate::cli) struct PlanOptions {
     /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b
-    #[arg(long, value_name = "DIR|NAME")]
-    pub(super) model: String,
+    #[arg(long, required_unless_present = "validate", value_name = "DIR|NAME")]
+    pub(super) model: Option<String>,
     /// Number of cards; of a 910C, of dies
-    #[arg(long, value_name = "N")]
-    pub(super) cards: usize,
+    #[arg(long, required_unless_present = "validate", value_name = "N")]
+    pub(super) cards: Option<usize>,
     /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707, 910c-626, 910c-560
     #[arg(long, default_value = "910b3", value_name = "NAME")]
     pub(super) card: String,
@@ -48,6 +49,9 @@ pub(in crate::cli) struct PlanOptions {
     pub(super) train: bool,
     #[command(flatten)]
     pub(super) training: TrainOptions,
+    /// Predicted against measured for every point that ships, and published closed forms against ours
+    #[arg(long, group = "wanted")]
+    pub(super) validate: bool,
     /// How many of the best to show
     #[arg(long, default_value = "5", value_name = "N")]
     pub(super) top: usize,

@@ -23,7 +23,13 @@ use crate::cli::{print, print_json};
 const GIB: f64 = 1_073_741_824.0;
 
 /// Runs `plan --train`.
-pub(super) fn run(model: &str, config: &ModelConfig, site: Site, options: &PlanOptions) -> Result<Outcome, Failure> {
+pub(super) fn run(
+    model: &str,
+    config: &ModelConfig,
+    cards: usize,
+    site: Site,
+    options: &PlanOptions,
+) -> Result<Outcome, Failure> {
     let training = &options.training;
     if let Some(tokens) = training.tokens.filter(|tokens| !tokens.is_finite() || *tokens <= 0.0) {
         let problem = Diagnostic::new("--tokens", "means nothing").expected("a number above 0").found(tokens);
@@ -32,7 +38,7 @@ pub(super) fn run(model: &str, config: &ModelConfig, site: Site, options: &PlanO
     let report = Report::new(&Request {
         model,
         decoder: Decoder::of(config),
-        cards: options.cards,
+        cards,
         profile: site.profile,
         topology: site.topology,
         // The command line asks for both.
@@ -169,7 +175,7 @@ impl Report {
             global_batch: job.global_batch,
             considered: search.considered(),
             fitting: search.fitting(),
-            offered_gib: job.profile.soc.hbm_usable_bytes() as f64 / GIB,
+            offered_gib: job.profile.hbm_usable_bytes() as f64 / GIB,
             usable_gib: usable_bytes(&job) / GIB,
             run: request.tokens.map(|tokens| Run::new(&job, &winner, tokens)),
             losers: search

@@ -257,7 +257,7 @@ impl<'a> Search<'a> {
 /// Bytes of a card a setting may fill.
 #[must_use]
 pub fn usable_bytes(job: &Job) -> f64 {
-    job.profile.soc.hbm_usable_bytes() as f64 * FILLED
+    job.profile.hbm_usable_bytes() as f64 * FILLED
 }
 
 /// The job's sizes.
@@ -484,7 +484,7 @@ mod tests {
                 assert_eq!(setting.cards(), cards);
                 assert_eq!(setting.micro_batches(batch) * setting.dp * setting.micro_batch, batch);
                 assert!(prediction.memory.total() <= usable_bytes(&job), "{setting}");
-                assert!(prediction.memory.total() <= job.profile.soc.hbm_usable_bytes() as f64);
+                assert!(prediction.memory.total() <= job.profile.hbm_usable_bytes() as f64);
             }
         }
     }
