@@ -422,11 +422,7 @@ fn a_thread_pays_for_the_bytes_it_copies() {
     let filled = took(&|| ok(&table, call!(table, aclrtMemset(memory, bytes, 0, bytes))));
     let profile = Profile::of(Soc::Ascend910B3);
     assert!(up.abs_diff(ns(profile.host_us(HostCall::Copy, bytes as f64))) <= 1, "{up} ns");
-    let least = ns(2.0 * bytes as f64 / profile.soc.hbm_bytes_per_us());
-    assert!(
-        least < within && within < up && filled < within,
-        "{filled}, {within}, {up} ns; {least} at the memory's rate"
-    );
+    assert!(filled < within && within < up, "{filled}, {within}, {up} ns");
     assert!(emulator.timeline().is_empty(), "no stream did it");
 }
 
