@@ -6,6 +6,7 @@ use ascend_tp::base::{DType, Precision};
 use ascend_tp::placement::Residual;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::calibrate::CalibrateOptions;
 use super::failure::EXIT_CODES;
 use super::plan::{self, PlanOptions};
 
@@ -81,6 +82,8 @@ pub(super) enum Command {
     /// Find the best split of some cards, and say why
     #[command(after_help = plan::EXAMPLES)]
     Plan(PlanOptions),
+    /// Fit the coefficients of a chip to measured points and write its profile
+    Calibrate(CalibrateOptions),
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@
 //! every command that reports prints the same report as JSON. It computes nothing that the library does not.
 
 mod arguments;
+mod calibrate;
 mod cards;
 mod explain;
 mod failure;
@@ -35,6 +36,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Explain(options) => explain::run(&options),
         Command::Rehearse(options) => rehearse::run(&options),
         Command::Plan(options) => plan::run(&options),
+        Command::Calibrate(options) => calibrate::run(&options),
     };
     match done {
         // A command that was told to stop may have failed in consequence; nobody wants to know.

@@ -8,6 +8,8 @@ mod forward;
 mod points;
 mod serving;
 mod stack;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

@@ -1,0 +1,46 @@
+//! `calibrate`: measured points → a profile.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+
+use ascend_tp::planner::validate::calibrate;
+use ascend_tp_machine::Soc;
+
+use super::failure::{Failure, Outcome};
+use super::print;
+
+#[derive(Debug, Args)]
+pub(super) struct CalibrateOptions {
+    /// File of measured points, with the columns of those that ship
+    #[arg(long, value_name = "FILE")]
+    points: PathBuf,
+    /// The chip they were measured on: 910b1 to 910b4, or a die of a 910C
+    #[arg(long, value_name = "CHIP")]
+    card: String,
+    /// Where the profile is written [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
+    let Some(soc) = Soc::find(&options.card) else {
+        let known: Vec<&str> = Soc::ALL.into_iter().map(Soc::short_name).collect();
+        let message = format!("--card: no such chip: expected {}, found `{}`", known.join(", "), options.card);
+        return Err(Failure::Input(anyhow::anyhow!(message)));
+    };
+    let place = options.points.display().to_string();
+    let text =
+        fs::read_to_string(&options.points).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
+    let profile = calibrate(&place, &text, soc).map_err(|problems| Failure::Input(problems.into()))?;
+    match &options.out {
+        Some(path) => {
+            let written = fs::write(path, profile.to_toml());
+            written.with_context(|| format!("--out {}", path.display())).map_err(Failure::Run)?;
+        }
+        None => print(&profile.to_toml())?,
+    }
+    Ok(Outcome::Done)
+}
