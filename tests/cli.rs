@@ -46,6 +46,7 @@ const OPTIONS: [(&str, &[&str]); 5] = [
             "model",
             "cards",
             "card",
+            "profile",
             "topology",
             "dtype",
             "serve",

@@ -188,6 +188,10 @@ fn bad_input_is_located_all_at_once() {
         message.contains("--topology: `atlas-pcie` joins fewer cards than --cards: expected at least 16, found 8"),
         "{message}"
     );
+    let message = refused("--model qwen2.5-72b --cards 8 --serve --profile nowhere.toml");
+    assert!(message.contains("--profile: nowhere.toml: cannot be read"), "{message}");
+    let message = refused("--model qwen2.5-72b --cards 8 --serve --card 910b4 --profile machine/profiles/910b3.toml");
+    assert!(message.contains("--card and --profile: are of different chips"), "{message}");
     let message = refused("--model qwen2.5-72b --cards 8 --serve --why speed=9");
     assert!(message.contains("--why: no property of a split"), "{message}");
 

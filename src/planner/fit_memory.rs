@@ -4,7 +4,7 @@
 //! card hands out for them, to the byte: regions and workspace as `exec` takes them, with what `aclrtMalloc` adds, and the
 //! buffers of every communicator. Does not: know what the library takes of the driver's part.
 
-use ascend_tp_machine::Soc;
+use ascend_tp_machine::Profile;
 
 use super::launch::workspace_bytes;
 use crate::base::{Bytes, Diagnostic};
@@ -137,8 +137,8 @@ impl CardMemory {
 
     /// What is wrong if a card has not so much, with the arithmetic.
     #[must_use]
-    pub fn problem(&self, place: &str, soc: Soc) -> Option<Diagnostic> {
-        let usable = Bytes(soc.hbm_usable_bytes());
+    pub fn problem(&self, place: &str, profile: &Profile) -> Option<Diagnostic> {
+        let usable = Bytes(profile.hbm_usable_bytes());
         if self.total() <= usable {
             return None;
         }
@@ -149,7 +149,11 @@ impl CardMemory {
             .collect();
         Some(
             Diagnostic::new(place, "does not fit the memory of a card")
-                .expected(format!("at most {usable} of {soc}, which has {}", Bytes(soc.hbm_installed_bytes())))
+                .expected(format!(
+                    "at most {usable} of {}, which has {}",
+                    profile.soc,
+                    Bytes(profile.hbm_installed_bytes)
+                ))
                 .found(format!("{}: {}", self.total(), parts.join(", "))),
         )
     }

@@ -101,21 +101,41 @@ fn survey(request: &Request<'_>, wanted: &str) -> Result<Found, Diagnostics> {
     Ok(found)
 }
 
-/// The chip and the topology that are named.
+/// The profile and the topology that are named.
 fn site(options: &PlanOptions) -> Result<Site, Diagnostics> {
     let mut problems = Diagnostics::new();
-    let soc = Soc::find(&options.card);
-    if soc.is_none() {
-        let known: Vec<&str> = Soc::ALL.into_iter().map(Soc::short_name).collect();
-        let problem = Diagnostic::new("--card", "no such chip");
-        problems.push(problem.expected(format!("one of {}", known.join(", "))).found(&options.card));
-    }
-    let named = options.topology.as_deref().unwrap_or_else(|| own_topology(soc.unwrap_or_default()));
-    let topology = keep(topology(named), &mut problems);
-    match (soc, topology) {
-        (Some(soc), Some(topology)) => Ok(Site { profile: Profile::of(soc), topology }),
+    let profile = keep(profile(options), &mut problems);
+    let soc = profile.as_ref().map(|profile| profile.soc).unwrap_or_default();
+    let topology = keep(topology(options.topology.as_deref().unwrap_or_else(|| own_topology(soc))), &mut problems);
+    match (profile, topology) {
+        (Some(profile), Some(topology)) => Ok(Site { profile, topology }),
         _ => Err(problems),
     }
+}
+
+/// The profile of a file or of a chip; if both are named they are of one chip.
+fn profile(options: &PlanOptions) -> Result<Profile, Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let named = options.card.as_deref();
+    let soc = named.and_then(Soc::find);
+    if let (Some(name), None) = (named, soc) {
+        let known: Vec<&str> = Soc::ALL.into_iter().map(Soc::short_name).collect();
+        let problem = Diagnostic::new("--card", "no such chip");
+        problems.push(problem.expected(format!("one of {}", known.join(", "))).found(name));
+    }
+    let written = options.profile.as_deref().and_then(|path| {
+        let place = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Diagnostic::new(format!("--profile: {place}"), "cannot be read").found(error).into());
+        keep(text.and_then(|text| Profile::parse(&place, &text).map_err(located)), &mut problems)
+    });
+    if let (Some(soc), Some(written)) = (soc, &written)
+        && soc != written.soc
+    {
+        let problem = Diagnostic::new("--card and --profile", "are of different chips");
+        problems.push(problem.expected(soc).found(written.soc).help("leave --card out"));
+    }
+    problems.into_result(written.unwrap_or_else(|| Profile::of(soc.unwrap_or_default())))
 }
 
 fn topology(named: &str) -> Result<Topology, Diagnostics> {

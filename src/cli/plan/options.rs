@@ -31,8 +31,12 @@ pub(in crate::cli) struct PlanOptions {
     #[arg(long, required_unless_present = "validate", value_name = "N")]
     pub(super) cards: Option<usize>,
     /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707, 910c-626, 910c-560
-    #[arg(long, default_value = "910b3", value_name = "NAME")]
-    pub(super) card: String,
+    /// [default: that of --profile, or 910b3]
+    #[arg(long, value_name = "NAME")]
+    pub(super) card: Option<String>,
+    /// A profile in TOML, as a fit writes it [default: the card's own]
+    #[arg(long, value_name = "FILE")]
+    pub(super) profile: Option<PathBuf>,
     /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file [default: the card's own]
     #[arg(long, value_name = "NAME|FILE")]
     pub(super) topology: Option<String>,

@@ -63,7 +63,7 @@ pub(super) struct Phase {
 impl Entry {
     fn new(request: &Request<'_>, candidate: &Candidate, reason: String) -> Self {
         let memory_bytes = candidate.memory.total().0;
-        let usable = request.profile.soc.hbm_usable_bytes();
+        let usable = request.profile.hbm_usable_bytes();
         Self {
             split: candidate.split.to_string(),
             properties: candidate.split.properties().into_iter().collect(),
@@ -147,7 +147,7 @@ impl Explanation {
             place: (*at < found.feasible.len()).then_some(at + 1),
             alike: matching.len() - 1,
             memory: candidate.memory.kinds().map(|(kind, bytes)| (kind.name(), bytes)).collect(),
-            usable: Bytes(request.profile.soc.hbm_usable_bytes()),
+            usable: Bytes(request.profile.hbm_usable_bytes()),
             levels: candidate.levels.clone(),
             phases: [phase("prefill", &candidate.prefill), phase("a decode step", &candidate.decode)],
         })

@@ -401,14 +401,14 @@ impl Request<'_> {
                 .expected(format!("at most {:.1} ms (--max-tpot-ms)", limit / 1e3))
                 .found(format!("{:.1} ms", candidate.token_us() / 1e3))
         });
-        candidate.memory.problem(&place, self.profile.soc).or(slow)
+        candidate.memory.problem(&place, self.profile).or(slow)
     }
 
     /// Why nothing can run, and what could.
     fn refusal(&self, found: &Found) -> Diagnostics {
         let Some(nearest) = found.refused.first() else { return Diagnostics::new() };
         let Some(constraint) = &nearest.constraint else { return Diagnostics::new() };
-        let is_memory = nearest.memory.problem("", self.profile.soc).is_some();
+        let is_memory = nearest.memory.problem("", self.profile).is_some();
         let help = if is_memory {
             self.nearest_that_fit(nearest)
         } else {
@@ -428,7 +428,7 @@ impl Request<'_> {
             };
             let samples = samples(self.config, setting).ok()?;
             let memory = memory(&samples, self.config.layers, self.communicator);
-            memory.problem("", self.profile.soc).is_none().then_some(())
+            memory.problem("", self.profile).is_none().then_some(())
         };
         let halves =
             |from: usize| std::iter::successors(Some(from / 2), |size| Some(size / 2)).take_while(|size| *size > 0);
