@@ -150,7 +150,7 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
         ("generate --card 8", "unexpected argument '--card'"),
         ("generate --cards 0", "for '--cards <N>': expected a whole number from 1 on, found 0"),
         ("generate --cards eight", "found eight"),
-        ("generate --dtype i32", "[possible values: f32, f16, bf16]"),
+        ("generate --dtype i32", "[possible values: f32, f16, bf16, w8a8]"),
         ("generate --residual shard", "[possible values: replicate, seq]"),
         ("generate --device gpu", "[possible values: auto, emulator, npu]"),
         ("verify --cards 2", "--model <DIR>"),

@@ -323,18 +323,19 @@ impl Card {
     ) -> std::result::Result<(), RankError> {
         let plan = Arc::clone(&self.programs[program].plan);
         let (rank, ordinal) = (self.rank, self.ordinal);
-        let fail = |place: Option<String>| move |source| error(rank, ordinal, place, source);
         let mut taps = plan.taps.iter().enumerate().peekable();
         for (index, step) in plan.steps.iter().enumerate() {
             let place = || plan.notes.get(step.op).map(ToString::to_string);
+            // The place is a text, which only a failure needs.
+            let fail = |source| error(rank, ordinal, place(), source);
             if let Watch::Values(visit) = watch {
-                self.show(&plan, &mut taps, index, *visit).map_err(fail(place()))?;
+                self.show(&plan, &mut taps, index, *visit).map_err(fail)?;
             }
             let timing = matches!(watch, Watch::Collectives(_)) && matches!(step.action, Action::Exchange(_));
-            let pair = timing.then(|| self.time_pair()).transpose().map_err(fail(place()))?;
+            let pair = timing.then(|| self.time_pair()).transpose().map_err(fail)?;
             let stream = &self.streams[step.stream as usize];
             if let Some([start, _]) = &pair {
-                stream.enqueue_record(start).map_err(fail(place()))?;
+                stream.enqueue_record(start).map_err(fail)?;
             }
             let (ready, means) = self.parts(program);
             if let Err(source) = means.enqueue(ready, index) {
@@ -342,7 +343,7 @@ impl Card {
                 return Err(error(rank, ordinal, place, source));
             }
             if let Some(pair) = pair {
-                self.streams[step.stream as usize].enqueue_record(&pair[1]).map_err(fail(place()))?;
+                self.streams[step.stream as usize].enqueue_record(&pair[1]).map_err(fail)?;
                 timed.push(pair);
             }
         }
@@ -351,7 +352,8 @@ impl Card {
             return Err(error(rank, ordinal, place, source));
         }
         if let Watch::Values(visit) = watch {
-            self.show(&plan, &mut taps, plan.steps.len(), *visit).map_err(fail(None))?;
+            self.show(&plan, &mut taps, plan.steps.len(), *visit)
+                .map_err(|source| error(rank, ordinal, None, source))?;
         }
         Ok(())
     }

@@ -59,7 +59,7 @@ fn a_chip_without_forward_steps_is_refused() {
 
 #[test]
 fn a_step_of_more_sequences_or_slower_software_is_never_faster() {
-    let point = &Point::all(POINTS).into_iter().find(|point| forward::is_forward(point)).unwrap();
+    let point = &Point::all(POINTS).into_iter().find(forward::is_forward).unwrap();
     let step = forward::forward(point).unwrap();
     let us = |sequences, stack: &Stack, launching| step.cards.step_us(&step.sections, sequences, stack, launching);
     let captured = us(1, &Stack::FITTED, Launching::Captured);

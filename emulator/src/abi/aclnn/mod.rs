@@ -108,7 +108,7 @@ impl Machine {
         executor: *mut aclOpExecutor,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
-        let planned = self.aclnn().lock().take_executor(name, executor)?;
+        let planned = self.aclnn().take_executor(name, executor)?;
         if !self.has_numbers() {
             return self.run_without_numbers(&planned, workspace, workspace_size, stream);
         }

@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use ascend_tp_sys::{
     aclBoolArray, aclDataType, aclFloatArray, aclFormat, aclIntArray, aclOpExecutor, aclScalar, aclScalarList,
@@ -25,12 +25,18 @@ use crate::nn::operator::{Scalar, TensorDesc};
 
 /// The library's objects of one machine.
 #[derive(Debug, Default)]
-pub(crate) struct Objects(Mutex<Live>);
+pub(crate) struct Objects(RwLock<Live>);
 
 impl Objects {
     /// The objects, for one call.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Live> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> RwLockWriteGuard<'_, Live> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The executor a second phase runs; it stays only if it is repeatable. Ranks that only run such look side by side.
+    pub(super) fn take_executor(&self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
+        let repeatable = self.0.read().unwrap_or_else(PoisonError::into_inner).repeatable(name, handle);
+        repeatable.map_or_else(|| self.lock().take_executor(name, handle), Ok)
     }
 }
 
@@ -198,8 +204,18 @@ impl Live {
         }
     }
 
-    /// The executor a second phase runs; it stays only if it is repeatable.
-    pub(super) fn take_executor(&mut self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
+    /// An executor of that operator, if it is one that stays.
+    fn repeatable(&self, name: &str, handle: *mut aclOpExecutor) -> Option<Arc<Executor>> {
+        match self.objects.get(&handle.addr()) {
+            Some(Object::Executor(executor)) if executor.is_repeatable() && executor.name() == name => {
+                Some(Arc::clone(executor))
+            }
+            _ => None,
+        }
+    }
+
+    /// Any executor a second phase runs.
+    fn take_executor(&mut self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
         let planned = match self.objects.get(&handle.addr()) {
             Some(Object::Executor(executor)) => Arc::clone(executor),
             _ => return self.executor(handle).map(|executor| Arc::new(executor.clone())),

@@ -1,0 +1,42 @@
+//! Qwen2.5-72B on two to eight emulated cards with a clock: will it fit, and how fast will it be. No weights, no card.
+//!
+//! `cargo run --release --example 07_rehearse`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use anyhow::Context;
+use ascend_tp::base::DType;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
+use ascend_tp::machine::{Profile, Soc, Topology};
+use ascend_tp::placement::Residual;
+use ascend_tp::rehearse::{Error, Rehearsal, Setting};
+
+fn main() -> anyhow::Result<()> {
+    for cards in [2, 4, 8] {
+        let setting = Setting {
+            name: "qwen2.5-72b".to_owned(),
+            model: ModelConfig::preset("qwen2.5-72b").context("a preset")?,
+            cards,
+            servers: None,
+            profile: Profile::of(Soc::Ascend910B3),
+            topology: Topology::atlas_a2(1),
+            batch: 4,
+            input: 1024,
+            output: 8,
+            precision: DType::BF16.into(),
+            residual: Residual::Replicate,
+            launching: Launching::Captured,
+        };
+        match Rehearsal::run(&setting) {
+            Ok(rehearsal) => {
+                let report = rehearsal.report();
+                let (first_ms, token_ms) = (report.first_token_us / 1e3, report.token_us.mean / 1e3);
+                println!("{cards} cards: first token after {first_ms:.0} ms, then one in {token_ms:.1} ms");
+            }
+            // What does not fit is refused before anything runs, with what would.
+            Err(Error::Refused(problems)) => println!("{cards} cards: {problems}"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
