@@ -186,6 +186,10 @@ impl State {
             }
             Message::Broken { key, reason, .. } => {
                 let failure = reason.into_failure();
+                if self.groups.group(id).is_ok_and(|group| group.failure.is_none()) {
+                    // Before this process's own end, which the others may notice sooner than what broke the group.
+                    self.tell_broken(id, key, &failure);
+                }
                 if let Some(meeting) = key.and_then(|key| self.meetings.find(id, key)) {
                     self.abort_meeting(meeting, &failure);
                 }

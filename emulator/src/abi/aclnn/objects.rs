@@ -81,7 +81,8 @@ pub(super) struct Live {
 /// One object.
 #[derive(Debug)]
 enum Object {
-    Tensor(TensorDesc),
+    /// Boxed, so that a table of many objects stays near.
+    Tensor(Box<TensorDesc>),
     Scalar(Scalar),
     Ints(Vec<i64>),
     Floats(Vec<f32>),
@@ -467,7 +468,7 @@ impl Machine {
         };
         // SAFETY: the C caller passes arrays as long as their counts say.
         let desc = unsafe { arguments.read() }?;
-        Ok(self.aclnn().lock().insert(Object::Tensor(desc)))
+        Ok(self.aclnn().lock().insert(Object::Tensor(Box::new(desc))))
     }
 
     pub(in crate::abi) unsafe fn aclInitTensor(
