@@ -2,7 +2,7 @@
 //!
 //! Input → output: the text of `train_points_measured.csv` → a [`PointRow`] for every row: measured, predicted, or why it is
 //! left out. The file has the sizes and the split; what only the scripts say (vocabularies, uneven stages, windows, which
-//! kernels) is the table [`SCRIPTS`]. Invariants: no row has a coefficient of its own. Does not: print.
+//! kernels) is the table `SCRIPTS`. Invariants: no row has a coefficient of its own. Does not: print.
 
 use ascend_tp_machine::{Profile, Soc, Topology};
 

@@ -109,7 +109,7 @@ const STEADY: usize = 16;
 const ROUNDS: usize = 4;
 
 /// The step of any number of micro-batches. Where each stage has one part of the model, and all but the first and the last are
-/// alike, as equal numbers of layers are, a step beyond [`STEADY`] micro-batches for each stage is told from shorter ones: the
+/// alike, as equal numbers of layers are, a step beyond `STEADY` micro-batches for each stage is told from shorter ones: the
 /// pipeline is full, each round of as many micro-batches as there are stages adds what the simulated ones before it added, and
 /// no less than the busiest stage works. That is within a thousandth of simulating it all, which is done for any other step.
 ///
