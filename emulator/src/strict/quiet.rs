@@ -28,7 +28,10 @@ impl Patience {
     const OUTSIDE: Duration = Duration::from_millis(20);
     const STRANGER: Duration = Duration::from_millis(100);
     const STRANGER_RUNS: Duration = Duration::from_secs(10);
-    /// With nothing else to do: how long a thread that waits with a limit may still come back.
+    /// With nothing else to do: how long a thread that waits for other threads may still come back. Who holds what it waits
+    /// for may be out of sight: a thread of another machine with a lock of the C library, say.
+    const LAST_WAITS: Duration = Duration::from_millis(100);
+    /// The same for one that waits with a limit.
     const LAST_A_WHILE: Duration = Duration::from_secs(5);
     /// The same for one that runs or sleeps.
     const LAST_RUNS: Duration = Duration::from_secs(60);
@@ -216,7 +219,8 @@ impl Quiet {
             return stuck_for < Patience::LAST_A_WHILE;
         }
         let is_awaited = |doing: Doing| match doing {
-            Doing::Gone | Doing::Waits => false,
+            Doing::Gone => false,
+            Doing::Waits => stuck_for < Patience::LAST_WAITS,
             Doing::WaitsAWhile => stuck_for < Patience::LAST_A_WHILE,
             Doing::Pauses | Doing::Runs => stuck_for < Patience::LAST_RUNS,
             Doing::Outside => true,
