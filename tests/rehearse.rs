@@ -35,14 +35,14 @@ fn setting(cards: usize) -> Setting {
 
 /// One rehearsal after the other: threads of another machine in the process disturb the order of this one's, as its
 /// documentation says.
-fn rehearse(setting: &Setting) -> Rehearsal {
+fn rehearsal(setting: &Setting) -> Rehearsal {
     static ONE: Mutex<()> = Mutex::new(());
     let _turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     Rehearsal::run(setting).unwrap()
 }
 
 fn report(setting: &Setting) -> Report {
-    rehearse(setting).report()
+    rehearsal(setting).report()
 }
 
 fn trace_of(rehearsal: &Rehearsal) -> String {
@@ -103,7 +103,7 @@ fn a_replayed_graph_waits_less_for_the_host() {
 
 #[test]
 fn the_same_setting_gives_the_same_report_page_and_trace() {
-    let [first, second] = [(); 2].map(|()| rehearse(&setting(4)).unwrap());
+    let [first, second] = [(); 2].map(|()| rehearsal(&setting(4)));
     assert_eq!(serde_json::to_string(&first.report()).unwrap(), serde_json::to_string(&second.report()).unwrap());
     assert_eq!(trace_of(&first), trace_of(&second));
     assert_eq!(html::page(&first), html::page(&second));
@@ -161,8 +161,8 @@ fn quantised_weights_take_half_the_bytes_and_less_time() {
 #[test]
 fn the_trace_is_one_that_viewers_open() {
     for launching in [Launching::Eager, Launching::Captured] {
-        let rehearsal = rehearse(&Setting { launching, ..setting(2) });
-        let trace: Value = serde_json::from_str(&trace_of(&rehearsal)).unwrap();
+        let found = rehearsal(&Setting { launching, ..setting(2) });
+        let trace: Value = serde_json::from_str(&trace_of(&found)).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
         let place = |event: &Value| (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
         let mut threads: BTreeMap<(u64, u64), String> = BTreeMap::new();
@@ -207,7 +207,7 @@ fn the_trace_is_one_that_viewers_open() {
 #[test]
 fn the_page_refers_to_nothing_outside() {
     let name = "</script><img src=x>".to_owned();
-    let page = html::page(&rehearse(&Setting { name, ..setting(2) }));
+    let page = html::page(&rehearsal(&Setting { name, ..setting(2) }));
     for outside in ["http:", "https:", "//cdn", "src=", "href=", "url(", "@import", "fetch(", "import("] {
         assert!(!page.contains(outside) || outside == "src=" && !page.contains("<img src="), "{outside}");
     }
