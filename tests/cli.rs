@@ -36,7 +36,7 @@ const OPTIONS: [(&str, &[&str]); 5] = [
     (
         "rehearse",
         &[
-            "model", "cards", "card", "servers", "topology", "profile", "batch", "input", "output", "dtype",
+            "model", "cards", "card", "profile", "topology", "servers", "batch", "input", "output", "dtype",
             "residual", "eager", "captured", "trace", "html", "json", "help",
         ],
     ),

@@ -15,6 +15,7 @@ use crate::kernel::KernelCall;
 use crate::machine::Machine;
 use crate::memory::CardUsage;
 use crate::pool::Pool;
+use crate::simd;
 use crate::slots::{self, Slot};
 use crate::strict::conductor::Conductor;
 use crate::strict::{Report, TraceEvent};
@@ -69,6 +70,9 @@ pub enum EmulatorError {
     /// The operating system refuses a thread.
     #[error("cannot start the emulator's threads")]
     Threads(#[source] io::Error),
+    /// The instruction set that the environment asks for cannot be used.
+    #[error("{0}")]
+    Isa(String),
 }
 
 /// A machine of emulated cards.
@@ -112,6 +116,7 @@ impl Emulator {
                 return Err(EmulatorError::Profile { profile: config.profile.soc.name(), soc: config.soc.name() });
             }
         }
+        simd::chosen().map_err(EmulatorError::Isa)?;
         let slot = Slot::take().ok_or(EmulatorError::TooManyEmulators)?;
         let pool = Pool::new(config.threads).map_err(EmulatorError::Threads)?;
         let machine = Machine::new(config, slot.number(), pool.workers());

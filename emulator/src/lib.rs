@@ -46,6 +46,7 @@ mod pool;
 mod profile;
 mod refused;
 mod report;
+mod simd;
 mod slots;
 mod stderr;
 mod stream;
@@ -63,6 +64,7 @@ pub use environment::{EnvironmentError, WORDS, Word};
 pub use faults::{Calls, Checksum, Fault, FaultError, Injected};
 pub use kernel::{KernelCall, KernelMemory};
 pub use memory::CardUsage;
+pub use simd::{ISA_VARIABLE, Isa, isa};
 pub use strict::{Report, ReportKind, TraceEvent};
 pub use timed::{Lane, Recording, Span, Total};
 

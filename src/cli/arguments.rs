@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::calibrate::CalibrateOptions;
 use super::failure::EXIT_CODES;
 use super::plan::{self, PlanOptions};
+use super::site::SiteOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -193,20 +194,11 @@ pub(super) struct RehearseOptions {
     /// Number of cards of the whole job
     #[arg(long, value_name = "N")]
     pub(super) cards: usize,
-    /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C: 910c-752, 910c-707, 910c-626, 910c-560
-    /// [default: 910b3, or that of the profile]
-    #[arg(long, value_name = "CHIP")]
-    pub(super) card: Option<String>,
+    #[command(flatten)]
+    pub(super) site: SiteOptions,
     /// Spread the cards evenly over this many servers [default: as many as the topology needs]
     #[arg(long, value_name = "M")]
     pub(super) servers: Option<usize>,
-    /// How cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file [default: atlas-a2, or
-    /// atlas-a3 for dies of a 910C]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub(super) topology: Option<String>,
-    /// What the chip costs, from a TOML file [default: what ships for it]
-    #[arg(long, value_name = "FILE")]
-    pub(super) profile: Option<PathBuf>,
     /// Sequences at once
     #[arg(long, default_value = "1", value_name = "N")]
     pub(super) batch: usize,

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
+use ascend_tp::base::Diagnostics;
 use ascend_tp::planner::validate::calibrate;
-use ascend_tp_machine::Soc;
 
 use super::failure::{Failure, Outcome};
 use super::print;
+use super::site::chip;
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateOptions {
@@ -26,11 +27,7 @@ pub(super) struct CalibrateOptions {
 }
 
 pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
-    let Some(soc) = Soc::find(&options.card) else {
-        let known: Vec<&str> = Soc::ALL.into_iter().map(Soc::short_name).collect();
-        let message = format!("--card: no such chip: expected {}, found `{}`", known.join(", "), options.card);
-        return Err(Failure::Input(anyhow::anyhow!(message)));
-    };
+    let soc = chip(&options.card).map_err(Diagnostics::from)?;
     let place = options.points.display().to_string();
     let text =
         fs::read_to_string(&options.points).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;

@@ -17,6 +17,7 @@ mod plan;
 mod processes;
 mod progress;
 mod rehearse;
+mod site;
 mod table;
 mod verify;
 

@@ -12,6 +12,7 @@ use half::{bf16, f16};
 use super::dtype::DType;
 use super::raw::Pod;
 use super::view::View;
+use crate::simd::dispatched;
 
 /// Elements converted at a time: small enough for the first-level cache, large enough to vectorise.
 pub(crate) const BLOCK: usize = 1024;
@@ -92,7 +93,14 @@ impl Lane for f32 {
                     read.convert_to_f32_slice(chunk);
                 }
             }
-            DType::BF16 => load_through::<u16, Self>(view, start, out, |v| Self::from_bits(u32::from(v) << 16)),
+            DType::BF16 => {
+                let mut buffer = [0u16; BLOCK];
+                for (i, chunk) in out.chunks_mut(BLOCK).enumerate() {
+                    let read = &mut buffer[..chunk.len()];
+                    view.read(start + i * BLOCK, read);
+                    widen_bf16(read, chunk);
+                }
+            }
             DType::F64 => load_through::<f64, Self>(view, start, out, |v| v as Self),
             DType::I64 => load_through::<i64, Self>(view, start, out, |v| v as Self),
             DType::Bool => load_through::<u8, Self>(view, start, out, |v| Self::from_bool(v != 0)),
@@ -110,7 +118,14 @@ impl Lane for f32 {
                     view.write(start + i * BLOCK, write);
                 }
             }
-            DType::BF16 => store_through::<u16, Self>(view, start, values, bf16_bits),
+            DType::BF16 => {
+                let mut buffer = [0u16; BLOCK];
+                for (i, chunk) in values.chunks(BLOCK).enumerate() {
+                    let write = &mut buffer[..chunk.len()];
+                    narrow_bf16(chunk, write);
+                    view.write(start + i * BLOCK, write);
+                }
+            }
             DType::F64 => store_through::<f64, Self>(view, start, values, f64::from),
             DType::I64 => store_through::<i64, Self>(view, start, values, |v| v as i64),
             DType::Bool => store_through::<u8, Self>(view, start, values, |v| u8::from(v != 0.0)),
@@ -142,7 +157,24 @@ impl Lane for f32 {
     }
 }
 
+dispatched! {
+    fn widen_bf16(from: &[u16], into: &mut [f32]) {
+        for (wide, &bits) in into.iter_mut().zip(from) {
+            *wide = f32::from_bits(u32::from(bits) << 16);
+        }
+    }
+}
+
+dispatched! {
+    fn narrow_bf16(from: &[f32], into: &mut [u16]) {
+        for (bits, &wide) in into.iter_mut().zip(from) {
+            *bits = bf16_bits(wide);
+        }
+    }
+}
+
 /// The bits of the nearest bf16, ties to even; NaN stays a quiet NaN. Branch-free so that it vectorises.
+#[inline(always)]
 fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;

@@ -9,16 +9,15 @@ mod text;
 mod train;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::planner::fit_memory::COMMUNICATOR_BYTES;
+use ascend_tp::device::Communicator;
 use ascend_tp::planner::serve::{Found, Request};
 use ascend_tp::planner::train::{forms, text as train_text};
 use ascend_tp::planner::validate::Validation;
-use ascend_tp_machine::{Problems, Profile, Soc, Topology};
 
 use super::failure::{Failure, Outcome};
+use super::site::keep;
 use super::{model, print, print_json};
 pub(super) use options::{EXAMPLES, PlanOptions};
-use options::{Site, as_file, own_topology};
 use report::{Explanation, Report};
 
 /// Runs the command.
@@ -30,7 +29,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     // The command line asks for both.
     let (named, cards) = (options.model.as_deref().unwrap_or_default(), options.cards.unwrap_or_default());
     let model = keep(model::config(named), &mut problems);
-    let site = keep(site(options), &mut problems);
+    let site = keep(options.site.resolve(), &mut problems);
     if options.top == 0 {
         problems.push(Diagnostic::new("--top", "nothing to show").expected("at least 1").found(0));
     }
@@ -51,7 +50,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
         output_tokens: serving.output,
         objective: serving.objective.into(),
         max_token_us: serving.max_tpot_ms.map(|limit| limit * 1e3),
-        communicator: COMMUNICATOR_BYTES,
+        communicator: Communicator::buffer_bytes(),
     };
     keep(request.check(), &mut problems);
     problems.into_result(())?;
@@ -99,69 +98,4 @@ fn survey(request: &Request<'_>, wanted: &str) -> Result<Found, Diagnostics> {
         found.refused.extend(more.refused);
     }
     Ok(found)
-}
-
-/// The profile and the topology that are named.
-fn site(options: &PlanOptions) -> Result<Site, Diagnostics> {
-    let mut problems = Diagnostics::new();
-    let profile = keep(profile(options), &mut problems);
-    let soc = profile.as_ref().map(|profile| profile.soc).unwrap_or_default();
-    let topology = keep(topology(options.topology.as_deref().unwrap_or_else(|| own_topology(soc))), &mut problems);
-    match (profile, topology) {
-        (Some(profile), Some(topology)) => Ok(Site { profile, topology }),
-        _ => Err(problems),
-    }
-}
-
-/// The profile of a file or of a chip; if both are named they are of one chip.
-fn profile(options: &PlanOptions) -> Result<Profile, Diagnostics> {
-    let mut problems = Diagnostics::new();
-    let named = options.card.as_deref();
-    let soc = named.and_then(Soc::find);
-    if let (Some(name), None) = (named, soc) {
-        let known: Vec<&str> = Soc::ALL.into_iter().map(Soc::short_name).collect();
-        let problem = Diagnostic::new("--card", "no such chip");
-        problems.push(problem.expected(format!("one of {}", known.join(", "))).found(name));
-    }
-    let written = options.profile.as_deref().and_then(|path| {
-        let place = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Diagnostic::new(format!("--profile: {place}"), "cannot be read").found(error).into());
-        keep(text.and_then(|text| Profile::parse(&place, &text).map_err(located)), &mut problems)
-    });
-    if let (Some(soc), Some(written)) = (soc, &written)
-        && soc != written.soc
-    {
-        let problem = Diagnostic::new("--card and --profile", "are of different chips");
-        problems.push(problem.expected(soc).found(written.soc).help("leave --card out"));
-    }
-    problems.into_result(written.unwrap_or_else(|| Profile::of(soc.unwrap_or_default())))
-}
-
-fn topology(named: &str) -> Result<Topology, Diagnostics> {
-    if let Some(topology) = Topology::preset(named) {
-        return Ok(topology);
-    }
-    let Some(path) = as_file(named) else {
-        return Err(Diagnostic::new("--topology", "neither a file nor a topology that ships")
-            .expected(format!("a TOML file, or one of {}", Topology::PRESETS.join(", ")))
-            .found(named)
-            .into());
-    };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| Diagnostic::new(named.to_owned(), "cannot be read").found(error))?;
-    Topology::parse(named, &text).map_err(located)
-}
-
-fn located(Problems(problems): Problems) -> Diagnostics {
-    let mut found = Diagnostics::new();
-    for problem in problems {
-        found.push(Diagnostic::new(problem.place, problem.what).expected(problem.expected).found(problem.found));
-    }
-    found
-}
-
-/// The value, or its problems added to the others.
-fn keep<T>(found: Result<T, Diagnostics>, problems: &mut Diagnostics) -> Option<T> {
-    found.map_err(|found| problems.append(found)).ok()
 }

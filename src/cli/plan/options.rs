@@ -1,12 +1,10 @@
 //! What `plan` takes.
 
-use std::path::PathBuf;
-
 use ascend_tp::planner::serve::Objective;
-use ascend_tp_machine::{Profile, Soc, Topology};
 use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::cli::arguments::PrecisionName;
+use crate::cli::site::SiteOptions;
 
 pub(in crate::cli) const EXAMPLES: &str = "\
 Reads config.json only, no weights, and needs no card.
@@ -30,16 +28,8 @@ pub(in crate::cli) struct PlanOptions {
     /// Number of cards; of a 910C, of dies
     #[arg(long, required_unless_present = "validate", value_name = "N")]
     pub(super) cards: Option<usize>,
-    /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707, 910c-626, 910c-560
-    /// [default: that of --profile, or 910b3]
-    #[arg(long, value_name = "NAME")]
-    pub(super) card: Option<String>,
-    /// A profile in TOML, as a fit writes it [default: the card's own]
-    #[arg(long, value_name = "FILE")]
-    pub(super) profile: Option<PathBuf>,
-    /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file [default: the card's own]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub(super) topology: Option<String>,
+    #[command(flatten)]
+    pub(super) site: SiteOptions,
     /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PrecisionName>,
@@ -117,25 +107,4 @@ impl From<Wanted> for Objective {
             Wanted::Latency => Self::Latency,
         }
     }
-}
-
-/// What the options name.
-#[derive(Debug)]
-pub(super) struct Site {
-    pub(super) profile: Profile,
-    pub(super) topology: Topology,
-}
-
-/// The name of the topology a chip is sold in.
-pub(super) fn own_topology(soc: Soc) -> &'static str {
-    match soc {
-        Soc::Ascend910_9391 | Soc::Ascend910_9381 | Soc::Ascend910_9372 | Soc::Ascend910_9362 => "atlas-a3",
-        _ => "atlas-a2",
-    }
-}
-
-/// A file's path, if a name means one.
-pub(super) fn as_file(name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(name);
-    path.is_file().then_some(path)
 }

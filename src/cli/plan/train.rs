@@ -14,9 +14,10 @@ use ascend_tp::planner::train::search::{Choice, FILLED, Found, Search, Verdict, 
 use ascend_tp_machine::{Profile, Topology};
 use serde::Serialize;
 
-use super::options::{PlanOptions, Site};
+use super::options::PlanOptions;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::numbers::{counted, grouped, in_billions};
+use crate::cli::site::Site;
 use crate::cli::table::{Align, Table};
 use crate::cli::{print, print_json};
 

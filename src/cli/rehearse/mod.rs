@@ -13,11 +13,11 @@ use std::path::Path;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
-use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::rehearse::{Error, Rehearsal, Setting, html, trace};
 
 use super::arguments::RehearseOptions;
 use super::failure::{Failure, Outcome};
+use super::site::{Site, keep};
 use super::{model, note, print, print_json};
 
 /// Runs the command.
@@ -60,22 +60,8 @@ fn refused(option: &str, path: &Path, error: &std::io::Error) -> Diagnostic {
 fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
     let mut problems = Diagnostics::new();
     let named = options.named.as_deref().or(options.model.as_deref()).unwrap_or_default();
-    let model = model::config(named).map_err(|found| problems.append(found)).ok();
-    let own = options.profile.as_deref().and_then(|path| profile(path).map_err(|found| problems.append(found)).ok());
-    let named_soc = options.card.as_deref().and_then(Soc::find);
-    if let Some(card) = options.card.as_deref().filter(|_| named_soc.is_none()) {
-        let known = Soc::ALL.map(Soc::short_name).join(", ");
-        problems.push(Diagnostic::new("--card", "no such chip").expected(format!("one of {known}")).found(card));
-    }
-    if let (Some(own), Some(soc)) = (&own, named_soc)
-        && own.soc != soc
-    {
-        let problem = Diagnostic::new("--profile", "is of another chip than --card");
-        problems.push(problem.expected(soc.short_name()).found(own.soc.short_name()));
-    }
-    let profile = own.unwrap_or_else(|| Profile::of(named_soc.unwrap_or_default()));
-    let soc = profile.soc;
-    let topology = topology(options.topology.as_deref(), soc).map_err(|found| problems.append(found)).ok();
+    let model = keep(model::config(named), &mut problems);
+    let Site { profile, topology } = keep(options.site.resolve(), &mut problems).unwrap_or_default();
     // Sizes are checked with whatever else is right, so that all problems are seen at once.
     let any =
         || Some((named.to_owned(), ModelConfig { max_positions: usize::MAX, ..ModelConfig::preset("qwen-72b")? }));
@@ -85,7 +71,7 @@ fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
         cards: options.cards,
         servers: options.servers,
         profile,
-        topology: topology.unwrap_or_else(|| default_topology(soc)),
+        topology,
         batch: options.batch,
         input: options.input,
         output: options.output,
@@ -98,45 +84,6 @@ fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
         problems.append(found);
     }
     problems.into_result(setting)
-}
-
-fn default_topology(soc: Soc) -> Topology {
-    let name = if soc.short_name().starts_with("910c") { "atlas-a3" } else { "atlas-a2" };
-    Topology::preset(name).unwrap_or_else(|| Topology::atlas_a2(1))
-}
-
-/// A shipped topology or one from a file; one with a dot or a slash in its name is a file.
-fn topology(named: Option<&str>, soc: Soc) -> Result<Topology, Diagnostics> {
-    let Some(named) = named else { return Ok(default_topology(soc)) };
-    if let Some(known) = Topology::preset(named) {
-        return Ok(known);
-    }
-    if !Path::new(named).is_file() {
-        return Err(Diagnostic::new("--topology", "neither a file nor a shipped topology")
-            .expected(format!("a TOML file, or one of {}", Topology::PRESETS.join(", ")))
-            .found(named)
-            .into());
-    }
-    let text = read(named.as_ref(), "--topology")?;
-    Topology::parse(named, &text).map_err(located)
-}
-
-/// What a chip costs, from a file.
-fn profile(path: &Path) -> Result<Profile, Diagnostics> {
-    Profile::parse(&path.display().to_string(), &read(path, "--profile")?).map_err(located)
-}
-
-fn read(path: &Path, option: &str) -> Result<String, Diagnostics> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Diagnostic::new(format!("{option}: {}", path.display()), "cannot be read").found(error).into())
-}
-
-fn located(problems: ascend_tp::machine::Problems) -> Diagnostics {
-    let mut all = Diagnostics::new();
-    for problem in problems.0 {
-        all.push(Diagnostic::new(problem.place, problem.what).expected(problem.expected).found(problem.found));
-    }
-    all
 }
 
 impl From<Error> for Failure {
