@@ -24,6 +24,9 @@ pub enum Mode {
         /// Whether the cards compute.
         numbers: Numbers,
     },
+    /// Calls are checked and queues go on, but nothing is computed and no time is kept: what is left is what a program and
+    /// the path of its calls cost the host. Memory is accounted and never touched, the host reads zeros.
+    HostOnly,
 }
 
 /// Whether the cards of a timed machine compute.
@@ -42,8 +45,17 @@ impl Mode {
     #[must_use]
     pub const fn seed(self) -> Option<u64> {
         match self {
-            Self::Parallel | Self::Timed { .. } => None,
+            Self::Parallel | Self::Timed { .. } | Self::HostOnly => None,
             Self::Strict { seed } => Some(seed),
+        }
+    }
+
+    /// Whether bytes of cards are what the program computes.
+    #[must_use]
+    pub const fn has_numbers(self) -> bool {
+        match self {
+            Self::Parallel | Self::Strict { .. } | Self::Timed { numbers: Numbers::Real } => true,
+            Self::Timed { numbers: Numbers::None } | Self::HostOnly => false,
         }
     }
 }

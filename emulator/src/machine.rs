@@ -218,13 +218,13 @@ impl Machine {
     pub(crate) fn new(config: Config, slot: usize, workers: &Arc<Workers>) -> Arc<Self> {
         let key = MachineKey { slot, id: MACHINES_BUILT.fetch_add(1, Ordering::Relaxed) + 1 };
         let strict = match config.mode {
-            Mode::Parallel | Mode::Timed { .. } => None,
+            Mode::Parallel | Mode::Timed { .. } | Mode::HostOnly => None,
             Mode::Strict { seed } => Some(Arc::new(Strict::new(seed))),
         };
         let built = Instant::now();
         let timed = match config.mode {
-            Mode::Timed { numbers } => Some(Arc::new(Timed::new(&config, numbers, built))),
-            Mode::Parallel | Mode::Strict { .. } => None,
+            Mode::Timed { .. } => Some(Arc::new(Timed::new(&config, built))),
+            Mode::Parallel | Mode::Strict { .. } | Mode::HostOnly => None,
         };
         let state = State {
             order: strict.is_some().then(Box::default),
@@ -267,7 +267,7 @@ impl Machine {
             timed,
             calls: AtomicU64::new(0),
             memory: match config.mode {
-                Mode::Parallel | Mode::Timed { .. } => Memory::new(config.cards, config.hbm_bytes),
+                Mode::Parallel | Mode::Timed { .. } | Mode::HostOnly => Memory::new(config.cards, config.hbm_bytes),
                 Mode::Strict { .. } => Memory::strict(config.cards, config.hbm_bytes),
             }
             .with_faults(Arc::clone(&faults)),

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::{HostCall, Launch, Profile, Topology};
 
-use crate::config::{Config, Numbers};
+use crate::config::Config;
 use crate::copy::Copy;
 use crate::machine::Machine;
 use crate::pool::Task;
@@ -47,7 +47,6 @@ pub(crate) fn nanoseconds(us: f64) -> u64 {
 pub(crate) struct Timed {
     pub(crate) profile: Profile,
     pub(crate) topology: Topology,
-    pub(crate) numbers: Numbers,
     /// The moment of the host's clock that stands for time 0.
     pub(crate) epoch: Instant,
     pub(crate) turnstile: Arc<Turnstile>,
@@ -79,10 +78,9 @@ pub(crate) enum Cost<'a> {
 }
 
 impl Timed {
-    pub(crate) fn new(config: &Config, numbers: Numbers, epoch: Instant) -> Self {
+    pub(crate) fn new(config: &Config, epoch: Instant) -> Self {
         let host = &config.profile.coefficients.host;
         Self {
-            numbers,
             epoch,
             turnstile: Arc::default(),
             wake_ns: nanoseconds(host.wake_us),
@@ -116,10 +114,6 @@ impl Timed {
     fn raise_floor(&self, ns: u64) {
         self.floor_ns.fetch_max(ns, Ordering::AcqRel);
     }
-
-    fn does_numbers(&self) -> bool {
-        self.numbers == Numbers::Real
-    }
 }
 
 impl Machine {
@@ -131,7 +125,7 @@ impl Machine {
 
     /// Whether bytes of cards are what the program computes.
     pub(crate) fn has_numbers(&self) -> bool {
-        self.timed().is_none_or(|timed| timed.does_numbers())
+        self.config().mode.has_numbers()
     }
 
     /// Now, as the calling thread has it.
