@@ -30,15 +30,14 @@ fn model(preset: &str, layers: usize) -> ModelConfig {
 /// Compiles, starts an engine on emulated cards and compares every card's account with the prediction.
 fn accounts_are_as_predicted(config: &ModelConfig, setting: Setting) {
     let Programs { prefill, decode } = setting.compile(config).unwrap();
-    let programs: [&[_]; 2] = [&prefill, &decode];
-    let predicted: Vec<CardMemory> =
-        (0..setting.cards).map(|rank| CardMemory::of(&programs, rank, COMMUNICATOR_BYTES)).collect();
+    let of_rank = |rank: usize| CardMemory::of(&[&prefill[rank], &decode[rank]], COMMUNICATOR_BYTES);
+    let predicted: Vec<CardMemory> = (0..setting.cards).map(of_rank).collect();
     let emulator = Emulator::new(Config::with_cards(setting.cards)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
     let engine = Engine::start(&cann, vec![prefill, decode]).unwrap();
     for (rank, (usage, predicted)) in emulator.usage().iter().zip(&predicted).enumerate() {
         assert_eq!(usage.used_bytes, predicted.total().0, "rank {rank} of {setting:?}: {predicted:?}");
-        assert_eq!(usage.communicator_bytes, predicted.bytes(MemoryKind::Hccl).0, "rank {rank} of {setting:?}");
+        assert_eq!(usage.communicator_bytes, predicted.bytes(MemoryKind::HcclBuffers).0, "rank {rank} of {setting:?}");
         let workspace = engine.memory(rank).into_iter().find(|(kind, _)| *kind == "workspace").unwrap().1;
         assert_eq!(workspace, predicted.bytes(MemoryKind::Workspace), "rank {rank} of {setting:?}");
     }
@@ -278,7 +277,7 @@ proptest! {
             let Programs { prefill, decode } = setting.compile(&config).unwrap();
             let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES);
             // The buffers of communicators are the price of there being more than one card.
-            let shared = memory.bytes(MemoryKind::Hccl).0 + memory.bytes(MemoryKind::Allocator).0;
+            let shared = memory.bytes(MemoryKind::HcclBuffers).0 + memory.bytes(MemoryKind::Rounding).0;
             let bytes = memory.total().0 - shared;
             prop_assert!(bytes <= before, "{} cards: {} after {}: {:?}", cards, bytes, before, memory);
             before = bytes;

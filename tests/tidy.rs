@@ -41,7 +41,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "weights",
         ],
     ),
-    ("rehearse", &["base", "config", "placement", "schedule", "device", "exec", "generate"]),
+    ("rehearse", &["base", "config", "placement", "schedule", "planner", "device", "exec", "generate"]),
     (
         "train",
         &[

@@ -22,28 +22,31 @@ pub enum MemoryKind {
     Weights,
     /// Keys and values of past tokens.
     KvCache,
-    /// What the host writes before a run and reads after it.
-    InputsAndOutputs,
+    /// What the host writes before a run.
+    Inputs,
+    /// What the host reads after a run.
+    Outputs,
     /// Everything between two steps.
     Arena,
     /// What operators need while they run.
     Workspace,
     /// Buffers of communicators.
-    Hccl,
+    HcclBuffers,
     /// What the allocator adds: sizes are rounded up to 32 bytes, plus 32 (AscendCL guide, `aclrtMalloc`).
-    Allocator,
+    Rounding,
 }
 
 impl MemoryKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Weights,
         Self::KvCache,
-        Self::InputsAndOutputs,
+        Self::Inputs,
+        Self::Outputs,
         Self::Arena,
         Self::Workspace,
-        Self::Hccl,
-        Self::Allocator,
+        Self::HcclBuffers,
+        Self::Rounding,
     ];
 
     /// The name in tables.
@@ -52,51 +55,54 @@ impl MemoryKind {
         match self {
             Self::Weights => "weights",
             Self::KvCache => "KV cache",
-            Self::InputsAndOutputs => "inputs and outputs",
+            Self::Inputs => "inputs",
+            Self::Outputs => "outputs",
             Self::Arena => "arena",
             Self::Workspace => "workspace",
-            Self::Hccl => "HCCL buffers",
-            Self::Allocator => "allocator",
+            Self::HcclBuffers => "HCCL buffers",
+            Self::Rounding => "rounding",
         }
     }
 }
 
-/// Bytes on one card by kind.
+/// Bytes on one card by kind; as JSON, a field for each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CardMemory([u64; MemoryKind::ALL.len()]);
 
 impl CardMemory {
-    /// What `rank` takes to run these programs, each given by the plans of all ranks.
+    /// What one rank takes to run these plans, one of each program.
     #[must_use]
-    pub fn of(programs: &[&[Plan]], rank: usize, communicator: Bytes) -> Self {
+    pub fn of(plans: &[&Plan], communicator: Bytes) -> Self {
         let mut memory = Self::default();
         let mut allocate = |kind: MemoryKind, bytes: u64| {
             memory.0[kind as usize] += bytes;
-            memory.0[MemoryKind::Allocator as usize] += bytes.next_multiple_of(32) + 32 - bytes;
+            memory.0[MemoryKind::Rounding as usize] += bytes.next_multiple_of(32) + 32 - bytes;
         };
-        let plans = || programs.iter().map(|plans| &plans[rank]);
         for region in Region::ALL {
             let kind = match region {
                 Region::Weights => MemoryKind::Weights,
                 Region::States => MemoryKind::KvCache,
-                Region::Inputs | Region::Outputs => MemoryKind::InputsAndOutputs,
+                Region::Inputs => MemoryKind::Inputs,
+                Region::Outputs => MemoryKind::Outputs,
                 Region::Arena => MemoryKind::Arena,
             };
-            let bytes = plans().map(|plan| plan.region_bytes(region).0).max().unwrap_or(0);
+            let bytes = plans.iter().map(|plan| plan.region_bytes(region).0).max().unwrap_or(0);
             allocate(kind, bytes.max(ALIGNMENT_BYTES));
         }
-        let workspaces = plans().flat_map(|plan| &plan.steps).map(|step| match &step.action {
+        let workspaces = plans.iter().flat_map(|plan| &plan.steps).map(|step| match &step.action {
             Action::Launch(call) => workspace_bytes(call) as u64,
             Action::Exchange(_) | Action::Record(_) | Action::Wait(_) => 0,
         });
         if let Some(bytes) = workspaces.max().filter(|bytes| *bytes > 0) {
             allocate(MemoryKind::Workspace, bytes);
         }
-        let mut groups: Vec<&Vec<usize>> = plans().flat_map(|plan| plan.groups.values()).collect();
-        groups.retain(|ranks| ranks.contains(&rank));
+        let mut groups: Vec<&Vec<usize>> = Vec::new();
+        for plan in plans {
+            groups.extend(plan.groups.values().iter().filter(|ranks| ranks.contains(&plan.rank)));
+        }
         groups.sort_unstable();
         groups.dedup();
-        memory.0[MemoryKind::Hccl as usize] = groups.len() as u64 * communicator.0;
+        memory.0[MemoryKind::HcclBuffers as usize] = groups.len() as u64 * communicator.0;
         memory
     }
 
@@ -104,7 +110,8 @@ impl CardMemory {
     #[must_use]
     pub fn fullest(programs: &[&[Plan]], communicator: Bytes) -> Self {
         let ranks = programs.first().map_or(0, |plans| plans.len());
-        let cards = (0..ranks).map(|rank| Self::of(programs, rank, communicator));
+        let of = |rank: usize| programs.iter().map(|plans| &plans[rank]).collect::<Vec<_>>();
+        let cards = (0..ranks).map(|rank| Self::of(&of(rank), communicator));
         cards.max_by_key(|memory| memory.total().0).unwrap_or_default()
     }
 
@@ -156,5 +163,11 @@ impl CardMemory {
                 ))
                 .found(format!("{}: {}", self.total(), parts.join(", "))),
         )
+    }
+}
+
+impl serde::Serialize for CardMemory {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.kinds().map(|(kind, bytes)| (kind, bytes.0)))
     }
 }

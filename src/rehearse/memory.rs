@@ -8,32 +8,19 @@ use serde::Serialize;
 
 use crate::base::{Bytes, Diagnostic, Precision, Weights};
 use crate::device::Communicator;
+use crate::planner::fit_memory::CardMemory;
 use crate::schedule::Plan;
-use crate::schedule::plan::{ALIGNMENT_BYTES, Region};
 use ascend_tp_machine::Profile;
 
 use super::error::Error;
 use super::setting::{MOST_CARDS, Setting};
 
-/// Bytes on one card by kind.
+/// What the plans take of one card, and what it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// Weights.
-    pub weights: u64,
-    /// The KV cache.
-    pub kv_cache: u64,
-    /// Inputs of a run.
-    pub inputs: u64,
-    /// Outputs of a run.
-    pub outputs: u64,
-    /// Activations.
-    pub arena: u64,
-    /// What the largest operator needs besides its operands; known once the card was asked.
-    pub workspace: u64,
-    /// Buffers of the communicators (2 × `HCCL_BUFFSIZE` each).
-    pub hccl_buffers: u64,
-    /// What allocations are rounded up by.
-    pub rounding: u64,
+    /// Bytes by kind.
+    #[serde(flatten)]
+    pub kinds: CardMemory,
     /// All of these.
     pub used: u64,
     /// What the card offers to a program.
@@ -42,51 +29,18 @@ pub struct Memory {
     pub kept_by_driver: u64,
 }
 
-/// What an allocation takes of a card: rounded up to 32 bytes, and 32 more (AscendCL guide, `aclrtMalloc` on Atlas A2).
-const fn allocated(bytes: u64) -> u64 {
-    bytes.next_multiple_of(32) + 32
-}
-
 impl Memory {
-    /// The bytes of one rank's plans on a chip, with a workspace of `workspace_bytes`.
-    #[must_use]
-    pub fn of(plans: &[&Plan], workspace_bytes: u64, profile: &Profile) -> Self {
-        let region = |region| {
-            let bytes = plans.iter().map(|plan| plan.region_bytes(region).0).max().unwrap_or(0);
-            bytes.max(ALIGNMENT_BYTES)
-        };
-        let mut groups: Vec<&Vec<usize>> = Vec::new();
-        for plan in plans {
-            for ranks in plan.groups.values().iter().filter(|ranks| ranks.contains(&plan.rank)) {
-                if !groups.contains(&ranks) {
-                    groups.push(ranks);
-                }
-            }
-        }
-        let mut memory = Self {
-            weights: region(Region::Weights),
-            kv_cache: region(Region::States),
-            inputs: region(Region::Inputs),
-            outputs: region(Region::Outputs),
-            arena: region(Region::Arena),
-            workspace: workspace_bytes,
-            hccl_buffers: groups.len() as u64 * Communicator::buffer_bytes().0,
-            offered: profile.hbm_usable_bytes(),
-            kept_by_driver: profile.hbm_installed_bytes - profile.hbm_usable_bytes(),
-            ..Self::default()
-        };
-        let buffers = [memory.weights, memory.kv_cache, memory.inputs, memory.outputs, memory.arena, memory.workspace];
-        memory.rounding = buffers.into_iter().filter(|bytes| *bytes > 0).map(|bytes| allocated(bytes) - bytes).sum();
-        memory.used = buffers.iter().sum::<u64>() + memory.hccl_buffers + memory.rounding;
-        memory
-    }
-
-    /// The bytes of the fullest card.
+    /// The bytes of the fullest card of a chip.
     #[must_use]
     pub fn fullest(programs: &[Vec<Plan>], profile: &Profile) -> Self {
-        let ranks = programs.first().map_or(0, Vec::len);
-        let of = |rank: usize| Self::of(&programs.iter().map(|plans| &plans[rank]).collect::<Vec<_>>(), 0, profile);
-        (0..ranks).map(of).max_by_key(|memory| memory.used).unwrap_or_default()
+        let programs: Vec<&[Plan]> = programs.iter().map(Vec::as_slice).collect();
+        let kinds = CardMemory::fullest(&programs, Communicator::buffer_bytes());
+        Self {
+            kinds,
+            used: kinds.total().0,
+            offered: profile.hbm_usable_bytes(),
+            kept_by_driver: profile.hbm_installed_bytes - profile.hbm_usable_bytes(),
+        }
     }
 
     /// Whether the card has as much.
@@ -94,30 +48,15 @@ impl Memory {
     pub const fn fits(&self) -> bool {
         self.used <= self.offered
     }
-
-    /// Kinds and bytes, for tables.
-    #[must_use]
-    pub const fn parts(&self) -> [(&'static str, u64); 8] {
-        [
-            ("weights", self.weights),
-            ("KV cache", self.kv_cache),
-            ("arena", self.arena),
-            ("inputs", self.inputs),
-            ("outputs", self.outputs),
-            ("workspace", self.workspace),
-            ("HCCL buffers", self.hccl_buffers),
-            ("rounding", self.rounding),
-        ]
-    }
 }
 
 /// Why a setting is refused: the arithmetic, and what would fit.
 pub(super) fn refusal(setting: &Setting, memory: &Memory) -> Result<Diagnostic, Error> {
     let parts: Vec<String> = memory
-        .parts()
-        .iter()
-        .filter(|(_, bytes)| *bytes > 0)
-        .map(|(name, bytes)| format!("{name} {}", Bytes(*bytes)))
+        .kinds
+        .kinds()
+        .filter(|(_, bytes)| bytes.0 > 0)
+        .map(|(kind, bytes)| format!("{} {bytes}", kind.name()))
         .collect();
     let installed = Bytes(memory.offered + memory.kept_by_driver);
     let fitting = nearest(setting)?;

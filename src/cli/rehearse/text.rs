@@ -60,8 +60,8 @@ fn memory(memory: &Memory) -> Table<4> {
         let part = format!("{:.1} %", 100.0 * bytes as f64 / memory.offered.max(1) as f64);
         table.row([name.to_owned(), Bytes(bytes).to_string(), grouped(bytes), part]);
     };
-    for (name, bytes) in memory.parts() {
-        row(name, bytes);
+    for (kind, bytes) in memory.kinds.kinds() {
+        row(kind.name(), bytes.0);
     }
     row("used", memory.used);
     row("free", memory.offered.saturating_sub(memory.used));

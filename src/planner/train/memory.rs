@@ -6,9 +6,7 @@
 use super::decoder::{Attention, Decoder, FeedForward, Job};
 use super::forms::Zero;
 use super::setting::{Recompute, Setting};
-
-/// Two buffers of `HCCL_BUFFSIZE`, 200 MB each unless it is set, for each communicator.
-const COMMUNICATOR_BYTES: f64 = 2.0 * 200.0 * 1_048_576.0;
+use crate::planner::fit_memory::COMMUNICATOR_BYTES;
 
 /// What the toolkit's context, its operators' code and their workspaces take: what a 910B shows when a process has made its
 /// first operators and communicators, less its tensors (`npu-smi` in vllm-ascend issue 1987: about 1 GiB).
@@ -128,7 +126,7 @@ pub fn stages(job: &Job, setting: &Setting) -> Vec<Memory> {
         // The layer at work and the next, parameters and gradients.
         working += 2.0 * (job.state.parameter + job.state.gradient) * decoder.layer_parameters() as f64 / tp;
     }
-    let communicators = COMMUNICATOR_BYTES * communicators(setting) as f64;
+    let communicators = COMMUNICATOR_BYTES.0 as f64 * communicators(setting) as f64;
     let split = |bytes: f64, from: Zero| if setting.zero >= from { bytes / copies } else { bytes };
     (0..setting.pp)
         .map(|rank| {

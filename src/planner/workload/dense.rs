@@ -174,32 +174,6 @@ impl Dense {
         head(rows, self.vocab, self.hidden, split)
     }
 
-    /// The last norm, the head and the cross entropy of all tokens, with the vocabulary split over the tensor axis:
-    /// largest logit, sum of exponentials and logit of the target are each all-reduced in 32 bits.
-    #[must_use]
-    pub fn loss(&self, tokens: Tokens, split: Split) -> Vec<Step> {
-        let rows = tokens.batch * tokens.query.div_ceil(split.context);
-        let part = self.vocab.div_ceil(split.tensor);
-        let mut steps = vec![rms_norm(residual_rows(rows, split), self.hidden)];
-        steps.extend(gather(rows, self.hidden, split));
-        let logits = [rows, part];
-        let reduction =
-            |operator| Operands::new().read(Element::F32, &logits).write(Element::F32, &[rows, 1]).of(operator);
-        steps.extend([
-            matmul(rows, self.hidden, part),
-            Operands::new().read(ACTIVATION, &logits).write(Element::F32, &logits).of("aclnnCast"),
-            reduction("aclnnAmax"),
-            elementwise("aclnnExp", Element::F32, &logits, 1),
-            reduction("aclnnReduceSum"),
-        ]);
-        if split.tensor > 1 {
-            let mut sums = Step::exchange(Exchange::AllReduce, Element::F32.bytes(rows as f64), Axis::Tensor);
-            sums.times = 3;
-            steps.push(sums);
-        }
-        steps
-    }
-
     /// A whole forward pass that gives logits of `rows` tokens.
     #[must_use]
     pub fn forward(&self, tokens: Tokens, rows: usize, split: Split, precision: Precision) -> Vec<Section> {

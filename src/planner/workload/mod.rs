@@ -7,7 +7,6 @@
 //! [`crate::program`] and [`crate::schedule`]; these lists stand for programs of others, and for searches too wide to
 //! compile every candidate.
 
-mod backward;
 mod dense;
 mod experts;
 mod hybrid;
@@ -15,7 +14,6 @@ mod latent;
 mod launches;
 mod vision;
 
-pub use backward::backward;
 pub use dense::{Dense, FeedForward, HeadNorms};
 pub use experts::Experts;
 pub use hybrid::{Block, Hybrid, qwen3_5_27b, qwen3_5_35b_a3b};
