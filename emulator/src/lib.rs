@@ -4,7 +4,7 @@
 //! the cores of this host are the silicon: a stream is a FIFO of tasks, one pool of threads runs the ready tasks of all
 //! cards, a collective is a task that becomes ready when every rank has arrived.
 //!
-//! Invariants: nothing spins and no rank owns a core; results do not depend on the number of threads; what is not
+//! Invariants: who waits sleeps, after looking again for no longer than a wake-up takes, and no rank owns a core; results do not depend on the number of threads; what is not
 //! modelled is refused by name, never silently accepted. Does not: model what happens inside a kernel. Time is that of the
 //! host, or in timed mode ([`Mode::Timed`]) the one the cost model of `ascend_tp_machine` gives.
 //!
@@ -48,6 +48,7 @@ mod refused;
 mod report;
 mod simd;
 mod slots;
+mod spin;
 mod stderr;
 mod stream;
 mod strict;

@@ -124,6 +124,17 @@ pub(crate) enum Launch {
     HostFunction { stream: u64, card: u32, body: HostFunction },
 }
 
+impl Launch {
+    /// Whether a thread of the pool runs it; what waits for other processes or for the program has threads of its own.
+    fn is_for_pool(&self) -> bool {
+        match self {
+            Self::Task { .. } => true,
+            Self::Meeting(meeting) => meeting.elsewhere().is_none(),
+            Self::HostFunction { .. } => false,
+        }
+    }
+}
+
 impl std::fmt::Debug for Launch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -387,10 +398,17 @@ impl Machine {
 
     /// Changes the scheduling state, then hands what became ready to the pool and wakes who waited for it.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let (result, last) = self.update_but_one(change);
+        self.workers.spawn(last.map(|launch| self.job(launch)));
+        result
+    }
+
+    /// The same, but gives back the last that became ready for the calling thread to run.
+    fn update_but_one<R>(&self, change: impl FnOnce(&mut State) -> R) -> (R, Option<Launch>) {
         let mut state = self.lock();
         let result = change(&mut state);
-        self.flush(&mut state);
-        result
+        let last = self.flush_but_one(&mut state);
+        (result, last)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -399,6 +417,12 @@ impl Machine {
 
     /// Advances streams until nothing more is ready, launches what is, and signals watchers.
     pub(crate) fn flush(&self, state: &mut State) {
+        let last = self.flush_but_one(state);
+        self.workers.spawn(last.map(|launch| self.job(launch)));
+    }
+
+    /// The same, but leaves the last launch to the caller.
+    fn flush_but_one(&self, state: &mut State) -> Option<Launch> {
         state.expire_limits();
         if state.is_conducted() {
             // The conductor starts what is ready, one at a time.
@@ -412,20 +436,24 @@ impl Machine {
                 // No step of the program: the conductor has to look again.
                 turnstile.nudge();
             }
-            return;
+            return None;
         }
         state.run_ready();
-        // A host function that finds no thread fails its stream, which may make more ready.
-        while !state.launches.is_empty() {
-            for launch in std::mem::take(&mut state.launches) {
-                self.launch(state, launch);
-            }
+        // What is not for the pool may fail its stream, which may make more ready.
+        while let Some(place) = state.launches.iter().position(|launch| !launch.is_for_pool()) {
+            let launch = state.launches.swap_remove(place);
+            self.launch(state, launch);
             state.run_ready();
+        }
+        let last = state.launches.pop();
+        if !state.launches.is_empty() {
+            self.workers.spawn(state.launches.drain(..).map(|launch| self.job(launch)));
         }
         state.exceptions.tell();
         if std::mem::take(&mut state.signal) && state.watchers > 0 {
             self.progress.notify_all();
         }
+        last
     }
 
     fn launch(&self, state: &mut State, launch: Launch) {
@@ -434,7 +462,7 @@ impl Machine {
             launch => launch,
         };
         let Launch::HostFunction { stream, card, body } = launch else {
-            self.workers.spawn(self.job(launch));
+            self.workers.spawn([self.job(launch)]);
             return;
         };
         let thread = match state.host_threads.entry(card) {
@@ -458,14 +486,30 @@ impl Machine {
         let machine = Weak::clone(&self.this);
         Box::new(move |workers| {
             if let Some(machine) = machine.upgrade() {
-                machine.run(launch, workers);
+                machine.run_on(launch, workers);
             }
         })
     }
 
+    /// Runs work on a thread of the pool, and then what that made ready: no other thread need be told of it.
+    fn run_on(&self, launch: Launch, workers: &Workers) {
+        /// Launches in a row after which work that waits for a thread goes first.
+        const TURN: usize = 64;
+        let mut next = Some(launch);
+        for turn in 1_usize.. {
+            let Some(launch) = next else { return };
+            next = self.run(launch, workers);
+            if workers.is_closed() || (turn.is_multiple_of(TURN) && workers.has_jobs()) {
+                workers.spawn(next.map(|launch| self.job(launch)));
+                return;
+            }
+        }
+    }
+
     /// Runs work on the calling thread, with the pool's help.
     pub(crate) fn run_here(&self, launch: Launch) {
-        self.run(launch, &self.workers);
+        let next = self.run(launch, &self.workers);
+        self.workers.spawn(next.map(|launch| self.job(launch)));
     }
 
     /// Hands a function of the program to the thread that runs those of its card.
@@ -473,15 +517,17 @@ impl Machine {
         self.launch(&mut self.lock(), function);
     }
 
-    fn run(&self, launch: Launch, workers: &Workers) {
+    /// Runs work; gives some of what became ready by it.
+    fn run(&self, launch: Launch, workers: &Workers) -> Option<Launch> {
         match launch {
             Launch::Task { stream, name, task } => {
                 let outcome = self.compute_on(name, &task, workers);
-                self.update(|state| state.settle(stream, outcome));
+                drop(task);
+                self.update_but_one(|state| state.settle(stream, outcome)).1
             }
             Launch::Meeting(meeting) => {
                 let outcome = self.perform_on(&meeting, workers);
-                self.update(|state| state.end_meeting(&meeting, &outcome));
+                self.update_but_one(|state| state.end_meeting(&meeting, &outcome)).1
             }
             Launch::HostFunction { .. } => unreachable!("host functions have their own threads"),
         }

@@ -1,18 +1,21 @@
 //! The silicon: one pool of threads that runs the ready tasks of all cards and splits big ones into tiles.
 //!
 //! Input: jobs that are ready to run. Output: each ran once, in no promised order; what orders tasks is `stream`.
-//! Invariants: threads sleep on a condition variable when there is nothing to do, nothing spins; the result of a
-//! task that uses [`Workers::tiles`] does not depend on the number of threads as long as its tiles are independent.
+//! Invariants: a thread without work looks for more for a bounded time (`spin`) and then sleeps, and nobody is woken while
+//! enough threads look; work that is in the queue never waits for a thread that sleeps; the result of a task that uses
+//! [`Workers::tiles`] does not depend on the number of threads as long as its tiles are independent.
 //! Does not: know streams, cards or collectives.
 
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::abi::tiles::TileSet;
 use crate::failure::Failure;
+use crate::spin;
 
 /// Work of one stream entry, which a captured graph runs again and again. `Err` becomes the stream's sticky error; a
 /// panic is caught and becomes one too.
@@ -26,14 +29,30 @@ pub(crate) struct Workers {
     queue: Mutex<Queue>,
     wake: Condvar,
     threads: usize,
+    /// Grows with everything that is put into the queue, for those who look at it without the lock.
+    posted: AtomicU32,
+    /// The pool ends: who runs one job after the other stops.
+    closed: AtomicBool,
 }
 
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
     tiles: Vec<Arc<TileSet>>,
+    /// Threads that watch [`Workers::posted`].
+    looking: usize,
     sleeping: usize,
-    closed: bool,
+}
+
+impl Queue {
+    /// A job, or else tiles to help with.
+    fn take(&mut self) -> Option<Work> {
+        if let Some(job) = self.jobs.pop_front() {
+            return Some(Work::Job(job));
+        }
+        let set = self.tiles.iter().find(|set| set.has_work())?;
+        Some(Work::Tiles(Arc::clone(set)))
+    }
 }
 
 impl std::fmt::Debug for Workers {
@@ -56,19 +75,37 @@ impl Workers {
         let publish = |set: &Arc<TileSet>| {
             let mut queue = self.lock();
             queue.tiles.push(Arc::clone(set));
-            for _ in 0..queue.sleeping.min(count - 1) {
-                self.wake.notify_one();
-            }
+            self.announce(&queue, count - 1);
         };
         let retract = |set: &Arc<TileSet>| self.lock().tiles.retain(|other| !Arc::ptr_eq(other, set));
         TileSet::share(count, tile, publish, retract);
     }
 
-    /// Hands over a job that is ready to run.
-    pub(crate) fn spawn(&self, job: Job) {
+    /// Hands over jobs that are ready to run.
+    pub(crate) fn spawn(&self, jobs: impl IntoIterator<Item = Job>) {
+        let mut jobs = jobs.into_iter().peekable();
+        if jobs.peek().is_none() {
+            return;
+        }
         let mut queue = self.lock();
-        queue.jobs.push_back(job);
-        if queue.sleeping > 0 {
+        queue.jobs.extend(jobs);
+        self.announce(&queue, queue.jobs.len());
+    }
+
+    /// Whether jobs wait for a thread.
+    pub(crate) fn has_jobs(&self) -> bool {
+        !self.lock().jobs.is_empty()
+    }
+
+    /// Whether the pool ends.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// There is work for `threads` threads: those who look see it, and the rest is woken.
+    fn announce(&self, queue: &Queue, threads: usize) {
+        self.posted.fetch_add(1, Ordering::Release);
+        for _ in 0..threads.saturating_sub(queue.looking).min(queue.sleeping) {
             self.wake.notify_one();
         }
     }
@@ -90,18 +127,24 @@ impl Workers {
     fn next(&self) -> Work {
         let mut queue = self.lock();
         loop {
-            if queue.closed {
+            if self.is_closed() {
                 return Work::End;
             }
-            if let Some(job) = queue.jobs.pop_front() {
-                return Work::Job(job);
+            if let Some(work) = queue.take() {
+                return work;
             }
-            if let Some(set) = queue.tiles.iter().find(|set| set.has_work()) {
-                return Work::Tiles(Arc::clone(set));
+            // What is posted from here on finds this thread among those who look.
+            let seen = self.posted.load(Ordering::Acquire);
+            queue.looking += 1;
+            drop(queue);
+            spin::until(|| self.posted.load(Ordering::Acquire) != seen);
+            queue = self.lock();
+            queue.looking -= 1;
+            if self.posted.load(Ordering::Acquire) == seen {
+                queue.sleeping += 1;
+                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.sleeping -= 1;
             }
-            queue.sleeping += 1;
-            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            queue.sleeping -= 1;
         }
     }
 
@@ -129,7 +172,13 @@ impl Pool {
     /// # Errors
     /// The operating system refuses a thread.
     pub(crate) fn new(threads: usize) -> io::Result<Self> {
-        let workers = Arc::new(Workers { queue: Mutex::default(), wake: Condvar::new(), threads });
+        let workers = Arc::new(Workers {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            threads,
+            posted: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+        });
         let mut pool = Self { workers, handles: Vec::with_capacity(threads) };
         for index in 0..threads {
             let workers = Arc::clone(&pool.workers);
@@ -152,7 +201,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let discarded = {
             let mut queue = self.workers.lock();
-            queue.closed = true;
+            self.workers.closed.store(true, Ordering::Relaxed);
+            self.workers.posted.fetch_add(1, Ordering::Release);
             std::mem::take(&mut queue.jobs)
         };
         drop(discarded);
@@ -180,13 +230,13 @@ mod tests {
             let (send, receive) = mpsc::channel();
             for job in 0..20_usize {
                 let send = send.clone();
-                pool.workers().spawn(Box::new(move |workers| {
+                pool.workers().spawn([Box::new(move |workers: &Workers| {
                     let sum = AtomicUsize::new(0);
                     workers.tiles(job, &|index| {
                         sum.fetch_add(index + 1, Ordering::Relaxed);
                     });
                     let _ = send.send((job, sum.into_inner()));
-                }));
+                }) as Job]);
             }
             let mut sums: Vec<_> = (0..20).map(|_| receive.recv().expect("job ran")).collect();
             sums.sort_unstable();
@@ -198,8 +248,8 @@ mod tests {
     fn a_panicking_job_does_not_cost_its_thread() {
         let pool = Pool::new(1).expect("threads start");
         let (send, receive) = mpsc::channel();
-        pool.workers().spawn(Box::new(|_| panic!("job")));
-        pool.workers().spawn(Box::new(move |_| send.send(7).expect("receiver is alive")));
+        let jobs: [Job; 2] = [Box::new(|_| panic!("job")), Box::new(move |_| send.send(7).expect("receiver is alive"))];
+        pool.workers().spawn(jobs);
         assert_eq!(receive.recv(), Ok(7));
     }
 }

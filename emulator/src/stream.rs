@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::held::{HeldBy, ValueWait};
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
 use crate::report::{Callback, HostFunction};
+use crate::spin;
 use crate::strict::order::{self, Waited};
 use crate::strict::site::Site;
 use crate::strict::wait::Wait;
@@ -60,8 +62,17 @@ pub(crate) struct Stream {
     pub(crate) hold: Option<Hold>,
     issued: u64,
     finished: u64,
-    waiters: usize,
-    done: Arc<Condvar>,
+    /// How many entries have to have ended for each thread that waits.
+    targets: Vec<u64>,
+    done: Arc<Done>,
+}
+
+/// What a thread that waits for a stream watches.
+#[derive(Debug, Default)]
+struct Done {
+    /// Entries that have ended, to be looked at without the machine's lock.
+    finished: AtomicU64,
+    changed: Condvar,
 }
 
 /// An entry in a queue, with what strict mode keeps about it.
@@ -189,8 +200,8 @@ impl Stream {
             hold: None,
             issued: 0,
             finished: 0,
-            waiters: 0,
-            done: Arc::new(Condvar::new()),
+            targets: Vec::new(),
+            done: Arc::default(),
         }
     }
 
@@ -229,14 +240,15 @@ impl Stream {
 
     fn finish_one(&mut self) {
         self.finished += 1;
-        if self.waiters > 0 {
-            self.done.notify_all();
+        self.done.finished.store(self.finished, Ordering::Release);
+        if self.targets.iter().any(|target| *target <= self.finished) {
+            self.done.changed.notify_all();
         }
     }
 
     /// Lets the threads that wait for this stream look again.
     pub(crate) fn wake(&self) {
-        self.done.notify_all();
+        self.done.changed.notify_all();
     }
 
     pub(crate) fn fail(&mut self, failure: &Failure) {
@@ -461,7 +473,7 @@ impl State {
         if self.order.is_some() {
             order::stream_removed(self, id);
         }
-        stream.done.notify_all();
+        stream.done.changed.notify_all();
         if let Some(card) = self.cards.get_mut(stream.card as usize) {
             card.streams -= 1;
         }
@@ -583,6 +595,7 @@ impl Machine {
         let Some(stream) = state.streams.get(&id) else { return Ok(false) };
         let target = stream.issued;
         let is_conducted = state.is_conducted();
+        let mut has_looked = false;
         loop {
             let is_late = thread::take_late(self.key());
             let Some(stream) = state.streams.get(&id) else { return Ok(false) };
@@ -607,13 +620,21 @@ impl Machine {
             let done = Arc::clone(&stream.done);
             let wait = Wait::Stream { stream: id, target };
             if is_conducted {
-                state = self.sleep(state, &done, deadline, wait)?;
+                state = self.sleep(state, &done.changed, deadline, wait)?;
                 continue;
             }
-            stream.waiters += 1;
-            state = self.sleep(state, &done, deadline, wait)?;
-            if let Some(stream) = state.streams.get_mut(&id) {
-                stream.waiters -= 1;
+            if !std::mem::replace(&mut has_looked, true) {
+                drop(state);
+                spin::until(|| done.finished.load(Ordering::Acquire) >= target);
+                state = self.lock();
+                continue;
+            }
+            stream.targets.push(target);
+            state = self.sleep(state, &done.changed, deadline, wait)?;
+            if let Some(stream) = state.streams.get_mut(&id)
+                && let Some(own) = stream.targets.iter().position(|other| *other == target)
+            {
+                stream.targets.swap_remove(own);
             }
         }
     }

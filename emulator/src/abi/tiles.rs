@@ -2,29 +2,31 @@
 //!
 //! Input: a closure over a tile index and the number of tiles. Output: every tile ran exactly once.
 //! Invariants: no thread is inside the closure when [`TileSet::share`] returns or unwinds; a tile that panics is
-//! reported once, by the thread that owns the task. Does not: own threads (see `pool`) or choose tile sizes.
+//! reported once, by the thread that owns the task; the owner looks for the end of the others' last tiles for a bounded
+//! time (`spin`) before it sleeps. Does not: own threads (see `pool`) or choose tile sizes.
 #![expect(unsafe_code, reason = "a borrowed closure is lent to the pool's threads for the length of one call")]
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::spin;
 
 /// Tiles of one task that several threads take from.
 pub(crate) struct TileSet {
     tile: ErasedTile,
     count: usize,
     next: AtomicUsize,
-    helpers: Mutex<Helpers>,
+    /// Threads inside besides the owner, and [`CLOSED`] when no more may enter.
+    helpers: AtomicUsize,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// The owner sleeps on `left` with this.
+    gate: Mutex<()>,
     left: Condvar,
 }
 
-#[derive(Default)]
-struct Helpers {
-    inside: usize,
-    closed: bool,
-    panic: Option<Box<dyn Any + Send>>,
-}
+const CLOSED: usize = 1 << (usize::BITS - 1);
 
 /// The caller's closure without its lifetime. Called only between `share`'s start and end.
 struct ErasedTile(*const (dyn Fn(usize) + Sync));
@@ -56,7 +58,9 @@ impl TileSet {
             tile: ErasedTile(std::ptr::from_ref(erased)),
             count,
             next: AtomicUsize::new(0),
-            helpers: Mutex::default(),
+            helpers: AtomicUsize::new(0),
+            panic: Mutex::default(),
+            gate: Mutex::default(),
             left: Condvar::new(),
         });
         let guard = CloseOnDrop(&set);
@@ -64,7 +68,7 @@ impl TileSet {
         set.work();
         retract(&set);
         drop(guard);
-        let panic = set.lock().panic.take();
+        let panic = set.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -77,17 +81,15 @@ impl TileSet {
 
     /// Runs tiles until none is left; returns at once when the set is closed.
     pub(crate) fn help(&self) {
-        {
-            let mut helpers = self.lock();
-            if helpers.closed {
-                return;
-            }
-            helpers.inside += 1;
+        let enter = |helpers: usize| (helpers & CLOSED == 0).then_some(helpers + 1);
+        if self.helpers.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_err() {
+            return;
         }
         self.work();
-        let mut helpers = self.lock();
-        helpers.inside -= 1;
-        if helpers.inside == 0 {
+        // The owner sees what this thread's tiles wrote once it sees that it has left.
+        if self.helpers.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
+            // It sleeps, or will see under the lock that nobody is inside.
+            drop(self.gate.lock());
             self.left.notify_one();
         }
     }
@@ -99,7 +101,7 @@ impl TileSet {
                 if index >= self.count {
                     return;
                 }
-                // SAFETY: this thread is the owner inside `share`, or is counted in `helpers.inside`, which
+                // SAFETY: this thread is the owner inside `share`, or is counted in `helpers`, which
                 // `close_and_wait` waits for: the closure is alive.
                 let tile = unsafe { &*self.tile.0 };
                 tile(index);
@@ -108,20 +110,20 @@ impl TileSet {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
             // The remaining tiles are pointless: the task has failed.
             self.next.store(self.count, Ordering::Relaxed);
-            self.lock().panic.get_or_insert(panic);
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
     }
 
     fn close_and_wait(&self) {
-        let mut helpers = self.lock();
-        helpers.closed = true;
-        while helpers.inside > 0 {
-            helpers = self.left.wait(helpers).unwrap_or_else(PoisonError::into_inner);
+        self.helpers.fetch_or(CLOSED, Ordering::Acquire);
+        let is_alone = || self.helpers.load(Ordering::Acquire) == CLOSED;
+        if spin::until(is_alone) {
+            return;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Helpers> {
-        self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        while !is_alone() {
+            gate = self.left.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
