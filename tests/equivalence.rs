@@ -8,6 +8,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
+#[path = "common/instruction_sets.rs"]
+mod instruction_sets;
 
 #[path = "equivalence/assemble.rs"]
 mod assemble;
@@ -303,4 +305,11 @@ fn quantised_blocks_in_f16_stay_within_bounds() {
 #[test]
 fn quantised_blocks_in_bf16_stay_within_bounds() {
     blocks_stay_within_bounds(Precision::w8a8(DType::BF16));
+}
+
+#[test]
+fn every_instruction_set_keeps_them() {
+    // Which order things happen in is no matter of instructions.
+    let but = ["every_instruction_set_keeps_them", "exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks"];
+    instruction_sets::run_under_each(&but, &[("EQUIVALENCE_CASES", "100")]);
 }

@@ -1,6 +1,9 @@
 //! The whole way from a checkpoint to logits and tokens, against what transformers computed.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
+#[path = "common/instruction_sets.rs"]
+mod instruction_sets;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -154,4 +157,9 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
             assert_eq!(*ids, case.greedy_ids, "{cards} cards, \"{}\"", case.prompt);
         }
     }
+}
+
+#[test]
+fn every_instruction_set_gives_them() {
+    instruction_sets::run_under_each(&["every_instruction_set_gives_them"], &[]);
 }
