@@ -37,6 +37,7 @@ mod handle;
 mod held;
 mod ipc;
 mod kernel;
+pub mod limits;
 mod link;
 mod machine;
 mod memory;

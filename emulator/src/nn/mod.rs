@@ -21,6 +21,7 @@ pub(crate) mod quantize;
 pub(crate) mod raw;
 pub(crate) mod reduce;
 pub(crate) mod rotary;
+pub(crate) mod simd;
 pub(crate) mod view;
 
 /// Something that runs independent tiles, in any order and on any threads.

@@ -1,0 +1,60 @@
+//! Large zeroed buffers of f32, on large pages where the operating system has them.
+//!
+//! Input: a length. Output: a [`Buffer`], which is a slice. Invariant: page-aligned, so every vector load is aligned.
+#![expect(unsafe_code, reason = "mapped bytes are read as numbers")]
+
+use std::ops::{Deref, DerefMut};
+
+use memmap2::MmapMut;
+
+/// Zeroed memory of its own pages.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pages: MmapMut,
+    len: usize,
+}
+
+impl Buffer {
+    /// `len` zeros.
+    ///
+    /// # Panics
+    /// If the operating system refuses the memory.
+    pub(crate) fn new(len: usize) -> Self {
+        let pages = MmapMut::map_anon((len * size_of::<f32>()).max(1)).expect("memory for a buffer");
+        // Large pages are an offer: a system without them declines, and the pages are small ones.
+        #[cfg(target_os = "linux")]
+        let _ = pages.advise(memmap2::Advice::HugePage);
+        Self { pages, len }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        // SAFETY: the mapping holds `len` elements, page-aligned and initialised to zeros by the system; any bits are an f32;
+        // the borrow of `self` is that of the slice.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as in `deref`, borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_zeros_that_can_be_written() {
+        let mut buffer = Buffer::new(5000);
+        assert!(buffer.len() == 5000 && buffer.iter().all(|value| *value == 0.0));
+        buffer[4999] = 2.5;
+        assert_eq!(buffer[4998..], [0.0, 2.5]);
+        assert!(Buffer::new(0).is_empty());
+    }
+}
