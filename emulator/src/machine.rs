@@ -350,6 +350,11 @@ impl Machine {
         &self.memory
     }
 
+    /// The pool's shared part.
+    pub(crate) fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
     /// Other processes.
     pub(crate) fn network(&self) -> &Network {
         &self.network

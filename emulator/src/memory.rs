@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 use crate::abi::fault::Known;
 use crate::abi::guard::Arena;
 use crate::abi::pages::Store;
+use crate::abi::peer_memory::Place;
 use crate::abi::raw::{Allocation, Location, RawSpan};
 use crate::failure::{Failure, code};
 use crate::faults::overlay::Faults;
@@ -442,6 +443,28 @@ impl Memory {
             Failure::new(code::MEMORY_ALLOCATION, what)
         })?;
         Ok(self.store.get_or_init(|| Arc::new(made)))
+    }
+
+    /// Where other processes find the bytes of a span, which move into the store if they are not there yet; None where
+    /// they cannot find them.
+    ///
+    /// # Errors
+    /// The host has no file for them.
+    pub(crate) fn place(&self, span: &RawSpan) -> Result<Option<Place>, Failure> {
+        let Some(allocation) = span.allocation() else { return Ok(None) };
+        let store = self.store()?;
+        let moved = if allocation.is_shared() {
+            allocation.share(store)
+        } else {
+            let _still = self.hold_still();
+            allocation.share(store)
+        };
+        let moved = moved.map_err(|error| {
+            Failure::new(code::MEMORY_ALLOCATION, format!("this host cannot share memory between processes: {error}"))
+        })?;
+        let offset = (span.address() - allocation.base()) as u64;
+        let len_bytes = span.len_bytes() as u64;
+        Ok(moved.map(|(at, before)| Place { at: at + before as u64 + offset, len_bytes }))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Book> {

@@ -137,11 +137,16 @@ impl Caller<'_> {
     }
 
     fn enqueue(&self, kind: Kind, send: Option<RawSpan>, recv: Option<RawSpan>) -> Result<(), Failure> {
-        self.enqueue_all(vec![Call { name: self.name, kind, dtype: self.dtype, send, recv }])
+        self.enqueue_all(vec![Call { name: self.name, kind, dtype: self.dtype, send, recv, places: None }])
     }
 
     /// Calls that begin and end together on the stream.
-    fn enqueue_all(&self, calls: Vec<Call>) -> Result<(), Failure> {
+    fn enqueue_all(&self, mut calls: Vec<Call>) -> Result<(), Failure> {
+        if self.machine.lock().groups.group(self.member.group)?.shares_memory() {
+            for call in &mut calls {
+                call.places = self.machine.places(call)?;
+            }
+        }
         let accesses = self.machine.watched(|| calls.iter().flat_map(Call::accesses).collect());
         self.machine.update(|state| {
             if let Some(failure) = state.streams.get(&self.stream).and_then(|stream| stream.failure.clone()) {
@@ -446,7 +451,7 @@ impl Machine {
                 let what = format!("a batch names rank {} twice in one direction", item.remoteRank);
                 return Err(invalid(what));
             }
-            calls.push(Call { name: caller.name, kind, dtype: caller.dtype, send, recv });
+            calls.push(Call { name: caller.name, kind, dtype: caller.dtype, send, recv, places: None });
         }
         caller.enqueue_all(calls)
     }

@@ -29,8 +29,8 @@ mod hccl;
 mod hccl_communicator;
 mod hccl_memory;
 pub(crate) mod pages;
+pub(crate) mod peer_memory;
 pub(crate) mod raw;
-pub(crate) mod shared_ring;
 pub(crate) mod tiles;
 
 use std::ffi::{c_char, c_void};

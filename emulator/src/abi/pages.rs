@@ -138,7 +138,9 @@ impl Store {
     /// # Errors
     /// The operating system has no file for it.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { file: nameless_file()?, next: Mutex::new(0) })
+        let file = nameless_file()?;
+        forbid_shrinking(&file)?;
+        Ok(Self { file, next: Mutex::new(0) })
     }
 
     /// The file, for showing.
@@ -173,12 +175,41 @@ impl Store {
 pub(crate) fn nameless_file() -> io::Result<File> {
     use std::os::fd::FromRawFd;
     // SAFETY: the name is a C string; the call has no other conditions.
-    let descriptor = unsafe { libc::memfd_create(c"ascend-emulator".as_ptr(), libc::MFD_CLOEXEC) };
+    let descriptor =
+        unsafe { libc::memfd_create(c"ascend-emulator".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor was just made and belongs to nobody else.
     Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// A process that shrank it would kill others that show it at their next access.
+#[cfg(target_os = "linux")]
+fn forbid_shrinking(file: &File) -> io::Result<()> {
+    use rustix::fs::SealFlags;
+    Ok(rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::SEAL)?)
+}
+
+/// Whether a file of memory may become shorter.
+///
+/// # Errors
+/// It is no file of memory.
+#[cfg(target_os = "linux")]
+pub(crate) fn may_shrink(file: &File) -> io::Result<bool> {
+    Ok(!rustix::fs::fcntl_get_seals(file)?.contains(rustix::fs::SealFlags::SHRINK))
+}
+
+/// Elsewhere files have no seals, and processes do not open each other's.
+#[cfg(not(target_os = "linux"))]
+fn forbid_shrinking(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn may_shrink(_file: &File) -> io::Result<bool> {
+    Ok(true)
 }
 
 /// A file without a name, gone with its last user.

@@ -209,6 +209,11 @@ impl Allocation {
         Ok(Some((at, before)))
     }
 
+    /// Whether its bytes are in a store.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.get().is_some()
+    }
+
     /// The call that allocated it, in strict mode.
     pub(crate) fn site(&self) -> Option<&Arc<Site>> {
         match &self.pages {

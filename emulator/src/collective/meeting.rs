@@ -186,6 +186,11 @@ impl Meeting {
         self.elsewhere.as_ref().map(|(token, homes)| (*token, homes.as_slice()))
     }
 
+    /// Whether every process of it reaches the buffers of all calls.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.calls().all(|call| call.places.is_some())
+    }
+
     /// Which of the communicator's meetings this is.
     pub(crate) fn key(&self) -> Key {
         self.key

@@ -8,6 +8,7 @@
 mod cluster;
 mod gathering;
 pub(crate) mod group;
+mod in_place;
 pub(crate) mod meeting;
 pub(crate) mod peer;
 pub(crate) mod perform;
@@ -22,6 +23,7 @@ use std::fmt;
 use ascend_tp_sys::{HcclDataType, HcclReduceOp};
 use serde::{Deserialize, Serialize};
 
+use crate::abi::peer_memory::Place;
 use crate::abi::raw::RawSpan;
 use crate::failure::{Failure, code};
 use crate::stream::Access;
@@ -227,6 +229,15 @@ pub(crate) struct Call {
     pub(crate) send: Option<RawSpan>,
     /// Where its result goes; None when it receives nothing.
     pub(crate) recv: Option<RawSpan>,
+    /// Where other processes of this host find both; None where they cannot.
+    pub(crate) places: Option<Places>,
+}
+
+/// Where the buffers of a call are in its process's store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Places {
+    pub(crate) send: Option<Place>,
+    pub(crate) recv: Option<Place>,
 }
 
 impl Call {
@@ -319,7 +330,7 @@ mod tests {
     use super::*;
 
     fn call(name: &'static str, kind: Kind, dtype: DataType) -> Call {
-        Call { name, kind, dtype, send: None, recv: None }
+        Call { name, kind, dtype, send: None, recv: None, places: None }
     }
 
     #[test]

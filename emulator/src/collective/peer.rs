@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::collective::Call;
 use crate::collective::group::Group;
 use crate::collective::meeting::Key;
+use crate::collective::{Call, Places};
 use crate::failure::{Failure, code};
 use crate::link::connection::Link;
 use crate::link::wire::{Address, Message, Reason, Request, Token};
@@ -64,6 +64,12 @@ impl Group {
         self.links.is_empty()
     }
 
+    /// Whether the other processes of the communicator reach this one's memory. When all ranks say so, each of its
+    /// collectives moves its data in place.
+    pub(crate) fn shares_memory(&self) -> bool {
+        !self.links.is_empty() && self.links.iter().all(|link| link.is_reached())
+    }
+
     /// Whether a rank is in this process.
     pub(crate) fn is_here(&self, rank: u32) -> bool {
         matches!(self.homes.get(rank as usize), Some(Home::Here))
@@ -94,6 +100,23 @@ impl Message {
 }
 
 impl Machine {
+    /// Where other processes find the buffers of a call; None where they cannot.
+    ///
+    /// # Errors
+    /// The host has no file for them.
+    pub(crate) fn places(&self, call: &Call) -> Result<Option<Places>, Failure> {
+        let mut places = Places { send: None, recv: None };
+        for (span, place) in [(&call.send, &mut places.send), (&call.recv, &mut places.recv)] {
+            if let Some(span) = span {
+                *place = self.memory().place(span)?;
+                if place.is_none() {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(places))
+    }
+
     /// A link is there.
     pub(crate) fn add_link(&self, link: &Arc<Link>) {
         self.lock().groups.links.insert(link);
@@ -111,7 +134,7 @@ impl Machine {
     pub(crate) fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]) {
         match message {
             Message::Farewell => link.note_farewell(),
-            Message::LaneOpen => link.open_lane(),
+            Message::LaneOpen => link.note_reached(),
             Message::Want(address) => self.network().board.want(address),
             Message::Data { address, offset, total, checksum } => {
                 let taken = self.take_data(link, &address, offset, total, checksum, payload);
@@ -173,10 +196,10 @@ impl State {
             Message::Called { rank, request, .. } => {
                 if let Err(failure) = self
                     .check_home(id, rank, link)
-                    .and_then(|()| request.into_call())
+                    .and_then(|()| request.into_call(|place| link.reach(place)))
                     .and_then(|call| self.join(id, rank, call).map(drop))
                 {
-                    self.break_group_here(id, &failure);
+                    self.break_group(id, &failure);
                 }
             }
             Message::Reached { rank, key, .. } => {

@@ -1,7 +1,7 @@
 //! This process's part of a collective with ranks in other processes.
 //!
-//! Input: a complete meeting, where the calls of ranks elsewhere have no buffers. Output: the results of the ranks
-//! here, bit for bit those `perform` gives when all ranks are here. Method: every collective is a series of exchanges,
+//! Input: a complete meeting, where the calls of ranks elsewhere have no buffers unless this process reaches them (see
+//! `in_place`). Output: the results of the ranks here, bit for bit those `perform` gives when all ranks are here. Method: every collective is a series of exchanges,
 //! in each of which every rank has at most one block for every other, and of reductions in rank order in between;
 //! reductions of much data go slice by slice, so that the memory for what comes from elsewhere stays small.
 //! Invariants: the processes compute the same series from the same calls; a failure on the way fails the meeting in all
@@ -72,7 +72,11 @@ impl Machine {
         let part = Part::of(meeting, homes, exchange);
         let outcome = guarded(meeting.name(), || {
             self.faults().before_transfer(meeting, || self.lock().cards_of_meeting(meeting))?;
-            part.perform()?;
+            if meeting.is_in_place() {
+                self.perform_in_place(meeting, part)?;
+            } else {
+                part.perform()?;
+            }
             self.faults().after_transfer(meeting)
         });
         self.network().board.end(group, key);
@@ -81,7 +85,7 @@ impl Machine {
 }
 
 /// One block from one rank to another.
-struct Transfer {
+pub(super) struct Transfer {
     from: u32,
     to: u32,
     /// Where its bytes are, or go to.
@@ -89,7 +93,7 @@ struct Transfer {
 }
 
 /// One process's way to move blocks between ranks.
-struct Exchange<'a> {
+pub(super) struct Exchange<'a> {
     network: &'a Network,
     homes: &'a [Home],
     /// The meeting; steps and ranks are filled in.
@@ -109,7 +113,7 @@ impl Exchange<'_> {
 
     /// Sends to and receives from ranks elsewhere; returns when all that comes has come and all that goes has been
     /// taken from its place. Every process calls this for every step, with the other ends of each other's transfers.
-    fn run(&mut self, sends: &[Transfer], receives: &[Transfer]) -> Result<(), Failure> {
+    pub(super) fn run(&mut self, sends: &[Transfer], receives: &[Transfer]) -> Result<(), Failure> {
         let board = &self.network.board;
         let mut expected = Vec::with_capacity(receives.len());
         for transfer in receives.iter().filter(|transfer| transfer.span.len_bytes() > 0) {
@@ -167,15 +171,15 @@ impl Exchange<'_> {
 }
 
 /// The ranks of this process in one meeting.
-struct Part<'a> {
+pub(super) struct Part<'a> {
     /// By position: of all ranks, or of sender and receiver.
-    calls: Vec<&'a Call>,
+    pub(super) calls: Vec<&'a Call>,
     /// The rank at each position.
     ranks: Vec<u32>,
     /// Positions here and elsewhere.
-    here: Vec<usize>,
+    pub(super) here: Vec<usize>,
     there: Vec<usize>,
-    exchange: Exchange<'a>,
+    pub(super) exchange: Exchange<'a>,
 }
 
 impl<'a> Part<'a> {
@@ -233,7 +237,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    fn transfer(&self, from: usize, to: usize, span: RawSpan) -> Transfer {
+    pub(super) fn transfer(&self, from: usize, to: usize, span: RawSpan) -> Transfer {
         Transfer { from: self.ranks[from], to: self.ranks[to], span }
     }
 
@@ -291,7 +295,7 @@ impl<'a> Part<'a> {
     }
 
     /// The first position of each other process: where what is for the whole process goes.
-    fn leads(&self) -> Vec<usize> {
+    pub(super) fn leads(&self) -> Vec<usize> {
         let mut leads: BTreeMap<u128, usize> = BTreeMap::new();
         for there in self.there.iter().copied() {
             if let Ok(link) = self.exchange.link(self.ranks[there]) {
@@ -426,10 +430,10 @@ fn part_of(span: Option<&RawSpan>, blocks: &Blocks, rank: usize, element: usize)
 }
 
 /// Host memory for what comes from elsewhere.
-struct Scratch(Option<Arc<Allocation>>);
+pub(super) struct Scratch(Option<Arc<Allocation>>);
 
 impl Scratch {
-    fn new(bytes: usize) -> Result<Self, Failure> {
+    pub(super) fn new(bytes: usize) -> Result<Self, Failure> {
         if bytes == 0 {
             return Ok(Self(None));
         }
@@ -440,7 +444,7 @@ impl Scratch {
         Ok(Self(Some(Arc::new(memory))))
     }
 
-    fn at(&self, offset: usize, bytes: usize) -> RawSpan {
+    pub(super) fn at(&self, offset: usize, bytes: usize) -> RawSpan {
         let Some(memory) = &self.0 else { unreachable!("a place of {bytes} bytes in no memory") };
         memory.span(offset, bytes)
     }

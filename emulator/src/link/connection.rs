@@ -1,5 +1,5 @@
-//! A link: the one connection between two processes, which carries control messages and, unless they share memory,
-//! data.
+//! A link: the one connection between two processes, which carries control messages and the data that neither reaches in
+//! the other's memory, and that memory.
 //!
 //! Input: messages, from any thread. Output: the same on the other side, in order. Invariants: sending a message never
 //! blocks (what the socket does not take at once waits for the link's writer), sending data does; when the connection
@@ -9,13 +9,15 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::net::{SendFlags, sockopt};
 
 use super::wire::{self, Message, Process};
-use crate::abi::shared_ring::SharedRing;
+use crate::abi::peer_memory::{PeerMemory, Place};
+use crate::abi::raw::RawSpan;
+use crate::failure::{Failure, code};
 
 /// A host that does not answer this long is gone: processes that die are noticed at once by the end of the connection.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -28,10 +30,10 @@ pub(crate) struct Link {
     socket: TcpStream,
     outgoing: Mutex<Outgoing>,
     changed: Condvar,
-    /// Memory this process sends data through, once the peer has opened it.
-    lane: OnceLock<Arc<SharedRing>>,
-    /// The memory before that.
-    offered: Option<Arc<SharedRing>>,
+    /// The peer's memory, where this process reaches it in place.
+    memory: Option<PeerMemory>,
+    /// The peer reaches this process's.
+    is_reached: AtomicBool,
     said_farewell: AtomicBool,
 }
 
@@ -44,14 +46,14 @@ struct Outgoing {
 }
 
 impl Link {
-    /// A link over a connection both sides have agreed on; `offered` is memory the peer was told of.
+    /// A link over a connection both sides have agreed on; `memory` is the peer's, if it can be reached.
     ///
     /// # Errors
     /// The system refuses an option or a thread.
     pub(crate) fn start(
         peer: Process,
         socket: TcpStream,
-        offered: Option<Arc<SharedRing>>,
+        memory: Option<PeerMemory>,
         stall_limit: Duration,
     ) -> io::Result<Arc<Self>> {
         socket.set_nodelay(true)?;
@@ -66,8 +68,8 @@ impl Link {
             socket,
             outgoing: Mutex::default(),
             changed: Condvar::new(),
-            lane: OnceLock::new(),
-            offered,
+            memory,
+            is_reached: AtomicBool::new(false),
             said_farewell: AtomicBool::new(false),
         });
         let writer = Arc::clone(&link);
@@ -108,9 +110,6 @@ impl Link {
     /// The connection has ended, or takes nothing for longer than the limit.
     pub(crate) fn send(&self, message: &Message, payload: &[u8]) -> io::Result<()> {
         let header = wire::frame(message, payload.len());
-        if let Some(lane) = self.lane.get() {
-            return lane.send(&header, payload);
-        }
         let mut outgoing = self.lock();
         while (outgoing.writing || !outgoing.queue.is_empty()) && !outgoing.closed {
             outgoing = self.changed.wait(outgoing).unwrap_or_else(PoisonError::into_inner);
@@ -125,11 +124,26 @@ impl Link {
         outcome
     }
 
-    /// The peer has opened the memory offered to it.
-    pub(crate) fn open_lane(&self) {
-        if let Some(offered) = &self.offered {
-            let _ = self.lane.set(Arc::clone(offered));
-        }
+    /// The peer reaches this process's memory from now on.
+    pub(crate) fn note_reached(&self) {
+        self.is_reached.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer reaches this process's memory.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.is_reached.load(Ordering::Relaxed)
+    }
+
+    /// The peer's bytes at a place.
+    ///
+    /// # Errors
+    /// The peer's memory cannot be reached, or has no such place.
+    pub(crate) fn reach(&self, place: Place) -> Result<RawSpan, Failure> {
+        let unreached = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let span = self.memory.as_ref().ok_or_else(unreached).and_then(|memory| memory.span(place));
+        span.map_err(|error| {
+            Failure::new(code::HCCL_INTERNAL, format!("cannot reach the memory of {}: {error}", self.peer))
+        })
     }
 
     /// The peer says its end is orderly.
@@ -153,9 +167,6 @@ impl Link {
         outgoing.closed = true;
         outgoing.queue.clear();
         drop(outgoing);
-        if let Some(offered) = &self.offered {
-            offered.close();
-        }
         let _ = self.socket.shutdown(Shutdown::Both);
         self.changed.notify_all();
     }

@@ -18,6 +18,7 @@ pub(crate) mod wire;
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -25,9 +26,9 @@ use board::Board;
 use connection::Link;
 use serde::Deserialize;
 use threads::Threads;
-use wire::{Answer, Caller, Hello, Message, Process, Roster, Welcome, Wish};
+use wire::{Answer, Caller, Hello, Lane, Message, Process, Roster, Welcome, Wish};
 
-use crate::abi::shared_ring::{RingReader, SharedRing};
+use crate::abi::peer_memory::PeerMemory;
 use crate::config::Transport;
 use crate::failure::{Failure, code};
 use crate::machine::{Machine, State};
@@ -133,11 +134,10 @@ impl Network {
     pub(crate) fn link_to(&self, peer: &Process, who: &str, deadline: Instant) -> Result<Arc<Link>, Failure> {
         let own = self.process()?;
         let socket = connect(peer, deadline).map_err(|error| unreachable_process(who, peer, &error))?;
-        let offered = self.offer_lane(peer);
-        let lane = offered.as_ref().and_then(|ring| ring.lane());
+        let lane = self.offer_lane(peer);
         let welcome = ask(&socket, peer, &Wish::Link { process: own.clone(), lane }, left(deadline));
         match welcome.map_err(|error| unreachable_process(who, peer, &error))? {
-            Welcome::Linked { lane } => self.start_link(peer.clone(), socket, offered, lane),
+            Welcome::Linked { lane } => self.start_link(peer.clone(), socket, lane),
             Welcome::Refused(reason) => Err(reason.into_failure()),
         }
     }
@@ -160,54 +160,50 @@ impl Network {
         peer.addresses.is_empty() || !peer.addresses.iter().all(refuses)
     }
 
-    /// Memory to send to a peer on the same host.
-    fn offer_lane(&self, peer: &Process) -> Option<Arc<SharedRing>> {
+    /// This process's memory for a peer on the same host. Strict mode watches every access, and keeps its own.
+    fn offer_lane(&self, peer: &Process) -> Option<Lane> {
         let machine = self.machine.upgrade()?;
         let own = self.process().ok()?;
-        if machine.config().transport == Transport::Tcp || own.host_id != peer.host_id {
+        let is_apart = machine.config().transport == Transport::Tcp || own.host_id != peer.host_id;
+        if is_apart || machine.strict().is_some() {
             return None;
         }
-        // Without memory the connection carries the data.
-        SharedRing::create(machine.config().exec_timeout).ok().map(Arc::new)
+        // Without memory to share the connection carries the data.
+        let store = machine.memory().store().ok()?;
+        Some(Lane { pid: std::process::id(), fd: store.file().as_raw_fd() })
     }
 
     /// Starts the threads of a link and makes it known.
-    fn start_link(
-        &self,
-        peer: Process,
-        socket: TcpStream,
-        offered: Option<Arc<SharedRing>>,
-        lane: Option<wire::Lane>,
-    ) -> Result<Arc<Link>, Failure> {
+    fn start_link(&self, peer: Process, socket: TcpStream, lane: Option<Lane>) -> Result<Arc<Link>, Failure> {
         let failed =
             |error: io::Error| Failure::new(code::HCCL_NETWORK, format!("cannot link with another process: {error}"));
         let Some(machine) = self.machine.upgrade() else {
             return Err(Failure::new(code::HCCL_INTERNAL, "the machine ends"));
         };
-        let link = Link::start(peer, socket, offered, machine.config().exec_timeout).map_err(failed)?;
+        // With a peer whose memory cannot be opened data goes over the connection.
+        let memory = lane.and_then(|lane| PeerMemory::open(lane).ok());
+        let is_reaching = memory.is_some();
+        let link = Link::start(peer, socket, memory, machine.config().exec_timeout).map_err(failed)?;
         let socket = link.reader().map_err(failed)?;
-        // A peer whose memory cannot be opened sends over the connection.
-        let ring = lane.and_then(|lane| SharedRing::open(lane).ok()).map(|ring| RingReader(Arc::new(ring)));
         self.board.meet(link.peer.id);
         machine.add_link(&link);
-        let threads = reader::start(&link, socket, ring.clone(), &self.machine);
+        let threads = reader::start(&link, socket, &self.machine);
         if let Err(error) = threads {
             link.close();
             return Err(failed(error));
         }
-        if ring.is_some() {
+        if is_reaching {
             link.post(&Message::LaneOpen);
         }
         Ok(link)
     }
 
     /// The listening side of [`Network::link_to`].
-    fn welcome(&self, peer: Process, lane: Option<wire::Lane>, mut socket: TcpStream) -> io::Result<()> {
-        let offered = self.offer_lane(&peer);
-        let welcome = Welcome::Linked { lane: offered.as_ref().and_then(|ring| ring.lane()) };
+    fn welcome(&self, peer: Process, lane: Option<Lane>, mut socket: TcpStream) -> io::Result<()> {
+        let welcome = Welcome::Linked { lane: self.offer_lane(&peer) };
         socket.write_all(&wire::frame(&welcome, 0))?;
         // The peer finds the connection ended if this fails.
-        let _ = self.start_link(peer, socket, offered, lane);
+        let _ = self.start_link(peer, socket, lane);
         Ok(())
     }
 }

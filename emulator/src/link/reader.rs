@@ -1,8 +1,7 @@
 //! The receiving direction of a link: reads messages and data until the connection ends.
 //!
-//! Input: a link's socket and, on one host, the memory the peer sends through. Output: messages and data for the
-//! machine, in order for each of the two; at last the link's end. Invariants: what a peer wrote before it died is taken
-//! before its death is told; the threads never wait for anything but the peer. Does not: act on messages (see
+//! Input: a link's socket. Output: messages and data for the machine, in order; at last the link's end. Invariants: what a peer wrote before it died is taken
+//! before its death is told; the thread never waits for anything but the peer. Does not: act on messages (see
 //! `collective::peer`).
 
 use std::io::{self, BufReader, Read};
@@ -11,37 +10,18 @@ use std::sync::{Arc, Weak};
 
 use super::connection::Link;
 use super::wire::{self, Message};
-use crate::abi::shared_ring::RingReader;
 use crate::machine::Machine;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Starts the threads that read a link.
+/// Starts the thread that reads a link.
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(super) fn start(
-    link: &Arc<Link>,
-    socket: TcpStream,
-    ring: Option<RingReader>,
-    machine: &Weak<Machine>,
-) -> io::Result<()> {
-    let read = |name: &str, stream: Box<dyn Read + Send>| {
-        let (link, machine) = (Arc::clone(link), Weak::clone(machine));
-        let body = move || receive(stream, &link, &machine);
-        std::thread::Builder::new().name(name.into()).spawn(body)
-    };
-    let drain = match &ring {
-        Some(ring) => Some(read("ascend-link-memory", Box::new(BufReader::with_capacity(4096, ring.clone())))?),
-        None => None,
-    };
+pub(super) fn start(link: &Arc<Link>, socket: TcpStream, machine: &Weak<Machine>) -> io::Result<()> {
     let (linked, weak) = (Arc::clone(link), Weak::clone(machine));
     let body = move || {
         let outcome = receive(BufReader::with_capacity(BUFFER_BYTES, socket), &linked, &weak);
-        if let (Some(ring), Some(drain)) = (ring, drain) {
-            ring.0.close();
-            let _ = drain.join();
-        }
         linked.close();
         if let (Err(error), Some(machine)) = (outcome, weak.upgrade()) {
             machine.lose_link(&linked, &error);

@@ -10,12 +10,14 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::abi::peer_memory::Place;
+use crate::abi::raw::RawSpan;
 use crate::collective::meeting::Key;
-use crate::collective::{Call, DataType, Kind};
+use crate::collective::{Call, DataType, Kind, Places};
 use crate::failure::{Failure, code};
 
 /// Changes with every change of what follows; processes of different versions refuse each other by name.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// First bytes of every connection.
 pub(crate) const MAGIC: [u8; 8] = *b"ascendtp";
@@ -108,7 +110,7 @@ pub(crate) enum Wish {
     Link { process: Process, lane: Option<Lane> },
 }
 
-/// Where a process keeps the memory it sends through, as `/proc/PID/fd/FD`.
+/// Where a process keeps the memory that others reach in place, as `/proc/PID/fd/FD`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Lane {
     pub(crate) pid: u32,
@@ -159,30 +161,33 @@ pub(crate) struct Address {
     pub(crate) to: u32,
 }
 
-/// What a rank asks for, without its buffers.
+/// What a rank asks for, with its buffers where others reach them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
     name: String,
     kind: Kind,
     dtype: DataType,
+    places: Option<Places>,
 }
 
 impl Request {
     /// What of a call other processes need.
     pub(crate) fn of(call: &Call) -> Self {
-        Self { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype }
+        Self { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype, places: call.places }
     }
 
-    /// The call, without buffers.
+    /// The call; `reach` gives the bytes of its process at a place.
     ///
     /// # Errors
-    /// It names no C function of HCCL.
-    pub(crate) fn into_call(self) -> Result<Call, Failure> {
+    /// It names no C function of HCCL, or its buffers are out of reach.
+    pub(crate) fn into_call(self, reach: impl Fn(Place) -> Result<RawSpan, Failure>) -> Result<Call, Failure> {
         let known = crate::collective::FUNCTIONS.iter().find(|name| **name == self.name);
         let name = known.ok_or_else(|| {
             Failure::new(code::HCCL_INTERNAL, format!("a peer called {:?}, which is no collective", self.name))
         })?;
-        Ok(Call { name, kind: self.kind, dtype: self.dtype, send: None, recv: None })
+        let (send, recv) = self.places.map(|places| (places.send, places.recv)).unwrap_or_default();
+        let (send, recv) = (send.map(&reach).transpose()?, recv.map(&reach).transpose()?);
+        Ok(Call { name, kind: self.kind, dtype: self.dtype, send, recv, places: self.places })
     }
 }
 
@@ -201,7 +206,7 @@ pub(crate) enum Message {
     Cut { group: Token, rank: u32, id: u64, ranks: Vec<u32> },
     /// The process ends in good order; its ranks leave all communicators.
     Farewell,
-    /// The sender's memory (see [`Lane`]) is open; data may come through it.
+    /// The sender reaches the receiver's memory (see [`Lane`]) in place.
     LaneOpen,
     /// The receiver of `Address` has a place for it.
     Want(Address),
@@ -250,6 +255,10 @@ mod tests {
     use super::*;
     use crate::collective::ReduceOp;
 
+    fn nowhere(place: Place) -> Result<RawSpan, Failure> {
+        Err(Failure::new(code::HCCL_INTERNAL, format!("{place:?}")))
+    }
+
     #[test]
     fn frames_come_out_as_they_went_in() {
         let call = Call {
@@ -258,6 +267,7 @@ mod tests {
             dtype: DataType::Bf16,
             send: None,
             recv: None,
+            places: None,
         };
         let message = Message::Called { group: Token(7), rank: 3, request: Request::of(&call) };
         let mut bytes = frame(&message, 3);
@@ -268,7 +278,7 @@ mod tests {
             panic!("another message came out");
         };
         assert_eq!((group, rank, payload), (Token(7), 3, vec![1, 2, 3]));
-        assert_eq!(request.into_call().expect("a call").to_string(), "HcclAllReduce(count 5, bfp16, max)");
+        assert_eq!(request.into_call(nowhere).expect("a call").to_string(), "HcclAllReduce(count 5, bfp16, max)");
     }
 
     #[test]
@@ -277,7 +287,7 @@ mod tests {
         let text = b"GET / HTTP/1.1\r\nHost: card\r\n\r\n";
         let error = read::<Hello>(&mut text.as_slice(), &mut payload).expect_err("no frame");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        let foreign = Request { name: "rm -rf".into(), kind: Kind::Barrier, dtype: DataType::Int8 };
-        assert!(foreign.into_call().expect_err("no function").message.contains("which is no collective"));
+        let foreign = Request { name: "rm -rf".into(), kind: Kind::Barrier, dtype: DataType::Int8, places: None };
+        assert!(foreign.into_call(nowhere).expect_err("no function").message.contains("which is no collective"));
     }
 }
