@@ -2,18 +2,32 @@
 //!
 //! Input: queries `[B, N, Sq, D]`, keys and values `[Nkv, Skv, D]` per batch, lengths, and who may see whom.
 //! Output: `softmax(scale * q k^T + mask) v` of the shape of the queries, and optionally the log-sum-exp of each row.
-//! Invariants: scores, softmax and the weighted sum are f32, the output is rounded once; the scores of a block of rows
-//! are the only scratch, never `Sq x Skv`; a row that sees nothing, or lies past its length, is zeros.
+//! The masks are read first, so that keys which no row of a block sees cost nothing; then blocks of rows meet blocks of
+//! keys, with a softmax that is corrected when a greater score appears (Milakov and Gimelshein, "Online normalizer
+//! calculation for softmax", 2018). A few rows, as in decoding, read a long cache in ranges that are merged in order.
+//! Invariants: scores, softmax and the weighted sum are f32, the output is rounded once; the scores of one block are the
+//! only scratch, never `Sq x Skv`; blocks and ranges depend on shapes and masks only, so the result does not depend on the
+//! number of threads; a row that sees nothing, or lies past its length, is zeros.
 
-use super::Tiles;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
 use super::lane::Lane;
+use super::math;
 use super::raw::{Into, Matrix, MatrixMut, gemm_f32};
 use super::view::View;
+use super::{Serial, Tiles};
 
 /// Query rows computed together.
-const ROWS: usize = 32;
+const ROWS: usize = 64;
 /// Keys widened to f32 at a time.
-const KEYS: usize = 512;
+const KEYS: usize = 256;
+/// Up to this many rows the keys are cut into ranges, each a tile, and products are taken row by row.
+const FEW_ROWS: usize = 16;
+/// Keys in such a range.
+const RANGE: usize = 512;
+/// Multiplications below which waking another thread takes longer than it saves.
+const SMALL: usize = 1 << 17;
 
 /// Keys, values and lengths of one batch.
 #[derive(Clone, Debug)]
@@ -49,139 +63,268 @@ pub(crate) struct Attention {
     pub(crate) log_sum_exp: Option<View>,
 }
 
+/// Which keys a query position sees.
+#[derive(Clone, Debug)]
+struct Sight {
+    /// From the first to past the last.
+    keys: Range<usize>,
+    /// Whether the mask hides some of them.
+    gaps: bool,
+}
+
+impl Batch {
+    /// What each of `rows` positions sees.
+    fn sights(&self, rows: usize) -> Vec<Sight> {
+        let mut hidden = vec![0u8; if self.mask.is_some() { self.key_len } else { 0 }];
+        let limit = self.key_len as i64;
+        let sight = |i: usize| {
+            if i >= self.query_len {
+                return Sight { keys: 0..0, gaps: false };
+            }
+            let low = (i as i64).saturating_sub(self.before).clamp(0, limit) as usize;
+            let high = (i as i64).saturating_add(self.after).saturating_add(1).clamp(0, limit) as usize;
+            let band = low..high.max(low);
+            let Some(mask) = &self.mask else { return Sight { keys: band, gaps: false } };
+            let hidden = &mut hidden[..band.len()];
+            mask.at(0, i).slice(0, band.start, band.len(), 1).read(0, hidden);
+            let (seen, count) = math::zeros(hidden);
+            Sight { gaps: count < seen.len(), keys: band.start + seen.start..band.start + seen.end }
+        };
+        (0..rows).map(sight).collect()
+    }
+}
+
 /// Computes `job.out`, and `job.log_sum_exp` if it is wanted.
 pub(crate) fn attention(tiles: &dyn Tiles, job: &Attention) {
     if job.out.is_empty() {
         return;
     }
-    let (heads, rows) = (job.query.dims()[1], job.query.dims()[2]);
+    let &[_, heads, rows, depth] = job.query.dims() else {
+        unreachable!("queries have four dims");
+    };
     let kv_heads = job.batches[0].key.dims()[0];
     let group = heads / kv_heads;
+    let sights: Vec<Vec<Sight>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
     // The query heads of one key/value head are consecutive, so their rows form one long matrix.
     let (query, out) = (job.query.split(1, kv_heads, group), job.out.split(1, kv_heads, group));
     let sums = job.log_sum_exp.as_ref().map(|view| view.split(1, kv_heads, group));
     let blocks = (group * rows).div_ceil(ROWS);
-    tiles.run(job.batches.len() * kv_heads * blocks, &|tile| {
-        let (batch, rest) = (tile / (kv_heads * blocks), tile % (kv_heads * blocks));
-        let (head, block) = (rest / blocks, rest % blocks);
-        let part = |view: &View| view.at(0, batch).at(0, head);
-        let span = block * ROWS..((block + 1) * ROWS).min(group * rows);
-        rows_of_one_head(
-            &job.batches[batch],
+    let few = group * rows <= FEW_ROWS;
+    let head_of = |tile: usize| {
+        let (batch, head) = (tile / kv_heads, tile % kv_heads);
+        let part = |view: &View| view.at(0, batch).at(0, head).collapsed();
+        Head {
+            batch: &job.batches[batch],
+            sights: &sights[batch],
             head,
-            job.scale,
-            &part(&query),
-            span,
-            &part(&out),
-            sums.as_ref().map(part).as_ref(),
-        );
+            scale: job.scale,
+            query: part(&query),
+            depth,
+            width: job.out.dims()[3],
+            out: part(&out),
+            sums: sums.as_ref().map(part),
+        }
+    };
+    let longest = |batch: &Vec<Sight>| batch.iter().map(|sight| sight.keys.len()).max().unwrap_or(0);
+    let keys = sights.iter().map(longest).max().unwrap_or(0);
+    let pairs = job.batches.len() * kv_heads;
+    let tiles = if pairs * group * rows * keys * depth < SMALL { &Serial } else { tiles };
+    let ranges = if few { keys_seen(&sights).div_ceil(RANGE) } else { 1 };
+    if ranges <= 1 {
+        tiles.run(pairs * blocks, &|tile| {
+            let (head, block) = (head_of(tile / blocks), tile % blocks);
+            let rows = block * ROWS..((block + 1) * ROWS).min(group * rows);
+            let keys = head.keys(&rows);
+            head.finish(&rows, head.weigh(&rows, keys));
+        });
+        return;
+    }
+    let rows = 0..group * rows;
+    let parts: Vec<Mutex<Option<Weighed>>> = (0..pairs * ranges).map(|_| Mutex::new(None)).collect();
+    tiles.run(parts.len(), &|tile| {
+        let head = head_of(tile / ranges);
+        let keys = head.keys(&rows);
+        let start = keys.start + tile % ranges * RANGE;
+        if start < keys.end {
+            let weighed = head.weigh(&rows, start..keys.end.min(start + RANGE));
+            *parts[tile].lock().unwrap_or_else(PoisonError::into_inner) = Some(weighed);
+        }
     });
+    let mut parts = parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner));
+    for pair in 0..pairs {
+        let head = head_of(pair);
+        let mut whole = Weighed::new(rows.len(), head.width);
+        parts.by_ref().take(ranges).flatten().for_each(|part| whole.merge(&part));
+        head.finish(&rows, whole);
+    }
 }
 
-/// Rows `span` of `[group, Sq]` against one key/value head.
-fn rows_of_one_head(
-    batch: &Batch,
+/// The most keys between the first and the last that some row of a batch sees.
+fn keys_seen(sights: &[Vec<Sight>]) -> usize {
+    sights.iter().map(|batch| union(batch.iter()).len()).max().unwrap_or(0)
+}
+
+/// From the first to past the last key that any of them sees.
+fn union<'a>(sights: impl Iterator<Item = &'a Sight>) -> Range<usize> {
+    let seen = sights.filter(|sight| !sight.keys.is_empty()).map(|sight| sight.keys.clone());
+    seen.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
+}
+
+/// The rows of the query heads that share one key/value head, `[group * Sq, D]`.
+struct Head<'a> {
+    batch: &'a Batch,
+    /// Per query position.
+    sights: &'a [Sight],
+    /// Of the keys and values.
     head: usize,
     scale: f32,
-    query: &View,
-    span: std::ops::Range<usize>,
-    out: &View,
-    sums: Option<&View>,
-) {
-    let (rows, depth, width) = (query.dims()[1], query.dims()[2], out.dims()[2]);
-    let count = span.len();
-    let position = |row: usize| (span.start + row) % rows;
-    // The keys row `i` may see, as a half-open range, before the mask.
-    let visible = |row: usize| {
-        let i = position(row);
-        if i >= batch.query_len {
-            return 0..0;
-        }
-        let low = (i as i64).saturating_sub(batch.before).clamp(0, batch.key_len as i64) as usize;
-        let high = (i as i64).saturating_add(batch.after).saturating_add(1).clamp(0, batch.key_len as i64) as usize;
-        low..high.max(low)
-    };
-    let first = (0..count).map(&visible).filter(|keys| !keys.is_empty()).map(|keys| keys.start).min();
-    let last = (0..count).map(|row| visible(row).end).max().unwrap_or(0);
-    let first = first.unwrap_or(last);
-    let keys = last - first;
+    query: View,
+    depth: usize,
+    width: usize,
+    out: View,
+    sums: Option<View>,
+}
 
-    let mut q = vec![0f32; count * depth];
-    f32::load(&query.collapsed(), span.start * depth, &mut q);
-    let mut scores = vec![0f32; count * keys];
-    let mut panel = vec![0f32; KEYS.min(keys) * depth.max(width)];
-    for start in (0..keys).step_by(KEYS) {
-        let len = KEYS.min(keys - start);
-        let chunk = batch.key.at(0, head).slice(0, first + start, len, 1);
-        f32::load(&chunk.collapsed(), 0, &mut panel[..len * depth]);
-        gemm_f32(
-            &mut MatrixMut::in_slice(&mut scores[start..], (count, len), keys),
-            Matrix::in_slice(&q, (count, depth), depth),
-            Matrix::in_slice(&panel, (len, depth), depth).transposed(),
-            Into::Overwrite,
-        );
+/// Values weighed by the exponentials of scores of which the greatest is `max`, and the sum of those weights, per row.
+struct Weighed {
+    max: Vec<f32>,
+    sum: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl Weighed {
+    fn new(rows: usize, width: usize) -> Self {
+        Self { max: vec![f32::NEG_INFINITY; rows], sum: vec![0.0; rows], values: vec![0.0; rows * width] }
     }
 
-    let mut inverse = vec![0f32; count];
-    let mut masked = vec![0u8; keys];
-    for row in 0..count {
-        let seen = visible(row);
-        if let Some(mask) = &batch.mask
-            && !seen.is_empty()
+    /// Makes `max` the reference of a row if it is greater than the present one; gives the shift of its scores.
+    fn raise(&mut self, row: usize, max: f32) -> f32 {
+        let old = self.max[row];
+        if max > old {
+            let width = self.values.len() / self.max.len();
+            let factor = (old - max).exp();
+            self.max[row] = max;
+            self.sum[row] *= factor;
+            math::scale(&mut self.values[row * width..(row + 1) * width], factor);
+        }
+        // Where all scores are minus infinity their weights are 0.
+        if self.max[row] == f32::NEG_INFINITY { 0.0 } else { self.max[row] }
+    }
+
+    /// Adds what other keys gave.
+    fn merge(&mut self, other: &Self) {
+        let width = self.values.len() / self.max.len();
+        for row in 0..self.max.len() {
+            let shift = self.raise(row, other.max[row]);
+            let factor = (other.max[row] - shift).exp();
+            self.sum[row] += other.sum[row] * factor;
+            let columns = row * width..(row + 1) * width;
+            math::add_scaled(&mut self.values[columns.clone()], &other.values[columns], factor);
+        }
+    }
+}
+
+impl Head<'_> {
+    fn sight(&self, row: usize) -> &Sight {
+        &self.sights[row % self.sights.len()]
+    }
+
+    /// The keys that some of the rows see.
+    fn keys(&self, rows: &Range<usize>) -> Range<usize> {
+        union(rows.clone().map(|row| self.sight(row)))
+    }
+
+    /// The values of `keys` weighed for each of `rows`.
+    fn weigh(&self, rows: &Range<usize>, keys: Range<usize>) -> Weighed {
+        let (count, depth, width) = (rows.len(), self.depth, self.width);
+        let few = count <= FEW_ROWS;
+        let mut weighed = Weighed::new(count, width);
+        let mut query = vec![0f32; count * depth];
+        f32::load(&self.query, rows.start * depth, &mut query);
+        let most = KEYS.min(keys.len());
+        let mut scores = vec![0f32; count * most];
+        let mut panel = vec![0f32; most * depth.max(width)];
+        for start in keys.clone().step_by(KEYS) {
+            let block = start..keys.end.min(start + KEYS);
+            let len = block.len();
+            let scores = &mut scores[..count * len];
+            let panel_of = |panel: &mut [f32], all: &View| {
+                f32::load(&all.at(0, self.head).slice(0, start, len, 1).collapsed(), 0, panel);
+            };
+
+            let part = &mut panel[..len * depth];
+            panel_of(part, &self.batch.key);
+            if few {
+                math::dots(&query, part, depth, scores);
+            } else {
+                gemm_f32(
+                    &mut MatrixMut::in_slice(scores, (count, len), len),
+                    Matrix::in_slice(&query, (count, depth), depth),
+                    Matrix::in_slice(part, (len, depth), depth).transposed(),
+                    Into::Overwrite,
+                );
+            }
+            for (i, line) in scores.chunks_exact_mut(len).enumerate() {
+                self.weights(rows.start + i, &block, line, &mut weighed, i);
+            }
+
+            let part = &mut panel[..len * width];
+            panel_of(part, &self.batch.value);
+            if few {
+                math::add_weighted(scores, part, width, &mut weighed.values);
+            } else {
+                gemm_f32(
+                    &mut MatrixMut::in_slice(&mut weighed.values, (count, width), width),
+                    Matrix::in_slice(scores, (count, len), len),
+                    Matrix::in_slice(part, (len, width), width),
+                    Into::Accumulate,
+                );
+            }
+        }
+        weighed
+    }
+
+    /// Turns the products of a row with a block of keys into weights, 0 for what it does not see, and counts them.
+    fn weights(&self, row: usize, block: &Range<usize>, line: &mut [f32], weighed: &mut Weighed, i: usize) {
+        let sight = self.sight(row);
+        let from = sight.keys.start.clamp(block.start, block.end) - block.start;
+        let to = sight.keys.end.clamp(block.start, block.end) - block.start;
+        line[..from].fill(0.0);
+        line[to.max(from)..].fill(0.0);
+        if from >= to {
+            return;
+        }
+        let seen = &mut line[from..to];
+        math::scale(seen, self.scale);
+        if sight.gaps
+            && let Some(mask) = &self.batch.mask
         {
-            mask.at(0, position(row)).slice(0, first, keys, 1).read(0, &mut masked);
+            let mut hidden = [0u8; KEYS];
+            let hidden = &mut hidden[..seen.len()];
+            mask.at(0, row % self.sights.len()).slice(0, block.start + from, seen.len(), 1).read(0, hidden);
+            for (score, _) in seen.iter_mut().zip(hidden).filter(|(_, hidden)| **hidden != 0) {
+                *score = f32::NEG_INFINITY;
+            }
         }
-        let weights = &mut scores[row * keys..(row + 1) * keys];
-        let total =
-            softmax_weights(weights, &masked, seen.start.max(first) - first..seen.end.max(first) - first, scale);
-        inverse[row] = if total.sum > 0.0 { 1.0 / total.sum } else { total.sum };
-        if let Some(sums) = sums {
-            let value = if total.sum == 0.0 { f32::INFINITY } else { total.max + total.sum.ln() };
-            f32::store(&sums.collapsed(), span.start + row, &[value]);
-        }
+        let shift = weighed.raise(i, math::greatest(seen));
+        weighed.sum[i] += math::exp_shifted(seen, shift);
     }
 
-    let mut result = vec![0f32; count * width];
-    for start in (0..keys).step_by(KEYS) {
-        let len = KEYS.min(keys - start);
-        let chunk = batch.value.at(0, head).slice(0, first + start, len, 1);
-        f32::load(&chunk.collapsed(), 0, &mut panel[..len * width]);
-        gemm_f32(
-            &mut MatrixMut::in_slice(&mut result, (count, width), width),
-            Matrix::in_slice(&scores[start..], (count, len), keys),
-            Matrix::in_slice(&panel, (len, width), width),
-            Into::Accumulate,
-        );
-    }
-    for (line, &factor) in result.chunks_mut(width.max(1)).zip(&inverse) {
-        for value in line {
-            *value *= factor;
+    /// Stores the means of the values.
+    fn finish(&self, rows: &Range<usize>, weighed: Weighed) {
+        let Weighed { max, sum, mut values } = weighed;
+        let means = values.chunks_exact_mut(self.width);
+        for (i, ((mean, &max), &sum)) in means.zip(&max).zip(&sum).enumerate() {
+            let blind = self.sight(rows.start + i).keys.is_empty();
+            // Of keys that are seen one at least has weight 1, unless scores are infinite or no numbers.
+            math::scale(mean, if blind { 0.0 } else { 1.0 / sum });
+            if let Some(sums) = &self.sums {
+                let value = if blind { f32::INFINITY } else { max + sum.ln() };
+                f32::store(sums, rows.start + i, &[value]);
+            }
         }
+        f32::store(&self.out, rows.start * self.width, &values);
     }
-    f32::store(&out.collapsed(), span.start * width, &result);
-}
-
-/// The largest scaled score of a row and the sum of the exponentials relative to it.
-struct Total {
-    max: f32,
-    sum: f32,
-}
-
-/// Turns the scores of a row into weights that are not yet divided by their sum; unseen keys get weight 0.
-fn softmax_weights(scores: &mut [f32], masked: &[u8], seen: std::ops::Range<usize>, scale: f32) -> Total {
-    let mut max = f32::NEG_INFINITY;
-    for (score, &hidden) in scores[seen.clone()].iter_mut().zip(&masked[seen.clone()]) {
-        *score *= scale;
-        if hidden == 0 {
-            max = max.max(*score);
-        }
-    }
-    let mut sum = 0.0;
-    for (j, score) in scores.iter_mut().enumerate() {
-        *score = if seen.contains(&j) && masked[j] == 0 { (*score - max).exp() } else { 0.0 };
-        sum += *score;
-    }
-    Total { max, sum }
 }
 
 #[cfg(test)]

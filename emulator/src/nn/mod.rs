@@ -1,7 +1,7 @@
 //! The arithmetic of the emulated card: kernels over strided device memory, and the rules of each aclnn operator.
 //!
 //! Input: views of device memory and host attributes. Output: the operator's output views.
-//! Layers, each using those above it: [`dtype`] and [`raw`]; [`view`] and [`lane`]; the kernels ([`elementwise`],
+//! Layers, each using those above it: [`dtype`] and [`raw`]; [`view`], [`lane`] and [`math`]; the kernels ([`elementwise`],
 //! [`matmul`], [`quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`]); and [`operator`], which holds one
 //! row per aclnn operator (what it accepts, where that is documented) and the plan that ends in a kernel.
 //! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
@@ -13,6 +13,7 @@ pub(crate) mod dtype;
 pub(crate) mod elementwise;
 pub(crate) mod index;
 pub(crate) mod lane;
+pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod operator;

@@ -6,7 +6,8 @@
 
 use super::Tiles;
 use super::lane::Lane;
-use super::reduce::{rows, sum_f32, sum_of_squares};
+use super::math;
+use super::reduce::rows;
 use super::view::View;
 
 /// A row of f32 read once and used by every tile.
@@ -50,10 +51,8 @@ pub(crate) fn add_rms_norm(
             }
             f32::store(sum, start, &buffer);
         }
-        let inverse = 1.0 / (sum_of_squares(&buffer) / row_len as f32 + epsilon).sqrt();
-        for (value, scale) in buffer.iter_mut().zip(&gamma) {
-            *value = *value * inverse * scale;
-        }
+        let inverse = 1.0 / (math::sum_of_squares(&buffer) / row_len as f32 + epsilon).sqrt();
+        math::normalise(&mut buffer, inverse, &gamma);
         f32::store(&y, start, &buffer);
         f32::store(&rstd, row, &[inverse]);
     });
@@ -70,23 +69,19 @@ pub(crate) fn layer_norm(
     (mean_out, rstd_out): (Option<&View>, Option<&View>),
 ) {
     let count = x.len().checked_div(row_len).unwrap_or(0);
-    let (weight, bias) = (weight.map(line), bias.map(line));
+    let weight = weight.map_or_else(|| vec![1.0; row_len], line);
+    let bias = bias.map_or_else(|| vec![0.0; row_len], line);
     let (x, y) = (x.collapsed(), y.collapsed());
     let (mean_out, rstd_out) = (mean_out.map(View::collapsed), rstd_out.map(View::collapsed));
     rows(tiles, count, row_len, &|row| {
         let start = row * row_len;
         let mut buffer = vec![0f32; row_len];
         f32::load(&x, start, &mut buffer);
-        let mean = sum_f32(&buffer) / row_len as f32;
-        for value in &mut buffer {
-            *value -= mean;
-        }
-        let rstd = 1.0 / (sum_of_squares(&buffer) / row_len as f32 + epsilon).sqrt();
-        for (i, value) in buffer.iter_mut().enumerate() {
-            let scale = weight.as_ref().map_or(1.0, |weight| weight[i]);
-            let shift = bias.as_ref().map_or(0.0, |bias| bias[i]);
-            *value = *value * rstd * scale + shift;
-        }
+        let mean = math::sum(&buffer) / row_len as f32;
+        math::subtract(&mut buffer, mean);
+        let rstd = 1.0 / (math::sum_of_squares(&buffer) / row_len as f32 + epsilon).sqrt();
+        math::normalise(&mut buffer, rstd, &weight);
+        math::add(&mut buffer, &bias);
         f32::store(&y, start, &buffer);
         for (out, value) in [(&mean_out, mean), (&rstd_out, rstd)] {
             if let Some(out) = out {

@@ -108,6 +108,36 @@ impl Span {
         }
     }
 
+    /// Copies rows of `len` adjacent elements into `out`: the first starts at byte `start`, each `step` bytes after the one
+    /// before.
+    ///
+    /// # Panics
+    /// If `out` holds no whole number of rows or a row leaves the span.
+    pub(crate) fn read_rows<T: Pod>(self, start: usize, step: isize, len: usize, out: &mut [T]) {
+        /// Bytes copied at a time: rows are short, and a size known here is copied without a call.
+        const PIECE: usize = 32;
+        if out.is_empty() {
+            return;
+        }
+        assert!(out.len().is_multiple_of(len), "{} elements in rows of {len}", out.len());
+        let (rows, bytes) = (out.len() / len, len * size_of::<T>());
+        let source = self.run(start, step, rows, bytes);
+        for (i, row) in out.chunks_exact_mut(len).enumerate() {
+            let source = source.wrapping_offset(step * i as isize).cast_const();
+            let target = row.as_mut_ptr().cast::<u8>();
+            let whole = bytes / PIECE * PIECE;
+            for at in (0..whole).step_by(PIECE) {
+                let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
+                // SAFETY: first and last row were bounds-checked and the rows are evenly spaced, so this one is inside;
+                // `row` is exclusive Rust memory of as many bytes, and T is plain data; bytes have no alignment.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, PIECE) };
+            }
+            let (from, to) = (source.wrapping_add(whole), target.wrapping_add(whole));
+            // SAFETY: as above, for the bytes that are left.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, bytes - whole) };
+        }
+    }
+
     /// Copies `values` into the run that starts at byte `start` with `step` bytes between elements.
     ///
     /// # Panics
@@ -293,6 +323,28 @@ pub(crate) mod tests {
         assert_eq!(out, [12, 12, 12]);
         span.write_run(0, 8, &[1i32, 2, 3]);
         assert_eq!(memory, [1, 11, 2, 13, 3, 15]);
+    }
+
+    #[test]
+    fn rows_of_any_length_forward_and_backward() {
+        let mut memory: Vec<u16> = (0..200).collect();
+        let span = span_of(&mut memory);
+        for len in [1usize, 15, 16, 17, 40] {
+            let mut out = vec![0u16; 3 * len];
+            span.read_rows(4, 100, len, &mut out);
+            let forward: Vec<u16> = (0..3 * len).map(|i| (2 + i / len * 50 + i % len) as u16).collect();
+            assert_eq!(out, forward);
+            span.read_rows(204, -100, len, &mut out);
+            let backward: Vec<u16> = (0..3 * len).map(|i| (102 - i / len * 50 + i % len) as u16).collect();
+            assert_eq!(out, backward);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a span of 32 bytes")]
+    fn a_row_past_the_end_is_refused() {
+        let mut memory = [0u16; 16];
+        span_of(&mut memory).read_rows(0, 20, 7, &mut [0u16; 14]);
     }
 
     #[test]

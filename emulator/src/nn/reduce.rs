@@ -7,6 +7,7 @@
 
 use super::Tiles;
 use super::lane::{Arithmetic, Lane};
+use super::math;
 use super::view::View;
 
 /// Elements one tile should at least cover.
@@ -45,27 +46,6 @@ fn total<L: Lane>(row: &[L], add: impl Fn(L, L) -> L) -> L {
         *sum = add(*sum, value);
     }
     partial.into_iter().fold(L::default(), add)
-}
-
-/// Sum of a row of f32.
-pub(crate) fn sum_f32(row: &[f32]) -> f32 {
-    total(row, |a, b| a + b)
-}
-
-/// Sum of the squares of a row of f32.
-pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
-    let mut partial = [0f32; WIDTH];
-    let chunks = row.chunks_exact(WIDTH);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for (sum, &value) in partial.iter_mut().zip(chunk) {
-            *sum += value * value;
-        }
-    }
-    for (sum, &value) in partial.iter_mut().zip(rest) {
-        *sum += value * value;
-    }
-    partial.into_iter().sum()
 }
 
 /// `out[r] = finish(sum of row r)`; `x` has `out.len()` rows of `row_len` trailing elements.
@@ -129,24 +109,16 @@ pub(crate) fn softmax(tiles: &dyn Tiles, x: &View, row_len: usize, out: &View, f
     rows(tiles, count, row_len, &|row| {
         let mut buffer = vec![0f32; row_len];
         f32::load(&x, row * row_len, &mut buffer);
-        // f32::max skips NaN; a NaN in the row still reaches every output through the sum.
-        let max = buffer.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        // The greatest number; a NaN in the row still reaches every output through the sum.
+        let max = math::greatest(&buffer);
         match form {
             Form::Plain => {
-                for value in &mut buffer {
-                    *value = (*value - max).exp();
-                }
-                let sum = sum_f32(&buffer);
-                for value in &mut buffer {
-                    *value /= sum;
-                }
+                let sum = math::exp_shifted(&mut buffer, max);
+                math::divide(&mut buffer, sum);
             }
             Form::Log => {
-                let exponentials: Vec<f32> = buffer.iter().map(|value| (value - max).exp()).collect();
-                let shift = max + sum_f32(&exponentials).ln();
-                for value in &mut buffer {
-                    *value -= shift;
-                }
+                let shift = max + math::exp_shifted(&mut buffer.clone(), max).ln();
+                math::subtract(&mut buffer, shift);
             }
         }
         f32::store(&out, row * row_len, &buffer);

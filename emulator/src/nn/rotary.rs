@@ -1,10 +1,11 @@
 //! Rotary position embedding: pairs of elements of the last dim turned by an angle given as cosine and sine.
 //!
 //! Input: `x` of four dims, `cos` and `sin` that broadcast to it. Output: `x * cos + rotate(x) * sin`.
-//! Invariant: computed in f32, rounded once; a row is read whole before it is written.
+//! Invariant: computed in f32, rounded once; whole rows are read before they are written.
 
 use super::Tiles;
-use super::lane::Lane;
+use super::lane::{BLOCK, Lane};
+use super::math;
 use super::reduce::rows;
 use super::view::View;
 
@@ -20,26 +21,35 @@ pub(crate) enum Pairing {
 /// `out = x * cos + rotate(x) * sin`, where `rotate` maps each pair `(a, b)` to `(-b, a)`.
 pub(crate) fn rotary(tiles: &dyn Tiles, x: &View, cos: &View, sin: &View, pairing: Pairing, out: &View) {
     let row_len = x.dims()[x.rank() - 1];
-    let count = x.len().checked_div(row_len).unwrap_or(0);
     let (cos, sin) = (cos.broadcast_to(x.dims()).collapsed(), sin.broadcast_to(x.dims()).collapsed());
-    let (x, out) = (x.collapsed(), out.collapsed());
-    rows(tiles, count, row_len, &|row| {
-        let start = row * row_len;
-        let (mut values, mut c, mut s) = (vec![0f32; row_len], vec![0f32; row_len], vec![0f32; row_len]);
-        f32::load(&x, start, &mut values);
-        f32::load(&cos, start, &mut c);
-        f32::load(&sin, start, &mut s);
-        let half = row_len / 2;
-        let mut turned = vec![0f32; row_len];
-        for i in 0..half {
-            let (first, second) = match pairing {
-                Pairing::Half => (i, i + half),
-                Pairing::Interleaved => (2 * i, 2 * i + 1),
-            };
-            turned[first] = values[first] * c[first] - values[second] * s[first];
-            turned[second] = values[second] * c[second] + values[first] * s[second];
+    let (x, out, total) = (x.collapsed(), out.collapsed(), x.len());
+    // As many whole rows at a time as a block holds; the operator takes no row longer than a block.
+    let len = BLOCK / row_len * row_len;
+    rows(tiles, total.div_ceil(len), len, &|block| {
+        let start = block * len;
+        let (mut values, mut c, mut s) = ([0f32; BLOCK], [0f32; BLOCK], [0f32; BLOCK]);
+        let len = len.min(total - start);
+        f32::load(&x, start, &mut values[..len]);
+        f32::load(&cos, start, &mut c[..len]);
+        f32::load(&sin, start, &mut s[..len]);
+        match pairing {
+            Pairing::Half => {
+                let angles = c.chunks_exact(row_len).zip(s.chunks_exact(row_len));
+                for (row, (c, s)) in values[..len].chunks_exact_mut(row_len).zip(angles) {
+                    let half = row_len / 2;
+                    let (first, second) = row.split_at_mut(half);
+                    math::turn(first, second, c.split_at(half), s.split_at(half));
+                }
+            }
+            Pairing::Interleaved => {
+                for (i, pair) in values[..len].chunks_exact_mut(2).enumerate() {
+                    let (a, b) = (pair[0], pair[1]);
+                    pair[0] = a * c[2 * i] - b * s[2 * i];
+                    pair[1] = b * c[2 * i + 1] + a * s[2 * i + 1];
+                }
+            }
         }
-        f32::store(&out, start, &turned);
+        f32::store(&out, start, &values[..len]);
     });
 }
 

@@ -5,16 +5,21 @@
 //! Invariant: no element of a view lies outside its span; [`View::new`] proves it, re-views keep it.
 //! A view does no arithmetic and converts no types: see [`crate::nn::lane`].
 
+use smallvec::SmallVec;
+
 use super::dtype::DType;
 use super::raw::{Pod, Span};
+
+/// One number per dim, without an allocation for as many dims as an operator takes.
+type PerDim<T> = SmallVec<[T; 8]>;
 
 /// A tensor over device memory.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     span: Span,
     dtype: DType,
-    dims: Vec<usize>,
-    strides: Vec<isize>,
+    dims: PerDim<usize>,
+    strides: PerDim<isize>,
     offset: isize,
 }
 
@@ -86,7 +91,7 @@ impl View {
                 ));
             }
         }
-        Ok(Self { span, dtype, dims: dims.to_vec(), strides: strides.to_vec(), offset })
+        Ok(Self { span, dtype, dims: dims.into(), strides: strides.into(), offset })
     }
 
     /// Element type.
@@ -129,7 +134,7 @@ impl View {
         self.offset as usize * self.dtype.size()
     }
 
-    fn reviewed(&self, dims: Vec<usize>, strides: Vec<isize>, offset: isize) -> Self {
+    fn reviewed(&self, dims: PerDim<usize>, strides: PerDim<isize>, offset: isize) -> Self {
         Self { span: self.span, dtype: self.dtype, dims, strides, offset }
     }
 
@@ -139,13 +144,13 @@ impl View {
     /// If the dims do not broadcast: operators check shapes before they make views.
     pub(crate) fn broadcast_to(&self, dims: &[usize]) -> Self {
         let missing = dims.len().checked_sub(self.rank()).expect("a broadcast never lowers the rank");
-        let mut strides = vec![0isize; dims.len()];
+        let mut strides = PerDim::from_elem(0isize, dims.len());
         for (i, (&dim, &stride)) in self.dims.iter().zip(&self.strides).enumerate() {
             let target = dims[missing + i];
             assert!(dim == target || dim == 1, "{:?} does not broadcast to {dims:?}", self.dims);
             strides[missing + i] = if dim == target { stride } else { 0 };
         }
-        self.reviewed(dims.to_vec(), strides, self.offset)
+        self.reviewed(dims.into(), strides, self.offset)
     }
 
     /// The dims in the order `order`.
@@ -164,7 +169,7 @@ impl View {
     /// # Panics
     /// If `dim` is not a dim of the view.
     pub(crate) fn with_last(&self, dim: usize) -> Self {
-        let mut order: Vec<usize> = (0..self.rank()).filter(|&i| i != dim).collect();
+        let mut order: PerDim<usize> = (0..self.rank()).filter(|&i| i != dim).collect();
         order.push(dim);
         self.permute(&order)
     }
@@ -220,8 +225,8 @@ impl View {
 
     /// The same elements in the same order with as few dims as possible: neighbouring dims that step evenly are merged.
     pub(crate) fn collapsed(&self) -> Self {
-        let mut dims: Vec<usize> = Vec::with_capacity(self.rank());
-        let mut strides: Vec<isize> = Vec::with_capacity(self.rank());
+        let mut dims: PerDim<usize> = PerDim::new();
+        let mut strides: PerDim<isize> = PerDim::new();
         for (&dim, &stride) in self.dims.iter().zip(&self.strides) {
             if dim == 1 {
                 continue;
@@ -287,6 +292,16 @@ impl View {
     /// Copies the row-major elements `start..start + out.len()` out. `T` must have the size of the element type.
     pub(crate) fn read<T: Pod>(&self, start: usize, out: &mut [T]) {
         assert_eq!(size_of::<T>(), self.dtype.size(), "reading {} as another size", self.dtype);
+        if let (&[_, inner], &[step, 1]) = (&self.dims[..], &self.strides[..])
+            && inner > 0
+            && start.is_multiple_of(inner)
+            && out.len().is_multiple_of(inner)
+        {
+            let size = self.dtype.size();
+            let first = self.offset + (start / inner) as isize * step;
+            self.span.read_rows(first as usize * size, step * size as isize, inner, out);
+            return;
+        }
         let len = out.len();
         self.runs(start, len, |byte, step, position, count| {
             self.span.read_run(byte, step, &mut out[position..position + count]);

@@ -10,6 +10,7 @@ use super::{Plan, Refusal};
 use crate::nn::dtype::{DType, LaneKind};
 use crate::nn::elementwise::{each, map1, map2, zip};
 use crate::nn::lane::{Arithmetic, Lane, with_lane};
+use crate::nn::math;
 
 /// A row of an elementwise operator of one floating point tensor.
 macro_rules! unary {
@@ -152,16 +153,16 @@ pub(super) const OPERATORS: &[Operator] = &[
     unary!(
         "aclnnExp",
         "ops-math math/exp/docs/aclnnExp&aclnnInplaceExp.md (DOUBLE, INT64, BOOL are not modelled)",
-        f32::exp
+        math::exp
     ),
-    unary!("aclnnLog", "CANN 8.1 aclnn API reference, aclnnLog", f32::ln),
-    unary!("aclnnSqrt", "CANN 8.1 aclnn API reference, aclnnSqrt", f32::sqrt),
-    unary!("aclnnRsqrt", "CANN 8.1 aclnn API reference, aclnnRsqrt", |x: f32| 1.0 / x.sqrt()),
-    unary!("aclnnReciprocal", "CANN 8.1 aclnn API reference, aclnnReciprocal", |x: f32| 1.0 / x),
-    unary!("aclnnTanh", "CANN 8.1 aclnn API reference, aclnnTanh", f32::tanh),
-    unary!("aclnnSigmoid", "CANN 8.1 aclnn API reference, aclnnSigmoid", sigmoid),
-    unary!("aclnnSilu", "CANN 8.1 aclnn API reference, aclnnSilu", |x: f32| x * sigmoid(x)),
-    unary!("aclnnGelu", "CANN 8.1 aclnn API reference, aclnnGelu", gelu),
+    unary!("aclnnLog", "CANN 8.1 aclnn API reference, aclnnLog", |block| each(block, f32::ln)),
+    unary!("aclnnSqrt", "CANN 8.1 aclnn API reference, aclnnSqrt", |block| each(block, f32::sqrt)),
+    unary!("aclnnRsqrt", "CANN 8.1 aclnn API reference, aclnnRsqrt", |block| each(block, |x: f32| 1.0 / x.sqrt())),
+    unary!("aclnnReciprocal", "CANN 8.1 aclnn API reference, aclnnReciprocal", |block| each(block, |x: f32| 1.0 / x)),
+    unary!("aclnnTanh", "CANN 8.1 aclnn API reference, aclnnTanh", |block| each(block, f32::tanh)),
+    unary!("aclnnSigmoid", "CANN 8.1 aclnn API reference, aclnnSigmoid", math::sigmoid),
+    unary!("aclnnSilu", "CANN 8.1 aclnn API reference, aclnnSilu", math::silu),
+    unary!("aclnnGelu", "CANN 8.1 aclnn API reference, aclnnGelu", math::gelu),
     Operator {
         name: "aclnnPowTensorScalar",
         parameters: &[input("self", FLOATING, 0, 8), scalar("exponent"), output("out", FLOATING, 0, 8)],
@@ -200,16 +201,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: swiglu,
     },
 ];
-
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
-}
-
-/// The tanh form, which is what the cited page gives.
-fn gelu(x: f32) -> f32 {
-    let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
-    0.5 * x * (1.0 + inner.tanh())
-}
 
 /// An elementwise function of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,15 +304,15 @@ fn with_scalar(call: &Call<'_>, first: &str, target: &str, kind: Binary) -> Resu
     })
 }
 
-/// A function of one f32 value, on tensors of floating point types.
-fn unary(call: &Call<'_>, function: fn(f32) -> f32) -> Result<Plan, Refusal> {
+/// A function of each f32 value of a block, on tensors of floating point types.
+fn unary(call: &Call<'_>, function: fn(&mut [f32])) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     call.expect_shape("out", &x.dims, "of self")?;
     let (slot, computed, out) = (x.slot, x.dtype, call.tensor("out")?.slot);
     Plan::new(move |views, tiles| {
         let out = views.of(out);
         map1::<f32>(tiles, views.of(slot), out, |block| {
-            each(block, function);
+            function(block);
             settle(block, computed, out.dtype());
         });
         Ok(())
@@ -402,9 +393,7 @@ fn swiglu(call: &Call<'_>) -> Result<Plan, Refusal> {
     let (slot, out) = (x.slot, call.tensor("out")?.slot);
     Plan::new(move |views, tiles| {
         let x = views.of(slot);
-        map2::<f32>(tiles, &x.slice(dim, 0, half, 1), &x.slice(dim, half, half, 1), views.of(out), |gate, up| {
-            zip(gate, up, |gate, up| gate * sigmoid(gate) * up);
-        });
+        map2::<f32>(tiles, &x.slice(dim, 0, half, 1), &x.slice(dim, half, half, 1), views.of(out), math::swiglu);
         Ok(())
     })
 }
