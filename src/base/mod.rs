@@ -13,5 +13,5 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use dtype::{DType, Precision, UnknownDType, Weights};
 pub(crate) use ids::define_id;
 pub use ids::{AxisId, Id, IdVec};
-pub use shape::Shape;
+pub use shape::{Dims, Shape};
 pub use units::Bytes;

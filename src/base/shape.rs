@@ -3,15 +3,20 @@
 use std::fmt;
 use std::ops::Deref;
 
+use smallvec::{SmallVec, smallvec};
+
+/// A number for each dim. Of five dims at most, as tensors of Transformers have, it lies in place.
+pub type Dims = SmallVec<[usize; 5]>;
+
 /// Sizes of a tensor's dims, outermost first. A scalar has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shape(Vec<usize>);
+pub struct Shape(Dims);
 
 impl Shape {
     /// A shape of these sizes.
     #[must_use]
     pub fn new(sizes: impl Into<Vec<usize>>) -> Self {
-        Self(sizes.into())
+        Self(sizes.into().into())
     }
 
     /// Number of dims.
@@ -28,8 +33,8 @@ impl Shape {
 
     /// Row-major strides, in elements.
     #[must_use]
-    pub fn strides(&self) -> Vec<usize> {
-        let mut strides = vec![1; self.0.len()];
+    pub fn strides(&self) -> Dims {
+        let mut strides: Dims = smallvec![1; self.0.len()];
         for dim in (1..self.0.len()).rev() {
             strides[dim - 1] = strides[dim] * self.0[dim];
         }
@@ -61,19 +66,25 @@ impl Deref for Shape {
 
 impl<const N: usize> From<[usize; N]> for Shape {
     fn from(sizes: [usize; N]) -> Self {
-        Self(sizes.to_vec())
+        Self(SmallVec::from_slice(&sizes))
     }
 }
 
 impl From<Vec<usize>> for Shape {
     fn from(sizes: Vec<usize>) -> Self {
+        Self(sizes.into())
+    }
+}
+
+impl From<Dims> for Shape {
+    fn from(sizes: Dims) -> Self {
         Self(sizes)
     }
 }
 
 impl From<&[usize]> for Shape {
     fn from(sizes: &[usize]) -> Self {
-        Self(sizes.to_vec())
+        Self(SmallVec::from_slice(sizes))
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::base::{AxisId, Id, Shape};
+use crate::base::{AxisId, Dims, Id, Shape};
 use crate::program::Reduce;
 
 use super::mesh::Mesh;
@@ -67,24 +67,30 @@ impl Layout {
     /// The elements of the whole that `rank` holds, dim by dim.
     #[must_use]
     pub fn ranges(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> Vec<Range<usize>> {
-        self.dims
-            .iter()
-            .zip(shape.iter())
-            .map(|(axes, size)| {
-                axes.iter().fold(0..*size, |range, axis| {
-                    // A mesh has no empty axis and no coordinate beyond its size, so the part exists.
-                    let at = mesh.coordinate(rank, *axis);
-                    let inner = part(range.len(), mesh.size(*axis), at, Remainder::Balanced).unwrap_or_default();
-                    range.start + inner.start..range.start + inner.end
-                })
+        self.each_range(mesh, shape, rank).collect()
+    }
+
+    fn each_range(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> impl Iterator<Item = Range<usize>> {
+        self.dims.iter().zip(shape.iter()).map(move |(axes, size)| {
+            axes.iter().fold(0..*size, |range, axis| {
+                // A mesh has no empty axis and no coordinate beyond its size, so the part exists.
+                let at = mesh.coordinate(rank, *axis);
+                let inner = part(range.len(), mesh.size(*axis), at, Remainder::Balanced).unwrap_or_default();
+                range.start + inner.start..range.start + inner.end
             })
-            .collect()
+        })
+    }
+
+    /// For each dim, the first element of the whole that `rank` holds.
+    #[must_use]
+    pub fn starts(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> Dims {
+        self.each_range(mesh, shape, rank).map(|range| range.start).collect()
     }
 
     /// Sizes of what `rank` holds.
     #[must_use]
     pub fn local_shape(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> Shape {
-        self.ranges(mesh, shape, rank).iter().map(Range::len).collect()
+        self.each_range(mesh, shape, rank).map(|range| range.len()).collect()
     }
 
     /// Elements of the fullest card, which is rank 0: balanced parts put what is left over on the first.

@@ -1,5 +1,7 @@
 //! What the user decides: by name, which way a weight is cut, and how a value lies.
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::base::{Diagnostic, Id};
 use crate::program::Role;
 
@@ -20,10 +22,50 @@ pub enum Residual {
 /// Decisions by name. A pattern is a name in which `*` stands for any text; the last pattern that fits wins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pins {
-    cuts: Vec<(String, Option<usize>)>,
-    gathered: Vec<String>,
-    values: Vec<(String, Vec<(usize, String)>)>,
+    cuts: Patterns<Option<usize>>,
+    gathered: Patterns<()>,
+    values: Patterns<Vec<(usize, String)>>,
     axis: Option<String>,
+}
+
+/// What was decided under each pattern. A pattern without `*` is looked up and not compared: a program has thousands of
+/// names, and [`Pins::like`] pins as many.
+#[derive(Clone, Debug, PartialEq)]
+struct Patterns<T> {
+    decided: Vec<(String, T)>,
+    /// The last place of each pattern without `*`.
+    names: FxHashMap<String, usize>,
+    /// Places of the others.
+    open: Vec<usize>,
+}
+
+impl<T> Default for Patterns<T> {
+    fn default() -> Self {
+        Self { decided: Vec::new(), names: FxHashMap::default(), open: Vec::new() }
+    }
+}
+
+impl<T> Patterns<T> {
+    fn push(&mut self, pattern: &str, decision: T) {
+        let place = self.decided.len();
+        if pattern.contains('*') {
+            self.open.push(place);
+        } else {
+            self.names.insert(pattern.to_owned(), place);
+        }
+        self.decided.push((pattern.to_owned(), decision));
+    }
+
+    /// The last pattern that fits a name, with what was decided.
+    fn last(&self, name: &str) -> Option<&(String, T)> {
+        let open = self.open.iter().rev().copied().find(|place| fits(&self.decided[*place].0, name));
+        self.names.get(name).copied().max(open).map(|place| &self.decided[place])
+    }
+
+    /// Patterns without `*`.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.decided.iter().map(|(pattern, _)| pattern.as_str()).filter(|pattern| !pattern.contains('*'))
+    }
 }
 
 impl Pins {
@@ -57,21 +99,21 @@ impl Pins {
     /// parallel; an embedding by vocabulary), 1 the inputs (row parallel; an embedding by hidden size).
     #[must_use]
     pub fn split_axis(mut self, pattern: &str, axis: usize) -> Self {
-        self.cuts.push((pattern.to_owned(), Some(axis)));
+        self.cuts.push(pattern, Some(axis));
         self
     }
 
     /// Keeps the weights that fit `pattern` whole on every card.
     #[must_use]
     pub fn replicate(mut self, pattern: &str) -> Self {
-        self.cuts.push((pattern.to_owned(), None));
+        self.cuts.push(pattern, None);
         self
     }
 
     /// Makes the products of the weights that fit `pattern` whole at once, whoever reads them.
     #[must_use]
     pub fn gather_output(mut self, pattern: &str) -> Self {
-        self.gathered.push(pattern.to_owned());
+        self.gathered.push(pattern, ());
         self
     }
 
@@ -79,7 +121,7 @@ impl Pins {
     #[must_use]
     pub fn value(mut self, pattern: &str, dims: &[(usize, &str)]) -> Self {
         let dims = dims.iter().map(|(dim, axis)| (*dim, (*axis).to_owned())).collect();
-        self.values.push((pattern.to_owned(), dims));
+        self.values.push(pattern, dims);
         self
     }
 
@@ -90,7 +132,7 @@ impl Pins {
         for (id, value) in other.program.values.iter().filter(|(_, v)| matches!(v.role, Role::Param | Role::State)) {
             let axes = other.layouts[id].dims.iter().enumerate();
             let dims = axes.flat_map(|(dim, axes)| axes.iter().map(move |axis| (dim, axis.index())));
-            self.values.push((value.name.clone(), dims.map(|(dim, axis)| (dim, names[axis].clone())).collect()));
+            self.values.push(&value.name, dims.map(|(dim, axis)| (dim, names[axis].clone())).collect());
         }
         self
     }
@@ -110,12 +152,12 @@ impl Pins {
 
     /// The cut that is pinned for a weight: an axis, or whole.
     pub(super) fn cut(&self, name: &str) -> Option<Option<usize>> {
-        self.cuts.iter().rev().find(|(pattern, _)| fits(pattern, name)).map(|(_, axis)| *axis)
+        self.cuts.last(name).map(|(_, axis)| *axis)
     }
 
     /// Whether the products of a weight are to be made whole at once.
     pub(super) fn gathers(&self, name: &str) -> bool {
-        self.gathered.iter().any(|pattern| fits(pattern, name))
+        self.gathered.last(name).is_some()
     }
 
     /// The layout that is pinned for a value.
@@ -123,7 +165,7 @@ impl Pins {
     /// # Errors
     /// The pin names an axis or a dim that there is not.
     pub(super) fn value_pin(&self, name: &str, rank: usize, mesh: &Mesh) -> Result<Option<Layout>, Diagnostic> {
-        let Some((pattern, dims)) = self.values.iter().rev().find(|(pattern, _)| fits(pattern, name)) else {
+        let Some((pattern, dims)) = self.values.last(name) else {
             return Ok(None);
         };
         let mut layout = Layout::replicated(rank);
@@ -145,11 +187,10 @@ impl Pins {
         }
     }
 
-    /// Patterns that no name fits: most likely a typing error.
-    pub(super) fn unused<'a>(&'a self, names: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
-        let cuts = self.cuts.iter().map(|(pattern, _)| pattern);
-        let patterns = cuts.chain(&self.gathered).chain(self.values.iter().map(|(pattern, _)| pattern));
-        patterns.filter(|pattern| !names.iter().any(|name| fits(pattern, name))).map(String::as_str)
+    /// Patterns without `*` that are none of the names: most likely a typing error.
+    pub(super) fn unused<'a>(&'a self, names: &FxHashSet<&str>) -> impl Iterator<Item = &'a str> {
+        let patterns = self.cuts.names().chain(self.gathered.names()).chain(self.values.names());
+        patterns.filter(|pattern| !names.contains(pattern))
     }
 }
 

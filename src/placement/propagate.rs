@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::base::{AxisId, Bytes, Diagnostic, Diagnostics, Id};
@@ -153,8 +153,8 @@ struct Pass<'a> {
 impl<'a> Pass<'a> {
     fn new(program: &'a Program, mesh: &'a Mesh, pins: &'a Pins) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
-        let names: Vec<&str> = program.values.values().iter().map(|value| value.name.as_str()).collect();
-        for pattern in pins.unused(&names).filter(|pattern| !pattern.contains('*')) {
+        let names: FxHashSet<&str> = program.values.values().iter().map(|value| value.name.as_str()).collect();
+        for pattern in pins.unused(&names) {
             problems.push(Diagnostic::new(format!("pin `{pattern}`"), "no value of the program has this name"));
         }
         let mut layouts = vec![None; program.values.len()];

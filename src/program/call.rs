@@ -6,7 +6,9 @@
 
 use std::fmt;
 
-use crate::base::{DType, Id, Shape, define_id};
+use smallvec::{SmallVec, smallvec};
+
+use crate::base::{DType, Dims, Id, Shape, define_id};
 
 define_id!(
     /// A buffer of one card: a shard of a value, or a temporary of one op.
@@ -26,7 +28,7 @@ pub struct View {
     /// Sizes.
     pub shape: Shape,
     /// Distance between neighbours of each dim; 0 repeats.
-    pub strides: Vec<usize>,
+    pub strides: Dims,
 }
 
 impl View {
@@ -106,7 +108,7 @@ impl View {
     #[must_use]
     pub fn repeat(&self, dim: usize, size: usize) -> Self {
         let mut view = self.clone();
-        let mut sizes = self.shape.sizes().to_vec();
+        let mut sizes = Dims::from_slice(&self.shape);
         sizes.insert(dim, size);
         view.shape = sizes.into();
         view.strides.insert(dim, 0);
@@ -121,7 +123,7 @@ impl View {
             return None;
         }
         // Merge the view to its longest dense runs, then cut the runs to the new sizes.
-        let mut runs: Vec<(usize, usize)> = Vec::new();
+        let mut runs: SmallVec<[(usize, usize); 5]> = SmallVec::new();
         for (size, stride) in self.shape.iter().copied().zip(self.strides.iter().copied()) {
             match runs.last_mut() {
                 _ if size == 1 => {}
@@ -129,7 +131,7 @@ impl View {
                 _ => runs.push((size, stride)),
             }
         }
-        let mut strides = vec![0; shape.rank()];
+        let mut strides: Dims = smallvec![0; shape.rank()];
         let mut run = runs.pop().unwrap_or((1, 1));
         for dim in (0..shape.rank()).rev() {
             let size = shape[dim];
@@ -171,6 +173,9 @@ impl fmt::Debug for View {
     }
 }
 
+/// The views a step reads or writes, few enough to lie in place.
+pub type Views<'a> = SmallVec<[&'a View; 5]>;
+
 /// A constant operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
@@ -201,11 +206,11 @@ impl Argument for View {
         let (buffer, offset) = place.split_once('+').unwrap_or((place, "0"));
         let (typed, strides) = rest.split_once('/').map_or((rest, None), |(typed, strides)| (typed, Some(strides)));
         let (dtype, sizes) = typed.split_at(typed.find('[')?);
-        let list = |text: &str| -> Option<Vec<usize>> {
+        let list = |text: &str| -> Option<Dims> {
             let inner = text.strip_prefix('[')?.strip_suffix(']')?;
             inner.split(',').filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect()
         };
-        let shape = Shape::new(list(sizes)?);
+        let shape = Shape::from(list(sizes)?);
         Some(Self {
             buffer: BufferId::from_index(buffer.strip_prefix('b')?.parse().ok()?),
             offset: offset.parse().ok()?,
@@ -290,9 +295,9 @@ macro_rules! calls {
 
             /// Views whose elements are read.
             #[must_use]
-            pub fn reads(&self) -> Vec<&View> {
+            pub fn reads(&self) -> Views<'_> {
                 match self { $( Self::$name { $($read,)* $($maybe,)? $($both,)? .. } => {
-                    let reads = vec![$($read,)* $($both,)?];
+                    let reads: Views<'_> = smallvec![$($read,)* $($both,)?];
                     $( let reads = reads.into_iter().chain($maybe).collect(); )?
                     reads
                 } )* }
@@ -300,8 +305,8 @@ macro_rules! calls {
 
             /// Views whose elements are written.
             #[must_use]
-            pub fn writes(&self) -> Vec<&View> {
-                match self { $( Self::$name { $($write,)* $($both,)? .. } => vec![$($write,)* $($both,)?], )* }
+            pub fn writes(&self) -> Views<'_> {
+                match self { $( Self::$name { $($write,)* $($both,)? .. } => smallvec![$($write,)* $($both,)?], )* }
             }
         }
 

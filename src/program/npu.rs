@@ -4,7 +4,7 @@
 //! the element type and shape at hand; where the fused operator refuses, a composition. The caller skips ops whose
 //! result is empty on this card, so results have at least one element here; operands may be empty.
 
-use crate::base::{Bytes, DType, Shape};
+use crate::base::{Bytes, DType, Dims, Shape};
 
 use super::call::{BufferId, Call, Number, View};
 use super::op::Kind;
@@ -15,7 +15,7 @@ pub struct Local {
     /// This card's elements.
     pub view: View,
     /// For each dim, the index in the whole of this card's first element.
-    pub starts: Vec<usize>,
+    pub starts: Dims,
     /// The whole tensor's sizes.
     pub whole: Shape,
 }

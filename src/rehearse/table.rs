@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::schedule::plan::{Action, Plan, Region, Step, StreamKind, View};
+use crate::schedule::plan::{Action, Plan, Region, Step, StreamKind, View, Views};
 
 use super::span::Span;
 
@@ -94,7 +94,7 @@ fn without_layer(name: &str) -> &str {
 }
 
 fn shapes(step: &Step) -> String {
-    let list = |views: Vec<&View>| {
+    let list = |views: Views<'_>| {
         let text = |view: &&View| format!("{}{}", view.dtype, view.shape);
         views.iter().map(text).collect::<Vec<_>>().join(" × ")
     };

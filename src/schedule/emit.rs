@@ -91,7 +91,7 @@ impl Emitter<'_> {
             named = *operand;
         }
         let value = program.label(named);
-        let layer = layer_of(&value).or_else(|| op.operands.iter().find_map(|id| layer_of(&program.label(*id))));
+        let layer = layer_of(&value).or_else(|| op.operands.iter().find_map(|id| layer_of(&program.values[*id].name)));
         self.plan.notes.push(OpNote { kind: op.kind.row().name, value, layer });
     }
 
@@ -104,8 +104,8 @@ impl Emitter<'_> {
 
     fn local(&self, id: ValueId) -> Local {
         let whole = self.placed.program.values[id].shape.clone();
-        let ranges = self.placed.layouts[id].ranges(&self.placed.mesh, &whole, self.rank);
-        Local { view: self.view(id), starts: ranges.iter().map(|range| range.start).collect(), whole }
+        let starts = self.placed.layouts[id].starts(&self.placed.mesh, &whole, self.rank);
+        Local { view: self.view(id), starts, whole }
     }
 
     fn new_view(&mut self, id: ValueId) -> View {

@@ -6,50 +6,63 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::base::Id;
 
 use super::plan::{Action, EventId, Plan, Region, Step, StreamKind};
 
-/// A past access to bytes of a region.
-struct Access {
-    range: Range<u64>,
-    step: usize,
-    stream: StreamKind,
-    is_write: bool,
+/// Bytes that a step touched, in the order of the steps.
+type Touched = Vec<(usize, Range<u64>)>;
+
+/// What one stream did with one region, as far as the other stream is not ordered after it.
+#[derive(Default)]
+struct Past {
+    reads: Touched,
+    writes: Touched,
+}
+
+/// The last step among `past` that touched a byte of `range`. What the asking stream has `seen` is forgotten: it is ordered
+/// after that, and nobody else asks.
+fn last_conflict(past: &mut Touched, seen: Option<usize>, range: &Range<u64>) -> Option<usize> {
+    past.drain(..past.partition_point(|(step, _)| Some(*step) <= seen));
+    let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+    past.iter().rev().find(|(_, other)| overlaps(other)).map(|(step, _)| *step)
 }
 
 /// Inserts the events. Offsets must be assigned: reuse of bytes is ordered like any other conflict.
 pub(super) fn insert_events(plan: &mut Plan) {
     let steps = std::mem::take(&mut plan.steps);
-    let mut past: Vec<Vec<Access>> = Region::ALL.iter().map(|_| Vec::new()).collect();
+    // By stream and region.
+    let mut past: [[Past; Region::ALL.len()]; 2] = Default::default();
     // By waiting stream: the last step of the other stream that it is ordered after.
     let mut seen: [Option<usize>; 2] = [None, None];
     // Pairs (step that records behind it, step that waits before it).
     let mut waits: Vec<(usize, usize)> = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        let mut after: Option<usize> = None;
+        let (own, other) = match step.stream {
+            StreamKind::Compute => (StreamKind::Compute as usize, StreamKind::Communication as usize),
+            StreamKind::Communication => (StreamKind::Communication as usize, StreamKind::Compute as usize),
+        };
         let reads = step.reads().into_iter().map(|view| (plan.span(view), false));
-        let accesses: Vec<_> = reads.chain(step.writes().into_iter().map(|view| (plan.span(view), true))).collect();
+        let accesses: SmallVec<[_; 6]> =
+            reads.chain(step.writes().into_iter().map(|view| (plan.span(view), true))).collect();
+        let mut after: Option<usize> = None;
         for ((region, range), is_write) in &accesses {
-            for access in &past[*region as usize] {
-                let overlaps = access.range.start < range.end && range.start < access.range.end;
-                if access.stream != step.stream && overlaps && (*is_write || access.is_write) {
-                    after = after.max(Some(access.step));
-                }
+            let past = &mut past[other][*region as usize];
+            after = after.max(last_conflict(&mut past.writes, seen[own], range));
+            if *is_write {
+                after = after.max(last_conflict(&mut past.reads, seen[own], range));
             }
         }
-        let seen = &mut seen[step.stream as usize];
-        if after > *seen {
+        if after > seen[own] {
             waits.extend(after.map(|after| (after, index)));
-            *seen = after;
+            seen[own] = after;
         }
         for ((region, range), is_write) in accesses {
-            let past = &mut past[region as usize];
-            if is_write {
-                // Whoever comes later conflicts with this write instead.
-                past.retain(|access| access.range.start < range.start || access.range.end > range.end);
-            }
-            past.push(Access { range, step: index, stream: step.stream, is_write });
+            let past = &mut past[own][region as usize];
+            let touched = if is_write { &mut past.writes } else { &mut past.reads };
+            touched.push((index, range));
         }
     }
     let mut records: Vec<(usize, EventId)> =

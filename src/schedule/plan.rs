@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
+use smallvec::smallvec;
+
 use crate::base::{Bytes, DType, Id, IdVec, Shape, define_id};
 pub use crate::program::Reduce;
-pub use crate::program::call::{BufferId, Call, Number, View};
+pub use crate::program::call::{BufferId, Call, Number, View, Views};
 use crate::program::{OpId, Source, ValueId};
 
 define_id!(
@@ -183,6 +185,7 @@ impl CollectiveKind {
 
 /// What one step does.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "most steps are launches, so a box would save nothing")]
 pub enum Action {
     /// Runs one operator on the compute stream.
     Launch(Call),
@@ -208,21 +211,21 @@ pub struct Step {
 impl Step {
     /// What the step reads.
     #[must_use]
-    pub fn reads(&self) -> Vec<&View> {
+    pub fn reads(&self) -> Views<'_> {
         match &self.action {
             Action::Launch(call) => call.reads(),
-            Action::Exchange(exchange) => vec![&exchange.send],
-            Action::Record(_) | Action::Wait(_) => Vec::new(),
+            Action::Exchange(exchange) => smallvec![&exchange.send],
+            Action::Record(_) | Action::Wait(_) => Views::new(),
         }
     }
 
     /// What the step writes.
     #[must_use]
-    pub fn writes(&self) -> Vec<&View> {
+    pub fn writes(&self) -> Views<'_> {
         match &self.action {
             Action::Launch(call) => call.writes(),
-            Action::Exchange(exchange) => vec![&exchange.recv],
-            Action::Record(_) | Action::Wait(_) => Vec::new(),
+            Action::Exchange(exchange) => smallvec![&exchange.recv],
+            Action::Record(_) | Action::Wait(_) => Views::new(),
         }
     }
 }

@@ -8,11 +8,13 @@
 //!
 //! Shares no code with the passes that it checks.
 
+use smallvec::SmallVec;
+
 use crate::base::{DType, Diagnostic, Diagnostics, Id};
 use crate::program::{OpId, Reduce};
 
 use super::memory::lifetimes;
-use super::plan::{Action, CollectiveKind, GroupId, Plan, Region, Step, StreamKind, groups_are_sound};
+use super::plan::{Action, BufferId, CollectiveKind, GroupId, Plan, Region, Step, StreamKind, groups_are_sound};
 
 /// Checks the plans of all ranks together.
 ///
@@ -59,21 +61,33 @@ fn memory(plan: &Plan, problems: &mut Diagnostics) {
             }
         }
     }
-    let lives = lifetimes(plan);
-    let mut slots: Vec<_> = plan.buffers.iter().filter(|(_, slot)| slot.bytes.0 > 0).collect();
-    slots.sort_by_key(|(_, slot)| (slot.region, slot.offset));
-    for (at, (id, slot)) in slots.iter().enumerate() {
-        let behind = slots[at + 1..].iter();
-        for (other, _) in behind.take_while(|(_, o)| o.region == slot.region && o.offset.0 < slot.range().end) {
-            let together = slot.region != Region::Arena
-                || matches!((lives[*id], lives[*other]), (Some(a), Some(b)) if a.0 <= b.1 && b.0 <= a.1);
-            if together {
-                problems.push(Diagnostic::new(
-                    format!("rank {}", plan.rank),
-                    format!("buffers {id} and {other} of the {} overlap while both are live", slot.region.name()),
-                ));
-            }
+    let overlap = |region: Region, a: BufferId, b: BufferId| {
+        let what = format!("buffers {a} and {b} of the {} overlap while both are live", region.name());
+        Diagnostic::new(format!("rank {}", plan.rank), what)
+    };
+    let taken = || plan.buffers.iter().filter(|(_, slot)| slot.bytes.0 > 0);
+    // Outside of the arena every buffer lives as long as the plan: if two overlap, so do two neighbours.
+    let mut kept: Vec<_> = taken().filter(|(_, slot)| slot.region != Region::Arena).collect();
+    kept.sort_by_key(|(_, slot)| (slot.region, slot.offset));
+    for ((a, slot), (b, next)) in kept.iter().zip(kept.iter().skip(1)) {
+        if slot.region == next.region && next.offset.0 < slot.range().end {
+            problems.push(overlap(slot.region, *a, *b));
         }
+    }
+    let lives = lifetimes(plan);
+    let mut arena: Vec<_> = taken()
+        .filter(|(_, slot)| slot.region == Region::Arena)
+        .filter_map(|(id, slot)| lives[id].map(|(first, last)| (first, last, id, slot.range())))
+        .collect();
+    arena.sort_by_key(|(first, _, id, _)| (*first, id.index()));
+    // Those that are live when the next one comes to life.
+    let mut live: Vec<(usize, BufferId, std::ops::Range<u64>)> = Vec::new();
+    for (first, last, id, range) in arena {
+        live.retain(|(last, _, _)| *last >= first);
+        for (_, other, _) in live.iter().filter(|(_, _, o)| o.start < range.end && range.start < o.end) {
+            problems.push(overlap(Region::Arena, *other, id));
+        }
+        live.push((last, id, range));
     }
 }
 
@@ -108,6 +122,9 @@ fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<Clock> {
     clocks
 }
 
+/// The bytes a step touches, and whether it writes them.
+type Touches = SmallVec<[((Region, std::ops::Range<u64>), bool); 6]>;
+
 fn streams(plan: &Plan, problems: &mut Diagnostics) {
     let clocks = clocks(plan, problems);
     // The number of a step on its own stream.
@@ -130,7 +147,7 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
             problems.push(Diagnostic::new(place(plan, index), "stands on the wrong stream"));
         }
     }
-    let spans = |step: &Step| -> Vec<((Region, std::ops::Range<u64>), bool)> {
+    let spans = |step: &Step| -> Touches {
         let reads = step.reads().into_iter().map(|view| (plan.span(view), false));
         reads.chain(step.writes().into_iter().map(|view| (plan.span(view), true))).collect()
     };
@@ -138,12 +155,14 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
     let on = |stream| plan.steps.iter().enumerate().filter(move |(_, step)| step.stream == stream).map(|(i, _)| i);
     let compute: Vec<usize> = on(StreamKind::Compute).filter(|index| !all[*index].is_empty()).collect();
     for exchange in on(StreamKind::Communication).filter(|index| !all[*index].is_empty()) {
-        for other in compute.iter().copied() {
+        // Along a stream clocks only grow, so the steps of the other stream that no event orders against the exchange
+        // stand around it.
+        let (before, after) = compute.split_at(compute.partition_point(|index| *index < exchange));
+        let is_before = |other: &&usize| clocks[exchange][StreamKind::Compute as usize] > numbers[**other];
+        let is_after = |other: &&usize| clocks[**other][StreamKind::Communication as usize] > numbers[exchange];
+        let before = before.iter().rev().take_while(|other| !is_before(other));
+        for other in before.chain(after.iter().take_while(|other| !is_after(other))).copied() {
             let (first, second) = (exchange.min(other), exchange.max(other));
-            let stream = plan.steps[first].stream as usize;
-            if clocks[second][stream] > numbers[first] {
-                continue;
-            }
             let conflict = all[first].iter().any(|((region, range), writes)| {
                 all[second].iter().any(|((other_region, other), other_writes)| {
                     region == other_region

@@ -13,6 +13,7 @@ use memmap2::Mmap;
 
 use super::header;
 use super::json::Entries;
+use super::load::PIECE_BYTES;
 use super::slice::{Error, Request};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::device::file;
@@ -187,20 +188,48 @@ impl Checkpoint {
         out: &mut [u8],
     ) -> Result<(), Error> {
         let (tensor, stored) = self.stored(name)?;
-        let request = Request {
-            tensor: name,
-            dtype: tensor.dtype,
-            stored,
-            offset: element_offset,
-            view: logical_shape,
-            ranges,
-            to,
-        };
+        let (dtype, offset, view) = (tensor.dtype, element_offset, logical_shape);
+        let request = Request { tensor: name, dtype, stored, offset, view, ranges, to };
         request.read(out)?;
-        let span = request.span();
-        let file = &self.files[tensor.file].map;
-        file::release(file, tensor.bytes.start + span.start..tensor.bytes.start + span.end);
+        self.release(tensor, request.span());
         Ok(())
+    }
+
+    /// Hands over the slice that [`Checkpoint::read_slice`] would read, in pieces of at most [`PIECE_BYTES`], in order, if its
+    /// elements lie together in the file as they are wanted; no byte is copied. False if they do not, and then nothing was
+    /// handed over.
+    ///
+    /// # Errors
+    /// See [`Error`], and what `visit` refuses.
+    pub(super) fn visit_slice<E: From<Error>>(
+        &self,
+        name: &str,
+        element_offset: usize,
+        logical_shape: &Shape,
+        ranges: &[Range<usize>],
+        to: DType,
+        mut visit: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let (tensor, stored) = self.stored(name)?;
+        let (dtype, offset, view) = (tensor.dtype, element_offset, logical_shape);
+        let request = Request { tensor: name, dtype, stored, offset, view, ranges, to };
+        let Some(span) = request.as_it_lies()? else { return Ok(false) };
+        let mut start = span.start;
+        while start < span.end {
+            // The system maps a whole aligned block of pages around one that is touched. Pieces end where such blocks do, so
+            // that none of it is what was given back before.
+            let end = span.end.min(start + PIECE_BYTES - stored[start..].as_ptr().addr() % PIECE_BYTES);
+            visit(&stored[start..end])?;
+            self.release(tensor, start..end);
+            start = end;
+        }
+        Ok(true)
+    }
+
+    /// Gives back the pages that some bytes of a tensor were mapped to.
+    fn release(&self, tensor: &TensorInfo, bytes: Range<usize>) {
+        let start = tensor.bytes.start;
+        file::release(&self.files[tensor.file].map, start + bytes.start..start + bytes.end);
     }
 
     /// A whole floating-point tensor.

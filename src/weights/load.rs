@@ -1,4 +1,5 @@
-//! Gives each rank its slices of a checkpoint, through a small buffer.
+//! Gives each rank its slices of a checkpoint: from the file's pages to the card where the elements lie together, else
+//! through a small buffer.
 
 use std::sync::Arc;
 
@@ -10,8 +11,9 @@ use crate::schedule::plan::Tensor;
 use super::checkpoint::Checkpoint;
 use super::quantise;
 
-/// Host memory that each rank reads a weight through.
-pub(super) const STAGING_BYTES: usize = 8 << 20;
+/// Bytes of a checkpoint that each rank has in memory at a time. A buffer of this size stays in a core's cache, so that what
+/// goes through it crosses the memory as often as what does not.
+pub(super) const PIECE_BYTES: usize = 512 << 10;
 
 /// A function that fills every rank's weights from a checkpoint, converted to the program's element type, or
 /// quantised row by row. Each rank reads its own slices only, and of a quantised weight the rows that they are parts of,
@@ -43,10 +45,20 @@ fn numbers(
     source: &Source,
     write: &mut Write<'_>,
 ) -> Result<(), crate::exec::FillError> {
+    let (name, first, shape, dtype) = (&source.tensor, source.element_offset, &param.shape, param.dtype);
+    let mut offset = 0;
+    let mut next = |piece: &[u8]| {
+        write(offset, piece)?;
+        offset += piece.len();
+        Ok::<(), crate::exec::FillError>(())
+    };
+    if checkpoint.visit_slice(name, first, shape, &param.ranges, dtype, &mut next)? {
+        return Ok(());
+    }
     let row_elems: usize = param.ranges.iter().skip(1).map(std::ops::Range::len).product();
-    let row_bytes = row_elems * param.dtype.size_bytes();
+    let row_bytes = row_elems * dtype.size_bytes();
     let rows = param.ranges.first().map_or(0..1, Clone::clone);
-    let rows_at_once = (STAGING_BYTES / row_bytes.max(1)).clamp(1, rows.len().max(1));
+    let rows_at_once = (PIECE_BYTES / row_bytes.max(1)).clamp(1, rows.len().max(1));
     let mut staging = vec![0; rows_at_once * row_bytes];
     let mut ranges = param.ranges.clone();
     for start in rows.clone().step_by(rows_at_once) {
@@ -55,8 +67,8 @@ fn numbers(
             *first = start..end;
         }
         let chunk = &mut staging[..(end - start) * row_bytes];
-        checkpoint.read_slice(&source.tensor, source.element_offset, &param.shape, &ranges, param.dtype, chunk)?;
-        write((start - rows.start) * row_bytes, chunk)?;
+        checkpoint.read_slice(name, first, shape, &ranges, dtype, chunk)?;
+        next(chunk)?;
     }
     Ok(())
 }

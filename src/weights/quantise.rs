@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::checkpoint::Checkpoint;
-use super::load::STAGING_BYTES;
+use super::load::PIECE_BYTES;
 use super::slice::Runs;
 use crate::base::{DType, Shape};
 use crate::exec::{FillError, Write};
@@ -95,7 +95,7 @@ impl Rows<'_> {
         ranges: &[Range<usize>],
         visit: &mut dyn FnMut(&[f32]) -> Result<(), FillError>,
     ) -> Result<(), FillError> {
-        let at_once = (STAGING_BYTES / (4 * self.row_elems.max(1))).max(1);
+        let at_once = (PIECE_BYTES / (4 * self.row_elems.max(1))).max(1);
         let view = Shape::from([self.count, self.row_elems]);
         let runs = Runs::new(shape, ranges);
         let length = runs.length();

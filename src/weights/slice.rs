@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::convert;
-use crate::base::{DType, Shape};
+use crate::base::{DType, Dims, Shape};
 
 /// Why a slice cannot be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -106,6 +106,17 @@ impl Request<'_> {
         (self.offset + at(|range| range.start)) * size..(self.offset + at(|range| range.end - 1) + 1) * size
     }
 
+    /// The slice's elements, if they lie together as they are wanted.
+    ///
+    /// # Errors
+    /// Not a slice of this tensor.
+    pub(super) fn as_it_lies(&self) -> Result<Option<Range<usize>>, Error> {
+        self.check(self.ranges.iter().map(ExactSizeIterator::len).product::<usize>() * self.to.size_bytes())?;
+        let mut runs = Runs::new(self.view, self.ranges);
+        let is_one = runs.next().is_some() && runs.next().is_none();
+        Ok((is_one && self.dtype == self.to).then(|| self.span()))
+    }
+
     /// Reads the slice into `out`.
     pub(super) fn read(&self, out: &mut [u8]) -> Result<(), Error> {
         self.check(out.len())?;
@@ -164,7 +175,7 @@ pub(super) struct Runs<'a> {
     length: usize,
     /// The dims outside a run, which are counted through.
     outer: &'a [Range<usize>],
-    strides: Vec<usize>,
+    strides: Dims,
     /// Where inside the run's own dims a run begins.
     base: usize,
     /// Indices of the next run, `None` after the last.

@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use half::{bf16, f16};
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
 use memmap2::{MmapMut, MmapOptions};
 
 use super::fault::Known;
@@ -94,6 +96,11 @@ unsafe impl Sync for Allocation {}
 /// The card lets kernels read this much past the end of an allocation (AscendCL guide, aclrtMalloc).
 const READABLE_PAST_END_BYTES: usize = 32;
 
+/// From this size on memory is asked for in huge pages: touching it first costs a tenth, and what it may take beyond what is
+/// touched, up to two of them, is little beside it.
+#[cfg(target_os = "linux")]
+const HUGE_FROM_BYTES: usize = 32 << 20;
+
 impl Allocation {
     /// Maps `size` bytes (more than 0), page-aligned.
     ///
@@ -102,6 +109,11 @@ impl Allocation {
     pub(crate) fn new(size: usize, location: Location) -> io::Result<Self> {
         let mapped = size.checked_add(READABLE_PAST_END_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut pages = MmapOptions::new().len(mapped).no_reserve_swap().map_anon()?;
+        #[cfg(target_os = "linux")]
+        if mapped >= HUGE_FROM_BYTES {
+            // Where the system refuses, small pages serve as well, and only take longer to be touched first.
+            let _refused = pages.advise(Advice::HugePage);
+        }
         let bytes = NonNull::new(pages.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
         let address = bytes.as_ptr().expose_provenance();
         Ok(Self {

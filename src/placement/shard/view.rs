@@ -326,7 +326,7 @@ fn check_length(shape: &Shape, found: usize) -> Result<(), ViewError> {
 
 /// Row-major strides; of a tensor without elements, whose strides mean nothing and could overflow, zeros.
 fn row_major_strides(shape: &Shape) -> Vec<usize> {
-    if shape.contains(&0) { vec![0; shape.rank()] } else { shape.strides() }
+    if shape.contains(&0) { vec![0; shape.rank()] } else { shape.strides().into_vec() }
 }
 
 #[cfg(test)]

@@ -1,0 +1,35 @@
+//! What compiling costs: all passes of both programs of a serving setting, all ranks, over ranks and layers. Cost is to grow no
+//! faster than layers × ranks.
+
+use ascend_tp::base::DType;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::placement::Residual;
+use ascend_tp::planner::compile::Setting;
+use ascend_tp::program::models::Head;
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+
+fn compile(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("compile qwen-72b");
+    group.sample_size(10);
+    for (cards, layers) in [(1, 8), (1, 80), (8, 8), (8, 80), (64, 8), (64, 80)] {
+        let Some(config) = ModelConfig::preset("qwen-72b") else { return };
+        let config = ModelConfig { layers, ..config };
+        let setting = Setting {
+            cards,
+            precision: DType::BF16.into(),
+            residual: Residual::Replicate,
+            batch: 1,
+            input_tokens: 512,
+            output_tokens: 512,
+            head: Head::LastToken,
+        };
+        group.throughput(Throughput::Elements((cards * layers) as u64));
+        group.bench_function(BenchmarkId::from_parameter(format!("{cards} cards, {layers} layers")), |bencher| {
+            bencher.iter(|| setting.compile(&config).map(|programs| programs.decode.len()));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, compile);
+criterion_main!(benches);
