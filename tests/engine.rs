@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{Engine, EngineOptions, Error, Launching, Marks};
+use ascend_tp::exec::{Engine, EngineOptions, Error, Launching, Marks, Timed};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::{self, Model, Session, SessionOptions};
 use ascend_tp::placement::Residual;
@@ -184,7 +184,8 @@ fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
         .unwrap();
     for run in 0..5_i64 {
         let inputs = ids([run, 7 - run, 3]);
-        let outputs = if run == 3 { engine.run_timed(0, inputs).unwrap().0 } else { engine.run(0, inputs).unwrap() };
+        let timed = if run == 3 { Timed::Collectives } else { Timed::No };
+        let outputs = engine.begin(0, inputs, timed).unwrap().finish().unwrap();
         let expected: Vec<f32> = [run, 7 - run, 3].iter().flat_map(|id| [4.0 * *id as f32; 4]).collect();
         assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), expected, "run {run}");
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ascend_tp_sys::{COMM_NAME_MAX_LENGTH, HcclComm, HcclReduceOp, HcclResult, c_void};
+use smallvec::SmallVec;
 
 use super::buffer::BufferSlice;
 use super::card::{Device, forget_current, same_device};
@@ -515,19 +516,17 @@ impl Communicator {
         same_device(name, &self.device, stream.device())?;
         same_device(name, &self.device, send.device())?;
         same_device(name, &self.device, recv.device())?;
-        let place = format!("rank {}: {name}", self.rank);
+        let size_bytes = dtype.size_bytes();
+        let elems = |slice: &BufferSlice| slice.len_bytes() / size_bytes;
+        let (send_elems, recv_elems) = (elems(send), elems(recv));
+        let call = Call { name, rank: self.rank, world: self.world, send, recv, send_elems, recv_elems };
         for slice in [send, recv] {
-            let size_bytes = dtype.size_bytes();
             if !slice.len_bytes().is_multiple_of(size_bytes) || !slice.start().is_multiple_of(size_bytes) {
-                return Err(Diagnostic::new(place, "a slice holds no whole elements")
-                    .expected(format!("start and length in multiples of {size_bytes} bytes, for {dtype}"))
-                    .found(slice)
-                    .into());
+                let expected = format!("start and length in multiples of {size_bytes} bytes, for {dtype}");
+                return Err(call.refuse("a slice holds no whole elements", expected, slice.to_string()));
             }
         }
-        let elems = |slice: &BufferSlice| slice.len_bytes() / dtype.size_bytes();
-        let (send_elems, recv_elems) = (elems(send), elems(recv));
-        Ok(Call { place, world: self.world, send, recv, send_elems, recv_elems })
+        Ok(call)
     }
 
     fn peer(&self, name: &str, rank: usize) -> Result<u32> {
@@ -563,7 +562,8 @@ impl fmt::Debug for Communicator {
 
 /// One collective while its arguments are checked.
 struct Call<'a> {
-    place: String,
+    name: &'static str,
+    rank: usize,
     world: usize,
     send: &'a BufferSlice,
     recv: &'a BufferSlice,
@@ -573,7 +573,8 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn refuse(&self, message: &str, expected: String, found: String) -> Error {
-        Diagnostic::new(self.place.clone(), message).expected(expected).found(found).into()
+        let place = format!("rank {}: {}", self.rank, self.name);
+        Diagnostic::new(place, message).expected(expected).found(found).into()
     }
 
     fn lengths(&self, expected: usize, found: usize) -> Result<()> {
@@ -592,7 +593,7 @@ impl Call<'_> {
     }
 
     /// Counts and displacements as C takes them, if there is one part for each rank and each lies within `elems` elements.
-    fn parts(&self, parts: Parts<'_>, elems: usize) -> Result<(Vec<u64>, Vec<u64>)> {
+    fn parts(&self, parts: Parts<'_>, elems: usize) -> Result<(EachRank, EachRank)> {
         for len in [parts.counts.len(), parts.displacements.len()] {
             if len != self.world {
                 return Err(self.refuse("not one part for each rank", self.world.to_string(), len.to_string()));
@@ -609,6 +610,9 @@ impl Call<'_> {
         Ok((wide(parts.counts), wide(parts.displacements)))
     }
 }
+
+/// A number for each rank, in place for as many as one server has.
+type EachRank = SmallVec<[u64; 16]>;
 
 fn pointer(values: &[u64]) -> *const c_void {
     values.as_ptr().cast()

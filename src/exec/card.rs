@@ -4,14 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Bytes, Id};
-use crate::device::{
-    Buffer, BufferSlice, Communicator, Device, Event, Graph, Parts, Prepared, ReduceOp, Result, Stream, Tensor,
-};
-use crate::schedule::plan::{
-    ALIGNMENT_BYTES, Action, Collective, CollectiveKind, Plan, Reduce, Region, StreamKind, Tensor as Slot, View,
-};
+use crate::device::{Buffer, BufferSlice, Communicator, Device, Event, Graph, Prepared, Result, Stream, Tensor};
+use crate::schedule::plan::{ALIGNMENT_BYTES, Action, Collective, Plan, Region, StreamKind, Tensor as Slot, View};
 
 use super::error::{PeerFailed, RankError};
+use super::exchange::Exchange;
 use super::gate::Gate;
 use super::locate::{Progress, mark_texts, stopped_at};
 use super::prepare::prepare;
@@ -25,14 +22,6 @@ enum Ready {
     Exchange(Box<Exchange>),
     Record(usize),
     Wait(usize),
-}
-
-struct Exchange {
-    communicator: usize,
-    kind: CollectiveKind,
-    send: BufferSlice,
-    recv: BufferSlice,
-    dtype: crate::base::DType,
 }
 
 /// One plan with everything it needs on one card.
@@ -69,7 +58,7 @@ pub(super) struct Card {
     /// Ranks of each group this rank is of, and its end of the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
     streams: [Stream; 2],
-    workspace: Option<Buffer>,
+    workspace: Option<BufferSlice>,
     regions: Vec<Buffer>,
 }
 
@@ -77,7 +66,7 @@ pub(super) struct Card {
 struct Means<'a> {
     streams: &'a [Stream; 2],
     communicators: &'a [(Vec<usize>, Communicator)],
-    workspace: Option<&'a Buffer>,
+    workspace: Option<&'a BufferSlice>,
 }
 
 impl Means<'_> {
@@ -88,8 +77,8 @@ impl Means<'_> {
             stream.mark(text)?;
         }
         match &mut ready.steps[index] {
-            Ready::Launch(prepared) => prepared.enqueue(stream, self.workspace.map(Buffer::whole).as_ref()),
-            Ready::Exchange(exchange) => enqueue(&self.communicators[exchange.communicator].1, exchange, stream),
+            Ready::Launch(prepared) => prepared.enqueue(stream, self.workspace),
+            Ready::Exchange(exchange) => exchange.enqueue(&self.communicators[exchange.communicator].1, stream),
             Ready::Record(event) => stream.enqueue_record(&ready.events[*event]),
             Ready::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
         }
@@ -233,13 +222,9 @@ impl Card {
         let ranks = &plan.groups[exchange.group];
         let found = self.communicators.iter().position(|(group, _)| group == ranks);
         let missing = || crate::base::Diagnostic::new(format!("group {ranks:?}"), "the rank met no such group");
-        Ok(Ready::Exchange(Box::new(Exchange {
-            communicator: found.ok_or_else(missing)?,
-            kind: exchange.kind.clone(),
-            send: slice(&exchange.send)?,
-            recv: slice(&exchange.recv)?,
-            dtype: exchange.send.dtype,
-        })))
+        let communicator = found.ok_or_else(missing)?;
+        let (send, recv) = (slice(&exchange.send)?, slice(&exchange.recv)?);
+        Ok(Ready::Exchange(Box::new(Exchange::new(exchange, communicator, send, recv))))
     }
 
     /// One workspace for all operators of the compute stream, as large as the largest wants.
@@ -250,14 +235,14 @@ impl Card {
             Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => 0,
         });
         if let Some(bytes) = bytes.max().filter(|bytes| *bytes > 0) {
-            self.workspace = Some(Buffer::new(&self.device, bytes)?);
+            self.workspace = Some(Buffer::new(&self.device, bytes)?.whole());
         }
         Ok(())
     }
 
     /// Bytes of device memory this rank holds besides the regions.
     pub(super) fn workspace_bytes(&self) -> usize {
-        self.workspace.as_ref().map_or(0, Buffer::len_bytes)
+        self.workspace.as_ref().map_or(0, BufferSlice::len_bytes)
     }
 
     /// The weights of the first plan; all plans have the same.
@@ -271,14 +256,13 @@ impl Card {
         self.regions[Region::Weights as usize].write(to_usize(slot.offset.0) + offset, bytes)
     }
 
-    /// Runs a plan. `inputs` are whole tensors by name. The answer has this rank's outputs, in the plan's order.
+    /// Runs a plan. `inputs` are whole tensors by name.
     pub(super) fn run(
         &mut self,
         program: usize,
         inputs: &[(String, Arc<Vec<u8>>)],
         mut watch: Watch<'_>,
-    ) -> std::result::Result<Vec<Vec<u8>>, RankError> {
-        let plan = Arc::clone(&self.programs[program].plan);
+    ) -> std::result::Result<(), RankError> {
         let (rank, ordinal) = (self.rank, self.ordinal);
         let fail = |place: Option<String>| move |source| error(rank, ordinal, place, source);
         self.upload(program, inputs).map_err(fail(Some("uploading inputs".to_owned())))?;
@@ -311,7 +295,13 @@ impl Card {
         if matches!(recording, Recording::AfterFirstRun) {
             *recording = Recording::Due;
         }
-        self.download(&plan).map_err(fail(Some("downloading outputs".to_owned())))
+        Ok(())
+    }
+
+    /// This rank's outputs of the last run of a plan, in the plan's order.
+    pub(super) fn outputs(&self, program: usize) -> std::result::Result<Vec<Vec<u8>>, RankError> {
+        let download = self.download(&self.programs[program].plan);
+        download.map_err(|source| self.error("downloading outputs", source))
     }
 
     /// Enqueues every step by itself and waits for them.
@@ -439,7 +429,7 @@ impl Card {
         let Program { plan, steps, .. } = &self.programs[program];
         let name = |step: usize| match &steps[step] {
             Ready::Launch(prepared) => prepared.name(),
-            Ready::Exchange(exchange) => exchange.kind.name(),
+            Ready::Exchange(exchange) => exchange.name(),
             Ready::Record(_) | Ready::Wait(_) => "",
         };
         let progress = Progress { plan, issued: plan.steps.len(), stream: None, is_done: &|_| false, operator: &name };
@@ -537,54 +527,6 @@ fn require_room_to_meet(device: &Device, communicators: usize) -> Result<()> {
         .expected(format!("{wanted} free (2 × HCCL_BUFFSIZE each)"))
         .found(free)
         .into())
-}
-
-fn enqueue(communicator: &Communicator, exchange: &Exchange, stream: &Stream) -> Result<()> {
-    let Exchange { send, recv, dtype, .. } = exchange;
-    match &exchange.kind {
-        CollectiveKind::AllReduce { reduce } => {
-            communicator.enqueue_all_reduce(send, recv, *dtype, reduce_op(*reduce), stream)
-        }
-        CollectiveKind::AllGather { counts } if all_equal(counts) => {
-            communicator.enqueue_all_gather(send, recv, *dtype, stream)
-        }
-        CollectiveKind::AllGather { counts } => {
-            let parts = Parts { counts, displacements: &displacements(counts) };
-            communicator.enqueue_all_gather_v(send, recv, parts, *dtype, stream)
-        }
-        CollectiveKind::ReduceScatter { reduce, counts } if all_equal(counts) => {
-            communicator.enqueue_reduce_scatter(send, recv, *dtype, reduce_op(*reduce), stream)
-        }
-        CollectiveKind::ReduceScatter { reduce, counts } => {
-            let parts = Parts { counts, displacements: &displacements(counts) };
-            communicator.enqueue_reduce_scatter_v(send, parts, recv, *dtype, reduce_op(*reduce), stream)
-        }
-        CollectiveKind::AllToAll { send_counts, recv_counts } => {
-            let sent = Parts { counts: send_counts, displacements: &displacements(send_counts) };
-            let received = Parts { counts: recv_counts, displacements: &displacements(recv_counts) };
-            communicator.enqueue_all_to_all_v(send, sent, recv, received, *dtype, stream)
-        }
-    }
-}
-
-fn all_equal(counts: &[usize]) -> bool {
-    counts.iter().all(|count| *count == counts[0])
-}
-
-fn displacements(counts: &[usize]) -> Vec<usize> {
-    let starts = |next: &mut usize, count: &usize| {
-        *next += count;
-        Some(*next - count)
-    };
-    counts.iter().scan(0, starts).collect()
-}
-
-const fn reduce_op(reduce: Reduce) -> ReduceOp {
-    match reduce {
-        Reduce::Sum => ReduceOp::Sum,
-        Reduce::Max => ReduceOp::Max,
-        Reduce::Min => ReduceOp::Min,
-    }
 }
 
 fn error(

@@ -18,7 +18,7 @@ use crate::world::{PeerFailure, ProcessGroup};
 use super::card::{Launching, Marks};
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
-use super::rank::{Answer, Command, News, RankThread, Shared, Timed};
+use super::rank::{Answer, Command, News, RankThread, Shared, Timed, Wanted};
 
 /// Whole input tensors by name, as bytes of their element type.
 pub type Inputs = Vec<(String, Arc<Vec<u8>>)>;
@@ -101,6 +101,8 @@ pub struct Engine {
     workspace_bytes: Vec<Bytes>,
     /// Of the last run, by rank of this process.
     run_times: Vec<std::ops::Range<u64>>,
+    /// Of the last run, of the first rank here.
+    collectives_us: f64,
     stop: Arc<AtomicBool>,
     stopped: bool,
     /// Ranks that will never answer.
@@ -193,6 +195,7 @@ impl Engine {
             programs,
             workspace_bytes: Vec::new(),
             run_times: Vec::new(),
+            collectives_us: 0.0,
             stop: Arc::clone(&options.stop),
             stopped: false,
             lost: Vec::new(),
@@ -283,7 +286,7 @@ impl Engine {
     /// # Errors
     /// What `fill` or a card refuses.
     pub fn load(&mut self, fill: Arc<Fill>) -> Result<(), Error> {
-        self.tell(move || Command::Load(Arc::clone(&fill)))?;
+        self.tell(move |_| Command::Load(Arc::clone(&fill)))?;
         self.collect().map(drop)
     }
 
@@ -292,10 +295,16 @@ impl Engine {
     /// # Errors
     /// The failure of any rank; after it the engine is stopped.
     pub fn run(&mut self, program: usize, inputs: Inputs) -> Result<Outputs, Error> {
-        self.start_run(program, inputs, Timed::No, None)?;
-        let answers = self.collect()?;
-        self.run_times = answers.iter().filter_map(|answer| answer.run_time.clone()).collect();
-        Ok(self.outputs(program, answers))
+        self.begin(program, inputs, Timed::No)?.finish()
+    }
+
+    /// Lets all ranks begin a program, so that the caller can do something else until they are done.
+    ///
+    /// # Errors
+    /// The engine is stopped.
+    pub fn begin(&mut self, program: usize, inputs: Inputs, timed: Timed) -> Result<Run<'_>, Error> {
+        self.start_run(program, inputs, timed, None)?;
+        Ok(Run { engine: self, program, is_open: true })
     }
 
     /// When each rank of this process began the last run and when it had its outputs, by the engine's clock; empty without
@@ -305,15 +314,11 @@ impl Engine {
         &self.run_times
     }
 
-    /// As [`Engine::run`]; also the microseconds that the first rank here spent in collectives, waiting for the others included.
-    ///
-    /// # Errors
-    /// As [`Engine::run`].
-    pub fn run_timed(&mut self, program: usize, inputs: Inputs) -> Result<(Outputs, f64), Error> {
-        self.start_run(program, inputs, Timed::Collectives, None)?;
-        let answers = self.collect()?;
-        let collectives_us = answers.first().map_or(0.0, |answer| answer.collectives_us);
-        Ok((self.outputs(program, answers), collectives_us))
+    /// The microseconds that the first rank here spent in collectives in the last run, waiting for the others included; 0 for
+    /// a run that was not timed.
+    #[must_use]
+    pub const fn collectives_us(&self) -> f64 {
+        self.collectives_us
     }
 
     /// As [`Engine::run`], showing every value of every rank of this process. Ranks stop at each value, so this is slow.
@@ -330,8 +335,17 @@ impl Engine {
         self.start_run(program, inputs, Timed::No, Some(sender))?;
         // Ends when the last rank has dropped its sender.
         observations.iter().for_each(&mut observe);
+        self.finish_run(program)
+    }
+
+    /// Waits for the run that was started.
+    fn finish_run(&mut self, program: usize) -> Result<Outputs, Error> {
         let answers = self.collect()?;
-        Ok(self.outputs(program, answers))
+        self.run_times = answers.iter().filter_map(|answer| answer.run_time.clone()).collect();
+        self.collectives_us = answers.first().map_or(0.0, |answer| answer.collectives_us);
+        // Outputs are whole on every rank, and the first one here gives them.
+        let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
+        Ok(names.zip(answers.into_iter().next().unwrap_or_default().outputs).collect())
     }
 
     fn start_run(
@@ -342,16 +356,14 @@ impl Engine {
         observer: Option<Sender<Observation>>,
     ) -> Result<(), Error> {
         let inputs = Arc::new(inputs);
-        self.tell(move || Command::Run { program, inputs: Arc::clone(&inputs), timed, observer: observer.clone() })
+        self.tell(move |at| {
+            let wanted = if at == 0 { Wanted::Outputs } else { Wanted::Nothing };
+            Command::Run { program, inputs: Arc::clone(&inputs), timed, wanted, observer: observer.clone() }
+        })
     }
 
-    /// Outputs are whole on every rank; those of the first rank here are given.
-    fn outputs(&self, program: usize, answers: Vec<Answer>) -> Outputs {
-        let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
-        names.zip(answers.into_iter().next().unwrap_or_default().outputs).collect()
-    }
-
-    fn tell(&mut self, command: impl Fn() -> Command) -> Result<(), Error> {
+    /// Tells each rank here what to do, by its place among them.
+    fn tell(&mut self, command: impl Fn(usize) -> Command) -> Result<(), Error> {
         if self.stopped {
             return Err(Error::Stopped);
         }
@@ -362,7 +374,7 @@ impl Engine {
             self.stopped = true;
             return Err(failure.into());
         }
-        self.ranks.iter().for_each(|thread| thread.tell(command()));
+        self.ranks.iter().enumerate().for_each(|(at, thread)| thread.tell(command(at)));
         Ok(())
     }
 
@@ -417,6 +429,36 @@ impl Engine {
         let error = Error::of_ranks(failed);
         tell_peers(&self.group, &error);
         Err(error)
+    }
+}
+
+/// A program that all ranks are running. Dropping it waits for them.
+#[must_use = "the outputs come from `finish`"]
+#[derive(Debug)]
+pub struct Run<'a> {
+    engine: &'a mut Engine,
+    program: usize,
+    /// The ranks' answers are still to come.
+    is_open: bool,
+}
+
+impl Run<'_> {
+    /// Waits for the ranks.
+    ///
+    /// # Errors
+    /// The failure of any rank; after it the engine is stopped.
+    pub fn finish(mut self) -> Result<Outputs, Error> {
+        self.is_open = false;
+        self.engine.finish_run(self.program)
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            // A failure stops the engine, whose next call says so.
+            let _unheard = self.engine.collect();
+        }
     }
 }
 

@@ -12,11 +12,13 @@
 mod card;
 mod engine;
 mod error;
+mod exchange;
 mod gate;
 mod locate;
 mod prepare;
 mod rank;
 
 pub use card::{Launching, Marks};
-pub use engine::{Clock, Engine, EngineOptions, Fill, FillError, Inputs, Observation, Outputs, Write};
+pub use engine::{Clock, Engine, EngineOptions, Fill, FillError, Inputs, Observation, Outputs, Run, Write};
 pub use error::{Error, RankError};
+pub use rank::Timed;

@@ -1,4 +1,4 @@
-//! The serving loop: one prefill, then one run a token.
+//! The serving loop: one prefill, then one run a token, which begins before anyone hears of the token before it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Precision, Shape, Weights};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, Outputs};
+use crate::exec::{Engine, EngineOptions, Outputs, Timed};
 use crate::placement::Residual;
 use crate::planner::compile::{Programs, Setting};
 use crate::program::HostTensor;
@@ -148,8 +148,8 @@ impl Session {
         Ok(Self { config: model.config.clone(), options: options.clone(), head, engine, cache_length, load_seconds })
     }
 
-    /// Continues prompts, one token a sequence and step. `on_token` sees each token as it is chosen; `Break` ends that
-    /// sequence with it.
+    /// Continues prompts, one token a sequence and step. `on_token` sees each token, while the cards make the next one;
+    /// `Break` ends that sequence with it.
     ///
     /// # Errors
     /// Prompts that do not fit what the session was made for, and the failure of a card.
@@ -176,15 +176,22 @@ impl Session {
         let mut tokens = self.choose(outputs, &mut samplers, &running)?;
 
         for step in 0..self.options.max_new_tokens {
+            let mut new = Vec::with_capacity(tokens.len());
             for (sequence, token) in tokens.iter().copied().enumerate() {
                 if running[sequence] && self.options.stop_ids.contains(&token) {
                     running[sequence] = false;
                 } else if running[sequence] {
                     found.ids[sequence].push(token);
-                    running[sequence] = on_token(sequence, token).is_continue();
+                    new.push((sequence, token));
                 }
             }
+            let mut tell = |running: &mut [bool]| {
+                for (sequence, token) in new.drain(..) {
+                    running[sequence] = on_token(sequence, token).is_continue();
+                }
+            };
             if !running.contains(&true) || step + 1 == self.options.max_new_tokens {
+                tell(&mut running);
                 break;
             }
             // A sequence that has ended repeats its last token in place; nobody reads what comes of it.
@@ -196,16 +203,22 @@ impl Session {
                 })
                 .collect();
             let inputs = self.inputs(1, &rows);
-            let started = Instant::now();
             // The second step is timed: the first may still warm caches.
-            let outputs = if step == 1 {
-                let (outputs, collectives_us) = self.engine.run_timed(DECODE, inputs)?;
-                found.summary.collectives_share = Some(collectives_us / 1e6 / started.elapsed().as_secs_f64());
-                outputs
-            } else {
-                self.engine.run(DECODE, inputs)?
-            };
-            found.summary.decode_seconds += started.elapsed().as_secs_f64();
+            let timed = if step == 1 { Timed::Collectives } else { Timed::No };
+            let started = Instant::now();
+            let run = self.engine.begin(DECODE, inputs, timed)?;
+            // Whoever makes text of the tokens does so while the cards work. Should that end the last sequence, this step was
+            // for nothing.
+            tell(&mut running);
+            let outputs = run.finish()?;
+            if !running.contains(&true) {
+                break;
+            }
+            let seconds = started.elapsed().as_secs_f64();
+            if timed == Timed::Collectives {
+                found.summary.collectives_share = Some(self.engine.collectives_us() / 1e6 / seconds);
+            }
+            found.summary.decode_seconds += seconds;
             found.summary.decode_tokens += running.iter().filter(|running| **running).count();
             tokens = self.choose(outputs, &mut samplers, &running)?;
         }

@@ -1,0 +1,137 @@
+//! What a run of a plan takes from the heap of its rank's thread does not grow with the plan's steps: a program of more layers
+//! takes as much as one of few.
+//!
+//! Cards here compute nothing ([`Mode::HostOnly`]), so whatever is taken is taken by the executor and the calls it makes.
+#![expect(unsafe_code, reason = "an allocator is unsafe to write")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::base::DType;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::emulator::{Config, Emulator, Mode};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs};
+use ascend_tp::generate::sampling::SamplingOptions;
+use ascend_tp::generate::{DECODE, SessionOptions};
+use ascend_tp::placement::Residual;
+use ascend_tp::schedule::plan::Tensor;
+use ascend_tp_sys::{
+    ACL_SUCCESS, HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclError, aclrtEvent, aclrtStream,
+};
+
+thread_local! {
+    static TAKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts by thread how often it is asked.
+struct Counting;
+
+impl Counting {
+    fn count() {
+        // A thread that is ending has no count any more.
+        let _ending = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
+    }
+}
+
+// SAFETY: every call is passed on to the system's allocator; counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Self::count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Self::count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        Self::count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+extern "C" fn all_reduce(
+    _: *mut c_void,
+    _: *mut c_void,
+    _: u64,
+    _: HcclDataType,
+    _: HcclReduceOp,
+    _: HcclComm,
+    _: aclrtStream,
+) -> HcclResult {
+    HcclResult::HCCL_SUCCESS
+}
+
+extern "C" fn record(_: aclrtEvent, _: aclrtStream) -> aclError {
+    ACL_SUCCESS
+}
+
+extern "C" fn wait(_: aclrtStream, _: aclrtEvent) -> aclError {
+    ACL_SUCCESS
+}
+
+/// Takes away what of the calls between streams and ranks is the library's: it keeps a record of each.
+fn without_meetings(table: &mut Table) {
+    (table.HcclAllReduce, table.aclrtRecordEvent, table.aclrtStreamWaitEvent) = (all_reduce, record, wait);
+}
+
+/// Steps of the decode plan of so many layers, and what each rank's thread takes from the heap in a run once runs are steady.
+fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64>) {
+    let config = ModelConfig { layers, ..ModelConfig::preset("qwen2.5-72b").expect("a preset") };
+    let options = SessionOptions {
+        cards,
+        precision: DType::BF16.into(),
+        residual: Residual::Replicate,
+        batch: 1,
+        longest_prompt: 4,
+        max_new_tokens: 4,
+        stop_ids: Vec::new(),
+        sampling: SamplingOptions::default(),
+    };
+    let decode = options.compile(&config).expect("it compiles").swap_remove(DECODE);
+    let steps = decode[0].steps.len();
+    let whole = |tensor: &Tensor| vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()];
+    let inputs: Inputs = decode[0].inputs.iter().map(|input| (input.name.clone(), Arc::new(whole(input)))).collect();
+    let emulator = Emulator::new(Config { mode: Mode::HostOnly, ..Config::with_cards(cards) }).expect("it starts");
+    let mut table = Table::clone(&emulator.table());
+    change(&mut table);
+    let cann = Cann::new(Arc::new(table)).expect("the emulator is a CANN");
+    // A rank reads its engine's clock as a run begins and as it ends.
+    let clock = Some(Clock(Arc::new(|| TAKEN.with(Cell::get))));
+    let options = EngineOptions { clock, ..EngineOptions::default() };
+    let mut engine = Engine::start_with(&cann, vec![decode], &options).expect("ranks start");
+    // In the first runs queues grow to the length they need.
+    for _ in 0..4 {
+        engine.run(0, inputs.clone()).expect("it runs");
+    }
+    let taken = engine.run_times().iter().map(|time| time.end - time.start).collect();
+    (steps, taken)
+}
+
+fn assert_steps_take_nothing(cards: usize, change: fn(&mut Table)) {
+    let (few_steps, few) = taken(cards, 1, change);
+    let (many_steps, many) = taken(cards, 3, change);
+    assert!(many_steps > few_steps + 40, "{few_steps} and {many_steps} steps");
+    assert_eq!(few, many, "{cards} cards, {few_steps} and {many_steps} steps");
+}
+
+#[test]
+fn a_step_takes_nothing_from_the_heap() {
+    assert_steps_take_nothing(1, |_| ());
+    assert_steps_take_nothing(2, without_meetings);
+}
