@@ -4,20 +4,33 @@
 //! Output: `out = a @ b`, accumulated in f32 over the whole of k by one thread and rounded once to the type of `out`.
 //! Invariants: tiles split the output only and their sizes depend on shapes only, so the result does not depend on the
 //! number of threads; k = 0 gives zeros.
+//!
+//! A few vectors times rows that lie along k, as in decoding, read those rows in place, once ([`super::simd::dot`]). All else
+//! is packed ([`super::panel`]) and multiplied block by block ([`super::simd::block`]). bf16 stays bf16 where there is an
+//! instruction for pairs of it; otherwise it is widened like f16, which has none.
+
+use std::cell::RefCell;
 
 use super::Tiles;
 use super::dtype::DType;
-use super::elementwise;
 use super::lane::Lane;
-use super::raw::{Into, Matrix, MatrixMut, gemm_f32};
+use super::panel::{Element, Packing, Stage, line_stride, room};
+use super::raw::Rows;
+use super::simd::block::{LINES, Packed, Sums, WIDTH};
+use super::simd::dot::{self, MOST_VECTORS, Vectors};
 use super::view::View;
+use crate::simd::{Isa, isa};
 
-/// Rows of an output tile.
-const TILE_ROWS: usize = 128;
-/// Most columns of an output tile.
-const TILE_COLS: usize = 256;
-/// Elements of the right operand that a tile widens to f32 at a time: one megabyte, so that it stays in the cache.
-const PANEL: usize = 256 * 1024;
+/// Rows of the largest tile: many, as the right operand, whose packing costs more, is packed once a tile.
+const TILE_ROWS: usize = 64 * LINES;
+/// Columns of the largest tile: its sums and both packed blocks together stay in a second-level cache.
+const TILE_COLS: usize = 3 * WIDTH;
+/// Tiles are halved until there are about so many, for several threads to end at about the same time.
+const ENOUGH_TILES: usize = 16;
+/// Words of a block along k: a slab of them takes two thirds of a first-level cache.
+const BLOCK_WORDS: usize = 128;
+/// Bytes of rows that a tile of dot products reads.
+const DOT_TILE_BYTES: usize = 128 << 10;
 
 /// What an f32 operand is rounded to before it is multiplied; operands of f16 and bf16 are not touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +44,7 @@ pub(crate) enum Precision {
 }
 
 impl Precision {
-    fn apply(self, values: &mut [f32]) {
+    pub(super) fn apply(self, values: &mut [f32]) {
         match self {
             Self::Keep => {}
             Self::HalfFloat32 => {
@@ -55,32 +68,90 @@ impl Precision {
 /// # Shapes
 /// `a: [.., m, k]`, `b: [.., k, n]`, `out: [.., m, n]`, at least two dims each; batch dims broadcast to those of `out`.
 pub(crate) fn matmul(tiles: &dyn Tiles, a: &View, b: &View, precision: Precision, out: &View) {
-    if out.is_empty() {
-        return;
+    product(tiles, isa(), &Product { a, b, precision, sum: None, out });
+}
+
+/// `out = beta * c + alpha * (a @ b)`, with `c` broadcast to `out`; the sum is rounded once.
+pub(crate) fn addmm(
+    tiles: &dyn Tiles,
+    c: &View,
+    a: &View,
+    b: &View,
+    (beta, alpha): (f32, f32),
+    precision: Precision,
+    out: &View,
+) {
+    let c = c.broadcast_to(out.dims());
+    product(tiles, isa(), &Product { a, b, precision, sum: Some(Sum { c: &c, beta, alpha }), out });
+}
+
+/// What is computed.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    a: &'a View,
+    b: &'a View,
+    precision: Precision,
+    sum: Option<Sum<'a>>,
+    out: &'a View,
+}
+
+/// What a product is scaled by and added to.
+#[derive(Clone, Copy)]
+struct Sum<'a> {
+    c: &'a View,
+    beta: f32,
+    alpha: f32,
+}
+
+impl Sum<'_> {
+    fn apply(&self, c: &View, values: &mut [f32]) {
+        // With beta = 0 the values of c, even NaN, do not matter: as in BLAS.
+        if self.beta == 0.0 {
+            values.iter_mut().for_each(|value| *value *= self.alpha);
+            return;
+        }
+        let mut addend = vec![0f32; values.len()];
+        f32::load(&c.collapsed(), 0, &mut addend);
+        for (value, c) in values.iter_mut().zip(addend) {
+            *value = self.beta * c + self.alpha * *value;
+        }
     }
-    let (m, n, k) = (out.dims()[out.rank() - 2], out.dims()[out.rank() - 1], a.dims()[a.rank() - 1]);
-    if k == 0 {
-        elementwise::fill(tiles, out, 0f32);
-        return;
+}
+
+/// One matrix product of the batch.
+struct Part {
+    /// `[m, k]`.
+    a: View,
+    /// `[n, k]`: the right operand, the contracted dim last.
+    b: View,
+    c: Option<View>,
+    /// `[m, n]`.
+    out: View,
+}
+
+impl Product<'_> {
+    fn parts(&self) -> Vec<Part> {
+        let batch_dims = &self.out.dims()[..self.out.rank() - 2];
+        let whole = |view: &View| view.broadcast_to(&[batch_dims, &view.dims()[view.rank() - 2..]].concat());
+        let (a, b) = (whole(self.a), whole(self.b));
+        (0..batch_dims.iter().product())
+            .map(|batch| Part {
+                a: batch_of(&a, batch),
+                b: batch_of(&b, batch).permute(&[1, 0]),
+                c: self.sum.map(|sum| batch_of(sum.c, batch)),
+                out: batch_of(self.out, batch),
+            })
+            .collect()
     }
-    let batch_dims = &out.dims()[..out.rank() - 2];
-    let whole = |view: &View| {
-        let matrix = &view.dims()[view.rank() - 2..];
-        view.broadcast_to(&[batch_dims, matrix].concat())
-    };
-    let (a, b) = (whole(a), whole(b));
-    let batches: usize = batch_dims.iter().product();
-    let cols = (PANEL / k).next_multiple_of(16).clamp(16, TILE_COLS);
-    let (down, across) = (m.div_ceil(TILE_ROWS), n.div_ceil(cols));
-    tiles.run(batches * down * across, &|tile| {
-        let (batch, rest) = (tile / (down * across), tile % (down * across));
-        let (row, col) = (rest / across * TILE_ROWS, rest % across * cols);
-        let (height, width) = (TILE_ROWS.min(m - row), cols.min(n - col));
-        let lhs = batch_of(&a, batch).slice(0, row, height, 1);
-        let rhs = batch_of(&b, batch).slice(1, col, width, 1);
-        let dst = batch_of(out, batch).slice(0, row, height, 1).slice(1, col, width, 1);
-        multiply_tile(&lhs, &rhs, precision, &dst);
-    });
+
+    /// Scales, adds, rounds and stores the row-major sums of a block at (`row`, `col`).
+    fn finish(&self, part: &Part, (row, height): (usize, usize), (col, width): (usize, usize), sums: &mut [f32]) {
+        let block = |view: &View| view.slice(0, row, height, 1).slice(1, col, width, 1);
+        if let (Some(sum), Some(c)) = (self.sum, &part.c) {
+            sum.apply(&block(c), sums);
+        }
+        f32::store(&block(&part.out).collapsed(), 0, sums);
+    }
 }
 
 /// The last two dims of a view at a position of its leading dims.
@@ -93,196 +164,181 @@ fn batch_of(view: &View, mut batch: usize) -> View {
     matrix
 }
 
-/// A matrix in place if it is f32 in aligned memory, else widened into `buffer`.
-fn operand<'a>(view: &View, precision: Precision, buffer: &'a mut Vec<f32>) -> Matrix<'a> {
-    let (extents, strides) = ((view.dims()[0], view.dims()[1]), (view.strides()[0], view.strides()[1]));
-    if view.dtype() == DType::F32
-        && precision == Precision::Keep
-        && let Some(matrix) = Matrix::in_span(view.span(), view.start_byte(), extents, strides)
-    {
-        return matrix;
-    }
-    buffer.resize(view.len(), 0.0);
-    // Reading along the smaller stride keeps the runs long.
-    let transposed = strides.0.unsigned_abs() < strides.1.unsigned_abs();
-    let source = if transposed { view.permute(&[1, 0]) } else { view.clone() };
-    f32::load(&source.collapsed(), 0, buffer);
-    if view.dtype() == DType::F32 {
-        precision.apply(buffer);
-    }
-    if transposed {
-        Matrix::in_slice(buffer, (extents.1, extents.0), extents.0).transposed()
-    } else {
-        Matrix::in_slice(buffer, extents, extents.1)
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// Rows of the right operand in place, of this type, with the few rows of the left one.
+    Dots(dot::Element),
+    /// Packed blocks.
+    Blocks,
+}
+
+impl Path {
+    fn of(part: &Part, precision: Precision) -> Self {
+        let element = match part.b.dtype() {
+            DType::F32 if precision == Precision::Keep => dot::Element::Single,
+            DType::F16 => dot::Element::Half,
+            DType::BF16 => dot::Element::Brain,
+            _ => return Self::Blocks,
+        };
+        let is_along_k = part.b.strides()[1] == 1 || part.b.dims()[1] == 1;
+        if part.a.dims()[0] <= MOST_VECTORS && is_along_k { Self::Dots(element) } else { Self::Blocks }
     }
 }
 
-fn multiply_tile(a: &View, b: &View, precision: Precision, out: &View) {
-    let (mut wide_a, mut wide_b) = (Vec::new(), Vec::new());
-    let (lhs, rhs) = (operand(a, precision, &mut wide_a), operand(b, precision, &mut wide_b));
-    let extents = (out.dims()[0], out.dims()[1]);
-    if out.dtype() == DType::F32
-        && let Some(mut dst) =
-            MatrixMut::in_span(out.span(), out.start_byte(), extents, (out.strides()[0], out.strides()[1]))
-        && !dst.meets(&lhs)
-        && !dst.meets(&rhs)
-    {
-        gemm_f32(&mut dst, lhs, rhs, Into::Overwrite);
+fn product(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>) {
+    let out = job.out;
+    if out.is_empty() {
         return;
     }
-    let mut product = vec![0f32; out.len()];
-    gemm_f32(&mut MatrixMut::in_slice(&mut product, extents, extents.1), lhs, rhs, Into::Overwrite);
-    f32::store(&out.collapsed(), 0, &product);
+    let (m, n) = (out.dims()[out.rank() - 2], out.dims()[out.rank() - 1]);
+    if n == 1 && m > 1 {
+        // A matrix times a vector is the vector times the transposed matrix.
+        let (a, b, out) = (job.b.exchanged(), job.a.exchanged(), job.out.exchanged());
+        let c = job.sum.map(|sum| sum.c.exchanged());
+        let sum = job.sum.zip(c.as_ref()).map(|(sum, c)| Sum { c, ..sum });
+        product(tiles, isa, &Product { a: &a, b: &b, out: &out, sum, ..*job });
+        return;
+    }
+    let parts = job.parts();
+    let [a, b] = [&parts[0].a, &parts[0].b];
+    let has_pairs = isa == Isa::Avx512Bf16 && a.dtype() == DType::BF16 && b.dtype() == DType::BF16;
+    match (Path::of(&parts[0], job.precision), has_pairs) {
+        (Path::Dots(element), true) => dots::<u16>(tiles, isa, job, &parts, element),
+        (Path::Dots(element), false) => dots::<f32>(tiles, isa, job, &parts, element),
+        (Path::Blocks, true) => blocks::<u16>(tiles, isa, job, &parts),
+        (Path::Blocks, false) => blocks::<f32>(tiles, isa, job, &parts),
+    }
 }
 
-/// `out = beta * c + alpha * (a @ b)`, with `c` broadcast to `out`.
-pub(crate) fn addmm(
-    tiles: &dyn Tiles,
-    c: &View,
-    a: &View,
-    b: &View,
-    (beta, alpha): (f32, f32),
-    precision: Precision,
-    out: &View,
-) {
-    // The product is kept in f32 so that the sum is rounded once.
-    let mut product = vec![0f32; out.len()];
-    let (m, n, k) = (out.dims()[0], out.dims()[1], a.dims()[1]);
-    let (mut wide_a, mut wide_b) = (Vec::new(), Vec::new());
-    if !out.is_empty() && k > 0 {
-        let (lhs, rhs) = (operand(a, precision, &mut wide_a), operand(b, precision, &mut wide_b));
-        gemm_f32(&mut MatrixMut::in_slice(&mut product, (m, n), n), lhs, rhs, Into::Overwrite);
+/// Scratch of a thread, kept from tile to tile: touching fresh memory would cost more than a small product.
+#[derive(Default)]
+struct Scratch<T> {
+    stage: Stage<T>,
+    left: Vec<T>,
+    right: Vec<T>,
+    sums: Vec<f32>,
+}
+
+/// An element type whose products have scratch.
+trait Kind: Element {
+    fn with_scratch<R>(run: impl FnOnce(&mut Scratch<Self>) -> R) -> R;
+    fn vectors(values: &[Self]) -> Vectors<'_>;
+}
+
+macro_rules! kind {
+    ($t:ty, $vectors:path) => {
+        impl Kind for $t {
+            fn with_scratch<R>(run: impl FnOnce(&mut Scratch<Self>) -> R) -> R {
+                thread_local! {
+                    static SCRATCH: RefCell<Scratch<$t>> = RefCell::default();
+                }
+                SCRATCH.with_borrow_mut(run)
+            }
+
+            fn vectors(values: &[Self]) -> Vectors<'_> {
+                $vectors(values)
+            }
+        }
+    };
+}
+kind!(f32, Vectors::Singles);
+kind!(u16, Vectors::Pairs);
+
+/// The few rows of the left operand with rows of the right one, read in place.
+fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part], element: dot::Element) {
+    let (m, n, k) = (parts[0].a.dims()[0], parts[0].b.dims()[0], parts[0].b.dims()[1]);
+    let stride = k.next_multiple_of(dot::PADDING);
+    let mut vectors = vec![T::default(); parts.len() * m * stride];
+    for (part, vectors) in parts.iter().zip(vectors.chunks_exact_mut((m * stride).max(1))) {
+        for (row, vector) in vectors.chunks_exact_mut(stride).enumerate() {
+            T::read(&part.a.slice(0, row, 1, 1), job.precision, &mut vector[..k]);
+        }
     }
-    let (c, target) = (c.broadcast_to(out.dims()).collapsed(), out.collapsed());
-    let product = &product;
-    elementwise::blocks(tiles, out.len(), &|start, len| {
-        let mut block = vec![0f32; len];
-        // With beta = 0 the values of c, even NaN, do not matter: as in BLAS.
-        if beta != 0.0 {
-            f32::load(&c, start, &mut block);
-        }
-        for (value, p) in block.iter_mut().zip(&product[start..start + len]) {
-            *value = if beta == 0.0 { alpha * p } else { beta * *value + alpha * p };
-        }
-        f32::store(&target, start, &block);
+    let height = (DOT_TILE_BYTES / (k * element.size()).max(1)).clamp(1, n);
+    let down = n.div_ceil(height);
+    tiles.run(parts.len() * down, &|tile| {
+        let (part, first) = (tile / down, tile % down * height);
+        let count = height.min(n - first);
+        let vectors = &vectors[part * m * stride..][..m * stride];
+        let part = &parts[part];
+        T::with_scratch(|scratch| {
+            let sums = room(&mut scratch.sums, m * count);
+            if k == 0 {
+                sums.fill(0.0);
+            } else {
+                let (span, rows) = (part.b.span(), part.b.slice(0, first, count, 1));
+                let row_stride = rows.strides()[0] * element.size() as isize;
+                let rows = Rows::in_span(&span, rows.start_byte(), (count, k * element.size()), row_stride);
+                dot::dots(isa, element, &rows, T::vectors(vectors), sums);
+            }
+            job.finish(part, (0, m), (first, count), sums);
+        });
     });
 }
 
-#[cfg(test)]
-mod tests {
-    use half::f16;
-
-    use super::super::Serial;
-    use super::super::raw::tests::span_of;
-    use super::*;
-
-    /// Small integers: sums are exact in f32 and, kept below 2048, in f16.
-    fn pattern(n: usize, seed: usize) -> Vec<f32> {
-        (0..n).map(|i| ((i * 7 + seed * 13) % 5) as f32 - 2.0).collect()
-    }
-
-    fn naive(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f32> {
-        let mut out = vec![0f32; m * n];
-        for i in 0..m {
-            for j in 0..n {
-                out[i * n + j] = (0..k).map(|p| a[i * k + p] * b[p * n + j]).sum();
-            }
-        }
-        out
-    }
-
-    #[test]
-    fn agrees_with_the_definition_for_many_shapes_and_types() {
-        for &(m, n, k) in &[(1, 1, 1), (1, 300, 7), (5, 1, 64), (3, 17, 129), (130, 260, 33), (129, 40, 1)] {
-            let (a, b) = (pattern(m * k, 1), pattern(k * n, 2));
-            let expected = naive(&a, &b, (m, n, k));
-            for transposed in [false, true] {
-                // b is stored as [n, k] when transposed, as weights are.
-                let stored: Vec<f32> =
-                    if transposed { (0..n * k).map(|i| b[i % k * n + i / k]).collect() } else { b.clone() };
-                let strides: [isize; 2] = if transposed { [1, k as isize] } else { [n as isize, 1] };
-                let (mut a32, mut b32, mut c32) = (a.clone(), stored.clone(), vec![f32::NAN; m * n]);
-                let va = View::new(span_of(&mut a32), DType::F32, &[m, k], &[k as isize, 1], 0).unwrap();
-                let vb = View::new(span_of(&mut b32), DType::F32, &[k, n], &strides, 0).unwrap();
-                let vc = View::new(span_of(&mut c32), DType::F32, &[m, n], &[n as isize, 1], 0).unwrap();
-                matmul(&Serial, &va, &vb, Precision::Keep, &vc);
-                assert_eq!(c32, expected, "f32 {m} {n} {k} {transposed}");
-
-                let half = |v: &[f32]| v.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>();
-                let (mut a16, mut b16, mut c16) = (half(&a), half(&stored), vec![f16::NAN; m * n]);
-                let va = View::new(span_of(&mut a16), DType::F16, &[m, k], &[k as isize, 1], 0).unwrap();
-                let vb = View::new(span_of(&mut b16), DType::F16, &[k, n], &strides, 0).unwrap();
-                let vc = View::new(span_of(&mut c16), DType::F16, &[m, n], &[n as isize, 1], 0).unwrap();
-                matmul(&Serial, &va, &vb, Precision::Keep, &vc);
-                assert_eq!(c16, half(&expected), "f16 {m} {n} {k} {transposed}");
-            }
+/// Rows and columns of a tile of an `m x n` product, of which there are `batches`.
+fn tile_extents(batches: usize, m: usize, n: usize) -> (usize, usize) {
+    let (mut rows, mut cols) = (m.next_multiple_of(LINES).min(TILE_ROWS), n.next_multiple_of(WIDTH).min(TILE_COLS));
+    while batches * m.div_ceil(rows) * n.div_ceil(cols) < ENOUGH_TILES {
+        if cols > WIDTH && (cols >= rows || rows <= 8 * LINES) {
+            cols = (cols / 2).next_multiple_of(WIDTH);
+        } else if rows > 8 * LINES {
+            rows = (rows / 2).next_multiple_of(LINES);
+        } else {
+            break;
         }
     }
+    (rows, cols)
+}
 
-    #[test]
-    fn batches_broadcast_and_outputs_may_be_strided() {
-        let (mut a, mut b) = (pattern(2 * 3 * 4, 3), pattern(4 * 5, 4));
-        let mut c = vec![9f32; 2 * 5 * 3];
-        let va = View::new(span_of(&mut a), DType::F32, &[2, 3, 4], &[12, 4, 1], 0).unwrap();
-        let vb = View::new(span_of(&mut b), DType::F32, &[1, 4, 5], &[0, 5, 1], 0).unwrap();
-        // The output is the transpose of a [2, 5, 3] tensor.
-        let vc = View::new(span_of(&mut c), DType::F32, &[2, 3, 5], &[15, 1, 3], 0).unwrap();
-        matmul(&Serial, &va, &vb, Precision::Keep, &vc);
-        for batch in 0..2 {
-            let expected = naive(&a[batch * 12..batch * 12 + 12], &b, (3, 5, 4));
-            for i in 0..3 {
-                for j in 0..5 {
-                    assert_eq!(c[batch * 15 + j * 3 + i], expected[i * 5 + j]);
-                }
+/// Packed blocks, tile by tile.
+fn blocks<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part]) {
+    let (m, n) = (parts[0].a.dims()[0], parts[0].b.dims()[0]);
+    let (rows, cols) = tile_extents(parts.len(), m, n);
+    let (down, across) = (m.div_ceil(rows), n.div_ceil(cols));
+    tiles.run(parts.len() * down * across, &|tile| {
+        let (part, rest) = (&parts[tile / (down * across)], tile % (down * across));
+        // Tiles that follow each other share columns: of weights, the larger part to read.
+        let (row, col) = (rest % down * rows, rest / down * cols);
+        let (height, width) = (rows.min(m - row), cols.min(n - col));
+        T::with_scratch(|scratch| {
+            let a = part.a.slice(0, row, height, 1);
+            let b = part.b.slice(0, col, width, 1);
+            multiply_tile(isa, job.precision, &a, &b, scratch);
+            let stride = width.next_multiple_of(WIDTH);
+            for line in 1..if stride == width { 0 } else { height } {
+                scratch.sums.copy_within(line * stride..line * stride + width, line * width);
+            }
+            job.finish(part, (row, height), (col, width), &mut scratch.sums[..height * width]);
+        });
+    });
+}
+
+/// The sums of a tile, `[height, k] x [width, k]`, its rows padded to whole slabs, into the scratch.
+fn multiply_tile<T: Kind>(isa: Isa, precision: Precision, a: &View, b: &View, scratch: &mut Scratch<T>) {
+    let (height, width, k) = (a.dims()[0], b.dims()[0], a.dims()[1]);
+    let Scratch { stage, left, right, sums } = scratch;
+    let padded = width.next_multiple_of(WIDTH);
+    let sums = room(sums, height * padded);
+    sums.fill(0.0);
+    let packing = Packing { isa, precision };
+    let most = BLOCK_WORDS * T::DEPTH;
+    for start in (0..k).step_by(most) {
+        let depth = most.min(k - start);
+        let stride = line_stride::<T>(depth);
+        let (left, right) = (room(left, height * stride), room(right, padded * stride));
+        packing.lines(&a.slice(1, start, depth, 1), stage, left);
+        packing.slabs(&b.slice(1, start, depth, 1), stage, right);
+        for (col, slab) in (0..padded).step_by(WIDTH).zip(right.chunks_exact(WIDTH * stride)) {
+            for (row, lines) in (0..height).step_by(LINES).zip(left.chunks(LINES * stride)) {
+                let packed = Packed { lines, line_stride: stride, slab, words: depth.div_ceil(T::DEPTH) };
+                let values = &mut sums[row * padded + col..];
+                T::add(isa, &packed, &mut Sums { values, stride: padded, lines: LINES.min(height - row) });
             }
         }
-    }
-
-    #[test]
-    fn reduced_precision_rounds_the_operands() {
-        let mut values =
-            [1.0 + 1.0 / 4096.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 2048.0 + 1.0 / 65536.0, 1e30, f32::INFINITY];
-        Precision::HalfFloat32.apply(&mut values);
-        assert_eq!(values[..3], [1.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 1024.0]);
-        assert!((values[3] - 1e30).abs() < 1e27 && values[4] == f32::INFINITY);
-        Precision::Half.apply(&mut values);
-        assert_eq!(values[3], f32::INFINITY, "1e30 is beyond f16");
-    }
-
-    #[test]
-    fn an_empty_contraction_gives_zeros() {
-        let mut c = [5f32; 6];
-        let empty = |dims: &[usize]| View::new(span_of(&mut [0f32; 0]), DType::F32, dims, &[1, 1], 0).unwrap();
-        let vc = View::new(span_of(&mut c), DType::F32, &[2, 3], &[3, 1], 0).unwrap();
-        matmul(&Serial, &empty(&[2, 0]), &empty(&[0, 3]), Precision::Keep, &vc);
-        assert_eq!(c, [0.0; 6]);
-    }
-
-    #[test]
-    fn an_output_among_its_operands_is_computed_from_whole_tiles() {
-        // Columns 0..2 hold a, columns 2..4 receive the product: the ranges meet, the elements do not.
-        let mut memory: Vec<f32> = vec![1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0];
-        let mut b = vec![1f32, 1.0, 0.0, 1.0];
-        let span = span_of(&mut memory);
-        let va = View::new(span, DType::F32, &[2, 2], &[4, 1], 0).unwrap();
-        let vc = View::new(span, DType::F32, &[2, 2], &[4, 1], 2).unwrap();
-        let vb = View::new(span_of(&mut b), DType::F32, &[2, 2], &[2, 1], 0).unwrap();
-        matmul(&Serial, &va, &vb, Precision::Keep, &vc);
-        assert_eq!(memory, [1.0, 2.0, 1.0, 3.0, 3.0, 4.0, 3.0, 7.0]);
-    }
-
-    #[test]
-    fn addmm_scales_both_terms_and_ignores_c_when_beta_is_zero() {
-        let (mut c, mut a, mut b, mut out) = ([10f32, f32::NAN], [1f32, 2.0], [3f32, 4.0, 5.0, 6.0], [0f32; 2]);
-        let vc = View::new(span_of(&mut c), DType::F32, &[2], &[1], 0).unwrap();
-        let va = View::new(span_of(&mut a), DType::F32, &[1, 2], &[2, 1], 0).unwrap();
-        let vb = View::new(span_of(&mut b), DType::F32, &[2, 2], &[2, 1], 0).unwrap();
-        let vo = View::new(span_of(&mut out), DType::F32, &[1, 2], &[2, 1], 0).unwrap();
-        addmm(&Serial, &vc, &va, &vb, (0.0, 2.0), Precision::Keep, &vo);
-        assert_eq!(out, [26.0, 32.0]);
-        let mut finite = [10f32, 20.0];
-        let vc = View::new(span_of(&mut finite), DType::F32, &[2], &[1], 0).unwrap();
-        addmm(&Serial, &vc, &va, &vb, (0.5, 1.0), Precision::Keep, &vo);
-        assert_eq!(out, [18.0, 26.0]);
     }
 }
+
+#[cfg(test)]
+mod tests;

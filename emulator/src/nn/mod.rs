@@ -18,6 +18,7 @@ pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod operator;
 pub(crate) mod order;
+mod panel;
 pub(crate) mod quantize;
 pub(crate) mod raw;
 pub(crate) mod reduce;

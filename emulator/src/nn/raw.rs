@@ -55,11 +55,6 @@ impl Span {
         self.bytes
     }
 
-    /// Address of the first byte, as a number for messages and overlap checks.
-    pub(crate) fn address(self) -> usize {
-        self.base.addr()
-    }
-
     /// The address of the element at byte offset `start` of a run of `count` elements of `size` bytes, `step` bytes
     /// apart.
     ///
@@ -164,18 +159,61 @@ impl Span {
     }
 }
 
-/// A strided f32 matrix to read from: in device memory or in a Rust buffer.
+/// Rows of a matrix in device memory, each without gaps, for kernels that read them in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<'a> {
+    base: *const u8,
+    count: usize,
+    bytes: usize,
+    stride: isize,
+    source: PhantomData<&'a Span>,
+}
+
+impl<'a> Rows<'a> {
+    /// `count` rows of `bytes` bytes, the first at byte `start`, `stride` bytes from one to the next.
+    ///
+    /// # Panics
+    /// If there are none, or a row leaves the span.
+    pub(crate) fn in_span(span: &'a Span, start: usize, (count, bytes): (usize, usize), stride: isize) -> Self {
+        assert!(count > 0, "rows to read");
+        Self { base: span.run(start, stride, count, bytes).cast_const(), count, bytes, stride, source: PhantomData }
+    }
+
+    /// How many there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of each.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes from one to the next.
+    pub(crate) const fn stride(&self) -> isize {
+        self.stride
+    }
+
+    /// The address of a row: all its bytes can be read, as copies, for as long as the span's memory lives.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub(crate) fn row(&self, row: usize) -> *const u8 {
+        assert!(row < self.count, "row {row} of {}", self.count);
+        self.base.wrapping_offset(row as isize * self.stride)
+    }
+}
+
+/// A strided f32 matrix in a Rust buffer, to read from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix<'a> {
     base: *const f32,
     extents: (usize, usize),
     strides: (isize, isize),
-    /// Addresses of the first byte and past the last byte.
-    range: (usize, usize),
     source: PhantomData<&'a [f32]>,
 }
 
-/// A strided f32 matrix to write to: in device memory or in a Rust buffer.
+/// A strided f32 matrix in a Rust buffer, to write to.
 #[derive(Debug)]
 pub(crate) struct MatrixMut<'a> {
     matrix: Matrix<'a>,
@@ -183,27 +221,6 @@ pub(crate) struct MatrixMut<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// The `extents` (rows, columns) matrix in `span` whose first element is at byte `start`; `strides` (between rows,
-    /// between columns) in elements. `None` if it is empty, not aligned for f32, or partly outside the span.
-    pub(crate) fn in_span(span: Span, start: usize, extents: (usize, usize), strides: (isize, isize)) -> Option<Self> {
-        let size = size_of::<f32>() as isize;
-        let reach = |extent: usize, stride: isize| {
-            isize::try_from(extent.checked_sub(1)?).ok()?.checked_mul(stride.checked_mul(size)?)
-        };
-        let (down, right) = (reach(extents.0, strides.0)?, reach(extents.1, strides.1)?);
-        let low = start.checked_add_signed(down.min(0).checked_add(right.min(0))?)?;
-        let high = start.checked_add_signed(down.max(0).checked_add(right.max(0))?)?;
-        let end = high.checked_add(size_of::<f32>())?;
-        let base = span.base.wrapping_add(start);
-        if end > span.bytes || !base.addr().is_multiple_of(align_of::<f32>()) {
-            return None;
-        }
-        let range = (span.address() + low, span.address() + end);
-        #[expect(clippy::cast_ptr_alignment, reason = "alignment was checked two lines above")]
-        let base = base.cast_const().cast::<f32>();
-        Some(Self { base, extents, strides, range, source: PhantomData })
-    }
-
     /// The row-major `rows` x `cols` matrix in `buffer` whose rows are `row_stride` elements apart.
     ///
     /// # Panics
@@ -215,14 +232,7 @@ impl<'a> Matrix<'a> {
             "a buffer of {} for {needed} elements of a {rows} x {cols} matrix",
             buffer.len()
         );
-        let address = buffer.as_ptr().addr();
-        Self {
-            base: buffer.as_ptr(),
-            extents: (rows, cols),
-            strides: (row_stride as isize, 1),
-            range: (address, address + needed * size_of::<f32>()),
-            source: PhantomData,
-        }
+        Self { base: buffer.as_ptr(), extents: (rows, cols), strides: (row_stride as isize, 1), source: PhantomData }
     }
 
     /// The same elements with rows and columns exchanged.
@@ -233,11 +243,6 @@ impl<'a> Matrix<'a> {
 }
 
 impl<'a> MatrixMut<'a> {
-    /// As [`Matrix::in_span`], to write to.
-    pub(crate) fn in_span(span: Span, start: usize, extents: (usize, usize), strides: (isize, isize)) -> Option<Self> {
-        Some(Self { matrix: Matrix::in_span(span, start, extents, strides)?, target: PhantomData })
-    }
-
     /// As [`Matrix::in_slice`], to write to.
     ///
     /// # Panics
@@ -246,11 +251,6 @@ impl<'a> MatrixMut<'a> {
         let base = buffer.as_mut_ptr().cast_const();
         let matrix = Matrix { base, ..Matrix::in_slice(buffer, extents, row_stride) };
         Self { matrix: Matrix { source: PhantomData, ..matrix }, target: PhantomData }
-    }
-
-    /// Whether the address range of this matrix meets that of `other`.
-    pub(crate) const fn meets(&self, other: &Matrix<'_>) -> bool {
-        self.matrix.range.0 < other.range.1 && other.range.0 < self.matrix.range.1
     }
 }
 
@@ -266,14 +266,13 @@ pub(crate) enum Into {
 /// Multiplies on the calling thread: `dst` of m x n from `lhs` of m x k and `rhs` of k x n.
 ///
 /// # Panics
-/// If the extents disagree or `dst` meets an operand.
+/// If the extents disagree.
 pub(crate) fn gemm_f32(dst: &mut MatrixMut<'_>, lhs: Matrix<'_>, rhs: Matrix<'_>, into: Into) {
     let ((m, n), (_, k)) = (dst.matrix.extents, lhs.extents);
     assert!(lhs.extents == (m, k) && rhs.extents == (k, n), "{:?} x {:?} into {m} x {n}", lhs.extents, rhs.extents);
-    assert!(!dst.meets(&lhs) && !dst.meets(&rhs), "a product cannot overwrite its operands");
     let scale = if into == Into::Accumulate { 1.0 } else { 0.0 };
-    // SAFETY: the constructors proved that each matrix lies in one live allocation (slices by their lifetime, spans by the
-    // promise of Span::from_raw), `dst` is exclusive or device memory, extents agree and `dst` meets no operand (asserted).
+    // SAFETY: the constructors proved that each matrix lies in its slice, borrowed for its lifetime, that of `dst` exclusively;
+    // the extents agree (asserted).
     unsafe {
         gemm::gemm(
             m,
@@ -362,14 +361,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_matrix_must_fit_its_span() {
-        let mut memory = [0f32; 6];
+    #[should_panic(expected = "leaves a span of 16 bytes")]
+    fn rows_past_the_end_are_refused() {
+        let mut memory = [0i32; 4];
+        let _ = Rows::in_span(&span_of(&mut memory), 4, (2, 8), 8);
+    }
+
+    #[test]
+    fn rows_are_where_their_stride_says() {
+        let mut memory = [0i32; 4];
         let span = span_of(&mut memory);
-        assert!(Matrix::in_span(span, 0, (2, 3), (3, 1)).is_some());
-        assert!(Matrix::in_span(span, 4, (2, 3), (3, 1)).is_none());
-        assert!(Matrix::in_span(span, 0, (3, 2), (-1, 1)).is_none());
-        assert!(Matrix::in_span(span, 2, (1, 1), (1, 1)).is_none(), "misaligned");
-        assert!(Matrix::in_span(span, 0, (0, 3), (3, 1)).is_none(), "empty");
+        let rows = Rows::in_span(&span, 8, (2, 8), -8);
+        assert_eq!((rows.count(), rows.bytes()), (2, 8));
+        assert_eq!(rows.row(1).addr() + 8, rows.row(0).addr());
     }
 
     #[test]
@@ -381,15 +385,5 @@ pub(crate) mod tests {
         assert_eq!(c, [5.0, 2.0, 11.0, 4.0]);
         gemm_f32(&mut MatrixMut::in_slice(&mut c, (2, 2), 2), lhs, rhs.transposed(), Into::Accumulate);
         assert_eq!(c, [6.0, 6.0, 14.0, 14.0]);
-    }
-
-    #[test]
-    #[should_panic(expected = "cannot overwrite its operands")]
-    fn a_product_into_its_operand_is_refused() {
-        let mut memory = [0f32; 8];
-        let span = span_of(&mut memory);
-        let lhs = Matrix::in_span(span, 0, (2, 2), (2, 1)).unwrap();
-        let mut dst = MatrixMut::in_span(span, 12, (2, 2), (2, 1)).unwrap();
-        gemm_f32(&mut dst, lhs, lhs, Into::Overwrite);
     }
 }

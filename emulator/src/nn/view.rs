@@ -164,6 +164,18 @@ impl View {
         self.reviewed(dims, strides, self.offset)
     }
 
+    /// This view with its last two dims exchanged.
+    ///
+    /// # Panics
+    /// If it has fewer than two dims.
+    pub(crate) fn exchanged(&self) -> Self {
+        let (mut dims, mut strides) = (self.dims.clone(), self.strides.clone());
+        let last = dims.len() - 1;
+        dims.swap(last - 1, last);
+        strides.swap(last - 1, last);
+        self.reviewed(dims, strides, self.offset)
+    }
+
     /// This view with `dim` moved to the last place, the others in order.
     ///
     /// # Panics

@@ -1,0 +1,245 @@
+//! Products against their definition: shapes, layouts, types, instruction sets, and which path is taken.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::nn::Serial;
+use crate::nn::raw::tests::span_of;
+
+/// Small integers: sums are exact in f32 and, kept below 2048, in f16.
+fn pattern(n: usize, seed: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7 + seed * 13) % 5) as f32 - 2.0).collect()
+}
+
+fn naive(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f32> {
+    let mut out = vec![0f32; m * n];
+    for i in 0..m {
+        for j in 0..n {
+            out[i * n + j] = (0..k).map(|p| a[i * k + p] * b[p * n + j]).sum();
+        }
+    }
+    out
+}
+
+/// The instruction sets of this processor.
+fn sets() -> impl Iterator<Item = Isa> {
+    Isa::ALL.into_iter().filter(|isa| isa.is_available())
+}
+
+/// A matrix in memory of its own, in an element type and with its rows or its columns without gaps.
+struct Stored {
+    dtype: DType,
+    bytes: Vec<u8>,
+    extents: [usize; 2],
+    strides: [isize; 2],
+}
+
+impl Stored {
+    /// `gap` elements stand between the rows, or the columns if they are what is without gaps.
+    fn new(dtype: DType, values: &[f32], [rows, cols]: [usize; 2], by_columns: bool, gap: usize) -> Self {
+        let strides = if by_columns { [1, (rows + gap) as isize] } else { [(cols + gap) as isize, 1] };
+        let len = if by_columns { cols * (rows + gap) } else { rows * (cols + gap) };
+        let mut stored = Self { dtype, bytes: vec![0xff; len * dtype.size()], extents: [rows, cols], strides };
+        if !values.is_empty() {
+            f32::store(&stored.view(), 0, values);
+        }
+        stored
+    }
+
+    fn view(&mut self) -> View {
+        View::new(span_of(&mut self.bytes), self.dtype, &self.extents, &self.strides, 0).unwrap()
+    }
+
+    fn values(&mut self) -> Vec<f32> {
+        let mut values = vec![0f32; self.extents[0] * self.extents[1]];
+        f32::load(&self.view(), 0, &mut values);
+        values
+    }
+}
+
+/// Every instruction set gives exactly what the definition gives, for integers small enough to be exact.
+fn check([m, n, k]: [usize; 3], dtype: DType, columns: [bool; 3], gap: usize) {
+    let (left, right) = (pattern(m * k, 1), pattern(k * n, 2));
+    let mut a = Stored::new(dtype, &left, [m, k], columns[0], gap);
+    let mut b = Stored::new(dtype, &right, [k, n], columns[1], gap);
+    let mut expected = Stored::new(dtype, &naive(&left, &right, (m, n, k)), [m, n], false, 0);
+    for isa in sets() {
+        let mut out = Stored::new(dtype, &vec![f32::NAN; m * n], [m, n], columns[2], gap);
+        let (a, b, view) = (a.view(), b.view(), out.view());
+        product(&Serial, isa, &Product { a: &a, b: &b, precision: Precision::Keep, sum: None, out: &view });
+        assert_eq!(
+            out.values(),
+            expected.values(),
+            "{isa} {dtype} {m} x {n} x {k}, by columns: {columns:?}, gap {gap}"
+        );
+    }
+}
+
+#[test]
+fn every_instruction_set_agrees_with_the_definition() {
+    let shapes = [
+        [1, 1, 1],
+        [1, 300, 7],
+        [2, 5, 129],
+        [3, 4, 257],
+        [4, 65, 31],
+        [5, 1, 64],
+        [6, 3, 33],
+        [7, 70, 100],
+        [8, 9, 515],
+        [9, 17, 129],
+        [17, 64, 256],
+        [70, 130, 33],
+        [61, 200, 258],
+        [129, 40, 1],
+        [130, 260, 261],
+        [400, 3, 5],
+    ];
+    for shape in shapes {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for columns in [[false, false, false], [false, true, false], [true, false, true], [true, true, false]] {
+                check(shape, dtype, columns, 0);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn any_shape_and_layout_agrees_with_the_definition(
+        m in 1..80_usize,
+        n in 1..150_usize,
+        k in 0..300_usize,
+        dtype in prop::sample::select(vec![DType::F32, DType::F16, DType::BF16]),
+        columns in any::<[bool; 3]>(),
+        gap in 0..4_usize,
+    ) {
+        check([m, n, k], dtype, columns, gap);
+    }
+}
+
+#[test]
+fn few_rows_read_weights_in_place_and_the_rest_is_packed() {
+    let path = |m: usize, dtype: DType, by_columns: bool, precision: Precision| {
+        let (k, n) = (40, 70);
+        let mut a = Stored::new(dtype, &vec![1.0; m * k], [m, k], false, 0);
+        let mut b = Stored::new(dtype, &vec![1.0; k * n], [k, n], by_columns, 0);
+        let mut out = Stored::new(dtype, &vec![1.0; m * n], [m, n], false, 0);
+        let (a, b, out) = (a.view(), b.view(), out.view());
+        Path::of(&Product { a: &a, b: &b, precision, sum: None, out: &out }.parts()[0], precision)
+    };
+    for (dtype, element) in
+        [(DType::F32, dot::Element::Single), (DType::F16, dot::Element::Half), (DType::BF16, dot::Element::Brain)]
+    {
+        assert_eq!(path(1, dtype, true, Precision::Keep), Path::Dots(element));
+        assert_eq!(path(MOST_VECTORS, dtype, true, Precision::Keep), Path::Dots(element));
+        assert_eq!(path(MOST_VECTORS + 1, dtype, true, Precision::Keep), Path::Blocks);
+        assert_eq!(path(1, dtype, false, Precision::Keep), Path::Blocks);
+    }
+    assert_eq!(path(1, DType::F32, true, Precision::HalfFloat32), Path::Blocks, "operands that are rounded first");
+}
+
+/// Runs the last tile first.
+struct Backwards;
+
+impl Tiles for Backwards {
+    fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
+        (0..count).rev().for_each(tile);
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_order_of_tiles() {
+    for (m, n, k) in [(1, 900, 600), (5, 900, 600), (300, 500, 400)] {
+        let values = |len: usize| (0..len).map(|i| ((i * 7919) % 1009) as f32 / 997.0 - 0.5).collect::<Vec<_>>();
+        for (isa, dtype) in sets().flat_map(|isa| [(isa, DType::F32), (isa, DType::BF16)]) {
+            let mut a = Stored::new(dtype, &values(m * k), [m, k], false, 0);
+            let mut b = Stored::new(dtype, &values(k * n), [k, n], true, 0);
+            let (a, b) = (a.view(), b.view());
+            let [forwards, backwards] = [&Serial as &dyn Tiles, &Backwards].map(|tiles| {
+                let mut out = Stored::new(DType::F32, &vec![f32::NAN; m * n], [m, n], false, 0);
+                let view = out.view();
+                product(tiles, isa, &Product { a: &a, b: &b, precision: Precision::Keep, sum: None, out: &view });
+                out.values()
+            });
+            assert!(forwards == backwards, "{isa} {dtype} {m} x {n} x {k}");
+        }
+    }
+}
+
+#[test]
+fn operands_of_two_types_meet_in_f32() {
+    let (left, right) = (pattern(3 * 40, 1), pattern(40 * 5, 2));
+    let mut a = Stored::new(DType::F16, &left, [3, 40], false, 0);
+    let mut b = Stored::new(DType::F32, &right, [40, 5], true, 0);
+    let mut out = Stored::new(DType::F32, &[0.0; 15], [3, 5], false, 0);
+    matmul(&Serial, &a.view(), &b.view(), Precision::Keep, &out.view());
+    assert_eq!(out.values(), naive(&left, &right, (3, 5, 40)));
+}
+
+#[test]
+fn batches_broadcast_and_outputs_may_be_strided() {
+    let (mut a, mut b) = (pattern(2 * 3 * 4, 3), pattern(4 * 5, 4));
+    let mut c = vec![9f32; 2 * 5 * 3];
+    let va = View::new(span_of(&mut a), DType::F32, &[2, 3, 4], &[12, 4, 1], 0).unwrap();
+    let vb = View::new(span_of(&mut b), DType::F32, &[1, 4, 5], &[0, 5, 1], 0).unwrap();
+    // The output is the transpose of a [2, 5, 3] tensor.
+    let vc = View::new(span_of(&mut c), DType::F32, &[2, 3, 5], &[15, 1, 3], 0).unwrap();
+    matmul(&Serial, &va, &vb, Precision::Keep, &vc);
+    for batch in 0..2 {
+        let expected = naive(&a[batch * 12..batch * 12 + 12], &b, (3, 5, 4));
+        for i in 0..3 {
+            for j in 0..5 {
+                assert_eq!(c[batch * 15 + j * 3 + i], expected[i * 5 + j]);
+            }
+        }
+    }
+}
+
+#[test]
+fn reduced_precision_rounds_the_operands() {
+    let mut values = [1.0 + 1.0 / 4096.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 2048.0 + 1.0 / 65536.0, 1e30, f32::INFINITY];
+    Precision::HalfFloat32.apply(&mut values);
+    assert_eq!(values[..3], [1.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 1024.0]);
+    assert!((values[3] - 1e30).abs() < 1e27 && values[4] == f32::INFINITY);
+    Precision::Half.apply(&mut values);
+    assert_eq!(values[3], f32::INFINITY, "1e30 is beyond f16");
+}
+
+#[test]
+fn an_empty_contraction_gives_zeros() {
+    let mut c = [5f32; 6];
+    let empty = |dims: &[usize]| View::new(span_of(&mut [0f32; 0]), DType::F32, dims, &[1, 1], 0).unwrap();
+    let vc = View::new(span_of(&mut c), DType::F32, &[2, 3], &[3, 1], 0).unwrap();
+    matmul(&Serial, &empty(&[2, 0]), &empty(&[0, 3]), Precision::Keep, &vc);
+    assert_eq!(c, [0.0; 6]);
+}
+
+#[test]
+fn an_output_among_its_operands_is_computed_from_whole_tiles() {
+    // Columns 0..2 hold a, columns 2..4 receive the product: the ranges meet, the elements do not.
+    let mut memory: Vec<f32> = vec![1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0];
+    let mut b = vec![1f32, 1.0, 0.0, 1.0];
+    let span = span_of(&mut memory);
+    let va = View::new(span, DType::F32, &[2, 2], &[4, 1], 0).unwrap();
+    let vc = View::new(span, DType::F32, &[2, 2], &[4, 1], 2).unwrap();
+    let vb = View::new(span_of(&mut b), DType::F32, &[2, 2], &[2, 1], 0).unwrap();
+    matmul(&Serial, &va, &vb, Precision::Keep, &vc);
+    assert_eq!(memory, [1.0, 2.0, 1.0, 3.0, 3.0, 4.0, 3.0, 7.0]);
+}
+
+#[test]
+fn addmm_scales_both_terms_and_ignores_c_when_beta_is_zero() {
+    let (mut c, mut a, mut b, mut out) = ([10f32, f32::NAN], [1f32, 2.0], [3f32, 4.0, 5.0, 6.0], [0f32; 2]);
+    let vc = View::new(span_of(&mut c), DType::F32, &[2], &[1], 0).unwrap();
+    let va = View::new(span_of(&mut a), DType::F32, &[1, 2], &[2, 1], 0).unwrap();
+    let vb = View::new(span_of(&mut b), DType::F32, &[2, 2], &[2, 1], 0).unwrap();
+    let vo = View::new(span_of(&mut out), DType::F32, &[1, 2], &[2, 1], 0).unwrap();
+    addmm(&Serial, &vc, &va, &vb, (0.0, 2.0), Precision::Keep, &vo);
+    assert_eq!(out, [26.0, 32.0]);
+    let mut finite = [10f32, 20.0];
+    let vc = View::new(span_of(&mut finite), DType::F32, &[2], &[1], 0).unwrap();
+    addmm(&Serial, &vc, &va, &vb, (0.5, 1.0), Precision::Keep, &vo);
+    assert_eq!(out, [18.0, 26.0]);
+}
