@@ -286,9 +286,7 @@ impl State {
         let Some(meeting) = self.meetings.open.get_mut(&id) else {
             return Err(Failure::new(code::HCCL_INTERNAL, format!("meeting {id} is listed but does not exist")));
         };
-        let missing = meeting.missing_calls();
-        let gone = departures.into_iter().find(|gone| missing.contains(gone));
-        if let Some(gone) = gone {
+        if let Some(gone) = departures.into_iter().find(|gone| meeting.missing_calls().contains(gone)) {
             let what = format!("{}: rank {rank} calls {call}, but rank {gone} has left", meeting.place());
             let failure = Failure::new(code::REMOTE, what);
             self.abort_meeting(id, &failure);
