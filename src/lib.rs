@@ -13,12 +13,14 @@
 //! | know what a model would do on cards nobody has yet | [`rehearse::Rehearsal`] |
 //! | find the best split of some cards, and why it is | [`planner`] |
 //! | call operators and collectives yourself | [`device`] |
+//! | know how fast all of it is, and how fast it could be | [`bench`](mod@bench) |
 //!
 //! Modules stand in the order in which data flows; each imports only those before it.
 //! `base` `config` `program` `placement` `collective` `schedule` `planner` are pure; `device` `exec` `weights` `generate`
-//! `rehearse` have effects.
+//! `rehearse` `bench` have effects.
 
 pub mod base;
+pub mod bench;
 pub mod collective;
 pub mod config;
 pub mod device;

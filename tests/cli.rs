@@ -11,7 +11,7 @@ use ascend_tp::{placement, program, schedule};
 use serde_json::Value;
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
-const OPTIONS: [(&str, &[&str]); 5] = [
+const OPTIONS: [(&str, &[&str]); 6] = [
     (
         "generate",
         &[
@@ -40,6 +40,7 @@ const OPTIONS: [(&str, &[&str]); 5] = [
             "residual", "eager", "captured", "trace", "html", "json", "help",
         ],
     ),
+    ("bench", &["quick", "json", "plot", "report", "device", "help"]),
     (
         "plan",
         &[

@@ -12,7 +12,7 @@ use std::path::Path;
 use source::{Source, children, root_names_by_super, words};
 
 /// The top-level modules of the library in the order data flows, and what each may import besides itself.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("base", &[]),
     ("config", &["base"]),
     ("program", &["base", "config"]),
@@ -39,6 +39,23 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "world",
             "exec",
             "weights",
+        ],
+    ),
+    (
+        "bench",
+        &[
+            "base",
+            "config",
+            "program",
+            "placement",
+            "collective",
+            "schedule",
+            "planner",
+            "device",
+            "world",
+            "exec",
+            "weights",
+            "generate",
         ],
     ),
     ("rehearse", &["base", "config", "placement", "schedule", "planner", "device", "exec", "generate"]),
@@ -75,6 +92,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "weights",
             "generate",
             "rehearse",
+            "bench",
             "train",
         ],
     ),

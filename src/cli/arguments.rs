@@ -6,6 +6,7 @@ use ascend_tp::base::{DType, Precision};
 use ascend_tp::placement::Residual;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::bench::{self, BenchOptions};
 use super::calibrate::CalibrateOptions;
 use super::failure::EXIT_CODES;
 use super::plan::{self, PlanOptions};
@@ -85,6 +86,9 @@ pub(super) enum Command {
     Plan(PlanOptions),
     /// Fit the coefficients of a chip to measured points and write its profile
     Calibrate(CalibrateOptions),
+    /// Measure this machine and what runs on it, each figure beside its limit
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(BenchOptions),
 }
 
 #[derive(Debug, Args)]
@@ -155,7 +159,7 @@ pub(super) struct VerifyOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
     #[arg(long, value_name = "DIR|NAME")]
     pub(super) model: String,
     /// Number of cards
@@ -188,7 +192,7 @@ pub(super) struct RehearseOptions {
     /// The same as --model
     #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
     pub(super) named: Option<String>,
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
     #[arg(long, value_name = "DIR|NAME")]
     pub(super) model: Option<String>,
     /// Number of cards of the whole job
@@ -294,7 +298,7 @@ enum ResidualLayout {
 /// tensor parallelism any more.
 const MOST_PLANNED_CARDS: usize = 256;
 
-fn positive(text: &str) -> Result<usize, String> {
+pub(super) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err(format!("expected a whole number from 1 on, found {text}")),
         Ok(number) => Ok(number),

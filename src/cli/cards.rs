@@ -30,8 +30,16 @@ pub(super) struct Cards {
 /// # Errors
 /// NPUs were asked for and there is no usable toolkit, or the library does not start.
 pub(super) fn open(kind: DeviceKind, speaks: bool) -> Result<Cards, Failure> {
+    open_at_least(kind, speaks, 0)
+}
+
+/// As [`open`]; an emulator has at least so many cards.
+///
+/// # Errors
+/// As for [`open`].
+pub(super) fn open_at_least(kind: DeviceKind, speaks: bool, wanted: usize) -> Result<Cards, Failure> {
     let emulated = || {
-        let emulator = emulator()?;
+        let emulator = emulator(wanted)?;
         Ok::<_, Failure>((emulator.table(), Some(emulator)))
     };
     let (table, emulator) = match kind {
@@ -58,10 +66,10 @@ pub(super) fn open(kind: DeviceKind, speaks: bool) -> Result<Cards, Failure> {
     Ok(Cards { cann, count, marks, emulator, description })
 }
 
-/// The machine that `ASCEND_EMULATOR` asks for.
-fn emulator() -> Result<Emulator, Failure> {
+/// The machine that `ASCEND_EMULATOR` asks for, with at least `wanted` cards.
+fn emulator(wanted: usize) -> Result<Emulator, Failure> {
     let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
-    Emulator::new(config).map_err(|error| Failure::Run(error.into()))
+    Emulator::new(Config { cards: config.cards.max(wanted), ..config }).map_err(|error| Failure::Run(error.into()))
 }
 
 fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
@@ -70,6 +78,11 @@ fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
 }
 
 impl Cards {
+    /// Whether the cards are this host.
+    pub(super) const fn is_emulated(&self) -> bool {
+        self.emulator.is_some()
+    }
+
     /// What a strict emulator has found.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! every command that reports prints the same report as JSON. It computes nothing that the library does not.
 
 mod arguments;
+mod bench;
 mod calibrate;
 mod cards;
 mod explain;
@@ -38,6 +39,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Rehearse(options) => rehearse::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match done {
         // A command that was told to stop may have failed in consequence; nobody wants to know.

@@ -28,27 +28,36 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
 
 impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].chars().count());
-            cells.chain([self.heading[column].0.chars().count()]).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
-        let heading = self.heading.map(|(name, _)| name.to_owned());
-        for row in std::iter::once(&heading).chain(&self.rows) {
-            let mut line = String::from(" ");
-            for (column, cell) in row.iter().enumerate() {
-                let width = widths[column];
-                line.push(' ');
-                line.push_str(&match self.heading[column].1 {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
-                });
-                line.push(' ');
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+        write_aligned(f, &self.heading, &self.rows)
     }
+}
+
+/// Rows of as many cells as there are headings, each column as wide as its widest cell.
+pub(super) fn write_aligned<R: AsRef<[String]>>(
+    out: &mut impl fmt::Write,
+    heading: &[(&'static str, Align)],
+    rows: &[R],
+) -> fmt::Result {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row.as_ref()[column].chars().count());
+        cells.chain([heading[column].0.chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
+    let names: Vec<String> = heading.iter().map(|(name, _)| (*name).to_owned()).collect();
+    for row in std::iter::once(names.as_slice()).chain(rows.iter().map(AsRef::as_ref)) {
+        let mut line = String::from(" ");
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            line.push(' ');
+            line.push_str(&match heading[column].1 {
+                Align::Left => format!("{cell:<width$}"),
+                Align::Right => format!("{cell:>width$}"),
+            });
+            line.push(' ');
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use crate::base::DType;
 
 impl ModelConfig {
     /// The names that [`Self::preset`] knows.
-    pub const PRESETS: [&'static str; 5] = ["qwen-72b", "qwen2-72b", "qwen2.5-72b", "llama-3-70b", "qwen3-32b"];
+    pub const PRESETS: [&'static str; 6] =
+        ["qwen-72b", "qwen2-72b", "qwen2.5-72b", "llama-3-70b", "qwen3-32b", "qwen2.5-0.5b"];
 
     /// The published shape of a model, or `None` if the name is not one of [`Self::PRESETS`].
     #[must_use]
@@ -19,6 +20,7 @@ impl ModelConfig {
             "qwen2-72b" | "qwen2.5-72b" => Some(qwen2_72b()),
             "llama-3-70b" => Some(llama_3_70b()),
             "qwen3-32b" => Some(qwen3_32b()),
+            "qwen2.5-0.5b" => Some(qwen2_500m()),
             _ => None,
         }
     }
@@ -83,6 +85,22 @@ const fn qwen3_32b() -> ModelConfig {
     }
 }
 
+/// Qwen2.5-0.5B: 14 heads of 64 dims on two key heads, and one table for both ends.
+const fn qwen2_500m() -> ModelConfig {
+    ModelConfig {
+        family: Family::Qwen2,
+        vocab_size: 151_936,
+        hidden_size: 896,
+        layers: 24,
+        heads: 14,
+        kv_heads: 2,
+        head_dim: 64,
+        intermediate_size: 4864,
+        tied_embeddings: true,
+        ..qwen_72b()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Family, ModelConfig};
@@ -94,14 +112,20 @@ mod tests {
         let bias = if config.qkv_bias { config.query_width() + 2 * config.kv_width() } else { 0 };
         let head_norms = if config.qk_norm { 2 * config.head_dim } else { 0 };
         let layer = attention + bias + head_norms + 3 * hidden * config.intermediate_size + 2 * hidden;
-        config.layers * layer + 2 * config.vocab_size * hidden + hidden
+        let tables = if config.tied_embeddings { 1 } else { 2 };
+        config.layers * layer + tables * config.vocab_size * hidden + hidden
     }
 
     #[test]
     fn sizes_are_the_published_ones() {
-        for (name, billions) in
-            [("qwen-72b", 72.3), ("qwen2-72b", 72.7), ("qwen2.5-72b", 72.7), ("llama-3-70b", 70.6), ("qwen3-32b", 32.8)]
-        {
+        for (name, billions) in [
+            ("qwen-72b", 72.3),
+            ("qwen2-72b", 72.7),
+            ("qwen2.5-72b", 72.7),
+            ("llama-3-70b", 70.6),
+            ("qwen3-32b", 32.8),
+            ("qwen2.5-0.5b", 0.494),
+        ] {
             let config = ModelConfig::preset(name).unwrap();
             let actual = parameters(&config) as f64 / 1e9;
             assert!((actual - billions).abs() < 0.06, "{name}: {actual} is not {billions}");

@@ -21,4 +21,5 @@ mod rank;
 pub use card::{Launching, Marks};
 pub use engine::{Clock, Engine, EngineOptions, Fill, FillError, Inputs, Observation, Outputs, Run, Write};
 pub use error::{Error, RankError};
+pub use prepare::prepare;
 pub use rank::Timed;

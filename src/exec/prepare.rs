@@ -12,7 +12,10 @@ const fn scalar(number: Number) -> Scalar {
 }
 
 /// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's memory of a view.
-pub(super) fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>) -> Result<Prepared> {
+///
+/// # Errors
+/// The library's refusal, or what `tensor` refuses.
+pub fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>) -> Result<Prepared> {
     let t = tensor;
     match call {
         Call::Matmul { a, b, out } => op::matmul(&t(a)?, &t(b)?, &t(out)?),

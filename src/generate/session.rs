@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Precision, Shape, Weights};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, Outputs, Timed};
+use crate::exec::{Engine, EngineOptions, Fill, Outputs, Timed};
 use crate::placement::Residual;
 use crate::planner::compile::{Programs, Setting};
 use crate::program::HostTensor;
@@ -136,16 +136,33 @@ impl Session {
         engine: &EngineOptions,
         progress: Arc<dyn Fn(Bytes, Bytes) + Send + Sync>,
     ) -> Result<Self, Error> {
+        Self::start_filled(cann, &model.config, options, engine, |total| {
+            fill_from(&model.checkpoint, Arc::new(move |piece| progress(piece, total)))
+        })
+    }
+
+    /// As [`Session::start_with`], with weights from wherever the function takes them that `fill` makes, given the bytes
+    /// that all cards will get.
+    ///
+    /// # Errors
+    /// As for [`Session::start_with`].
+    pub fn start_filled(
+        cann: &Arc<Cann>,
+        config: &ModelConfig,
+        options: &SessionOptions,
+        engine: &EngineOptions,
+        fill: impl FnOnce(Bytes) -> Arc<Fill>,
+    ) -> Result<Self, Error> {
         let started = Instant::now();
-        let programs = options.compile(&model.config)?;
+        let programs = options.compile(config)?;
         let (cache_length, head) = (options.cache_length(), options.head()?);
         let mut engine = Engine::start_with(cann, programs, engine)?;
         let params =
             engine.plans(PREFILL).iter().flat_map(|plan| plan.params.iter().map(|p| plan.buffers[p.buffer].bytes));
         let total: Bytes = params.sum();
-        engine.load(fill_from(&model.checkpoint, Arc::new(move |piece| progress(piece, total))))?;
+        engine.load(fill(total))?;
         let load_seconds = started.elapsed().as_secs_f64();
-        Ok(Self { config: model.config.clone(), options: options.clone(), head, engine, cache_length, load_seconds })
+        Ok(Self { config: config.clone(), options: options.clone(), head, engine, cache_length, load_seconds })
     }
 
     /// Continues prompts, one token a sequence and step. `on_token` sees each token, while the cards make the next one;

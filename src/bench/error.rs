@@ -1,0 +1,46 @@
+//! What can go wrong while measuring.
+
+use crate::base::Diagnostics;
+use crate::world::PeerFailure;
+use crate::{device, exec, generate};
+
+/// The failure of a measurement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Found before anything ran.
+    #[error(transparent)]
+    Refused(#[from] Diagnostics),
+    /// A card refused.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+    /// A rank failed.
+    #[error(transparent)]
+    Run(#[from] exec::Error),
+    /// A session failed.
+    #[error(transparent)]
+    Generate(#[from] generate::Error),
+    /// Another process failed.
+    #[error(transparent)]
+    Peer(#[from] PeerFailure),
+    /// A machine could not be built.
+    #[error(transparent)]
+    Machine(#[from] ascend_tp_emulator::EmulatorError),
+    /// A file could not be written or read.
+    #[error(transparent)]
+    File(#[from] std::io::Error),
+    /// What was to be timed gives wrong results.
+    #[error("{what}: rank {rank} has {found} where {expected} is right, at element {at}")]
+    Wrong {
+        /// What was run.
+        what: String,
+        /// Where.
+        rank: usize,
+        /// First wrong element.
+        at: usize,
+        /// What should be there.
+        expected: f64,
+        /// What is there.
+        found: f64,
+    },
+}

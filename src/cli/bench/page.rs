@@ -1,0 +1,96 @@
+//! The report as a page: Markdown, with its drawings in a folder beside it.
+//!
+//! Input → output: a report and the page's path → `NAME.md` and `name/TABLE.svg`. Everything on it was measured in one run, but
+//! for the figures of peers, which it says of them.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use ascend_tp::bench::report::Form;
+use ascend_tp::bench::{Peers, Report, Table, plot};
+
+use super::text;
+use crate::cli::failure::Failure;
+
+const HEAD: &str = "\
+# Performance
+
+Made by `ascend-tp bench all --report docs/PERFORMANCE.md`: measured in one run, every ratio to a limit of that run. Times are
+medians; the spread is that of the middle half of the samples. Emulated cards are threads of the processor named here, so
+cards share its memory and its cores: a model on eight of them can be as fast as on one, not faster.
+";
+
+/// What is to be known of a table, by its name.
+const BOUNDS: [(&str, &str); 12] = [
+    ("figures", "`reached` is the figure over its target, so 100 % meets it."),
+    (
+        "limits",
+        "Denominators of all ratios: all cores at once, buffers several times the caches, arithmetic in registers.",
+    ),
+    (
+        "collectives",
+        "Small exchanges are bound by how soon ranks that sleep are woken, large ones by memory: each input is read once and \
+         each output written once. `alone` is an exchange whose end the host waits for before the next.",
+    ),
+    ("products", "Many rows are bound by multiplications, one row by reading the weight."),
+    ("prefill", "Bound by multiplications; the limit is all necessary operations at the peak rate."),
+    ("decode", "Bound by reading all weights and the keys and values so far; the limit is that at read bandwidth."),
+    ("ops", "Bound by what the column says; operators of some microseconds are bound by the cost of a call."),
+    ("host", "Processor time of the ranks' threads: checks of the C ABI and queues of the emulator included."),
+    ("compile", "From a configuration to the plans of all ranks; nothing runs on a card."),
+    ("load", "The limit is a copy; the first load also waits for the system to give the cards their memory."),
+    ("scaling", "Each size grows alone, the others stay."),
+    ("scaling_messages", "Memory must move what each rank gives and gets, so time grows with ranks at the same bytes."),
+];
+
+/// Writes the page and its drawings.
+pub(super) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let folder = path.with_file_name(&stem);
+    let put = |path: &Path, text: &str| {
+        fs::write(path, text).with_context(|| format!("--report: {}", path.display())).map_err(Failure::Run)
+    };
+    let mut page = format!("{HEAD}\n{}\n", text::machine(&report.machine));
+    for table in &report.tables {
+        let _ = write!(page, "\n## {}\n\n", table.title);
+        if let Some((_, bound)) = BOUNDS.iter().rev().find(|(name, _)| table.name.starts_with(name)) {
+            let _ = write!(page, "{bound}\n\n");
+        }
+        page.push_str(&markdown(table));
+        if let Some(svg) = plot::svg(table) {
+            fs::create_dir_all(&folder)?;
+            put(&folder.join(format!("{}.svg", table.name)), &svg)?;
+            let _ = write!(page, "\n![{}]({stem}/{}.svg)\n", table.title, table.name);
+        }
+    }
+    page.push_str(&peers()?);
+    put(path, &page)
+}
+
+/// A table with aligned columns.
+fn markdown(table: &Table) -> String {
+    let heading: Vec<&str> = table.columns.iter().map(|column| column.heading).collect();
+    let rule = |form: Form| if form == Form::Text { "---" } else { "--:" };
+    let rules: Vec<&str> = table.columns.iter().map(|column| rule(column.form)).collect();
+    let mut page = format!("| {} |\n| {} |\n", heading.join(" | "), rules.join(" | "));
+    for row in text::rows(table) {
+        let _ = writeln!(page, "| {} |", row.join(" | "));
+    }
+    page
+}
+
+/// What others reach.
+fn peers() -> Result<String, Failure> {
+    let peers = Peers::shipped().map_err(|error| Failure::Run(error.into()))?;
+    let mut page = format!(
+        "\n## Peers\n\nMeasured on {}, on {}; programs are in `benches/peers/`.\n\n\
+         | task | peer | figure | how |\n| --- | --- | --: | --- |\n",
+        peers.machine, peers.date
+    );
+    for peer in &peers.figures {
+        let _ = writeln!(page, "| {} | {} | {} {} | {} |", peer.task, peer.name, peer.value, peer.unit, peer.how);
+    }
+    Ok(page)
+}
