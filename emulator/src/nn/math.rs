@@ -180,19 +180,35 @@ dispatched! {
 
 dispatched! {
     /// `products[i, j]` is the sum of products of row `i` of `left` and row `j` of `right`, rows of `depth` values.
+    ///
+    /// Rows of `right` are turned into columns first, so that a lane holds the sum of one row and none is added across.
     pub(crate) fn dots(left: &[f32], right: &[f32], depth: usize, products: &mut [f32]) {
         let count = right.len() / depth;
-        for (j, right) in right.chunks_exact(depth).enumerate() {
+        let mut columns = vec![[0f32; WIDTH]; depth];
+        for (block, rows) in right.chunks(WIDTH * depth).enumerate() {
+            for (lane, row) in rows.chunks_exact(depth).enumerate() {
+                for (column, &value) in columns.iter_mut().zip(row) {
+                    column[lane] = value;
+                }
+            }
+            let width = rows.len() / depth;
             for (i, left) in left.chunks_exact(depth).enumerate() {
-                let mut sums = [0f32; WIDTH];
-                let (a, b) = (left.chunks_exact(WIDTH), right.chunks_exact(WIDTH));
-                let rest = a.remainder().iter().zip(b.remainder()).fold(0.0, |sum, (a, b)| sum + a * b);
-                for (a, b) in a.zip(b) {
-                    for ((a, b), sum) in a.iter().zip(b).zip(&mut sums) {
-                        *sum += a * b;
+                // Two sums, so that an addition need not wait for the one before.
+                let (mut even, mut odd) = ([0f32; WIDTH], [0f32; WIDTH]);
+                for (factors, columns) in left.chunks(2).zip(columns.chunks(2)) {
+                    for (sum, value) in even.iter_mut().zip(&columns[0]) {
+                        *sum += factors[0] * value;
+                    }
+                    if let (Some(factor), Some(column)) = (factors.get(1), columns.get(1)) {
+                        for (sum, value) in odd.iter_mut().zip(column) {
+                            *sum += factor * value;
+                        }
                     }
                 }
-                products[i * count + j] = folded(sums, |a, b| a + b) + rest;
+                for (sum, odd) in even.iter_mut().zip(&odd) {
+                    *sum += odd;
+                }
+                products[i * count + block * WIDTH..][..width].copy_from_slice(&even[..width]);
             }
         }
     }
@@ -364,7 +380,7 @@ mod tests {
 
     #[test]
     fn products_with_rows_follow_their_definitions() {
-        for (rows, count, depth) in [(1, 1, 1), (3, 5, 4), (2, 9, 16), (7, 6, 40)] {
+        for (rows, count, depth) in [(1, 1, 1), (3, 5, 4), (2, 19, 16), (7, 33, 41)] {
             let values = |n: usize, seed: usize| (0..n).map(|i| ((i * 5 + seed) % 7) as f32 - 3.0).collect::<Vec<_>>();
             let (left, right) = (values(rows * depth, 1), values(count * depth, 2));
             let mut products = vec![0f32; rows * count];
