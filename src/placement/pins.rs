@@ -86,7 +86,7 @@ impl Pins {
     #[must_use]
     pub fn megatron(residual: Residual) -> Self {
         let mut pins = Self::auto(residual);
-        for column in ["*_proj.weight", "*.c_attn.*.weight", "*.w1.weight", "*.w2.weight", "lm_head.weight"] {
+        for column in ["*_proj.weight", "*.c_attn.*.weight", "*.w1.weight", "*.w2.weight", "*lm_head.weight"] {
             pins = pins.split_axis(column, 0);
         }
         for row in ["*.o_proj.weight", "*.down_proj.weight", "*.c_proj.weight"] {

@@ -431,6 +431,41 @@ mod tests {
         assert_eq!(sums[heads * rows + 30], f32::INFINITY, "a row past its length");
     }
 
+    /// Few rows over a long cache: ranges of keys are computed apart and merged, one of them wholly hidden.
+    #[test]
+    fn one_row_over_many_ranges_of_keys_follows_the_definition() {
+        let (heads, kv_heads, keys, depth) = (6, 2, 4 * RANGE + 77, 32);
+        let (q, k, v) =
+            (values(heads * depth, 1), values(kv_heads * keys * depth, 2), values(kv_heads * keys * depth, 3));
+        let is_hidden = |j: usize| (RANGE..2 * RANGE).contains(&j) || j % 5 == 3 || j >= keys - 30;
+        let (mut q32, mut k32, mut v32) = (q.clone(), k.clone(), v.clone());
+        let (mut out, mut sums) = (vec![f32::NAN; q.len()], vec![f32::NAN; heads]);
+        let mut mask: Vec<u8> = (0..keys).map(|j| u8::from(is_hidden(j))).collect();
+        let job = Attention {
+            query: view(&mut q32, DType::F32, &[1, heads, 1, depth]),
+            batches: vec![Batch {
+                key: view(&mut k32, DType::F32, &[kv_heads, keys, depth]),
+                value: view(&mut v32, DType::F32, &[kv_heads, keys, depth]),
+                query_len: 1,
+                key_len: keys,
+                mask: Some(view(&mut mask, DType::Bool, &[1, keys])),
+                before: i64::MAX,
+                after: i64::MAX,
+            }],
+            scale: 0.125,
+            out: view(&mut out, DType::F32, &[1, heads, 1, depth]),
+            log_sum_exp: Some(view(&mut sums, DType::F32, &[1, heads, 1])),
+        };
+        attention(&Serial, &job);
+        for head in 0..heads {
+            let kv = head / 3 * keys * depth..(head / 3 + 1) * keys * depth;
+            let row = head * depth..(head + 1) * depth;
+            let expected = naive(&q[row.clone()], &k[kv.clone()], &v[kv], depth, 0.125, |_, j| !is_hidden(j));
+            close(&out[row], &expected, 1e-5);
+        }
+        assert!(sums.iter().all(|sum| sum.is_finite()));
+    }
+
     #[test]
     fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
         let (rows, keys, depth) = (3, 5, 4);
