@@ -17,8 +17,8 @@ use crate::cli::failure::Failure;
 const HEAD: &str = "\
 # Performance
 
-Made by `ascend-tp bench all --report docs/PERFORMANCE.md`: measured in one run, every ratio to a limit of that run. Times are
-medians; the spread is that of the middle half of the samples. Emulated cards are threads of the processor named here, so
+Made by `ascend-tp bench all --report docs/PERFORMANCE.md` (`--quick` leaves out operators and scaling): measured in one run,
+every ratio to a limit of that run. Times are medians; the spread is that of the middle half of the samples. Emulated cards are threads of the processor named here, so
 cards share its memory and its cores: a model on eight of them can be as fast as on one, not faster.
 ";
 
