@@ -6,7 +6,7 @@
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use ascend_tp::world::ProcessGroup;
@@ -24,16 +24,21 @@ pub(super) fn is_requested() -> bool {
 }
 
 /// From here on signals end the command in order. The flag that is given is set by the first.
+///
+/// The handler lives as long as the process, so it must not keep the group alive: what the first process still has to pass on
+/// is passed on when its group is dropped.
 pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
     let requested = Arc::clone(REQUESTED.get_or_init(Arc::default));
-    let (flag, group) = (Arc::clone(&requested), Arc::clone(group));
+    let (flag, group) = (Arc::clone(&requested), Arc::downgrade(group));
     let handler = move || {
         if flag.swap(true, Ordering::Relaxed) {
             exit(INTERRUPTED.into());
         }
-        let group = Arc::clone(&group);
+        let group = Weak::clone(&group);
         let watch = std::thread::Builder::new().name("interrupt".to_owned()).spawn(move || {
-            group.fail("interrupted by a signal");
+            if let Some(group) = group.upgrade() {
+                group.fail("interrupted by a signal");
+            }
             std::thread::sleep(GRACE);
             exit(INTERRUPTED.into());
         });
