@@ -284,7 +284,8 @@ impl Work {
     /// Operations of the cube units.
     #[must_use]
     pub fn flops(&self) -> f64 {
-        self.products.iter().map(Gemm::flops).sum()
+        // The sum of nothing would be -0.
+        self.products.iter().map(Gemm::flops).fold(0.0, std::ops::Add::add)
     }
 
     /// Bytes to and from memory.
@@ -297,6 +298,14 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_multiplies_nothing_makes_no_operations() {
+        let operands =
+            vec![Operand::dense(Element::Bf16, [4], Access::Read), Operand::dense(Element::Bf16, [4], Access::Write)];
+        let flops = Work::of(&Launch { operator: "aclnnSilu", operands }).flops();
+        assert!(flops == 0.0 && flops.is_sign_positive(), "{flops:?}");
+    }
 
     #[test]
     fn a_quantised_product_has_the_sizes_of_its_result_however_it_is_stored() {

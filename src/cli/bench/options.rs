@@ -340,16 +340,19 @@ impl CollectivesOptions {
     }
 }
 
-/// `4096`, `16K`, `64M`, `1G`.
+/// `4096`, `16K`, `64M`, `1G`; the tables' own `16 KiB` as well.
 fn bytes(text: &str) -> Result<usize, String> {
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
-        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
-        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
+    let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
+    let number = text[..text.len() - unit.len()].parse::<usize>().ok().filter(|number| *number > 0);
+    let scale = match unit.trim_start() {
+        "" => Some(1),
+        "K" | "k" | "KiB" => Some(1 << 10),
+        "M" | "m" | "MiB" => Some(1 << 20),
+        "G" | "g" | "GiB" => Some(1 << 30),
+        _ => None,
     };
-    let number = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << shift));
-    number.filter(|number| *number > 0).ok_or_else(|| format!("expected bytes such as 4096, 16K or 64M, found {text}"))
+    let bytes = number.zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
+    bytes.ok_or_else(|| format!("expected bytes such as 4096, 16K or 64M, found {text}"))
 }
 
 fn step_factor(text: &str) -> Result<usize, String> {
@@ -366,7 +369,8 @@ mod tests {
     #[test]
     fn sizes_have_binary_suffixes() {
         assert_eq!(["1", "16K", "64m", "1G"].map(bytes), [Ok(1), Ok(16 << 10), Ok(64 << 20), Ok(1 << 30)]);
-        for text in ["", "K", "-1", "0", "1.5M", "99999999999G"] {
+        assert_eq!(["16KiB", "64 MiB"].map(bytes), [Ok(16 << 10), Ok(64 << 20)]);
+        for text in ["", "K", "-1", "16iB", "0", "1.5M", "99999999999G"] {
             assert!(bytes(text).is_err_and(|message| message.ends_with(&format!("found {text}"))), "{text}");
         }
         assert!(step_factor("1").is_err());
