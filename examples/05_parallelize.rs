@@ -49,10 +49,13 @@ fn main() -> anyhow::Result<()> {
         .map(|id| program.values[id].name.clone())
         .map(|name| (name.clone(), given(&name).to_bytes()))
         .collect();
-    engine.load(Arc::new(move |param, write| {
-        let (_, whole) = weights.iter().find(|(name, _)| *name == param.name).ok_or("no such weight")?;
-        write(0, &param.cut(whole))
-    }))?;
+    engine.load(|shards| {
+        shards.parts().try_for_each(|part| {
+            let tensor = part.tensor();
+            let (_, whole) = weights.iter().find(|(name, _)| *name == tensor.name).ok_or("no such weight")?;
+            part.write(0, &tensor.cut(whole))
+        })
+    })?;
     let outputs = engine.run(0, vec![("x".to_owned(), Arc::new(given("x").to_bytes()))])?;
 
     let found = HostTensor::from_bytes([4, 10], DType::F32, &outputs[0].1);

@@ -5,7 +5,6 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::DType;
@@ -33,7 +32,7 @@ fn main() -> anyhow::Result<()> {
         stop_ids: model.generation.eos_ids.clone(),
         sampling: SamplingOptions { temperature: 0.7, top_k: Some(50), top_p: Some(0.95), seed: 7 },
     };
-    let mut session = Session::start(&Cann::new(emulator.table())?, &model, &options, Arc::new(|_, _| ()))?;
+    let mut session = Session::start(&Cann::new(emulator.table())?, &model, &options, &|_, _| ())?;
     let found = session.generate(&ids, &mut |sequence, token| {
         if sequence == 0 {
             print!("{} ", tokenizer.decode(&[token]).unwrap_or_default().trim());

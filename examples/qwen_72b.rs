@@ -7,7 +7,6 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use ascend_tp::base::{Bytes, DType};
 use ascend_tp::collective::exchanges;
@@ -80,7 +79,7 @@ fn run(folder: &std::path::Path, prompt: &str) -> anyhow::Result<()> {
         stop_ids: model.generation.eos_ids.clone(),
         sampling: SamplingOptions::default(),
     };
-    let mut session = Session::start(&cann, &model, &options, Arc::new(|_, _| ()))?;
+    let mut session = Session::start(&cann, &model, &options, &|_, _| ())?;
     let found = session.generate(std::slice::from_ref(&ids), &mut |_, _| ControlFlow::Continue(()))?;
     println!("{}", tokenizer.decode(&[&ids[..], &found.ids[0]].concat())?);
     for (kind, bytes) in &found.summary.memory[0] {

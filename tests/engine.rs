@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{Engine, EngineOptions, Error, Launching, Marks, Timed};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, Timed};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::{self, Model, Session, SessionOptions};
 use ascend_tp::placement::Residual;
@@ -38,13 +38,16 @@ fn plans(cards: usize) -> Vec<Plan> {
     schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap()
 }
 
+fn elems(part: &Part<'_>) -> usize {
+    part.tensor().ranges.iter().map(std::ops::Range::len).product()
+}
+
 fn ones(engine: &mut Engine) {
-    engine
-        .load(Arc::new(|param, write| {
-            let elems: usize = param.ranges.iter().map(std::ops::Range::len).product();
-            write(0, &HostTensor::float([elems], DType::F32, vec![1.0; elems]).to_bytes())
-        }))
-        .unwrap();
+    let one = |part: &Part<'_>| {
+        let elems = elems(part);
+        part.write(0, &HostTensor::float([elems], DType::F32, vec![1.0; elems]).to_bytes())
+    };
+    engine.load(|shards| shards.parts().try_for_each(one)).unwrap();
 }
 
 fn ids(ids: [i64; 3]) -> Vec<(String, Arc<Vec<u8>>)> {
@@ -111,33 +114,38 @@ fn an_input_that_is_missing_or_of_another_size_is_named() {
 }
 
 #[test]
-fn a_weight_that_cannot_be_read_on_one_rank_ends_all() {
+fn a_weight_that_cannot_be_read_ends_all() {
     let (_emulator, cann) = emulator(Config::with_cards(4));
     let mut engine = Engine::start(&cann, vec![plans(4)]).unwrap();
-    let calls = AtomicUsize::new(0);
-    let failure = engine.load(Arc::new(move |param, write| {
-        if param.name == "layers.0.w" && calls.fetch_add(1, Ordering::Relaxed) == 0 {
-            return Err("the disk is gone".into());
-        }
-        let elems: usize = param.ranges.iter().map(std::ops::Range::len).product();
-        write(0, &vec![0; elems * 4])
-    }));
-    let message = failure.unwrap_err().to_string();
-    assert!(message.contains("loading layers.0.w: the disk is gone"), "{message}");
-    assert_eq!(message.lines().count(), 1, "{message}");
+    let failure = engine.load(|shards| {
+        let [table, _] = shards.weights() else { panic!("two weights") };
+        table.iter().try_for_each(|part| part.write(0, &vec![0; elems(part) * 4]))?;
+        Err("the disk is gone".into())
+    });
+    assert_eq!(failure.unwrap_err().to_string(), "loading weights: the disk is gone");
+    assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+}
+
+#[test]
+fn bytes_beyond_a_part_are_refused_by_rank_and_weight() {
+    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let mut engine = Engine::start(&cann, vec![plans(2)]).unwrap();
+    let message = engine.load(|shards| shards.weights()[1][1].write(8, &[0; 32])).unwrap_err().to_string();
+    assert_eq!(message, "rank 1 (card 1), loading layers.0.w: bytes 8..40 of a part of 32");
 }
 
 #[test]
 fn a_rank_whose_thread_panics_ends_all_and_is_named() {
     let (emulator, cann) = emulator(Config::with_cards(3));
-    let mut engine = Engine::start(&cann, vec![plans(3)]).unwrap();
-    let failure = engine.load(Arc::new(|param, _| {
-        assert_ne!(std::thread::current().name(), Some("rank 1"), "no more of {}", param.name);
-        Ok(())
+    let clock = Clock(Arc::new(|| {
+        assert_ne!(std::thread::current().name(), Some("rank 1"), "no more time");
+        0
     }));
-    let message = failure.unwrap_err().to_string();
+    let options = EngineOptions { clock: Some(clock), ..EngineOptions::default() };
+    let mut engine = Engine::start_with(&cann, vec![plans(3)], &options).unwrap();
+    let message = engine.run(0, ids([0, 1, 2])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1): the rank's thread panicked: "), "{message}");
-    assert!(message.contains("no more of "), "{message}");
+    assert!(message.contains("no more time"), "{message}");
     assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
     drop((engine, cann));
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
@@ -174,14 +182,13 @@ fn captured(marks: Marks) -> EngineOptions {
 fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
     let (emulator, cann) = emulator(Config::with_cards(4));
     let mut engine = Engine::start_with(&cann, vec![plans(4)], &captured(Marks::None)).unwrap();
-    engine
-        .load(Arc::new(|param, write| {
-            let elems = param.ranges.iter().map(std::ops::Range::len).product::<usize>();
-            // Row i of the table is i in all columns; the cards share its columns.
-            let value = |i: usize| if param.name == "table" { (i / 4) as f32 } else { 1.0 };
-            write(0, &HostTensor::float([elems], DType::F32, (0..elems).map(value).collect()).to_bytes())
-        }))
-        .unwrap();
+    let rows = |part: &Part<'_>| {
+        let elems = elems(part);
+        // Row i of the table is i in all columns; the cards share its columns.
+        let value = |i: usize| if part.tensor().name == "table" { (i / 4) as f32 } else { 1.0 };
+        part.write(0, &HostTensor::float([elems], DType::F32, (0..elems).map(value).collect()).to_bytes())
+    };
+    engine.load(|shards| shards.parts().try_for_each(rows)).unwrap();
     for run in 0..5_i64 {
         let inputs = ids([run, 7 - run, 3]);
         let timed = if run == 3 { Timed::Collectives } else { Timed::No };
@@ -233,16 +240,11 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
         stop_ids: Vec::new(),
         sampling: SamplingOptions::default(),
     };
-    let loaded = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&loaded);
-    let failure = Session::start(
-        &cann,
-        &model,
-        &options,
-        Arc::new(move |_, _| {
-            seen.fetch_add(1, Ordering::Relaxed);
-        }),
-    );
+    let loaded = AtomicUsize::new(0);
+    let count = |_, _| {
+        loaded.fetch_add(1, Ordering::Relaxed);
+    };
+    let failure = Session::start(&cann, &model, &options, &count);
     let generate::Error::Run(Error::Refused(problems)) = failure.unwrap_err() else { panic!("another error") };
     let text = problems.to_string();
     assert_eq!(problems.items().len(), 2, "one a rank: {text}");

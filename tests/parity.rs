@@ -151,7 +151,7 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
             stop_ids: model.generation.eos_ids.clone(),
             sampling: SamplingOptions::default(),
         };
-        let mut session = Session::start(&cann, &model, &options, Arc::new(|_, _| ())).unwrap();
+        let mut session = Session::start(&cann, &model, &options, &|_, _| ()).unwrap();
         let found = session.generate(&prompts, &mut |_, _| ControlFlow::Continue(())).unwrap();
         for (case, ids) in expected.cases.iter().zip(&found.ids) {
             assert_eq!(*ids, case.greedy_ids, "{cards} cards, \"{}\"", case.prompt);

@@ -3,7 +3,6 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
@@ -51,7 +50,7 @@ fn generate(
         sampling: SamplingOptions::default(),
     };
     let engine = EngineOptions { launching, ..EngineOptions::default() };
-    let mut session = Session::start_with(&cann, &model, &options, &engine, Arc::new(|_, _| ())).unwrap();
+    let mut session = Session::start_with(&cann, &model, &options, &engine, &|_, _| ()).unwrap();
     let found = session.generate(&prompts, &mut |_, _| ControlFlow::Continue(())).unwrap();
     if precision == DType::F32.into() {
         for (case, ids) in expected.cases.iter().zip(&found.ids) {

@@ -239,7 +239,7 @@ fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samp
         ..EngineOptions::default()
     };
     let options = setting.session(cards);
-    let mut session = Session::start_filled(&bench.cann, &setting.model, &options, &engine, |_| random::weights())?;
+    let mut session = Session::start_filled(&bench.cann, &setting.model, &options, &engine, random::weights)?;
     let prompts = vec![(0..setting.prompt).map(|at| (at * 7919 % setting.model.vocab_size) as u32).collect::<Vec<_>>()];
     let mut prefill = Vec::new();
     // The first prompt finds cold caches and pages; it shows that the session works.

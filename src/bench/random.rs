@@ -1,17 +1,18 @@
 //! Weights that nobody trained: their speed is that of any others.
 //!
-//! Input → output: nothing → a function that fills every weight of every rank. Invariants: numbers are small enough for
+//! Input → output: shards → every weight of every rank filled. Invariants: numbers are small enough for
 //! activations to stay finite through any number of layers, none is denormal, and scales of norms are 1. One block of numbers
 //! is made and repeated: what they are costs nothing beside writing them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::ops::Range;
 
 use half::{bf16, f16};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::base::DType;
-use crate::exec::{Fill, Write};
+use crate::exec::{FillError, Shards};
 use crate::schedule::plan::Tensor;
 
 /// Numbers of the block.
@@ -44,23 +45,26 @@ fn ones(dtype: DType, elems: usize) -> Vec<u8> {
 }
 
 /// Fills weights with numbers of no meaning.
-#[must_use]
-pub fn weights() -> Arc<Fill> {
-    let blocks = DType::ALL.map(|dtype| (dtype, std::sync::OnceLock::new()));
-    Arc::new(move |param: &Tensor, write: &mut Write<'_>| {
-        let elems: usize = param.ranges.iter().map(std::ops::Range::len).product();
-        let size = param.dtype.size_bytes();
+///
+/// # Errors
+/// A card's refusal.
+pub fn weights(shards: &Shards<'_>) -> Result<(), FillError> {
+    let mut blocks = HashMap::new();
+    for part in shards.parts() {
+        let Tensor { dtype, ranges, shape, name, .. } = part.tensor();
+        let elems: usize = ranges.iter().map(Range::len).product();
         // A norm's scale is a list, and so is a bias, whose name says so.
-        if param.shape.rank() == 1 && param.name.ends_with("weight") {
-            return write(0, &ones(param.dtype, elems));
+        if shape.rank() == 1 && name.ends_with("weight") {
+            part.write(0, &ones(*dtype, elems))?;
+            continue;
         }
-        let Some((_, made)) = blocks.iter().find(|(dtype, _)| *dtype == param.dtype) else { return Ok(()) };
-        let block: &Vec<u8> = made.get_or_init(|| block(param.dtype, BLOCK));
-        for start in (0..elems * size).step_by(block.len()) {
-            write(start, &block[..block.len().min(elems * size - start)])?;
+        let block = blocks.entry(*dtype).or_insert_with(|| block(*dtype, BLOCK));
+        let bytes = elems * dtype.size_bytes();
+        for start in (0..bytes).step_by(block.len()) {
+            part.write(start, &block[..block.len().min(bytes - start)])?;
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 #[cfg(test)]

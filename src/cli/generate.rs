@@ -127,7 +127,9 @@ impl<'a> Job<'a> {
             sampling: sampling(self.options),
         };
         let progress = Progress::start(speaks);
-        let session = Session::start_with(&cards.cann, &self.model, &options, engine, progress.callback());
+        let session = Session::start_with(&cards.cann, &self.model, &options, engine, &|piece, total| {
+            progress.moved(piece, total);
+        });
         progress.finish();
         Ok(session?)
     }

@@ -1,7 +1,5 @@
 //! A progress bar on stderr, where stderr is a terminal.
 
-use std::sync::Arc;
-
 use ascend_tp::base::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -22,12 +20,9 @@ impl Progress {
     }
 
     /// What the loader calls.
-    pub(super) fn callback(&self) -> Arc<dyn Fn(Bytes, Bytes) + Send + Sync> {
-        let bar = self.0.clone();
-        Arc::new(move |piece, total| {
-            bar.set_length(total.0);
-            bar.inc(piece.0);
-        })
+    pub(super) fn moved(&self, piece: Bytes, total: Bytes) {
+        self.0.set_length(total.0);
+        self.0.inc(piece.0);
     }
 
     /// Takes the bar away.
@@ -43,10 +38,9 @@ mod tests {
     #[test]
     fn the_bar_moves_with_what_comes() {
         let progress = Progress::start(true);
-        let callback = progress.callback();
-        callback(Bytes(8), Bytes(16));
+        progress.moved(Bytes(8), Bytes(16));
         assert_eq!((progress.0.position(), progress.0.length()), (8, Some(16)));
-        callback(Bytes(8), Bytes(16));
+        progress.moved(Bytes(8), Bytes(16));
         assert_eq!((progress.0.position(), progress.0.length()), (16, Some(16)));
         progress.finish();
     }

@@ -34,7 +34,6 @@ mod communicator;
 mod copy;
 mod error;
 mod event;
-pub(crate) mod file;
 mod graph;
 mod handle;
 pub mod operator;

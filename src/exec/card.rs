@@ -245,15 +245,9 @@ impl Card {
         self.workspace.as_ref().map_or(0, BufferSlice::len_bytes)
     }
 
-    /// The weights of the first plan; all plans have the same.
-    pub(super) fn params(&self) -> Vec<Slot> {
-        self.programs.first().map(|program| program.plan.params.clone()).unwrap_or_default()
-    }
-
-    /// Writes bytes of a weight.
-    pub(super) fn write_param(&self, param: &Slot, offset: usize, bytes: &[u8]) -> Result<()> {
-        let slot = &self.programs[0].plan.buffers[param.buffer];
-        self.regions[Region::Weights as usize].write(to_usize(slot.offset.0) + offset, bytes)
+    /// The memory of the weights, which is the same for all plans.
+    pub(super) fn weights(&self) -> Buffer {
+        self.regions[Region::Weights as usize].clone()
     }
 
     /// Runs a plan. `inputs` are whole tensors by name.

@@ -6,7 +6,7 @@
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -19,22 +19,13 @@ use super::card::{Launching, Marks};
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
 use super::rank::{Answer, Command, News, RankThread, Shared, Timed, Wanted};
+use super::shards::{Ends, FillError, Shard, Shards};
 
 /// Whole input tensors by name, as bytes of their element type.
 pub type Inputs = Vec<(String, Arc<Vec<u8>>)>;
 
 /// Whole output tensors by name, as bytes of their element type.
 pub type Outputs = Vec<(String, Vec<u8>)>;
-
-/// Gives a weight to a rank: called on the rank's thread with the weight and a function that writes bytes at an offset
-/// of the rank's part.
-pub type Fill = dyn Fn(&Tensor, &mut Write<'_>) -> Result<(), FillError> + Send + Sync;
-
-/// Writes bytes at an offset of a rank's part of a weight.
-pub type Write<'a> = dyn FnMut(usize, &[u8]) -> Result<(), FillError> + 'a;
-
-/// Why a weight could not be given.
-pub type FillError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A named value on one rank, as it was while a plan ran.
 #[derive(Clone, Debug)]
@@ -93,8 +84,10 @@ const GRACE: Duration = Duration::from_millis(800);
 
 /// The ranks of one process with their cards, weights and states.
 pub struct Engine {
-    group: Arc<ProcessGroup>,
+    ends: Ends,
     ranks: Vec<RankThread>,
+    /// By rank of this process.
+    shards: Vec<Shard>,
     news: Receiver<News>,
     programs: Vec<Vec<Arc<Plan>>>,
     /// By rank of the world.
@@ -103,7 +96,6 @@ pub struct Engine {
     run_times: Vec<std::ops::Range<u64>>,
     /// Of the last run, of the first rank here.
     collectives_us: f64,
-    stop: Arc<AtomicBool>,
     stopped: bool,
     /// Ranks that will never answer.
     lost: Vec<usize>,
@@ -181,7 +173,6 @@ impl Engine {
             gate: Arc::clone(&gate),
             how: (options.marks, options.launching),
             clock: options.clock.clone(),
-            stop: Arc::clone(&options.stop),
             news: sender,
         };
         let ranks = local.iter().zip(&devices).map(|((rank, _), device)| {
@@ -189,19 +180,19 @@ impl Engine {
             RankThread::start(Arc::clone(device), plans, &shared)
         });
         let mut engine = Self {
-            group,
+            ends: Ends { stop: Arc::clone(&options.stop), group },
             ranks: ranks.collect(),
+            shards: Vec::new(),
             news,
             programs,
             workspace_bytes: Vec::new(),
             run_times: Vec::new(),
             collectives_us: 0.0,
-            stop: Arc::clone(&options.stop),
             stopped: false,
             lost: Vec::new(),
         };
         let listening = shared.news.clone();
-        engine.group.on_failure(move |failure| {
+        engine.ends.group.on_failure(move |failure| {
             // An engine that is gone need not know.
             let _unheard = listening.send(News::Peer(failure.clone()));
         });
@@ -224,8 +215,16 @@ impl Engine {
         if let Some(error) = failed {
             return Err(error);
         }
-        let own: Vec<u8> = opened?.iter().flat_map(|answer| (answer.workspace_bytes as u64).to_le_bytes()).collect();
-        let all = engine.group.exchange("the workspaces", own)?.concat();
+        let opened = opened?;
+        let own: Vec<u8> = opened.iter().flat_map(|answer| (answer.workspace_bytes as u64).to_le_bytes()).collect();
+        let memories = opened.into_iter().filter_map(|answer| answer.weights);
+        let shard = |(thread, memory): (&RankThread, _)| Shard {
+            plan: Arc::clone(&engine.programs[0][thread.rank]),
+            card: thread.card,
+            memory,
+        };
+        engine.shards = engine.ranks.iter().zip(memories).map(shard).collect();
+        let all = engine.ends.group.exchange("the workspaces", own)?.concat();
         let bytes = |bytes: &[u8]| Bytes(bytes.try_into().map_or(0, u64::from_le_bytes));
         engine.workspace_bytes = all.chunks(8).map(bytes).collect();
         Ok(engine)
@@ -240,7 +239,7 @@ impl Engine {
                 mine.extend(RootInfo::create(&devices[at])?.to_bytes());
             }
         }
-        let all = self.group.exchange("the plans", mine)?;
+        let all = self.ends.group.exchange("the plans", mine)?;
         let mut roots: Vec<Option<RootInfo>> = vec![None; groups.len()];
         for (rank, bytes) in all.iter().enumerate() {
             let (digest, mut rest) = bytes.split_at_checked(8).unwrap_or_default();
@@ -281,13 +280,18 @@ impl Engine {
         regions.chain([("workspace", self.workspace_bytes.get(rank).copied().unwrap_or_default())]).collect()
     }
 
-    /// Fills every rank's weights, all ranks at once.
+    /// Lets `fill` write the weights of all ranks here.
     ///
     /// # Errors
-    /// What `fill` or a card refuses.
-    pub fn load(&mut self, fill: Arc<Fill>) -> Result<(), Error> {
-        self.tell(move |_| Command::Load(Arc::clone(&fill)))?;
-        self.collect().map(drop)
+    /// What `fill` or a card refuses; after it the engine is stopped.
+    pub fn load(&mut self, fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>) -> Result<(), Error> {
+        self.check_open()?;
+        fill(&Shards::new(&self.shards, &self.ends)).map_err(|error| {
+            self.stopped = true;
+            let error = error.downcast::<Error>().map_or_else(Error::Fill, |error| *error);
+            tell_peers(&self.ends.group, &error);
+            error
+        })
     }
 
     /// Runs a program on all ranks and waits for it.
@@ -364,18 +368,17 @@ impl Engine {
 
     /// Tells each rank here what to do, by its place among them.
     fn tell(&mut self, command: impl Fn(usize) -> Command) -> Result<(), Error> {
+        self.check_open()?;
+        self.ranks.iter().enumerate().for_each(|(at, thread)| thread.tell(command(at)));
+        Ok(())
+    }
+
+    /// Fails if nothing is to be done any more.
+    fn check_open(&mut self) -> Result<(), Error> {
         if self.stopped {
             return Err(Error::Stopped);
         }
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
-        if let Some(failure) = self.group.failure_within(Duration::ZERO) {
-            self.stopped = true;
-            return Err(failure.into());
-        }
-        self.ranks.iter().enumerate().for_each(|(at, thread)| thread.tell(command(at)));
-        Ok(())
+        self.ends.check().inspect_err(|error| self.stopped |= matches!(error, Error::Peer { .. }))
     }
 
     /// The answers of all ranks here, by rank.
@@ -412,9 +415,9 @@ impl Engine {
         }
         self.stopped = true;
         let is_caused_here = failed.iter().any(|error| !error.is_consequence());
-        if !is_caused_here && self.group.size() > 1 {
+        if !is_caused_here && self.ends.group.size() > 1 {
             // The cause is elsewhere, and its process is about to say so.
-            let known = peer.map(|(failure, _)| failure).or_else(|| self.group.failure_within(GRACE));
+            let known = peer.map(|(failure, _)| failure).or_else(|| self.ends.group.failure_within(GRACE));
             if let Some(failure) = known {
                 return Err(Error::Peer { failure, here: failed });
             }
@@ -427,7 +430,7 @@ impl Engine {
             at: Instant::now(),
         }));
         let error = Error::of_ranks(failed);
-        tell_peers(&self.group, &error);
+        tell_peers(&self.ends.group, &error);
         Err(error)
     }
 }

@@ -73,6 +73,9 @@ pub enum Error {
         /// Where the ranks here were when they noticed.
         here: Vec<RankError>,
     },
+    /// Weights could not be had.
+    #[error("loading weights: {0}")]
+    Fill(Box<dyn std::error::Error + Send + Sync>),
     /// The engine was told to stop.
     #[error("interrupted")]
     Interrupted,

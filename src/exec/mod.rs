@@ -17,9 +17,11 @@ mod gate;
 mod locate;
 mod prepare;
 mod rank;
+mod shards;
 
 pub use card::{Launching, Marks};
-pub use engine::{Clock, Engine, EngineOptions, Fill, FillError, Inputs, Observation, Outputs, Run, Write};
+pub use engine::{Clock, Engine, EngineOptions, Inputs, Observation, Outputs, Run};
 pub use error::{Error, RankError};
 pub use prepare::prepare;
 pub use rank::Timed;
+pub use shards::{FillError, Part, Shards};

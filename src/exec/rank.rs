@@ -6,22 +6,20 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::card::{Card, Launching, Marks, Watch};
-use super::engine::{Clock, Fill, Inputs, Observation};
+use super::engine::{Clock, Inputs, Observation};
 use super::error::RankError;
 use super::gate::Gate;
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::schedule::plan::Plan;
 use crate::world::PeerFailure;
 
 /// What a rank is told to do.
 pub(super) enum Command {
-    Load(Arc<Fill>),
     Run { program: usize, inputs: Arc<Inputs>, timed: Timed, wanted: Wanted, observer: Option<Sender<Observation>> },
 }
 
@@ -51,6 +49,8 @@ pub(super) struct Answer {
     pub(super) collectives_us: f64,
     /// Bytes of the operators' workspace, once the card is open.
     pub(super) workspace_bytes: usize,
+    /// The memory of the weights, once the card is open.
+    pub(super) weights: Option<Buffer>,
     /// When a run began and ended, if the rank has a clock.
     pub(super) run_time: Option<std::ops::Range<u64>>,
 }
@@ -78,7 +78,6 @@ pub(super) struct Shared {
     pub(super) gate: Arc<Gate>,
     pub(super) how: (Marks, Launching),
     pub(super) clock: Option<Clock>,
-    pub(super) stop: Arc<AtomicBool>,
     pub(super) news: Sender<News>,
 }
 
@@ -141,7 +140,8 @@ fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Rece
             return;
         }
     };
-    if !say(Ok(Answer { workspace_bytes: card.workspace_bytes(), ..Answer::default() })) {
+    let (workspace_bytes, weights) = (card.workspace_bytes(), Some(card.weights()));
+    if !say(Ok(Answer { workspace_bytes, weights, ..Answer::default() })) {
         return;
     }
     for command in inbox {
@@ -159,7 +159,6 @@ fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Rece
 
 fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, RankError> {
     match command {
-        Command::Load(fill) => load(card, &*fill, &shared.stop).map(|()| Answer::default()),
         Command::Run { program, inputs, timed, wanted, observer } => {
             let (rank, mut collectives_us) = (card.rank(), 0.0);
             let mut visit = |tap, bytes| {
@@ -181,17 +180,6 @@ fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, Ra
             Ok(Answer { outputs, collectives_us, run_time, ..Answer::default() })
         }
     }
-}
-
-fn load(card: &Card, fill: &Fill, stop: &AtomicBool) -> Result<(), RankError> {
-    for param in &card.params() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(card.error(&format!("loading {}", param.name), "interrupted"));
-        }
-        let mut write = |offset: usize, bytes: &[u8]| Ok(card.write_param(param, offset, bytes)?);
-        fill(param, &mut write).map_err(|source| card.error(&format!("loading {}", param.name), source))?;
-    }
-    Ok(())
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

@@ -15,7 +15,7 @@ pub struct Model {
     pub config: ModelConfig,
     /// `generation_config.json`, or what `config.json` says of it.
     pub generation: GenerationConfig,
-    /// The weights, mapped.
+    /// The weights.
     pub checkpoint: Arc<Checkpoint>,
     /// The folder.
     pub dir: PathBuf,

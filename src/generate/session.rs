@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Precision, Shape, Weights};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, Fill, Outputs, Timed};
+use crate::exec::{Engine, EngineOptions, FillError, Outputs, Shards, Timed};
 use crate::placement::Residual;
 use crate::planner::compile::{Programs, Setting};
 use crate::program::HostTensor;
@@ -111,7 +111,7 @@ impl SessionOptions {
 
 impl Session {
     /// Splits the model over the cards and loads the weights. `progress` is told the bytes of each piece that has reached
-    /// a card, and the bytes that all cards will get.
+    /// a card, and the bytes that the cards of this process will get.
     ///
     /// # Errors
     /// Before any card is opened: options that do not fit the model, all of them. Then the failure of a card.
@@ -119,7 +119,7 @@ impl Session {
         cann: &Arc<Cann>,
         model: &Model,
         options: &SessionOptions,
-        progress: Arc<dyn Fn(Bytes, Bytes) + Send + Sync>,
+        progress: &(dyn Fn(Bytes, Bytes) + Sync),
     ) -> Result<Self, Error> {
         Self::start_with(cann, model, options, &EngineOptions::default(), progress)
     }
@@ -134,15 +134,15 @@ impl Session {
         model: &Model,
         options: &SessionOptions,
         engine: &EngineOptions,
-        progress: Arc<dyn Fn(Bytes, Bytes) + Send + Sync>,
+        progress: &(dyn Fn(Bytes, Bytes) + Sync),
     ) -> Result<Self, Error> {
-        Self::start_filled(cann, &model.config, options, engine, |total| {
-            fill_from(&model.checkpoint, Arc::new(move |piece| progress(piece, total)))
+        Self::start_filled(cann, &model.config, options, engine, |shards| {
+            let total = shards.bytes();
+            fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
         })
     }
 
-    /// As [`Session::start_with`], with weights from wherever the function takes them that `fill` makes, given the bytes
-    /// that all cards will get.
+    /// As [`Session::start_with`], with weights from wherever `fill` takes them.
     ///
     /// # Errors
     /// As for [`Session::start_with`].
@@ -151,16 +151,13 @@ impl Session {
         config: &ModelConfig,
         options: &SessionOptions,
         engine: &EngineOptions,
-        fill: impl FnOnce(Bytes) -> Arc<Fill>,
+        fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
         let programs = options.compile(config)?;
         let (cache_length, head) = (options.cache_length(), options.head()?);
         let mut engine = Engine::start_with(cann, programs, engine)?;
-        let params =
-            engine.plans(PREFILL).iter().flat_map(|plan| plan.params.iter().map(|p| plan.buffers[p.buffer].bytes));
-        let total: Bytes = params.sum();
-        engine.load(fill(total))?;
+        engine.load(fill)?;
         let load_seconds = started.elapsed().as_secs_f64();
         Ok(Self { config: config.clone(), options: options.clone(), head, engine, cache_length, load_seconds })
     }

@@ -241,7 +241,7 @@ fn verify_as_is(
             .map_err(|error| Diagnostics::from(Diagnostic::new("cards", error.to_string())))?;
         let lowered = parallelize(&program, &mesh, &Pins::auto(residual))?.lowered;
         let mut engine = Engine::start_with(cann, vec![schedule(&lowered)?], options)?;
-        engine.load(fill_from(&model.checkpoint, Arc::new(|_| ())))?;
+        engine.load(|shards| fill_from(&model.checkpoint, shards, &|_| ()))?;
         let mut values = Values::new(&program);
         let plans = engine.plans(0).to_vec();
         let inputs = inputs(config, run, dtype, Head::AllLogits, &rows);
@@ -298,7 +298,7 @@ fn verify_as_is(
             stop_ids: Vec::new(),
             sampling: SamplingOptions::default(),
         };
-        let mut session = Session::start_with(cann, model, &options, engine_options, Arc::new(|_, _| ()))?;
+        let mut session = Session::start_with(cann, model, &options, engine_options, &|_, _| ())?;
         let generation = session.generate(std::slice::from_ref(prompt), &mut |_, _| ControlFlow::Continue(()))?;
         found.greedy = Some((expected.clone(), generation.ids.into_iter().next().unwrap_or_default()));
     }

@@ -1,22 +1,18 @@
 //! The files of a checkpoint as one set of named tensors.
 //!
 //! Input → output: a folder or a file → [`Checkpoint`]. Invariants: each name has one tensor; the index, where there is
-//! one, and the files agree. It holds the maps and decides nothing about models.
+//! one, and the files agree. It holds the open files and decides nothing about models.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
-
 use super::header;
 use super::json::Entries;
-use super::load::PIECE_BYTES;
-use super::slice::{Error, Request};
+use super::slice::{Error, Stored, View};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
-use crate::device::file;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -46,13 +42,13 @@ pub struct ExpectedTensor {
 /// An opened checkpoint. Cheap to share between ranks: reading takes `&self`.
 pub struct Checkpoint {
     path: PathBuf,
-    files: Vec<MappedFile>,
+    files: Vec<NamedFile>,
     tensors: BTreeMap<String, TensorInfo>,
 }
 
-struct MappedFile {
+struct NamedFile {
     name: String,
-    map: Mmap,
+    file: File,
 }
 
 impl Checkpoint {
@@ -86,14 +82,14 @@ impl Checkpoint {
     /// Every problem of the file.
     pub fn open_file(path: &Path) -> Result<Self, Diagnostics> {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let (map, entries) = open_mapped(&name, path)?;
+        let (file, entries) = open_parsed(&name, path)?;
         let tensors = entries
             .into_iter()
             .map(|entry| {
                 (entry.name, TensorInfo { dtype: entry.dtype, shape: entry.shape, file: 0, bytes: entry.bytes })
             })
             .collect();
-        Ok(Self { path: path.to_path_buf(), files: vec![MappedFile { name, map }], tensors })
+        Ok(Self { path: path.to_path_buf(), files: vec![NamedFile { name, file }], tensors })
     }
 
     /// The tensor of this name.
@@ -171,7 +167,7 @@ impl Checkpoint {
     /// `logical_shape`, cut to `ranges` (one per dim), converted to `to`, contiguous, into `out`.
     ///
     /// The offset and shape let one stored tensor be seen as several, or as heads and dims. Only the bytes inside the
-    /// ranges are read, and the pages they were mapped to are given back.
+    /// ranges are read.
     ///
     /// # Units
     /// Offset and ranges count elements; `out` is bytes, little-endian.
@@ -187,49 +183,7 @@ impl Checkpoint {
         to: DType,
         out: &mut [u8],
     ) -> Result<(), Error> {
-        let (tensor, stored) = self.stored(name)?;
-        let (dtype, offset, view) = (tensor.dtype, element_offset, logical_shape);
-        let request = Request { tensor: name, dtype, stored, offset, view, ranges, to };
-        request.read(out)?;
-        self.release(tensor, request.span());
-        Ok(())
-    }
-
-    /// Hands over the slice that [`Checkpoint::read_slice`] would read, in pieces of at most [`PIECE_BYTES`], in order, if its
-    /// elements lie together in the file as they are wanted; no byte is copied. False if they do not, and then nothing was
-    /// handed over.
-    ///
-    /// # Errors
-    /// See [`Error`], and what `visit` refuses.
-    pub(super) fn visit_slice<E: From<Error>>(
-        &self,
-        name: &str,
-        element_offset: usize,
-        logical_shape: &Shape,
-        ranges: &[Range<usize>],
-        to: DType,
-        mut visit: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<bool, E> {
-        let (tensor, stored) = self.stored(name)?;
-        let (dtype, offset, view) = (tensor.dtype, element_offset, logical_shape);
-        let request = Request { tensor: name, dtype, stored, offset, view, ranges, to };
-        let Some(span) = request.as_it_lies()? else { return Ok(false) };
-        let mut start = span.start;
-        while start < span.end {
-            // The system maps a whole aligned block of pages around one that is touched. Pieces end where such blocks do, so
-            // that none of it is what was given back before.
-            let end = span.end.min(start + PIECE_BYTES - stored[start..].as_ptr().addr() % PIECE_BYTES);
-            visit(&stored[start..end])?;
-            self.release(tensor, start..end);
-            start = end;
-        }
-        Ok(true)
-    }
-
-    /// Gives back the pages that some bytes of a tensor were mapped to.
-    fn release(&self, tensor: &TensorInfo, bytes: Range<usize>) {
-        let start = tensor.bytes.start;
-        file::release(&self.files[tensor.file].map, start + bytes.start..start + bytes.end);
+        View::new(self.stored(name)?, element_offset, logical_shape, to)?.read_slice(ranges, out)
     }
 
     /// A whole floating-point tensor.
@@ -251,19 +205,26 @@ impl Checkpoint {
     }
 
     fn read_whole(&self, name: &str, to: DType) -> Result<(Shape, Vec<u8>), Error> {
-        let (tensor, _) = self.stored(name)?;
-        let mut bytes = vec![0; tensor.shape.elems() * to.size_bytes()];
-        let ranges: Vec<Range<usize>> = tensor.shape.iter().map(|&size| 0..size).collect();
-        self.read_slice(name, 0, &tensor.shape, &ranges, to, &mut bytes)?;
-        Ok((tensor.shape.clone(), bytes))
+        let shape = &self.info(name)?.shape;
+        let mut bytes = vec![0; shape.elems() * to.size_bytes()];
+        let ranges: Vec<Range<usize>> = shape.iter().map(|&size| 0..size).collect();
+        self.read_slice(name, 0, shape, &ranges, to, &mut bytes)?;
+        Ok((shape.clone(), bytes))
     }
 
-    fn stored(&self, name: &str) -> Result<(&TensorInfo, &[u8]), Error> {
-        let tensor = self.tensor(name).ok_or_else(|| Error::UnknownTensor {
-            tensor: name.to_owned(),
-            checkpoint: self.path.display().to_string(),
-        })?;
-        Ok((tensor, &self.files[tensor.file].map[tensor.bytes.clone()]))
+    /// The tensor of this name, to be read.
+    pub(super) fn stored(&self, name: &str) -> Result<Stored<'_>, Error> {
+        let (name, info) = self.tensors.get_key_value(name).ok_or_else(|| self.unknown(name))?;
+        let file = &self.files[info.file].file;
+        Ok(Stored { name, dtype: info.dtype, file, first_byte: info.bytes.start, elems: info.shape.elems() })
+    }
+
+    fn info(&self, name: &str) -> Result<&TensorInfo, Error> {
+        self.tensor(name).ok_or_else(|| self.unknown(name))
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        Error::UnknownTensor { tensor: name.to_owned(), checkpoint: self.path.display().to_string() }
     }
 }
 
@@ -296,10 +257,12 @@ fn no_checkpoint(dir: &Path) -> Diagnostic {
     problem.found(others.join(", ")).help("convert the weights to safetensors, or download the index file")
 }
 
-fn open_mapped(name: &str, path: &Path) -> Result<(Mmap, Vec<header::Entry>), Diagnostics> {
-    let map = file::map(path).map_err(|error| Diagnostic::new(name, "cannot be read").found(error))?;
-    let entries = header::parse(name, &map)?;
-    Ok((map, entries))
+fn open_parsed(name: &str, path: &Path) -> Result<(File, Vec<header::Entry>), Diagnostics> {
+    let unreadable = |error| Diagnostic::new(name, "cannot be read").found(error);
+    let file = File::open(path).map_err(unreadable)?;
+    let (head, length) = header::read(&file).map_err(unreadable)?;
+    let entries = header::parse(name, &head, length)?;
+    Ok((file, entries))
 }
 
 /// An index file as written.
@@ -328,8 +291,8 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
                     .found(file),
             );
         } else if dir.join(file).exists() {
-            match open_mapped(file, &dir.join(file)) {
-                Ok((map, entries)) => opened.add(file, map, entries, &tensors, &mut problems),
+            match open_parsed(file, &dir.join(file)) {
+                Ok((opened_file, entries)) => opened.add(file, opened_file, entries, &tensors, &mut problems),
                 Err(found) => problems.append(found),
             }
         } else {
@@ -351,7 +314,7 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
 /// The files of an index so far.
 #[derive(Default)]
 struct Opened {
-    files: Vec<MappedFile>,
+    files: Vec<NamedFile>,
     tensors: BTreeMap<String, TensorInfo>,
 }
 
@@ -360,7 +323,7 @@ impl Opened {
     fn add(
         &mut self,
         name: &str,
-        map: Mmap,
+        file: File,
         entries: Vec<header::Entry>,
         indexed: &[&str],
         problems: &mut Diagnostics,
@@ -397,7 +360,7 @@ impl Opened {
                     .help("download the file again"),
             );
         }
-        self.files.push(MappedFile { name: name.to_owned(), map });
+        self.files.push(NamedFile { name: name.to_owned(), file });
     }
 }
 

@@ -8,7 +8,10 @@
 //! cover without holes. Parsing entry by entry, rather than by the safetensors crate's reader, is what lets one pass
 //! report all problems; that crate defines the element types.
 
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use safetensors::Dtype;
 use serde_json::Value;
@@ -17,6 +20,8 @@ use super::json::Entries;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 
 const LENGTH_BYTES: usize = 8;
+/// Enough to see what kind of file it is.
+const FIRST_BYTES: usize = 16;
 /// The format's own limit.
 const LONGEST_HEADER: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
@@ -42,12 +47,35 @@ pub(super) struct Entry {
     pub(super) bytes: Range<usize>,
 }
 
-/// The tensors of a file, without buffers that are computed anyway. `file` is the name for problems.
+/// The first bytes of a file, up to the end of its header if there is one, and its length.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn read(file: &File) -> io::Result<(Vec<u8>, usize)> {
+    let length = file.metadata()?.len();
+    let mut head = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(FIRST_BYTES)];
+    file.read_exact_at(&mut head, 0)?;
+    if let Some((header, rest)) = head.split_first_chunk() {
+        let header = u64::from_le_bytes(*header);
+        let is_one = header <= LONGEST_HEADER && header <= length - LENGTH_BYTES as u64;
+        // A header of at most a hundred million bytes fits the address space.
+        let missing = usize::try_from(header).unwrap_or(0).saturating_sub(rest.len());
+        if is_one && missing > 0 {
+            let at = head.len();
+            head.resize(at + missing, 0);
+            file.read_exact_at(&mut head[at..], at as u64)?;
+        }
+    }
+    Ok((head, usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?))
+}
+
+/// The tensors of a file of `length` bytes, of which `head` are the first, up to the end of the header; without buffers that
+/// are computed anyway. `file` is the name for problems.
 ///
 /// # Errors
 /// Every problem of the file.
-pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Entry>, Diagnostics> {
-    let (header, data_start) = split_header(file, bytes)?;
+pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<Entry>, Diagnostics> {
+    let (header, data_start) = split_header(file, head, length)?;
     let entries: Entries<Value> = serde_json::from_slice(header).map_err(|error| {
         Diagnostic::new(file, "the header is not a JSON object").found(error).help("download the file again")
     })?;
@@ -58,7 +86,7 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Entry>, Diagnostics>
                 .help("the file is not usable; get it again"),
         );
     }
-    let data = data_start..bytes.len();
+    let data = data_start..length;
     let mut parsed = Vec::with_capacity(entries.0.len());
     for (name, value) in entries.0.into_iter().filter(|(name, _)| name != METADATA) {
         match parse_entry(file, name, value, &data) {
@@ -75,7 +103,7 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Entry>, Diagnostics>
 }
 
 /// The header's bytes, and where the data starts.
-fn split_header<'a>(file: &str, bytes: &'a [u8]) -> Result<(&'a [u8], usize), Diagnostics> {
+fn split_header<'a>(file: &str, bytes: &'a [u8], file_bytes: usize) -> Result<(&'a [u8], usize), Diagnostics> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(Diagnostic::new(file, "truncated")
             .expected(format!("at least {LENGTH_BYTES} bytes"))
@@ -89,7 +117,7 @@ fn split_header<'a>(file: &str, bytes: &'a [u8]) -> Result<(&'a [u8], usize), Di
             .into());
     }
     let length = u64::from_le_bytes(*length);
-    let limit = LONGEST_HEADER.min(rest.len() as u64);
+    let limit = LONGEST_HEADER.min((file_bytes - LENGTH_BYTES) as u64);
     if length > limit {
         return Err(Diagnostic::new(file, "truncated, or not a safetensors file: the header goes beyond the end")
             .expected(format!("a header of at most {limit} bytes"))
@@ -97,7 +125,7 @@ fn split_header<'a>(file: &str, bytes: &'a [u8]) -> Result<(&'a [u8], usize), Di
             .help("download the file again")
             .into());
     }
-    // `length` is at most the length of a slice here, so it fits.
+    // `length` is at most that of the file, so it fits.
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     Ok((&rest[..length], LENGTH_BYTES + length))
 }
@@ -257,8 +285,12 @@ mod tests {
         bytes
     }
 
+    fn parsed(bytes: &[u8]) -> Result<Vec<Entry>, crate::base::Diagnostics> {
+        parse("m.safetensors", bytes, bytes.len())
+    }
+
     fn refused(bytes: &[u8], expected: &[&str]) {
-        let message = parse("m.safetensors", bytes).unwrap_err().to_string();
+        let message = parsed(bytes).unwrap_err().to_string();
         assert_eq!(message.lines().collect::<Vec<_>>(), expected);
     }
 
@@ -280,7 +312,7 @@ mod tests {
             entry("b", DType::F32, &[], 12..16),
             entry("e", DType::I64, &[0, 4], 16..16),
         ];
-        assert_eq!(parse("m.safetensors", &file(header, 24)).unwrap(), expected);
+        assert_eq!(parsed(&file(header, 24)).unwrap(), expected);
     }
 
     #[test]
@@ -293,8 +325,8 @@ mod tests {
                        expected a header of at most";
         refused(&lying, &[&format!("{message} 2 bytes, found 3 bytes; {again}")]);
         refused(&[0xff; 64], &[&format!("{message} 56 bytes, found 18446744073709551615 bytes; {again}")]);
-        assert!(parse("m", &file("[1]", 0)).unwrap_err().to_string().contains("the header is not a JSON object"));
-        assert!(parse("m", &file("{\"a\": \u{0}", 0)).is_err());
+        assert!(parsed(&file("[1]", 0)).unwrap_err().to_string().contains("the header is not a JSON object"));
+        assert!(parsed(&file("{\"a\": \u{0}", 0)).is_err());
         let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
         refused(pointer, &["m.safetensors: a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"]);
     }
@@ -342,7 +374,7 @@ mod tests {
             if let Some(damaged) = bytes.get_mut(at) {
                 *damaged = byte;
             }
-            for entry in parse("m", &bytes).into_iter().flatten() {
+            for entry in parsed(&bytes).into_iter().flatten() {
                 prop_assert!(entry.bytes.end <= bytes.len());
                 prop_assert_eq!(entry.bytes.len(), entry.shape.elems() * entry.dtype.size_bytes());
             }
@@ -367,10 +399,13 @@ mod tests {
     #[test]
     fn repeated_names_and_unsupported_types() {
         let entry = r#"{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}"#;
-        let message = parse("m", &file(&format!(r#"{{"a": {entry}, "a": {entry}}}"#), 4)).unwrap_err().to_string();
-        assert!(message.starts_with("m: a: more than one tensor has this name"), "{message}");
+        let message = parsed(&file(&format!(r#"{{"a": {entry}, "a": {entry}}}"#), 4)).unwrap_err().to_string();
+        assert!(message.starts_with("m.safetensors: a: more than one tensor has this name"), "{message}");
         let header = r#"{"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}"#;
-        let message = parse("m", &file(header, 4)).unwrap_err().to_string();
-        assert!(message.starts_with("m: a: unsupported element type: expected F32, F16 or BF16"), "{message}");
+        let message = parsed(&file(header, 4)).unwrap_err().to_string();
+        assert!(
+            message.starts_with("m.safetensors: a: unsupported element type: expected F32, F16 or BF16"),
+            "{message}"
+        );
     }
 }

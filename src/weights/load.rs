@@ -1,74 +1,76 @@
-//! Gives each rank its slices of a checkpoint: from the file's pages to the card where the elements lie together, else
-//! through a small buffer.
+//! Gives the ranks of a process their slices of a checkpoint.
+//!
+//! Input → output: a checkpoint and the shards of the ranks here → their bytes on the cards. Several readers take one piece of
+//! a weight after the other: from the file into a buffer that stays in a core's cache, and from there to all ranks that hold
+//! some of it. Invariants: each byte is read at most once for all ranks together (of a quantised weight once for its integers
+//! and once for its scales); besides the shards only the readers' buffers take memory.
 
-use std::sync::Arc;
-
-use crate::base::Bytes;
-use crate::exec::{Fill, Write};
-use crate::program::{Form, Source};
-use crate::schedule::plan::Tensor;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use super::checkpoint::Checkpoint;
-use super::quantise;
+use super::weight::{Room, Weight};
+use crate::base::Bytes;
+use crate::exec::{FillError, Shards};
+use crate::schedule::plan::Tensor;
 
-/// Bytes of a checkpoint that each rank has in memory at a time. A buffer of this size stays in a core's cache, so that what
-/// goes through it crosses the memory as often as what does not.
-pub(super) const PIECE_BYTES: usize = 512 << 10;
+/// Readers at most: fewer fill the memory's bandwidth, and each has buffers of its own.
+const MOST_READERS: usize = 8;
 
-/// A function that fills every rank's weights from a checkpoint, converted to the program's element type, or
-/// quantised row by row. Each rank reads its own slices only, and of a quantised weight the rows that they are parts of,
-/// because a row has one scale on all ranks. `progress` is told the bytes of each piece that has reached a card.
-#[must_use]
-pub fn fill_from(checkpoint: &Arc<Checkpoint>, progress: Arc<dyn Fn(Bytes) + Send + Sync>) -> Arc<Fill> {
-    let checkpoint = Arc::clone(checkpoint);
-    Arc::new(move |param: &Tensor, write: &mut Write<'_>| {
-        let Some(source) = &param.source else {
-            return Err(format!("weight `{}` has no source in a checkpoint", param.name).into());
-        };
-        let mut step = |offset: usize, bytes: &[u8]| {
-            write(offset, bytes)?;
-            progress(Bytes(bytes.len() as u64));
-            Ok(())
-        };
-        match source.form {
-            Form::Numbers => numbers(&checkpoint, param, source, &mut step),
-            Form::RowBytes { row_elems } => quantise::bytes(&checkpoint, param, source, row_elems, &mut step),
-            Form::RowScales { row_elems } => quantise::scales(&checkpoint, param, source, row_elems, &mut step),
-        }
-    })
-}
-
-/// Gives a weight in its element type.
-fn numbers(
+/// Fills the weights of all ranks here from a checkpoint, converted to the program's element type, or quantised row by row,
+/// where a row has one scale on all ranks. `progress` is told the bytes of each piece that has reached a card.
+///
+/// # Errors
+/// What the checkpoint does not have or a card refuses.
+pub fn fill_from(
     checkpoint: &Checkpoint,
-    param: &Tensor,
-    source: &Source,
-    write: &mut Write<'_>,
-) -> Result<(), crate::exec::FillError> {
-    let (name, first, shape, dtype) = (&source.tensor, source.element_offset, &param.shape, param.dtype);
-    let mut offset = 0;
-    let mut next = |piece: &[u8]| {
-        write(offset, piece)?;
-        offset += piece.len();
-        Ok::<(), crate::exec::FillError>(())
-    };
-    if checkpoint.visit_slice(name, first, shape, &param.ranges, dtype, &mut next)? {
-        return Ok(());
+    shards: &Shards<'_>,
+    progress: &(dyn Fn(Bytes) + Sync),
+) -> Result<(), FillError> {
+    let mut weights = Vec::new();
+    // By weight: the number of its first piece among those of all.
+    let mut firsts = Vec::new();
+    let mut pieces = 0;
+    for parts in shards.weights() {
+        let tensors: Vec<&Tensor> = parts.iter().map(|part| part.tensor()).collect();
+        let weight = Weight::new(checkpoint, &tensors)?;
+        firsts.push(pieces);
+        pieces += weight.pieces();
+        weights.push((weight, parts));
     }
-    let row_elems: usize = param.ranges.iter().skip(1).map(std::ops::Range::len).product();
-    let row_bytes = row_elems * dtype.size_bytes();
-    let rows = param.ranges.first().map_or(0..1, Clone::clone);
-    let rows_at_once = (PIECE_BYTES / row_bytes.max(1)).clamp(1, rows.len().max(1));
-    let mut staging = vec![0; rows_at_once * row_bytes];
-    let mut ranges = param.ranges.clone();
-    for start in rows.clone().step_by(rows_at_once) {
-        let end = (start + rows_at_once).min(rows.end);
-        if let Some(first) = ranges.first_mut() {
-            *first = start..end;
+    let next = AtomicUsize::new(0);
+    let read = || {
+        let mut room = Room::default();
+        loop {
+            let piece = next.fetch_add(1, Ordering::Relaxed);
+            if piece >= pieces {
+                return Ok(());
+            }
+            // A weight without elements begins where the next one does, and has no piece.
+            let at = firsts.partition_point(|first| *first <= piece) - 1;
+            let (weight, parts) = &weights[at];
+            let given = weight.give(piece - firsts[at], &mut room, &mut |part, offset, bytes| {
+                parts[part].write(offset, bytes)?;
+                progress(Bytes(bytes.len() as u64));
+                Ok(())
+            });
+            if given.is_err() {
+                // No other piece is begun.
+                next.store(pieces, Ordering::Relaxed);
+                return given;
+            }
         }
-        let chunk = &mut staging[..(end - start) * row_bytes];
-        checkpoint.read_slice(name, first, shape, &ranges, dtype, chunk)?;
-        next(chunk)?;
-    }
-    Ok(())
+    };
+    let readers = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_READERS).min(pieces.max(1));
+    thread::scope(|scope| {
+        let others = (1..readers)
+            .map(|_| thread::Builder::new().name("reader".to_owned()).spawn_scoped(scope, read))
+            .collect::<Result<Vec<_>, _>>();
+        let own = read();
+        let others = others?;
+        let ended =
+            others.into_iter().map(|reader| reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        std::iter::once(own).chain(ended).collect()
+    })
 }

@@ -3,8 +3,8 @@
 //! Input → output: a folder with `model.safetensors` or `model.safetensors.index.json` → [`Checkpoint`], or every
 //! problem of its files at once; a tensor's name, ranges and an element type → bytes, contiguous and converted.
 //! Invariants: after [`Checkpoint::open`] every tensor lies inside its file, overlaps no other and is as long as its
-//! shape and type say, so reading a slice cannot go out of bounds; files are mapped, so only the touched pages are read
-//! and nothing is held twice.
+//! shape and type say, so reading a slice cannot go out of bounds; only what is wanted is read, piece by piece, and nothing is
+//! held twice.
 //!
 //! It knows no model: which tensors there must be, and which part belongs to which rank, is the caller's. It prints
 //! nothing; [`fill_from`] tells its caller how far it is.
@@ -16,6 +16,7 @@ mod json;
 mod load;
 mod quantise;
 mod slice;
+mod weight;
 
 pub use checkpoint::{Checkpoint, ExpectedTensor, TensorInfo};
 pub use load::fill_from;

@@ -1,10 +1,12 @@
 //! Reading a part of a stored tensor.
 //!
-//! Input → output: a tensor's bytes, seen from some element on as a row-major shape, and a range per dim → the elements
+//! Input → output: a tensor in a file, seen from some element on as a row-major shape, and a range per dim → the elements
 //! inside all ranges, contiguous, in the wanted type. Invariants: only bytes inside the ranges are read; a run of
-//! elements that lie together in the file is converted as one. It does not allocate.
+//! elements that lie together in the file is read and converted as one.
 
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use super::convert;
 use crate::base::{DType, Dims, Shape};
@@ -76,96 +78,116 @@ pub enum Error {
         /// Bytes of the buffer.
         found: usize,
     },
+    /// The file cannot be read there.
+    #[error("{tensor}: cannot be read: {reason}")]
+    Read {
+        /// The name.
+        tensor: String,
+        /// What the system says.
+        reason: String,
+    },
 }
 
-/// A stored tensor and what is wanted of it.
+/// Bytes read at a time. A buffer of this size stays in a core's cache, so that what goes through it crosses the memory as
+/// often as what does not.
+pub(super) const PIECE_BYTES: usize = 512 << 10;
+
+/// A stored tensor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request<'a> {
-    pub(super) tensor: &'a str,
+pub(super) struct Stored<'a> {
+    pub(super) name: &'a str,
     pub(super) dtype: DType,
-    /// All bytes of the tensor.
-    pub(super) stored: &'a [u8],
-    /// First element of the view.
-    pub(super) offset: usize,
-    pub(super) view: &'a Shape,
-    pub(super) ranges: &'a [Range<usize>],
-    pub(super) to: DType,
+    pub(super) file: &'a File,
+    /// Where it is in the file.
+    pub(super) first_byte: usize,
+    pub(super) elems: usize,
 }
 
-impl Request<'_> {
-    /// The bytes of the tensor from the first of the slice's elements to the last. Only for a slice that was checked.
-    pub(super) fn span(&self) -> Range<usize> {
-        let strides = self.view.strides();
-        let at = |end: fn(&Range<usize>) -> usize| {
-            self.ranges.iter().zip(&strides).map(|(range, stride)| end(range) * stride).sum::<usize>()
-        };
-        let size = self.dtype.size_bytes();
-        if self.ranges.iter().any(|range| range.is_empty()) {
-            return 0..0;
-        }
-        (self.offset + at(|range| range.start)) * size..(self.offset + at(|range| range.end - 1) + 1) * size
-    }
+/// A stored tensor, from some element on, as one of another shape and type.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    stored: Stored<'a>,
+    /// First element of the view.
+    offset: usize,
+    shape: &'a Shape,
+    to: DType,
+}
 
-    /// The slice's elements, if they lie together as they are wanted.
-    ///
+impl<'a> View<'a> {
     /// # Errors
-    /// Not a slice of this tensor.
-    pub(super) fn as_it_lies(&self) -> Result<Option<Range<usize>>, Error> {
-        self.check(self.ranges.iter().map(ExactSizeIterator::len).product::<usize>() * self.to.size_bytes())?;
-        let mut runs = Runs::new(self.view, self.ranges);
-        let is_one = runs.next().is_some() && runs.next().is_none();
-        Ok((is_one && self.dtype == self.to).then(|| self.span()))
+    /// The tensor has fewer elements, or such as cannot become the type.
+    pub(super) fn new(stored: Stored<'a>, offset: usize, shape: &'a Shape, to: DType) -> Result<Self, Error> {
+        let tensor = || stored.name.to_owned();
+        if !convert::is_convertible(stored.dtype, to) {
+            return Err(Error::DType { tensor: tensor(), from: stored.dtype, to });
+        }
+        let elems = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
+        if elems.and_then(|elems| elems.checked_add(offset)).is_none_or(|end| end > stored.elems) {
+            return Err(Error::ViewOutOfTensor { tensor: tensor(), offset, view: shape.clone(), elems: stored.elems });
+        }
+        Ok(Self { stored, offset, shape, to })
     }
 
-    /// Reads the slice into `out`.
-    pub(super) fn read(&self, out: &mut [u8]) -> Result<(), Error> {
-        self.check(out.len())?;
-        let runs = Runs::new(self.view, self.ranges);
-        let (from_bytes, to_bytes) = (self.dtype.size_bytes(), self.to.size_bytes());
+    /// The stored tensor's name.
+    pub(super) const fn name(&self) -> &'a str {
+        self.stored.name
+    }
+
+    /// The elements inside all ranges, one after the other.
+    pub(super) fn read_slice(&self, ranges: &[Range<usize>], out: &mut [u8]) -> Result<(), Error> {
+        let tensor = || self.stored.name.to_owned();
+        let inside = |(range, &size): (&Range<usize>, &usize)| range.start <= range.end && range.end <= size;
+        if ranges.len() != self.shape.rank() || !ranges.iter().zip(self.shape.iter()).all(inside) {
+            return Err(Error::RangesOutOfView { tensor: tensor(), view: self.shape.clone(), ranges: ranges.to_vec() });
+        }
+        // Every range is inside its dim, so this product is at most that of the view.
+        let expected = ranges.iter().map(ExactSizeIterator::len).product::<usize>() * self.to.size_bytes();
+        if expected != out.len() {
+            return Err(Error::BufferSize { tensor: tensor(), expected, found: out.len() });
+        }
+        let runs = Runs::new(self.shape, ranges);
         // No run, or none with elements.
         if out.is_empty() {
             return Ok(());
         }
-        let (run_bytes, stored_bytes) = (runs.length * to_bytes, runs.length * from_bytes);
-        for (start, out) in runs.zip(out.chunks_mut(run_bytes)) {
-            let first = (self.offset + start) * from_bytes;
-            convert::convert(self.dtype, self.to, &self.stored[first..first + stored_bytes], out).map_err(
-                |overflow| Error::Overflow { tensor: self.tensor.to_owned(), value: overflow.value, to: self.to },
-            )?;
+        let length = runs.length;
+        let mut raw = Vec::new();
+        for (start, out) in runs.zip(out.chunks_mut(length * self.to.size_bytes())) {
+            self.read(start..start + length, &mut raw, out)?;
         }
         Ok(())
     }
 
-    fn check(&self, out_bytes: usize) -> Result<(), Error> {
-        let tensor = || self.tensor.to_owned();
-        if !convert::is_convertible(self.dtype, self.to) {
-            return Err(Error::DType { tensor: tensor(), from: self.dtype, to: self.to });
+    /// The elements of this range of the view, in order; `raw` is room for them as they are stored.
+    pub(super) fn read(&self, elements: Range<usize>, raw: &mut Vec<u8>, out: &mut [u8]) -> Result<(), Error> {
+        let size = self.stored.dtype.size_bytes();
+        let byte = |element: usize| (self.stored.first_byte + (self.offset + element) * size) as u64;
+        let failed =
+            |error: std::io::Error| Error::Read { tensor: self.stored.name.to_owned(), reason: error.to_string() };
+        if self.stored.dtype == self.to {
+            return self.stored.file.read_exact_at(out, byte(elements.start)).map_err(failed);
         }
-        let elems = self.stored.len() / self.dtype.size_bytes();
-        let view_elems = self.view.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
-        if view_elems.and_then(|view| view.checked_add(self.offset)).is_none_or(|end| end > elems) {
-            return Err(Error::ViewOutOfTensor {
-                tensor: tensor(),
-                offset: self.offset,
-                view: self.view.clone(),
-                elems,
-            });
-        }
-        let inside = |(range, &size): (&Range<usize>, &usize)| range.start <= range.end && range.end <= size;
-        if self.ranges.len() != self.view.rank() || !self.ranges.iter().zip(self.view.iter()).all(inside) {
-            return Err(Error::RangesOutOfView {
-                tensor: tensor(),
-                view: self.view.clone(),
-                ranges: self.ranges.to_vec(),
-            });
-        }
-        // Every range is inside its dim, so this product is at most that of the view.
-        let expected = self.ranges.iter().map(ExactSizeIterator::len).product::<usize>() * self.to.size_bytes();
-        if expected != out_bytes {
-            return Err(Error::BufferSize { tensor: tensor(), expected, found: out_bytes });
+        let at_once = PIECE_BYTES / size;
+        for (start, out) in elements.clone().step_by(at_once).zip(out.chunks_mut(at_once * self.to.size_bytes())) {
+            let bytes = (elements.end - start).min(at_once) * size;
+            let raw = at_least(raw, bytes);
+            self.stored.file.read_exact_at(raw, byte(start)).map_err(failed)?;
+            convert::convert(self.stored.dtype, self.to, raw, out).map_err(|overflow| Error::Overflow {
+                tensor: self.stored.name.to_owned(),
+                value: overflow.value,
+                to: self.to,
+            })?;
         }
         Ok(())
     }
+}
+
+/// The first bytes of a buffer, which grows if it has fewer.
+pub(super) fn at_least(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    if buffer.len() < bytes {
+        buffer.resize(bytes, 0);
+    }
+    &mut buffer[..bytes]
 }
 
 /// The first elements, in order, of the runs that a slice consists of.
@@ -179,7 +201,7 @@ pub(super) struct Runs<'a> {
     /// Where inside the run's own dims a run begins.
     base: usize,
     /// Indices of the next run, `None` after the last.
-    next: Option<Vec<usize>>,
+    next: Option<Dims>,
 }
 
 impl<'a> Runs<'a> {
@@ -195,13 +217,53 @@ impl<'a> Runs<'a> {
             ranges.iter().all(|range| !range.is_empty()).then(|| ranges[..outer].iter().map(|r| r.start).collect());
         Self { length, outer: &ranges[..outer], strides, base, next }
     }
-}
 
-impl Runs<'_> {
     /// Elements of each run.
     pub(super) const fn length(&self) -> usize {
         self.length
     }
+
+    /// The fewest elements between two runs; none if there is one run at most.
+    pub(super) fn gap(&self) -> Option<usize> {
+        let outer = self.outer.iter().rposition(|range| range.len() > 1)?;
+        Some(self.strides[outer] - self.length)
+    }
+
+    /// From run number `run` on.
+    pub(super) fn from(mut self, mut run: usize) -> Self {
+        if let Some(indices) = &mut self.next {
+            for (index, range) in indices.iter_mut().zip(self.outer).rev() {
+                *index = range.start + run % range.len();
+                run /= range.len();
+            }
+        }
+        // What is left over went round the outermost dim.
+        self.next = self.next.filter(|_| run == 0);
+        self
+    }
+
+    /// The place in the view of the slice's element number `element`.
+    pub(super) fn place(&self, element: usize) -> Option<usize> {
+        let run = element.checked_div(self.length)?;
+        self.clone().from(run).next().map(|start| start + element % self.length)
+    }
+}
+
+/// How many elements of a slice lie before an element of the view.
+pub(super) fn before(view: &Shape, ranges: &[Range<usize>], element: usize) -> usize {
+    let strides = view.strides();
+    let (mut rest, mut found) = (element, 0);
+    for (dim, range) in ranges.iter().enumerate() {
+        let index = rest / strides[dim];
+        rest %= strides[dim];
+        let inner: usize = ranges[dim + 1..].iter().map(ExactSizeIterator::len).product();
+        found += (index.clamp(range.start, range.end) - range.start) * inner;
+        if !range.contains(&index) {
+            return found;
+        }
+    }
+    // A scalar has no dim to count in.
+    if ranges.is_empty() { element } else { found }
 }
 
 impl Iterator for Runs<'_> {
@@ -225,37 +287,36 @@ impl Iterator for Runs<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Write;
     use std::ops::Range;
 
     use proptest::prelude::{Just, Strategy, prop};
     use proptest::{prop_assert_eq, proptest};
 
-    use super::{Error, Request, Runs};
+    use super::{Error, Runs, Stored, View, before};
     use crate::base::{DType, Shape};
 
     fn numbers(count: usize) -> Vec<u8> {
         (0..count).flat_map(|index| (index as f32).to_le_bytes()).collect()
     }
 
-    fn request<'a>(stored: &'a [u8], offset: usize, view: &'a Shape, ranges: &'a [Range<usize>]) -> Request<'a> {
-        Request { tensor: "w", dtype: DType::F32, stored, offset, view, ranges, to: DType::F32 }
+    /// A file with numbers that count from 0.
+    fn file(count: usize) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&numbers(count)).unwrap();
+        file
     }
 
-    fn read(request: &Request<'_>, elems: usize) -> Result<Vec<f32>, Error> {
-        let mut out = vec![0xff; elems * 4];
-        request.read(&mut out)?;
-        assert!(request.span().len() >= elems * 4 && request.span().end <= request.stored.len());
+    fn stored(file: &File) -> Stored<'_> {
+        let elems = usize::try_from(file.metadata().unwrap().len()).unwrap() / 4;
+        Stored { name: "w", dtype: DType::F32, file, first_byte: 0, elems }
+    }
+
+    fn read(file: &File, offset: usize, view: &Shape, ranges: &[Range<usize>]) -> Result<Vec<f32>, Error> {
+        let mut out = vec![0xff; ranges.iter().map(Range::len).product::<usize>() * 4];
+        View::new(stored(file), offset, view, DType::F32)?.read_slice(ranges, &mut out)?;
         Ok(out.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
-    }
-
-    #[test]
-    fn a_span_reaches_from_the_first_element_to_the_last() {
-        let view = Shape::from([4, 6]);
-        let stored = numbers(25);
-        let span = |ranges: &[Range<usize>]| request(&stored, 1, &view, ranges).span();
-        assert_eq!(span(&[0..4, 0..6]), 4..100);
-        assert_eq!(span(&[1..3, 2..4]), 4 * (1 + 8)..4 * (1 + 15 + 1));
-        assert_eq!(span(&[1..1, 0..6]), 0..0);
     }
 
     #[test]
@@ -277,46 +338,47 @@ mod tests {
     fn a_fused_weight_is_cut_in_each_block() {
         // [3, heads, dim, hidden] seen in a stored [3 * heads * dim, hidden], from the second block on.
         let (heads, dim, hidden) = (4, 2, 5);
-        let stored = numbers(3 * heads * dim * hidden);
+        let file = file(3 * heads * dim * hidden);
         let view = Shape::from([heads, dim, hidden]);
-        let slice = read(&request(&stored, heads * dim * hidden, &view, &[1..2, 0..2, 0..5]), 10).unwrap();
+        let slice = read(&file, heads * dim * hidden, &view, &[1..2, 0..2, 0..5]).unwrap();
         let first = (heads * dim * hidden + dim * hidden) as f32;
         assert_eq!(slice, (0..10).map(|index| first + index as f32).collect::<Vec<_>>());
     }
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let stored = numbers(12);
+        let file = file(12);
         let view = Shape::from([3, 4]);
-        let error = |request: &Request<'_>, bytes: usize| request.read(&mut vec![0; bytes]).unwrap_err().to_string();
+        let error = |offset: usize, ranges: &[Range<usize>], bytes: usize| {
+            let view = View::new(stored(&file), offset, &view, DType::F32);
+            view.and_then(|view| view.read_slice(ranges, &mut vec![0; bytes])).unwrap_err().to_string()
+        };
         assert_eq!(
-            error(&request(&stored, 1, &view, &[0..3, 0..4]), 48),
+            error(1, &[0..3, 0..4], 48),
             "w: a view of shape [3,4] from element 1 on: expected at most 12 elements in all, the tensor's"
         );
         assert_eq!(
-            error(&request(&stored, 0, &view, &[0..3, 2..5]), 36),
+            error(0, &[0..3, 2..5], 36),
             "w: ranges [0..3, 2..5] of a view of shape [3,4]: expected one range inside each dim"
         );
         assert_eq!(
-            error(&request(&stored, 0, &view, std::slice::from_ref(&(0..3))), 12),
+            error(0, std::slice::from_ref(&(0..3)), 12),
             "w: ranges [0..3] of a view of shape [3,4]: expected one range inside each dim"
         );
-        assert_eq!(
-            error(&request(&stored, 0, &view, &[0..3, 1..2]), 8),
-            "w: expected a buffer of 12 bytes for the slice, found 8"
-        );
-        let integers = Request { to: DType::I64, ..request(&stored, 0, &view, &[0..3, 1..2]) };
-        assert_eq!(error(&integers, 24), "w: expected a tensor that can be read as i64, found f32");
+        assert_eq!(error(0, &[0..3, 1..2], 8), "w: expected a buffer of 12 bytes for the slice, found 8");
+        let integers = View::new(stored(&file), 0, &view, DType::I64).unwrap_err();
+        assert_eq!(integers.to_string(), "w: expected a tensor that can be read as i64, found f32");
+        let one = Shape::from([1]);
         let huge = Shape::from([usize::MAX, 2]);
-        assert!(matches!(
-            request(&stored, 0, &huge, &[0..1, 0..1]).read(&mut [0; 4]),
-            Err(Error::ViewOutOfTensor { .. })
-        ));
-        let large = 1e6f32.to_le_bytes();
-        let (one, first) = (Shape::from([1]), 0..1);
-        let narrow = Request { to: DType::F16, ..request(&large, 0, &one, std::slice::from_ref(&first)) };
+        assert!(matches!(View::new(stored(&file), 0, &huge, DType::F32), Err(Error::ViewOutOfTensor { .. })));
+        let beyond = View::new(Stored { elems: 13, ..stored(&file) }, 12, &one, DType::F32).unwrap();
+        let cut = beyond.read_slice(std::slice::from_ref(&(0..1)), &mut [0; 4]).unwrap_err().to_string();
+        assert!(cut.starts_with("w: cannot be read: "), "{cut}");
+        let mut large = tempfile::tempfile().unwrap();
+        large.write_all(&1e6f32.to_le_bytes()).unwrap();
+        let narrow = View::new(stored(&large), 0, &one, DType::F16).unwrap();
         assert_eq!(
-            error(&narrow, 2),
+            narrow.read_slice(std::slice::from_ref(&(0..1)), &mut [0; 2]).unwrap_err().to_string(),
             "w: the number 1000000 does not fit f16; choose a type with a larger range, such as bf16"
         );
     }
@@ -338,9 +400,17 @@ mod tests {
                 (0..view.rank()).all(|dim| ranges[dim].contains(&(element / strides[dim] % view[dim])))
             };
             let elements = (0..view.elems()).filter(inside);
-            let expected: Vec<f32> = elements.map(|element| (offset + element) as f32).collect();
-            let stored = numbers(offset + view.elems());
-            prop_assert_eq!(read(&request(&stored, offset, &view, &ranges), expected.len()).unwrap(), expected);
+            let expected: Vec<usize> = elements.collect();
+            let runs = Runs::new(&view, &ranges);
+            for (number, element) in expected.iter().enumerate() {
+                prop_assert_eq!(before(&view, &ranges, *element), number);
+                prop_assert_eq!(before(&view, &ranges, *element + 1), number + 1);
+                prop_assert_eq!(runs.place(number), Some(*element));
+            }
+            prop_assert_eq!(runs.place(expected.len()), None);
+            let expected: Vec<f32> = expected.into_iter().map(|element| (offset + element) as f32).collect();
+            let file = file(offset + view.elems());
+            prop_assert_eq!(read(&file, offset, &view, &ranges).unwrap(), expected);
         }
     }
 }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_tp::device::Cann;
-use ascend_tp::exec::{Engine, Error, Inputs, Write};
+use ascend_tp::exec::{Engine, Error, Inputs, Part};
 use ascend_tp::program::HostTensor;
 use ascend_tp::schedule::Plan;
-use ascend_tp::schedule::plan::Tensor;
 use ascend_tp_emulator::{Config, Emulator};
 
 /// Whole tensors by name.
@@ -29,7 +28,8 @@ pub(crate) fn start(cann: &Arc<Cann>, plans: Vec<Plan>, params: &Tensors) -> Res
     let mut engine = Engine::start(cann, vec![plans])?;
     let bytes: BTreeMap<String, Vec<u8>> =
         params.iter().map(|(name, tensor)| (name.clone(), tensor.to_bytes())).collect();
-    engine.load(Arc::new(move |param: &Tensor, write: &mut Write<'_>| write(0, &param.cut(&bytes[&param.name]))))?;
+    let whole = |part: &Part<'_>| part.write(0, &part.tensor().cut(&bytes[&part.tensor().name]));
+    engine.load(|shards| shards.parts().try_for_each(whole))?;
     Ok(engine)
 }
 
