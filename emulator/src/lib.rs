@@ -36,6 +36,7 @@ mod graph;
 mod handle;
 mod held;
 mod ipc;
+mod keeper;
 mod kernel;
 pub mod limits;
 mod link;

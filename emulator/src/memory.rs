@@ -7,7 +7,6 @@
 //! Does not: commit memory, copy bytes, order anything.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::abi::fault::Known;
@@ -17,6 +16,7 @@ use crate::abi::peer_memory::Place;
 use crate::abi::raw::{Allocation, Location, RawSpan};
 use crate::failure::{Failure, code};
 use crate::faults::overlay::Faults;
+use crate::keeper::Keepers;
 use crate::strict::site::Site;
 use crate::strict::{Report, ReportKind};
 use crate::virtual_memory::Virtual;
@@ -88,8 +88,7 @@ pub(crate) struct Memory {
     /// Bytes that more than one mapping can show; made when first needed.
     store: OnceLock<Arc<Store>>,
     pages: RwLock<()>,
-    /// Grows when memory goes.
-    generation: AtomicU64,
+    keepers: Keepers,
     faults: Arc<Faults>,
 }
 
@@ -198,7 +197,7 @@ impl Memory {
             virtual_memory: RwLock::default(),
             store: OnceLock::new(),
             pages: RwLock::default(),
-            generation: AtomicU64::new(0),
+            keepers: Keepers::default(),
             faults: Arc::default(),
         }
     }
@@ -292,9 +291,9 @@ impl Memory {
             _ => {}
         }
         let freed = book.remove(address, site);
-        self.generation.fetch_add(1, Ordering::AcqRel);
         // Unmapping can take long; others need the book.
         drop(book);
+        self.keepers.end_generation();
         if let Some(freed) = &freed
             && Arc::strong_count(freed) > 1
         {
@@ -379,9 +378,9 @@ impl Memory {
         }
     }
 
-    /// Memory that was found in order while this was the same is still there.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    /// Who keeps spans between calls.
+    pub(crate) fn keepers(&self) -> &Keepers {
+        &self.keepers
     }
 
     /// Account of each card.
@@ -422,7 +421,7 @@ impl Memory {
 
     /// Reserved addresses and physical memory, for changing them.
     pub(crate) fn virtual_memory(&self) -> RwLockWriteGuard<'_, Virtual> {
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.keepers.end_generation();
         self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,11 +3,13 @@
 //! Input: a checked call and its plan. Output: tensors with addresses, a kernel, the size of the workspace. Invariant:
 //! shapes, strides and types are frozen by the first phase; only addresses change. Does not: resolve addresses.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::raw::RawSpan;
 use crate::failure::{Failure, code};
+use crate::keeper::Keeper;
 use crate::nn::operator::{Call, Kernel, Plan, Role, Strides, Tensor};
+use crate::pool::Task;
 use crate::stream::{Access, AccessMode};
 use crate::strict::footprint::Footprint;
 use crate::timed::load::LoadId;
@@ -55,13 +57,22 @@ pub(crate) struct Executor {
     life: Life,
     /// What it costs, in timed mode.
     load: Option<LoadId>,
-    /// When its memory was found in order.
+    /// What a run in the same place can take over.
     passed: Passed,
 }
 
-/// The last second phase whose memory was in order.
-#[derive(Debug, Default)]
-struct Passed(Mutex<Option<Place>>);
+/// The last second phase whose memory was in order, and its work, which keeps that memory mapped.
+#[derive(Default)]
+struct Passed(Mutex<Option<(Place, Work)>>);
+
+/// What a run hands to its stream; None where it takes nothing but time.
+type Work = Option<Task>;
+
+impl Passed {
+    fn lock(&self) -> MutexGuard<'_, Option<(Place, Work)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Clone for Passed {
     /// The addresses of a copy may change.
@@ -83,6 +94,13 @@ pub(super) struct Place {
 impl std::fmt::Debug for Executor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Executor({}, {:?}, {} tensors)", self.name, self.life, self.tensors.len())
+    }
+}
+
+impl Keeper for Executor {
+    fn let_go(&self) {
+        let kept = self.passed.lock().take();
+        drop(kept);
     }
 }
 
@@ -157,14 +175,14 @@ impl Executor {
         self.load
     }
 
-    /// Whether its memory was in order before, and nothing has changed since.
-    pub(super) fn has_passed(&self, place: Place) -> bool {
-        *self.passed.0.lock().unwrap_or_else(PoisonError::into_inner) == Some(place)
+    /// The work of the run before, if its memory was in order and nothing has changed since.
+    pub(super) fn passed(&self, place: Place) -> Option<Work> {
+        self.passed.lock().as_ref().filter(|(passed, _)| *passed == place).map(|(_, work)| work.clone())
     }
 
-    /// Its memory is in order.
-    pub(super) fn pass(&self, place: Place) {
-        *self.passed.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+    /// Its memory is in order for this work.
+    pub(super) fn pass(&self, place: Place, work: Work) {
+        *self.passed.lock() = Some((place, work));
     }
 
     /// Whether the executor outlives its first run.

@@ -10,7 +10,7 @@ mod executor;
 mod objects;
 
 use std::ffi::{c_char, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclrtStream};
 
@@ -24,7 +24,7 @@ use crate::nn::operator::{self, Argument, Refusal, Tensor, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
-use crate::pool::Workers;
+use crate::pool::{Task, Workers};
 use crate::stream::{Access, Entry};
 use crate::strict::ReportKind;
 use crate::thread;
@@ -99,21 +99,53 @@ impl Machine {
         unsafe { store("executor", executor, handle) }
     }
 
-    /// Second phase of every operator.
+    /// Second phase of every operator. What a repeatable executor has made of its memory is taken over by its next run, until
+    /// any memory of this machine has gone; strict mode, which watches every access, looks each time.
     pub(super) unsafe fn run_operator(
         &self,
         name: &'static str,
         workspace: *mut c_void,
-        workspace_size: u64,
+        workspace_bytes: u64,
         executor: *mut aclOpExecutor,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let planned = self.aclnn().take_executor(name, executor)?;
-        if !self.has_numbers() {
-            return self.run_without_numbers(&planned, workspace, workspace_size, stream);
+        let generation = self.memory().keepers().generation();
+        let current = thread::context(self.key());
+        let new = self.update(|state| {
+            let id = state.resolve_stream(stream, current)?;
+            let card = state.streams[&id].card;
+            let place = Place { generation, card, workspace: workspace.addr(), workspace_bytes };
+            let Some(task) = planned.passed(place) else { return Ok(Some((id, place))) };
+            let entry = Entry::Task { name, task, load: planned.load() };
+            let queued = self.queued(state, id, entry, Vec::new());
+            state.enqueue(id, queued)?;
+            Ok(None)
+        })?;
+        let Some((id, place)) = new else { return Ok(()) };
+        let (task, accesses) = self.bind(&planned, workspace, workspace_bytes, place.card)?;
+        if planned.is_repeatable() && self.strict().is_none() {
+            planned.pass(place, task.clone());
+            let keeper: Weak<Executor> = Arc::downgrade(&planned);
+            self.memory().keepers().keep(generation, keeper);
         }
-        let card = self.stream_card(stream)?;
-        let scratch = self.workspace(&planned, workspace, workspace_size, card)?;
+        let entry = Entry::Task { name, task, load: planned.load() };
+        self.update(|state| {
+            let queued = self.queued(state, id, entry, accesses);
+            state.enqueue(id, queued)
+        })
+    }
+
+    /// What a run of an executor does and which bytes it touches, once its memory is found in order; no work on a machine
+    /// without numbers.
+    fn bind(
+        &self,
+        planned: &Executor,
+        workspace: *mut c_void,
+        workspace_bytes: u64,
+        card: u32,
+    ) -> Result<(Option<Task>, Vec<Access>), Failure> {
+        let scratch = self.workspace(planned, workspace, workspace_bytes, card)?;
         let mut spans: Vec<RawSpan> = Vec::with_capacity(planned.tensors().len());
         let mut views = Vec::with_capacity(planned.tensors().len());
         let mut accesses = self.watched(|| scratch.iter().map(|span| Access::write("workspace", span)).collect());
@@ -133,6 +165,9 @@ impl Machine {
             };
             views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
         }
+        if !self.has_numbers() {
+            return Ok((None, accesses));
+        }
         let kernel = planned.kernel();
         // The memory outlives the views: it is let go with the task.
         let memory = (spans, scratch);
@@ -140,36 +175,7 @@ impl Machine {
             let _mapped = &memory;
             kernel(&Views(&views), &OnWorkers(workers)).map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))
         };
-        let entry = Entry::Task { name, task: Some(Arc::new(task)), load: planned.load() };
-        self.enqueue(stream, entry, accesses).map(|_| ())
-    }
-
-    /// Second phase of an operator that takes nothing but time. Its memory is checked when any of this machine has gone
-    /// since the last time.
-    fn run_without_numbers(
-        &self,
-        planned: &Executor,
-        workspace: *mut c_void,
-        workspace_bytes: u64,
-        stream: aclrtStream,
-    ) -> Result<(), Failure> {
-        let generation = self.memory().generation();
-        let current = thread::context(self.key());
-        self.update(|state| {
-            let id = state.resolve_stream(stream, current)?;
-            let card = state.streams[&id].card;
-            let place = Place { generation, card, workspace: workspace.addr(), workspace_bytes };
-            if !planned.has_passed(place) {
-                self.workspace(planned, workspace, workspace_bytes, card)?;
-                for (i, bound) in planned.tensors().iter().enumerate() {
-                    self.memory_of(i, &bound.tensor, card)?;
-                }
-                planned.pass(place);
-            }
-            let entry = Entry::Task { name: planned.name(), task: None, load: planned.load() };
-            let queued = self.queued(state, id, entry, Vec::new());
-            state.enqueue(id, queued)
-        })
+        Ok((Some(Arc::new(task)), accesses))
     }
 
     /// The memory of the tensor at a position of the call; None without elements.

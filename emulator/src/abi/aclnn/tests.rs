@@ -191,6 +191,33 @@ fn a_repeatable_executor_takes_new_addresses() {
 }
 
 #[test]
+fn a_repeatable_executor_finds_that_memory_has_gone_or_the_card_is_another() {
+    let table = machine(2);
+    let sum = Sum::new(&table);
+    let executor = sum.plan(&table);
+    ok(&table, call!(table, aclSetAclOpExecutorRepeatable(executor)));
+    let run = || call!(table, aclnnAdd(null_mut(), 0, executor, null_mut()));
+    let unused = upload(&table, &[0f32; 2]);
+    for _ in 0..3 {
+        ok(&table, run());
+    }
+    ok(&table, call!(table, aclrtFree(unused)));
+    ok(&table, run());
+    ok(&table, run());
+    ok(&table, call!(table, aclrtSynchronizeStream(null_mut())));
+    assert_eq!(download::<f32>(&table, sum.out_address, 2), [11.0, 22.0]);
+    ok(&table, call!(table, aclrtSetDevice(1)));
+    refused(&table, run(), 361_001, &["expected memory of card 1"]);
+    ok(&table, call!(table, aclrtSetDevice(0)));
+    ok(&table, run());
+    ok(&table, call!(table, aclrtSynchronizeStream(null_mut())));
+    ok(&table, call!(table, aclrtFree(sum.out_address)));
+    assert_ne!(run(), 0, "the output is gone");
+    let text = message(&table);
+    assert!(text.contains("tensor 2"), "{text}");
+}
+
+#[test]
 fn an_executor_belongs_to_its_operator() {
     let table = machine(1);
     let executor = Sum::new(&table).plan(&table);
