@@ -15,15 +15,19 @@ use std::sync::{Mutex, PoisonError};
 use super::lane::Lane;
 use super::math;
 use super::raw::{Into, Matrix, MatrixMut, gemm_f32};
+use super::simd::dot::{self, MOST_VECTORS, PADDING, Vectors};
 use super::view::View;
 use super::{Serial, Tiles};
+use crate::simd::isa;
 
 /// Query rows computed together.
 const ROWS: usize = 64;
 /// Keys widened to f32 at a time.
 const KEYS: usize = 256;
-/// Up to this many rows the keys are cut into ranges, each a tile, and products are taken row by row.
+/// Up to this many rows the keys are cut into ranges, each a tile, and are read where they lie.
 const FEW_ROWS: usize = 16;
+/// Keys of which a few rows take the scores at a time: their values, widened, stay in a first-level cache.
+const FEW_ROWS_KEYS: usize = 128;
 /// Keys in such a range.
 const RANGE: usize = 512;
 /// Multiplications below which waking another thread takes longer than it saves.
@@ -224,6 +228,16 @@ impl Weighed {
     }
 }
 
+/// The products of a few queries, `stride` elements apart, with a block of keys that is read where it lies.
+fn few_scores(key: &View, block: &Range<usize>, (query, stride): (&[f32], usize), scores: &mut [f32]) {
+    let element = dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
+    let keys = key.rows(block.start, block.len());
+    let groups = query.chunks(MOST_VECTORS * stride).zip(scores.chunks_mut(MOST_VECTORS * block.len()));
+    for (query, scores) in groups {
+        dot::dots(isa(), element, &keys, Vectors::Singles(query), scores);
+    }
+}
+
 impl Head<'_> {
     fn sight(&self, row: usize) -> &Sight {
         &self.sights[row % self.sights.len()]
@@ -239,27 +253,29 @@ impl Head<'_> {
         let (count, depth, width) = (rows.len(), self.depth, self.width);
         let few = count <= FEW_ROWS;
         let mut weighed = Weighed::new(count, width);
-        let mut query = vec![0f32; count * depth];
-        f32::load(&self.query, rows.start * depth, &mut query);
-        let most = KEYS.min(keys.len());
+        let stride = depth.next_multiple_of(PADDING);
+        let mut query = vec![0f32; count * stride];
+        for (row, line) in rows.clone().zip(query.chunks_exact_mut(stride)) {
+            f32::load(&self.query, row * depth, &mut line[..depth]);
+        }
+        let (key, value) = (self.batch.key.at(0, self.head), self.batch.value.at(0, self.head));
+        let most = keys.len().min(if few { FEW_ROWS_KEYS } else { KEYS });
         let mut scores = vec![0f32; count * most];
-        let mut panel = vec![0f32; most * depth.max(width)];
-        for start in keys.clone().step_by(KEYS) {
-            let block = start..keys.end.min(start + KEYS);
+        let mut panel = vec![0f32; most * if few { width } else { depth.max(width) }];
+        for start in keys.clone().step_by(most.max(1)) {
+            let block = start..keys.end.min(start + most);
             let len = block.len();
             let scores = &mut scores[..count * len];
-            let panel_of = |panel: &mut [f32], all: &View| {
-                f32::load(&all.at(0, self.head).slice(0, start, len, 1).collapsed(), 0, panel);
-            };
-
-            let part = &mut panel[..len * depth];
-            panel_of(part, &self.batch.key);
+            let widened = |panel: &mut [f32], all: &View| f32::load(&all.slice(0, start, len, 1).collapsed(), 0, panel);
             if few {
-                math::dots(&query, part, depth, scores);
+                dot::prefetch_rows(&value.rows(start, len));
+                few_scores(&key, &block, (&query, stride), scores);
             } else {
+                let part = &mut panel[..len * depth];
+                widened(part, &key);
                 gemm_f32(
                     &mut MatrixMut::in_slice(scores, (count, len), len),
-                    Matrix::in_slice(&query, (count, depth), depth),
+                    Matrix::in_slice(&query, (count, depth), stride),
                     Matrix::in_slice(part, (len, depth), depth).transposed(),
                     Into::Overwrite,
                 );
@@ -269,7 +285,7 @@ impl Head<'_> {
             }
 
             let part = &mut panel[..len * width];
-            panel_of(part, &self.batch.value);
+            widened(part, &value);
             if few {
                 math::add_weighted(scores, part, width, &mut weighed.values);
             } else {

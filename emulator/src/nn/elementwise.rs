@@ -14,24 +14,35 @@ const TILE: usize = 32 * BLOCK;
 
 /// Splits `0..total` into tiles and calls `body(start, len)` for blocks of at most [`BLOCK`] positions.
 pub(crate) fn blocks(tiles: &dyn Tiles, total: usize, body: &(dyn Fn(usize, usize) + Sync)) {
-    let run = |tile: usize| {
+    blocks_with(tiles, total, || (), |(), start, len| body(start, len));
+}
+
+/// As [`blocks`], with buffers that each tile makes once.
+fn blocks_with<B>(
+    tiles: &dyn Tiles,
+    total: usize,
+    buffers: impl Fn() -> B + Sync,
+    body: impl Fn(&mut B, usize, usize) + Sync,
+) {
+    tiles.run(total.div_ceil(TILE), &|tile| {
+        let mut buffers = buffers();
         let end = total.min((tile + 1) * TILE);
-        let mut start = tile * TILE;
-        while start < end {
-            let len = BLOCK.min(end - start);
-            body(start, len);
-            start += len;
+        for start in (tile * TILE..end).step_by(BLOCK) {
+            body(&mut buffers, start, BLOCK.min(end - start));
         }
-    };
-    tiles.run(total.div_ceil(TILE), &run);
+    });
+}
+
+/// Blocks of as many operands.
+fn rooms<L: Lane, const COUNT: usize>() -> [[L; BLOCK]; COUNT] {
+    [[L::default(); BLOCK]; COUNT]
 }
 
 /// `out = f(x)`: `f` rewrites a block in place.
 pub(crate) fn map1<L: Lane>(tiles: &dyn Tiles, x: &View, out: &View, f: impl Fn(&mut [L]) + Sync) {
     let (x, total) = (x.broadcast_to(out.dims()).collapsed(), out.len());
     let out = out.collapsed();
-    blocks(tiles, total, &|start, len| {
-        let mut a = [L::default(); BLOCK];
+    blocks_with(tiles, total, rooms, |[a]: &mut [_; 1], start, len| {
         L::load(&x, start, &mut a[..len]);
         f(&mut a[..len]);
         L::store(&out, start, &a[..len]);
@@ -43,8 +54,7 @@ pub(crate) fn map2<L: Lane>(tiles: &dyn Tiles, a: &View, b: &View, out: &View, f
     let (a, b) = (a.broadcast_to(out.dims()).collapsed(), b.broadcast_to(out.dims()).collapsed());
     let total = out.len();
     let out = out.collapsed();
-    blocks(tiles, total, &|start, len| {
-        let (mut x, mut y) = ([L::default(); BLOCK], [L::default(); BLOCK]);
+    blocks_with(tiles, total, rooms, |[x, y]: &mut [_; 2], start, len| {
         L::load(&a, start, &mut x[..len]);
         L::load(&b, start, &mut y[..len]);
         f(&mut x[..len], &y[..len]);

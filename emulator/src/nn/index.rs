@@ -119,10 +119,16 @@ pub(crate) fn gather(tiles: &dyn Tiles, data: &View, dim: usize, index: &View, o
     let places = positions(index, data.dims().get(dim).copied().unwrap_or(1), Negative::FromTheEnd)?;
     let (flat, target) = (data.collapsed(), out.collapsed());
     let (shape, dims) = (out.dims(), data.dims());
-    with_bits!(flat, T => rows(tiles, places.len(), 1, &|at| {
-        let mut element = [T::default()];
-        flat.read(redirected(shape, at, dims, dim, places[at]), &mut element);
-        target.write(at, &element);
+    let inner = shape.last().copied().unwrap_or(1);
+    // Elements of a row lie beside each other in the data as well for as long as their indices count up along the last dim, or
+    // are the same for another one.
+    let step = usize::from(dim + 1 >= shape.len());
+    with_bits!(flat, T => rows(tiles, places.len().checked_div(inner).unwrap_or(0), inner, &|row| {
+        let mut at = row * inner;
+        for run in places[at..at + inner].chunk_by(|a, b| a + step == *b) {
+            move_run::<T>(&flat, redirected(shape, at, dims, dim, run[0]), &target, at, run.len());
+            at += run.len();
+        }
     }));
     Ok(())
 }

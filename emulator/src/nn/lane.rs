@@ -6,7 +6,9 @@
 //! truncated when stored, so that they wrap as on the card; a float stored to an integer truncates towards zero,
 //! saturates, and turns NaN into 0.
 
-use half::slice::HalfFloatSliceExt;
+use std::cell::RefCell;
+
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
 use super::dtype::DType;
@@ -16,6 +18,33 @@ use crate::simd::dispatched;
 
 /// Elements converted at a time: small enough for the first-level cache, large enough to vectorise.
 pub(crate) const BLOCK: usize = 1024;
+
+thread_local! {
+    /// 16-bit numbers between memory and lanes. Kept, as to clear room for them would cost as much as to convert them.
+    static HALVES: RefCell<[u16; BLOCK]> = const { RefCell::new([0; BLOCK]) };
+}
+
+/// Calls `convert` with the 16-bit elements of a view and the part of `out` they belong to, block by block.
+fn load_halves(view: &View, start: usize, out: &mut [f32], convert: impl Fn(&mut [u16], &mut [f32])) {
+    HALVES.with_borrow_mut(|halves| {
+        for (i, chunk) in out.chunks_mut(BLOCK).enumerate() {
+            let halves = &mut halves[..chunk.len()];
+            view.read(start + i * BLOCK, halves);
+            convert(halves, chunk);
+        }
+    });
+}
+
+/// Stores the 16-bit elements that `convert` makes of the values, block by block.
+fn store_halves(view: &View, start: usize, values: &[f32], convert: impl Fn(&[f32], &mut [u16])) {
+    HALVES.with_borrow_mut(|halves| {
+        for (i, chunk) in values.chunks(BLOCK).enumerate() {
+            let halves = &mut halves[..chunk.len()];
+            convert(chunk, halves);
+            view.write(start + i * BLOCK, halves);
+        }
+    });
+}
 
 /// A number type kernels compute in.
 pub(crate) trait Lane: Copy + Default + PartialOrd + Send + Sync + std::fmt::Debug + 'static {
@@ -85,22 +114,10 @@ impl Lane for f32 {
     fn load(view: &View, start: usize, out: &mut [Self]) {
         numeric!(load_through, view, start, out, Self;
             DType::F32 => view.read(start, out),
-            DType::F16 => {
-                let mut buffer = [f16::ZERO; BLOCK];
-                for (i, chunk) in out.chunks_mut(BLOCK).enumerate() {
-                    let read = &mut buffer[..chunk.len()];
-                    view.read(start + i * BLOCK, read);
-                    read.convert_to_f32_slice(chunk);
-                }
-            }
-            DType::BF16 => {
-                let mut buffer = [0u16; BLOCK];
-                for (i, chunk) in out.chunks_mut(BLOCK).enumerate() {
-                    let read = &mut buffer[..chunk.len()];
-                    view.read(start + i * BLOCK, read);
-                    widen_bf16(read, chunk);
-                }
-            }
+            DType::F16 => load_halves(view, start, out, |bits, out| {
+                bits.reinterpret_cast_mut::<f16>().convert_to_f32_slice(out);
+            }),
+            DType::BF16 => load_halves(view, start, out, |bits, out| widen_bf16(bits, out)),
             DType::F64 => load_through::<f64, Self>(view, start, out, |v| v as Self),
             DType::I64 => load_through::<i64, Self>(view, start, out, |v| v as Self),
             DType::Bool => load_through::<u8, Self>(view, start, out, |v| Self::from_bool(v != 0)),
@@ -110,22 +127,10 @@ impl Lane for f32 {
     fn store(view: &View, start: usize, values: &[Self]) {
         numeric!(store_through, view, start, values, Self;
             DType::F32 => view.write(start, values),
-            DType::F16 => {
-                let mut buffer = [f16::ZERO; BLOCK];
-                for (i, chunk) in values.chunks(BLOCK).enumerate() {
-                    let write = &mut buffer[..chunk.len()];
-                    write.convert_from_f32_slice(chunk);
-                    view.write(start + i * BLOCK, write);
-                }
-            }
-            DType::BF16 => {
-                let mut buffer = [0u16; BLOCK];
-                for (i, chunk) in values.chunks(BLOCK).enumerate() {
-                    let write = &mut buffer[..chunk.len()];
-                    narrow_bf16(chunk, write);
-                    view.write(start + i * BLOCK, write);
-                }
-            }
+            DType::F16 => store_halves(view, start, values, |values, bits| {
+                bits.reinterpret_cast_mut::<f16>().convert_from_f32_slice(values);
+            }),
+            DType::BF16 => store_halves(view, start, values, narrow_bf16),
             DType::F64 => store_through::<f64, Self>(view, start, values, f64::from),
             DType::I64 => store_through::<i64, Self>(view, start, values, |v| v as i64),
             DType::Bool => store_through::<u8, Self>(view, start, values, |v| u8::from(v != 0.0)),

@@ -179,42 +179,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// `products[i, j]` is the sum of products of row `i` of `left` and row `j` of `right`, rows of `depth` values.
-    ///
-    /// Rows of `right` are turned into columns first, so that a lane holds the sum of one row and none is added across.
-    pub(crate) fn dots(left: &[f32], right: &[f32], depth: usize, products: &mut [f32]) {
-        let count = right.len() / depth;
-        let mut columns = vec![[0f32; WIDTH]; depth];
-        for (block, rows) in right.chunks(WIDTH * depth).enumerate() {
-            for (lane, row) in rows.chunks_exact(depth).enumerate() {
-                for (column, &value) in columns.iter_mut().zip(row) {
-                    column[lane] = value;
-                }
-            }
-            let width = rows.len() / depth;
-            for (i, left) in left.chunks_exact(depth).enumerate() {
-                // Two sums, so that an addition need not wait for the one before.
-                let (mut even, mut odd) = ([0f32; WIDTH], [0f32; WIDTH]);
-                for (factors, columns) in left.chunks(2).zip(columns.chunks(2)) {
-                    for (sum, value) in even.iter_mut().zip(&columns[0]) {
-                        *sum += factors[0] * value;
-                    }
-                    if let (Some(factor), Some(column)) = (factors.get(1), columns.get(1)) {
-                        for (sum, value) in odd.iter_mut().zip(column) {
-                            *sum += factor * value;
-                        }
-                    }
-                }
-                for (sum, odd) in even.iter_mut().zip(&odd) {
-                    *sum += odd;
-                }
-                products[i * count + block * WIDTH..][..width].copy_from_slice(&even[..width]);
-            }
-        }
-    }
-}
-
-dispatched! {
     /// `sums[i] += weights[i, j] * values[j]` over all `j` for rows of `width` values, four of them at a time.
     pub(crate) fn add_weighted(weights: &[f32], values: &[f32], width: usize, sums: &mut [f32]) {
         let count = values.len() / width;
@@ -379,24 +343,17 @@ mod tests {
     }
 
     #[test]
-    fn products_with_rows_follow_their_definitions() {
-        for (rows, count, depth) in [(1, 1, 1), (3, 5, 4), (2, 19, 16), (7, 33, 41)] {
-            let values = |n: usize, seed: usize| (0..n).map(|i| ((i * 5 + seed) % 7) as f32 - 3.0).collect::<Vec<_>>();
-            let (left, right) = (values(rows * depth, 1), values(count * depth, 2));
-            let mut products = vec![0f32; rows * count];
-            dots(&left, &right, depth, &mut products);
-            let mut sums = values(rows * depth, 3);
-            let before = sums.clone();
-            add_weighted(&products, &right, depth, &mut sums);
-            for i in 0..rows {
-                for j in 0..count {
-                    let exact: f32 = (0..depth).map(|d| left[i * depth + d] * right[j * depth + d]).sum();
-                    assert_eq!(products[i * count + j], exact);
-                }
-                for d in 0..depth {
-                    let added: f32 = (0..count).map(|j| products[i * count + j] * right[j * depth + d]).sum();
-                    assert_eq!(sums[i * depth + d], before[i * depth + d] + added);
-                }
+    fn weighted_sums_of_rows_follow_their_definition() {
+        for (sums, rows, width) in [(1, 1, 1), (3, 5, 4), (2, 19, 16), (7, 33, 41)] {
+            let numbers = |n: usize, seed: usize| (0..n).map(|i| ((i * 5 + seed) % 7) as f32 - 3.0).collect::<Vec<_>>();
+            let (weights, values) = (numbers(sums * rows, 1), numbers(rows * width, 2));
+            let before = numbers(sums * width, 3);
+            let mut found = before.clone();
+            add_weighted(&weights, &values, width, &mut found);
+            for (at, (found, before)) in found.iter().zip(before).enumerate() {
+                let (i, column) = (at / width, at % width);
+                let added: f32 = (0..rows).map(|j| weights[i * rows + j] * values[j * width + column]).sum();
+                assert_eq!(*found, before + added);
             }
         }
     }

@@ -15,7 +15,6 @@ use super::Tiles;
 use super::dtype::DType;
 use super::lane::Lane;
 use super::panel::{Element, Packing, Stage, line_stride, room};
-use super::raw::Rows;
 use super::simd::block::{LINES, Packed, Sums, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, Vectors};
 use super::view::View;
@@ -175,14 +174,12 @@ enum Path {
 
 impl Path {
     fn of(part: &Part, precision: Precision) -> Self {
-        let element = match part.b.dtype() {
-            DType::F32 if precision == Precision::Keep => dot::Element::Single,
-            DType::F16 => dot::Element::Half,
-            DType::BF16 => dot::Element::Brain,
-            _ => return Self::Blocks,
-        };
         let is_along_k = part.b.strides()[1] == 1 || part.b.dims()[1] == 1;
-        if part.a.dims()[0] <= MOST_VECTORS && is_along_k { Self::Dots(element) } else { Self::Blocks }
+        let is_as_it_lies = part.b.dtype() != DType::F32 || precision == Precision::Keep;
+        match dot::Element::of(part.b.dtype()) {
+            Some(element) if part.a.dims()[0] <= MOST_VECTORS && is_along_k && is_as_it_lies => Self::Dots(element),
+            _ => Self::Blocks,
+        }
     }
 }
 
@@ -267,10 +264,7 @@ fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part],
             if k == 0 {
                 sums.fill(0.0);
             } else {
-                let (span, rows) = (part.b.span(), part.b.slice(0, first, count, 1));
-                let row_stride = rows.strides()[0] * element.size() as isize;
-                let rows = Rows::in_span(&span, rows.start_byte(), (count, k * element.size()), row_stride);
-                dot::dots(isa, element, &rows, T::vectors(vectors), sums);
+                dot::dots(isa, element, &part.b.rows(first, count), T::vectors(vectors), sums);
             }
             job.finish(part, (0, m), (first, count), sums);
         });

@@ -7,7 +7,7 @@
 use super::Tiles;
 use super::lane::Lane;
 use super::math;
-use super::reduce::rows;
+use super::reduce::rows_with;
 use super::view::View;
 
 /// A row of f32 read once and used by every tile.
@@ -39,21 +39,20 @@ pub(crate) fn add_rms_norm(
     let gamma = line(gamma);
     let (x, y, rstd) = (x.collapsed(), y.collapsed(), rstd.collapsed());
     let residual = residual.map(|(other, sum)| (other.collapsed(), sum.collapsed()));
-    rows(tiles, count, row_len, &|row| {
+    let buffers = || [vec![0f32; row_len], vec![0f32; if residual.is_some() { row_len } else { 0 }]];
+    rows_with(tiles, count, row_len, buffers, |[buffer, addend], row| {
         let start = row * row_len;
-        let mut buffer = vec![0f32; row_len];
-        f32::load(&x, start, &mut buffer);
+        f32::load(&x, start, buffer);
         if let Some((other, sum)) = &residual {
-            let mut addend = vec![0f32; row_len];
-            f32::load(other, start, &mut addend);
-            for (value, add) in buffer.iter_mut().zip(&addend) {
+            f32::load(other, start, addend);
+            for (value, add) in buffer.iter_mut().zip(&*addend) {
                 *value = (*value + add).rounded(sum.dtype());
             }
-            f32::store(sum, start, &buffer);
+            f32::store(sum, start, buffer);
         }
-        let inverse = 1.0 / (math::sum_of_squares(&buffer) / row_len as f32 + epsilon).sqrt();
-        math::normalise(&mut buffer, inverse, &gamma);
-        f32::store(&y, start, &buffer);
+        let inverse = 1.0 / (math::sum_of_squares(buffer) / row_len as f32 + epsilon).sqrt();
+        math::normalise(buffer, inverse, &gamma);
+        f32::store(&y, start, buffer);
         f32::store(&rstd, row, &[inverse]);
     });
 }
@@ -73,22 +72,27 @@ pub(crate) fn layer_norm(
     let bias = bias.map_or_else(|| vec![0.0; row_len], line);
     let (x, y) = (x.collapsed(), y.collapsed());
     let (mean_out, rstd_out) = (mean_out.map(View::collapsed), rstd_out.map(View::collapsed));
-    rows(tiles, count, row_len, &|row| {
-        let start = row * row_len;
-        let mut buffer = vec![0f32; row_len];
-        f32::load(&x, start, &mut buffer);
-        let mean = math::sum(&buffer) / row_len as f32;
-        math::subtract(&mut buffer, mean);
-        let rstd = 1.0 / (math::sum_of_squares(&buffer) / row_len as f32 + epsilon).sqrt();
-        math::normalise(&mut buffer, rstd, &weight);
-        math::add(&mut buffer, &bias);
-        f32::store(&y, start, &buffer);
-        for (out, value) in [(&mean_out, mean), (&rstd_out, rstd)] {
-            if let Some(out) = out {
-                f32::store(out, row, &[value]);
+    rows_with(
+        tiles,
+        count,
+        row_len,
+        || vec![0f32; row_len],
+        |buffer, row| {
+            let start = row * row_len;
+            f32::load(&x, start, buffer);
+            let mean = math::sum(buffer) / row_len as f32;
+            math::subtract(buffer, mean);
+            let rstd = 1.0 / (math::sum_of_squares(buffer) / row_len as f32 + epsilon).sqrt();
+            math::normalise(buffer, rstd, &weight);
+            math::add(buffer, &bias);
+            f32::store(&y, start, buffer);
+            for (out, value) in [(&mean_out, mean), (&rstd_out, rstd)] {
+                if let Some(out) = out {
+                    f32::store(out, row, &[value]);
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! accumulate in f32, those of integers wrap; of equal maxima the first wins; NaN counts as the greatest value.
 
 use super::Tiles;
-use super::lane::{Arithmetic, Lane};
+use super::lane::{Arithmetic, BLOCK, Lane};
 use super::math;
 use super::view::View;
 
@@ -24,10 +24,22 @@ pub(crate) fn with_trailing(view: &View, dims: &[usize]) -> View {
 
 /// Calls `body` with each row number, some rows per tile.
 pub(crate) fn rows(tiles: &dyn Tiles, count: usize, row_len: usize, body: &(dyn Fn(usize) + Sync)) {
+    rows_with(tiles, count, row_len, || (), |(), row| body(row));
+}
+
+/// As [`rows`], with buffers that each tile makes once.
+pub(crate) fn rows_with<B>(
+    tiles: &dyn Tiles,
+    count: usize,
+    row_len: usize,
+    buffers: impl Fn() -> B + Sync,
+    body: impl Fn(&mut B, usize) + Sync,
+) {
     let per_tile = (GRAIN / row_len.max(1)).max(1);
     tiles.run(count.div_ceil(per_tile), &|tile| {
+        let mut buffers = buffers();
         for row in tile * per_tile..count.min((tile + 1) * per_tile) {
-            body(row);
+            body(&mut buffers, row);
         }
     });
 }
@@ -75,22 +87,36 @@ pub(crate) fn max<L: Lane>(tiles: &dyn Tiles, x: &View, row_len: usize, values: 
     let count = x.len() / row_len.max(1);
     let x = x.collapsed();
     let (values, indices) = (values.map(View::collapsed), indices.map(View::collapsed));
-    rows(tiles, count, row_len, &|row| {
-        let mut buffer = vec![L::default(); row_len];
-        L::load(&x, row * row_len, &mut buffer);
-        let mut best = 0;
-        for (i, &value) in buffer.iter().enumerate() {
-            if beats(value, buffer[best]) {
-                best = i;
+    rows_with(
+        tiles,
+        count,
+        row_len,
+        || [L::default(); BLOCK],
+        |buffer, row| {
+            let mut best: Option<(L, usize)> = None;
+            for start in (0..row_len).step_by(BLOCK) {
+                let block = &mut buffer[..BLOCK.min(row_len - start)];
+                L::load(&x, row * row_len + start, block);
+                let (mut value, mut at) = best.unwrap_or((block[0], start));
+                // Without a branch, so that it vectorises: few blocks of a long row hold a new best.
+                if block.iter().fold(false, |found, &other| found | beats(other, value)) {
+                    for (i, &other) in block.iter().enumerate() {
+                        if beats(other, value) {
+                            (value, at) = (other, start + i);
+                        }
+                    }
+                }
+                best = Some((value, at));
             }
-        }
-        if let Some(values) = &values {
-            L::store(values, row, &[buffer[best]]);
-        }
-        if let Some(indices) = &indices {
-            i64::store(indices, row, &[best as i64]);
-        }
-    });
+            let Some((value, at)) = best else { return };
+            if let Some(values) = &values {
+                L::store(values, row, &[value]);
+            }
+            if let Some(indices) = &indices {
+                i64::store(indices, row, &[at as i64]);
+            }
+        },
+    );
 }
 
 /// Whether [`softmax`] gives probabilities or their logarithms.

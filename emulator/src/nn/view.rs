@@ -8,13 +8,13 @@
 use smallvec::SmallVec;
 
 use super::dtype::DType;
-use super::raw::{Pod, Span};
+use super::raw::{Pod, Rows, Span};
 
 /// One number per dim, without an allocation for as many dims as an operator takes.
 type PerDim<T> = SmallVec<[T; 8]>;
 
 /// A tensor over device memory.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct View {
     span: Span,
     dtype: DType,
@@ -66,6 +66,15 @@ pub(crate) fn extent(dims: &[usize], strides: &[isize], offset: isize) -> Option
     Some((low, high))
 }
 
+/// Views are made by the dozen for each run of an operator: their numbers are copied as a whole, where a clone of the
+/// vectors would go one by one.
+impl Clone for View {
+    fn clone(&self) -> Self {
+        let (dims, strides) = self.layout();
+        self.reviewed(dims, strides, self.offset)
+    }
+}
+
 impl View {
     /// A view of `span`; strides and offset in elements.
     ///
@@ -91,7 +100,7 @@ impl View {
                 ));
             }
         }
-        Ok(Self { span, dtype, dims: dims.into(), strides: strides.into(), offset })
+        Ok(Self { span, dtype, dims: PerDim::from_slice(dims), strides: PerDim::from_slice(strides), offset })
     }
 
     /// Element type.
@@ -124,14 +133,14 @@ impl View {
         self.dims.contains(&0)
     }
 
-    /// The memory this view lies in.
-    pub(crate) const fn span(&self) -> Span {
-        self.span
+    /// Byte offset of the element at position zero in the span.
+    fn start_byte(&self) -> usize {
+        self.offset as usize * self.dtype.size()
     }
 
-    /// Byte offset of the element at position zero in the span.
-    pub(crate) fn start_byte(&self) -> usize {
-        self.offset as usize * self.dtype.size()
+    /// Dims and strides, to be changed.
+    fn layout(&self) -> (PerDim<usize>, PerDim<isize>) {
+        (PerDim::from_slice(&self.dims), PerDim::from_slice(&self.strides))
     }
 
     fn reviewed(&self, dims: PerDim<usize>, strides: PerDim<isize>, offset: isize) -> Self {
@@ -150,7 +159,7 @@ impl View {
             assert!(dim == target || dim == 1, "{:?} does not broadcast to {dims:?}", self.dims);
             strides[missing + i] = if dim == target { stride } else { 0 };
         }
-        self.reviewed(dims.into(), strides, self.offset)
+        self.reviewed(PerDim::from_slice(dims), strides, self.offset)
     }
 
     /// The dims in the order `order`.
@@ -169,7 +178,7 @@ impl View {
     /// # Panics
     /// If it has fewer than two dims.
     pub(crate) fn exchanged(&self) -> Self {
-        let (mut dims, mut strides) = (self.dims.clone(), self.strides.clone());
+        let (mut dims, mut strides) = self.layout();
         let last = dims.len() - 1;
         dims.swap(last - 1, last);
         strides.swap(last - 1, last);
@@ -196,7 +205,7 @@ impl View {
             "slice {start} + {count} x {step} of extent {}",
             self.dims[dim]
         );
-        let (mut dims, mut strides) = (self.dims.clone(), self.strides.clone());
+        let (mut dims, mut strides) = self.layout();
         let offset = if count == 0 { self.offset } else { self.offset + start as isize * strides[dim] };
         dims[dim] = count;
         strides[dim] *= step as isize;
@@ -216,7 +225,7 @@ impl View {
 
     /// This view with a dim of extent 1 inserted before `dim`.
     pub(crate) fn unsqueeze(&self, dim: usize) -> Self {
-        let (mut dims, mut strides) = (self.dims.clone(), self.strides.clone());
+        let (mut dims, mut strides) = self.layout();
         dims.insert(dim, 1);
         strides.insert(dim, 0);
         self.reviewed(dims, strides, self.offset)
@@ -228,7 +237,7 @@ impl View {
     /// If the extent is not `outer * inner`.
     pub(crate) fn split(&self, dim: usize, outer: usize, inner: usize) -> Self {
         assert_eq!(self.dims[dim], outer * inner, "a split keeps the number of elements");
-        let (mut dims, mut strides) = (self.dims.clone(), self.strides.clone());
+        let (mut dims, mut strides) = self.layout();
         dims[dim] = inner;
         dims.insert(dim, outer);
         strides.insert(dim, strides[dim] * inner as isize);
@@ -258,6 +267,21 @@ impl View {
             strides.push(1);
         }
         self.reviewed(dims, strides, self.offset)
+    }
+
+    /// `count` rows of a matrix from `first` on, for kernels that read them in place.
+    ///
+    /// # Panics
+    /// If the view is no matrix with its rows' elements beside each other, or has not so many rows.
+    pub(crate) fn rows(&self, first: usize, count: usize) -> Rows<'_> {
+        let (&[extent, len], &[step, inner]) = (&self.dims[..], &self.strides[..]) else {
+            panic!("rows of a view of dims {:?}", self.dims);
+        };
+        assert!(inner == 1 || len == 1, "rows of {len} elements that lie {inner} apart");
+        assert!(first <= extent && count <= extent - first, "rows {first} + {count} of {extent}");
+        let size = self.dtype.size();
+        let start = (self.offset + first as isize * step) as usize * size;
+        Rows::in_span(&self.span, start, (count, len * size), step * size as isize)
     }
 
     /// Calls `body(byte, step, position, count)` for each evenly spaced run of the row-major elements

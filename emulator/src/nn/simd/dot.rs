@@ -9,6 +9,7 @@
 use half::{bf16, f16};
 
 use super::rates::prefetch;
+use crate::nn::dtype::DType;
 use crate::nn::raw::Rows;
 use crate::simd::Isa;
 
@@ -35,6 +36,16 @@ pub(crate) enum Element {
 }
 
 impl Element {
+    /// As which rows of `dtype` are read in place, if they can be.
+    pub(crate) const fn of(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::F32 => Some(Self::Single),
+            DType::F16 => Some(Self::Half),
+            DType::BF16 => Some(Self::Brain),
+            _ => None,
+        }
+    }
+
     /// Bytes of one.
     pub(crate) const fn size(self) -> usize {
         match self {
@@ -56,6 +67,15 @@ pub(crate) enum Vectors<'a> {
 /// A kernel for some rows: the address of the first, the bytes to the next, their length, the vectors, and where the sums go:
 /// those of a row beside each other.
 type Kernel<T> = unsafe fn(*const u8, isize, usize, &[T], &mut [f32]);
+
+/// Asks for rows that will be read soon.
+pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
+    for row in 0..rows.count() {
+        for line in (0..rows.bytes()).step_by(STEP_BYTES) {
+            prefetch(rows.row(row).wrapping_add(line));
+        }
+    }
+}
 
 /// The kernels for a number of vectors.
 struct Kernels<T> {
@@ -99,8 +119,10 @@ fn run<T>(kernels: &Kernels<T>, element: Element, rows: &Rows<'_>, vectors: &[T]
         // SAFETY: the kernel was chosen among those of the instruction set in use; `Rows` vouches for `len` elements of each
         // row; the lengths of the vectors were checked above.
         unsafe { kernel(rows.row(row), rows.stride(), len, vectors, block) };
-        for (at, sum) in block.iter().enumerate() {
-            sums[at % count * rows.count() + row + at / count] = *sum;
+        for (line, block) in block.chunks_exact(count).enumerate() {
+            for (vector, sum) in block.iter().enumerate() {
+                sums[vector * rows.count() + row + line] = *sum;
+            }
         }
         row += height;
     }
@@ -201,10 +223,15 @@ macro_rules! kernel {
                 for (row, totals) in totals.iter_mut().enumerate() {
                     let rest = first.wrapping_offset(row as isize * row_stride).wrapping_add(at * $size);
                     let mut padded = [0_u8; super::STEP_BYTES];
-                    // SAFETY: what is left of the row, at most a step of it.
-                    unsafe { std::ptr::copy_nonoverlapping(rest, padded.as_mut_ptr(), bytes) };
-                    // SAFETY: the copy is as long as a step.
-                    let weights = unsafe { $load(padded.as_ptr()) };
+                    let step = if bytes == $lanes * $size {
+                        rest
+                    } else {
+                        // SAFETY: what is left of the row, less than a step of it.
+                        unsafe { std::ptr::copy_nonoverlapping(rest, padded.as_mut_ptr(), bytes) };
+                        padded.as_ptr()
+                    };
+                    // SAFETY: a whole step of the row, or the copy, which is as long.
+                    let weights = unsafe { $load(step) };
                     for (vector, totals) in totals.iter_mut().enumerate() {
                         // SAFETY: the vector is padded to a multiple of the lanes.
                         let values = unsafe { $vector(vectors.as_ptr().wrapping_add(vector * stride + at)) };
