@@ -25,8 +25,12 @@ fn emulator(config: Config) -> (Emulator, Arc<Cann>) {
 
 /// Rows of a table by id, then a product that is summed over the cards.
 fn plans(cards: usize) -> Vec<Plan> {
+    plans_of(cards, 3)
+}
+
+fn plans_of(cards: usize, ids: usize) -> Vec<Plan> {
     let mut build = Builder::new("lookup");
-    let ids = build.input("ids", [3], DType::I64);
+    let ids = build.input("ids", [ids], DType::I64);
     let table = build.param("table", [8, 4], DType::F32);
     let x = build.op(Kind::Embed, &[ids, table]);
     let w = build.param("layers.0.w", [4, 4], DType::F32);
@@ -99,6 +103,25 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     ones(&mut engine);
     let message = engine.run(0, self::ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1)") && message.contains("index 8"), "{message}");
+}
+
+#[test]
+fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
+    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let mut engine = Engine::start_with(&cann, vec![plans_of(2, 300)], &captured(Marks::None)).unwrap();
+    ones(&mut engine);
+    let added = engine.add_program(plans(2)).unwrap();
+    assert_eq!((added, engine.plans(added).len()), (1, 2));
+    for _ in 0..3 {
+        let outputs = engine.run(added, ids([0, 7, 3])).unwrap();
+        assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
+    }
+    let message = engine.add_program(plans_of(2, 700)).unwrap_err().to_string();
+    assert!(message.contains("rank 1: program \"lookup\" has no room for its inputs: expected at most "), "{message}");
+    let message = engine.add_program(plans(1)).unwrap_err().to_string();
+    assert!(message.contains("is made for another number of ranks"), "{message}");
+    // Nothing was told to the ranks.
+    engine.run(added, ids([1, 1, 1])).unwrap();
 }
 
 #[test]

@@ -34,6 +34,7 @@ struct Program {
     /// Host image of the inputs' region.
     inputs: Vec<u8>,
     recording: Recording,
+    workspace: Option<BufferSlice>,
 }
 
 /// How far a plan is on its way to a graph.
@@ -58,7 +59,10 @@ pub(super) struct Card {
     /// Ranks of each group this rank is of, and its end of the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
     streams: [Stream; 2],
+    /// The largest of the programs.
     workspace: Option<BufferSlice>,
+    /// Of all workspaces.
+    workspace_bytes: usize,
     regions: Vec<Buffer>,
 }
 
@@ -66,7 +70,6 @@ pub(super) struct Card {
 struct Means<'a> {
     streams: &'a [Stream; 2],
     communicators: &'a [(Vec<usize>, Communicator)],
-    workspace: Option<&'a BufferSlice>,
 }
 
 impl Means<'_> {
@@ -77,7 +80,7 @@ impl Means<'_> {
             stream.mark(text)?;
         }
         match &mut ready.steps[index] {
-            Ready::Launch(prepared) => prepared.enqueue(stream, self.workspace),
+            Ready::Launch(prepared) => prepared.enqueue(stream, ready.workspace.as_ref()),
             Ready::Exchange(exchange) => exchange.enqueue(&self.communicators[exchange.communicator].1, stream),
             Ready::Record(event) => stream.enqueue_record(&ready.events[*event]),
             Ready::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
@@ -145,6 +148,7 @@ impl Card {
             streams,
             device,
             workspace: None,
+            workspace_bytes: 0,
             communicators: Vec::new(),
             programs: Vec::new(),
         };
@@ -154,12 +158,15 @@ impl Card {
                 .map_err(|source| fail(&format!("meeting ranks {ranks:?}"), source))?;
             card.communicators.push((ranks.clone(), end));
         }
-        for plan in plans {
-            let program = card.prepare(plan, how)?;
-            card.programs.push(program);
-        }
-        card.take_workspace().map_err(|source| fail("taking the workspace", source))?;
+        let programs = plans.iter().map(|plan| card.prepare(plan, how)).collect::<std::result::Result<Vec<_>, _>>()?;
+        card.take_workspace(programs)?;
         Ok(card)
+    }
+
+    /// Makes one more program ready, on the memory of the others.
+    pub(super) fn add(&mut self, plan: &Arc<Plan>, how: (Marks, Launching)) -> std::result::Result<(), RankError> {
+        let program = self.prepare(plan, how)?;
+        self.take_workspace(vec![program])
     }
 
     fn allocate(device: &Arc<Device>, plans: &[Arc<Plan>]) -> Result<Vec<Buffer>> {
@@ -205,7 +212,7 @@ impl Card {
             Launching::Eager => Recording::Never,
             Launching::Captured => Recording::AfterFirstRun,
         };
-        Ok(Program { plan: Arc::clone(plan), steps, marks, events, inputs, recording })
+        Ok(Program { plan: Arc::clone(plan), steps, marks, events, inputs, recording, workspace: None })
     }
 
     fn tensor(&self, plan: &Plan, view: &View) -> Result<Tensor> {
@@ -227,22 +234,31 @@ impl Card {
         Ok(Ready::Exchange(Box::new(Exchange::new(exchange, communicator, send, recv))))
     }
 
-    /// One workspace for all operators of the compute stream, as large as the largest wants.
-    fn take_workspace(&mut self) -> Result<()> {
-        let steps = self.programs.iter().flat_map(|program| &program.steps);
+    /// Takes in programs with one workspace for all operators of the compute stream, as large as the largest wants. Programs
+    /// that are here already keep theirs, whose address a graph may hold.
+    fn take_workspace(&mut self, programs: Vec<Program>) -> std::result::Result<(), RankError> {
+        let steps = programs.iter().flat_map(|program| &program.steps);
         let bytes = steps.map(|step| match step {
             Ready::Launch(prepared) => prepared.workspace_bytes(),
             Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => 0,
         });
-        if let Some(bytes) = bytes.max().filter(|bytes| *bytes > 0) {
-            self.workspace = Some(Buffer::new(&self.device, bytes)?.whole());
+        let bytes = bytes.max().unwrap_or(0);
+        if bytes > self.workspace.as_ref().map_or(0, BufferSlice::len_bytes) {
+            let larger =
+                Buffer::new(&self.device, bytes).map_err(|source| self.error("taking the workspace", source))?;
+            self.workspace = Some(larger.whole());
+            self.workspace_bytes += bytes;
+        }
+        for mut program in programs {
+            program.workspace.clone_from(&self.workspace);
+            self.programs.push(program);
         }
         Ok(())
     }
 
     /// Bytes of device memory this rank holds besides the regions.
-    pub(super) fn workspace_bytes(&self) -> usize {
-        self.workspace.as_ref().map_or(0, BufferSlice::len_bytes)
+    pub(super) const fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
     }
 
     /// The memory of the weights, which is the same for all plans.
@@ -344,8 +360,8 @@ impl Card {
 
     /// A program, and what its steps are enqueued with.
     fn parts(&mut self, program: usize) -> (&mut Program, Means<'_>) {
-        let Self { programs, streams, communicators, workspace, .. } = self;
-        (&mut programs[program], Means { streams, communicators, workspace: workspace.as_ref() })
+        let Self { programs, streams, communicators, .. } = self;
+        (&mut programs[program], Means { streams, communicators })
     }
 
     /// Records a plan's steps as a graph, which runs none of them. The compute stream leads: the other one joins at the

@@ -216,7 +216,7 @@ impl Engine {
             return Err(error);
         }
         let opened = opened?;
-        let own: Vec<u8> = opened.iter().flat_map(|answer| (answer.workspace_bytes as u64).to_le_bytes()).collect();
+        let workspaces = workspace_bytes(&opened);
         let memories = opened.into_iter().filter_map(|answer| answer.weights);
         let shard = |(thread, memory): (&RankThread, _)| Shard {
             plan: Arc::clone(&engine.programs[0][thread.rank]),
@@ -224,10 +224,60 @@ impl Engine {
             memory,
         };
         engine.shards = engine.ranks.iter().zip(memories).map(shard).collect();
-        let all = engine.ends.group.exchange("the workspaces", own)?.concat();
-        let bytes = |bytes: &[u8]| Bytes(bytes.try_into().map_or(0, u64::from_le_bytes));
-        engine.workspace_bytes = all.chunks(8).map(bytes).collect();
+        engine.share_workspaces(workspaces)?;
         Ok(engine)
+    }
+
+    /// Makes one more program ready on all ranks, on the memory of the others; gives its number. All processes do so at the
+    /// same time.
+    ///
+    /// # Errors
+    /// Plans that lay weights or states out otherwise, want more memory than the others were given or meet in other groups;
+    /// other plans in another process; or the failure of a rank, after which the engine is stopped.
+    pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<usize, Error> {
+        self.check_open()?;
+        let plans: Vec<Arc<Plan>> = plans.into_iter().map(Arc::new).collect();
+        let mut problems = shared_problems(&[self.programs[0].clone(), plans.clone()]);
+        if problems.is_empty() {
+            self.memory_problems(&plans, &mut problems);
+        }
+        problems.into_result(())?;
+        let added = [plans];
+        let all = self.ends.group.exchange("the plans", digest(&added).to_le_bytes().to_vec())?;
+        same_plans(&all)?;
+        let ranks: Vec<usize> = self.ranks.iter().map(|thread| thread.rank).collect();
+        self.tell(|at| Command::Prepare(Arc::clone(&added[0][ranks[at]])))?;
+        let workspaces = workspace_bytes(&self.collect()?);
+        self.share_workspaces(workspaces)?;
+        self.programs.extend(added);
+        Ok(self.programs.len() - 1)
+    }
+
+    /// Whether the memory and the groups that there are do for further plans.
+    fn memory_problems(&self, plans: &[Arc<Plan>], problems: &mut Diagnostics) {
+        let known = groups(&self.programs);
+        for (rank, plan) in plans.iter().enumerate() {
+            for region in Region::ALL {
+                let has = self.programs.iter().map(|plans| plans[rank].region_bytes(region)).max().unwrap_or_default();
+                let wanted = plan.region_bytes(region);
+                if wanted > has {
+                    let what = format!("program \"{}\" has no room for its {}", plan.name, region.name());
+                    let problem = Diagnostic::new(format!("rank {rank}"), what);
+                    problems.push(problem.expected(format!("at most {has}, taken at the start")).found(wanted));
+                }
+            }
+            if let Some(ranks) = plan.groups.values().iter().find(|ranks| !known.contains(ranks)) {
+                problems.push(Diagnostic::new(format!("rank {rank}"), format!("ranks {ranks:?} have not met")));
+            }
+        }
+    }
+
+    /// Tells the other processes of the workspaces here, and learns theirs.
+    fn share_workspaces(&mut self, own: Vec<u8>) -> Result<(), Error> {
+        let all = self.ends.group.exchange("the workspaces", own)?.concat();
+        let bytes = |bytes: &[u8]| Bytes(bytes.try_into().map_or(0, u64::from_le_bytes));
+        self.workspace_bytes = all.chunks(8).map(bytes).collect();
+        Ok(())
     }
 
     /// Agrees with the other processes on the plans, and gathers the tokens of all meetings.
@@ -240,16 +290,10 @@ impl Engine {
             }
         }
         let all = self.ends.group.exchange("the plans", mine)?;
+        same_plans(&all)?;
         let mut roots: Vec<Option<RootInfo>> = vec![None; groups.len()];
-        for (rank, bytes) in all.iter().enumerate() {
-            let (digest, mut rest) = bytes.split_at_checked(8).unwrap_or_default();
-            if digest != &all[0][..digest.len()] {
-                return Err(Diagnostics::from(
-                    Diagnostic::new(format!("rank {rank}"), "compiled other plans than rank 0")
-                        .help("start all processes with the same version, model and options"),
-                )
-                .into());
-            }
+        for bytes in &all {
+            let mut rest = bytes.get(8..).unwrap_or_default();
             while let Some((head, tail)) = rest.split_at_checked(8 + RootInfo::LEN_BYTES) {
                 let (index, root) = head.split_at(8);
                 let index = index.try_into().map_or(u64::MAX, u64::from_le_bytes);
@@ -484,6 +528,20 @@ fn tell_peers(group: &ProcessGroup, error: &Error) {
     if !matches!(error, Error::Peer { .. } | Error::Stopped | Error::Interrupted) {
         group.fail(&error.to_string());
     }
+}
+
+/// Whether what each process gave begins with the same digest of its plans.
+fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
+    let digest = |bytes: &[u8]| bytes.first_chunk::<8>().copied();
+    let Some(rank) = all.iter().position(|bytes| digest(bytes) != digest(&all[0])) else { return Ok(()) };
+    Err(Diagnostic::new(format!("rank {rank}"), "compiled other plans than rank 0")
+        .help("start all processes with the same version, model and options")
+        .into())
+}
+
+/// The workspaces of the ranks that answered, for other processes.
+fn workspace_bytes(answers: &[Answer]) -> Vec<u8> {
+    answers.iter().flat_map(|answer| (answer.workspace_bytes as u64).to_le_bytes()).collect()
 }
 
 /// A number that processes with the same plans have in common, and others do not.

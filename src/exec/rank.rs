@@ -20,7 +20,15 @@ use crate::world::PeerFailure;
 
 /// What a rank is told to do.
 pub(super) enum Command {
-    Run { program: usize, inputs: Arc<Inputs>, timed: Timed, wanted: Wanted, observer: Option<Sender<Observation>> },
+    /// Make one more program ready.
+    Prepare(Arc<Plan>),
+    Run {
+        program: usize,
+        inputs: Arc<Inputs>,
+        timed: Timed,
+        wanted: Wanted,
+        observer: Option<Sender<Observation>>,
+    },
 }
 
 /// What of a run is timed.
@@ -47,7 +55,7 @@ pub(super) struct Answer {
     pub(super) outputs: Vec<Vec<u8>>,
     /// Time in collectives, if the run was timed.
     pub(super) collectives_us: f64,
-    /// Bytes of the operators' workspace, once the card is open.
+    /// Bytes of the operators' workspace, once the card is open or has one more program.
     pub(super) workspace_bytes: usize,
     /// The memory of the weights, once the card is open.
     pub(super) weights: Option<Buffer>,
@@ -159,6 +167,10 @@ fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Rece
 
 fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, RankError> {
     match command {
+        Command::Prepare(plan) => {
+            card.add(&plan, shared.how)?;
+            Ok(Answer { workspace_bytes: card.workspace_bytes(), ..Answer::default() })
+        }
         Command::Run { program, inputs, timed, wanted, observer } => {
             let (rank, mut collectives_us) = (card.rank(), 0.0);
             let mut visit = |tap, bytes| {

@@ -7,6 +7,7 @@
 //! Invariants: a sequence's tokens do not depend on what else is in the batch; the same seed gives the same tokens.
 //! Nothing here knows how the model is split.
 
+mod bucket;
 mod error;
 mod inputs;
 mod model;

@@ -1,5 +1,7 @@
-//! The serving loop: one prefill, then one run a token, which begins before anyone hears of the token before it.
+//! The serving loop: one prefill, by a program of about the prompts' length, then one run a token, which begins before anyone
+//! hears of the token before it.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +17,7 @@ use crate::program::models::{Head, RunShape};
 use crate::schedule::Plan;
 use crate::weights::fill_from;
 
+use super::bucket;
 use super::error::Error;
 use super::inputs::{Row, inputs};
 use super::model::Model;
@@ -79,6 +82,8 @@ pub struct Session {
     engine: Engine,
     cache_length: usize,
     load_seconds: f64,
+    /// The programs that read prompts, by the tokens they have room for.
+    prompt_programs: BTreeMap<usize, usize>,
 }
 
 /// Index of the program that reads the prompts, in what [`SessionOptions::compile`] gives.
@@ -96,7 +101,8 @@ impl SessionOptions {
     pub fn compile(&self, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Error> {
         check(config, self)?;
         let head = self.head()?;
-        Ok(plans(config, self, head)?)
+        let Programs { prefill, decode } = setting(self, head).compile(config)?;
+        Ok(vec![prefill, decode])
     }
 
     /// Positions of the cache of each sequence.
@@ -159,7 +165,28 @@ impl Session {
         let mut engine = Engine::start_with(cann, programs, engine)?;
         engine.load(fill)?;
         let load_seconds = started.elapsed().as_secs_f64();
-        Ok(Self { config: config.clone(), options: options.clone(), head, engine, cache_length, load_seconds })
+        let prompt_programs = BTreeMap::from([(options.longest_prompt, PREFILL)]);
+        let (config, options) = (config.clone(), options.clone());
+        Ok(Self { config, options, head, engine, cache_length, load_seconds, prompt_programs })
+    }
+
+    /// Lengths in tokens for which there is a program that reads prompts, ascending. The longest has one from the start, others
+    /// are compiled and prepared when a prompt first needs them, and kept.
+    pub fn prompt_lengths(&self) -> impl Iterator<Item = usize> {
+        self.prompt_programs.keys().copied()
+    }
+
+    /// The program that reads these prompts, and how many tokens it has room for.
+    fn prompt_program(&mut self, prompts: &[Vec<u32>]) -> Result<(usize, usize), Error> {
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        let tokens = bucket::rounded_up(longest, self.options.longest_prompt);
+        if let Some(program) = self.prompt_programs.get(&tokens) {
+            return Ok((*program, tokens));
+        }
+        let plans = setting(&self.options, self.head).compile_shorter(&self.config, tokens)?;
+        let program = self.engine.add_program(plans)?;
+        self.prompt_programs.insert(tokens, program);
+        Ok((program, tokens))
     }
 
     /// Continues prompts, one token a sequence and step. `on_token` sees each token, while the cards make the next one;
@@ -181,11 +208,12 @@ impl Session {
         let summary = &mut found.summary;
         summary.load_seconds = self.load_seconds;
         summary.prefill_tokens = prompts.iter().map(Vec::len).sum();
-        summary.memory = (0..self.options.cards).map(|rank| self.engine.memory(rank)).collect();
 
         let rows = prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() }).collect::<Vec<_>>();
         let started = Instant::now();
-        let outputs = self.engine.run(PREFILL, self.inputs(self.options.longest_prompt, &rows))?;
+        let (program, room) = self.prompt_program(prompts)?;
+        summary.memory = (0..self.options.cards).map(|rank| self.engine.memory(rank)).collect();
+        let outputs = self.engine.run(program, self.inputs(room, &rows))?;
         summary.prefill_seconds = started.elapsed().as_secs_f64();
         let mut tokens = self.choose(outputs, &mut samplers, &running)?;
 
@@ -321,8 +349,8 @@ fn check(config: &ModelConfig, options: &SessionOptions) -> Result<(), Diagnosti
     problems.into_result(())
 }
 
-fn plans(config: &ModelConfig, options: &SessionOptions, head: Head) -> Result<Vec<Vec<Plan>>, Diagnostics> {
-    let setting = Setting {
+fn setting(options: &SessionOptions, head: Head) -> Setting {
+    Setting {
         cards: options.cards,
         precision: options.precision,
         residual: options.residual,
@@ -330,7 +358,63 @@ fn plans(config: &ModelConfig, options: &SessionOptions, head: Head) -> Result<V
         input_tokens: options.longest_prompt,
         output_tokens: options.max_new_tokens,
         head,
-    };
-    let Programs { prefill, decode } = setting.compile(config)?;
-    Ok(vec![prefill, decode])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ascend_tp_emulator::{Config, Emulator};
+
+    use super::*;
+
+    fn session(cann: &Arc<Cann>, model: &Model, cards: usize, residual: Residual) -> Session {
+        let options = SessionOptions {
+            cards,
+            precision: DType::BF16.into(),
+            residual,
+            batch: 2,
+            longest_prompt: 100,
+            max_new_tokens: 4,
+            stop_ids: Vec::new(),
+            sampling: SamplingOptions { temperature: 1.0, ..SamplingOptions::default() },
+        };
+        Session::start(cann, model, &options, &|_, _| ()).unwrap()
+    }
+
+    fn prompts(tokens: [usize; 2]) -> Vec<Vec<u32>> {
+        tokens.map(|tokens| (0..tokens).map(|at| (at * 37 % 4000) as u32 + 3).collect()).to_vec()
+    }
+
+    #[test]
+    fn a_shorter_program_gives_the_bits_of_the_longest_and_is_made_once() {
+        let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap();
+        let emulator = Emulator::new(Config::with_cards(3)).unwrap();
+        let cann = Cann::new(emulator.table()).unwrap();
+        for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Replicate), (3, Residual::Seq)] {
+            let mut session = session(&cann, &model, cards, residual);
+            for (tokens, room, lengths) in [
+                ([20, 9], 32, vec![32, 100]),
+                ([3, 31], 32, vec![32, 100]),
+                ([1, 33], 48, vec![32, 48, 100]),
+                ([97, 50], 100, vec![32, 48, 100]),
+            ] {
+                let prompts = prompts(tokens);
+                let rows: Vec<Row<'_>> =
+                    prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() }).collect();
+                let (program, found) = session.prompt_program(&prompts).unwrap();
+                assert_eq!((found, session.prompt_lengths().collect::<Vec<_>>()), (room, lengths));
+                let run = |session: &mut Session, program, room| {
+                    let inputs = session.inputs(room, &rows);
+                    session.engine.run(program, inputs).unwrap()
+                };
+                // The longest leaves more in the caches, which the shorter one must not see.
+                let longest = run(&mut session, PREFILL, 100);
+                assert_eq!(run(&mut session, program, room), longest, "{tokens:?} on {cards} cards");
+                let ids = session.generate(&prompts, &mut |_, _| ControlFlow::Continue(())).unwrap().ids;
+                assert_eq!(ids.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4]);
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use crate::base::{Diagnostic, Diagnostics, Precision};
 use crate::collective::parallelize;
 use crate::config::ModelConfig;
-use crate::placement::{Mesh, Pins, Residual};
+use crate::placement::{Mesh, Pins, Placed, Residual};
 use crate::program::models::{Head, RunShape, decoder};
 use crate::schedule::{Plan, schedule};
 
@@ -60,11 +60,57 @@ impl Setting {
     /// What the first pass that finds a problem finds.
     pub fn compile(&self, config: &ModelConfig) -> Result<Programs, Diagnostics> {
         let mesh = self.mesh(config)?;
-        let run = |sequence| RunShape { batch: self.batch, sequence, cache_length: self.cache_length() };
-        let prefill = decoder(config, run(self.input_tokens), self.precision, self.head)?;
-        let prefill = parallelize(&prefill, &mesh, &Pins::auto(self.residual))?.lowered;
-        let decode = decoder(config, run(1), self.precision, self.head)?;
-        let decode = parallelize(&decode, &mesh, &Pins::auto(Residual::Replicate).like(&prefill))?.lowered;
+        let prefill = self.place(config, &mesh, self.input_tokens, &Pins::auto(self.residual))?;
+        let decode = self.place(config, &mesh, 1, &Pins::auto(Residual::Replicate).like(&prefill))?;
         Ok(Programs { prefill: schedule(&prefill)?, decode: schedule(&decode)? })
+    }
+
+    /// The plans of a program that reads prompts of fewer tokens, on the memory of the others.
+    ///
+    /// # Errors
+    /// As [`Setting::compile`].
+    pub fn compile_shorter(&self, config: &ModelConfig, input_tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
+        let mesh = self.mesh(config)?;
+        let pins = Pins::auto(self.residual);
+        let longest = self.place(config, &mesh, self.input_tokens, &pins)?;
+        schedule(&self.place(config, &mesh, input_tokens, &pins.like(&longest))?)
+    }
+
+    fn place(&self, config: &ModelConfig, mesh: &Mesh, sequence: usize, pins: &Pins) -> Result<Placed, Diagnostics> {
+        let run = RunShape { batch: self.batch, sequence, cache_length: self.cache_length() };
+        let program = decoder(config, run, self.precision, self.head)?;
+        Ok(parallelize(&program, mesh, pins)?.lowered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::DType;
+    use crate::schedule::plan::Region;
+
+    #[test]
+    fn shorter_programs_take_no_more_memory_in_the_same_places() {
+        for preset in ModelConfig::PRESETS {
+            let mut config = ModelConfig::preset(preset).unwrap();
+            config.layers = 2;
+            for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)] {
+                let precision = DType::BF16.into();
+                let (input_tokens, output_tokens, head) = (200, 8, Head::LastToken);
+                let setting = Setting { cards, precision, residual, batch: 2, input_tokens, output_tokens, head };
+                let longest = setting.compile(&config).unwrap().prefill;
+                for tokens in [32, 48, 96, 192] {
+                    let shorter = setting.compile_shorter(&config, tokens).unwrap();
+                    for (long, short) in longest.iter().zip(&shorter) {
+                        let fits = |region| short.region_bytes(region) <= long.region_bytes(region);
+                        assert!(Region::ALL.into_iter().all(fits), "{preset}, {tokens} tokens on {cards} cards");
+                        assert_eq!(short.groups, long.groups);
+                        for (a, b) in long.params.iter().zip(&short.params) {
+                            assert_eq!((&a.ranges, long.buffers[a.buffer]), (&b.ranges, short.buffers[b.buffer]));
+                        }
+                    }
+                }
+            }
+        }
     }
 }
