@@ -5,16 +5,19 @@
 //! The masks are read first, so that keys which no row of a block sees cost nothing; then blocks of rows meet blocks of
 //! keys, with a softmax that is corrected when a greater score appears (Milakov and Gimelshein, "Online normalizer
 //! calculation for softmax", 2018). A few rows, as in decoding, read a long cache in ranges that are merged in order.
-//! Invariants: scores, softmax and the weighted sum are f32, the output is rounded once; the scores of one block are the
-//! only scratch, never `Sq x Skv`; blocks and ranges depend on shapes and masks only, so the result does not depend on the
+//! Invariants: scores, softmax and the weighted sum are f32, the output is rounded once; scratch is as large as one block
+//! of keys, never `Sq x Skv`; blocks and ranges depend on shapes and masks only, so the result does not depend on the
 //! number of threads; a row that sees nothing, or lies past its length, is zeros.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::lane::Lane;
 use super::math;
-use super::raw::{Into, Matrix, MatrixMut, gemm_f32};
+use super::matmul::Precision;
+use super::panel::{Packing, Stage, add_product, line_stride, room};
+use super::simd::block::WIDTH;
 use super::simd::dot::{self, MOST_VECTORS, PADDING, Vectors};
 use super::view::View;
 use super::{Serial, Tiles};
@@ -22,7 +25,7 @@ use crate::simd::isa;
 
 /// Query rows computed together.
 const ROWS: usize = 64;
-/// Keys widened to f32 at a time.
+/// Keys packed at a time.
 const KEYS: usize = 256;
 /// Up to this many rows the keys are cut into ranges, each a tile, and are read where they lie.
 const FEW_ROWS: usize = 16;
@@ -228,14 +231,20 @@ impl Weighed {
     }
 }
 
-/// The products of a few queries, `stride` elements apart, with a block of keys that is read where it lies.
-fn few_scores(key: &View, block: &Range<usize>, (query, stride): (&[f32], usize), scores: &mut [f32]) {
-    let element = dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
-    let keys = key.rows(block.start, block.len());
-    let groups = query.chunks(MOST_VECTORS * stride).zip(scores.chunks_mut(MOST_VECTORS * block.len()));
-    for (query, scores) in groups {
-        dot::dots(isa(), element, &keys, Vectors::Singles(query), scores);
-    }
+/// Room for a block of keys, kept from tile to tile.
+#[derive(Default)]
+struct Scratch {
+    /// Padded rows.
+    query: Vec<f32>,
+    scores: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    sums: Vec<f32>,
+    stage: Stage<f32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 impl Head<'_> {
@@ -250,54 +259,71 @@ impl Head<'_> {
 
     /// The values of `keys` weighed for each of `rows`.
     fn weigh(&self, rows: &Range<usize>, keys: Range<usize>) -> Weighed {
-        let (count, depth, width) = (rows.len(), self.depth, self.width);
-        let few = count <= FEW_ROWS;
-        let mut weighed = Weighed::new(count, width);
-        let stride = depth.next_multiple_of(PADDING);
-        let mut query = vec![0f32; count * stride];
-        for (row, line) in rows.clone().zip(query.chunks_exact_mut(stride)) {
-            f32::load(&self.query, row * depth, &mut line[..depth]);
-        }
-        let (key, value) = (self.batch.key.at(0, self.head), self.batch.value.at(0, self.head));
-        let most = keys.len().min(if few { FEW_ROWS_KEYS } else { KEYS });
-        let mut scores = vec![0f32; count * most];
-        let mut panel = vec![0f32; most * if few { width } else { depth.max(width) }];
-        for start in keys.clone().step_by(most.max(1)) {
-            let block = start..keys.end.min(start + most);
-            let len = block.len();
-            let scores = &mut scores[..count * len];
-            let widened = |panel: &mut [f32], all: &View| f32::load(&all.slice(0, start, len, 1).collapsed(), 0, panel);
-            if few {
-                dot::prefetch_rows(&value.rows(start, len));
-                few_scores(&key, &block, (&query, stride), scores);
-            } else {
-                let part = &mut panel[..len * depth];
-                widened(part, &key);
-                gemm_f32(
-                    &mut MatrixMut::in_slice(scores, (count, len), len),
-                    Matrix::in_slice(&query, (count, depth), stride),
-                    Matrix::in_slice(part, (len, depth), depth).transposed(),
-                    Into::Overwrite,
-                );
+        let mut weighed = Weighed::new(rows.len(), self.width);
+        SCRATCH.with_borrow_mut(|scratch| {
+            let stride = self.depth.next_multiple_of(PADDING);
+            let query = room(&mut scratch.query, rows.len() * stride);
+            for (row, line) in rows.clone().zip(query.chunks_exact_mut(stride)) {
+                f32::load(&self.query, row * self.depth, &mut line[..self.depth]);
+                line[self.depth..].fill(0.0);
             }
-            for (i, line) in scores.chunks_exact_mut(len).enumerate() {
-                self.weights(rows.start + i, &block, line, &mut weighed, i);
+            let few = rows.len() <= FEW_ROWS;
+            let most = if few { FEW_ROWS_KEYS } else { KEYS };
+            for start in keys.clone().step_by(most) {
+                let block = start..keys.end.min(start + most);
+                if few {
+                    self.add_in_place(rows, &block, scratch, &mut weighed);
+                } else {
+                    self.add_packed(rows, &block, scratch, &mut weighed);
+                }
             }
-
-            let part = &mut panel[..len * width];
-            widened(part, &value);
-            if few {
-                math::add_weighted(scores, part, width, &mut weighed.values);
-            } else {
-                gemm_f32(
-                    &mut MatrixMut::in_slice(&mut weighed.values, (count, width), width),
-                    Matrix::in_slice(scores, (count, len), len),
-                    Matrix::in_slice(part, (len, width), width),
-                    Into::Accumulate,
-                );
-            }
-        }
+        });
         weighed
+    }
+
+    /// Adds the values of a block of keys, which a few rows read where they lie.
+    fn add_in_place(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, weighed: &mut Weighed) {
+        let (len, stride) = (block.len(), self.depth.next_multiple_of(PADDING));
+        let (key, value) = (self.batch.key.at(0, self.head), self.batch.value.at(0, self.head));
+        dot::prefetch_rows(&value.rows(block.start, len));
+        let element = dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
+        let keys = key.rows(block.start, len);
+        let scores = room(&mut scratch.scores, rows.len() * len);
+        let vectors = scratch.query[..rows.len() * stride].chunks(MOST_VECTORS * stride);
+        for (vectors, scores) in vectors.zip(scores.chunks_mut(MOST_VECTORS * len)) {
+            dot::dots(isa(), element, &keys, Vectors::Singles(vectors), scores);
+        }
+        for (i, line) in scores.chunks_exact_mut(len).enumerate() {
+            self.weights(rows.start + i, block, line, weighed, i);
+        }
+        let values = room(&mut scratch.values, len * self.width);
+        f32::load(&value.slice(0, block.start, len, 1).collapsed(), 0, values);
+        math::add_weighted(scores, values, self.width, &mut weighed.values);
+    }
+
+    /// Adds the values of a block of keys by products of packed operands.
+    fn add_packed(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, weighed: &mut Weighed) {
+        let (count, len, stride) = (rows.len(), block.len(), self.depth.next_multiple_of(PADDING));
+        let packing = Packing { isa: isa(), precision: Precision::Keep };
+        let part = |all: &View| all.at(0, self.head).slice(0, block.start, len, 1);
+        let padded = len.next_multiple_of(WIDTH);
+        let scores = room(&mut scratch.scores, count * padded);
+        let keys = room(&mut scratch.keys, padded * line_stride::<f32>(self.depth));
+        packing.slabs(&part(&self.batch.key), &mut scratch.stage, keys);
+        scores.fill(0.0);
+        add_product(packing.isa, (&scratch.query, stride), keys, (count, self.depth), scores);
+        for (i, line) in scores.chunks_exact_mut(padded).enumerate() {
+            self.weights(rows.start + i, block, &mut line[..len], weighed, i);
+        }
+        let columns = self.width.next_multiple_of(WIDTH);
+        let values = room(&mut scratch.values, columns * line_stride::<f32>(len));
+        packing.slabs(&part(&self.batch.value).permute(&[1, 0]), &mut scratch.stage, values);
+        let sums = room(&mut scratch.sums, count * columns);
+        sums.fill(0.0);
+        add_product(packing.isa, (scores, padded), values, (count, len), sums);
+        for (values, sums) in weighed.values.chunks_exact_mut(self.width).zip(sums.chunks_exact(columns)) {
+            math::add(values, &sums[..self.width]);
+        }
     }
 
     /// Turns the products of a row with a block of keys into weights, 0 for what it does not see, and counts them.

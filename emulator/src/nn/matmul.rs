@@ -14,8 +14,8 @@ use std::cell::RefCell;
 use super::Tiles;
 use super::dtype::DType;
 use super::lane::Lane;
-use super::panel::{Element, Packing, Stage, line_stride, room};
-use super::simd::block::{LINES, Packed, Sums, WIDTH};
+use super::panel::{Element, Packing, Stage, add_product, line_stride, room};
+use super::simd::block::{LINES, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, Vectors};
 use super::view::View;
 use crate::simd::{Isa, isa};
@@ -25,7 +25,7 @@ const TILE_ROWS: usize = 64 * LINES;
 /// Columns of the largest tile: its sums and both packed blocks together stay in a second-level cache.
 const TILE_COLS: usize = 3 * WIDTH;
 /// Tiles are halved until there are about so many, for several threads to end at about the same time.
-const ENOUGH_TILES: usize = 16;
+const ENOUGH_TILES: usize = 8;
 /// Words of a block along k: a slab of them takes two thirds of a first-level cache.
 const BLOCK_WORDS: usize = 128;
 /// Bytes of rows that a tile of dot products reads.
@@ -273,7 +273,9 @@ fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part],
 
 /// Rows and columns of a tile of an `m x n` product, of which there are `batches`.
 fn tile_extents(batches: usize, m: usize, n: usize) -> (usize, usize) {
-    let (mut rows, mut cols) = (m.next_multiple_of(LINES).min(TILE_ROWS), n.next_multiple_of(WIDTH).min(TILE_COLS));
+    // Tiles of about one height end at about one time.
+    let mut rows = m.div_ceil(m.div_ceil(TILE_ROWS)).next_multiple_of(LINES);
+    let mut cols = n.next_multiple_of(WIDTH).min(TILE_COLS);
     while batches * m.div_ceil(rows) * n.div_ceil(cols) < ENOUGH_TILES {
         if cols > WIDTH && (cols >= rows || rows <= 8 * LINES) {
             cols = (cols / 2).next_multiple_of(WIDTH);
@@ -324,13 +326,7 @@ fn multiply_tile<T: Kind>(isa: Isa, precision: Precision, a: &View, b: &View, sc
         let (left, right) = (room(left, height * stride), room(right, padded * stride));
         packing.lines(&a.slice(1, start, depth, 1), stage, left);
         packing.slabs(&b.slice(1, start, depth, 1), stage, right);
-        for (col, slab) in (0..padded).step_by(WIDTH).zip(right.chunks_exact(WIDTH * stride)) {
-            for (row, lines) in (0..height).step_by(LINES).zip(left.chunks(LINES * stride)) {
-                let packed = Packed { lines, line_stride: stride, slab, words: depth.div_ceil(T::DEPTH) };
-                let values = &mut sums[row * padded + col..];
-                T::add(isa, &packed, &mut Sums { values, stride: padded, lines: LINES.min(height - row) });
-            }
-        }
+        add_product(isa, (left, stride), right, (height, depth.div_ceil(T::DEPTH)), sums);
     }
 }
 

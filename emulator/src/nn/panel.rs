@@ -9,7 +9,7 @@ use super::dtype::DType;
 use super::lane::Lane;
 use super::matmul::Precision;
 use super::raw::Pod;
-use super::simd::block::{self, Packed, Sums, WIDTH};
+use super::simd::block::{self, LINES, Packed, Sums, WIDTH};
 use super::simd::transpose::{SIDE, transpose};
 use super::view::View;
 use crate::simd::Isa;
@@ -58,6 +58,25 @@ impl Element for u16 {
 pub(super) struct Packing {
     pub(super) isa: Isa,
     pub(super) precision: Precision,
+}
+
+/// Adds the product of packed lines, each `left.1` elements apart, with packed slabs to sums: `height` lines with as many
+/// columns as the slabs have. `words` are multiplied.
+pub(super) fn add_product<T: Element>(
+    isa: Isa,
+    (left, line_stride): (&[T], usize),
+    right: &[T],
+    (height, words): (usize, usize),
+    sums: &mut [f32],
+) {
+    let stride = sums.len() / height;
+    for (col, slab) in (0..stride).step_by(WIDTH).zip(right.chunks_exact(right.len() / stride * WIDTH)) {
+        for (row, lines) in (0..height).step_by(LINES).zip(left.chunks(LINES * line_stride)) {
+            let packed = Packed { lines, line_stride, slab, words };
+            let values = &mut sums[row * stride + col..];
+            T::add(isa, &packed, &mut Sums { values, stride, lines: LINES.min(height - row) });
+        }
+    }
 }
 
 /// Elements from one packed line to the next: whole blocks of words.

@@ -204,100 +204,6 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A strided f32 matrix in a Rust buffer, to read from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Matrix<'a> {
-    base: *const f32,
-    extents: (usize, usize),
-    strides: (isize, isize),
-    source: PhantomData<&'a [f32]>,
-}
-
-/// A strided f32 matrix in a Rust buffer, to write to.
-#[derive(Debug)]
-pub(crate) struct MatrixMut<'a> {
-    matrix: Matrix<'a>,
-    target: PhantomData<&'a mut [f32]>,
-}
-
-impl<'a> Matrix<'a> {
-    /// The row-major `rows` x `cols` matrix in `buffer` whose rows are `row_stride` elements apart.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than the matrix.
-    pub(crate) fn in_slice(buffer: &'a [f32], (rows, cols): (usize, usize), row_stride: usize) -> Self {
-        let needed = if rows == 0 { 0 } else { (rows - 1) * row_stride + cols };
-        assert!(
-            buffer.len() >= needed,
-            "a buffer of {} for {needed} elements of a {rows} x {cols} matrix",
-            buffer.len()
-        );
-        Self { base: buffer.as_ptr(), extents: (rows, cols), strides: (row_stride as isize, 1), source: PhantomData }
-    }
-
-    /// The same elements with rows and columns exchanged.
-    pub(crate) fn transposed(self) -> Self {
-        let ((rows, cols), (row_stride, col_stride)) = (self.extents, self.strides);
-        Self { extents: (cols, rows), strides: (col_stride, row_stride), ..self }
-    }
-}
-
-impl<'a> MatrixMut<'a> {
-    /// As [`Matrix::in_slice`], to write to.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than the matrix.
-    pub(crate) fn in_slice(buffer: &'a mut [f32], extents: (usize, usize), row_stride: usize) -> Self {
-        let base = buffer.as_mut_ptr().cast_const();
-        let matrix = Matrix { base, ..Matrix::in_slice(buffer, extents, row_stride) };
-        Self { matrix: Matrix { source: PhantomData, ..matrix }, target: PhantomData }
-    }
-}
-
-/// Whether [`gemm_f32`] overwrites its destination or adds to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Into {
-    /// `dst = lhs x rhs`.
-    Overwrite,
-    /// `dst += lhs x rhs`.
-    Accumulate,
-}
-
-/// Multiplies on the calling thread: `dst` of m x n from `lhs` of m x k and `rhs` of k x n.
-///
-/// # Panics
-/// If the extents disagree.
-pub(crate) fn gemm_f32(dst: &mut MatrixMut<'_>, lhs: Matrix<'_>, rhs: Matrix<'_>, into: Into) {
-    let ((m, n), (_, k)) = (dst.matrix.extents, lhs.extents);
-    assert!(lhs.extents == (m, k) && rhs.extents == (k, n), "{:?} x {:?} into {m} x {n}", lhs.extents, rhs.extents);
-    let scale = if into == Into::Accumulate { 1.0 } else { 0.0 };
-    // SAFETY: the constructors proved that each matrix lies in its slice, borrowed for its lifetime, that of `dst` exclusively;
-    // the extents agree (asserted).
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            dst.matrix.base.cast_mut(),
-            dst.matrix.strides.1,
-            dst.matrix.strides.0,
-            into == Into::Accumulate,
-            lhs.base,
-            lhs.strides.1,
-            lhs.strides.0,
-            rhs.base,
-            rhs.strides.1,
-            rhs.strides.0,
-            scale,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    };
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -374,16 +280,5 @@ pub(crate) mod tests {
         let rows = Rows::in_span(&span, 8, (2, 8), -8);
         assert_eq!((rows.count(), rows.bytes()), (2, 8));
         assert_eq!(rows.row(1).addr() + 8, rows.row(0).addr());
-    }
-
-    #[test]
-    fn products_overwrite_and_accumulate() {
-        let (a, b) = ([1f32, 2.0, 3.0, 4.0], [1f32, 0.0, 2.0, 1.0]);
-        let mut c = [100f32; 4];
-        let (lhs, rhs) = (Matrix::in_slice(&a, (2, 2), 2), Matrix::in_slice(&b, (2, 2), 2));
-        gemm_f32(&mut MatrixMut::in_slice(&mut c, (2, 2), 2), lhs, rhs, Into::Overwrite);
-        assert_eq!(c, [5.0, 2.0, 11.0, 4.0]);
-        gemm_f32(&mut MatrixMut::in_slice(&mut c, (2, 2), 2), lhs, rhs.transposed(), Into::Accumulate);
-        assert_eq!(c, [6.0, 6.0, 14.0, 14.0]);
     }
 }

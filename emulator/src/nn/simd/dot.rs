@@ -15,8 +15,6 @@ use crate::simd::Isa;
 
 /// The most vectors that share one reading of the rows.
 pub(crate) const MOST_VECTORS: usize = 8;
-/// The most rows of a kernel.
-const MOST_ROWS: usize = 4;
 /// Vectors are padded with zeros to a multiple of this many elements.
 pub(crate) const PADDING: usize = 32;
 /// How far ahead of a row's read its lines are asked for.
@@ -64,9 +62,9 @@ pub(crate) enum Vectors<'a> {
     Pairs(&'a [u16]),
 }
 
-/// A kernel for some rows: the address of the first, the bytes to the next, their length, the vectors, and where the sums go:
-/// those of a row beside each other.
-type Kernel<T> = unsafe fn(*const u8, isize, usize, &[T], &mut [f32]);
+/// A kernel for rows, a number of them at once: the address of the first, the bytes to the next, how many there are and their
+/// length, the vectors, and where the sums go: those of a vector beside each other, the vectors so many apart.
+type Kernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], (&mut [f32], usize));
 
 /// Asks for rows that will be read soon.
 pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
@@ -110,21 +108,14 @@ fn run<T>(kernels: &Kernels<T>, element: Element, rows: &Rows<'_>, vectors: &[T]
         "{} elements for {count} vectors of {len}",
         vectors.len()
     );
-    let mut block = [0.0; MOST_VECTORS * MOST_ROWS];
-    let mut row = 0;
-    while row < rows.count() {
-        let is_whole = row + kernels.count <= rows.count();
-        let (kernel, height) = if is_whole { (kernels.rows, kernels.count) } else { (kernels.row, 1) };
-        let block = &mut block[..height * count];
-        // SAFETY: the kernel was chosen among those of the instruction set in use; `Rows` vouches for `len` elements of each
-        // row; the lengths of the vectors were checked above.
-        unsafe { kernel(rows.row(row), rows.stride(), len, vectors, block) };
-        for (line, block) in block.chunks_exact(count).enumerate() {
-            for (vector, sum) in block.iter().enumerate() {
-                sums[vector * rows.count() + row + line] = *sum;
-            }
+    let whole = rows.count() / kernels.count * kernels.count;
+    for (kernel, part) in [(kernels.rows, 0..whole), (kernels.row, whole..rows.count())] {
+        if !part.is_empty() {
+            let (first, sums) = (rows.row(part.start), &mut sums[part.start..]);
+            // SAFETY: the kernel was chosen among those of the instruction set in use; `Rows` vouches for `len` elements of
+            // each row; `whole` is a multiple of the kernel's rows; the lengths of the vectors were checked above.
+            unsafe { kernel(first, rows.stride(), (part.len(), len), vectors, (sums, rows.count())) };
         }
-        row += height;
     }
 }
 
@@ -187,62 +178,68 @@ macro_rules! kernel {
         $zero:expr, $load:expr, $vector:expr, $multiply:expr, $add:expr, $sum:expr
     ) => {
         /// # Safety
-        /// `len` elements can be read in each row; every vector is padded; the processor has the instructions.
+        /// There are `count` rows, a multiple of `ROWS`, of `len` elements that can be read; every vector is padded; the
+        /// processor has the instructions.
         $(#[$target])*
         pub(super) unsafe fn $name<const VECTORS: usize, const CHAINS: usize, const ROWS: usize>(
-            first: *const u8,
+            start: *const u8,
             row_stride: isize,
-            len: usize,
+            (count, len): (usize, usize),
             vectors: &[$t],
-            sums: &mut [f32],
+            (sums, sums_stride): (&mut [f32], usize),
         ) {
             let stride = len.next_multiple_of(super::PADDING);
-            let mut totals = [[[$zero; CHAINS]; VECTORS]; ROWS];
-            let mut at = 0;
-            while at + CHAINS * $lanes <= len {
-                for (row, totals) in totals.iter_mut().enumerate() {
-                    let row = first.wrapping_offset(row as isize * row_stride);
-                    for line in (0..CHAINS * $lanes * $size).step_by(super::STEP_BYTES) {
-                        super::prefetch(row.wrapping_add(at * $size + line + super::AHEAD_BYTES));
-                    }
-                    for chain in 0..CHAINS {
-                        let here = at + chain * $lanes;
-                        // SAFETY: `here` and the lanes that follow lie before `len`.
-                        let weights = unsafe { $load(row.wrapping_add(here * $size)) };
-                        for (vector, totals) in totals.iter_mut().enumerate() {
-                            // SAFETY: the padded vector is no shorter than the row.
-                            let values = unsafe { $vector(vectors.as_ptr().wrapping_add(vector * stride + here)) };
-                            totals[chain] = $multiply(weights, values, totals[chain]);
+            for group in (0..count).step_by(ROWS) {
+                let first = start.wrapping_offset(group as isize * row_stride);
+                let mut totals = [[[$zero; CHAINS]; VECTORS]; ROWS];
+                let mut at = 0;
+                while at + CHAINS * $lanes <= len {
+                    for (row, totals) in totals.iter_mut().enumerate() {
+                        let row = first.wrapping_offset(row as isize * row_stride);
+                        for line in (0..CHAINS * $lanes * $size).step_by(super::STEP_BYTES) {
+                            super::prefetch(row.wrapping_add(at * $size + line + super::AHEAD_BYTES));
+                        }
+                        for chain in 0..CHAINS {
+                            let here = at + chain * $lanes;
+                            // SAFETY: `here` and the lanes that follow lie before `len`.
+                            let weights = unsafe { $load(row.wrapping_add(here * $size)) };
+                            for (vector, totals) in totals.iter_mut().enumerate() {
+                                // SAFETY: the padded vector is no shorter than the row.
+                                let values = unsafe { $vector(vectors.as_ptr().wrapping_add(vector * stride + here)) };
+                                totals[chain] = $multiply(weights, values, totals[chain]);
+                            }
                         }
                     }
+                    at += CHAINS * $lanes;
                 }
-                at += CHAINS * $lanes;
-            }
-            while at < len {
-                let bytes = (len - at).min($lanes) * $size;
-                for (row, totals) in totals.iter_mut().enumerate() {
-                    let rest = first.wrapping_offset(row as isize * row_stride).wrapping_add(at * $size);
-                    let mut padded = [0_u8; super::STEP_BYTES];
-                    let step = if bytes == $lanes * $size {
-                        rest
-                    } else {
-                        // SAFETY: what is left of the row, less than a step of it.
-                        unsafe { std::ptr::copy_nonoverlapping(rest, padded.as_mut_ptr(), bytes) };
-                        padded.as_ptr()
-                    };
-                    // SAFETY: a whole step of the row, or the copy, which is as long.
-                    let weights = unsafe { $load(step) };
-                    for (vector, totals) in totals.iter_mut().enumerate() {
-                        // SAFETY: the vector is padded to a multiple of the lanes.
-                        let values = unsafe { $vector(vectors.as_ptr().wrapping_add(vector * stride + at)) };
-                        totals[0] = $multiply(weights, values, totals[0]);
+                while at < len {
+                    let bytes = (len - at).min($lanes) * $size;
+                    for (row, totals) in totals.iter_mut().enumerate() {
+                        let rest = first.wrapping_offset(row as isize * row_stride).wrapping_add(at * $size);
+                        let mut padded = [0_u8; super::STEP_BYTES];
+                        let step = if bytes == $lanes * $size {
+                            rest
+                        } else {
+                            // SAFETY: what is left of the row, less than a step of it.
+                            unsafe { std::ptr::copy_nonoverlapping(rest, padded.as_mut_ptr(), bytes) };
+                            padded.as_ptr()
+                        };
+                        // SAFETY: a whole step of the row, or the copy, which is as long.
+                        let weights = unsafe { $load(step) };
+                        for (vector, totals) in totals.iter_mut().enumerate() {
+                            // SAFETY: the vector is padded to a multiple of the lanes.
+                            let values = unsafe { $vector(vectors.as_ptr().wrapping_add(vector * stride + at)) };
+                            totals[0] = $multiply(weights, values, totals[0]);
+                        }
+                    }
+                    at += $lanes;
+                }
+                for (row, totals) in totals.into_iter().enumerate() {
+                    for (vector, totals) in totals.into_iter().enumerate() {
+                        let total = totals.into_iter().reduce($add).unwrap_or($zero);
+                        sums[vector * sums_stride + group + row] = $sum(total);
                     }
                 }
-                at += $lanes;
-            }
-            for (sum, totals) in sums.iter_mut().zip(totals.into_iter().flatten()) {
-                let total = totals.into_iter().reduce($add).unwrap_or($zero);
-                *sum = $sum(total);
             }
         }
     };
