@@ -54,6 +54,7 @@ mod spin;
 mod stderr;
 mod stream;
 mod strict;
+mod synchronize;
 mod thread;
 mod timed;
 mod virtual_memory;

@@ -29,6 +29,7 @@ use crate::graph::Graphs;
 use crate::held::Held;
 use crate::kernel::Kernels;
 use crate::link::Network;
+use crate::link::bell::Bell;
 use crate::memory::Memory;
 use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
@@ -102,6 +103,7 @@ pub(crate) struct State {
     pub(crate) holds: Holds,
     pub(crate) held: Held,
     pub(crate) exceptions: Exceptions,
+    pub(crate) faults: Arc<Faults>,
     /// Streams whose head may have become ready.
     pub(crate) ready: Vec<u64>,
     /// Work that became ready under the lock and goes to the pool before it is released.
@@ -112,6 +114,15 @@ pub(crate) struct State {
     pub(crate) signal: bool,
     /// The time of a strict machine, which goes on with its steps, or of a timed one; None where the host's clock counts.
     pub(crate) clock: Option<Instant>,
+}
+
+/// What wakes a thread of the program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Alarm<'a> {
+    /// A signal by another thread of this process.
+    Signal(&'a Condvar),
+    /// A ring of the bell beyond those `seen`, which other processes can ring too.
+    Ring { bell: &'a Bell, seen: u32 },
 }
 
 /// Work for the pool.
@@ -129,9 +140,14 @@ impl Launch {
     fn is_for_pool(&self) -> bool {
         match self {
             Self::Task { .. } => true,
-            Self::Meeting(meeting) => meeting.elsewhere().is_none(),
+            Self::Meeting(meeting) => !meeting.is_with_others(),
             Self::HostFunction { .. } => false,
         }
+    }
+
+    /// Whether it takes less than to wake a thread for it.
+    fn is_done_at_once(&self) -> bool {
+        matches!(self, Self::Meeting(meeting) if meeting.is_done_at_once())
     }
 }
 
@@ -237,6 +253,7 @@ impl Machine {
             Mode::Timed { .. } => Some(Arc::new(Timed::new(&config, built))),
             Mode::Parallel | Mode::Strict { .. } | Mode::HostOnly => None,
         };
+        let faults = Arc::new(Faults::default());
         let state = State {
             order: strict.is_some().then(Box::default),
             timed: timed.as_ref().map(|timed| Box::new(Schedule::new(timed, config.cards))),
@@ -263,13 +280,13 @@ impl Machine {
             holds: Holds::default(),
             held: Held::default(),
             exceptions: Exceptions::default(),
+            faults: Arc::clone(&faults),
             ready: Vec::new(),
             launches: Vec::new(),
             watchers: 0,
             signal: false,
             clock: (strict.is_some() || timed.is_some()).then_some(built),
         };
-        let faults = Arc::new(Faults::default());
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             key,
@@ -401,10 +418,14 @@ impl Machine {
         })
     }
 
-    /// Changes the scheduling state, then hands what became ready to the pool and wakes who waited for it.
+    /// Changes the scheduling state, then hands what became ready to the pool, unless that is more work than to do it, and
+    /// wakes who waited for it.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let (result, last) = self.update_but_one(change);
-        self.workers.spawn(last.map(|launch| self.job(launch)));
+        match last {
+            Some(launch) if launch.is_done_at_once() => self.run_here(launch),
+            last => self.workers.spawn(last.map(|launch| self.job(launch))),
+        }
         result
     }
 
@@ -463,7 +484,7 @@ impl Machine {
 
     fn launch(&self, state: &mut State, launch: Launch) {
         let launch = match launch {
-            Launch::Meeting(meeting) if meeting.elsewhere().is_some() => return self.launch_remote(state, *meeting),
+            Launch::Meeting(meeting) if meeting.is_with_others() => return self.launch_remote(state, *meeting),
             launch => launch,
         };
         let Launch::HostFunction { stream, card, body } = launch else {
@@ -511,9 +532,12 @@ impl Machine {
         }
     }
 
-    /// Runs work on the calling thread, with the pool's help.
+    /// Runs work on the calling thread, with the pool's help, and what that made ready if it is as little.
     pub(crate) fn run_here(&self, launch: Launch) {
-        let next = self.run(launch, &self.workers);
+        let mut next = self.run(launch, &self.workers);
+        while let Some(launch) = next.take_if(|next| next.is_done_at_once()) {
+            next = self.run(launch, &self.workers);
+        }
         self.workers.spawn(next.map(|launch| self.job(launch)));
     }
 
@@ -531,7 +555,8 @@ impl Machine {
                 self.update_but_one(|state| state.settle(stream, outcome)).1
             }
             Launch::Meeting(meeting) => {
-                let outcome = self.perform_on(&meeting, workers);
+                let placed = |failure| if meeting.elsewhere().is_some() { meeting.placed(&failure) } else { failure };
+                let outcome = self.perform_on(&meeting, workers).map_err(placed);
                 self.update_but_one(|state| state.end_meeting(&meeting, &outcome)).1
             }
             Launch::HostFunction { .. } => unreachable!("host functions have their own threads"),
@@ -569,7 +594,7 @@ impl Machine {
         })
     }
 
-    /// Releases the lock until `condvar` is signalled, `deadline` has passed or a collective has waited too long; in
+    /// Releases the lock until `alarm` goes off, `deadline` has passed or a collective has waited too long; in
     /// strict mode until `wait` is over or `deadline` has passed.
     ///
     /// # Errors
@@ -577,7 +602,7 @@ impl Machine {
     pub(crate) fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        condvar: &Condvar,
+        alarm: Alarm<'_>,
         deadline: Option<Instant>,
         wait: Wait,
     ) -> Result<MutexGuard<'a, State>, Failure> {
@@ -595,11 +620,16 @@ impl Machine {
         }
         let expiry = state.meetings.oldest_wait().map(|since| since + self.config.exec_timeout);
         let until = deadline.into_iter().chain(expiry).chain(state.held.next_limit()).min();
-        let mut state = match until {
-            None => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(until) => {
-                let left = until.saturating_duration_since(Instant::now());
-                condvar.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+        let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let mut state = match (alarm, limit) {
+            (Alarm::Signal(condvar), None) => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
+            (Alarm::Signal(condvar), Some(limit)) => {
+                condvar.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
+            }
+            (Alarm::Ring { bell, seen }, limit) => {
+                drop(state);
+                bell.sleep(seen, limit);
+                self.lock()
             }
         };
         if expiry.is_some_and(|expiry| Instant::now() >= expiry) {
@@ -623,10 +653,10 @@ impl Machine {
         wait: Wait,
     ) -> Result<MutexGuard<'a, State>, Failure> {
         if state.is_conducted() {
-            return self.sleep(state, &self.progress, deadline, wait);
+            return self.sleep(state, Alarm::Signal(&self.progress), deadline, wait);
         }
         state.watchers += 1;
-        let mut state = self.sleep(state, &self.progress, deadline, wait)?;
+        let mut state = self.sleep(state, Alarm::Signal(&self.progress), deadline, wait)?;
         state.watchers -= 1;
         Ok(state)
     }

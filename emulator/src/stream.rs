@@ -7,8 +7,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use crate::access::{Access, AccessMode};
@@ -21,10 +20,9 @@ use crate::held::{HeldBy, ValueWait};
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
 use crate::report::{Callback, HostFunction};
-use crate::spin;
-use crate::strict::order::{self, Waited};
+use crate::strict::order;
 use crate::strict::site::Site;
-use crate::strict::wait::Wait;
+use crate::synchronize::Done;
 use crate::thread;
 use crate::timed::load::LoadId;
 use crate::timed::schedule::StreamTime;
@@ -60,19 +58,11 @@ pub(crate) struct Stream {
     pub(crate) time: StreamTime,
     /// What the entry under way waits for, in strict and timed mode.
     pub(crate) hold: Option<Hold>,
-    issued: u64,
-    finished: u64,
+    pub(crate) issued: u64,
+    pub(crate) finished: u64,
     /// How many entries have to have ended for each thread that waits.
-    targets: Vec<u64>,
-    done: Arc<Done>,
-}
-
-/// What a thread that waits for a stream watches.
-#[derive(Debug, Default)]
-struct Done {
-    /// Entries that have ended, to be looked at without the machine's lock.
-    finished: AtomicU64,
-    changed: Condvar,
+    pub(crate) targets: Vec<u64>,
+    pub(crate) done: Arc<Done>,
 }
 
 /// An entry in a queue, with what strict mode keeps about it.
@@ -240,15 +230,15 @@ impl Stream {
 
     fn finish_one(&mut self) {
         self.finished += 1;
-        self.done.finished.store(self.finished, Ordering::Release);
+        self.done.set(self.finished);
         if self.targets.iter().any(|target| *target <= self.finished) {
-            self.done.changed.notify_all();
+            self.wake();
         }
     }
 
     /// Lets the threads that wait for this stream look again.
     pub(crate) fn wake(&self) {
-        self.done.changed.notify_all();
+        self.done.wake();
     }
 
     pub(crate) fn fail(&mut self, failure: &Failure) {
@@ -473,7 +463,7 @@ impl State {
         if self.order.is_some() {
             order::stream_removed(self, id);
         }
-        stream.done.changed.notify_all();
+        stream.wake();
         if let Some(card) = self.cards.get_mut(stream.card as usize) {
             card.streams -= 1;
         }
@@ -568,96 +558,6 @@ impl Machine {
         let state = self.lock();
         let id = state.resolve_stream(handle, thread::context(self.key()))?;
         Ok(state.streams[&id].card)
-    }
-
-    /// Blocks until all that is on the stream now has ended.
-    ///
-    /// # Errors
-    /// The stream's failure, or the time is over.
-    pub(crate) fn synchronize_stream(&self, id: u64, timeout: Option<Duration>) -> Result<(), Failure> {
-        self.update(|state| state.refuse_captured(id, "waiting for the end of work"))?;
-        if !self.lock().streams.contains_key(&id) {
-            return Err(HandleKind::Stream.gone(id));
-        }
-        let outcome = self.wait_for_stream(id, timeout);
-        self.wake_at(None);
-        if outcome? {
-            return Ok(());
-        }
-        let what = format!("stream {id} was destroyed while this thread waited for it");
-        Err(Failure::new(code::STREAM_ABORT, what))
-    }
-
-    /// Blocks until all that is on the stream now has ended; false when the stream does not exist (any more).
-    fn wait_for_stream(&self, id: u64, timeout: Option<Duration>) -> Result<bool, Failure> {
-        let deadline = timeout.map(|timeout| self.thread_now() + timeout);
-        let mut state = self.lock();
-        let Some(stream) = state.streams.get(&id) else { return Ok(false) };
-        let target = stream.issued;
-        let is_conducted = state.is_conducted();
-        let mut has_looked = false;
-        loop {
-            let is_late = thread::take_late(self.key());
-            let Some(stream) = state.streams.get(&id) else { return Ok(false) };
-            if let Some(lost) = state.cards.get(stream.card as usize).and_then(|card| card.lost.clone()) {
-                return Err(lost);
-            }
-            let now = state.now();
-            let Some(stream) = state.streams.get_mut(&id) else { return Ok(false) };
-            if stream.finished >= target && !is_late {
-                thread::raise_clock(self.key(), stream.time.at_ns());
-                let outcome = stream.failure.clone().map_or(Ok(true), Err);
-                if state.order.is_some() {
-                    order::host_waited(&mut state, &Waited::Stream(id));
-                }
-                return outcome;
-            }
-            if is_late || deadline.is_some_and(|deadline| now >= deadline) {
-                let left = target - stream.finished;
-                let what = format!("stream {id} of card {} still has {left} of its entries to do", stream.card);
-                return Err(Failure::new(code::STREAM_SYNC_TIMEOUT, what));
-            }
-            let done = Arc::clone(&stream.done);
-            let wait = Wait::Stream { stream: id, target };
-            if is_conducted {
-                state = self.sleep(state, &done.changed, deadline, wait)?;
-                continue;
-            }
-            if !std::mem::replace(&mut has_looked, true) {
-                drop(state);
-                spin::until(|| done.finished.load(Ordering::Acquire) >= target);
-                state = self.lock();
-                continue;
-            }
-            stream.targets.push(target);
-            state = self.sleep(state, &done.changed, deadline, wait)?;
-            if let Some(stream) = state.streams.get_mut(&id)
-                && let Some(own) = stream.targets.iter().position(|other| *other == target)
-            {
-                stream.targets.swap_remove(own);
-            }
-        }
-    }
-
-    /// Blocks until all that is on the card's streams now has ended. A stream another thread destroys meanwhile has no
-    /// work left and counts as done.
-    ///
-    /// # Errors
-    /// The failure of the first stream that has one, or the time is over.
-    pub(crate) fn synchronize_card(&self, card: u32, timeout: Option<Duration>) -> Result<(), Failure> {
-        let deadline = timeout.map(|timeout| self.thread_now() + timeout);
-        let streams = {
-            let state = self.lock();
-            state.refuse_captured_card(card, "aclrtSynchronizeDevice, which waits for all work,")?;
-            state.streams_of_card(card)
-        };
-        let mut outcome = Ok(());
-        for id in streams {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(self.thread_now()));
-            outcome = outcome.and(self.wait_for_stream(id, left).map(|_| ()));
-        }
-        self.wake_at(None);
-        outcome
     }
 }
 

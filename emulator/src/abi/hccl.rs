@@ -142,7 +142,15 @@ impl Caller<'_> {
 
     /// Calls that begin and end together on the stream.
     fn enqueue_all(&self, mut calls: Vec<Call>) -> Result<(), Failure> {
-        if self.machine.lock().groups.group(self.member.group)?.shares_memory() {
+        let (shares_memory, has_table) = {
+            let state = self.machine.lock();
+            let group = state.groups.group(self.member.group)?;
+            (group.shares_memory(), group.table.is_some())
+        };
+        if shares_memory && !has_table {
+            self.machine.offer_table(self.member.group);
+        }
+        if shares_memory {
             for call in &mut calls {
                 call.places = self.machine.places(call)?;
             }

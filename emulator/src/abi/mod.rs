@@ -31,6 +31,7 @@ mod hccl_memory;
 pub(crate) mod pages;
 pub(crate) mod peer_memory;
 pub(crate) mod raw;
+pub(crate) mod shared_words;
 pub(crate) mod tiles;
 
 use std::ffi::{c_char, c_void};

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub(crate) struct PeerMemory {
     file: File,
     /// The store from its start, as far as it was needed.
     shown: Mutex<Option<Arc<Range>>>,
+    /// How long the store was when that was last asked; it never shrinks.
+    len_bytes: AtomicU64,
 }
 
 impl PeerMemory {
@@ -40,7 +43,7 @@ impl PeerMemory {
         if may_shrink(&file)? {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer's memory may shrink"));
         }
-        Ok(Self { file, shown: Mutex::default() })
+        Ok(Self { file, shown: Mutex::default(), len_bytes: AtomicU64::new(0) })
     }
 
     /// The bytes at a place.
@@ -51,7 +54,13 @@ impl PeerMemory {
         /// Addresses taken at once; they cost nothing until they are touched.
         const AHEAD_BYTES: usize = 1 << 32;
         let end = place.at.checked_add(place.len_bytes).filter(|end| *end <= u64::MAX >> 2);
-        let within = |end: &u64| self.file.metadata().is_ok_and(|found| *end <= found.len());
+        let within = |end: &u64| {
+            *end <= self.len_bytes.load(Ordering::Relaxed)
+                || self.file.metadata().is_ok_and(|found| {
+                    self.len_bytes.fetch_max(found.len(), Ordering::Relaxed);
+                    *end <= found.len()
+                })
+        };
         let Some(end) = end.filter(within) else {
             let what = format!("{} bytes at {} are beyond the peer's memory", place.len_bytes, place.at);
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
@@ -81,7 +90,7 @@ mod tests {
     use crate::abi::pages::{Store, nameless_file};
 
     fn lane(file: &File) -> Lane {
-        Lane { pid: std::process::id(), fd: file.as_raw_fd() }
+        Lane { pid: std::process::id(), fd: file.as_raw_fd(), bell: Place { at: 0, len_bytes: 0 } }
     }
 
     #[test]

@@ -412,7 +412,7 @@ impl RawSpan {
         unsafe { std::ptr::write_bytes(self.base, value, self.len) };
     }
 
-    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+    pub(super) fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
             offset <= self.len && len <= self.len - offset,
             "access {offset}+{len} leaves a span of {} bytes",

@@ -4,13 +4,14 @@
 //! once; a handle belongs to one rank; a rank that left is remembered, so its peers never wait for it.
 //! Does not: match calls (see `meeting`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::collective::Kind;
 use crate::collective::gathering::{Gatherings, Links};
 use crate::collective::meeting::Key;
 use crate::collective::peer::{Home, Unclaimed};
+use crate::collective::table::Table;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::link::board::Board;
@@ -34,6 +35,10 @@ pub(crate) struct Group {
     /// Ranks whose handle was destroyed or whose device was reset or lost, in the order in which they left: when others
     /// leave in consequence, the first is the cause.
     pub(crate) departures: Vec<u32>,
+    /// Where its ranks meet when all its processes share memory.
+    pub(crate) table: Option<Arc<Table>>,
+    /// Collectives of ranks here that have begun at the table and not ended.
+    pub(crate) running: BTreeSet<u64>,
     /// What broke it; every later call returns this.
     pub(crate) failure: Option<Failure>,
     /// The group it was cut from.
@@ -208,6 +213,8 @@ impl State {
             homes,
             links,
             departures: Vec::new(),
+            table: None,
+            running: BTreeSet::new(),
             failure: None,
             parent,
             collectives: vec![0; world],
@@ -247,6 +254,7 @@ impl State {
 
     /// Forgets a group all of whose ranks have left.
     pub(crate) fn forget_group(&mut self, id: u64) {
+        self.look_at_tables();
         // A stream may still wait in a meeting all of whose calls were made.
         for meeting in self.meetings.of_group(id) {
             self.abort_meeting(meeting, &left_by_peer("its communicator was destroyed"));

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::collective::group::Group;
 use crate::collective::peer::Home;
+use crate::collective::table::Table;
 use crate::collective::{Call, Kind};
 use crate::failure::{Failure, code};
 use crate::link::wire::{Message, Token};
@@ -45,9 +47,11 @@ pub(crate) struct Meeting {
     world: usize,
     key: Key,
     /// By rank; for a transfer the sender and then the receiver.
-    arrivals: Vec<Option<Arrival>>,
+    pub(super) arrivals: Vec<Option<Arrival>>,
     /// Where the ranks of the communicator are, and its name there; None when all are here.
     elsewhere: Option<(Token, Vec<Home>)>,
+    /// Where its ranks meet, unless by messages.
+    pub(super) table: Option<Arc<Table>>,
     /// When the first stream arrived.
     since: Option<Instant>,
     failure: Option<Failure>,
@@ -70,11 +74,13 @@ pub(crate) struct Part {
 }
 
 #[derive(Debug)]
-struct Arrival {
-    rank: u32,
-    call: Call,
+pub(super) struct Arrival {
+    pub(super) rank: u32,
+    pub(super) call: Call,
+    /// The call lies on the meeting's table.
+    pub(super) is_laid: bool,
     /// The stream that has reached the call and waits; None also for a rank in another process.
-    stream: Option<u64>,
+    pub(super) stream: Option<u64>,
     /// The rank is in another process, whose stream has reached the call.
     reached_elsewhere: bool,
 }
@@ -90,6 +96,8 @@ impl Arrival {
 pub(crate) struct Meetings {
     open: BTreeMap<u64, Meeting>,
     by_key: BTreeMap<(u64, Key), u64>,
+    /// Those with streams that wait at a table.
+    at_tables: Vec<u64>,
 }
 
 impl Meetings {
@@ -111,7 +119,29 @@ impl Meetings {
         self.open.iter().find(|(_, meeting)| lacks(meeting)).map(|(id, _)| *id)
     }
 
-    fn remove(&mut self, id: u64) -> Option<Meeting> {
+    /// The same, to be changed.
+    pub(super) fn open_mut(&mut self, id: u64) -> Option<&mut Meeting> {
+        self.open.get_mut(&id)
+    }
+
+    /// A stream waits for a meeting at a table.
+    pub(super) fn wait_at_table(&mut self, id: u64) {
+        if self.is_nobody_at_table(id) {
+            self.at_tables.push(id);
+        }
+    }
+
+    /// Whether no stream does.
+    pub(super) fn is_nobody_at_table(&self, id: u64) -> bool {
+        !self.at_tables.contains(&id)
+    }
+
+    /// All meetings at tables for which streams wait; the caller puts those back that go on waiting.
+    pub(super) fn take_waiting_at_tables(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.at_tables)
+    }
+
+    pub(super) fn remove(&mut self, id: u64) -> Option<Meeting> {
         let meeting = self.open.remove(&id)?;
         self.by_key.remove(&(meeting.group, meeting.key));
         Some(meeting)
@@ -186,6 +216,22 @@ impl Meeting {
         self.elsewhere.as_ref().map(|(token, homes)| (*token, homes.as_slice()))
     }
 
+    /// Whether it moves its data together with other processes, or waits for them to.
+    pub(crate) fn is_with_others(&self) -> bool {
+        self.elsewhere.is_some() && self.table.is_none()
+    }
+
+    /// Whether it has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// A rank in another process, of a meeting of all ranks, has made its call.
+    pub(super) fn seat_elsewhere(&mut self, position: usize, call: Call, reached_elsewhere: bool) {
+        let rank = position as u32;
+        self.arrivals[position] = Some(Arrival { rank, call, is_laid: true, stream: None, reached_elsewhere });
+    }
+
     /// Whether every process of it reaches the buffers of all calls.
     pub(crate) fn is_in_place(&self) -> bool {
         self.calls().all(|call| call.places.is_some())
@@ -249,43 +295,84 @@ impl State {
         meeting.ranks().into_iter().map(|rank| (rank, group.cards[rank as usize])).collect()
     }
 
-    /// Adds a rank's call to its meeting.
+    /// Adds the next call of a rank of this process to its meeting.
     ///
     /// # Errors
     /// The communicator has failed, a rank has left it, or the call disagrees with another rank's.
     pub(crate) fn join(&mut self, group_id: u64, rank: u32, call: Call) -> Result<Seat, Failure> {
-        let group = self.groups.group_mut(group_id)?;
-        if let Some(failure) = &group.failure {
-            return Err(failure.clone());
+        let key = self.unbroken(group_id)?.next_key(rank, &call.kind);
+        let table = self.table_of(group_id).filter(|_| matches!(key, Key::Collective(_)));
+        let id = self.find_or_open(group_id, key, table)?;
+        let seat = self.seat(id, rank, call)?;
+        if let Ok(group) = self.groups.group_mut(group_id) {
+            group.advance_key(rank, key, seat.position);
         }
-        let key = group.next_key(rank, &call.kind);
-        let (world, group_name) = (group.cards.len(), Arc::clone(&group.name));
-        let departures = group.departures.clone();
-        let elsewhere = (!group.is_local()).then(|| group.token.zip(Some(group.homes.clone()))).flatten();
-        let id = match self.meetings.by_key.get(&(group_id, key)) {
-            Some(id) => *id,
-            None => {
-                let id = self.fresh_number();
-                let parts = if matches!(key, Key::Collective(_)) { world } else { 2 };
-                let arrivals = (0..parts).map(|_| None).collect();
-                let meeting = Meeting {
-                    group: group_id,
-                    group_name,
-                    world,
-                    key,
-                    arrivals,
-                    elsewhere,
-                    since: None,
-                    failure: None,
-                };
-                self.meetings.open.insert(id, meeting);
-                self.meetings.by_key.insert((group_id, key), id);
-                id
-            }
+        self.lay_call(id, seat.position);
+        Ok(seat)
+    }
+
+    /// Adds a call of which a rank of another process has told.
+    ///
+    /// # Errors
+    /// As [`State::join`].
+    pub(crate) fn join_from_elsewhere(
+        &mut self,
+        group_id: u64,
+        rank: u32,
+        key: Key,
+        call: Call,
+    ) -> Result<(), Failure> {
+        self.unbroken(group_id)?;
+        let id = self.find_or_open(group_id, key, None)?;
+        self.fall_back(id);
+        self.seat(id, rank, call).map(drop)
+    }
+
+    fn unbroken(&self, group: u64) -> Result<&Group, Failure> {
+        let group = self.groups.group(group)?;
+        group.failure.clone().map_or(Ok(group), Err)
+    }
+
+    /// The meeting of a key, which the first call opens; `table` is where its ranks meet, unless by messages.
+    fn find_or_open(&mut self, group_id: u64, key: Key, table: Option<Arc<Table>>) -> Result<u64, Failure> {
+        if let Some(id) = self.meetings.find(group_id, key) {
+            return Ok(id);
+        }
+        let id = self.fresh_number();
+        let group = self.groups.group_mut(group_id)?;
+        let world = group.cards.len();
+        let parts = if matches!(key, Key::Collective(_)) { world } else { 2 };
+        if let (Key::Collective(number), true) = (key, table.is_some()) {
+            group.running.insert(number);
+        }
+        let meeting = Meeting {
+            group: group_id,
+            group_name: Arc::clone(&group.name),
+            world,
+            key,
+            arrivals: (0..parts).map(|_| None).collect(),
+            elsewhere: (!group.is_local()).then(|| group.token.zip(Some(group.homes.clone()))).flatten(),
+            table,
+            since: None,
+            failure: None,
         };
-        let Some(meeting) = self.meetings.open.get_mut(&id) else {
+        self.meetings.open.insert(id, meeting);
+        self.meetings.by_key.insert((group_id, key), id);
+        Ok(id)
+    }
+
+    /// Gives a rank's call its place in a meeting, if all agree, and tells the other processes.
+    fn seat(&mut self, id: u64, rank: u32, call: Call) -> Result<Seat, Failure> {
+        let group = self.meetings.open(id).map(|meeting| meeting.group).unwrap_or_default();
+        let departures = self.groups.group(group)?.departures.clone();
+        if !departures.is_empty() {
+            // Of those that left, the calls that they made before.
+            self.read_calls(id)?;
+        }
+        let Some(meeting) = self.meetings.open.get(&id) else {
             return Err(Failure::new(code::HCCL_INTERNAL, format!("meeting {id} is listed but does not exist")));
         };
+        let key = meeting.key;
         if let Some(gone) = departures.into_iter().find(|gone| meeting.missing_calls().contains(gone)) {
             let what = format!("{}: rank {rank} calls {call}, but rank {gone} has left", meeting.place());
             let failure = Failure::new(code::REMOTE, what);
@@ -301,7 +388,7 @@ impl State {
                 other.call
             );
             let failure = Failure::new(code::PARAM_INVALID, what);
-            self.break_group(group_id, &failure);
+            self.break_group(group, &failure);
             return Err(failure);
         }
         let position = match (&call.kind, key) {
@@ -309,12 +396,12 @@ impl State {
             (Kind::Recv { .. }, _) => 1,
             _ => rank as usize,
         };
-        self.tell_called(group_id, rank, key, &call);
-        if let Some(meeting) = self.meetings.open.get_mut(&id) {
-            meeting.arrivals[position] = Some(Arrival { rank, call, stream: None, reached_elsewhere: false });
+        if meeting.table.is_none() {
+            self.tell_called(group, rank, key, &call);
         }
-        if let Ok(group) = self.groups.group_mut(group_id) {
-            group.advance_key(rank, key, position);
+        if let Some(meeting) = self.meetings.open.get_mut(&id) {
+            let arrival = Arrival { rank, call, is_laid: false, stream: None, reached_elsewhere: false };
+            meeting.arrivals[position] = Some(arrival);
         }
         Ok(Seat { meeting: id, position })
     }
@@ -337,6 +424,10 @@ impl State {
             rank = Some(arrival.rank);
         }
         meeting.since.get_or_insert(now);
+        if meeting.table.is_some() {
+            self.arrive_at_table(seat.meeting, seat.position);
+            return;
+        }
         if let Some(rank) = rank
             && meeting.elsewhere.is_some()
         {
@@ -359,7 +450,7 @@ impl State {
         }
     }
 
-    fn launch_if_complete(&mut self, id: u64) {
+    pub(super) fn launch_if_complete(&mut self, id: u64) {
         let Some(meeting) = self.meetings.open.get_mut(&id) else { return };
         if meeting.is_complete()
             && let Some(meeting) = self.meetings.remove(id)
@@ -370,8 +461,17 @@ impl State {
 
     /// A launched meeting has moved its data.
     pub(crate) fn end_meeting(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
-        if let Err(failure) = outcome {
-            self.break_meeting(meeting.group, Some(meeting.key), failure);
+        match outcome {
+            Ok(()) => self.finish_at_table(meeting),
+            Err(failure) => self.break_meeting(meeting.group, Some(meeting.key), failure),
+        }
+        self.let_go(meeting, outcome);
+    }
+
+    /// The streams that wait in a meeting go on.
+    pub(super) fn let_go(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
+        if let (Key::Collective(number), Ok(group)) = (meeting.key, self.groups.group_mut(meeting.group)) {
+            group.running.remove(&number);
         }
         if self.order.is_some() {
             order::met(self, meeting);
@@ -425,6 +525,7 @@ impl State {
         let Ok(broken) = self.groups.group_mut(group) else { return };
         broken.failure.get_or_insert_with(|| failure.clone());
         for id in self.meetings.of_group(group) {
+            self.know_calls(id);
             let meeting = &self.meetings.open[&id];
             if !meeting.missing_calls().is_empty() {
                 let placed = meeting.placed(failure);
@@ -460,6 +561,7 @@ impl State {
 
     /// A rank of this process leaves its communicator: meetings that lack its call fail for the others.
     pub(crate) fn leave_group(&mut self, group: u64, rank: u32, why: &str) {
+        self.say_unlaid_calls(group, rank);
         if let Ok(group) = self.groups.group(group) {
             group.post(|group| Message::Left { group, rank, why: why.into() });
         }
@@ -469,6 +571,7 @@ impl State {
     /// A rank has left its communicator: meetings of this process that lack its call fail.
     pub(crate) fn leave_group_here(&mut self, group: u64, rank: u32, why: &str) {
         for id in self.meetings.of_group(group) {
+            self.know_calls(id);
             let meeting = &self.meetings.open[&id];
             if meeting.missing_calls().contains(&rank) {
                 let what = format!("{}: rank {rank} has left: {why}", meeting.place());
@@ -477,12 +580,19 @@ impl State {
         }
     }
 
+    /// Takes what lies on a meeting's table, before it fails for want of it; what cannot be read is not there.
+    fn know_calls(&mut self, id: u64) {
+        let _unreadable = self.read_calls(id);
+    }
+
     /// Fails meetings in which a rank has waited longer than `limit`.
     pub(crate) fn expire_meetings(&mut self, limit: Duration) {
+        self.look_at_tables();
         let now = self.now();
         let late = |m: &Meeting| m.failure.is_none() && m.since.is_some_and(|since| now >= since + limit);
         let expired: Vec<u64> = self.meetings.open.iter().filter(|(_, m)| late(m)).map(|(id, _)| *id).collect();
         for id in expired {
+            self.know_calls(id);
             let meeting = &self.meetings.open[&id];
             let what = format!(
                 "{}: no data after {} s (HCCL_EXEC_TIMEOUT); {}",

@@ -1,10 +1,11 @@
-//! HCCL's collectives within one process: what a call asks for, who must agree with whom, and the data they move.
+//! HCCL's collectives: what a call asks for, who must agree with whom, and the data they move.
 //!
 //! Input: one [`Call`] per rank. Output: the same results for any number of threads. Order of the parts: `group`
 //! (communicators and how ranks find each other), `meeting` (matching the calls of all ranks), `perform` (moving and
-//! reducing bytes). Invariants: reductions run over ranks 0, 1, 2, … with one rounding at the end; a disagreement is
+//! reducing bytes); with ranks in other processes `at_table` and `table`, or `peer`, `remote` and `in_place`. Invariants: reductions run over ranks 0, 1, 2, … with one rounding at the end; a disagreement is
 //! an error on every rank, never a hang. Does not: check pointers (see `abi::hccl`) or model links.
 
+mod at_table;
 mod cluster;
 mod gathering;
 pub(crate) mod group;
@@ -17,6 +18,7 @@ pub(crate) mod reduce;
 pub(crate) mod remote;
 pub(crate) mod root_info;
 pub(crate) mod rules;
+mod table;
 
 use std::fmt;
 
@@ -268,6 +270,11 @@ impl Call {
             let start = *displacement as usize * element;
             start..start + *count as usize * element
         }))
+    }
+
+    /// Whether each two ranks agree about something of their own, so that all agree only when each two do.
+    pub(crate) fn is_pairwise(&self) -> bool {
+        matches!(self.kind, Kind::AllToAll { .. })
     }
 
     /// Whether the calls of two ranks can be parts of one collective.

@@ -93,7 +93,8 @@ impl Message {
             | Self::Reached { group, .. }
             | Self::Broken { group, .. }
             | Self::Left { group, .. }
-            | Self::Cut { group, .. } => Some(*group),
+            | Self::Cut { group, .. }
+            | Self::Table { group, .. } => Some(*group),
             Self::Farewell | Self::LaneOpen | Self::Want(_) | Self::Data { .. } => None,
         }
     }
@@ -192,12 +193,14 @@ impl State {
             self.groups.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
             return;
         };
+        // What the peer did before it wrote this.
+        self.look_at_tables();
         match message {
-            Message::Called { rank, request, .. } => {
+            Message::Called { rank, key, request, .. } => {
                 if let Err(failure) = self
                     .check_home(id, rank, link)
                     .and_then(|()| request.into_call(|place| link.reach(place)))
-                    .and_then(|call| self.join(id, rank, call).map(drop))
+                    .and_then(|call| self.join_from_elsewhere(id, rank, key, call))
                 {
                     self.break_group(id, &failure);
                 }
@@ -226,6 +229,7 @@ impl State {
                     self.depart(id, rank, &why);
                 }
             }
+            Message::Table { place, .. } => self.take_table(id, link, place),
             Message::Cut { rank, id: cut, ranks, .. } => self.check_cut(id, rank, cut, &ranks),
             Message::Farewell | Message::LaneOpen | Message::Want(_) | Message::Data { .. } => {}
         }
@@ -252,6 +256,8 @@ impl State {
 
     /// A process is gone: its ranks leave all communicators. Gives the failures of those, by token.
     fn lose_peer(&mut self, link: &Arc<Link>, error: &io::Error) -> BTreeMap<Token, Failure> {
+        // What it did before its end.
+        self.look_at_tables();
         self.groups.links.remove(link);
         for messages in self.groups.unclaimed.values_mut() {
             messages.retain(|(from, _)| !Arc::ptr_eq(from, link));
@@ -303,7 +309,7 @@ impl State {
         if let Ok(group) = self.groups.group(group)
             && group.is_here(rank)
         {
-            group.post_to_meeting(key, |group| Message::Called { group, rank, request: Request::of(call) });
+            group.post_to_meeting(key, |group| Message::Called { group, rank, key, request: Request::of(call) });
         }
     }
 

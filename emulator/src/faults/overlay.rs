@@ -94,7 +94,8 @@ impl Faults {
         self.lock().laid.iter().find(|laid| laid.id == id).map_or(0, |laid| laid.struck)
     }
 
-    fn is_armed(&self) -> bool {
+    /// Whether any fault is laid.
+    pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Acquire) > 0
     }
 

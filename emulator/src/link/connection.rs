@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::net::{SendFlags, sockopt};
 
+use super::bell::Bell;
 use super::wire::{self, Message, Process};
 use crate::abi::peer_memory::{PeerMemory, Place};
 use crate::abi::raw::RawSpan;
@@ -30,8 +31,8 @@ pub(crate) struct Link {
     socket: TcpStream,
     outgoing: Mutex<Outgoing>,
     changed: Condvar,
-    /// The peer's memory, where this process reaches it in place.
-    memory: Option<PeerMemory>,
+    /// The peer's memory, where this process reaches it in place, and its bell there.
+    memory: Option<(PeerMemory, Bell)>,
     /// The peer reaches this process's.
     is_reached: AtomicBool,
     said_farewell: AtomicBool,
@@ -46,14 +47,14 @@ struct Outgoing {
 }
 
 impl Link {
-    /// A link over a connection both sides have agreed on; `memory` is the peer's, if it can be reached.
+    /// A link over a connection both sides have agreed on; `memory` is the peer's, with its bell, if it can be reached.
     ///
     /// # Errors
     /// The system refuses an option or a thread.
     pub(crate) fn start(
         peer: Process,
         socket: TcpStream,
-        memory: Option<PeerMemory>,
+        memory: Option<(PeerMemory, Bell)>,
         stall_limit: Duration,
     ) -> io::Result<Arc<Self>> {
         socket.set_nodelay(true)?;
@@ -140,10 +141,17 @@ impl Link {
     /// The peer's memory cannot be reached, or has no such place.
     pub(crate) fn reach(&self, place: Place) -> Result<RawSpan, Failure> {
         let unreached = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let span = self.memory.as_ref().ok_or_else(unreached).and_then(|memory| memory.span(place));
+        let span = self.memory.as_ref().ok_or_else(unreached).and_then(|(memory, _)| memory.span(place));
         span.map_err(|error| {
             Failure::new(code::HCCL_INTERNAL, format!("cannot reach the memory of {}: {error}", self.peer))
         })
+    }
+
+    /// Lets the peer look at the memory both share.
+    pub(crate) fn ring(&self) {
+        if let Some((_, bell)) = &self.memory {
+            bell.ring();
+        }
     }
 
     /// The peer says its end is orderly.

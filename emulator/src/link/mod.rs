@@ -2,12 +2,13 @@
 //!
 //! Input: addresses from a root info or a roster. Output: one [`Link`] per pair of processes, whose messages reach
 //! `collective::peer` and whose data reaches the [`Board`]. Parts: `wire` is the protocol, `host` says who and where
-//! this host is, `listener` takes connections, `connection` and
-//! `reader` are the two directions of one link, `board` matches data with who waits for it, `threads` keeps threads for
+//! this host is, `listener` takes connections, `connection` and `reader` are the two directions of one link, `bell` wakes a
+//! process for what happens in memory it shares, `board` matches data with who waits for it, `threads` keeps threads for
 //! running collectives. Invariants: ports are the system's choice; a connection that does not know this process's
 //! secret is dropped unheard; of two processes the one with the greater id connects, so there is one link a pair.
 //! Does not: know what a collective is.
 
+pub(crate) mod bell;
 pub(crate) mod board;
 pub(crate) mod connection;
 pub(crate) mod host;
@@ -22,13 +23,16 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use bell::{BELL_BYTES, Bell};
 use board::Board;
 use connection::Link;
 use serde::Deserialize;
 use threads::Threads;
 use wire::{Answer, Caller, Hello, Lane, Message, Process, Roster, Welcome, Wish};
 
-use crate::abi::peer_memory::PeerMemory;
+use crate::abi::peer_memory::{PeerMemory, Place};
+use crate::abi::raw::RawSpan;
+use crate::abi::shared_words::SharedWords;
 use crate::config::Transport;
 use crate::failure::{Failure, code};
 use crate::machine::{Machine, State};
@@ -53,6 +57,16 @@ pub(crate) struct Network {
     pub(crate) threads: Threads,
     /// Signalled when a link is there, or will not be; goes with the machine's state.
     pub(crate) linked: Condvar,
+    /// This process's own store as its peers see it.
+    shared: OnceLock<Option<Shared>>,
+}
+
+/// Memory of this process that its peers reach.
+#[derive(Debug)]
+struct Shared {
+    memory: PeerMemory,
+    lane: Lane,
+    bell: Arc<Bell>,
 }
 
 #[derive(Debug)]
@@ -65,7 +79,14 @@ impl Network {
     /// A network that opens nothing until it is needed.
     pub(crate) fn new(machine: &Weak<Machine>, board: &Arc<Board>) -> Self {
         let (machine, board) = (Weak::clone(machine), Arc::clone(board));
-        Self { machine, opened: OnceLock::new(), board, threads: Threads::default(), linked: Condvar::new() }
+        Self {
+            machine,
+            opened: OnceLock::new(),
+            board,
+            threads: Threads::default(),
+            linked: Condvar::new(),
+            shared: OnceLock::new(),
+        }
     }
 
     /// This process as others know it; listens from the first call on.
@@ -169,8 +190,38 @@ impl Network {
             return None;
         }
         // Without memory to share the connection carries the data.
-        let store = machine.memory().store().ok()?;
-        Some(Lane { pid: std::process::id(), fd: store.file().as_raw_fd() })
+        self.shared.get_or_init(|| self.share(&machine).ok()).as_ref().map(|shared| shared.lane)
+    }
+
+    /// This process's memory for its peers, with the bell they ring and the thread that hears it when nobody else does.
+    fn share(&self, machine: &Machine) -> io::Result<Shared> {
+        let store = machine.memory().store().map_err(|failure| io::Error::other(failure.message))?;
+        let bell = Place { at: store.take(BELL_BYTES)?, len_bytes: BELL_BYTES as u64 };
+        let lane = Lane { pid: std::process::id(), fd: store.file().as_raw_fd(), bell };
+        let memory = PeerMemory::open(lane)?;
+        let words = SharedWords::of(memory.span(bell)?, BELL_BYTES).ok_or(io::ErrorKind::InvalidData)?;
+        let bell = Arc::new(Bell::new(words));
+        let (heard, machine) = (Arc::clone(&bell), Weak::clone(&self.machine));
+        std::thread::Builder::new().name("ascend-bell".into()).spawn(move || hear(&heard, &machine))?;
+        Ok(Shared { memory, lane, bell })
+    }
+
+    /// The bell of this process; None when it shares no memory.
+    pub(crate) fn bell(&self) -> Option<&Arc<Bell>> {
+        self.shared.get()?.as_ref().map(|shared| &shared.bell)
+    }
+
+    /// `len_bytes` of memory that this process's peers reach, all zero. It stays as long as any of them can look at it, even
+    /// beyond the end of this process.
+    ///
+    /// # Errors
+    /// The system has none, or this process shares none.
+    pub(crate) fn take_shared(&self, len_bytes: usize) -> io::Result<(Place, RawSpan)> {
+        let machine = self.machine.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        let store = machine.memory().store().map_err(|failure| io::Error::other(failure.message))?;
+        let shared = self.shared.get().and_then(Option::as_ref).ok_or(io::ErrorKind::NotFound)?;
+        let place = Place { at: store.take(len_bytes)?, len_bytes: len_bytes as u64 };
+        Ok((place, shared.memory.span(place)?))
     }
 
     /// Starts the threads of a link and makes it known.
@@ -181,7 +232,11 @@ impl Network {
             return Err(Failure::new(code::HCCL_INTERNAL, "the machine ends"));
         };
         // With a peer whose memory cannot be opened data goes over the connection.
-        let memory = lane.and_then(|lane| PeerMemory::open(lane).ok());
+        let memory = lane.and_then(|lane| {
+            let memory = PeerMemory::open(lane).ok()?;
+            let bell = SharedWords::of(memory.span(lane.bell).ok()?, BELL_BYTES)?;
+            Some((memory, Bell::new(bell)))
+        });
         let is_reaching = memory.is_some();
         let link = Link::start(peer, socket, memory, machine.config().exec_timeout).map_err(failed)?;
         let socket = link.reader().map_err(failed)?;
@@ -210,10 +265,26 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
+        if let Some(bell) = self.bell() {
+            // Wakes the thread that hears it, which then ends.
+            bell.nudge();
+        }
         if let Some(Ok(opened)) = self.opened.get() {
             // Wakes the accepting thread, which then ends.
             let _ = rustix::net::shutdown(&opened.listener, rustix::net::Shutdown::Both);
         }
+    }
+}
+
+/// Looks at shared memory whenever the bell rings and no thread of the program listens; ends with the machine.
+fn hear(bell: &Bell, machine: &Weak<Machine>) {
+    crate::thread::is_of_machine();
+    let mut seen = 0;
+    loop {
+        bell.await_unheard(seen);
+        seen = bell.unheard();
+        let Some(machine) = machine.upgrade() else { return };
+        machine.look_at_tables();
     }
 }
 

@@ -17,7 +17,7 @@ use crate::collective::{Call, DataType, Kind, Places};
 use crate::failure::{Failure, code};
 
 /// Changes with every change of what follows; processes of different versions refuse each other by name.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// First bytes of every connection.
 pub(crate) const MAGIC: [u8; 8] = *b"ascendtp";
@@ -115,6 +115,8 @@ pub(crate) enum Wish {
 pub(crate) struct Lane {
     pub(crate) pid: u32,
     pub(crate) fd: i32,
+    /// Its bell in there.
+    pub(crate) bell: Place,
 }
 
 /// How a gathering ended.
@@ -164,16 +166,51 @@ pub(crate) struct Address {
 /// What a rank asks for, with its buffers where others reach them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
+    wanted: Wanted,
+    places: Option<Places>,
+}
+
+/// What a rank asks for, wherever its buffers are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Wanted {
     name: String,
     kind: Kind,
     dtype: DataType,
-    places: Option<Places>,
+}
+
+/// A request's bytes; one that begins with the first `wanted_bytes` of another asks for the same.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) wanted_bytes: usize,
 }
 
 impl Request {
     /// What of a call other processes need.
     pub(crate) fn of(call: &Call) -> Self {
-        Self { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype, places: call.places }
+        let wanted = Wanted { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype };
+        Self { wanted, places: call.places }
+    }
+
+    /// The same without buffers.
+    pub(crate) fn without_places(self) -> Self {
+        Self { places: None, ..self }
+    }
+
+    /// Its bytes.
+    pub(crate) fn write(&self) -> Written {
+        let wanted = written(&self.wanted, Vec::with_capacity(128));
+        let wanted_bytes = wanted.len();
+        Written { bytes: written(&self.places, wanted), wanted_bytes }
+    }
+
+    /// The request with these bytes.
+    ///
+    /// # Errors
+    /// They are none of this version.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Failure> {
+        let malformed = |error| Failure::new(code::HCCL_INTERNAL, format!("a peer's call: {error}"));
+        postcard::from_bytes(bytes).map_err(malformed)
     }
 
     /// The call; `reach` gives the bytes of its process at a place.
@@ -181,21 +218,27 @@ impl Request {
     /// # Errors
     /// It names no C function of HCCL, or its buffers are out of reach.
     pub(crate) fn into_call(self, reach: impl Fn(Place) -> Result<RawSpan, Failure>) -> Result<Call, Failure> {
-        let known = crate::collective::FUNCTIONS.iter().find(|name| **name == self.name);
+        let Wanted { name, kind, dtype } = self.wanted;
+        let known = crate::collective::FUNCTIONS.iter().find(|known| **known == name);
         let name = known.ok_or_else(|| {
-            Failure::new(code::HCCL_INTERNAL, format!("a peer called {:?}, which is no collective", self.name))
+            Failure::new(code::HCCL_INTERNAL, format!("a peer called {name:?}, which is no collective"))
         })?;
         let (send, recv) = self.places.map(|places| (places.send, places.recv)).unwrap_or_default();
         let (send, recv) = (send.map(&reach).transpose()?, recv.map(&reach).transpose()?);
-        Ok(Call { name, kind: self.kind, dtype: self.dtype, send, recv, places: self.places })
+        Ok(Call { name, kind, dtype, send, recv, places: self.places })
     }
+}
+
+/// `bytes` and, behind them, those of a value.
+fn written<T: Serialize>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
+    postcard::to_extend(value, bytes).unwrap_or_else(|error| unreachable!("into memory: {error}"))
 }
 
 /// What linked processes tell each other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// A rank has made its next call.
-    Called { group: Token, rank: u32, request: Request },
+    /// A rank has made its call of a meeting.
+    Called { group: Token, rank: u32, key: Key, request: Request },
     /// A rank's stream has reached its call.
     Reached { group: Token, rank: u32, key: Key },
     /// The communicator has failed; so has the meeting `key`, even if all ranks have called.
@@ -208,6 +251,8 @@ pub(crate) enum Message {
     Farewell,
     /// The sender reaches the receiver's memory (see [`Lane`]) in place.
     LaneOpen,
+    /// The communicator's table is in the sender's memory.
+    Table { group: Token, place: Place },
     /// The receiver of `Address` has a place for it.
     Want(Address),
     /// Part of a transfer; the payload is the bytes at `offset` of `total`, `checksum` their CRC-32.
@@ -219,8 +264,7 @@ pub(crate) enum Message {
 /// # Panics
 /// Never: these types serialise without fail into memory.
 pub(crate) fn frame<T: Serialize>(header: &T, payload_bytes: usize) -> Vec<u8> {
-    let bytes = postcard::to_extend(header, vec![0; 8]).unwrap_or_else(|error| unreachable!("a header: {error}"));
-    let mut bytes: Vec<u8> = bytes;
+    let mut bytes = written(header, vec![0; 8]);
     let header_bytes = (bytes.len() - 8) as u32;
     bytes[..4].copy_from_slice(&header_bytes.to_le_bytes());
     bytes[4..8].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
@@ -269,11 +313,13 @@ mod tests {
             recv: None,
             places: None,
         };
-        let message = Message::Called { group: Token(7), rank: 3, request: Request::of(&call) };
+        let message =
+            Message::Called { group: Token(7), rank: 3, key: Key::Collective(2), request: Request::of(&call) };
         let mut bytes = frame(&message, 3);
         bytes.extend([1, 2, 3]);
         let mut payload = vec![9; 10];
-        let Message::Called { group, rank, request } = read(&mut bytes.as_slice(), &mut payload).expect("a frame")
+        let Message::Called { group, rank, key: Key::Collective(2), request } =
+            read(&mut bytes.as_slice(), &mut payload).expect("a frame")
         else {
             panic!("another message came out");
         };
@@ -287,7 +333,8 @@ mod tests {
         let text = b"GET / HTTP/1.1\r\nHost: card\r\n\r\n";
         let error = read::<Hello>(&mut text.as_slice(), &mut payload).expect_err("no frame");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        let foreign = Request { name: "rm -rf".into(), kind: Kind::Barrier, dtype: DataType::Int8, places: None };
+        let wanted = Wanted { name: "rm -rf".into(), kind: Kind::Barrier, dtype: DataType::Int8 };
+        let foreign = Request { wanted, places: None };
         assert!(foreign.into_call(nowhere).expect_err("no function").message.contains("which is no collective"));
     }
 }

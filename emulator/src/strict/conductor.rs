@@ -167,7 +167,7 @@ impl Baton {
         let runs_elsewhere = match &launch {
             Launch::HostFunction { .. } => true,
             // It waits for other processes, and must not keep the others waiting.
-            Launch::Meeting(meeting) => meeting.elsewhere().is_some(),
+            Launch::Meeting(meeting) => meeting.is_with_others(),
             Launch::Task { .. } => false,
         };
         if runs_elsewhere {

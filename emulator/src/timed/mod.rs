@@ -27,7 +27,7 @@ use ascend_tp_machine::{HostCall, Launch, Profile, Topology};
 
 use crate::config::Config;
 use crate::copy::Copy;
-use crate::machine::Machine;
+use crate::machine::{Alarm, Machine};
 use crate::pool::Task;
 use crate::stream::Entry;
 use crate::strict::turnstile::Turnstile;
@@ -195,6 +195,6 @@ impl Machine {
             return Ok(());
         }
         let until = Wait::Time(timed.instant(now_ns));
-        self.sleep(state, &self.progress, None, until).map(|_| ())
+        self.sleep(state, Alarm::Signal(&self.progress), None, until).map(|_| ())
     }
 }

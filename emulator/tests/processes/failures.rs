@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use ascend_tp_emulator::Fault;
+
 use crate::common::*;
 use crate::script::{self, Rank};
 use crate::world::{Process, World, role, say, start};
@@ -34,17 +36,20 @@ fn kill(processes: &mut [Process], victim: usize) -> Vec<String> {
 fn a_process_that_dies_before_its_call_is_named() {
     if let Some(world) = role() {
         let rank = single(&world);
-        world.pause("ready");
-        say(&format!("failed {}", script::sum(&world.table, &rank, 1000).expect_err("rank 1 never calls")));
+        if rank.rank == 1 {
+            world.pause("ready");
+            return;
+        }
+        let sum = script::start_sum(&world.table, &rank, 1000).map(|()| say("called"));
+        let outcome = sum.and_then(|()| script::end_sum(&rank));
+        say(&format!("failed {}", outcome.expect_err("rank 1 never calls")));
         return;
     }
     let test = "failures::a_process_that_dies_before_its_call_is_named";
     let mut processes = start(test, &[&[0], &[1], &[2]], &[]);
-    for process in &mut processes {
-        process.next("ready").expect("all ranks have come");
+    for (process, mark) in processes.iter_mut().zip(["called", "ready", "called"]) {
+        process.next(mark).expect("all ranks have come");
     }
-    processes[0].resume();
-    processes[2].resume();
     for text in kill(&mut processes, 1) {
         assert!(text.contains("collective 0: rank 1"), "{text}");
     }
@@ -140,6 +145,7 @@ fn ranks_that_disagree_about_the_world_are_both_named() {
 fn calls_that_disagree_are_named_in_every_process() {
     if let Some(world) = role() {
         let rank = single(&world);
+        script::sum(&world.table, &rank, 1000).expect("all ranks ask for the same");
         let count = 1000 + rank.rank as usize / 2;
         say(&format!("failed {}", script::sum(&world.table, &rank, count).expect_err("rank 2 asks for more")));
         return;
@@ -170,4 +176,49 @@ fn a_rank_that_leaves_in_good_order_is_no_death() {
     let text = processes[0].next("failed ").expect("a failure");
     assert!(text.contains("rank 1 has left"), "{text}");
     assert!(!text.contains("died"), "{text}");
+}
+
+#[test]
+fn a_rank_that_never_calls_is_named_when_the_time_is_over() {
+    if let Some(world) = role() {
+        let rank = single(&world);
+        script::sum(&world.table, &rank, 100).expect("all ranks call");
+        script::sum(&world.table, &rank, 100).expect("all ranks call");
+        if rank.rank == 1 {
+            world.pause("waits");
+            return;
+        }
+        say(&format!("failed {}", script::sum(&world.table, &rank, 100).expect_err("rank 1 does not call")));
+        return;
+    }
+    let test = "failures::a_rank_that_never_calls_is_named_when_the_time_is_over";
+    let mut processes = start(test, &[&[0], &[1], &[2]], &[("HCCL_EXEC_TIMEOUT", "5")]);
+    for index in [0, 2] {
+        let text = processes[index].next("failed ").expect("a failure");
+        assert!(text.contains("collective 2: ") && text.contains("HCCL_EXEC_TIMEOUT"), "{text}");
+        assert!(text.contains("ranks [1] have not made their call"), "{text}");
+    }
+    processes[1].resume();
+}
+
+#[test]
+fn a_fault_of_one_process_strikes_in_all() {
+    if let Some(world) = role() {
+        let rank = single(&world);
+        for _ in 0..3 {
+            script::sum(&world.table, &rank, 100).expect("all ranks call");
+        }
+        let link = Fault::LinkDown { at: 2, cards: [0, 2] };
+        let fault = (rank.rank == 1).then(|| world.emulator.inject(link).expect("possible"));
+        let text = (0..).find_map(|_| script::sum(&world.table, &rank, 100).err()).expect("the link is down");
+        say(&format!("failed {text}"));
+        assert!(fault.is_none_or(|fault| fault.struck() > 0));
+        return;
+    }
+    let test = "failures::a_fault_of_one_process_strikes_in_all";
+    for process in &mut start(test, &[&[0], &[1], &[2]], &[]) {
+        let text = process.next("failed ").expect("a failure");
+        let link = "collective 4: the link between rank 0 (card 0) and rank 2 (card 2) is down";
+        assert!(text.contains(link), "{text}");
+    }
 }

@@ -72,6 +72,27 @@ fn four_ranks_in_three_processes_over_tcp() {
     compare("results::four_ranks_in_three_processes_over_tcp", &[&[0, 1], &[2], &[3]], "tcp");
 }
 
+#[test]
+fn many_collectives_wait_in_the_queues_of_processes() {
+    const TIMES: usize = 300;
+    if let Some(world) = role() {
+        let cards = world.cards();
+        let comms = world.join(&cards).expect("all ranks come");
+        let rank = |((card, comm), rank): ((_, _), &u32)| Rank { rank: *rank, card, comm };
+        let ranks: Vec<Rank<'_>> = cards.into_iter().zip(comms).zip(&world.ranks).map(rank).collect();
+        for found in script::queued_sums(&world.table, &ranks, TIMES) {
+            say(&format!("result {found}"));
+        }
+        return;
+    }
+    let test = "results::many_collectives_wait_in_the_queues_of_processes";
+    let mut processes = start(test, &[&[0], &[1, 3], &[2]], &[]);
+    let first = 1 + 2 + 3 + 4_i64;
+    let expected = (1..TIMES).fold(first, |sum, _| sum.wrapping_mul(4)).to_string();
+    let found: Vec<String> = processes.iter_mut().flat_map(|process| process.rest("result ")).collect();
+    assert_eq!(found, vec![expected; 4]);
+}
+
 /// Ranks 0, 2 and 3 of four in two processes are cut out twice under one id.
 #[test]
 fn sub_communicators_span_processes() {

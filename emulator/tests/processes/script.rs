@@ -295,11 +295,37 @@ pub(crate) fn until_it_fails(table: &Table, rank: &Rank<'_>, world: u32, mut don
 
 /// One sum of all ranks' numbers; the message if it fails.
 pub(crate) fn sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), String> {
+    start_sum(table, rank, count).and_then(|()| end_sum(rank))
+}
+
+/// Makes the call of such a sum.
+pub(crate) fn start_sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), String> {
     let buffer = rank.card.upload(&numbers(FP32, rank.rank, count));
     let code = call!(table, HcclAllReduce(buffer, buffer, count as u64, FP32, SUM, rank.comm, rank.card.stream));
-    if code != HcclResult::HCCL_SUCCESS {
-        return Err(message(table));
-    }
+    if code == HcclResult::HCCL_SUCCESS { Ok(()) } else { Err(message(table)) }
+}
+
+/// Waits for its end.
+pub(crate) fn end_sum(rank: &Rank<'_>) -> Result<(), String> {
     let (code, text) = rank.card.outcome();
     if code == 0 { Ok(()) } else { Err(text) }
+}
+
+/// So many sums of one number a rank, in place, enqueued one after the other before the first is waited for; what the ranks
+/// have at last.
+pub(crate) fn queued_sums(table: &Table, ranks: &[Rank<'_>], times: usize) -> Vec<i64> {
+    let number = |rank: &Rank<'_>| rank.card.upload(&(i64::from(rank.rank) + 1).to_le_bytes());
+    let buffers: Vec<_> = ranks.iter().map(number).collect();
+    for _ in 0..times {
+        for (rank, buffer) in ranks.iter().zip(&buffers) {
+            rank.card.enter();
+            hccl_ok(table, call!(table, HcclAllReduce(*buffer, *buffer, 1, INT64, SUM, rank.comm, rank.card.stream)));
+        }
+    }
+    let result = |(rank, buffer): (&Rank<'_>, &*mut c_void)| {
+        rank.card.synchronize();
+        let bytes = rank.card.download(*buffer, size_of(INT64));
+        i64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    };
+    ranks.iter().zip(&buffers).map(result).collect()
 }
