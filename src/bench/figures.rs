@@ -218,9 +218,11 @@ fn figures(tables: &[Table]) -> Result<Table, Error> {
     let ms = cards(compile, CARDS, "time_ms");
     row(&format!("compile {LARGE_MODEL} for 8 cards"), ms, Aim::AtMost(100.0), "ms", String::new());
     let loaded = |which: &str, key: &str| load.number(&[("load", which.into())], key);
-    let beside = percent(loaded("first", "of_copy")).map(|part| format!("{part:.1} into new memory"));
-    let part = percent(loaded("again", "of_copy"));
-    row("load 1 GB on 8 cards", part, Aim::AtLeast(70.0), "% of copy", beside.unwrap_or_default());
+    for (which, into) in [("first", "new memory"), ("again", "memory in use before")] {
+        let rate = loaded(which, "gb_s").map(|rate| format!("{rate:.1} GB/s")).unwrap_or_default();
+        let part = percent(loaded(which, "of_copy"));
+        row(&format!("load 1 GB on 8 cards, into {into}"), part, Aim::AtLeast(70.0), "% of copy", rate);
+    }
     let over = loaded("first", "over_shards_bytes").map(|bytes| bytes / f64::from(1 << 20));
     row("load, resident over the shards", over, Aim::AtMost(64.0), "MiB", String::new());
     Ok(table)
@@ -240,7 +242,7 @@ mod tests {
             (0..8).map(|at| if at == 5 { host.clone() } else { Table::new("", "", &HOST) }).collect();
         let found = figures(&tables).unwrap();
         let met: Vec<&Cell> = found.cells("met").filter(|met| **met != Cell::from("not measured")).collect();
-        assert_eq!((met, found.rows.len()), (vec![&Cell::from("yes")], 17));
+        assert_eq!((met, found.rows.len()), (vec![&Cell::from("yes")], 18));
         let row = [("what", Cell::from("executor, kernels off, qwen-72b, 8 ranks"))];
         assert_eq!((found.number(&row, "figure"), found.number(&row, "reached")), (Some(0.5), Some(2.0)));
     }

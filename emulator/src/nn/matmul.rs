@@ -25,11 +25,14 @@ const TILE_ROWS: usize = 64 * LINES;
 /// Columns of the largest tile: its sums and both packed blocks together stay in a second-level cache.
 const TILE_COLS: usize = 3 * WIDTH;
 /// Tiles are halved until there are about so many, for several threads to end at about the same time.
-const ENOUGH_TILES: usize = 8;
+const ENOUGH_TILES: usize = 16;
 /// Words of a block along k: a slab of them takes two thirds of a first-level cache.
 const BLOCK_WORDS: usize = 128;
-/// Bytes of rows that a tile of dot products reads.
-const DOT_TILE_BYTES: usize = 128 << 10;
+/// Fewest and most bytes of rows that a tile of dot products reads: memory gives more of its bandwidth to long runs, while
+/// small operands are cut into [`DOT_TILES`] for all threads to end at about the same time.
+const DOT_TILE_BYTES: (usize, usize) = (64 << 10, 512 << 10);
+/// Tiles of dot products while they are within [`DOT_TILE_BYTES`].
+const DOT_TILES: usize = 16;
 
 /// What an f32 operand is rounded to before it is multiplied; operands of f16 and bf16 are not touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +255,9 @@ fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part],
             T::read(&part.a.slice(0, row, 1, 1), job.precision, &mut vector[..k]);
         }
     }
-    let height = (DOT_TILE_BYTES / (k * element.size()).max(1)).clamp(1, n);
+    let row_bytes = (k * element.size()).max(1);
+    let tile_bytes = (parts.len() * n * row_bytes / DOT_TILES).clamp(DOT_TILE_BYTES.0, DOT_TILE_BYTES.1);
+    let height = (tile_bytes / row_bytes).clamp(1, n);
     let down = n.div_ceil(height);
     tiles.run(parts.len() * down, &|tile| {
         let (part, first) = (tile / down, tile % down * height);

@@ -40,7 +40,11 @@ const BOUNDS: [(&str, &str); 12] = [
     ("ops", "Bound by what the column says; operators of some microseconds are bound by the cost of a call."),
     ("host", "Processor time of the ranks' threads: checks of the C ABI and queues of the emulator included."),
     ("compile", "From a configuration to the plans of all ranks; nothing runs on a card."),
-    ("load", "The limit is a copy; the first load also waits for the system to give the cards their memory."),
+    (
+        "load",
+        "The limit is a copy in memory in use; the first load also waits for the system to clear the cards' memory. A load \
+         before both has made the host of a virtual machine give the pages, which can take seconds.",
+    ),
     ("scaling", "Each size grows alone, the others stay."),
     ("scaling_messages", "Memory must move what each rank gives and gets, so time grows with ranks at the same bytes."),
 ];
