@@ -71,6 +71,20 @@ pub enum Transport {
     Tcp,
 }
 
+/// Which processes reach the memory of the cards. Chosen when a machine is made: memory lies where it is made until it is
+/// freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Sharing {
+    /// This one. Cards have pages of the process's own, huge ones where the system grants them; memory cannot be exported,
+    /// and data of communicators with other processes goes by links.
+    #[default]
+    Process,
+    /// Every process of this host that a communicator or a key names: cards have memory of a nameless file, which the others
+    /// map. Most systems grant it small pages only, which take longer to be touched first.
+    Host,
+}
+
 /// The machine to emulate.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -98,6 +112,9 @@ pub struct Config {
     pub exec_timeout: Duration,
     /// What carries data between processes (`ASCEND_EMULATOR_TRANSPORT`: `auto` or `tcp`).
     pub transport: Transport,
+    /// Which processes reach the cards' memory. A machine that a program embeds keeps its memory to itself; one that the
+    /// environment asks for ([`Config::from_env`]) shares it.
+    pub sharing: Sharing,
 }
 
 impl Config {
@@ -142,6 +159,7 @@ impl Default for Config {
                 Ok("tcp") => Transport::Tcp,
                 _ => Transport::Auto,
             },
+            sharing: Sharing::default(),
         }
     }
 }

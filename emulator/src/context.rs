@@ -35,6 +35,8 @@ pub(crate) struct Card {
 pub(crate) struct Context {
     pub(crate) card: u32,
     pub(crate) default_stream: u64,
+    /// A failure on one of its streams stops them all (`aclrtSetStreamFailureMode` of any of them).
+    pub(crate) stops_on_failure: bool,
 }
 
 /// How a device is given back.
@@ -72,7 +74,7 @@ impl State {
         self.require_initialized()?;
         let id = self.fresh_number();
         let default_stream = self.create_stream(id, card, 0, 0, true)?;
-        self.contexts.insert(id, Context { card, default_stream });
+        self.contexts.insert(id, Context { card, default_stream, stops_on_failure: false });
         Ok(id)
     }
 

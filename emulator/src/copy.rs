@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn rows_and_overlaps_and_large_copies() {
-        let memory = Arc::new(Allocation::new(4 << 20, Location::Card(0)).expect("mapping"));
+        let memory = Arc::new(Allocation::new(4 << 20, Location::Card(0), None).expect("mapping"));
         memory.span(0, 6).write(0, &[1_u8, 2, 3, 4, 5, 6]);
         // Two rows of two bytes with pitch 3 become rows with pitch 4.
         let (into, from) = (memory.span(100, 6), memory.span(0, 5));

@@ -18,9 +18,11 @@ use crate::pool::Pool;
 use crate::simd;
 use crate::slots::{self, Slot};
 use crate::strict::conductor::Conductor;
+use crate::strict::watch;
 use crate::strict::{Report, TraceEvent};
 use crate::thread;
 use crate::timed::{self, Recording, Span, Total};
+use crate::timer::Timer;
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +69,18 @@ pub enum EmulatorError {
         slots::SLOTS
     )]
     TooManyEmulators,
+    /// The operating system refuses a file of memory.
+    #[error("this host has no file of memory for the cards")]
+    Memory(#[source] io::Error),
     /// The operating system refuses a thread.
     #[error("cannot start the emulator's threads")]
     Threads(#[source] io::Error),
+    /// Strict mode orders threads by what the system says they do, and it does not say.
+    #[error(
+        "strict mode has to see what the threads of the process do, and here it cannot: {0}; run it where /proc/self/task \
+         tells (sandboxes such as gVisor, or a /proc with hidepid, do not), or leave `strict` out"
+    )]
+    Blind(String),
     /// The instruction set that the environment asks for cannot be used.
     #[error("{0}")]
     Isa(String),
@@ -87,6 +98,7 @@ pub struct Emulator {
 struct Owner {
     machine: Arc<Machine>,
     _conductor: Option<Conductor>,
+    _timer: Option<Timer>,
     _slot: Slot,
     _pool: Pool,
 }
@@ -117,15 +129,20 @@ impl Emulator {
             }
         }
         simd::chosen().map_err(EmulatorError::Isa)?;
+        if config.mode.seed().is_some() {
+            watch::try_to_see().map_err(EmulatorError::Blind)?;
+        }
         let slot = Slot::take().ok_or(EmulatorError::TooManyEmulators)?;
         let pool = Pool::new(config.threads).map_err(EmulatorError::Threads)?;
-        let machine = Machine::new(config, slot.number(), pool.workers());
+        let machine = Machine::new(config, slot.number(), pool.workers()).map_err(EmulatorError::Memory)?;
         slot.install(&machine);
         let strict = machine.strict().map(|strict| Conductor::start(Arc::clone(strict), &machine));
         let conductor = strict.or_else(|| machine.timed().map(|timed| timed::conductor::start(timed, &machine)));
         let conductor = conductor.transpose().map_err(EmulatorError::Threads)?;
+        let timer = if conductor.is_none() { Some(Timer::start(&machine)) } else { None };
+        let timer = timer.transpose().map_err(EmulatorError::Threads)?;
         let number = slot.number();
-        let owner = Arc::new(Owner { machine, _conductor: conductor, _slot: slot, _pool: pool });
+        let owner = Arc::new(Owner { machine, _conductor: conductor, _timer: timer, _slot: slot, _pool: pool });
         let table = Arc::new(abi::table(number, Arc::clone(&owner) as ascend_tp_sys::Owner));
         Ok(Self { owner, table })
     }
@@ -207,6 +224,12 @@ impl Emulator {
         kernel: impl Fn(&KernelCall<'_>) -> Result<(), String> + Send + Sync + 'static,
     ) {
         self.owner.machine.update(|state| state.kernels.register(name.into(), Arc::new(kernel)));
+    }
+
+    /// Tells the other processes of this machine's communicators that this one ends in good order: for a process that is about
+    /// to exit without dropping the emulator. Ranks that have not left their communicators count as left.
+    pub fn say_farewell(&self) {
+        self.owner.machine.say_farewell();
     }
 
     /// The machine's C functions. The table keeps the machine alive.

@@ -8,7 +8,7 @@ use std::fmt;
 
 use ascend_tp_machine::Soc;
 
-use crate::config::{Config, Mode, Numbers};
+use crate::config::{Config, Mode, Numbers, Sharing};
 
 const VARIABLE: &str = "ASCEND_EMULATOR";
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
@@ -57,6 +57,10 @@ pub const WORDS: &[Word] = &[
         meaning: "memory a program can get on a card, with a unit: 512MiB, 32GiB; the chip's if not given",
     },
     Word { form: "threads=…", meaning: "threads that work for all cards; one a core if not given" },
+    Word {
+        form: "private",
+        meaning: "the cards' memory is this process's alone, with huge pages: for a program of one process that exports none",
+    },
 ];
 
 impl Config {
@@ -94,6 +98,7 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Environm
         config.mode = Mode::Timed { numbers };
     }
     config.threads = asked.threads.unwrap_or(config.threads);
+    config.sharing = if asked.private.is_some() { Sharing::Process } else { Sharing::Host };
     if asked.strict.is_some() {
         config.mode = Mode::Strict { seed: asked.seed.unwrap_or(0) };
     }
@@ -116,6 +121,7 @@ struct Asked {
     soc: Option<Soc>,
     hbm_bytes: Option<u64>,
     threads: Option<usize>,
+    private: Option<()>,
 }
 
 impl Asked {
@@ -123,6 +129,7 @@ impl Asked {
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
         match (name, value) {
             ("strict", None) => once(&mut self.strict, name, Some(()), ""),
+            ("private", None) => once(&mut self.private, name, Some(()), ""),
             ("timed", None) => once(&mut self.timed, name, Some(Numbers::None), ""),
             ("timed", Some("numbers")) => once(&mut self.timed, name, Some(Numbers::Real), ""),
             ("seed", Some(value)) => once(&mut self.seed, name, value.parse().ok(), value),

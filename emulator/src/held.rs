@@ -6,26 +6,17 @@
 //! polls. Does not: see a value that another process writes before the next such moment.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::abi::raw::RawSpan;
-use crate::event::Record;
 use crate::failure::{Failure, code};
 use crate::machine::State;
-
-/// What a stream waits for.
-#[derive(Debug)]
-pub(crate) enum HeldBy {
-    Notify(u64),
-    Record(Arc<Record>),
-}
+use crate::stream::Hold;
 
 #[derive(Debug)]
 struct Limited {
     until: Instant,
     limit: Duration,
-    by: HeldBy,
 }
 
 /// How a value in memory is compared (`ACL_STREAM_WAIT_VALUE_…`).
@@ -96,10 +87,14 @@ impl State {
     }
 
     /// A stream is held from now on.
-    pub(crate) fn begin_limit(&mut self, stream: u64, by: HeldBy) {
+    pub(crate) fn hold(&mut self, stream: u64, by: Hold) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.hold = Some(by);
+        }
         if let Some(limit) = self.held.ahead.remove(&stream) {
             let until = self.now() + limit;
-            self.held.limits.insert(stream, Limited { until, limit, by });
+            self.held.limits.insert(stream, Limited { until, limit });
+            self.limit(until);
         }
     }
 
@@ -113,15 +108,16 @@ impl State {
         let due: Vec<u64> = self.held.limits.iter().filter_map(due).collect();
         for stream in due {
             let Some(limited) = self.held.limits.remove(&stream) else { continue };
-            let what = match &limited.by {
-                HeldBy::Notify(notify) => {
-                    self.leave_notify(*notify, stream);
+            let what = match self.streams.get(&stream).and_then(|stream| stream.hold.clone()) {
+                Some(Hold::Notify(notify)) => {
+                    self.leave_notify(notify, stream);
                     format!("notify {notify} was not recorded")
                 }
-                HeldBy::Record(record) => {
+                Some(Hold::Record(record)) => {
                     record.release(stream);
                     "the event was not recorded".to_owned()
                 }
+                _ => continue,
             };
             let what = format!("{what} within the limit of {} s", limited.limit.as_secs());
             self.settle(stream, Err(Failure::new(code::TASK_TIMEOUT, what)));
@@ -133,6 +129,7 @@ impl State {
         if wait.is_met() {
             self.settle(stream, Ok(()));
         } else {
+            self.hold(stream, Hold::Value(wait.place.address()));
             self.held.values.insert(stream, wait);
         }
     }
@@ -152,12 +149,14 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::abi::raw::{Allocation, Location};
 
     #[test]
     fn values_compare_as_documented() {
-        let memory = Arc::new(Allocation::new(8, Location::Card(0)).expect("mapping"));
+        let memory = Arc::new(Allocation::new(8, Location::Card(0), None).expect("mapping"));
         let is_met = |found: u64, compare, value| {
             memory.span(0, 8).write(0, &[found]);
             ValueWait { place: memory.span(0, 8), value, compare }.is_met()

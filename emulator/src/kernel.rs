@@ -233,7 +233,7 @@ impl Kernels {
         if size == 0 {
             return Err(Failure::new(code::INVALID_PARAM, "data_size is 0; a place holder needs room for its data"));
         }
-        let allocation = Allocation::new(size, Location::Host).map_err(|error| {
+        let allocation = Allocation::new(size, Location::Host, None).map_err(|error| {
             Failure::new(code::MEMORY_ALLOCATION, format!("no host memory for {size} bytes of a place holder: {error}"))
         })?;
         let span = room.insert(Arc::new(allocation)).span(0, size);

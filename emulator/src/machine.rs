@@ -8,15 +8,18 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::c_void;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::abi::aclnn::Objects;
 use crate::abi::raw::RawSpan;
+use crate::collective::at_table::SharedWork;
 use crate::collective::group::Groups;
 use crate::collective::meeting::{Meeting, Meetings};
+use crate::collective::perform::{self, Share};
 use crate::collective::rules::deterministic_from;
 use crate::config::{Config, Mode};
 use crate::context::{Card, Context};
@@ -44,6 +47,7 @@ use crate::strict::{Report, Strict};
 use crate::thread::{self, Calling, MachineKey};
 use crate::timed::Timed;
 use crate::timed::schedule::Schedule;
+use crate::timer;
 
 /// One emulated machine.
 #[derive(Debug)]
@@ -112,6 +116,9 @@ pub(crate) struct State {
     pub(crate) watchers: usize,
     /// Something a watcher may wait for has changed.
     pub(crate) signal: bool,
+    /// Goes off when the first limit is over, where no conductor sees to that; and for when it is set.
+    pub(crate) alarm: Arc<timer::Alarm>,
+    pub(crate) alarm_at: Option<Instant>,
     /// The time of a strict machine, which goes on with its steps, or of a timed one; None where the host's clock counts.
     pub(crate) clock: Option<Instant>,
 }
@@ -131,6 +138,8 @@ pub(crate) enum Launch {
     Task { stream: u64, name: &'static str, task: Task },
     /// A collective all of whose ranks have arrived.
     Meeting(Box<Meeting>),
+    /// This process's share of one that several processes move together.
+    Share(Box<SharedWork>),
     /// A function of the program, for the card's own thread: it may block, and must not take a core from the cards.
     HostFunction { stream: u64, card: u32, body: HostFunction },
 }
@@ -139,7 +148,7 @@ impl Launch {
     /// Whether a thread of the pool runs it; what waits for other processes or for the program has threads of its own.
     fn is_for_pool(&self) -> bool {
         match self {
-            Self::Task { .. } => true,
+            Self::Task { .. } | Self::Share(_) => true,
             Self::Meeting(meeting) => !meeting.is_with_others(),
             Self::HostFunction { .. } => false,
         }
@@ -156,6 +165,7 @@ impl std::fmt::Debug for Launch {
         match self {
             Self::Task { stream, name, .. } => write!(f, "Task({name} on stream {stream})"),
             Self::Meeting(meeting) => write!(f, "{meeting:?}"),
+            Self::Share(work) => write!(f, "{work:?}"),
             Self::HostFunction { stream, .. } => write!(f, "HostFunction(on stream {stream})"),
         }
     }
@@ -201,8 +211,9 @@ impl State {
 
     /// When the first limit of something in a queue is over.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        let collective = self.meetings.oldest_wait().map(|since| since + self.exec_timeout);
-        collective.into_iter().chain(self.holds.earliest()).chain(self.held.next_limit()).min()
+        let moving = self.groups.moving.values().copied();
+        let collective = self.meetings.oldest_wait().into_iter().chain(moving).map(|since| since + self.exec_timeout);
+        collective.chain(self.holds.earliest()).chain(self.held.next_limit()).min()
     }
 
     /// Ends delays that are over; false when only collectives have waited too long.
@@ -231,7 +242,7 @@ impl State {
         }
         for stream in streams {
             if let Some(stream) = self.streams.get_mut(stream) {
-                stream.fail(&failure);
+                stream.stop(&failure);
             }
         }
         failure
@@ -242,7 +253,10 @@ static MACHINES_BUILT: AtomicU64 = AtomicU64::new(0);
 
 impl Machine {
     /// A machine with idle cards. `config` has been checked.
-    pub(crate) fn new(config: Config, slot: usize, workers: &Arc<Workers>) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// The host has no file for the cards' memory.
+    pub(crate) fn new(config: Config, slot: usize, workers: &Arc<Workers>) -> io::Result<Arc<Self>> {
         let key = MachineKey { slot, id: MACHINES_BUILT.fetch_add(1, Ordering::Relaxed) + 1 };
         let strict = match config.mode {
             Mode::Parallel | Mode::Timed { .. } | Mode::HostOnly => None,
@@ -254,6 +268,8 @@ impl Machine {
             Mode::Parallel | Mode::Strict { .. } | Mode::HostOnly => None,
         };
         let faults = Arc::new(Faults::default());
+        let memory = Memory::new(config.cards, config.hbm_bytes, config.sharing)?.with_faults(Arc::clone(&faults));
+        let memory = if strict.is_some() { memory.watched() } else { memory };
         let state = State {
             order: strict.is_some().then(Box::default),
             timed: timed.as_ref().map(|timed| Box::new(Schedule::new(timed, config.cards))),
@@ -285,20 +301,18 @@ impl Machine {
             launches: Vec::new(),
             watchers: 0,
             signal: false,
+            alarm: Arc::default(),
+            alarm_at: None,
             clock: (strict.is_some() || timed.is_some()).then_some(built),
         };
-        Arc::new_cyclic(|this| Self {
+        Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             key,
             built,
             strict,
             timed,
             calls: AtomicU64::new(0),
-            memory: match config.mode {
-                Mode::Parallel | Mode::Timed { .. } | Mode::HostOnly => Memory::new(config.cards, config.hbm_bytes),
-                Mode::Strict { .. } => Memory::strict(config.cards, config.hbm_bytes),
-            }
-            .with_faults(Arc::clone(&faults)),
+            memory,
             faults,
             config,
             aclnn: Objects::default(),
@@ -306,7 +320,7 @@ impl Machine {
             network: Network::new(this, &state.groups.board),
             state: Mutex::new(state),
             progress: Condvar::new(),
-        })
+        }))
     }
 
     /// What this machine was built from.
@@ -365,11 +379,6 @@ impl Machine {
     /// The machine's memory.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
-    }
-
-    /// The pool's shared part.
-    pub(crate) fn workers(&self) -> &Workers {
-        &self.workers
     }
 
     /// Other processes.
@@ -441,6 +450,15 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same, unless it is held.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Advances streams until nothing more is ready, launches what is, and signals watchers.
     pub(crate) fn flush(&self, state: &mut State) {
         let last = self.flush_but_one(state);
@@ -449,7 +467,6 @@ impl Machine {
 
     /// The same, but leaves the last launch to the caller.
     fn flush_but_one(&self, state: &mut State) -> Option<Launch> {
-        state.expire_limits();
         if state.is_conducted() {
             // The conductor starts what is ready, one at a time.
             if state.is_strict() {
@@ -559,6 +576,10 @@ impl Machine {
                 let outcome = self.perform_on(&meeting, workers).map_err(placed);
                 self.update_but_one(|state| state.end_meeting(&meeting, &outcome)).1
             }
+            Launch::Share(work) => {
+                let outcome = guarded(work.name, || work.perform(workers));
+                self.update_but_one(|state| state.end_share(&work, &outcome)).1
+            }
             Launch::HostFunction { .. } => unreachable!("host functions have their own threads"),
         }
     }
@@ -569,10 +590,7 @@ impl Machine {
     }
 
     fn compute_on(&self, name: &'static str, task: &Task, workers: &Workers) -> Result<(), Failure> {
-        let outcome = guarded(name, || {
-            let _pages = self.memory.use_pages();
-            task(workers)
-        });
+        let outcome = guarded(name, || task(workers));
         outcome.map_err(|failure| named(name, &failure))
     }
 
@@ -587,15 +605,13 @@ impl Machine {
             if !self.has_numbers() {
                 return Ok(());
             }
-            let pages = self.memory.use_pages();
-            meeting.perform(workers)?;
-            drop(pages);
+            perform::perform(&meeting.calls().collect::<Vec<_>>(), Share::ALL, workers)?;
             self.faults.after_transfer(meeting)
         })
     }
 
-    /// Releases the lock until `alarm` goes off, `deadline` has passed or a collective has waited too long; in
-    /// strict mode until `wait` is over or `deadline` has passed.
+    /// Releases the lock until `alarm` goes off or `deadline`, a limit of the call itself, has passed; in strict mode until
+    /// `wait` is over or `deadline` has passed.
     ///
     /// # Errors
     /// Strict mode has found that `wait` will never be over.
@@ -618,10 +634,8 @@ impl Machine {
             }
             return Ok(state);
         }
-        let expiry = state.meetings.oldest_wait().map(|since| since + self.config.exec_timeout);
-        let until = deadline.into_iter().chain(expiry).chain(state.held.next_limit()).min();
-        let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let mut state = match (alarm, limit) {
+        let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        Ok(match (alarm, limit) {
             (Alarm::Signal(condvar), None) => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
             (Alarm::Signal(condvar), Some(limit)) => {
                 condvar.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
@@ -631,15 +645,7 @@ impl Machine {
                 bell.sleep(seen, limit);
                 self.lock()
             }
-        };
-        if expiry.is_some_and(|expiry| Instant::now() >= expiry) {
-            state.expire_meetings(self.config.exec_timeout);
-            self.flush(&mut state);
-        }
-        if state.held.next_limit().is_some() {
-            self.flush(&mut state);
-        }
-        Ok(state)
+        })
     }
 
     /// Sleeps on [`Machine::progress`].

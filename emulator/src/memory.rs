@@ -4,16 +4,20 @@
 //! allocation nearest to it and the card; in strict mode, freed memory and damaged red zones by the calls that made them.
 //! Invariants: allocations of one machine never overlap; what a card has handed out never exceeds its capacity; a card's
 //! account counts what the card would take, sizes rounded up to 32 bytes plus 32 (AscendCL guide, aclrtMalloc on Atlas A2).
-//! Does not: commit memory, copy bytes, order anything.
+//! Memory of cards lies where it is made until it is freed: in the store, where other processes reach it, or in pages of this
+//! process alone, as the machine's configuration says once for all. Does not: commit memory, copy bytes, order anything.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::abi::fault::Known;
 use crate::abi::guard::Arena;
 use crate::abi::pages::Store;
-use crate::abi::peer_memory::Place;
+use crate::abi::peer_memory::Buffer;
 use crate::abi::raw::{Allocation, Location, RawSpan};
+use crate::config::Sharing;
 use crate::failure::{Failure, code};
 use crate::faults::overlay::Faults;
 use crate::keeper::Keepers;
@@ -85,11 +89,39 @@ pub(crate) struct Memory {
     book: Arc<RwLock<Book>>,
     /// Taken before the book's lock where both are.
     virtual_memory: RwLock<Virtual>,
-    /// Bytes that more than one mapping can show; made when first needed.
-    store: OnceLock<Arc<Store>>,
-    pages: RwLock<()>,
+    /// Bytes that more than one mapping can show.
+    store: Arc<Store>,
+    sharing: Sharing,
     keepers: Keepers,
     faults: Arc<Faults>,
+}
+
+/// Virtual memory that is being changed. What was found before is let go when the change is done and before anybody sees
+/// it: earlier, somebody might find and keep what is about to change.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    changed: RwLockWriteGuard<'a, Virtual>,
+    keepers: &'a Keepers,
+}
+
+impl Deref for Change<'_> {
+    type Target = Virtual;
+
+    fn deref(&self) -> &Virtual {
+        &self.changed
+    }
+}
+
+impl DerefMut for Change<'_> {
+    fn deref_mut(&mut self) -> &mut Virtual {
+        &mut self.changed
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.keepers.end_generation();
+    }
 }
 
 /// Memory of a card held for something that has no address; dropping it gives the memory back.
@@ -179,27 +211,29 @@ fn footprint_bytes(size: usize) -> u64 {
 }
 
 impl Memory {
-    /// Empty cards of `hbm_bytes` each.
-    pub(crate) fn new(cards: usize, hbm_bytes: u64) -> Self {
-        Self::with(cards, hbm_bytes, None)
-    }
-
-    /// The same for strict mode.
-    pub(crate) fn strict(cards: usize, hbm_bytes: u64) -> Self {
-        Self::with(cards, hbm_bytes, Some(Quarantine::default()))
-    }
-
-    fn with(cards: usize, hbm_bytes: u64, quarantine: Option<Quarantine>) -> Self {
+    /// Empty cards of `hbm_bytes` each, whose memory `sharing` says who reaches.
+    ///
+    /// # Errors
+    /// The host has no file for memory.
+    pub(crate) fn new(cards: usize, hbm_bytes: u64, sharing: Sharing) -> io::Result<Self> {
         let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
-        let book = Book { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine };
-        Self {
+        let book = Book { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine: None };
+        let store = Arc::new(Store::new()?);
+        let lists = (sharing == Sharing::Host).then(|| Arc::clone(&store));
+        Ok(Self {
             book: Arc::new(RwLock::new(book)),
-            virtual_memory: RwLock::default(),
-            store: OnceLock::new(),
-            pages: RwLock::default(),
+            virtual_memory: RwLock::new(Virtual::new(lists)),
+            store,
+            sharing,
             keepers: Keepers::default(),
             faults: Arc::default(),
-        }
+        })
+    }
+
+    /// The same memory, watched as strict mode does.
+    pub(crate) fn watched(self) -> Self {
+        self.write().quarantine = Some(Quarantine::default());
+        self
     }
 
     /// The same memory, which fails where a fault says.
@@ -225,9 +259,13 @@ impl Memory {
         if let Location::Card(card) = location {
             book.require(card, size as u64, footprint_bytes(size))?;
         }
+        let store = match (location, self.sharing) {
+            (Location::Card(_), Sharing::Host) => Some(&self.store),
+            (Location::Host, _) | (_, Sharing::Process) => None,
+        };
         let mapped = match (&book.quarantine, site) {
-            (Some(quarantine), Some(site)) => Allocation::guarded(&quarantine.arena, size, location, site),
-            _ => Allocation::new(size, location),
+            (Some(quarantine), Some(site)) => Allocation::guarded(&quarantine.arena, size, location, store, site),
+            _ => Allocation::new(size, location, store),
         };
         let allocation = mapped.map_err(|error| {
             let what = format!("this host cannot map {} for the emulator: {error}", bytes(size as u64));
@@ -388,16 +426,6 @@ impl Memory {
         self.read().cards.clone()
     }
 
-    /// While this is held, allocations keep their pages: for whoever reads or writes bytes.
-    pub(crate) fn use_pages(&self) -> RwLockReadGuard<'_, ()> {
-        self.pages.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// While this is held, nobody reads or writes bytes: for whoever changes the pages behind an allocation.
-    pub(crate) fn hold_still(&self) -> RwLockWriteGuard<'_, ()> {
-        self.pages.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes host memory of the program known as page-locked.
     ///
     /// # Errors
@@ -420,9 +448,9 @@ impl Memory {
     }
 
     /// Reserved addresses and physical memory, for changing them.
-    pub(crate) fn virtual_memory(&self) -> RwLockWriteGuard<'_, Virtual> {
-        self.keepers.end_generation();
-        self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn virtual_memory(&self) -> Change<'_> {
+        let changed = self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner);
+        Change { changed, keepers: &self.keepers }
     }
 
     fn mapped(&self) -> RwLockReadGuard<'_, Virtual> {
@@ -430,40 +458,20 @@ impl Memory {
     }
 
     /// The bytes that more than one mapping can show.
-    ///
-    /// # Errors
-    /// The host has no file for them.
-    pub(crate) fn store(&self) -> Result<&Arc<Store>, Failure> {
-        if let Some(store) = self.store.get() {
-            return Ok(store);
-        }
-        let made = Store::new().map_err(|error| {
-            let what = format!("this host has no file for memory that is mapped or shared: {error}");
-            Failure::new(code::MEMORY_ALLOCATION, what)
-        })?;
-        Ok(self.store.get_or_init(|| Arc::new(made)))
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
-    /// Where other processes find the bytes of a span, which move into the store if they are not there yet; None where
-    /// they cannot find them.
-    ///
-    /// # Errors
-    /// The host has no file for them.
-    pub(crate) fn place(&self, span: &RawSpan) -> Result<Option<Place>, Failure> {
-        let Some(allocation) = span.allocation() else { return Ok(None) };
-        let store = self.store()?;
-        let moved = if allocation.is_shared() {
-            allocation.share(store)
-        } else {
-            let _still = self.hold_still();
-            allocation.share(store)
-        };
-        let moved = moved.map_err(|error| {
-            Failure::new(code::MEMORY_ALLOCATION, format!("this host cannot share memory between processes: {error}"))
-        })?;
+    /// Who reaches the cards' memory.
+    pub(crate) fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// Where other processes find the bytes of a span; None where they do not reach them.
+    pub(crate) fn place(&self, span: &RawSpan) -> Option<Buffer> {
+        let allocation = span.allocation()?;
         let offset = (span.address() - allocation.base()) as u64;
-        let len_bytes = span.len_bytes() as u64;
-        Ok(moved.map(|(at, before)| Place { at: at + before as u64 + offset, len_bytes }))
+        Some(allocation.place()?.slice(offset, span.len_bytes() as u64))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Book> {
@@ -625,7 +633,7 @@ mod tests {
 
     #[test]
     fn accounts_follow_allocations_and_frees() {
-        let memory = Memory::new(2, 1000);
+        let memory = Memory::new(2, 1000, Sharing::Process).expect("a file of memory");
         let a = memory.allocate(100, Location::Card(1), None).expect("fits");
         let held = CardUsage {
             used_bytes: 160,
@@ -644,7 +652,7 @@ mod tests {
 
     #[test]
     fn out_of_memory_gives_the_cards_numbers() {
-        let memory = Memory::new(1, 4096);
+        let memory = Memory::new(1, 4096, Sharing::Process).expect("a file of memory");
         memory.allocate(1000, Location::Card(0), None).expect("fits");
         let failure = memory.allocate(4000, Location::Card(0), None).expect_err("does not fit");
         assert_eq!(failure.code, code::MEMORY_ALLOCATION);
@@ -657,7 +665,7 @@ mod tests {
 
     #[test]
     fn charges_count_by_share_and_come_back() {
-        let memory = Memory::new(1, 4096);
+        let memory = Memory::new(1, 4096, Sharing::Process).expect("a file of memory");
         let buffer = memory.charge(0, Share::Communicator, 3000).expect("fits");
         memory.allocate(1000, Location::Card(0), None).expect("fits");
         let usage = memory.usage()[0];
@@ -673,7 +681,7 @@ mod tests {
 
     #[test]
     fn lookups_are_bounds_checked() {
-        let memory = Memory::new(1, 1 << 20);
+        let memory = Memory::new(1, 1 << 20, Sharing::Process).expect("a file of memory");
         let a = memory.allocate(100, Location::Card(0), None).expect("fits");
         assert_eq!(memory.device_span(a.base() + 10, 90).expect("inside").len_bytes(), 90);
         assert_eq!(memory.device_span(a.base() + 100, 0).expect("empty at the end").len_bytes(), 0);
@@ -687,7 +695,7 @@ mod tests {
 
     #[test]
     fn resetting_a_card_returns_all_its_memory() {
-        let memory = Memory::new(2, 1 << 20);
+        let memory = Memory::new(2, 1 << 20, Sharing::Process).expect("a file of memory");
         for card in [0, 0, 1] {
             memory.allocate(64, Location::Card(card), None).expect("fits");
         }

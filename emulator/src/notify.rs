@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use crate::failure::Failure;
 use crate::handle::HandleKind;
-use crate::held::HeldBy;
 use crate::machine::State;
+use crate::stream::Hold;
 
 /// Notifies one device can have (CANN guide, Atlas A2).
 pub(crate) const MAX_NOTIFIES: usize = 8192;
@@ -47,7 +47,7 @@ impl State {
             }
             Some(notify) => {
                 notify.held.push_back(stream);
-                self.begin_limit(stream, HeldBy::Notify(id));
+                self.hold(stream, Hold::Notify(id));
             }
             None => self.settle(stream, Err(HandleKind::Notify.gone(id))),
         }

@@ -12,7 +12,10 @@ use crate::machine::Machine;
 pub(crate) const SLOTS: usize = 32;
 
 static MACHINES: [RwLock<Weak<Machine>>; SLOTS] = [const { RwLock::new(Weak::new()) }; SLOTS];
-static TAKEN: Mutex<[bool; SLOTS]> = Mutex::new([false; SLOTS]);
+static TAKEN: Mutex<Taken> = Mutex::new([false; SLOTS]);
+
+/// Which slots have a machine.
+pub(crate) type Taken = [bool; SLOTS];
 
 /// The right to a slot; dropping it frees the slot.
 #[derive(Debug)]
@@ -45,7 +48,8 @@ impl Drop for Slot {
     }
 }
 
-fn taken() -> MutexGuard<'static, [bool; SLOTS]> {
+/// Which slots have a machine, held.
+pub(crate) fn taken() -> MutexGuard<'static, Taken> {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

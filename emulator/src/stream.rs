@@ -2,7 +2,8 @@
 //!
 //! Input: entries in the order the program enqueues them. Output: tasks handed to the pool, events recorded, ranks
 //! arrived at collectives, each in queue order. Invariants: at most one entry of a stream is under way; `finished`
-//! never exceeds `issued`; a failure stays on its stream and is returned by every later call on it.
+//! never exceeds `issued`; a failure stays on its stream and is returned by every wait for it, and what follows on the stream
+//! runs all the same, unless its context stops on failure.
 //! Does not: run tasks (see `pool`), move bytes (see `copy`, `collective`).
 
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use crate::event::Record;
 use crate::exception::FailedTask;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
-use crate::held::{HeldBy, ValueWait};
+use crate::held::ValueWait;
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
 use crate::report::{Callback, HostFunction};
@@ -38,9 +39,13 @@ pub(crate) struct Stream {
     pub(crate) priority: u32,
     pub(crate) flags: u32,
     pub(crate) is_default: bool,
-    /// `aclrtSetStreamFailureMode`: discard what follows a failure instead of running it.
-    pub(crate) stop_on_failure: bool,
+    /// The first failure of something on it, which every wait for it returns.
     pub(crate) failure: Option<Failure>,
+    /// Nothing runs on it any more and nothing is taken: it was aborted, its card is lost, or something of its context
+    /// failed and the context stops on failure (`aclrtSetStreamFailureMode`).
+    is_stopped: bool,
+    /// `aclrtSetStreamFailureMode` was called for it.
+    pub(crate) has_failure_mode: bool,
     /// The program's last mark on this stream (`aclprofMarkEx`), named in messages about what follows it.
     pub(crate) tag: Option<Arc<str>>,
     queue: VecDeque<Queued>,
@@ -56,7 +61,7 @@ pub(crate) struct Stream {
     pub(crate) site_under_way: Option<Arc<Site>>,
     /// What a timed machine keeps.
     pub(crate) time: StreamTime,
-    /// What the entry under way waits for, in strict and timed mode.
+    /// What the entry under way waits for; outside strict and timed mode only once it does, and apart from ranks and functions.
     pub(crate) hold: Option<Hold>,
     pub(crate) issued: u64,
     pub(crate) finished: u64,
@@ -177,8 +182,9 @@ impl Stream {
             priority,
             flags,
             is_default,
-            stop_on_failure: false,
             failure: None,
+            is_stopped: false,
+            has_failure_mode: false,
             tag: None,
             queue: VecDeque::new(),
             tag_under_way: None,
@@ -241,8 +247,19 @@ impl Stream {
         self.done.wake();
     }
 
-    pub(crate) fn fail(&mut self, failure: &Failure) {
+    fn fail(&mut self, failure: &Failure) {
         self.failure.get_or_insert_with(|| failure.clone());
+    }
+
+    /// Nothing runs on it from here on.
+    pub(crate) fn stop(&mut self, failure: &Failure) {
+        self.fail(failure);
+        self.is_stopped = true;
+    }
+
+    /// Why it takes nothing any more, if it does not.
+    pub(crate) fn refusal(&self) -> Option<&Failure> {
+        self.failure.as_ref().filter(|_| self.is_stopped)
     }
 }
 
@@ -267,7 +284,7 @@ impl State {
         Ok(id)
     }
 
-    /// Appends an entry to a stream that has not failed.
+    /// Appends an entry to a stream that has not stopped.
     pub(crate) fn enqueue(&mut self, id: u64, queued: Queued) -> Result<(), Failure> {
         if self.graphs.is_capturing(id) {
             return self.capture(id, queued);
@@ -276,7 +293,7 @@ impl State {
             return self.take_replacement(id, queued);
         }
         let stream = self.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
-        if let Some(failure) = &stream.failure {
+        if let Some(failure) = stream.refusal() {
             return Err(failure.clone());
         }
         if self.order.is_some() {
@@ -321,15 +338,16 @@ impl State {
         let clock = self.clock;
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         if self.holds.keep(id, stream.card, || clock.unwrap_or_else(Instant::now)) {
+            if let Some(until) = self.holds.earliest() {
+                self.limit(until);
+            }
             return false;
         }
         let Some(queued) = stream.queue.pop_front() else { return false };
         stream.tag_under_way = queued.tag.clone();
         stream.thread_under_way = queued.thread;
         stream.blame_under_way = queued.blame;
-        if stream.stop_on_failure
-            && let Some(failure) = stream.failure.clone()
-        {
+        if let Some(failure) = stream.refusal().cloned() {
             stream.finish_one();
             self.discard(id, queued, &failure);
             return true;
@@ -360,7 +378,7 @@ impl State {
                     self.drop_limit(id);
                     self.settle(id, Ok(()));
                 } else {
-                    self.begin_limit(id, HeldBy::Record(record));
+                    self.hold(id, Hold::Record(record));
                 }
             }
             Entry::Meet(seats) => {
@@ -403,9 +421,7 @@ impl State {
                 card: stream.card,
                 code: failure.code,
             });
-            if let Some(blamed) = self.streams.get_mut(&blamed) {
-                blamed.fail(&Failure { message: place, ..failure });
-            }
+            self.fail_stream(blamed, &Failure { message: place, ..failure });
         }
         let now_ns = self.now_ns();
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -423,6 +439,20 @@ impl State {
             if self.order.is_some() {
                 order::ended(self, id);
             }
+        }
+    }
+
+    /// Something on a stream has failed. What follows is run all the same, unless its context stops on failure.
+    fn fail_stream(&mut self, id: u64, failure: &Failure) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.fail(failure);
+        let context = stream.context;
+        if !self.contexts.get(&context).is_some_and(|context| context.stops_on_failure) {
+            return;
+        }
+        for (id, stream) in self.streams.iter_mut().filter(|(_, stream)| stream.context == context) {
+            stream.stop(failure);
+            self.ready.push(*id);
         }
     }
 
@@ -452,6 +482,7 @@ impl State {
     /// Removes a stream. What is queued is discarded, collectives it takes part in fail for the others.
     pub(crate) fn remove_stream(&mut self, id: u64, why: &str) {
         self.forget_captures(id);
+        self.end_hold(id);
         let Some(mut stream) = self.streams.remove(&id) else { return };
         self.holds.forget(id);
         self.held.forget(id);
@@ -469,8 +500,19 @@ impl State {
         }
     }
 
-    /// Discards what is queued on a stream and marks it as aborted; the entry under way ends by itself unless it waits
-    /// for other ranks.
+    /// Ends what a stream waits for, other than ranks (see [`State::leave_meetings`]) and functions of the program: whoever
+    /// sets it later sets it for others.
+    fn end_hold(&mut self, id: u64) {
+        match self.streams.get_mut(&id).and_then(|stream| stream.hold.clone()) {
+            Some(Hold::Record(record)) => record.release(id),
+            Some(Hold::Notify(notify)) => self.leave_notify(notify, id),
+            Some(Hold::Value(_)) => {}
+            Some(Hold::Meet(_) | Hold::Function) | None => return,
+        }
+        self.settle(id, Ok(()));
+    }
+
+    /// Discards what is queued on a stream and marks it as aborted; the entry under way ends if it waits, else by itself.
     pub(crate) fn abort_stream(&mut self, id: u64) {
         let Some(stream) = self.streams.get(&id) else { return };
         let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} was aborted", stream.card));
@@ -480,7 +522,7 @@ impl State {
     /// Fails a stream and discards what is queued on it.
     pub(crate) fn end_stream(&mut self, id: u64, failure: &Failure) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.fail(failure);
+        stream.stop(failure);
         self.holds.forget(id);
         let discarded: Vec<Queued> = stream.queue.drain(..).collect();
         for queued in discarded {
@@ -489,6 +531,7 @@ impl State {
             }
             self.discard(id, queued, failure);
         }
+        self.end_hold(id);
         self.leave_meetings(id, &left_by_peer(&failure.message));
     }
 
@@ -497,11 +540,11 @@ impl State {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let place = format!("stream {id} of card {}: {}", stream.card, failure.message);
         let failure = Failure { message: place, ..failure };
-        stream.fail(&failure);
         if let Some(queued) = stream.queue.pop_front() {
             stream.finish_one();
             self.discard(id, queued, &failure);
         }
+        self.fail_stream(id, &failure);
     }
 
     /// Streams of a card.

@@ -14,6 +14,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use crate::abi::pages::{Range, Show, Store};
+use crate::abi::peer_memory::{Part, Parts};
 use crate::abi::raw::{Allocation, Location};
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
@@ -96,6 +97,13 @@ struct Mapping {
     physical: Arc<Physical>,
 }
 
+impl Mapping {
+    fn part(&self) -> Part<'_> {
+        let (file, at) = self.physical.place();
+        Part { file, at, len_bytes: self.physical.size as u64 }
+    }
+}
+
 /// Reserved addresses with what is mapped there, by first address.
 #[derive(Debug)]
 struct Reservation {
@@ -103,9 +111,19 @@ struct Reservation {
     mappings: BTreeMap<usize, Mapping>,
 }
 
+/// Memory of another process; the file stays open for others that reach the memory by it.
+#[derive(Debug)]
+struct Imported {
+    memory: Arc<Allocation>,
+    record: Record,
+    _file: File,
+}
+
 /// The virtual memory of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Virtual {
+    /// Where other processes find lists of what is mapped; None when they reach nothing.
+    lists: Option<Arc<Store>>,
     reservations: BTreeMap<usize, Reservation>,
     /// Maximal runs of mapped addresses, by first address.
     runs: BTreeMap<usize, Arc<Allocation>>,
@@ -113,7 +131,7 @@ pub(crate) struct Virtual {
     /// Host memory of the program that is registered, by first address.
     registered: BTreeMap<usize, Arc<Allocation>>,
     /// Memory of other processes, or this one's once more, by first address.
-    imported: BTreeMap<usize, (Arc<Allocation>, Record)>,
+    imported: BTreeMap<usize, Imported>,
     /// First address of the allocation, and its record.
     pub(crate) exports: Vec<(usize, Record)>,
     /// By the number of the handle.
@@ -129,6 +147,19 @@ fn host(error: &io::Error) -> Failure {
 }
 
 impl Virtual {
+    /// Nothing yet; lists of what is mapped will be in `lists`.
+    pub(crate) fn new(lists: Option<Arc<Store>>) -> Self {
+        Self { lists, ..Self::default() }
+    }
+
+    /// Where other processes find the parts of files that a range shows; None when they reach nothing.
+    ///
+    /// # Errors
+    /// The store cannot grow.
+    pub(crate) fn listed<'a>(&self, parts: impl IntoIterator<Item = Part<'a>>) -> io::Result<Option<Arc<Parts>>> {
+        self.lists.as_ref().map(|store| Parts::new(store, parts)).transpose()
+    }
+
     /// The mapped or registered memory that covers an address, or ends there.
     pub(crate) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
         let covering = |known: &'_ BTreeMap<usize, Arc<Allocation>>| {
@@ -138,15 +169,15 @@ impl Virtual {
         let run = covering(&self.runs).and_then(|base| self.runs.get(&base));
         let registered = || covering(&self.registered).and_then(|base| self.registered.get(&base));
         let imported = || {
-            let (base, (memory, _)) = self.imported.range(..=address).next_back()?;
-            (address - base <= memory.size()).then_some(memory)
+            let (base, import) = self.imported.range(..=address).next_back()?;
+            (address - base <= import.memory.size()).then_some(&import.memory)
         };
         run.or_else(registered).or_else(imported)
     }
 
     /// Keeps memory this process has imported.
-    pub(crate) fn import(&mut self, memory: Allocation, record: Record) {
-        self.imported.insert(memory.base(), (Arc::new(memory), record));
+    pub(crate) fn import(&mut self, memory: Allocation, record: Record, file: File) {
+        self.imported.insert(memory.base(), Imported { memory: Arc::new(memory), record, _file: file });
     }
 
     /// Keys under which an allocation is exported and not closed.
@@ -156,10 +187,10 @@ impl Virtual {
 
     /// Closes an import of a key, or else the export.
     pub(crate) fn close(&mut self, name: Name) -> Result<(), Failure> {
-        let import = self.imported.iter().find(|(_, (_, record))| record.name() == name).map(|(base, _)| *base);
+        let import = self.imported.iter().find(|(_, import)| import.record.name() == name).map(|(base, _)| *base);
         if let Some(base) = import {
-            if let Some((_, record)) = self.imported.remove(&base) {
-                record.count_importer(-1)?;
+            if let Some(import) = self.imported.remove(&base) {
+                import.record.count_importer(-1)?;
             }
             return Ok(());
         }
@@ -428,7 +459,7 @@ impl Virtual {
         self.physicals.retain(|_, physical| physical.card != card);
         let (physicals, of_card) = (&self.physicals, Location::Card(card));
         self.physical_exports.retain(|number, _| physicals.contains_key(number));
-        self.imported.retain(|_, (memory, _)| memory.location() != of_card);
+        self.imported.retain(|_, import| import.memory.location() != of_card);
     }
 
     /// Cuts the mapped addresses of one reservation into runs anew. Spans made before keep the run they were made from.
@@ -439,16 +470,16 @@ impl Virtual {
         for at in old {
             self.runs.remove(&at);
         }
-        let mut runs: Vec<(usize, usize, u32)> = Vec::new();
-        for (at, mapping) in &reservation.mappings {
-            match runs.last_mut() {
-                Some((first, size, _)) if *first + *size == *at => *size += mapping.physical.size,
-                _ => runs.push((*at, mapping.physical.size, mapping.physical.card)),
-            }
+        let mappings: Vec<(&usize, &Mapping)> = reservation.mappings.iter().collect();
+        let mut runs = Vec::new();
+        for run in mappings.chunk_by(|(at, mapping), (next, _)| **at + mapping.physical.size == **next) {
+            let (first, card) = (*run[0].0, run[0].1.physical.card);
+            let size = run.iter().map(|(_, mapping)| mapping.physical.size).sum();
+            // A run without a list is out of other processes' reach, which a collective says.
+            let parts = self.listed(run.iter().map(|(_, mapping)| mapping.part())).unwrap_or_default();
+            let run = Allocation::part(&reservation.range, first - base, size, Location::Card(card), (parts, 0));
+            runs.push((first, Arc::new(run)));
         }
-        for (first, size, card) in runs {
-            let run = Allocation::part(&reservation.range, first - base, size, Location::Card(card));
-            self.runs.insert(first, Arc::new(run));
-        }
+        self.runs.extend(runs);
     }
 }

@@ -7,13 +7,14 @@ use std::ffi::{CStr, CString, c_char};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
-use std::sync::{Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
+use ascend_tp_emulator::{Config, Emulator, Sharing};
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_PARAM_INVALID, HcclResult, Table, aclrtExceptionInfo, aclrtMemAllocationType,
     aclrtMemAttr, aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtPhysicalMemProp,
 };
-use common::{Card, H2D, call, hccl_refused, machine, ok, refused, world};
+use common::{Card, H2D, call, hccl_refused, ok, refused, world};
 
 /// Calls a function of the table that is younger than the oldest supported CANN.
 macro_rules! young {
@@ -22,6 +23,15 @@ macro_rules! young {
         // SAFETY: the test passes live places and handles of this table, or arguments the function must refuse.
         unsafe { function($($arg),*) }
     }};
+}
+
+/// A machine whose cards' memory other processes reach.
+fn machine(cards: usize) -> (Emulator, Arc<Table>) {
+    let config = Config { sharing: Sharing::Host, ..Config::with_cards(cards) };
+    let emulator = Emulator::new(config).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    (emulator, table)
 }
 
 /// Set in the second process: what it shall do.
@@ -233,7 +243,7 @@ fn another_process_maps_the_physical_memory_of_a_handle() {
 /// What the program was told: task, stream, thread, device, code.
 static TOLD: Mutex<Option<[u32; 5]>> = Mutex::new(None);
 static WAS_TOLD: Condvar = Condvar::new();
-static TELLER: OnceLock<std::sync::Arc<Table>> = OnceLock::new();
+static TELLER: OnceLock<Arc<Table>> = OnceLock::new();
 
 unsafe extern "C" fn note(info: *mut aclrtExceptionInfo) {
     let table = TELLER.get().expect("set before work is enqueued");

@@ -6,46 +6,16 @@ mod common;
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier};
 
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
-    Table, aclrtCallbackBlockType, aclrtEventRecordedStatus, aclrtLastErrLevel, aclrtMemAttr, aclrtMemMallocPolicy,
+    aclrtCallbackBlockType, aclrtEventRecordedStatus, aclrtLastErrLevel, aclrtMemAttr, aclrtMemMallocPolicy,
     aclrtMemcpyKind, aclrtStreamStatus,
 };
 use common::*;
 
 const HUGE: aclrtMemMallocPolicy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
-
-/// Holds a stream until it is opened: a function that runs on the emulator's own thread.
-#[derive(Default)]
-struct Gate {
-    is_open: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn enqueue(self: &Arc<Self>, table: &Table, stream: *mut c_void) {
-        unsafe extern "C" fn wait(gate: *mut c_void) {
-            // SAFETY: `enqueue` handed over one count of this gate, and the function runs once.
-            let gate = unsafe { Arc::from_raw(gate.cast_const().cast::<Gate>()) };
-            let mut is_open = gate.is_open.lock().expect("not poisoned");
-            while !*is_open {
-                is_open = gate.opened.wait(is_open).expect("not poisoned");
-            }
-        }
-        let launch = table.aclrtLaunchHostFunc.expect("modelled");
-        // The function may outlive the test's own use: a stream destroyed by force does not wait for it.
-        let gate = Arc::into_raw(Arc::clone(self)).cast_mut().cast();
-        // SAFETY: the argument is a count of the gate, which the function takes over.
-        ok(table, unsafe { launch(stream, Some(wait), gate) });
-    }
-
-    fn open(&self) {
-        *self.is_open.lock().expect("not poisoned") = true;
-        self.opened.notify_all();
-    }
-}
 
 #[test]
 fn the_machine_describes_itself() {
@@ -357,7 +327,11 @@ fn events_order_streams_and_threads() {
         ok(&table, call!(table, aclrtQueryEventStatus(event, &raw mut status)));
         status
     };
-    assert_eq!(status(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE, "never recorded");
+    assert_eq!(status(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY, "never recorded");
+    let (mut reused, mut of_reused) = (null_mut(), aclrtEventRecordedStatus(7));
+    ok(&table, call!(table, aclrtCreateEventExWithFlag(&raw mut reused, 1)));
+    ok(&table, call!(table, aclrtQueryEventStatus(reused, &raw mut of_reused)));
+    assert_eq!(of_reused, aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE, "holds no tasks yet");
     let source = card.upload(&[7; 8]);
     let target = card.upload(&[0; 8]);
     let seen = card.upload(&[0; 8]);

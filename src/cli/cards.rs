@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ascend_tp::Cann;
 use ascend_tp::base::Diagnostic;
 use ascend_tp::exec::Marks;
-use ascend_tp_emulator::{Config, Emulator, Mode};
+use ascend_tp::world::ProcessGroup;
+use ascend_tp_emulator::{Config, Emulator, Mode, Sharing};
 use ascend_tp_sys::{LoadError, Table, load};
 
 use super::arguments::DeviceKind;
@@ -25,21 +26,21 @@ pub(super) struct Cards {
     pub(super) description: String,
 }
 
-/// Opens what was asked for, and says on stderr what that is, if this process speaks.
+/// Opens what was asked for, for the processes of a group; the first says on stderr what that is.
 ///
 /// # Errors
 /// NPUs were asked for and there is no usable toolkit, or the library does not start.
-pub(super) fn open(kind: DeviceKind, speaks: bool) -> Result<Cards, Failure> {
-    open_at_least(kind, speaks, 0)
+pub(super) fn open(kind: DeviceKind, group: &ProcessGroup) -> Result<Cards, Failure> {
+    open_at_least(kind, group, 0)
 }
 
 /// As [`open`]; an emulator has at least so many cards.
 ///
 /// # Errors
 /// As for [`open`].
-pub(super) fn open_at_least(kind: DeviceKind, speaks: bool, wanted: usize) -> Result<Cards, Failure> {
+pub(super) fn open_at_least(kind: DeviceKind, group: &ProcessGroup, wanted: usize) -> Result<Cards, Failure> {
     let emulated = || {
-        let emulator = emulator(wanted)?;
+        let emulator = emulator(group, wanted)?;
         Ok::<_, Failure>((emulator.table(), Some(emulator)))
     };
     let (table, emulator) = match kind {
@@ -47,7 +48,7 @@ pub(super) fn open_at_least(kind: DeviceKind, speaks: bool, wanted: usize) -> Re
         DeviceKind::Npu => (toolkit(load(None))?, None),
         DeviceKind::Auto => match load(None) {
             Err(LoadError::NotFound { .. }) => {
-                if speaks {
+                if group.is_first() {
                     note("no CANN toolkit is installed: running on the emulator");
                 }
                 emulated()?
@@ -66,10 +67,12 @@ pub(super) fn open_at_least(kind: DeviceKind, speaks: bool, wanted: usize) -> Re
     Ok(Cards { cann, count, marks, emulator, description })
 }
 
-/// The machine that `ASCEND_EMULATOR` asks for, with at least `wanted` cards.
-fn emulator(wanted: usize) -> Result<Emulator, Failure> {
+/// The machine that `ASCEND_EMULATOR` asks for, with at least `wanted` cards; its memory is for the processes of the group.
+fn emulator(group: &ProcessGroup, wanted: usize) -> Result<Emulator, Failure> {
     let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
-    Emulator::new(Config { cards: config.cards.max(wanted), ..config }).map_err(|error| Failure::Run(error.into()))
+    let sharing = if group.size() > 1 { config.sharing } else { Sharing::Process };
+    Emulator::new(Config { cards: config.cards.max(wanted), sharing, ..config })
+        .map_err(|error| Failure::Run(error.into()))
 }
 
 fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_emulator_has_eight_cards() {
-        let cards = open(DeviceKind::Emulator, true).unwrap();
+        let cards = open(DeviceKind::Emulator, &ProcessGroup::alone()).unwrap();
         assert_eq!(cards.description, "8 emulated Ascend910B3 cards");
         assert_eq!(cards.problem(8), None);
         let message = cards.problem(9).unwrap().to_string();

@@ -40,7 +40,7 @@ pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
 fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
     let folder = model::folder(options.model.as_deref())?;
-    let cards = cards::open(options.device, group.is_first())?;
+    let cards = cards::open(options.device, group)?;
     let job = processes::agree(group, &format!("{options:?}"), Job::new(options, &folder, &cards, group))?;
     let launching = if options.captured { Launching::Captured } else { Launching::Eager };
     let engine =

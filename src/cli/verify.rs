@@ -29,7 +29,7 @@ pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
 
 fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
-    let cards = cards::open(options.device, group.is_first())?;
+    let cards = cards::open(options.device, group)?;
     let read = read(options, &cards, group);
     let (wanted, model, reference) = match read {
         Ok(input) => processes::agree(group, &format!("{options:?}"), Ok(input))?,

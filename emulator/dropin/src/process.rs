@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use ascend_tp_emulator::{Config, Emulator, Table};
+use ascend_tp_emulator::{Config, Emulator, Table, fork};
 
 use crate::{loaded, notice};
 
@@ -117,8 +117,8 @@ fn introduce(emulator: Option<Emulator>) {
     static HOOKED: AtomicBool = AtomicBool::new(false);
     // A child inherits the hooks.
     if !HOOKED.swap(true, Ordering::Relaxed) {
-        // SAFETY: `in_child` is a function without arguments that lives as long as this library, which is never unloaded.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // SAFETY: functions without arguments that live as long as this library, which is never unloaded.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
         // SAFETY: as above; `at_exit` has the signature `on_exit` asks for.
         unsafe { on_exit(at_exit, ptr::null_mut()) };
     }
@@ -127,8 +127,17 @@ fn introduce(emulator: Option<Emulator>) {
     }
 }
 
+extern "C" fn before_fork() {
+    fork::before_fork();
+}
+
+extern "C" fn in_parent() {
+    fork::after_fork_in_parent();
+}
+
 /// The parent's machine is left alone: its locks may be held by threads this process does not have.
 extern "C" fn in_child() {
+    fork::after_fork_in_child();
     if IN_USE.swap(false, Ordering::Relaxed) {
         FORKED_IN_USE.store(true, Ordering::Relaxed);
     }
@@ -141,11 +150,13 @@ unsafe extern "C" {
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// A process that strict mode has reports on does not end well.
+/// The process ends in order; one that strict mode has reports on does not end well.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     let emulator = REPORTING.load(Ordering::Acquire);
     // SAFETY: a pointer in REPORTING is NULL or came from `Box::into_raw` and is never freed.
     let Some(emulator) = (unsafe { emulator.as_ref() }) else { return };
+    // Peers shall not take this end for a death.
+    emulator.say_farewell();
     let reports = emulator.reports();
     if reports.is_empty() {
         return;

@@ -137,7 +137,10 @@ impl Machine {
     fn is_event_done(&self, id: u64) -> Result<bool, Failure> {
         self.catch_up()?;
         let mut state = self.lock();
-        let Some(record) = state.event(id)?.latest.clone() else { return Ok(true) };
+        let event = state.event(id)?;
+        // An event that nothing has recorded holds no tasks, and says so where it can be recorded again and again
+        // (AscendCL guide, aclrtRecordEvent).
+        let Some(record) = event.latest.clone() else { return Ok(event.kind == EventKind::ExWithFlag) };
         let is_done = record.at().is_some();
         if is_done && state.order.is_some() {
             order::host_waited(&mut state, &Waited::Record(record));

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use ascend_tp_sys::{aclrtDrvMemHandle, aclrtMemHandleType, aclrtMemSharedHandleType};
 
 use super::pages::{PAGE_BYTES, Range, Show};
+use super::peer_memory::{Buffer, Part};
 use super::raw::{Allocation, Location, load_array, load_text, store};
+use crate::config::Sharing;
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::ipc::{KEY_BYTES, Name, Record, Shared};
@@ -53,27 +55,23 @@ impl Machine {
         let (Some(allocation), Some(card)) = (span.allocation(), span.card()) else {
             return Err(Failure::new(code::INTERNAL, "device memory without an allocation"));
         };
-        let store_of_pages = self.memory().store()?;
-        let (at, offset) = {
-            // Nothing may be written between copying the pages and showing the copy.
-            let _still = self.memory().hold_still();
-            allocation.share(store_of_pages).map_err(|error| no_memory(&error))?
-        }
-        .ok_or_else(|| {
-            let what = "devPtr: only memory of aclrtMalloc is shared by key; share mapped memory by its handle \
-                        (aclrtMemExportToShareableHandle)";
-            Failure::new(code::PARAM_INVALID, what)
-        })?;
-        let within = (dev_ptr.addr() - allocation.base()) as u64;
-        let file = u64::from(store_of_pages.file().as_raw_fd().cast_unsigned());
-        let shared = Shared {
-            file,
-            at,
-            offset: offset as u64 + within,
-            size: size as u64,
-            card: u64::from(card),
-            granularity: 0,
+        let Some(Buffer::Whole(place)) = self.memory().place(&span) else {
+            let what = match self.memory().sharing() {
+                Sharing::Host => {
+                    "devPtr: only memory of aclrtMalloc is shared by key; share mapped memory by its handle \
+                     (aclrtMemExportToShareableHandle)"
+                }
+                Sharing::Process => {
+                    "devPtr: this machine was built with Sharing::Process, so its cards' memory is this process's alone; \
+                     build it with Sharing::Host"
+                }
+            };
+            return Err(Failure::new(code::PARAM_INVALID, what));
         };
+        let offset = place.at % PAGE_BYTES as u64;
+        let file = u64::from(self.memory().store().file().as_raw_fd().cast_unsigned());
+        let (at, size, card) = (place.at - offset, size as u64, u64::from(card));
+        let shared = Shared { file, at, offset, size, card, granularity: 0 };
         let record = Record::new(shared, validates)?;
         let text = record.name().key();
         self.memory().virtual_memory().exports.push((allocation.base(), record));
@@ -122,9 +120,13 @@ impl Machine {
         let range = Range::reserve(len, PAGE_BYTES).map_err(|error| no_memory(&error))?;
         range.show(0, len, Show::File(&file, shared.at)).map_err(|error| no_memory(&error))?;
         record.count_importer(1)?;
-        let memory = Allocation::part(&Arc::new(range), offset, size, Location::Card(card));
+        let listed = Part { file: &file, at: shared.at, len_bytes: len as u64 };
+        let mut memory_of_others = self.memory().virtual_memory();
+        let parts = memory_of_others.listed([listed]).map_err(|error| no_memory(&error))?;
+        let memory = Allocation::part(&Arc::new(range), offset, size, Location::Card(card), (parts, offset));
         let address = memory.base();
-        self.memory().virtual_memory().import(memory, record);
+        memory_of_others.import(memory, record, file);
+        drop(memory_of_others);
         if flags == 1 && card != current {
             self.update(|state| {
                 state.cards[current as usize].peers.insert(card);

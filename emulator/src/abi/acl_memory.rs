@@ -298,13 +298,11 @@ impl Machine {
                 self.refuse_unsafe_in_capture()?;
                 self.host_touches(|| copy.accesses());
                 self.spend_on("aclrtMemcpy", &Cost::Copy(&copy));
-                let using = self.memory().use_pages();
                 if self.has_numbers() {
                     copy.run();
                 } else {
                     copy.run_without_numbers();
                 }
-                drop(using);
                 self.host_wrote();
                 Ok(())
             }
@@ -370,9 +368,7 @@ impl Machine {
             self.spend_on("aclrtMemset", &Cost::Pass(count, &[AccessKind::Write]));
         }
         if self.has_numbers() || span.card().is_none() {
-            let using = self.memory().use_pages();
             span.fill(value as u8);
-            drop(using);
         }
         self.host_wrote();
         Ok(())

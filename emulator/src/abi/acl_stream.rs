@@ -167,10 +167,19 @@ impl Machine {
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let id = self.stream(stream)?;
-        if let Some(stream) = self.lock().streams.get_mut(&id) {
-            stream.stop_on_failure = mode == 1;
-        }
-        Ok(())
+        self.update(|state| {
+            let stream = state.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+            if std::mem::replace(&mut stream.has_failure_mode, true) {
+                let what = format!("the failure mode of stream {id} is set already; it can be set once");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            let context = stream.context;
+            // To stop on failure is a matter of the whole context (AscendCL guide 8.5, restrictions of this function).
+            if let Some(context) = state.contexts.get_mut(&context) {
+                context.stops_on_failure |= mode == 1;
+            }
+            Ok(())
+        })
     }
 
     /// A stream the program made itself.

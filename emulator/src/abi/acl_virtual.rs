@@ -134,7 +134,7 @@ impl Machine {
             return Err(Failure::new(code::MEMORY_ALLOCATION, format!("size {size} is beyond any card's memory")));
         };
         let charge = self.memory().charge(card, Share::Physical, whole as u64)?;
-        let physical = Physical::new(card, size, granularity, self.memory().store()?, charge).map_err(|error| {
+        let physical = Physical::new(card, size, granularity, self.memory().store(), charge).map_err(|error| {
             Failure::new(code::MEMORY_ALLOCATION, format!("this host has no memory for {size} bytes: {error}"))
         })?;
         let number = self.update(crate::machine::State::fresh_number);

@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use crate::abi::raw::Location;
 
@@ -18,7 +18,7 @@ const ON_HOST: u64 = u64::MAX;
 
 /// One buffer, alive or freed. All fields but `base` are set before `base` is, which makes the entry valid.
 #[derive(Debug, Default)]
-struct Entry {
+pub(crate) struct Entry {
     base: AtomicUsize,
     size: AtomicUsize,
     /// The card, or [`ON_HOST`].
@@ -39,7 +39,16 @@ struct Block {
 }
 
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(std::ptr::null_mut());
-static UNUSED: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
+static UNUSED: Mutex<Unused> = Mutex::new(Vec::new());
+
+/// Entries of buffers that are no more, for others.
+pub(crate) type Unused = Vec<&'static Entry>;
+
+/// The entries for others, held.
+pub(crate) fn unused() -> MutexGuard<'static, Unused> {
+    UNUSED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 static INSTALL: Once = Once::new();
 
 /// What handled SIGSEGV and SIGBUS before.
@@ -54,7 +63,7 @@ impl Known {
     /// Makes a buffer known; the call that allocated it is the `number`-th, of function `name`.
     pub(crate) fn new(base: usize, size: usize, location: Location, number: u64, name: &'static str) -> Self {
         INSTALL.call_once(install);
-        let entry = unused();
+        let entry = entry();
         entry.size.store(size, Ordering::Relaxed);
         let place = match location {
             Location::Card(card) => u64::from(card),
@@ -78,12 +87,12 @@ impl Known {
 impl Drop for Known {
     fn drop(&mut self) {
         self.0.base.store(0, Ordering::Release);
-        UNUSED.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        unused().push(self.0);
     }
 }
 
-fn unused() -> &'static Entry {
-    let mut unused = UNUSED.lock().unwrap_or_else(PoisonError::into_inner);
+fn entry() -> &'static Entry {
+    let mut unused = unused();
     if let Some(entry) = unused.pop() {
         return entry;
     }

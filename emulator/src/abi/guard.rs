@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memmap2::{MmapMut, MmapOptions};
+use super::pages::{Backing, Store};
 
 /// `aclrtMalloc` and `aclrtMallocHost` promise first addresses that are multiples of this, and no more (AscendCL guide 8.0
 /// to 8.5, both pages).
@@ -119,7 +119,7 @@ pub(crate) struct Guarded {
     /// From the first of the pages to the first byte of the program.
     offset: usize,
     /// The pages of a card's memory; None for host memory, whose pages are the arena's.
-    _store: Option<MmapMut>,
+    backing: Option<Backing>,
     reach: Reach,
 }
 
@@ -138,11 +138,11 @@ pub(crate) struct Damage {
 }
 
 impl Guarded {
-    /// `size` bytes (more than 0) of fresh memory.
+    /// `size` bytes (more than 0) of fresh memory; those of a card in `store`, if there is one.
     ///
     /// # Errors
     /// The system refuses the mapping.
-    pub(crate) fn new(arena: &Arc<Arena>, size: usize, reach: Reach) -> io::Result<Self> {
+    pub(crate) fn new(arena: &Arc<Arena>, size: usize, reach: Reach, store: Option<&Arc<Store>>) -> io::Result<Self> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page = page_bytes();
         let slack = 2 * ZONE_BYTES + 2 * ALIGNMENT_BYTES;
@@ -153,12 +153,12 @@ impl Guarded {
         let offset = (latest - ALIGNMENT_BYTES) / (2 * ALIGNMENT_BYTES) * (2 * ALIGNMENT_BYTES) + ALIGNMENT_BYTES;
         // One page before, one behind.
         let first_page = arena.reserve(pages_bytes + 2 * page)? + page;
-        let mut store = match reach {
-            Reach::CardOnly => Some(MmapOptions::new().len(pages_bytes).no_reserve_swap().map_anon()?),
+        let mut backing = match reach {
+            Reach::CardOnly => Some(Backing::new(pages_bytes, store)?),
             Reach::HostToo => None,
         };
-        let pages = match &mut store {
-            Some(store) => store.as_mut_ptr(),
+        let pages = match &mut backing {
+            Some(backing) => backing.base()?,
             None => {
                 let pages = std::ptr::with_exposed_provenance_mut::<u8>(first_page);
                 let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -166,12 +166,11 @@ impl Guarded {
                 if unsafe { libc::mprotect(pages.cast(), pages_bytes, access) } != 0 {
                     return Err(io::Error::last_os_error());
                 }
-                pages
+                NonNull::new(pages).ok_or_else(too_large)?
             }
         };
-        let pages = NonNull::new(pages).ok_or_else(too_large)?;
         let (arena, address) = (Arc::clone(arena), first_page + offset);
-        let guarded = Self { arena, address, size, pages, pages_bytes, offset, _store: store, reach };
+        let guarded = Self { arena, address, size, pages, pages_bytes, offset, backing, reach };
         guarded.fill_zones();
         guarded.poison(FRESH);
         Ok(guarded)
@@ -185,6 +184,11 @@ impl Guarded {
     /// First byte as the emulator reaches it.
     pub(crate) fn bytes(&self) -> NonNull<u8> {
         self.at(self.offset)
+    }
+
+    /// Where that is in the store; None if it is in none.
+    pub(crate) fn place(&self) -> Option<u64> {
+        self.backing.as_ref().and_then(Backing::at).map(|at| at + self.offset as u64)
     }
 
     /// Fills the program's bytes with a pattern.
@@ -255,7 +259,7 @@ impl Drop for Guarded {
     }
 }
 
-pub(super) fn page_bytes() -> usize {
+fn page_bytes() -> usize {
     // SAFETY: no conditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
@@ -275,7 +279,7 @@ mod tests {
         let mut last = 0;
         for size in [1, 63, 64, 65, 4000, 4096, 1 << 20, 7] {
             for reach in [Reach::CardOnly, Reach::HostToo] {
-                let guarded = Guarded::new(&arena, size, reach).expect("mapping");
+                let guarded = Guarded::new(&arena, size, reach, None).expect("mapping");
                 assert_eq!(guarded.address() % 128, 64, "{size}");
                 assert!(guarded.address() > last && arena.contains(guarded.address()), "{size}");
                 assert_eq!(guarded.address() == guarded.bytes().as_ptr().addr(), reach == Reach::HostToo);
@@ -287,7 +291,7 @@ mod tests {
     #[test]
     fn fresh_bytes_are_not_a_number_of_any_float_type() {
         let arena = Arc::new(Arena::default());
-        let guarded = Guarded::new(&arena, 9, Reach::CardOnly).expect("mapping");
+        let guarded = Guarded::new(&arena, 9, Reach::CardOnly, None).expect("mapping");
         let found = bytes(&guarded, guarded.offset, 9);
         assert_eq!(found, [0xFB, 0xFF, 0xFB, 0xFF, 0xFB, 0xFF, 0xFB, 0xFF, 0xFB]);
         let pattern = |len: usize| found[..len].to_vec();
@@ -300,7 +304,7 @@ mod tests {
     #[test]
     fn writes_beside_the_bytes_are_damage_until_mended() {
         let arena = Arc::new(Arena::default());
-        let guarded = Guarded::new(&arena, 100, Reach::HostToo).expect("mapping");
+        let guarded = Guarded::new(&arena, 100, Reach::HostToo, None).expect("mapping");
         assert_eq!(guarded.damage(), None);
         for offset in [guarded.offset + 100, guarded.offset + 103] {
             // SAFETY: within the pages, behind the 100 bytes.
@@ -318,7 +322,7 @@ mod tests {
     fn a_large_allocation_is_filled_at_its_ends_only() {
         let arena = Arc::new(Arena::default());
         let size = 60 << 30;
-        let guarded = Guarded::new(&arena, size, Reach::CardOnly).expect("mapping");
+        let guarded = Guarded::new(&arena, size, Reach::CardOnly, None).expect("mapping");
         let last = guarded.offset + size - 2;
         assert_eq!(bytes(&guarded, last, 2), FRESH.to_le_bytes());
         assert_eq!(bytes(&guarded, guarded.offset + size / 2, 2), [0, 0]);

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclSendRecvItem, HcclSendRecvType, aclrtStream};
 
 use super::raw::{RawSpan, load_array};
-use crate::collective::group::Member;
+use crate::collective::group::{Member, Way};
 use crate::collective::rules::{CollectiveRule, InPlace, Named, rule_of};
 use crate::collective::{Blocks, Call, DataType, Kind};
 use crate::failure::{Failure, code};
@@ -142,22 +142,19 @@ impl Caller<'_> {
 
     /// Calls that begin and end together on the stream.
     fn enqueue_all(&self, mut calls: Vec<Call>) -> Result<(), Failure> {
-        let (shares_memory, has_table) = {
-            let state = self.machine.lock();
-            let group = state.groups.group(self.member.group)?;
-            (group.shares_memory(), group.table.is_some())
-        };
-        if shares_memory && !has_table {
-            self.machine.offer_table(self.member.group);
-        }
-        if shares_memory {
+        let way = self.machine.lock().groups.group(self.member.group)?.way;
+        if way == Some(Way::Table) {
             for call in &mut calls {
-                call.places = self.machine.places(call)?;
+                call.places = self.machine.places(call);
+                if call.places.is_none() {
+                    let what = format!("{call}: this host has no memory for the list of what is mapped at its buffers");
+                    return Err(Failure::new(code::HCCL_MEMORY, what));
+                }
             }
         }
         let accesses = self.machine.watched(|| calls.iter().flat_map(Call::accesses).collect());
         self.machine.update(|state| {
-            if let Some(failure) = state.streams.get(&self.stream).and_then(|stream| stream.failure.clone()) {
+            if let Some(failure) = state.streams.get(&self.stream).and_then(|stream| stream.refusal().cloned()) {
                 return Err(failure);
             }
             if state.graphs.is_capturing(self.stream) {

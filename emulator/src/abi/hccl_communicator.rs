@@ -225,6 +225,8 @@ impl Machine {
             state.keep_buffer(member, buffer);
             Ok(member)
         })?;
+        let group = self.lock().groups.member(member)?.group;
+        self.make_table(group);
         // SAFETY: the C caller passes a valid place.
         unsafe { output("sub_comm", sub_comm, HandleKind::Communicator.encode(member)) }
     }

@@ -1,20 +1,27 @@
 //! Pages: address ranges of this process and the files whose bytes appear in them.
 //!
-//! Input: lengths, files, offsets. Output: a [`Range`] of addresses that shows bytes of a file, blank pages or nothing, and a
-//! [`Store`] of bytes that several ranges, of this process or of others, can show at once. Invariants: a range is unmapped
-//! when it is dropped and not before, so an address in it never shows foreign memory; bytes of a store are zero when they
-//! are taken. Does not: know cards, allocations or who may see what (see `memory`, `virtual_memory`, `ipc`).
+//! Input: lengths, files, offsets. Output: a [`Range`] of addresses that shows bytes of a file, blank pages or nothing, a
+//! [`Store`] of bytes that several ranges, of this process or of others, can show at once, and a [`Backing`] for memory that
+//! stays where it is made. Invariants: a range is unmapped when it is dropped and not before, so an address in it never shows
+//! foreign memory; bytes of a store are zero when they are taken, and no offset is given out twice. Does not: know cards, allocations or who may see what (see `memory`, `virtual_memory`, `ipc`).
 #![expect(unsafe_code, reason = "mappings are made by system calls")]
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use memmap2::{MmapMut, MmapOptions};
 
 /// Every mapping here is a multiple of this: the largest page size in common use.
 pub(crate) const PAGE_BYTES: usize = 1 << 16;
+
+/// From this size on memory is asked for in huge pages: touching it first costs a tenth, and what it may take beyond what is
+/// touched, up to two of them, is little beside it.
+const HUGE_FROM_BYTES: usize = 32 << 20;
+/// What huge pages begin at multiples of.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Addresses of this process, all of one mapping call at first.
 #[derive(Debug)]
@@ -78,7 +85,7 @@ impl Range {
         assert!(offset <= self.len && len <= self.len - offset, "part {offset}+{len} leaves {} bytes", self.len);
         // SAFETY: `offset <= self.len`, so the address stays within the range.
         let at = unsafe { self.base.add(offset) };
-        show_at(at, len, what)
+        map(at.as_ptr(), len, what).map(|_| ())
     }
 }
 
@@ -86,14 +93,6 @@ impl Drop for Range {
     fn drop(&mut self) {
         unmap(self.base, self.len);
     }
-}
-
-/// Replaces what `len` bytes at `at` show; the caller owns the mapping there.
-///
-/// # Errors
-/// The operating system refuses.
-pub(crate) fn show_at(at: NonNull<u8>, len: usize, what: Show<'_>) -> io::Result<()> {
-    map(at.as_ptr(), len, what).map(|_| ())
 }
 
 /// Maps `len` bytes; over whatever is at `place`, which the caller owns, or anywhere when it is NULL.
@@ -154,7 +153,7 @@ impl Store {
     /// The file cannot grow.
     pub(crate) fn take(&self, len: usize) -> io::Result<u64> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = *next;
+        let at = next.next_multiple_of(alignment_of(len) as u64);
         let end = at + len.next_multiple_of(PAGE_BYTES) as u64;
         self.file.set_len(end)?;
         *next = end;
@@ -165,6 +164,82 @@ impl Store {
     pub(crate) fn give(&self, at: u64, len: usize) {
         punch(&self.file, at, len.next_multiple_of(PAGE_BYTES) as u64);
     }
+}
+
+/// What memory of this size begins at a multiple of.
+fn alignment_of(len: usize) -> usize {
+    if len < HUGE_FROM_BYTES { PAGE_BYTES } else { HUGE_PAGE_BYTES }
+}
+
+/// Zero bytes at addresses of their own, where they stay until this is dropped.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// Pages of this process.
+    Own(MmapMut),
+    /// A part of a store, which other processes can show too.
+    Stored { range: Range, store: Arc<Store>, at: u64 },
+}
+
+impl Backing {
+    /// `len` bytes (more than 0), page-aligned; in `store`, or of this process alone.
+    ///
+    /// # Errors
+    /// The operating system has no memory or no addresses for it.
+    pub(crate) fn new(len: usize, store: Option<&Arc<Store>>) -> io::Result<Self> {
+        let Some(store) = store else {
+            let pages = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
+            #[cfg(target_os = "linux")]
+            if len >= HUGE_FROM_BYTES {
+                // Where the system refuses, small pages serve as well, and only take longer to be touched first.
+                let _refused = pages.advise(memmap2::Advice::HugePage);
+            }
+            return Ok(Self::Own(pages));
+        };
+        let len = len.checked_next_multiple_of(PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        let range = Range::reserve(len, alignment_of(len))?;
+        let at = store.take(len)?;
+        // From here on, whatever fails gives the bytes back.
+        let backing = Self::Stored { range, store: Arc::clone(store), at };
+        if let Self::Stored { range, .. } = &backing {
+            range.show(0, len, Show::File(store.file(), at))?;
+            #[cfg(target_os = "linux")]
+            if len >= HUGE_FROM_BYTES {
+                advise_huge(range);
+            }
+        }
+        Ok(backing)
+    }
+
+    /// First byte.
+    pub(crate) fn base(&mut self) -> io::Result<NonNull<u8>> {
+        match self {
+            Self::Own(pages) => NonNull::new(pages.as_mut_ptr()).ok_or_else(|| io::ErrorKind::OutOfMemory.into()),
+            Self::Stored { range, .. } => Ok(range.base()),
+        }
+    }
+
+    /// Where the first byte is in its store; None for pages of this process alone.
+    pub(crate) fn at(&self) -> Option<u64> {
+        match self {
+            Self::Own(_) => None,
+            Self::Stored { at, .. } => Some(*at),
+        }
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        if let Self::Stored { range, store, at } = self {
+            store.give(*at, range.len_bytes());
+        }
+    }
+}
+
+/// Asks for huge pages; many systems grant them to memory of one process only, and then small pages serve.
+#[cfg(target_os = "linux")]
+fn advise_huge(range: &Range) {
+    // SAFETY: advice about a mapping that this process owns.
+    let _refused = unsafe { libc::madvise(range.base.as_ptr().cast(), range.len, libc::MADV_HUGEPAGE) };
 }
 
 /// A file of memory without a name, gone with its last user.

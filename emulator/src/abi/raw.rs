@@ -8,18 +8,15 @@
 #![expect(unsafe_code, reason = "device memory is raw memory")]
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use half::{bf16, f16};
-#[cfg(target_os = "linux")]
-use memmap2::Advice;
-use memmap2::{MmapMut, MmapOptions};
 
 use super::fault::Known;
-use super::guard::{Arena, Damage, FREED, Guarded, Reach, page_bytes};
-use super::pages::{Range, Show, Store, show_at};
+use super::guard::{Arena, Damage, FREED, Guarded, Reach};
+use super::pages::{Backing, Range, Store};
+use super::peer_memory::{Buffer, Parts, Place};
 use crate::strict::site::Site;
 
 /// A type any bit pattern of which is a value.
@@ -45,7 +42,7 @@ pub(crate) enum Location {
     Host,
 }
 
-/// One allocation: pages the operating system commits when they are touched.
+/// One allocation: pages the operating system commits when they are touched, in their place until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// First address the program sees.
@@ -54,34 +51,19 @@ pub(crate) struct Allocation {
     bytes: NonNull<u8>,
     size: usize,
     location: Location,
-    /// Where its pages are in a store, once it is shared.
-    shared: OnceLock<InStore>,
     pages: Pages,
     /// The call that freed it, in strict mode.
     freed: OnceLock<Arc<Site>>,
-}
-
-/// A part of a store, given back with its allocation.
-#[derive(Debug)]
-struct InStore {
-    store: Arc<Store>,
-    at: u64,
-    len: usize,
-}
-
-impl Drop for InStore {
-    fn drop(&mut self) {
-        self.store.give(self.at, self.len);
-    }
 }
 
 /// What keeps the bytes mapped.
 #[derive(Debug)]
 enum Pages {
     /// Zero pages, at the program's addresses.
-    Plain { _pages: MmapMut },
-    /// A part of a range of addresses that other allocations have parts of too.
-    Part { _range: Arc<Range> },
+    Own(Backing),
+    /// A part of a range of addresses that other allocations have parts of too; where other processes find what the range
+    /// shows, and how far behind the start of that this part begins.
+    Part { _range: Arc<Range>, parts: Option<Arc<Parts>>, before: u64 },
     /// Memory of the program, which keeps it mapped.
     Registered,
     /// Memory of strict mode.
@@ -96,55 +78,39 @@ unsafe impl Sync for Allocation {}
 /// The card lets kernels read this much past the end of an allocation (AscendCL guide, aclrtMalloc).
 const READABLE_PAST_END_BYTES: usize = 32;
 
-/// From this size on memory is asked for in huge pages: touching it first costs a tenth, and what it may take beyond what is
-/// touched, up to two of them, is little beside it.
-#[cfg(target_os = "linux")]
-const HUGE_FROM_BYTES: usize = 32 << 20;
-
 impl Allocation {
-    /// Maps `size` bytes (more than 0), page-aligned.
+    /// `size` bytes (more than 0), page-aligned; in `store`, where other processes reach them, or of this process alone.
     ///
     /// # Errors
     /// The operating system refuses the mapping.
-    pub(crate) fn new(size: usize, location: Location) -> io::Result<Self> {
+    pub(crate) fn new(size: usize, location: Location, store: Option<&Arc<Store>>) -> io::Result<Self> {
         let mapped = size.checked_add(READABLE_PAST_END_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut pages = MmapOptions::new().len(mapped).no_reserve_swap().map_anon()?;
-        #[cfg(target_os = "linux")]
-        if mapped >= HUGE_FROM_BYTES {
-            // Where the system refuses, small pages serve as well, and only take longer to be touched first.
-            let _refused = pages.advise(Advice::HugePage);
-        }
-        let bytes = NonNull::new(pages.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let address = bytes.as_ptr().expose_provenance();
-        Ok(Self {
-            address,
-            bytes,
-            size,
-            location,
-            shared: OnceLock::new(),
-            pages: Pages::Plain { _pages: pages },
-            freed: OnceLock::new(),
-        })
+        let mut backing = Backing::new(mapped, store)?;
+        let bytes = backing.base()?;
+        Ok(Self::of(bytes.as_ptr().expose_provenance(), bytes, size, location, Pages::Own(backing)))
     }
 
-    /// The `size` bytes at `offset` of a range, which shows memory of `location` there.
+    fn of(address: usize, bytes: NonNull<u8>, size: usize, location: Location, pages: Pages) -> Self {
+        Self { address, bytes, size, location, pages, freed: OnceLock::new() }
+    }
+
+    /// The `size` bytes at `offset` of a range, which shows memory of `location` there; `parts` is where other processes
+    /// find it, from `before` bytes ahead of the first on.
     ///
     /// # Panics
     /// When the part leaves the range.
-    pub(crate) fn part(range: &Arc<Range>, offset: usize, size: usize, location: Location) -> Self {
+    pub(crate) fn part(
+        range: &Arc<Range>,
+        offset: usize,
+        size: usize,
+        location: Location,
+        (parts, before): (Option<Arc<Parts>>, usize),
+    ) -> Self {
         assert!(offset <= range.len_bytes() && size <= range.len_bytes() - offset, "a part outside of its range");
         // SAFETY: `offset` is within the range.
         let bytes = unsafe { range.base().add(offset) };
-        let address = bytes.as_ptr().expose_provenance();
-        Self {
-            address,
-            bytes,
-            size,
-            location,
-            shared: OnceLock::new(),
-            pages: Pages::Part { _range: Arc::clone(range) },
-            freed: OnceLock::new(),
-        }
+        let pages = Pages::Part { _range: Arc::clone(range), parts, before: before as u64 };
+        Self::of(bytes.as_ptr().expose_provenance(), bytes, size, location, pages)
     }
 
     /// Host memory the program registers.
@@ -152,84 +118,42 @@ impl Allocation {
     /// # Safety
     /// `size` bytes at `bytes` are valid for reads and writes until no task uses them any more.
     pub(crate) unsafe fn registered(bytes: NonNull<u8>, size: usize) -> Self {
-        let address = bytes.as_ptr().expose_provenance();
-        Self {
-            address,
-            bytes,
-            size,
-            location: Location::Host,
-            shared: OnceLock::new(),
-            pages: Pages::Registered,
-            freed: OnceLock::new(),
-        }
+        Self::of(bytes.as_ptr().expose_provenance(), bytes, size, Location::Host, Pages::Registered)
     }
 
     /// Maps `size` bytes (more than 0) of strict mode: fresh, between red zones and, on a card, out of the host's reach.
     ///
     /// # Errors
     /// The operating system refuses the mapping.
-    pub(crate) fn guarded(arena: &Arc<Arena>, size: usize, location: Location, site: Arc<Site>) -> io::Result<Self> {
+    pub(crate) fn guarded(
+        arena: &Arc<Arena>,
+        size: usize,
+        location: Location,
+        store: Option<&Arc<Store>>,
+        site: Arc<Site>,
+    ) -> io::Result<Self> {
         let reach = if location == Location::Host { Reach::HostToo } else { Reach::CardOnly };
-        let pages = Guarded::new(arena, size, reach)?;
+        let pages = Guarded::new(arena, size, reach, store)?;
         let (address, bytes) = (pages.address(), pages.bytes());
         let known = Arc::new(Known::new(address, size, location, site.number, site.call));
-        Ok(Self {
-            address,
-            bytes,
-            size,
-            location,
-            shared: OnceLock::new(),
-            pages: Pages::Guarded { pages, known, site },
-            freed: OnceLock::new(),
-        })
+        Ok(Self::of(address, bytes, size, location, Pages::Guarded { pages, known, site }))
     }
 
-    /// Moves the bytes into a store, in place, so that other mappings can show them; gives where the first page is there
-    /// and how far behind its start the first byte. None for memory that is no allocation of its own. Nobody may read or
-    /// write the bytes meanwhile.
-    ///
-    /// # Errors
-    /// The operating system refuses.
-    pub(crate) fn share(&self, store: &Arc<Store>) -> io::Result<Option<(u64, usize)>> {
-        /// Bytes looked at at once; pages nobody has written stay out of memory.
-        const CHUNK_BYTES: usize = 1 << 16;
-        if matches!(self.pages, Pages::Part { .. } | Pages::Registered) {
-            return Ok(None);
-        }
-        let page = page_bytes();
-        let before = self.bytes.addr().get() % page;
-        if let Some(known) = self.shared.get() {
-            return Ok(Some((known.at, before)));
-        }
-        let len = (before + self.size).next_multiple_of(page);
-        let in_store = InStore { store: Arc::clone(store), at: store.take(len)?, len };
-        // SAFETY: the pages are whole pages of this allocation's mapping, which begins at a page.
-        let first = unsafe { self.bytes.sub(before) };
-        let mut chunk = vec![0_u8; CHUNK_BYTES];
-        for start in (0..len).step_by(CHUNK_BYTES) {
-            let chunk = &mut chunk[..CHUNK_BYTES.min(len - start)];
-            // SAFETY: `start < len`, so within the pages.
-            let from = unsafe { first.add(start) };
-            // SAFETY: `chunk` is a live slice of its own, and the pages reach to `len`.
-            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), chunk.as_mut_ptr(), chunk.len()) };
-            if chunk.iter().any(|byte| *byte != 0) {
-                store.file().write_all_at(chunk, in_store.at + start as u64)?;
-            }
-        }
-        show_at(first, len, Show::File(store.file(), in_store.at))?;
-        let at = self.shared.get_or_init(|| in_store).at;
-        Ok(Some((at, before)))
-    }
-
-    /// Whether its bytes are in a store.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.shared.get().is_some()
+    /// Where its bytes are for other processes; None where they do not reach them.
+    pub(crate) fn place(&self) -> Option<Buffer> {
+        let (at, len_bytes) = match &self.pages {
+            Pages::Own(backing) => (backing.at()?, self.size as u64),
+            Pages::Guarded { pages, .. } => (pages.place()?, self.size as u64),
+            Pages::Part { parts, before, .. } => return Some(parts.as_ref()?.buffer(*before, self.size as u64)),
+            Pages::Registered => return None,
+        };
+        Some(Buffer::Whole(Place { at, len_bytes }))
     }
 
     /// The call that allocated it, in strict mode.
     pub(crate) fn site(&self) -> Option<&Arc<Site>> {
         match &self.pages {
-            Pages::Plain { .. } | Pages::Part { .. } | Pages::Registered => None,
+            Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
             Pages::Guarded { site, .. } => Some(site),
         }
     }
@@ -245,7 +169,7 @@ impl Allocation {
     /// In strict mode: what the fault handler knows of it, which should outlive it as long as its addresses matter.
     pub(crate) fn known(&self) -> Option<Arc<Known>> {
         match &self.pages {
-            Pages::Plain { .. } | Pages::Part { .. } | Pages::Registered => None,
+            Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
             Pages::Guarded { known, .. } => Some(Arc::clone(known)),
         }
     }
@@ -486,7 +410,7 @@ mod tests {
     use super::*;
 
     fn allocation(size: usize) -> Arc<Allocation> {
-        Arc::new(Allocation::new(size, Location::Card(2)).expect("mapping"))
+        Arc::new(Allocation::new(size, Location::Card(2), None).expect("mapping"))
     }
 
     #[test]

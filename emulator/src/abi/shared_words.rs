@@ -62,7 +62,7 @@ mod tests {
     use crate::abi::raw::{Allocation, Location};
 
     fn words(bytes: usize) -> SharedWords {
-        let memory = Arc::new(Allocation::new(bytes, Location::Host).expect("memory"));
+        let memory = Arc::new(Allocation::new(bytes, Location::Host, None).expect("memory"));
         assert!(SharedWords::of(memory.span(1, bytes - 1), bytes - 1).is_none());
         SharedWords::of(memory.span(0, bytes), bytes).expect("aligned")
     }

@@ -106,7 +106,10 @@ impl Machine {
             let (at, root) = find_elsewhere(&table, rank, digest, deadline)?;
             return self.gather(&at, root, world, rank, card, name);
         }
-        let name_of_socket = format!("ascend-emulator-{digest:016x}");
+        // Jobs of one user with one table want the same cards, which they cannot both have: the second to come is told that
+        // its rank has come already, with the other process's number. Those of another user have other sockets.
+        let user = rustix::process::getuid().as_raw();
+        let name_of_socket = format!("ascend-emulator-{user}-{digest:016x}");
         let address =
             LocalAddr::from_abstract_name(&name_of_socket).map_err(|error| failed("name a socket", &error))?;
         loop {

@@ -379,13 +379,54 @@ impl Machine {
         let homes = roster.callers.iter().map(|caller| links.get(&caller.process.id).cloned());
         let homes: Vec<Home> = homes.map(|link| link.map_or(Home::Here, Home::There)).collect();
         let cards = roster.callers.iter().map(|caller| caller.card).collect();
-        self.update(|state| {
+        let group = self.update(|state| {
             let group = state.find_or_create_group(roster.token, &roster.name, cards, homes);
             if state.order.is_some() {
                 order::host_met(state, group);
             }
-            Ok(state.create_member(group, rank))
-        })
+            group
+        });
+        match self.await_entered(group, rank, deadline) {
+            Ok(()) => {
+                self.make_table(group);
+                Ok(self.update(|state| state.create_member(group, rank)))
+            }
+            Err(failure) => {
+                self.update(|state| {
+                    if let Ok(group) = state.groups.group_mut(group) {
+                        group.depart(rank);
+                    }
+                    state.leave_group(group, rank, &failure.message);
+                });
+                Err(failure)
+            }
+        }
+    }
+
+    /// Waits until all processes of a communicator have entered it, which is when they know how its data travels.
+    fn await_entered(&self, group: u64, rank: u32, deadline: Instant) -> Result<(), Failure> {
+        let mut state = self.lock();
+        let deadline = if state.is_conducted() { state.now() + self.config().connect_timeout } else { deadline };
+        loop {
+            let found = state.groups.group(group)?;
+            if let Some(failure) = &found.failure {
+                return Err(failure.clone());
+            }
+            if found.way.is_some() {
+                return Ok(());
+            }
+            if state.now() >= deadline {
+                let away =
+                    found.homes.iter().enumerate().filter(|(_, home)| {
+                        home.link().is_some_and(|link| !found.ready.contains_key(&Some(link.peer.id)))
+                    });
+                let away: Vec<usize> = away.map(|(rank, _)| rank).collect();
+                let what =
+                    format!("rank {rank}: the processes of ranks {away:?} came but have not entered the communicator");
+                return Err(Failure::new(code::HCCL_TIMEOUT, what));
+            }
+            state = self.watch(state, Some(deadline), Wait::Entering { group })?;
+        }
     }
 
     /// The link to a process; the one of the two with the greater id connects.
@@ -449,12 +490,30 @@ impl Links {
     }
 }
 
+impl Links {
+    /// The peers learn that this process's end is no death.
+    fn say_farewell(&self) {
+        self.by_peer.values().for_each(|link| link.post(&Message::Farewell));
+    }
+}
+
 impl Drop for Links {
-    /// The machine ends: its peers learn that this is no death.
     fn drop(&mut self) {
-        for link in self.by_peer.values() {
-            link.post(&Message::Farewell);
-            link.close();
+        self.say_farewell();
+        self.by_peer.values().for_each(|link| link.close());
+    }
+}
+
+impl Machine {
+    /// The process ends, perhaps in the middle of a call of this very thread, whose lock nobody gives back then.
+    pub(crate) fn say_farewell(&self) {
+        const TRIES: usize = 10_000;
+        for _ in 0..TRIES {
+            if let Some(state) = self.try_lock() {
+                state.groups.links.say_farewell();
+                return;
+            }
+            std::thread::yield_now();
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::collective::Kind;
 use crate::collective::gathering::{Gatherings, Links};
@@ -21,6 +22,19 @@ use crate::machine::State;
 use crate::memory::Charge;
 use crate::stream::left_by_peer;
 
+/// How the data of a communicator's collectives travels. All its processes choose the same when it is made, and it stays so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// All ranks are in this process.
+    Process,
+    /// The ranks' processes reach each other's memory: collectives of all ranks meet at a table there (see `at_table`),
+    /// transfers between two by messages, and data is moved in place.
+    Table,
+    /// By messages over links: between hosts, in strict mode, under faults that strike data on its way, where the
+    /// configuration says so, and where the system does not let processes reach each other's memory.
+    Links,
+}
+
 /// A communicator of `cards.len()` ranks; rank r is on card `cards[r]`.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -35,9 +49,13 @@ pub(crate) struct Group {
     /// Ranks whose handle was destroyed or whose device was reset or lost, in the order in which they left: when others
     /// leave in consequence, the first is the cause.
     pub(crate) departures: Vec<u32>,
-    /// Where its ranks meet when all its processes share memory.
+    /// How data travels; None until all processes have said what they reach.
+    pub(crate) way: Option<Way>,
+    /// The processes that have said whether they share memory with all others: this one (None) and others, by id.
+    pub(super) ready: BTreeMap<Option<u128>, bool>,
+    /// Where its ranks meet, once the first rank's process has made it.
     pub(crate) table: Option<Arc<Table>>,
-    /// Collectives of ranks here that have begun at the table and not ended.
+    /// Collectives of ranks here that have begun at the table and not ended, by number.
     pub(crate) running: BTreeSet<u64>,
     /// What broke it; every later call returns this.
     pub(crate) failure: Option<Failure>,
@@ -79,8 +97,8 @@ pub(crate) struct Groups {
     pub(super) links: Links,
     pub(super) gatherings: Gatherings,
     pub(super) unclaimed: Unclaimed,
-    /// Collectives with ranks elsewhere whose data moves.
-    pub(super) exchanging: usize,
+    /// Collectives whose data moves over links, and since when.
+    pub(crate) moving: BTreeMap<(Token, Key), Instant>,
     /// Data of collectives with ranks elsewhere.
     pub(crate) board: Arc<Board>,
 }
@@ -135,6 +153,21 @@ impl Groups {
         self.by_token.get(&token).copied()
     }
 
+    /// Whether data of some communicator travels by its table.
+    pub(crate) fn any_at_table(&self) -> bool {
+        self.groups.values().any(|group| group.way == Some(Way::Table))
+    }
+
+    /// Whether some communicator waits for what its other processes reach.
+    pub(crate) fn any_undecided(&self) -> bool {
+        self.groups.values().any(|group| group.way.is_none() && group.failure.is_none())
+    }
+
+    /// Whether all processes have entered a communicator, or will not.
+    pub(crate) fn is_entered(&self, group: u64) -> bool {
+        self.groups.get(&group).is_none_or(|group| group.way.is_some() || group.failure.is_some())
+    }
+
     /// The communicators with ranks at the other end of a link.
     pub(crate) fn with_link(&self, link: &Arc<Link>) -> Vec<u64> {
         let has_link = |group: &Group| group.links.iter().any(|of| Arc::ptr_eq(of, link));
@@ -172,7 +205,7 @@ impl State {
         let id = self.fresh_number();
         let name = name.unwrap_or_else(|| format!("hccl_world_{id}")).into();
         let homes = vec![Home::Here; cards.len()];
-        self.insert_group(id, name, cards, homes, None, None);
+        self.insert_group(id, name, cards, homes, None, None, Some(Way::Process));
         Ok(id)
     }
 
@@ -182,7 +215,12 @@ impl State {
             return id;
         }
         let id = self.fresh_number();
-        self.insert_group(id, name.into(), cards, homes, Some(token), None);
+        let is_local = homes.iter().all(|home| home.link().is_none());
+        let way = is_local.then_some(Way::Process);
+        self.insert_group(id, name.into(), cards, homes, Some(token), None, way);
+        if !is_local {
+            self.say_ready(id);
+        }
         self.claim(id, token);
         id
     }
@@ -195,6 +233,7 @@ impl State {
         homes: Vec<Home>,
         token: Option<Token>,
         parent: Option<u64>,
+        way: Option<Way>,
     ) {
         let world = cards.len();
         let mut links: Vec<Arc<Link>> = Vec::new();
@@ -213,6 +252,8 @@ impl State {
             homes,
             links,
             departures: Vec::new(),
+            way,
+            ready: BTreeMap::new(),
             table: None,
             running: BTreeSet::new(),
             failure: None,
@@ -347,9 +388,10 @@ impl State {
         let pick = |rank: &u32| (group.cards[*rank as usize], group.homes[*rank as usize].clone());
         let (cards, homes): (Vec<u32>, Vec<Home>) = ranks.iter().map(pick).unzip();
         let joined = homes.iter().map(|home| home.link().is_some()).collect();
+        let way = if homes.iter().all(|home| home.link().is_none()) { Some(Way::Process) } else { group.way };
         group.children.insert(id, Child { group: number, ranks: ranks.to_vec(), joined });
         let name = name.unwrap_or_else(|| format!("{}_sub_{id}", group.name)).into();
-        self.insert_group(number, name, cards, homes, token, Some(parent));
+        self.insert_group(number, name, cards, homes, token, Some(parent), way);
         if let Some(token) = token {
             self.claim(number, token);
         }

@@ -7,15 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::collective::group::Group;
+use crate::collective::group::{Group, Way};
 use crate::collective::peer::Home;
-use crate::collective::table::Table;
 use crate::collective::{Call, Kind};
 use crate::failure::{Failure, code};
+use crate::link::connection::Link;
 use crate::link::wire::{Message, Token};
 use crate::machine::{Launch, State};
 use crate::stream::left_by_peer;
@@ -50,10 +50,12 @@ pub(crate) struct Meeting {
     pub(super) arrivals: Vec<Option<Arrival>>,
     /// Where the ranks of the communicator are, and its name there; None when all are here.
     elsewhere: Option<(Token, Vec<Home>)>,
-    /// Where its ranks meet, unless by messages.
-    pub(super) table: Option<Arc<Table>>,
-    /// When the first stream arrived.
-    since: Option<Instant>,
+    /// How its data travels.
+    way: Way,
+    /// When the first stream arrived, or since when the processes move their shares.
+    pub(super) since: Option<Instant>,
+    /// This process moves its share of the data, or has.
+    pub(super) is_shared_out: bool,
     failure: Option<Failure>,
 }
 
@@ -77,8 +79,10 @@ pub(crate) struct Part {
 pub(super) struct Arrival {
     pub(super) rank: u32,
     pub(super) call: Call,
-    /// The call lies on the meeting's table.
+    /// The call lies on the communicator's table.
     pub(super) is_laid: bool,
+    /// Its rank counts there as one that has reached it.
+    pub(super) is_at_table: bool,
     /// The stream that has reached the call and waits; None also for a rank in another process.
     pub(super) stream: Option<u64>,
     /// The rank is in another process, whose stream has reached the call.
@@ -126,14 +130,9 @@ impl Meetings {
 
     /// A stream waits for a meeting at a table.
     pub(super) fn wait_at_table(&mut self, id: u64) {
-        if self.is_nobody_at_table(id) {
+        if !self.at_tables.contains(&id) {
             self.at_tables.push(id);
         }
-    }
-
-    /// Whether no stream does.
-    pub(super) fn is_nobody_at_table(&self, id: u64) -> bool {
-        !self.at_tables.contains(&id)
     }
 
     /// All meetings at tables for which streams wait; the caller puts those back that go on waiting.
@@ -167,6 +166,12 @@ impl Meetings {
 
     pub(crate) fn of_group(&self, group: u64) -> Vec<u64> {
         self.open.iter().filter(|(_, meeting)| meeting.group == group).map(|(id, _)| *id).collect()
+    }
+
+    /// Those that may still be complete one day.
+    fn unfailed_of_group(&self, group: u64) -> Vec<u64> {
+        let open = self.open.iter().filter(|(_, meeting)| meeting.group == group && meeting.failure.is_none());
+        open.map(|(id, _)| *id).collect()
     }
 }
 
@@ -216,9 +221,33 @@ impl Meeting {
         self.elsewhere.as_ref().map(|(token, homes)| (*token, homes.as_slice()))
     }
 
-    /// Whether it moves its data together with other processes, or waits for them to.
+    /// How its data travels.
+    pub(crate) fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Whether it moves its data together with other processes, and waits for them to.
     pub(crate) fn is_with_others(&self) -> bool {
-        self.elsewhere.is_some() && self.table.is_none()
+        self.way == Way::Links
+    }
+
+    /// Whether its ranks meet at the communicator's table.
+    pub(super) fn is_at_table(&self) -> bool {
+        self.way == Way::Table && self.is_of_all()
+    }
+
+    /// Whether this process is the one that moves data which it reaches: of two ranks the receiver's.
+    fn moves_here(&self) -> bool {
+        match (self.key, self.way) {
+            (Key::Pair { to, .. }, Way::Table) => self.home(to as usize).is_none(),
+            _ => true,
+        }
+    }
+
+    /// The link to the process of a rank; None when it is this one.
+    pub(super) fn home(&self, rank: usize) -> Option<&Arc<Link>> {
+        let (_, homes) = self.elsewhere()?;
+        homes.get(rank).and_then(Home::link)
     }
 
     /// Whether it has failed.
@@ -229,12 +258,8 @@ impl Meeting {
     /// A rank in another process, of a meeting of all ranks, has made its call.
     pub(super) fn seat_elsewhere(&mut self, position: usize, call: Call, reached_elsewhere: bool) {
         let rank = position as u32;
-        self.arrivals[position] = Some(Arrival { rank, call, is_laid: true, stream: None, reached_elsewhere });
-    }
-
-    /// Whether every process of it reaches the buffers of all calls.
-    pub(crate) fn is_in_place(&self) -> bool {
-        self.calls().all(|call| call.places.is_some())
+        let arrival = Arrival { rank, call, is_laid: true, is_at_table: true, stream: None, reached_elsewhere };
+        self.arrivals[position] = Some(arrival);
     }
 
     /// Which of the communicator's meetings this is.
@@ -261,6 +286,9 @@ impl Meeting {
 
     /// Who keeps the others waiting, for messages.
     pub(crate) fn absent(&self) -> String {
+        if self.is_shared_out {
+            return "other processes have not moved their shares of it".into();
+        }
         let missing = self.missing_calls();
         if !missing.is_empty() {
             return format!("ranks {missing:?} have not made their call");
@@ -268,6 +296,13 @@ impl Meeting {
         let behind = |arrival: &&Arrival| !arrival.has_reached();
         let behind: Vec<u32> = self.arrivals.iter().flatten().filter(behind).map(|arrival| arrival.rank).collect();
         format!("the streams of ranks {behind:?} have not reached their call")
+    }
+
+    /// Two ranks have called what cannot be one collective.
+    pub(super) fn disagreement(&self, one: (u32, &Call), other: (u32, &Call)) -> Failure {
+        let ((rank, call), (other, its)) = (one, other);
+        let what = format!("{}: ranks disagree: rank {rank} called {call}, rank {other} called {its}", self.place());
+        Failure::new(code::PARAM_INVALID, what)
     }
 
     /// A failure of the communicator, or of something in this meeting, with this meeting as its place; one that has a
@@ -301,13 +336,12 @@ impl State {
     /// The communicator has failed, a rank has left it, or the call disagrees with another rank's.
     pub(crate) fn join(&mut self, group_id: u64, rank: u32, call: Call) -> Result<Seat, Failure> {
         let key = self.unbroken(group_id)?.next_key(rank, &call.kind);
-        let table = self.table_of(group_id).filter(|_| matches!(key, Key::Collective(_)));
-        let id = self.find_or_open(group_id, key, table)?;
+        let id = self.find_or_open(group_id, key)?;
         let seat = self.seat(id, rank, call)?;
         if let Ok(group) = self.groups.group_mut(group_id) {
             group.advance_key(rank, key, seat.position);
         }
-        self.lay_call(id, seat.position);
+        self.lay_call(id, seat.position)?;
         Ok(seat)
     }
 
@@ -323,8 +357,7 @@ impl State {
         call: Call,
     ) -> Result<(), Failure> {
         self.unbroken(group_id)?;
-        let id = self.find_or_open(group_id, key, None)?;
-        self.fall_back(id);
+        let id = self.find_or_open(group_id, key)?;
         self.seat(id, rank, call).map(drop)
     }
 
@@ -333,16 +366,20 @@ impl State {
         group.failure.clone().map_or(Ok(group), Err)
     }
 
-    /// The meeting of a key, which the first call opens; `table` is where its ranks meet, unless by messages.
-    fn find_or_open(&mut self, group_id: u64, key: Key, table: Option<Arc<Table>>) -> Result<u64, Failure> {
+    /// The meeting of a key, which the first call opens.
+    fn find_or_open(&mut self, group_id: u64, key: Key) -> Result<u64, Failure> {
         if let Some(id) = self.meetings.find(group_id, key) {
             return Ok(id);
         }
         let id = self.fresh_number();
         let group = self.groups.group_mut(group_id)?;
         let world = group.cards.len();
+        let Some(way) = group.way else {
+            let what = format!("communicator {} is used before its ranks have entered it", group.name);
+            return Err(Failure::new(code::HCCL_INTERNAL, what));
+        };
         let parts = if matches!(key, Key::Collective(_)) { world } else { 2 };
-        if let (Key::Collective(number), true) = (key, table.is_some()) {
+        if let (Key::Collective(number), Way::Table) = (key, way) {
             group.running.insert(number);
         }
         let meeting = Meeting {
@@ -352,8 +389,9 @@ impl State {
             key,
             arrivals: (0..parts).map(|_| None).collect(),
             elsewhere: (!group.is_local()).then(|| group.token.zip(Some(group.homes.clone()))).flatten(),
-            table,
+            way,
             since: None,
+            is_shared_out: false,
             failure: None,
         };
         self.meetings.open.insert(id, meeting);
@@ -372,7 +410,7 @@ impl State {
         let Some(meeting) = self.meetings.open.get(&id) else {
             return Err(Failure::new(code::HCCL_INTERNAL, format!("meeting {id} is listed but does not exist")));
         };
-        let key = meeting.key;
+        let (key, is_at_table) = (meeting.key, meeting.is_at_table());
         if let Some(gone) = departures.into_iter().find(|gone| meeting.missing_calls().contains(gone)) {
             let what = format!("{}: rank {rank} calls {call}, but rank {gone} has left", meeting.place());
             let failure = Failure::new(code::REMOTE, what);
@@ -381,13 +419,7 @@ impl State {
         }
         let disagrees = |other: &&Arrival| !call.agrees(rank, &other.call, other.rank);
         if let Some(other) = meeting.arrivals.iter().flatten().find(disagrees) {
-            let what = format!(
-                "{}: ranks disagree: rank {} called {}, rank {rank} called {call}",
-                meeting.place(),
-                other.rank,
-                other.call
-            );
-            let failure = Failure::new(code::PARAM_INVALID, what);
+            let failure = meeting.disagreement((other.rank, &other.call), (rank, &call));
             self.break_group(group, &failure);
             return Err(failure);
         }
@@ -396,11 +428,12 @@ impl State {
             (Kind::Recv { .. }, _) => 1,
             _ => rank as usize,
         };
-        if meeting.table.is_none() {
+        if !is_at_table {
             self.tell_called(group, rank, key, &call);
         }
         if let Some(meeting) = self.meetings.open.get_mut(&id) {
-            let arrival = Arrival { rank, call, is_laid: false, stream: None, reached_elsewhere: false };
+            let arrival =
+                Arrival { rank, call, is_laid: false, is_at_table: false, stream: None, reached_elsewhere: false };
             meeting.arrivals[position] = Some(arrival);
         }
         Ok(Seat { meeting: id, position })
@@ -423,13 +456,16 @@ impl State {
             arrival.stream = Some(stream);
             rank = Some(arrival.rank);
         }
-        meeting.since.get_or_insert(now);
-        if meeting.table.is_some() {
-            self.arrive_at_table(seat.meeting, seat.position);
+        let since = *meeting.since.get_or_insert(now);
+        let (is_at_table, is_elsewhere) = (meeting.is_at_table(), meeting.elsewhere.is_some());
+        self.limit(since + self.exec_timeout());
+        if is_at_table {
+            self.meetings.wait_at_table(seat.meeting);
+            self.advance_at_table(seat.meeting);
             return;
         }
         if let Some(rank) = rank
-            && meeting.elsewhere.is_some()
+            && is_elsewhere
         {
             self.tell_reached(group, rank, key);
         }
@@ -453,6 +489,7 @@ impl State {
     pub(super) fn launch_if_complete(&mut self, id: u64) {
         let Some(meeting) = self.meetings.open.get_mut(&id) else { return };
         if meeting.is_complete()
+            && meeting.moves_here()
             && let Some(meeting) = self.meetings.remove(id)
         {
             self.launches.push(Launch::Meeting(Box::new(meeting)));
@@ -462,7 +499,7 @@ impl State {
     /// A launched meeting has moved its data.
     pub(crate) fn end_meeting(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
         match outcome {
-            Ok(()) => self.finish_at_table(meeting),
+            Ok(()) => self.tell_moved(meeting),
             Err(failure) => self.break_meeting(meeting.group, Some(meeting.key), failure),
         }
         self.let_go(meeting, outcome);
@@ -480,6 +517,13 @@ impl State {
             if let Some(stream) = arrival.stream {
                 self.settle(stream, outcome.clone());
             }
+        }
+    }
+
+    /// The data of a transfer between two ranks is where it belongs; the process that moved it says so.
+    pub(crate) fn end_moved(&mut self, group: u64, key: Key) {
+        if let Some(meeting) = self.meetings.find(group, key).and_then(|id| self.meetings.remove(id)) {
+            self.let_go(&meeting, &Ok(()));
         }
     }
 
@@ -512,7 +556,7 @@ impl State {
 
     /// Fails all meetings of a communicator one of whose processes is gone.
     pub(crate) fn fail_group_here(&mut self, group: u64, failure: &Failure) {
-        for id in self.meetings.of_group(group) {
+        for id in self.meetings.unfailed_of_group(group) {
             let placed = self.meetings.open[&id].placed(failure);
             self.abort_meeting(id, &placed);
         }
@@ -524,7 +568,8 @@ impl State {
     pub(crate) fn break_group_here(&mut self, group: u64, failure: &Failure) {
         let Ok(broken) = self.groups.group_mut(group) else { return };
         broken.failure.get_or_insert_with(|| failure.clone());
-        for id in self.meetings.of_group(group) {
+        self.signal = true;
+        for id in self.meetings.unfailed_of_group(group) {
             self.know_calls(id);
             let meeting = &self.meetings.open[&id];
             if !meeting.missing_calls().is_empty() {
@@ -543,11 +588,13 @@ impl State {
         self.break_meeting(group, Some(key), &failure);
     }
 
-    /// Fails a meeting and its communicator, with a failure that says where.
+    /// Fails a meeting and its communicator, in all processes, with a failure that says where.
     pub(crate) fn fail_meeting(&mut self, id: u64, failure: &Failure) {
-        let Some(group) = self.meetings.open.get(&id).map(|meeting| meeting.group) else { return };
+        let Some((group, key)) = self.meetings.open.get(&id).map(|meeting| (meeting.group, meeting.key)) else {
+            return;
+        };
         self.abort_meeting(id, failure);
-        self.break_group(group, failure);
+        self.break_meeting(group, Some(key), failure);
     }
 
     /// A stream that waits in meetings goes away.
@@ -561,7 +608,6 @@ impl State {
 
     /// A rank of this process leaves its communicator: meetings that lack its call fail for the others.
     pub(crate) fn leave_group(&mut self, group: u64, rank: u32, why: &str) {
-        self.say_unlaid_calls(group, rank);
         if let Ok(group) = self.groups.group(group) {
             group.post(|group| Message::Left { group, rank, why: why.into() });
         }
@@ -570,7 +616,7 @@ impl State {
 
     /// A rank has left its communicator: meetings of this process that lack its call fail.
     pub(crate) fn leave_group_here(&mut self, group: u64, rank: u32, why: &str) {
-        for id in self.meetings.of_group(group) {
+        for id in self.meetings.unfailed_of_group(group) {
             self.know_calls(id);
             let meeting = &self.meetings.open[&id];
             if meeting.missing_calls().contains(&rank) {
@@ -585,10 +631,10 @@ impl State {
         let _unreadable = self.read_calls(id);
     }
 
-    /// Fails meetings in which a rank has waited longer than `limit`.
-    pub(crate) fn expire_meetings(&mut self, limit: Duration) {
+    /// Fails meetings in which a rank has waited too long.
+    pub(crate) fn expire_meetings(&mut self) {
         self.look_at_tables();
-        let now = self.now();
+        let (now, limit) = (self.now(), self.exec_timeout());
         let late = |m: &Meeting| m.failure.is_none() && m.since.is_some_and(|since| now >= since + limit);
         let expired: Vec<u64> = self.meetings.open.iter().filter(|(_, m)| late(m)).map(|(id, _)| *id).collect();
         for id in expired {
@@ -602,5 +648,17 @@ impl State {
             );
             self.abandon_meeting(id, &Failure::new(code::TASK_TIMEOUT, what));
         }
+        self.expire_moving();
+    }
+
+    /// Fails those whose data has moved over links for too long; false when there are none.
+    pub(crate) fn expire_moving(&mut self) -> bool {
+        let (now, limit) = (self.now(), self.exec_timeout());
+        let mut is_any_over = false;
+        for ((group, key), _) in self.groups.moving.iter().filter(|(_, since)| now >= **since + limit) {
+            self.groups.board.expire(*group, *key, limit);
+            is_any_over = true;
+        }
+        is_any_over
     }
 }

@@ -1,31 +1,33 @@
 //! HCCL's collectives: what a call asks for, who must agree with whom, and the data they move.
 //!
 //! Input: one [`Call`] per rank. Output: the same results for any number of threads. Order of the parts: `group`
-//! (communicators and how ranks find each other), `meeting` (matching the calls of all ranks), `perform` (moving and
-//! reducing bytes); with ranks in other processes `at_table` and `table`, or `peer`, `remote` and `in_place`. Invariants: reductions run over ranks 0, 1, 2, … with one rounding at the end; a disagreement is
+//! (communicators and how ranks find each other), `meeting` (matching the calls of all ranks), `transfers` (what is to be
+//! moved), `perform` (moving and reducing what is in reach); with ranks in other processes `peer` (what processes tell each
+//! other), and then `at_table` and `table`, or `by_links`. Which of these it is a communicator chooses when it is made
+//! ([`group::Way`]). Invariants: reductions run over ranks 0, 1, 2, … with one rounding at the end; a disagreement is
 //! an error on every rank, never a hang. Does not: check pointers (see `abi::hccl`) or model links.
 
-mod at_table;
+pub(crate) mod at_table;
+mod by_links;
 mod cluster;
 mod gathering;
 pub(crate) mod group;
-mod in_place;
 pub(crate) mod meeting;
 pub(crate) mod peer;
 pub(crate) mod perform;
 mod rank_table;
 pub(crate) mod reduce;
-pub(crate) mod remote;
 pub(crate) mod root_info;
 pub(crate) mod rules;
 mod table;
+mod transfers;
 
 use std::fmt;
 
 use ascend_tp_sys::{HcclDataType, HcclReduceOp};
 use serde::{Deserialize, Serialize};
 
-use crate::abi::peer_memory::Place;
+use crate::abi::peer_memory::Buffer;
 use crate::abi::raw::RawSpan;
 use crate::failure::{Failure, code};
 use crate::stream::Access;
@@ -238,8 +240,8 @@ pub(crate) struct Call {
 /// Where the buffers of a call are in its process's store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Places {
-    pub(crate) send: Option<Place>,
-    pub(crate) recv: Option<Place>,
+    pub(crate) send: Option<Buffer>,
+    pub(crate) recv: Option<Buffer>,
 }
 
 impl Call {

@@ -3,17 +3,19 @@
 //! Input: messages of links, the end of links. Output: calls joined to meetings, arrivals, failures; and the other way,
 //! what ranks here do, told to the processes of their communicator. Invariants: a rank's messages come in the order of
 //! its calls; what comes for a communicator this process has yet to enter is kept; the death of a process fails every
-//! communicator it has ranks in, at once and by name. Does not: move data (see `remote`).
+//! communicator it has ranks in, at once and by name. Does not: move data (see `by_links`, `at_table`).
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::collective::group::Group;
-use crate::collective::meeting::Key;
+use crate::collective::group::{Group, Way};
+use crate::collective::meeting::{Key, Meeting};
 use crate::collective::{Call, Places};
 use crate::failure::{Failure, code};
 use crate::link::connection::Link;
+use crate::link::host;
 use crate::link::wire::{Address, Message, Reason, Request, Token};
 use crate::machine::{Machine, State};
 
@@ -64,12 +66,6 @@ impl Group {
         self.links.is_empty()
     }
 
-    /// Whether the other processes of the communicator reach this one's memory. When all ranks say so, each of its
-    /// collectives moves its data in place.
-    pub(crate) fn shares_memory(&self) -> bool {
-        !self.links.is_empty() && self.links.iter().all(|link| link.is_reached())
-    }
-
     /// Whether a rank is in this process.
     pub(crate) fn is_here(&self, rank: u32) -> bool {
         matches!(self.homes.get(rank as usize), Some(Home::Here))
@@ -94,28 +90,41 @@ impl Message {
             | Self::Broken { group, .. }
             | Self::Left { group, .. }
             | Self::Cut { group, .. }
-            | Self::Table { group, .. } => Some(*group),
-            Self::Farewell | Self::LaneOpen | Self::Want(_) | Self::Data { .. } => None,
+            | Self::Ready { group, .. }
+            | Self::Table { group, .. }
+            | Self::Moved { group, .. } => Some(*group),
+            Self::Farewell | Self::Want(_) | Self::Data { .. } => None,
         }
+    }
+
+    /// Whether it can be acted on only when it is known how the communicator's data travels.
+    fn is_of_use(&self) -> bool {
+        !matches!(self, Self::Ready { .. } | Self::Broken { .. } | Self::Left { .. })
     }
 }
 
 impl Machine {
     /// Where other processes find the buffers of a call; None where they cannot.
-    ///
-    /// # Errors
-    /// The host has no file for them.
-    pub(crate) fn places(&self, call: &Call) -> Result<Option<Places>, Failure> {
+    pub(crate) fn places(&self, call: &Call) -> Option<Places> {
         let mut places = Places { send: None, recv: None };
         for (span, place) in [(&call.send, &mut places.send), (&call.recv, &mut places.recv)] {
             if let Some(span) = span {
-                *place = self.memory().place(span)?;
-                if place.is_none() {
-                    return Ok(None);
-                }
+                *place = Some(self.memory().place(span)?);
             }
         }
-        Ok(Some(places))
+        Some(places)
+    }
+
+    /// How long a strict machine in which nothing can happen waits for what other processes may do; None when none can.
+    pub(crate) fn patience_for_others(&self, state: &State) -> Option<Duration> {
+        if !state.groups.moving.is_empty() || state.meetings.is_any_elsewhere() {
+            return Some(self.config().exec_timeout);
+        }
+        let gatherings = &state.groups.gatherings;
+        let is_gathering =
+            gatherings.has_callers_elsewhere() || gatherings.has_lone_caller() || host::is_one_of_several();
+        let is_building = (is_gathering && gatherings.is_any_open()) || state.groups.any_undecided();
+        is_building.then_some(self.config().connect_timeout)
     }
 
     /// A link is there.
@@ -135,7 +144,6 @@ impl Machine {
     pub(crate) fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]) {
         match message {
             Message::Farewell => link.note_farewell(),
-            Message::LaneOpen => link.note_reached(),
             Message::Want(address) => self.network().board.want(address),
             Message::Data { address, offset, total, checksum } => {
                 let taken = self.take_data(link, &address, offset, total, checksum, payload);
@@ -189,7 +197,9 @@ impl State {
     /// Acts on a message about a communicator.
     fn receive(&mut self, link: &Arc<Link>, message: Message) {
         let Some(token) = message.group() else { return };
-        let Some(id) = self.groups.id_of(token) else {
+        let id = self.groups.id_of(token);
+        let is_early = |group: &Group| group.way.is_none() && message.is_of_use();
+        let Some(id) = id.filter(|id| !self.groups.group(*id).is_ok_and(is_early)) else {
             self.groups.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
             return;
         };
@@ -229,9 +239,36 @@ impl State {
                     self.depart(id, rank, &why);
                 }
             }
+            Message::Ready { shares_memory, .. } => self.note_ready(id, Some(link.peer.id), shares_memory),
             Message::Table { place, .. } => self.take_table(id, link, place),
+            Message::Moved { key, .. } => self.end_moved(id, key),
             Message::Cut { rank, id: cut, ranks, .. } => self.check_cut(id, rank, cut, &ranks),
-            Message::Farewell | Message::LaneOpen | Message::Want(_) | Message::Data { .. } => {}
+            Message::Farewell | Message::Want(_) | Message::Data { .. } => {}
+        }
+    }
+
+    /// This process enters a new communicator: it tells the others whether it shares memory with all of them.
+    pub(crate) fn say_ready(&mut self, id: u64) {
+        let strikes = self.faults.strike_transfers();
+        let Ok(group) = self.groups.group(id) else { return };
+        let shares_memory = !strikes && group.links.iter().all(|link| link.reaches());
+        group.post(|group| Message::Ready { group, shares_memory });
+        self.note_ready(id, None, shares_memory);
+    }
+
+    /// A process, this one (None) or another, has entered a new communicator. The last decides how its data travels.
+    fn note_ready(&mut self, id: u64, process: Option<u128>, shares_memory: bool) {
+        let Ok(group) = self.groups.group_mut(id) else { return };
+        group.ready.insert(process, shares_memory);
+        if group.way.is_some() || group.ready.len() <= group.links.len() {
+            return;
+        }
+        let way = if group.ready.values().all(|shares| *shares) { Way::Table } else { Way::Links };
+        group.way = Some(way);
+        let token = group.token;
+        self.signal = true;
+        if let Some(token) = token {
+            self.claim(id, token);
         }
     }
 
@@ -301,6 +338,21 @@ impl State {
         self.leave_group_here(id, rank, why);
         if all_left {
             self.forget_group(id);
+        }
+    }
+
+    /// This process has moved all data of a meeting: who waits elsewhere is told.
+    pub(crate) fn tell_moved(&self, meeting: &Meeting) {
+        let Ok(group) = self.groups.group(meeting.group()) else { return };
+        match (meeting.way(), meeting.key()) {
+            (Way::Table, Key::Collective(number)) => {
+                if let Some(table) = &group.table {
+                    table.set_done(number);
+                    group.ring();
+                }
+            }
+            (Way::Table, key @ Key::Pair { .. }) => group.post_to_meeting(key, |group| Message::Moved { group, key }),
+            (Way::Process | Way::Links, _) => {}
         }
     }
 

@@ -179,7 +179,7 @@ mod tests {
     use crate::abi::raw::{Allocation, Location};
 
     fn span_of<T: Element>(values: &[T]) -> RawSpan {
-        let allocation = Arc::new(Allocation::new(size_of_val(values), Location::Card(0)).expect("mapping"));
+        let allocation = Arc::new(Allocation::new(size_of_val(values), Location::Card(0), None).expect("mapping"));
         let span = allocation.span(0, size_of_val(values));
         span.write(0, values);
         span

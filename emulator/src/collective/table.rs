@@ -1,14 +1,19 @@
 //! The table of a communicator: memory of one host, in which its processes lay their ranks' calls and see the others'.
 //!
 //! Input: calls and arrivals of ranks, by number of the collective. Output: the same, in every process that shows it; who came
-//! last; that a collective is done. Layout: [`SLOTS`] slots, used in turn; in each three words of the collective
-//! (ranks that have arrived, done, shared out) and a place for each rank's call. Every word names the collective it is
-//! about, so a slot needs no clearing. Invariants: a call is whole before its word says that it is there; a slot is used
-//! again only when its last collective has ended in the process that uses it, which is after all ranks arrived there, so no
-//! rank is more than [`SLOTS`] collectives ahead of another. Does not: wake anybody (see `link::bell`), compare calls or
-//! move data (see `at_table`).
+//! last; that a collective is done. Layout: [`SLOTS`] slots, used in turn; in each four words of the collective
+//! (ranks that have arrived, processes that have done their share, done, shared out) and a place for each rank's call. Every
+//! word names the collective it is about, so a slot needs no clearing.
+//!
+//! Invariants: a call is whole while its word says that it is there: the word is taken back before the bytes of another are
+//! written, and says the other's number after that. A slot is used again only when its last collective has ended in the
+//! process that uses it. Then it is done, for nobody ends one before: all ranks have arrived and all shares are moved. So
+//! whoever else may still look at the slot wants nothing of it but the word that says done, which is never taken back; the
+//! calls are read only by processes that have yet to move data, or by such as look for a disagreement, and those see by the
+//! word of a call that it is of another collective. Therefore no rank is more than [`SLOTS`] collectives ahead of another.
+//! Does not: wake anybody (see `link::bell`), compare calls or move data (see `at_table`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::abi::shared_words::SharedWords;
 
@@ -20,6 +25,7 @@ const SLOT_BYTES: usize = 64;
 const ARRIVED: usize = 0;
 const DONE: usize = 8;
 const SHARED_OUT: usize = 16;
+const SHARES: usize = 24;
 
 /// The words of a call: stage and length.
 const CALL_WORDS_BYTES: usize = 16;
@@ -27,7 +33,7 @@ const STAGE: usize = 0;
 const LENGTH: usize = 8;
 
 /// Bytes of a call without lists, at most, and of what it lists for one rank.
-const CALL_BYTES: usize = 192;
+const CALL_BYTES: usize = 256;
 const LISTED_BYTES: usize = 40;
 
 /// Stages of a call, in the low bits of its word.
@@ -70,6 +76,9 @@ impl Table {
         if call.len() > call_bytes(self.world) - CALL_WORDS_BYTES {
             return false;
         }
+        // Whoever reads meanwhile finds no call here, neither the last one's word with other bytes nor the other way round.
+        self.words.at_64(at + STAGE).store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
         self.words.bytes().write(at + CALL_WORDS_BYTES, call);
         self.words.at_64(at + LENGTH).store(call.len() as u64, Ordering::Relaxed);
         // In one order with the looks of others that lay theirs: of two calls that disagree one at least sees the other.
@@ -88,7 +97,7 @@ impl Table {
         let mut bytes = vec![0; length.min(room)];
         self.words.bytes().read(at + CALL_WORDS_BYTES, &mut bytes);
         // Its rank may have used the place again meanwhile, because the collective has ended.
-        std::sync::atomic::fence(Ordering::Acquire);
+        fence(Ordering::Acquire);
         Some(stage.load(Ordering::Relaxed)).filter(of_number)?;
         Some(Laid { bytes, has_reached: found & REACHED != 0 })
     }
@@ -97,12 +106,21 @@ impl Table {
     pub(crate) fn arrive(&self, number: u64, rank: u32) -> bool {
         let at = self.call(number, rank);
         self.words.at_64(at + STAGE).store(word(number, STAGE_BITS) | REACHED, Ordering::SeqCst);
-        let first = word(number, COUNT_BITS);
-        let next = |found: u64| if found >> COUNT_BITS == number + 1 { found + 1 } else { first + 1 };
-        let arrived = self.words.at_64(self.slot(number) + ARRIVED);
-        // The last sees all that the others wrote before they arrived, in their buffers too.
-        let before = arrived.fetch_update(Ordering::AcqRel, Ordering::Acquire, |found| Some(next(found)));
-        next(before.unwrap_or_default()) == first + self.world as u64
+        self.count(number, ARRIVED) == self.world as u64
+    }
+
+    /// This process has done its share of the work; true when it is the last of `processes`.
+    pub(crate) fn end_share(&self, number: u64, processes: usize) -> bool {
+        self.count(number, SHARES) == processes as u64
+    }
+
+    /// One more; gives how many there are. The last sees all that the others wrote before, in their buffers too.
+    fn count(&self, number: u64, word_of: usize) -> u64 {
+        let none = word(number, COUNT_BITS);
+        let next = |found: u64| if found >> COUNT_BITS == number + 1 { found + 1 } else { none + 1 };
+        let counted = self.head(number, word_of);
+        let before = counted.fetch_update(Ordering::AcqRel, Ordering::Acquire, |found| Some(next(found)));
+        next(before.unwrap_or_default()) - none
     }
 
     /// The results of all ranks are in their places.
@@ -168,7 +186,7 @@ mod tests {
     use crate::abi::raw::{Allocation, Location};
 
     fn table(world: usize) -> Table {
-        let memory = Arc::new(Allocation::new(Table::len_bytes(world), Location::Host).expect("memory"));
+        let memory = Arc::new(Allocation::new(Table::len_bytes(world), Location::Host, None).expect("memory"));
         let words = SharedWords::of(memory.span(0, Table::len_bytes(world)), Table::len_bytes(world));
         Table::new(words.expect("aligned"), world)
     }
@@ -194,6 +212,7 @@ mod tests {
             assert!(!table.is_done(number) && !table.is_shared_out(number));
             assert_eq!((table.arrive(number, 0), table.arrive(number, 1)), (false, true));
             table.share_out(number);
+            assert_eq!((table.end_share(number, 2), table.end_share(number, 2)), (false, true));
             table.set_done(number);
             assert!(table.is_done(number) && table.is_shared_out(number));
             assert!(number < SLOTS || table.is_done(number - SLOTS));

@@ -6,11 +6,9 @@
 //! Does not: pick which entry runs next (see `stream`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Fault, FaultError};
+use super::Fault;
 use crate::failure::{Failure, code};
 use crate::machine::{Machine, State};
 
@@ -20,8 +18,6 @@ pub(crate) struct Holds {
     rules: Vec<Rule>,
     /// By stream.
     held: BTreeMap<u64, Held>,
-    /// Signalled when an entry is held and when a rule goes.
-    changed: Arc<Condvar>,
 }
 
 #[derive(Debug)]
@@ -81,7 +77,6 @@ impl Holds {
             rule.struck += 1;
             let until = wait.map(|wait| now() + wait);
             self.held.insert(stream, Held { fault: rule.fault, until, fails, released: false });
-            self.changed.notify_all();
             return true;
         }
         false
@@ -90,10 +85,6 @@ impl Holds {
     /// Forgets a stream.
     pub(crate) fn forget(&mut self, stream: u64) {
         self.held.remove(&stream);
-    }
-
-    fn is_ruled_by(&self, fault: u64) -> bool {
-        self.rules.iter().any(|rule| rule.fault == fault)
     }
 
     /// Whether the head of this stream's queue is kept back now.
@@ -130,24 +121,14 @@ impl State {
     }
 }
 
-/// Begins to hold entries for a fault that delays; gives the thread that ends delays, where one is needed.
-///
-/// # Errors
-/// The operating system refuses the thread.
-pub(super) fn begin(machine: &Arc<Machine>, fault: u64, what: &Fault) -> Result<Option<JoinHandle<()>>, FaultError> {
+/// Begins to hold entries for a fault that delays.
+pub(super) fn begin(machine: &Machine, fault: u64, what: &Fault) {
     let (card, kind) = match what {
         Fault::Slow { card, delay } => (*card, Kind::Slow(*delay)),
         Fault::Stuck { at, card, limit } => (*card, Kind::Stuck { at: *at, seen: 0, limit: *limit }),
-        _ => return Ok(None),
+        _ => return,
     };
     machine.lock().holds.rules.push(Rule { fault, card, kind, struck: 0 });
-    if machine.turnstile().is_some() {
-        // Delays are over when nothing else can happen, as all time limits are.
-        return Ok(None);
-    }
-    let machine = Arc::clone(machine);
-    let timer = std::thread::Builder::new().name("ascend-fault-timer".into());
-    timer.spawn(move || end_delays(&machine, fault)).map(Some).map_err(|error| FaultError::Thread(error.to_string()))
 }
 
 /// Ends holding for a fault: what it holds goes on.
@@ -162,27 +143,8 @@ pub(super) fn end(machine: &Machine, fault: u64) {
             })
             .collect();
         state.ready.extend(released);
-        state.holds.changed.notify_all();
     });
     if let Some(turnstile) = machine.turnstile() {
         turnstile.nudge();
-    }
-}
-
-/// Lets held entries go when their time has come, until the fault is lifted.
-fn end_delays(machine: &Machine, fault: u64) {
-    loop {
-        let now = Instant::now();
-        machine.update(|state| state.release_due(now));
-        let state = machine.lock();
-        if !state.holds.is_ruled_by(fault) {
-            return;
-        }
-        let changed = Arc::clone(&state.holds.changed);
-        // What came to be held between the two locks is seen here.
-        match state.holds.earliest().map(|until| until.saturating_duration_since(Instant::now())) {
-            Some(left) => drop(changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner)),
-            None => drop(changed.wait(state).unwrap_or_else(PoisonError::into_inner)),
-        }
     }
 }

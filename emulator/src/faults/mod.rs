@@ -13,7 +13,6 @@ mod text;
 
 use std::fmt;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::config::Config;
@@ -178,9 +177,16 @@ pub enum FaultError {
         /// The fault.
         fault: String,
     },
-    /// The operating system refuses the thread that ends delays.
-    #[error("cannot start the thread that ends the fault's delays: {0}")]
-    Thread(String),
+    /// Data of collectives already travels where this process does not see all of it.
+    #[error(
+        "fault {fault}: communicators of this machine share memory with other processes, and what strikes data on its way \
+         has to be laid over it before they are made; inject it before HcclCommInitRootInfo, or give it as fault=… in \
+         ASCEND_EMULATOR"
+    )]
+    TooLate {
+        /// The fault.
+        fault: String,
+    },
 }
 
 impl Fault {
@@ -233,6 +239,13 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Whether it strikes data on its way between cards.
+    pub(crate) fn strikes_transfers(&self) -> bool {
+        matches!(self, Self::LinkDown { .. } | Self::BitFlip { .. })
+    }
+}
+
 /// Whether the C ABI has a function of this name; an operator's two phases are functions of their own.
 fn is_function(name: &str) -> bool {
     ascend_tp_sys::Table::SYMBOLS.iter().any(|(symbol, _, _)| *symbol == name)
@@ -244,7 +257,6 @@ pub struct Injected {
     machine: Arc<Machine>,
     id: u64,
     stays: bool,
-    timer: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Injected {
@@ -257,10 +269,13 @@ impl Injected {
     /// Lays `fault` over a machine.
     pub(crate) fn new(machine: Arc<Machine>, fault: Fault) -> Result<Self, FaultError> {
         fault.check(machine.config())?;
+        if fault.strikes_transfers() && machine.lock().groups.any_at_table() {
+            return Err(FaultError::TooLate { fault: fault.to_string() });
+        }
         let id = machine.faults().number();
-        let timer = hold::begin(&machine, id, &fault)?;
+        hold::begin(&machine, id, &fault);
         machine.faults().lay(id, fault);
-        Ok(Self { machine, id, stays: false, timer })
+        Ok(Self { machine, id, stays: false })
     }
 
     /// How often it has struck so far.
@@ -289,10 +304,6 @@ impl Drop for Injected {
             self.machine.revive(card);
         }
         hold::end(&self.machine, self.id);
-        if let Some(timer) = self.timer.take() {
-            // It ends when its rule is gone; a panic in it has nothing to tell.
-            let _ = timer.join();
-        }
     }
 }
 

@@ -94,9 +94,13 @@ impl Faults {
         self.lock().laid.iter().find(|laid| laid.id == id).map_or(0, |laid| laid.struck)
     }
 
-    /// Whether any fault is laid.
-    pub(crate) fn is_armed(&self) -> bool {
+    fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether any of those laid strikes data on its way between cards.
+    pub(crate) fn strike_transfers(&self) -> bool {
+        self.lock().laid.iter().any(|laid| laid.fault.strikes_transfers())
     }
 
     fn lock(&self) -> MutexGuard<'_, Overlay> {
@@ -320,7 +324,7 @@ mod tests {
 
     #[test]
     fn the_checksum_is_crc_32_and_sees_every_flip() {
-        let allocation = Arc::new(Allocation::new(9, Location::Card(0)).expect("mapping"));
+        let allocation = Arc::new(Allocation::new(9, Location::Card(0), None).expect("mapping"));
         let span = allocation.span(0, 9);
         span.write(0, b"123456789");
         // The check value every description of CRC-32 gives.

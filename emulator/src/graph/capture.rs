@@ -45,7 +45,7 @@ impl State {
             let what = format!("stream {stream} is updating a task group; call aclmdlRICaptureTaskUpdateEnd first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         }
-        if let Some(failure) = &on.failure {
+        if let Some(failure) = on.refusal() {
             return Err(failure.clone());
         }
         let (context, card) = (on.context, on.card);

@@ -95,7 +95,7 @@ impl State {
             );
             return Err(Failure::new(code::MODEL_CONTEXT, what));
         }
-        on.failure.clone().map_or(Ok(()), Err)
+        on.refusal().cloned().map_or(Ok(()), Err)
     }
 
     /// Matches the collectives of a replay, all of them before anything is enqueued.

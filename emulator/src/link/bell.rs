@@ -114,7 +114,7 @@ mod tests {
     use crate::abi::raw::{Allocation, Location};
 
     fn bell() -> Arc<Bell> {
-        let memory = Arc::new(Allocation::new(BELL_BYTES, Location::Host).expect("memory"));
+        let memory = Arc::new(Allocation::new(BELL_BYTES, Location::Host, None).expect("memory"));
         Arc::new(Bell::new(SharedWords::of(memory.span(0, BELL_BYTES), BELL_BYTES).expect("aligned")))
     }
 

@@ -2,12 +2,12 @@
 //!
 //! Input: places to receive into, wants and data from links, deaths of processes. Output: waiting threads go on, with
 //! success or the reason. Invariants: data reaches a place only while someone expects it there, whole and once; every
-//! wait ends by data, failure or deadline; what is small may come before it is expected and is kept until then.
+//! wait ends by data or failure, and the machine's timer makes a failure of what takes too long; what is small may come before it is expected and is kept until then.
 //! Does not: know links; does not decide who sends what (see `collective::remote`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::wire::{Address, Token};
 use crate::abi::raw::RawSpan;
@@ -16,9 +16,6 @@ use crate::failure::{Failure, code};
 
 /// Up to this size a transfer is sent without being asked for.
 pub(crate) const EAGER_BYTES: usize = 64 << 10;
-
-/// How long the end of a link may take to be told here after sending on it failed.
-const NOTICE: Duration = Duration::from_secs(1);
 
 /// All transfers of a process.
 #[derive(Debug, Default)]
@@ -142,12 +139,8 @@ impl Board {
     /// Waits until one of `addresses`, which go to the processes beside them, is wanted, and takes that.
     ///
     /// # Errors
-    /// The meeting failed, a process is gone, or the deadline passed.
-    pub(crate) fn take_wanted(
-        &self,
-        addresses: &[(Address, u128)],
-        deadline: Instant,
-    ) -> Result<Option<Address>, Failure> {
+    /// The meeting failed, or a process is gone.
+    pub(crate) fn take_wanted(&self, addresses: &[(Address, u128)]) -> Result<Option<Address>, Failure> {
         let wanted = |notes: &mut Notes| {
             let found = addresses.iter().map(|(address, _)| *address).find(|address| notes.wanted.remove(address));
             match found {
@@ -159,19 +152,15 @@ impl Board {
                 }
             }
         };
-        let late = |_: &Notes| {
-            let ranks: BTreeSet<u32> = addresses.iter().map(|(address, _)| address.to).collect();
-            format!("ranks {ranks:?} are not ready to receive")
-        };
         let meeting = addresses.first().map(|(address, _)| (address.group, address.key));
-        self.wait(meeting, deadline, wanted, late)
+        self.wait(meeting, wanted)
     }
 
     /// Waits until all data of `addresses` has come.
     ///
     /// # Errors
-    /// The meeting failed, a process that has yet to send is gone, or the deadline passed.
-    pub(crate) fn await_all(&self, addresses: &[Address], deadline: Instant) -> Result<(), Failure> {
+    /// The meeting failed, or a process that has yet to send is gone.
+    pub(crate) fn await_all(&self, addresses: &[Address]) -> Result<(), Failure> {
         let complete = |notes: &mut Notes| {
             let open = |address: &&Address| notes.expected.contains_key(address);
             if !addresses.iter().any(|address| open(&address)) {
@@ -180,29 +169,20 @@ impl Board {
             let loss = |address: &Address| notes.loss(notes.expected[address].peer, address.group);
             addresses.iter().filter(open).find_map(loss).map(Err)
         };
-        let late = |notes: &Notes| {
-            let open = addresses.iter().filter(|address| notes.expected.contains_key(address));
-            let ranks: BTreeSet<u32> = open.map(|address| address.from).collect();
-            format!("the data of ranks {ranks:?} has not come")
-        };
         let meeting = addresses.first().map(|address| (address.group, address.key));
-        self.wait(meeting, deadline, complete, late)
+        self.wait(meeting, complete)
     }
 
-    /// Why a transfer that failed cannot go on: waits a little for the end of the peer's link to be noticed.
-    pub(crate) fn reason(&self, address: &Address, peer: u128, deadline: Instant) -> Option<Failure> {
-        let soon = deadline.min(Instant::now() + NOTICE);
+    /// Why a transfer on a link that has ended cannot go on: what the link's reader says, who notices it too.
+    pub(crate) fn reason(&self, address: &Address, peer: u128) -> Failure {
         let lost = |notes: &mut Notes| notes.loss(peer, address.group).map(Ok);
-        self.wait(Some((address.group, address.key)), soon, lost, |_| String::new())
-            .map_or_else(|failure| (failure.code != code::TASK_TIMEOUT).then_some(failure), Some)
+        self.wait(Some((address.group, address.key)), lost).unwrap_or_else(|failure| failure)
     }
 
     fn wait<T>(
         &self,
         meeting: Option<(Token, Key)>,
-        deadline: Instant,
         mut done: impl FnMut(&mut Notes) -> Option<Result<T, Failure>>,
-        late: impl Fn(&Notes) -> String,
     ) -> Result<T, Failure> {
         let mut notes = self.lock();
         loop {
@@ -212,13 +192,23 @@ impl Board {
             if let Some(outcome) = done(&mut notes) {
                 return outcome;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let what = format!("{} in time (HCCL_EXEC_TIMEOUT)", late(&notes));
-                return Err(Failure::new(code::TASK_TIMEOUT, what));
-            }
-            notes = self.changed.wait_timeout(notes, left).unwrap_or_else(PoisonError::into_inner).0;
+            notes = self.changed.wait(notes).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Fails a meeting whose data has moved for too long.
+    pub(crate) fn expire(&self, group: Token, key: Key, limit: Duration) {
+        let notes = self.lock();
+        let of_meeting = |address: &&Address| (address.group, address.key) == (group, key);
+        let senders: BTreeSet<u32> = notes.expected.keys().filter(of_meeting).map(|address| address.from).collect();
+        drop(notes);
+        let who = if senders.is_empty() {
+            "other ranks are not ready to receive".to_owned()
+        } else {
+            format!("the data of ranks {senders:?} has not come")
+        };
+        let what = format!("no data after {} s (HCCL_EXEC_TIMEOUT); {who}", limit.as_secs());
+        self.fail(group, key, &Failure::new(code::TASK_TIMEOUT, what));
     }
 
     /// Fails a meeting whose data moves or is about to.
@@ -286,17 +276,13 @@ mod tests {
     }
 
     fn place(bytes: usize) -> RawSpan {
-        Arc::new(Allocation::new(bytes, Location::Host).expect("memory")).span(0, bytes)
+        Arc::new(Allocation::new(bytes, Location::Host, None).expect("memory")).span(0, bytes)
     }
 
     fn bytes(span: &RawSpan) -> Vec<u8> {
         let mut bytes = vec![0; span.len_bytes()];
         span.read(0, &mut bytes);
         bytes
-    }
-
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(20)
     }
 
     #[test]
@@ -308,7 +294,7 @@ mod tests {
         board.expect(address(1), late.clone(), 9).expect("noted");
         board.deliver(&address(1), 9, 2, 4, &[7, 8]).expect("second half");
         board.deliver(&address(1), 9, 0, 4, &[5, 6]).expect("first half");
-        board.await_all(&[address(0), address(1)], soon()).expect("complete");
+        board.await_all(&[address(0), address(1)]).expect("complete");
         assert_eq!((bytes(&early), bytes(&late)), (vec![1, 2, 3, 4], vec![5, 6, 7, 8]));
     }
 
@@ -318,10 +304,10 @@ mod tests {
         board.deliver(&address(0), 9, 0, 1, &[1]).expect("kept");
         board.lose(9, Failure::new(code::REMOTE, "rank 0 died"), BTreeMap::new());
         board.expect(address(0), place(1), 9).expect("whole");
-        board.await_all(&[address(0)], soon()).expect("it came before the death");
+        board.await_all(&[address(0)]).expect("it came before the death");
         board.expect(address(1), place(1), 9).expect("noted");
-        assert_eq!(board.await_all(&[address(1)], soon()).expect_err("gone").message, "rank 0 died");
-        let wanted = board.take_wanted(&[(address(2), 9)], soon());
+        assert_eq!(board.await_all(&[address(1)]).expect_err("gone").message, "rank 0 died");
+        let wanted = board.take_wanted(&[(address(2), 9)]);
         assert_eq!(wanted.expect_err("gone").message, "rank 0 died");
     }
 
@@ -331,10 +317,11 @@ mod tests {
         board.expect(address(0), place(8), 9).expect("noted");
         let text = board.deliver(&address(0), 9, 0, 4, &[0; 4]).expect_err("short").message;
         assert_eq!(text, "collective 4: rank 0 sends 4 bytes to rank 1, which expects 8");
-        let text = board.await_all(&[address(0)], Instant::now()).expect_err("late").message;
-        assert!(text.starts_with("the data of ranks {0} has not come"), "{text}");
-        board.fail(Token(1), KEY, &Failure::new(code::REMOTE, "broken"));
-        assert_eq!(board.await_all(&[address(0)], soon()).expect_err("failed").message, "broken");
+        board.expire(Token(1), KEY, Duration::from_secs(3));
+        let text = board.await_all(&[address(0)]).expect_err("late").message;
+        assert_eq!(text, "no data after 3 s (HCCL_EXEC_TIMEOUT); the data of ranks {0} has not come");
+        board.fail(Token(1), KEY, &Failure::new(code::REMOTE, "a later failure"));
+        assert_eq!(board.await_all(&[address(0)]).expect_err("failed").message, text, "the first counts");
     }
 
     #[test]
@@ -342,8 +329,9 @@ mod tests {
         let board = Board::default();
         board.want(address(3));
         let asked = [(address(2), 9), (address(3), 9)];
-        assert_eq!(board.take_wanted(&asked, soon()), Ok(Some(address(3))));
-        assert!(board.take_wanted(&asked, Instant::now()).is_err());
-        assert_eq!(board.take_wanted(&[], soon()), Ok(None));
+        assert_eq!(board.take_wanted(&asked), Ok(Some(address(3))));
+        board.fail(Token(1), KEY, &Failure::new(code::REMOTE, "broken"));
+        assert_eq!(board.take_wanted(&asked).expect_err("failed").message, "broken");
+        assert_eq!(board.take_wanted(&[]), Ok(None));
     }
 }

@@ -16,7 +16,7 @@ use rustix::net::{SendFlags, sockopt};
 
 use super::bell::Bell;
 use super::wire::{self, Message, Process};
-use crate::abi::peer_memory::{PeerMemory, Place};
+use crate::abi::peer_memory::{Buffer, PeerMemory};
 use crate::abi::raw::RawSpan;
 use crate::failure::{Failure, code};
 
@@ -33,8 +33,6 @@ pub(crate) struct Link {
     changed: Condvar,
     /// The peer's memory, where this process reaches it in place, and its bell there.
     memory: Option<(PeerMemory, Bell)>,
-    /// The peer reaches this process's.
-    is_reached: AtomicBool,
     said_farewell: AtomicBool,
 }
 
@@ -70,7 +68,6 @@ impl Link {
             outgoing: Mutex::default(),
             changed: Condvar::new(),
             memory,
-            is_reached: AtomicBool::new(false),
             said_farewell: AtomicBool::new(false),
         });
         let writer = Arc::clone(&link);
@@ -125,23 +122,18 @@ impl Link {
         outcome
     }
 
-    /// The peer reaches this process's memory from now on.
-    pub(crate) fn note_reached(&self) {
-        self.is_reached.store(true, Ordering::Relaxed);
+    /// Whether this process reaches the peer's memory.
+    pub(crate) fn reaches(&self) -> bool {
+        self.memory.is_some()
     }
 
-    /// Whether the peer reaches this process's memory.
-    pub(crate) fn is_reached(&self) -> bool {
-        self.is_reached.load(Ordering::Relaxed)
-    }
-
-    /// The peer's bytes at a place.
+    /// The peer's bytes of a buffer.
     ///
     /// # Errors
     /// The peer's memory cannot be reached, or has no such place.
-    pub(crate) fn reach(&self, place: Place) -> Result<RawSpan, Failure> {
+    pub(crate) fn reach(&self, buffer: Buffer) -> Result<RawSpan, Failure> {
         let unreached = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let span = self.memory.as_ref().ok_or_else(unreached).and_then(|(memory, _)| memory.span(place));
+        let span = self.memory.as_ref().ok_or_else(unreached).and_then(|(memory, _)| memory.buffer(buffer));
         span.map_err(|error| {
             Failure::new(code::HCCL_INTERNAL, format!("cannot reach the memory of {}: {error}", self.peer))
         })

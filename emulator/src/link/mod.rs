@@ -28,12 +28,12 @@ use board::Board;
 use connection::Link;
 use serde::Deserialize;
 use threads::Threads;
-use wire::{Answer, Caller, Hello, Lane, Message, Process, Roster, Welcome, Wish};
+use wire::{Answer, Caller, Hello, Lane, Process, Roster, Welcome, Wish};
 
 use crate::abi::peer_memory::{PeerMemory, Place};
 use crate::abi::raw::RawSpan;
 use crate::abi::shared_words::SharedWords;
-use crate::config::Transport;
+use crate::config::{Sharing, Transport};
 use crate::failure::{Failure, code};
 use crate::machine::{Machine, State};
 
@@ -186,7 +186,7 @@ impl Network {
         let machine = self.machine.upgrade()?;
         let own = self.process().ok()?;
         let is_apart = machine.config().transport == Transport::Tcp || own.host_id != peer.host_id;
-        if is_apart || machine.strict().is_some() {
+        if is_apart || machine.strict().is_some() || machine.memory().sharing() == Sharing::Process {
             return None;
         }
         // Without memory to share the connection carries the data.
@@ -195,7 +195,7 @@ impl Network {
 
     /// This process's memory for its peers, with the bell they ring and the thread that hears it when nobody else does.
     fn share(&self, machine: &Machine) -> io::Result<Shared> {
-        let store = machine.memory().store().map_err(|failure| io::Error::other(failure.message))?;
+        let store = machine.memory().store();
         let bell = Place { at: store.take(BELL_BYTES)?, len_bytes: BELL_BYTES as u64 };
         let lane = Lane { pid: std::process::id(), fd: store.file().as_raw_fd(), bell };
         let memory = PeerMemory::open(lane)?;
@@ -218,7 +218,7 @@ impl Network {
     /// The system has none, or this process shares none.
     pub(crate) fn take_shared(&self, len_bytes: usize) -> io::Result<(Place, RawSpan)> {
         let machine = self.machine.upgrade().ok_or(io::ErrorKind::NotFound)?;
-        let store = machine.memory().store().map_err(|failure| io::Error::other(failure.message))?;
+        let store = machine.memory().store();
         let shared = self.shared.get().and_then(Option::as_ref).ok_or(io::ErrorKind::NotFound)?;
         let place = Place { at: store.take(len_bytes)?, len_bytes: len_bytes as u64 };
         Ok((place, shared.memory.span(place)?))
@@ -237,7 +237,6 @@ impl Network {
             let bell = SharedWords::of(memory.span(lane.bell).ok()?, BELL_BYTES)?;
             Some((memory, Bell::new(bell)))
         });
-        let is_reaching = memory.is_some();
         let link = Link::start(peer, socket, memory, machine.config().exec_timeout).map_err(failed)?;
         let socket = link.reader().map_err(failed)?;
         self.board.meet(link.peer.id);
@@ -246,9 +245,6 @@ impl Network {
         if let Err(error) = threads {
             link.close();
             return Err(failed(error));
-        }
-        if is_reaching {
-            link.post(&Message::LaneOpen);
         }
         Ok(link)
     }

@@ -10,14 +10,14 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::abi::peer_memory::Place;
+use crate::abi::peer_memory::{Buffer, Place};
 use crate::abi::raw::RawSpan;
 use crate::collective::meeting::Key;
 use crate::collective::{Call, DataType, Kind, Places};
 use crate::failure::{Failure, code};
 
 /// Changes with every change of what follows; processes of different versions refuse each other by name.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// First bytes of every connection.
 pub(crate) const MAGIC: [u8; 8] = *b"ascendtp";
@@ -217,7 +217,7 @@ impl Request {
     ///
     /// # Errors
     /// It names no C function of HCCL, or its buffers are out of reach.
-    pub(crate) fn into_call(self, reach: impl Fn(Place) -> Result<RawSpan, Failure>) -> Result<Call, Failure> {
+    pub(crate) fn into_call(self, reach: impl Fn(Buffer) -> Result<RawSpan, Failure>) -> Result<Call, Failure> {
         let Wanted { name, kind, dtype } = self.wanted;
         let known = crate::collective::FUNCTIONS.iter().find(|known| **known == name);
         let name = known.ok_or_else(|| {
@@ -249,10 +249,13 @@ pub(crate) enum Message {
     Cut { group: Token, rank: u32, id: u64, ranks: Vec<u32> },
     /// The process ends in good order; its ranks leave all communicators.
     Farewell,
-    /// The sender reaches the receiver's memory (see [`Lane`]) in place.
-    LaneOpen,
+    /// The sender has entered a new communicator; whether it reaches the memory of all others in place (see [`Lane`]) and lets
+    /// data travel there.
+    Ready { group: Token, shares_memory: bool },
     /// The communicator's table is in the sender's memory.
     Table { group: Token, place: Place },
+    /// The receiver of a transfer between two ranks has moved its data.
+    Moved { group: Token, key: Key },
     /// The receiver of `Address` has a place for it.
     Want(Address),
     /// Part of a transfer; the payload is the bytes at `offset` of `total`, `checksum` their CRC-32.
@@ -299,7 +302,7 @@ mod tests {
     use super::*;
     use crate::collective::ReduceOp;
 
-    fn nowhere(place: Place) -> Result<RawSpan, Failure> {
+    fn nowhere(place: Buffer) -> Result<RawSpan, Failure> {
         Err(Failure::new(code::HCCL_INTERNAL, format!("{place:?}")))
     }
 

@@ -3,11 +3,11 @@
 //! Input: the seed, who stands at the turnstile, what streams have to do. Output: steps, each noted in the trace.
 //! Invariants: a step is taken only while the program is quiet, which means that every thread that may still come to
 //! the turnstile by itself has come or has been overtaken; the choice depends on the seed and on the machine's state,
-//! never on time. What was chosen runs to its end before the next choice. A time limit counts as over when nothing else
+//! never on time. What may happen is found, and what waits for ever is decided, under one lock of the machine's state. What was chosen runs to its end before the next choice. A time limit counts as over when nothing else
 //! can happen. Does not: know what a step does (see `machine`, `stream`).
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -98,67 +98,56 @@ impl Baton {
     fn conduct(mut self) {
         while let Some(view) = self.quiet.await_quiet() {
             let Some(machine) = self.quiet.machine() else { return };
-            let steps = {
-                let mut state = machine.lock();
-                // A call may have written what a stream waits to see.
-                state.recheck_values();
-                candidates(&view, &state)
-            };
+            let mut state = machine.lock();
+            let mut steps = candidates(&view, &mut state);
             if steps.is_empty() {
+                drop(state);
                 self.stuck(&machine, &view);
                 continue;
             }
             self.is_stuck_since = None;
-            let chosen = self.random.below(steps.len());
-            if let Some(step) = steps.into_iter().nth(chosen) {
-                self.take(&machine, step);
-            }
+            let step = steps.swap_remove(self.random.below(steps.len()));
+            self.take(&machine, state, step);
         }
     }
 
-    /// Lets one thing happen.
-    fn take(&self, machine: &Machine, step: Step) {
+    /// Lets one thing happen, which could happen in this very state.
+    fn take(&self, machine: &Machine, mut state: MutexGuard<'_, State>, step: Step) {
+        state.tick();
         match step {
             Step::Call { thread, label, call } => {
+                drop(state);
                 self.strict.note(Actor::Thread(label), What::Calls(call), None);
-                machine.lock().tick();
                 self.strict.turnstile().let_go(thread, None);
             }
             Step::Resume { thread, label, call } => {
+                drop(state);
                 self.strict.note(Actor::Thread(label), What::Resumes(call), None);
-                machine.lock().tick();
                 self.strict.turnstile().let_go(thread, None);
             }
             Step::Head(stream) => {
-                let mut state = machine.lock();
-                state.tick();
                 if let Some((card, entry, tag)) = state.head_of(stream) {
                     self.strict.note(Actor::Stream { stream, card }, What::Runs(entry), tag);
                 }
                 let before = state.launches.len();
                 state.start_head(stream);
                 state.ready.clear();
-                let last = state.launches.pop_if(|launch| !matches!(launch, Launch::Meeting(_)));
-                drop(state);
                 // One entry launches itself at most; collectives that became complete by it wait for their own turn.
-                debug_assert!(last.is_none() || before == machine.lock().launches.len());
+                let last = state.launches.pop_if(|launch| !matches!(launch, Launch::Meeting(_)));
+                debug_assert!(last.is_none() || before == state.launches.len());
+                drop(state);
                 if let Some(launch) = last {
                     self.launch(machine, launch);
                 }
             }
             Step::Launch(place) => {
-                let launch = {
-                    let mut state = machine.lock();
-                    state.tick();
-                    (place < state.launches.len()).then(|| state.launches.remove(place))
-                };
-                if let Some(launch) = launch {
-                    if let Launch::Meeting(meeting) = &launch {
-                        let actor = Actor::Communicator(meeting.group_name());
-                        self.strict.note(actor, What::Meets(meeting.name()), None);
-                    }
-                    self.launch(machine, launch);
+                let launch = state.launches.remove(place);
+                drop(state);
+                if let Launch::Meeting(meeting) = &launch {
+                    let actor = Actor::Communicator(meeting.group_name());
+                    self.strict.note(actor, What::Meets(meeting.name()), None);
                 }
+                self.launch(machine, launch);
             }
         }
     }
@@ -168,7 +157,7 @@ impl Baton {
             Launch::HostFunction { .. } => true,
             // It waits for other processes, and must not keep the others waiting.
             Launch::Meeting(meeting) => meeting.is_with_others(),
-            Launch::Task { .. } => false,
+            Launch::Task { .. } | Launch::Share(_) => false,
         };
         if runs_elsewhere {
             machine.hand_over(launch);
@@ -179,10 +168,13 @@ impl Baton {
 
     /// Nothing can happen: somebody may come back, or a time is over, or something waits for ever.
     fn stuck(&mut self, machine: &Machine, view: &View) {
-        let turnstile = self.strict.turnstile();
+        let turnstile = Arc::clone(self.strict.turnstile());
         let is_blocked = |host: &Host| matches!(host.stand, Stand::Blocked { .. });
         let is_anyone_blocked = view.hosts.iter().any(is_blocked);
-        let is_anything_held = machine.lock().holds_anything();
+        let (is_anything_held, patience, timeout) = {
+            let state = machine.lock();
+            (state.holds_anything(), machine.patience_for_others(&state), earliest_timeout(view, &state))
+        };
         if !is_anyone_blocked && !is_anything_held {
             // The program rests.
             turnstile.await_move(view.generation, None);
@@ -193,20 +185,30 @@ impl Baton {
             _ => Instant::now(),
         };
         self.is_stuck_since = Some((view.generation, since));
-        if machine.patience_for_others().is_some_and(|patience| since.elapsed() < patience) {
+        if patience.is_some_and(|patience| since.elapsed() < patience) {
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
             return;
         }
-        let timeout = earliest_timeout(view, &machine.lock());
         let is_due = timeout.as_ref().is_some_and(|(left, _)| since.elapsed() >= *left);
+        // Without the machine's lock, for which those that are looked at may be waiting.
         if !is_due && self.quiet.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
             return;
         }
         self.is_stuck_since = None;
-        match timeout {
+        self.decide(machine, view);
+    }
+
+    /// Ends a time limit, or what waits for ever, if nothing can happen in the state in which that is decided: other
+    /// processes may have changed it since the last look.
+    fn decide(&self, machine: &Machine, view: &View) {
+        let turnstile = self.strict.turnstile();
+        let mut state = machine.lock();
+        if !candidates(view, &mut state).is_empty() || !turnstile.is_still(view.generation) {
+            return;
+        }
+        match earliest_timeout(view, &state) {
             Some((_, Timeout::Call { thread, label, call, at, gathers })) => {
-                let mut state = machine.lock();
                 state.advance_clock(at);
                 if let Some(root) = gathers {
                     deadlock::report_not_gathered(&mut state, view, root);
@@ -216,19 +218,20 @@ impl Baton {
                 turnstile.let_go(thread, None);
             }
             Some((_, Timeout::Machine { at })) => {
-                let mut state = machine.lock();
                 state.advance_clock(at);
-                if !state.expire_waits() {
+                if !state.expire_waits() && !state.expire_moving() {
                     deadlock::resolve(&mut state, view, turnstile);
                 }
             }
-            None => deadlock::resolve(&mut machine.lock(), view, turnstile),
+            None => deadlock::resolve(&mut state, view, turnstile),
         }
     }
 }
 
 /// All that may happen next, in an order that depends on the machine's state alone.
-fn candidates(view: &View, state: &State) -> Vec<Step> {
+fn candidates(view: &View, state: &mut State) -> Vec<Step> {
+    // A call, of this or another process, may have written what a stream waits to see.
+    state.recheck_values();
     let calls = view.hosts.iter().filter_map(|host| {
         let (thread, label) = (host.thread, Arc::clone(&host.label));
         match &host.stand {

@@ -23,6 +23,10 @@ const NAMED: usize = 4;
 
 /// Reports what waits for ever and ends it.
 pub(crate) fn resolve(state: &mut State, view: &View, turnstile: &Turnstile) {
+    if !state.groups.moving.is_empty() {
+        // Data moves between processes, and will have moved or have failed.
+        return;
+    }
     if let Some(cycle) = (Graph { state, view }).cycle() {
         break_cycle(state, view, &cycle);
     } else if let Some(meeting) = state.meetings.first_without_all_calls() {
@@ -442,6 +446,7 @@ fn end_blocked(state: &mut State, view: &View, turnstile: &Turnstile) {
                         format!("for event {}, recorded on stream {}", record.event, record.stream)
                     }
                     Wait::Gathering { .. } => "for ranks to come".into(),
+                    Wait::Entering { .. } => "for other processes to enter a communicator".into(),
                     Wait::Time(_) => "for the cards to come to its time".into(),
                 };
                 clauses.push(format!("thread {} waits in {} {what}", host.label, text.cite(site.as_ref())));

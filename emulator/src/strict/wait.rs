@@ -18,6 +18,8 @@ pub(crate) enum Wait {
     Record(Arc<Record>),
     /// All ranks of a communicator that is being built have come.
     Gathering { root: u64, rank: u32 },
+    /// All processes of a communicator have entered it.
+    Entering { group: u64 },
     /// A callback has been posted for a thread.
     Callback { thread: u64 },
     /// The cards of a timed machine have come to this time.
@@ -30,7 +32,7 @@ impl Wait {
         match self {
             Self::Stream { stream, .. } => Some(*stream),
             Self::Record(record) => Some(record.stream),
-            Self::Gathering { .. } | Self::Callback { .. } | Self::Time(_) => None,
+            Self::Gathering { .. } | Self::Entering { .. } | Self::Callback { .. } | Self::Time(_) => None,
         }
     }
 
@@ -42,6 +44,7 @@ impl Wait {
             }
             Self::Record(record) => record.at().is_some() || record.lost().is_some(),
             Self::Gathering { root, .. } => state.groups.is_gathered(*root),
+            Self::Entering { group } => state.groups.is_entered(*group),
             Self::Callback { thread } => state.reports.has_news(*thread),
             Self::Time(at) => state.now() >= *at,
         }

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 /// Id of a thread in the operating system.
 pub(crate) type Tid = u32;
@@ -67,7 +67,8 @@ mod number {
 /// Threads that are the business of some machine, or no program's at all: they have called, or are an emulator's own.
 static CLAIMED: Mutex<BTreeSet<Tid>> = Mutex::new(BTreeSet::new());
 
-fn claimed() -> MutexGuard<'static, BTreeSet<Tid>> {
+/// The threads that are claimed, held.
+pub(crate) fn claimed() -> MutexGuard<'static, BTreeSet<Tid>> {
     CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -81,9 +82,53 @@ pub(crate) fn unclaim(tid: Tid) {
     claimed().remove(&tid);
 }
 
-/// Whether threads can be seen at all.
+/// Whether threads can be seen: a thread that waits is seen to wait, and the calling one to run.
+///
+/// # Errors
+/// What cannot be seen, and why: sandboxes hide what threads do, or tell of all that they run.
+pub(crate) fn try_to_see() -> Result<(), String> {
+    static SEEN: OnceLock<Result<(), String>> = OnceLock::new();
+    SEEN.get_or_init(|| {
+        let (tell, told) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        let body = move || {
+            let _ = tell.send(this_thread());
+            let _ = gone.recv();
+        };
+        let thread = std::thread::Builder::new().name("ascend-seen".into()).spawn(body);
+        let thread = thread.map_err(|error| format!("cannot start a thread to look at: {error}"))?;
+        let seen = told.recv().map_err(|error| error.to_string()).and_then(see_waiting);
+        drop(go);
+        let _ = thread.join();
+        seen?;
+        match look(this_thread()).doing {
+            Doing::Runs => Ok(()),
+            other => Err(format!("the calling thread is said to do something else than run ({other:?})")),
+        }
+    })
+    .clone()
+}
+
+/// Looks at a thread that is about to wait, until it is seen to.
+fn see_waiting(tid: Tid) -> Result<(), String> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let path = format!("/proc/self/task/{tid}/syscall");
+    let since = Instant::now();
+    loop {
+        let line = fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
+        match doing_of_call(&line) {
+            Doing::Waits => return Ok(()),
+            other if since.elapsed() > PATIENCE => {
+                return Err(format!("{path} says of a thread that waits: {} ({other:?})", line.trim()));
+            }
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Whether threads can be seen.
 pub(crate) fn is_possible() -> bool {
-    Path::new("/proc/self/task").is_dir()
+    try_to_see().is_ok()
 }
 
 /// The calling thread's id; 0 where threads cannot be seen.
@@ -156,8 +201,6 @@ fn doing_of_call(line: &str) -> Doing {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use super::*;
 
     #[test]

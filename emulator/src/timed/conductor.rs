@@ -105,6 +105,8 @@ impl Hand {
                     state = machine.lock();
                     state.begin_exchange(meeting, outcome);
                 }
+                // Only communicators with other processes share their work, and a timed machine has none.
+                Launch::Share(_) => unreachable!("a share of a collective in timed mode"),
                 Launch::HostFunction { .. } => {
                     drop(state);
                     machine.hand_over(launch);

@@ -399,7 +399,7 @@ impl State {
                 at.map_or(now_ns, |(at, schedule)| schedule.timed.since_epoch(at))
             }
             Wait::Gathering { root, .. } => self.groups.gathered_at(*root).map_or(now_ns, |at| self.since_epoch(at)),
-            Wait::Callback { .. } | Wait::Time(_) => now_ns,
+            Wait::Entering { .. } | Wait::Callback { .. } | Wait::Time(_) => now_ns,
         }
     }
 
@@ -475,7 +475,7 @@ impl State {
     fn expire_queued(&mut self, at_ns: u64) {
         self.set_now(at_ns);
         if !self.expire_waits() {
-            self.expire_meetings(self.exec_timeout());
+            self.expire_meetings();
         }
         if let Some(schedule) = &mut self.timed {
             schedule.recheck_limits();

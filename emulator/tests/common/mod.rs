@@ -10,7 +10,7 @@ pub(crate) mod strict;
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
@@ -76,6 +76,36 @@ pub(crate) fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
     (emulator, table)
+}
+
+/// Holds a stream until it is opened: a function that runs on the emulator's own thread.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn enqueue(self: &Arc<Self>, table: &Table, stream: *mut c_void) {
+        unsafe extern "C" fn wait(gate: *mut c_void) {
+            // SAFETY: `enqueue` handed over one count of this gate, and the function runs once.
+            let gate = unsafe { Arc::from_raw(gate.cast_const().cast::<Gate>()) };
+            let mut is_open = gate.is_open.lock().expect("not poisoned");
+            while !*is_open {
+                is_open = gate.opened.wait(is_open).expect("not poisoned");
+            }
+        }
+        let launch = table.aclrtLaunchHostFunc.expect("modelled");
+        // The function may outlive the test's own use: a stream destroyed by force does not wait for it.
+        let gate = Arc::into_raw(Arc::clone(self)).cast_mut().cast();
+        // SAFETY: the argument is a count of the gate, which the function takes over.
+        ok(table, unsafe { launch(stream, Some(wait), gate) });
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_open.lock().expect("not poisoned") = true;
+        self.opened.notify_all();
+    }
 }
 
 /// One card with its own context and stream, for use from any thread.

@@ -204,12 +204,12 @@ fn a_rank_that_never_calls_is_named_when_the_time_is_over() {
 #[test]
 fn a_fault_of_one_process_strikes_in_all() {
     if let Some(world) = role() {
+        let link = Fault::LinkDown { at: 5, cards: [0, 2] };
+        let fault = (world.ranks == [1]).then(|| world.emulator.inject(link).expect("possible"));
         let rank = single(&world);
         for _ in 0..3 {
             script::sum(&world.table, &rank, 100).expect("all ranks call");
         }
-        let link = Fault::LinkDown { at: 2, cards: [0, 2] };
-        let fault = (rank.rank == 1).then(|| world.emulator.inject(link).expect("possible"));
         let text = (0..).find_map(|_| script::sum(&world.table, &rank, 100).err()).expect("the link is down");
         say(&format!("failed {text}"));
         assert!(fault.is_none_or(|fault| fault.struck() > 0));
@@ -220,5 +220,25 @@ fn a_fault_of_one_process_strikes_in_all() {
         let text = process.next("failed ").expect("a failure");
         let link = "collective 4: the link between rank 0 (card 0) and rank 2 (card 2) is down";
         assert!(text.contains(link), "{text}");
+    }
+}
+
+#[test]
+fn a_fault_on_the_way_of_data_is_laid_before_there_is_a_communicator() {
+    if let Some(world) = role() {
+        let rank = single(&world);
+        let refused = world.emulator.inject(Fault::LinkDown { at: 1, cards: [0, 1] }).expect_err("too late");
+        say(&format!("refused {refused}"));
+        // Others may still be laid, and the communicator works.
+        let other = world.emulator.inject(Fault::OutOfMemory { at: 1000, card: None }).expect("possible");
+        script::sum(&world.table, &rank, 100).expect("all ranks call");
+        drop(other);
+        return;
+    }
+    let test = "failures::a_fault_on_the_way_of_data_is_laid_before_there_is_a_communicator";
+    for process in &mut start(test, &[&[0], &[1]], &[]) {
+        let text = process.next("refused ").expect("a refusal");
+        assert!(text.contains("inject it before HcclCommInitRootInfo"), "{text}");
+        assert!(process.end().success());
     }
 }

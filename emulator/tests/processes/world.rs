@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use ascend_tp_emulator::{Config, Emulator, Mode};
+use ascend_tp_emulator::{Config, Emulator, Mode, Sharing};
 use ascend_tp_sys::{HcclComm, HcclRootInfo, Table};
 
 use crate::common::*;
@@ -121,7 +121,8 @@ pub(crate) fn role() -> Option<World> {
         Ok(seed) => Mode::Strict { seed: seed.parse().expect("a number") },
         Err(_) => Mode::Parallel,
     };
-    let emulator = Emulator::new(Config { mode, ..Config::with_cards(size as usize) }).expect("the emulator starts");
+    let emulator = Emulator::new(Config { mode, sharing: Sharing::Host, ..Config::with_cards(size as usize) })
+        .expect("the emulator starts");
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
     let mut info = Box::new(HcclRootInfo { internal: [0; 4108] });

@@ -40,7 +40,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Outcome, Failure> {
 
 fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let wanted = options.check(group)?;
-    let cards = cards::open_at_least(options.device, group.is_first(), wanted)?;
+    let cards = cards::open_at_least(options.device, group, wanted)?;
     let effort = if options.quick { Effort::Quick } else { Effort::Full };
     let limits = limits(&cards, effort, group)?;
     let bench = Bench { cann: Arc::clone(&cards.cann), group: Arc::clone(group), limits: limits.clone(), effort };

@@ -1,0 +1,106 @@
+//! Limits of waits: kept whatever stands before the wait, and however the program looks at it.
+#![expect(unsafe_code, reason = "tests call C functions")]
+
+mod common;
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp_sys::{
+    ACL_ERROR_RT_TASK_TIMEOUT, HcclComm, HcclDataType, HcclReduceOp, Table, aclrtEventRecordedStatus, aclrtStreamStatus,
+};
+use common::{Card, Gate, call, hccl_ok, ok, world};
+
+/// A limit that is over when the test is not: something hangs.
+const NEVER: Duration = Duration::from_secs(120);
+
+/// Two cards on which collectives wait a second for the last rank.
+fn impatient() -> (Emulator, Arc<Table>) {
+    let config = Config { exec_timeout: Duration::from_secs(1), ..Config::with_cards(2) };
+    let emulator = Emulator::new(config).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    (emulator, table)
+}
+
+/// Rank 0 calls a collective that rank 1 never does.
+fn call_alone(table: &Table, card: &Card<'_>, comm: HcclComm) {
+    let buffer = card.malloc(64);
+    let (fp32, sum) = (HcclDataType::HCCL_DATA_TYPE_FP32, HcclReduceOp::HCCL_REDUCE_SUM);
+    hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, 16, fp32, sum, comm, card.stream)));
+}
+
+/// Looks until `look` gives a code other than 0.
+fn poll(look: impl Fn() -> i32) -> i32 {
+    let since = Instant::now();
+    loop {
+        let code = look();
+        if code != 0 {
+            return code;
+        }
+        assert!(since.elapsed() < NEVER, "the limit is not kept");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_collective_waits_no_longer_for_being_reached_after_the_host_began_to_wait() {
+    let (_emulator, table) = impatient();
+    let (cards, comms) = world(&table, 2);
+    let gate = Arc::new(Gate::default());
+    cards[0].enter();
+    gate.enqueue(&table, cards[0].stream);
+    call_alone(&table, &cards[0], comms[0]);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| cards[0].outcome());
+        gate.open();
+        let (code, text) = waiting.join().expect("no panic");
+        assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT, "{text}");
+        assert!(text.contains("no data after 1 s (HCCL_EXEC_TIMEOUT); ranks [1] have not made their call"), "{text}");
+    });
+}
+
+#[test]
+fn who_only_polls_hears_of_it_too() {
+    let (_emulator, table) = impatient();
+    let (cards, comms) = world(&table, 2);
+    cards[0].enter();
+    let event = cards[0].event();
+    call_alone(&table, &cards[0], comms[0]);
+    ok(&table, call!(table, aclrtRecordEvent(event, cards[0].stream)));
+    let code = poll(|| {
+        let mut status = aclrtStreamStatus(0);
+        call!(table, aclrtStreamQuery(cards[0].stream, &raw mut status))
+    });
+    assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT);
+    // What follows on the stream is run all the same: an event behind the failure is reached.
+    let mut reached = aclrtEventRecordedStatus(7);
+    let since = Instant::now();
+    while reached != aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE {
+        ok(&table, call!(table, aclrtQueryEventStatus(event, &raw mut reached)));
+        assert!(since.elapsed() < NEVER);
+    }
+}
+
+#[test]
+fn a_notify_is_waited_for_no_longer_behind_work() {
+    let (_emulator, table) = impatient();
+    let card = Card::new(&table, 0);
+    let mut notify = null_mut();
+    let (create, wait) = (table.aclrtCreateNotify.expect("modelled"), table.aclrtWaitAndResetNotify.expect("modelled"));
+    // SAFETY: a live place.
+    ok(&table, unsafe { create(&raw mut notify, 0) });
+    let gate = Arc::new(Gate::default());
+    gate.enqueue(&table, card.stream);
+    // SAFETY: handles of this table.
+    ok(&table, unsafe { wait(notify, card.stream, 1) });
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| card.outcome());
+        gate.open();
+        let (code, text) = waiting.join().expect("no panic");
+        assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT, "{text}");
+        assert!(text.contains("was not recorded within the limit of 1 s"), "{text}");
+    });
+}
