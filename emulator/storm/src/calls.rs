@@ -1,0 +1,375 @@
+//! The C functions as the storm calls them: through the table, with the code and the message of what fails.
+//!
+//! Input: a table. Output: results. Does not: decide which codes are right (see `rank`, `probe`).
+#![expect(unsafe_code, reason = "the storm calls C functions")]
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fmt;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ascend_tp_sys::{
+    HcclComm, HcclCommConfig, HcclResult, HcclRootInfo, Table, aclDataType, aclError, aclFormat, aclOpExecutor,
+    aclTensor, aclnnStatus, aclrtContext, aclrtEvent, aclrtEventRecordedStatus, aclrtEventWaitStatus, aclrtFuncHandle,
+    aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtNotify, aclrtReduceKind, aclrtStream, aclrtStreamStatus,
+};
+
+/// A call that did not return 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failed {
+    /// The function.
+    pub(crate) call: &'static str,
+    /// What it returned.
+    pub(crate) code: i64,
+    /// The recent message of the thread.
+    pub(crate) message: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} returned {}: {}", self.call, self.code, self.message)
+    }
+}
+
+/// What calls give.
+pub(crate) type Outcome<T = ()> = Result<T, Failed>;
+
+/// A status of any of the libraries.
+pub(crate) trait Status {
+    /// As a number; 0 is success.
+    fn number(self) -> i64;
+}
+
+impl Status for aclError {
+    fn number(self) -> i64 {
+        i64::from(self)
+    }
+}
+
+impl Status for HcclResult {
+    fn number(self) -> i64 {
+        i64::from(self.0)
+    }
+}
+
+/// Calls a function of the table; its failure is a [`Failed`].
+macro_rules! call {
+    ($api:expr, $name:ident($($arg:expr),* $(,)?)) => {{
+        let function = $api.table.$name;
+        // SAFETY: handles and addresses are those the table gave out, places are valid for the call, and asynchronous work
+        // is waited for before what it uses goes.
+        let status = unsafe { function($($arg),*) };
+        $api.outcome(stringify!($name), status)
+    }};
+}
+pub(crate) use call;
+
+/// As [`call!`], of a function that is younger than the oldest supported CANN.
+macro_rules! young {
+    ($api:expr, $name:ident($($arg:expr),* $(,)?)) => {{
+        match $api.table.$name {
+            // SAFETY: as for `call!`.
+            Some(function) => $api.outcome(stringify!($name), unsafe { function($($arg),*) }),
+            None => Err(Failed { call: stringify!($name), code: -1, message: "not in the table".to_owned() }),
+        }
+    }};
+}
+pub(crate) use young;
+
+/// The functions of one machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    pub(crate) table: Arc<Table>,
+}
+
+/// How an event is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Making {
+    /// `aclrtCreateEvent`
+    Plain,
+    /// `aclrtCreateEventWithFlag`
+    WithFlag,
+    /// `aclrtCreateEventExWithFlag`
+    ExWithFlag,
+}
+
+impl Making {
+    /// All three.
+    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::WithFlag, Self::ExWithFlag];
+}
+
+/// `ACL_EVENT_SYNC`
+const SYNC: u32 = 1;
+
+impl Api {
+    /// The functions of a table.
+    #[must_use]
+    pub(crate) fn new(table: Arc<Table>) -> Self {
+        Self { table }
+    }
+
+    pub(crate) fn outcome(&self, call: &'static str, status: impl Status) -> Outcome {
+        let code = status.number();
+        if code == 0 { Ok(()) } else { Err(Failed { call, code, message: self.message() }) }
+    }
+
+    /// The recent message of this thread.
+    fn message(&self) -> String {
+        let function = self.table.aclGetRecentErrMsg;
+        // SAFETY: it takes nothing.
+        let text = unsafe { function() };
+        if text.is_null() {
+            return String::new();
+        }
+        // SAFETY: a C string that stays valid on this thread until the next call.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn init(&self) -> Outcome {
+        call!(self, aclInit(null()))
+    }
+
+    pub(crate) fn finalize(&self) -> Outcome {
+        call!(self, aclFinalize())
+    }
+
+    pub(crate) fn create_context(&self, device: i32) -> Outcome<aclrtContext> {
+        let mut context = null_mut();
+        call!(self, aclrtCreateContext(&raw mut context, device)).map(|()| context)
+    }
+
+    pub(crate) fn create_stream(&self) -> Outcome<aclrtStream> {
+        let mut stream = null_mut();
+        call!(self, aclrtCreateStream(&raw mut stream)).map(|()| stream)
+    }
+
+    pub(crate) fn synchronize(&self, stream: aclrtStream) -> Outcome {
+        call!(self, aclrtSynchronizeStream(stream))
+    }
+
+    pub(crate) fn synchronize_within(&self, stream: aclrtStream, limit: Duration) -> Outcome {
+        call!(self, aclrtSynchronizeStreamWithTimeout(stream, limit.as_millis() as i32))
+    }
+
+    /// Whether all that is on a stream has ended.
+    pub(crate) fn is_complete(&self, stream: aclrtStream) -> Outcome<bool> {
+        let mut status = aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY;
+        call!(self, aclrtStreamQuery(stream, &raw mut status))?;
+        Ok(status == aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE)
+    }
+
+    pub(crate) fn create_event(&self, making: Making) -> Outcome<aclrtEvent> {
+        let mut event = null_mut();
+        match making {
+            Making::Plain => call!(self, aclrtCreateEvent(&raw mut event)),
+            Making::WithFlag => call!(self, aclrtCreateEventWithFlag(&raw mut event, SYNC)),
+            Making::ExWithFlag => call!(self, aclrtCreateEventExWithFlag(&raw mut event, SYNC)),
+        }?;
+        Ok(event)
+    }
+
+    pub(crate) fn is_recorded(&self, event: aclrtEvent) -> Outcome<bool> {
+        let mut status = aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY;
+        call!(self, aclrtQueryEventStatus(event, &raw mut status))?;
+        Ok(status == aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE)
+    }
+
+    pub(crate) fn is_waited(&self, event: aclrtEvent) -> Outcome<bool> {
+        let mut status = aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_NOT_READY;
+        call!(self, aclrtQueryEventWaitStatus(event, &raw mut status))?;
+        Ok(status == aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_COMPLETE)
+    }
+
+    pub(crate) fn create_notify(&self) -> Outcome<aclrtNotify> {
+        let mut notify = null_mut();
+        young!(self, aclrtCreateNotify(&raw mut notify, 0)).map(|()| notify)
+    }
+
+    pub(crate) fn malloc(&self, bytes: u64) -> Outcome<*mut c_void> {
+        let mut address = null_mut();
+        let policy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
+        call!(self, aclrtMalloc(&raw mut address, bytes as usize, policy)).map(|()| address)
+    }
+
+    /// The host waits until the bytes are there.
+    pub(crate) fn upload(&self, to: *mut c_void, bytes: &[u8]) -> Outcome {
+        let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
+        call!(self, aclrtMemcpy(to, bytes.len(), bytes.as_ptr().cast(), bytes.len(), kind))
+    }
+
+    pub(crate) fn download(&self, from: *const c_void, bytes: u64) -> Outcome<Vec<u8>> {
+        let mut read = vec![0_u8; bytes as usize];
+        let kind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST;
+        call!(self, aclrtMemcpy(read.as_mut_ptr().cast(), read.len(), from, read.len(), kind))?;
+        Ok(read)
+    }
+
+    pub(crate) fn fill(&self, at: *mut c_void, bytes: u64, value: u8, stream: aclrtStream) -> Outcome {
+        call!(self, aclrtMemsetAsync(at, bytes as usize, i32::from(value), bytes as usize, stream))
+    }
+
+    /// From pageable memory, which has been read when this returns.
+    pub(crate) fn load(&self, to: *mut c_void, bytes: &[u8], stream: aclrtStream) -> Outcome {
+        let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
+        call!(self, aclrtMemcpyAsync(to, bytes.len(), bytes.as_ptr().cast(), bytes.len(), kind, stream))
+    }
+
+    /// From page-locked memory, which is given back; it must live until the stream has been waited for.
+    pub(crate) fn load_pinned(&self, to: *mut c_void, bytes: &[u8], stream: aclrtStream) -> Outcome<*mut c_void> {
+        let mut host = null_mut();
+        call!(self, aclrtMallocHost(&raw mut host, bytes.len()))?;
+        // SAFETY: page-locked memory of this length that nobody else has.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host.cast::<u8>(), bytes.len()) };
+        let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
+        call!(self, aclrtMemcpyAsync(to, bytes.len(), host, bytes.len(), kind, stream))?;
+        Ok(host)
+    }
+
+    /// A contiguous tensor in device memory.
+    fn tensor(&self, element: aclDataType, at: *mut c_void, dims: &[u64]) -> *mut aclTensor {
+        let dims: Vec<i64> = dims.iter().map(|dim| dim.cast_signed()).collect();
+        let mut strides = vec![1_i64; dims.len()];
+        for dim in (1..dims.len()).rev() {
+            strides[dim - 1] = strides[dim] * dims[dim];
+        }
+        let (rank, format, function) = (dims.len() as u64, aclFormat::ACL_FORMAT_ND, self.table.aclCreateTensor);
+        // SAFETY: both arrays have `rank` numbers and are read during the call.
+        unsafe { function(dims.as_ptr(), rank, element, strides.as_ptr(), 0, format, dims.as_ptr(), rank, at) }
+    }
+
+    fn destroy(&self, tensors: &[*mut aclTensor]) -> Outcome {
+        tensors.iter().try_for_each(|tensor| call!(self, aclDestroyTensor(*tensor)))
+    }
+
+    /// y += x in int32.
+    pub(crate) fn add(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
+        let of = |at| self.tensor(aclDataType::ACL_INT32, at, &[count]);
+        let (x, y) = (of(x), of(y));
+        let (mut one, create) = (1_i32, self.table.aclCreateScalar);
+        // SAFETY: the value is read during the call.
+        let alpha = unsafe { create((&raw mut one).cast(), aclDataType::ACL_INT32) };
+        let plan =
+            |bytes, executor| call!(self, aclnnInplaceAddGetWorkspaceSize(y, x, alpha, bytes, executor));
+        self.run(plan, self.table.aclnnInplaceAdd, stream)?;
+        call!(self, aclDestroyScalar(alpha))?;
+        self.destroy(&[x, y])
+    }
+
+    /// y += x in int32, by the copy engine.
+    pub(crate) fn reduce_async(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
+        let (kind, element) = (aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM, aclDataType::ACL_INT32);
+        young!(self, aclrtReduceAsync(y, x, 4 * count, kind, element, stream, null_mut()))
+    }
+
+    /// y = x, from int32 to int64.
+    pub(crate) fn cast(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
+        let from = self.tensor(aclDataType::ACL_INT32, x, &[count]);
+        let to = self.tensor(aclDataType::ACL_INT64, y, &[count]);
+        let plan =
+            |bytes, executor| call!(self, aclnnCastGetWorkspaceSize(from, aclDataType::ACL_INT64, to, bytes, executor));
+        self.run(plan, self.table.aclnnCast, stream)?;
+        self.destroy(&[from, to])
+    }
+
+    /// z = x times y in fp32.
+    pub(crate) fn matmul(
+        &self,
+        [x, y, z]: [*mut c_void; 3],
+        [m, k, n]: [u64; 3],
+        stream: aclrtStream,
+    ) -> Outcome {
+        let of = |at, dims: [u64; 2]| self.tensor(aclDataType::ACL_FLOAT, at, &dims);
+        let (x, y, z) = (of(x, [m, k]), of(y, [k, n]), of(z, [m, n]));
+        let plan = |bytes, executor| call!(self, aclnnMatmulGetWorkspaceSize(x, y, z, 0, bytes, executor));
+        self.run(plan, self.table.aclnnMatmul, stream)?;
+        self.destroy(&[x, y, z])
+    }
+
+    /// Both phases of an operator that needs no workspace.
+    fn run(
+        &self,
+        plan: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> Outcome,
+        second: unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus,
+        stream: aclrtStream,
+    ) -> Outcome {
+        let (mut bytes, mut executor) = (0, null_mut());
+        plan(&raw mut bytes, &raw mut executor)?;
+        let workspace = if bytes == 0 { null_mut() } else { self.malloc(bytes)? };
+        // SAFETY: the executor of the first phase and a workspace of the size it asked for.
+        let status = unsafe { second(workspace, bytes, executor, stream) };
+        self.outcome("the second phase of an operator", status)?;
+        if bytes > 0 {
+            self.synchronize(stream)?;
+            call!(self, aclrtFree(workspace))?;
+        }
+        Ok(())
+    }
+
+    /// The kernel of this name, loaded on the current card.
+    pub(crate) fn kernel(&self, name: &CStr) -> Outcome<aclrtFuncHandle> {
+        let path = std::env::current_exe().ok().and_then(|path| CString::new(path.display().to_string()).ok());
+        let (path, mut binary, mut function) = (path.unwrap_or_default(), null_mut(), null_mut());
+        call!(self, aclrtBinaryLoadFromFile(path.as_ptr(), null_mut(), &raw mut binary))?;
+        call!(self, aclrtBinaryGetFunction(binary, name.as_ptr(), &raw mut function))?;
+        Ok(function)
+    }
+
+    pub(crate) fn root_info(&self) -> Outcome<Vec<u8>> {
+        let mut info = Box::new(HcclRootInfo { internal: [0; 4108] });
+        call!(self, HcclGetRootInfo(&raw mut *info))?;
+        Ok(info.internal.iter().map(|byte| *byte as u8).collect())
+    }
+
+    pub(crate) fn join(&self, info: &[u8], world: usize, member: usize) -> Outcome<HcclComm> {
+        let mut root = Box::new(HcclRootInfo { internal: [0; 4108] });
+        for (into, from) in root.internal.iter_mut().zip(info) {
+            *into = from.cast_signed() as c_char;
+        }
+        let mut comm = null_mut();
+        call!(self, HcclCommInitRootInfo(world as u32, &raw const *root, member as u32, &raw mut comm))?;
+        Ok(comm)
+    }
+
+    /// A communicator of some ranks of another; `number` tells those of one parent apart.
+    pub(crate) fn sub_comm(
+        &self,
+        mut parent: HcclComm,
+        ranks: &mut [u32],
+        number: u64,
+        member: usize,
+    ) -> Outcome<HcclComm> {
+        // SAFETY: a C structure of numbers and characters, for which zeros are values.
+        let mut config: HcclCommConfig = unsafe { std::mem::zeroed() };
+        let header = (size_of::<HcclCommConfig>() as u64).to_le_bytes().into_iter();
+        let header = header.chain(0xf0f0_f0f0_u32.to_le_bytes()).chain(1_u32.to_le_bytes());
+        for (into, from) in config.reserved.iter_mut().zip(header) {
+            *into = from.cast_signed() as c_char;
+        }
+        (config.hcclBufferSize, config.hcclDeterministic) = (u32::MAX, u32::MAX);
+        let (mut comm, count, list) = (null_mut(), ranks.len() as u32, ranks.as_mut_ptr());
+        let member = member as u32;
+        let (parent, config, place) = (&raw mut parent, &raw mut config, &raw mut comm);
+        call!(self, HcclCreateSubCommConfig(parent, count, list, number, member, config, place))?;
+        Ok(comm)
+    }
+
+    /// Exports memory to whoever has the key.
+    pub(crate) fn export(&self, at: *mut c_void, bytes: u64) -> Outcome<String> {
+        let mut key = [0 as c_char; 65];
+        // 1: no list of processes that may import it.
+        young!(self, aclrtIpcMemGetExportKey(at, bytes as usize, key.as_mut_ptr(), key.len(), 1))?;
+        Ok(key.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte as u8)).collect())
+    }
+
+    pub(crate) fn import(&self, key: &str) -> Outcome<*mut c_void> {
+        let (key, mut address) = (CString::new(key).unwrap_or_default(), null_mut());
+        // 1: the card may be another one.
+        young!(self, aclrtIpcMemImportByKey(&raw mut address, key.as_ptr(), 1)).map(|()| address)
+    }
+
+    pub(crate) fn close(&self, key: &str) -> Outcome {
+        let key = CString::new(key).unwrap_or_default();
+        young!(self, aclrtIpcMemClose(key.as_ptr()))
+    }
+}

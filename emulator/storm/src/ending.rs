@@ -1,0 +1,112 @@
+//! How a program ends other than in order: a process leaves, quits or is killed, and the others hear of it.
+//!
+//! Input: a rank that has done its steps. Output: findings; a survivor goes on to its own end. Does not: kill (the supervisor
+//! does, when all survivors say that they have queued).
+#![expect(unsafe_code, reason = "the storm calls C functions")]
+
+use std::time::{Duration, Instant};
+
+use ascend_tp_sys::{HcclComm, aclrtStream, c_void};
+
+use crate::calls::{Outcome, call};
+use crate::element::{Element, Reduction};
+use crate::process::heard;
+use crate::program::Ending;
+use crate::rank::Rank;
+
+/// The note under which the victim says that it is ready, or has gone.
+const GONE: &str = "gone";
+
+fn sum(rank: &Rank<'_>, buffer: *mut c_void, comm: HcclComm, stream: aclrtStream) -> Outcome {
+    let (element, sum) = (Element::I32.hccl(), Reduction::Sum.hccl());
+    call!(rank.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))
+}
+
+/// Ends a rank of `process` as the program says.
+pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
+    let program = &rank.world.program;
+    let (victim, queued) = match program.ending {
+        Ending::InOrder => return Ok(()),
+        Ending::Leaves { process } | Ending::Quits { process } => (process, 0),
+        Ending::Dies { process, queued } => (process, queued),
+    };
+    let ranks: Vec<u32> = (0..program.world()).collect();
+    let comm = rank.meet("ending", &ranks)?;
+    let (stream, buffer) = (rank.api.create_stream()?, rank.api.malloc(4096)?);
+    rank.api.upload(buffer, &[1; 4096])?;
+    sum(rank, buffer, comm, stream)?;
+    rank.api.synchronize(stream)?;
+    if process == victim {
+        return be_gone(rank, comm);
+    }
+    for _ in 0..queued {
+        sum(rank, buffer, comm, stream)?;
+    }
+    rank.world.post(&format!("queued-{}", rank.number), "");
+    if queued == 0 {
+        rank.world.wait(&format!("{GONE}-{victim}"));
+    }
+    let (since, limit) = (Instant::now(), Duration::from_secs(60));
+    // Nothing says when the end of a process is noticed: with nothing queued the rank calls until it is.
+    let outcome: Outcome = rank.bounded("hearing of the end of another process", limit, || {
+        loop {
+            if queued == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+                sum(rank, buffer, comm, stream)?;
+            }
+            rank.api.synchronize(stream)?;
+            if queued > 0 {
+                return Ok(());
+            }
+        }
+    });
+    heard(rank.number);
+    let what = match &outcome {
+        Ok(()) => Some("a collective that a dead rank never called returned 0".to_owned()),
+        Err(failed) if matches!(program.ending, Ending::Dies { .. }) && !failed.message.contains("died") => {
+            Some(format!("expected a message that says who died, {failed}"))
+        }
+        Err(failed) if matches!(program.ending, Ending::Leaves { .. }) && failed.message.contains("died") => {
+            Some(format!("a rank that left in order is told to have died: {failed}"))
+        }
+        Err(_) if queued == 0 && since.elapsed() > Rank::HEARD_WITHIN => {
+            Some(format!("heard of it after {:?}", since.elapsed()))
+        }
+        Err(_) => None,
+    };
+    if let Some(what) = what {
+        rank.world.finding("gone", &format!("rank {} {:?}: {what}", rank.number, program.ending));
+    }
+    // What is left of the communicator may say again why it is broken.
+    let _ = call!(rank.api, HcclCommDestroy(comm));
+    call!(rank.api, aclrtDestroyStreamForce(stream))?;
+    call!(rank.api, aclrtFree(buffer))
+}
+
+/// The end of a rank of the process that goes.
+fn be_gone(rank: &Rank<'_>, comm: HcclComm) -> Outcome {
+    let program = &rank.world.program;
+    let (victims, survivors): (Vec<u32>, Vec<u32>) = (0..program.world()).partition(|other| {
+        program.setup.processes.iter().any(|ranks| ranks.contains(other) && ranks.contains(&rank.number))
+    });
+    let process = program.setup.processes.iter().position(|ranks| *ranks == victims).unwrap_or_default();
+    for survivor in survivors {
+        rank.world.wait(&format!("queued-{survivor}"));
+    }
+    match program.ending {
+        Ending::Dies { .. } => {
+            rank.world.post("die", &process.to_string());
+            std::thread::park_timeout(Duration::from_secs(600));
+        }
+        Ending::Quits { .. } => {
+            rank.world.post(&format!("{GONE}-{process}"), "");
+            std::process::exit(0);
+        }
+        Ending::Leaves { .. } => {
+            call!(rank.api, HcclCommDestroy(comm))?;
+            rank.world.post(&format!("{GONE}-{process}"), "");
+        }
+        Ending::InOrder => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! `storm`: runs random programs over the emulator, or is a process of one.
+//!
+//! Input: arguments (see [`USAGE`]). Output: failing programs with how to run them again, and one line at the end on standard
+//! output; 1 if anything was found. Does not: build anything; `cargo xtask storm` does.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use ascend_tp_emulator_storm::generate::Flavour;
+use ascend_tp_emulator_storm::process;
+use ascend_tp_emulator_storm::shrink::Cut;
+use ascend_tp_emulator_storm::storm::{Failure, Storm, Tally};
+use ascend_tp_emulator_storm::supervise::Supervisor;
+
+const USAGE: &str = "usage: storm [--minutes N] [--programs N] [--seed S] [--shrink SECONDS]
+       storm --program SEED [--ranks N] [--steps LIST] [--in-order] [--times N] [--shrink SECONDS]
+
+  --minutes N        begin no program after N minutes (10 if neither this nor --programs is given)
+  --programs N       begin no more than N programs
+  --seed S           names the programs; any number if not given
+  --shrink SECONDS   how long to look for fewer steps that fail (30; 0: not at all)
+  --program SEED     one program, as a failure prints it; --ranks and --steps are what is left of it, --in-order its ending
+  --times N          run it up to N times (1)";
+
+/// What the arguments say.
+#[derive(Default)]
+struct Arguments {
+    minutes: Option<u64>,
+    programs: Option<u64>,
+    seed: Option<u64>,
+    shrink: Option<u64>,
+    program: Option<u64>,
+    ranks: Option<u32>,
+    steps: Option<String>,
+    is_in_order: bool,
+    times: Option<u64>,
+    process: Option<usize>,
+}
+
+impl Arguments {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
+        let mut arguments = Self::default();
+        while let Some(word) = words.next() {
+            if word == "--in-order" {
+                arguments.is_in_order = true;
+                continue;
+            }
+            let value = words.next().with_context(|| format!("{word} needs a value\n{USAGE}"))?;
+            let number = || value.parse::<u64>().with_context(|| format!("{word} {value}: expected a number\n{USAGE}"));
+            match word.as_str() {
+                "--minutes" => arguments.minutes = Some(number()?),
+                "--programs" => arguments.programs = Some(number()?),
+                "--seed" => arguments.seed = Some(number()?),
+                "--shrink" => arguments.shrink = Some(number()?),
+                "--program" => arguments.program = Some(number()?),
+                "--ranks" => arguments.ranks = Some(number()? as u32),
+                "--steps" => arguments.steps = Some(value),
+                "--times" => arguments.times = Some(number()?),
+                "--process" => arguments.process = Some(number()? as usize),
+                _ => bail!("unknown argument {word}\n{USAGE}"),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse(std::env::args().skip(1))?;
+    let cut = arguments
+        .program
+        .map(|seed| Cut::parse(seed, arguments.ranks, arguments.steps.as_deref(), !arguments.is_in_order));
+    if let Some(index) = arguments.process {
+        let cut = cut.with_context(|| format!("--process belongs to a --program\n{USAGE}"))?;
+        return process::run(cut.program(), index);
+    }
+    let binary = std::env::current_exe().context("the path of this binary")?;
+    let minutes = match (arguments.minutes, arguments.programs) {
+        (Some(minutes), _) => minutes,
+        (None, Some(_)) => 60 * 24 * 365,
+        (None, None) => 10,
+    };
+    let storm = Storm {
+        seed: arguments.seed.unwrap_or_else(|| std::process::id().into()),
+        time: Duration::from_secs(60 * minutes),
+        most: arguments.programs.unwrap_or(u64::MAX),
+        shrink: Duration::from_secs(arguments.shrink.unwrap_or(30)),
+    };
+    let tally = match cut {
+        Some(cut) => again(&storm, &Supervisor { binary }, &cut, arguments.times.unwrap_or(1))?,
+        None => {
+            let since = Instant::now();
+            let before = |index: u64, seed: u64| {
+                if index.is_multiple_of(50) {
+                    say(&format!("seed {}: {index} programs after {:?}; next is {seed}", storm.seed, since.elapsed()));
+                }
+            };
+            storm.run(binary, before, |failure| show(failure, since))?
+        }
+    };
+    say(&format!("storm: {} programs, {} steps, {} findings", tally.programs, tally.steps, tally.findings));
+    Ok(if tally.findings > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs one program until it fails.
+fn again(storm: &Storm, supervisor: &Supervisor, cut: &Cut, times: u64) -> Result<Tally> {
+    let (mut tally, since) = (Tally::default(), Instant::now());
+    for _ in 0..times {
+        tally.programs += 1;
+        tally.steps += cut.program().size();
+        if let Some(failure) = storm.attempt(supervisor, cut)? {
+            tally.findings += 1;
+            show(&failure, since);
+            break;
+        }
+    }
+    Ok(tally)
+}
+
+fn show(failure: &Failure, since: Instant) {
+    let program = failure.least.program();
+    say(&format!("\nprogram {} ({:?}), after {:?}:", failure.whole.seed, Flavour::of(failure.whole.seed), since.elapsed()));
+    for finding in &failure.findings {
+        say(&format!("  {}: {}", finding.kind, finding.what));
+    }
+    say(&format!("  {:?}", program.setup));
+    for (number, step) in program.steps.iter().enumerate() {
+        say(&format!("  {number}: {step:?}"));
+    }
+    say(&format!("  ends: {:?}", program.ending));
+    say(&format!("  again:   cargo xtask storm {}", failure.whole.arguments().join(" ")));
+    if failure.least != failure.whole {
+        say(&format!("  shrunk:  cargo xtask storm {}", failure.least.arguments().join(" ")));
+    }
+}
+
+fn say(line: &str) {
+    // Whoever closed the pipe does not want to read on.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

@@ -1,0 +1,210 @@
+//! Which streams must have been waited for before bytes may be touched: what makes every program free of races.
+//!
+//! Input: the touches of a rank's steps, in their order. Output: before each step, the streams that its stream, or the host,
+//! has to wait for. Invariants: two touches of a byte, one of them a write, are always ordered; nothing is ordered without
+//! need, so that as much as possible runs at once. Does not: say how a stream waits (see `rank`).
+
+use std::collections::BTreeMap;
+
+use crate::program::{Operator, Place, Program, Step, home_stream};
+
+/// Bytes that a step touches on a stream, or by the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Touch {
+    /// First byte.
+    pub at: Place,
+    /// How many.
+    pub bytes: u64,
+    /// Whether they are changed.
+    pub writes: bool,
+}
+
+impl Touch {
+    fn conflicts(&self, other: &Self) -> bool {
+        (self.writes || other.writes)
+            && self.at.pool == other.at.pool
+            && self.at.offset < other.at.offset + other.bytes
+            && other.at.offset < self.at.offset + self.bytes
+    }
+}
+
+/// Bytes between rows of the destination of a copy of rows.
+pub const ROW_GAP: u64 = 64;
+
+/// What `step` makes `rank` touch, and on which stream; None is the host.
+#[must_use]
+pub fn touches(
+    program: &Program,
+    comms: &BTreeMap<u32, Vec<u32>>,
+    step: &Step,
+    rank: u32,
+) -> (Option<u8>, Vec<Touch>) {
+    let read = |at: Place, bytes: u64| Touch { at, bytes, writes: false };
+    let write = |at: Place, bytes: u64| Touch { at, bytes, writes: true };
+    match step {
+        Step::Fill { stream, at, bytes, .. } | Step::Load { stream, at, bytes, .. } => {
+            (Some(*stream), vec![write(*at, *bytes)])
+        }
+        Step::Copy { stream, from, to, width, rows, .. } => {
+            let pitch = if *rows > 1 { width + ROW_GAP } else { *width };
+            (Some(*stream), vec![read(*from, width * rows), write(*to, pitch * rows)])
+        }
+        Step::Compute { stream, operator, from, to, .. } => {
+            let touches = match *operator {
+                Operator::Add { count } | Operator::ReduceAsync { count } => {
+                    vec![read(from[0], 4 * count), write(*to, 4 * count)]
+                }
+                Operator::Cast { count } => vec![read(from[0], 4 * count), write(*to, 8 * count)],
+                Operator::Matmul { dims: [m, k, n] } => {
+                    vec![write(from[0], 4 * m * k), write(from[1], 4 * k * n), write(*to, 4 * m * n)]
+                }
+            };
+            (Some(*stream), touches)
+        }
+        Step::Collective { comm, call, send, recv, .. } => {
+            let Some(ranks) = comms.get(comm) else { return (None, Vec::new()) };
+            let Some(member) = ranks.iter().position(|other| *other == rank) else { return (None, Vec::new()) };
+            let (world, size) = (ranks.len(), call.element.bytes());
+            if !call.is_called_by(world, member) {
+                return (None, Vec::new());
+            }
+            let (send, recv) = buffers(call, member, *send, *recv);
+            let sends = Touch { at: send, bytes: call.sends(world, member) * size, writes: call.needs_small() };
+            let receives = write(recv, call.receives(world, member) * size);
+            (Some(home_stream(*comm, rank, program.setup.streams)), vec![sends, receives])
+        }
+        Step::Read { at, bytes, .. } => (None, vec![read(*at, *bytes)]),
+        Step::Share { at, bytes, rank: owner, .. } if *owner == rank => (None, vec![read(*at, *bytes)]),
+        Step::Share { .. }
+        | Step::Wait { .. }
+        | Step::Renew { .. }
+        | Step::Join { .. }
+        | Step::Part { .. }
+        | Step::Probe { .. }
+        | Step::Stall { .. }
+            | Step::Absent { .. } => (None, Vec::new()),
+    }
+}
+
+/// Where a member sends from and receives.
+#[must_use]
+pub fn buffers(call: &crate::collective::Call, member: usize, send: Place, recv: Place) -> (Place, Place) {
+    if !call.in_place {
+        return (send, recv);
+    }
+    let (of_send, of_recv) = call.in_place_shift(member);
+    let size = call.element.bytes();
+    (send.plus(of_send * size), send.plus(of_recv * size))
+}
+
+/// For each stream, how much of what is enqueued on it has been waited for.
+type Clock = Vec<u64>;
+
+#[derive(Debug)]
+struct Past {
+    stream: u8,
+    number: u64,
+    touch: Touch,
+}
+
+/// What is known about the order of a rank's streams.
+#[derive(Debug)]
+pub struct Order {
+    /// How much is enqueued on each stream.
+    enqueued: Clock,
+    /// What the end of each stream comes after.
+    streams: Vec<Clock>,
+    /// What the host comes after.
+    host: Clock,
+    past: Vec<Past>,
+}
+
+impl Order {
+    /// Nothing is enqueued yet.
+    #[must_use]
+    pub fn new(streams: u8) -> Self {
+        let clock = vec![0; usize::from(streams)];
+        Self { enqueued: clock.clone(), streams: vec![clock.clone(); usize::from(streams)], host: clock, past: Vec::new() }
+    }
+
+    /// The streams that `on` has to wait for before it may touch all this.
+    #[must_use]
+    pub fn needed(&self, on: Option<u8>, touches: &[Touch]) -> Vec<u8> {
+        let knows = |past: &Past| {
+            let of = usize::from(past.stream);
+            let own = on.map_or(0, |on| self.streams[usize::from(on)][of]);
+            Some(past.stream) == on || past.number <= self.host[of].max(own)
+        };
+        let conflicting = self.past.iter().filter(|past| touches.iter().any(|touch| touch.conflicts(&past.touch)));
+        let mut needed: Vec<u8> = conflicting.filter(|past| !knows(past)).map(|past| past.stream).collect();
+        needed.sort_unstable();
+        needed.dedup();
+        needed
+    }
+
+    /// `on` has waited for all that is on `stream` now.
+    pub fn waited(&mut self, on: Option<u8>, stream: u8) {
+        let of = usize::from(stream);
+        let mut known = self.streams[of].clone();
+        known[of] = self.enqueued[of];
+        let clock = match on {
+            Some(on) => &mut self.streams[usize::from(on)],
+            None => &mut self.host,
+        };
+        clock.iter_mut().zip(known).for_each(|(own, other)| *own = (*own).max(other));
+        if on.is_none() {
+            let host = &self.host;
+            self.past.retain(|past| past.number > host[usize::from(past.stream)]);
+        }
+    }
+
+    /// Something is enqueued that touches this, after what has been waited for.
+    pub fn enqueue(&mut self, stream: u8, touches: &[Touch]) {
+        let of = usize::from(stream);
+        let host = self.host.clone();
+        self.streams[of].iter_mut().zip(host).for_each(|(own, host)| *own = (*own).max(host));
+        self.enqueued[of] += 1;
+        let number = self.enqueued[of];
+        self.past.extend(touches.iter().map(|touch| Past { stream, number, touch: *touch }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(offset: u64, bytes: u64) -> Vec<Touch> {
+        vec![Touch { at: Place { pool: 0, offset }, bytes, writes: true }]
+    }
+
+    fn read(offset: u64, bytes: u64) -> Vec<Touch> {
+        vec![Touch { at: Place { pool: 0, offset }, bytes, writes: false }]
+    }
+
+    #[test]
+    fn conflicts_between_streams_are_ordered_once() {
+        let mut order = Order::new(3);
+        order.enqueue(0, &write(0, 100));
+        assert_eq!(order.needed(Some(0), &read(0, 100)), [0; 0], "a stream orders itself");
+        assert_eq!(order.needed(Some(1), &read(99, 10)), [0]);
+        assert_eq!(order.needed(Some(1), &read(100, 10)), [0; 0]);
+        order.waited(Some(1), 0);
+        assert_eq!(order.needed(Some(1), &read(99, 10)), [0; 0]);
+        order.enqueue(1, &read(99, 10));
+        // Stream 2 learns of stream 0 by way of stream 1.
+        assert_eq!(order.needed(Some(2), &write(0, 100)), [0, 1]);
+        order.waited(Some(2), 1);
+        assert_eq!(order.needed(Some(2), &write(0, 100)), [0; 0]);
+    }
+
+    #[test]
+    fn reads_do_not_conflict_and_the_host_passes_on_what_it_knows() {
+        let mut order = Order::new(2);
+        order.enqueue(0, &read(0, 10));
+        assert_eq!(order.needed(Some(1), &read(0, 10)), [0; 0]);
+        assert_eq!(order.needed(None, &write(0, 10)), [0]);
+        order.waited(None, 0);
+        assert_eq!(order.needed(Some(1), &write(0, 10)), [0; 0]);
+        assert!(order.past.is_empty());
+    }
+}

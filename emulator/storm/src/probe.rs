@@ -1,0 +1,332 @@
+//! What a rank tries by itself: how waits end, what failures do, what an event reads as. Each probe makes what it needs, and
+//! says whether it went as CANN documents it.
+//!
+//! Input: a rank between two steps. Output: nothing, or what went otherwise. Invariant: leaves the rank's memory and streams as
+//! they were. Does not: touch what other steps use.
+#![expect(unsafe_code, reason = "the storm calls C functions")]
+
+use std::time::{Duration, Instant};
+
+use ascend_tp_sys::{ACL_ERROR_RT_STREAM_ABORT, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_ERROR_RT_TASK_TIMEOUT};
+use ascend_tp_sys::{aclError, aclrtStream, c_void};
+
+use crate::calls::{Failed, Making, Outcome, call, young};
+use crate::rank::Rank;
+
+/// What a stream is held by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// A notify nobody records.
+    Notify,
+    /// An event whose stream is held.
+    Event,
+    /// A value nobody writes.
+    Value,
+}
+
+/// How the host waits for a limit to pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// In `aclrtSynchronizeStream`.
+    Synchronizes,
+    /// By `aclrtStreamQuery`, again and again.
+    PollsStream,
+    /// By `aclrtQueryEventStatus` of an event recorded behind the wait.
+    PollsEvent,
+    /// By sleeping; it asks once when the limit is over.
+    Sleeps,
+}
+
+impl Waiting {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Synchronizes, Self::PollsStream, Self::PollsEvent, Self::Sleeps];
+}
+
+/// One thing to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    /// What an event reads as that was never recorded.
+    Unrecorded,
+    /// A stream that waits is aborted.
+    Abort {
+        /// For what it waits.
+        held: Held,
+    },
+    /// A stream that waits for a notify is destroyed by force; the notify is another's then.
+    ForcedDestroy,
+    /// A stream goes on after a failure.
+    ContinueAfterFailure,
+    /// No stream of the context goes on after a failure.
+    StopAfterFailure,
+    /// A wait ends at its limit.
+    Limit {
+        /// For what it waits.
+        held: Held,
+        /// Milliseconds of work that stands before the wait.
+        work_ms: u64,
+        /// How the host waits.
+        waiting: Waiting,
+    },
+}
+
+/// What everything may take beyond its limit on a loaded machine.
+pub const SLACK: Duration = Duration::from_secs(5);
+/// The limit of waits that shall run into it, in seconds.
+const LIMIT_S: u32 = 2;
+/// Bytes that show which work has run.
+const SCRATCH_BYTES: u64 = 4096;
+
+/// Why a probe did not go as documented.
+pub type Finding = Result<(), String>;
+
+fn surprise(failed: Failed) -> String {
+    failed.to_string()
+}
+
+/// Says what a call should have returned.
+fn expect(what: &str, found: Outcome, codes: &[aclError]) -> Finding {
+    let code = found.as_ref().map_or_else(|failed| failed.code, |()| 0);
+    if codes.iter().any(|expected| i64::from(*expected) == code) {
+        return Ok(());
+    }
+    let found = found.map_or_else(|failed| failed.to_string(), |()| "returned 0".to_owned());
+    Err(format!("{what}: expected {codes:?}, {found}"))
+}
+
+impl Probe {
+    /// What findings of it are called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unrecorded => "unrecorded-event",
+            Self::Abort { .. } => "abort",
+            Self::ForcedDestroy => "forced-destroy",
+            Self::ContinueAfterFailure => "continue-after-failure",
+            Self::StopAfterFailure => "stop-after-failure",
+            Self::Limit { .. } => "limit",
+        }
+    }
+
+    /// Tries it.
+    pub(crate) fn run(self, rank: &mut Rank<'_>) -> Finding {
+        match self {
+            Self::Unrecorded => unrecorded(rank),
+            Self::Abort { held } => abort(rank, held),
+            Self::ForcedDestroy => forced_destroy(rank),
+            Self::ContinueAfterFailure => continue_after_failure(rank),
+            Self::StopAfterFailure => stop_after_failure(rank),
+            Self::Limit { held, work_ms, waiting } => limit(rank, held, work_ms, waiting),
+        }
+    }
+}
+
+fn unrecorded(rank: &Rank<'_>) -> Finding {
+    for making in Making::ALL {
+        let event = rank.api.create_event(making).map_err(surprise)?;
+        let found = (rank.api.is_recorded(event).map_err(surprise)?, rank.api.is_waited(event).map_err(surprise)?);
+        call!(rank.api, aclrtDestroyEvent(event)).map_err(surprise)?;
+        let complete = making == Making::ExWithFlag;
+        if found != (complete, complete) {
+            return Err(format!(
+                "an event made {making:?} and never recorded: expected {complete} of aclrtQueryEventStatus and \
+                 aclrtQueryEventWaitStatus, found {found:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Holds a stream for ever, or until a limit.
+struct Hold {
+    notify: *mut c_void,
+    event: *mut c_void,
+    helper: aclrtStream,
+    value: *mut c_void,
+}
+
+impl Hold {
+    fn begin(rank: &Rank<'_>, stream: aclrtStream, held: Held, limit_s: u32) -> Outcome<Self> {
+        let api = rank.api;
+        let (notify, helper) = (api.create_notify()?, api.create_stream()?);
+        let event = api.create_event(Making::ExWithFlag)?;
+        let value = api.malloc(64)?;
+        api.upload(value, &[0; 64])?;
+        match held {
+            Held::Notify => young!(api, aclrtWaitAndResetNotify(notify, stream, limit_s))?,
+            Held::Event => {
+                young!(api, aclrtWaitAndResetNotify(notify, helper, 0))?;
+                call!(api, aclrtRecordEvent(event, helper))?;
+                young!(api, aclrtStreamWaitEventWithFlag(stream, event, limit_s, 0))?;
+            }
+            // 1: equal.
+            Held::Value => young!(api, aclrtValueWait(value, 1, 1, stream))?,
+        }
+        Ok(Self { notify, event, helper, value })
+    }
+
+    /// After the stream has gone; a notify that nobody waits for any more must still release the helper.
+    fn end(self, rank: &Rank<'_>, held: Held) -> Outcome {
+        let api = rank.api;
+        if held == Held::Event {
+            let recorder = api.create_stream()?;
+            young!(api, aclrtRecordNotify(self.notify, recorder))?;
+            api.synchronize(recorder)?;
+            call!(api, aclrtDestroyStream(recorder))?;
+        }
+        api.synchronize_within(self.helper, SLACK)?;
+        call!(api, aclrtDestroyStream(self.helper))?;
+        call!(api, aclrtDestroyEvent(self.event))?;
+        young!(api, aclrtDestroyNotify(self.notify))?;
+        call!(api, aclrtFree(self.value))
+    }
+}
+
+fn abort(rank: &Rank<'_>, held: Held) -> Finding {
+    let api = rank.api;
+    let stream = api.create_stream().map_err(surprise)?;
+    let hold = Hold::begin(rank, stream, held, 0).map_err(surprise)?;
+    call!(api, aclrtStreamAbort(stream)).map_err(surprise)?;
+    let since = Instant::now();
+    let outcome = api.synchronize_within(stream, SLACK);
+    let what = format!("synchronizing a stream aborted while it waits for {held:?}, after {:?}", since.elapsed());
+    expect(&what, outcome, &[ACL_ERROR_RT_STREAM_ABORT])?;
+    call!(api, aclrtDestroyStreamForce(stream)).map_err(surprise)?;
+    hold.end(rank, held).map_err(surprise)
+}
+
+fn forced_destroy(rank: &Rank<'_>) -> Finding {
+    let api = rank.api;
+    let stream = || api.create_stream().map_err(surprise);
+    let (first, second, third) = (stream()?, stream()?, stream()?);
+    let notify = api.create_notify().map_err(surprise)?;
+    young!(api, aclrtWaitAndResetNotify(notify, first, 0)).map_err(surprise)?;
+    call!(api, aclrtDestroyStreamForce(first)).map_err(surprise)?;
+    young!(api, aclrtWaitAndResetNotify(notify, second, 0)).map_err(surprise)?;
+    young!(api, aclrtRecordNotify(notify, third)).map_err(surprise)?;
+    let outcome = api.synchronize_within(second, SLACK);
+    expect("a stream that waits for a notify which a destroyed stream waited for before", outcome, &[0])?;
+    call!(api, aclrtDestroyStream(second)).map_err(surprise)?;
+    call!(api, aclrtDestroyStream(third)).map_err(surprise)?;
+    young!(api, aclrtDestroyNotify(notify)).map_err(surprise)
+}
+
+fn continue_after_failure(rank: &Rank<'_>) -> Finding {
+    let api = rank.api;
+    let stream = api.create_stream().map_err(surprise)?;
+    let notify = api.create_notify().map_err(surprise)?;
+    let scratch = api.malloc(SCRATCH_BYTES).map_err(surprise)?;
+    let half = SCRATCH_BYTES / 2;
+    young!(api, aclrtWaitAndResetNotify(notify, stream, 1)).map_err(surprise)?;
+    api.fill(scratch, half, 5, stream).map_err(surprise)?;
+    let outcome = rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(stream));
+    expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
+    let later = api.fill(scratch.wrapping_byte_add(half as usize), half, 7, stream);
+    expect("work enqueued after a failure", later, &[0])?;
+    let outcome = rank.bounded("synchronizing it again", SLACK, || api.synchronize(stream));
+    expect("synchronizing it again", outcome, &[0, ACL_ERROR_RT_TASK_TIMEOUT])?;
+    let found = api.download(scratch, SCRATCH_BYTES).map_err(surprise)?;
+    let (before, after) = found.split_at(half as usize);
+    if before.iter().any(|byte| *byte != 5) || after.iter().any(|byte| *byte != 7) {
+        let what = format!("expected bytes 5 and 7 of work behind a failure, found {} and {}", before[0], after[0]);
+        return Err(what);
+    }
+    call!(api, aclrtDestroyStreamForce(stream)).map_err(surprise)?;
+    young!(api, aclrtDestroyNotify(notify)).map_err(surprise)?;
+    call!(api, aclrtFree(scratch)).map_err(surprise)
+}
+
+fn stop_after_failure(rank: &Rank<'_>) -> Finding {
+    let api = rank.api;
+    let context = api.create_context(rank.number.cast_signed()).map_err(surprise)?;
+    let (first, second, third) = (
+        api.create_stream().map_err(surprise)?,
+        api.create_stream().map_err(surprise)?,
+        api.create_stream().map_err(surprise)?,
+    );
+    let (notify, other) = (api.create_notify().map_err(surprise)?, api.create_notify().map_err(surprise)?);
+    let scratch = api.malloc(SCRATCH_BYTES).map_err(surprise)?;
+    api.upload(scratch, &[0; SCRATCH_BYTES as usize]).map_err(surprise)?;
+    // 1: ACL_STOP_ON_FAILURE.
+    call!(api, aclrtSetStreamFailureMode(first, 1)).map_err(surprise)?;
+    young!(api, aclrtWaitAndResetNotify(other, second, 0)).map_err(surprise)?;
+    young!(api, aclrtWaitAndResetNotify(notify, first, 1)).map_err(surprise)?;
+    api.fill(scratch, SCRATCH_BYTES, 5, first).map_err(surprise)?;
+    let outcome = rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(first));
+    expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
+    let waiting = api.synchronize_within(second, SLACK);
+    let is_stopped = waiting.as_ref().is_err_and(|failed| failed.code != i64::from(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT));
+    let later = api.fill(scratch, SCRATCH_BYTES, 7, third).and_then(|()| api.synchronize(third));
+    let found = api.download(scratch, SCRATCH_BYTES).map_err(surprise)?;
+    if !is_stopped || later.is_ok() || found.iter().any(|byte| *byte != 0) {
+        return Err(format!(
+            "after a failure of a stream with ACL_STOP_ON_FAILURE expected errors of the other streams of its context and \
+             no work; found {waiting:?} of one that waits, {later:?} of work that is new, and byte {}",
+            found[0]
+        ));
+    }
+    for stream in [first, second, third] {
+        call!(api, aclrtDestroyStreamForce(stream)).map_err(surprise)?;
+    }
+    for notify in [notify, other] {
+        young!(api, aclrtDestroyNotify(notify)).map_err(surprise)?;
+    }
+    call!(api, aclrtFree(scratch)).map_err(surprise)?;
+    call!(api, aclrtSetCurrentContext(rank.context)).map_err(surprise)?;
+    call!(api, aclrtDestroyContext(context)).map_err(surprise)
+}
+
+fn limit(rank: &mut Rank<'_>, held: Held, work_ms: u64, waiting: Waiting) -> Finding {
+    let stream = rank.api.create_stream().map_err(surprise)?;
+    rank.work(work_ms, stream).map_err(surprise)?;
+    let hold = Hold::begin(rank, stream, held, LIMIT_S).map_err(surprise)?;
+    let limit = Duration::from_secs(u64::from(LIMIT_S));
+    until_limit(rank, stream, work_ms, limit, waiting, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
+    call!(rank.api, aclrtDestroyStreamForce(stream)).map_err(surprise)?;
+    hold.end(rank, held).map_err(surprise)
+}
+
+/// Waits for what is queued on a stream to run into its limit: neither before it is over, nor much later.
+pub(crate) fn until_limit(
+    rank: &Rank<'_>,
+    stream: aclrtStream,
+    work_ms: u64,
+    limit: Duration,
+    waiting: Waiting,
+    codes: &[aclError],
+) -> Finding {
+    let api = rank.api;
+    let behind = api.create_event(Making::Plain).map_err(surprise)?;
+    call!(api, aclrtRecordEvent(behind, stream)).map_err(surprise)?;
+    let (due, since) = (Duration::from_millis(work_ms) + limit, Instant::now());
+    let latest = due + SLACK;
+    let what = format!("{work_ms} ms of work and then a wait of at most {limit:?}, the host {waiting:?}");
+    let poll = |is_over: &dyn Fn() -> Outcome<bool>| loop {
+        match is_over() {
+            Ok(false) if since.elapsed() < latest => std::thread::sleep(Duration::from_millis(5)),
+            Ok(false) => return Err(format!("{what}: not over after {:?}", since.elapsed())),
+            Ok(true) => return Ok(Ok(())),
+            Err(failed) => return Ok(Err(failed)),
+        }
+    };
+    let outcome = match waiting {
+        Waiting::Synchronizes => rank.bounded(&what, latest, || api.synchronize(stream)),
+        Waiting::PollsStream => poll(&|| api.is_complete(stream))?,
+        Waiting::PollsEvent => {
+            poll(&|| api.is_recorded(behind))?.and_then(|()| rank.bounded(&what, SLACK, || api.synchronize(stream)))
+        }
+        Waiting::Sleeps => {
+            std::thread::sleep(due + Duration::from_secs(1));
+            match api.is_complete(stream) {
+                Ok(false) => rank.bounded(&what, SLACK, || api.synchronize(stream)),
+                Ok(true) => Ok(()),
+                Err(failed) => Err(failed),
+            }
+        }
+    };
+    let took = since.elapsed();
+    expect(&format!("{what}, after {took:?}"), outcome, codes)?;
+    if took + Duration::from_millis(100) < limit {
+        return Err(format!("{what}: over already after {took:?}"));
+    }
+    call!(api, aclrtDestroyEvent(behind)).map_err(surprise)
+}

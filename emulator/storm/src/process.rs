@@ -1,0 +1,203 @@
+//! One process of a program: its machine, a thread for each of its ranks, and what it tells the supervisor.
+//!
+//! Input: the program, which of its processes this is, notes of the others on standard input. Output: lines on standard
+//! output: `note NAME TEXT`, `read RANK STEP HASHES`, `finding KIND TEXT`, `heard RANK`, `done`. Invariant: a wait that takes
+//! longer than it may is told, and ends the process. Does not: judge what was read (see `supervise`).
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::fmt::Write as _;
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ascend_tp_emulator::{Config, Emulator, Mode, Transport};
+
+use crate::calls::Api;
+use crate::program::{Ending, Program};
+use crate::rank::{Rank, fatal};
+
+/// The kernel that takes time: as many milliseconds as it is launched on cores.
+pub(crate) const KERNEL: &CStr = c"storm_work";
+/// How a process ends that cannot go on.
+const BROKEN: i32 = 3;
+
+/// What all threads of a process share.
+pub(crate) struct World {
+    pub(crate) program: Program,
+    notes: Mutex<BTreeMap<String, String>>,
+    noted: Condvar,
+    watched: Mutex<BTreeMap<u64, (Instant, String)>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells the supervisor a line.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // A supervisor that is gone takes its processes along.
+    if writeln!(out, "{}", line.replace('\n', " ")).and_then(|()| out.flush()).is_err() {
+        std::process::exit(BROKEN);
+    }
+}
+
+/// While it lives, time runs.
+pub(crate) struct Watched<'a> {
+    world: &'a World,
+    number: u64,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        locked(&self.world.watched).remove(&self.number);
+    }
+}
+
+impl World {
+    /// Tells all processes something under a name.
+    pub(crate) fn post(&self, name: &str, text: &str) {
+        say(&format!("note {name} {text}"));
+        self.note(name, text);
+    }
+
+    fn note(&self, name: &str, text: &str) {
+        locked(&self.notes).insert(name.to_owned(), text.to_owned());
+        self.noted.notify_all();
+    }
+
+    /// What some process told under a name, once it has.
+    pub(crate) fn wait(&self, name: &str) -> String {
+        let mut notes = locked(&self.notes);
+        loop {
+            if let Some(text) = notes.get(name) {
+                return text.clone();
+            }
+            notes = self.noted.wait(notes).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Something went otherwise than it should.
+    pub(crate) fn finding(&self, kind: &str, what: &str) {
+        say(&format!("finding {kind} {what}"));
+    }
+
+    /// A rank has read.
+    pub(crate) fn read(&self, rank: u32, step: usize, hashes: &[u64]) {
+        let mut line = format!("read {rank} {step}");
+        for hash in hashes {
+            // Writing to a String cannot fail.
+            let _ = write!(line, " {hash:016x}");
+        }
+        say(&line);
+    }
+
+    /// Ends the process with a finding unless what this gives is dropped in time. In strict mode there is no time.
+    pub(crate) fn watch(&self, what: String, limit: Duration) -> Watched<'_> {
+        let mut watched = locked(&self.watched);
+        let number = watched.last_key_value().map_or(0, |(number, _)| number + 1);
+        let limit = if self.program.setup.strict.is_some() { limit * 100 } else { limit };
+        watched.insert(number, (Instant::now() + limit, what));
+        Watched { world: self, number }
+    }
+
+    fn look_at_the_watch(&self) {
+        let now = Instant::now();
+        let late = locked(&self.watched).values().find(|(until, _)| *until < now).map(|(_, what)| what.clone());
+        if let Some(what) = late {
+            self.finding("late", &format!("still waiting: {what}"));
+            std::process::exit(BROKEN);
+        }
+    }
+}
+
+/// Is process `index` of a program.
+///
+/// # Errors
+/// The machine cannot be built.
+pub fn run(program: Program, index: usize) -> anyhow::Result<ExitCode> {
+    let setup = program.setup.clone();
+    let (notes, watched) = (Mutex::default(), Mutex::default());
+    let world = Arc::new(World { program, notes, noted: Condvar::new(), watched });
+    let listener = Arc::clone(&world);
+    std::thread::Builder::new().name("notes".into()).spawn(move || listen(&listener))?;
+    let watcher = Arc::clone(&world);
+    std::thread::Builder::new().name("watch".into()).spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            watcher.look_at_the_watch();
+        }
+    })?;
+    let config = Config {
+        mode: setup.strict.map_or(Mode::Parallel, |seed| Mode::Strict { seed }),
+        threads: setup.threads,
+        transport: if setup.by_tcp { Transport::Tcp } else { Transport::Auto },
+        exec_timeout: Duration::from_secs(setup.exec_limit_s),
+        ..Config::with_cards(world.program.world() as usize)
+    };
+    let emulator = Emulator::new(config)?;
+    emulator.register_kernel(KERNEL.to_string_lossy(), |call| {
+        std::thread::sleep(Duration::from_millis(u64::from(call.blocks())));
+        Ok(())
+    });
+    let api = Api::new(emulator.table());
+    if let Err(failed) = api.init() {
+        world.finding("code", &failed.to_string());
+        return Ok(ExitCode::from(BROKEN as u8));
+    }
+    std::thread::scope(|scope| {
+        for rank in setup.processes[index].iter().copied() {
+            let (world, api) = (&*world, &api);
+            // The system refuses a thread only when nothing works any more.
+            let thread = std::thread::Builder::new().name(format!("rank-{rank}"));
+            if let Err(error) = thread.spawn_scoped(scope, move || of_rank(world, api, rank, index as u32)) {
+                world.finding("code", &format!("no thread for rank {rank}: {error}"));
+            }
+        }
+    });
+    if matches!(world.program.ending, Ending::InOrder) {
+        if let Err(failed) = api.finalize() {
+            world.finding("code", &failed.to_string());
+        }
+        for report in emulator.reports() {
+            world.finding("report", &report.to_string());
+        }
+    }
+    say("done");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Hands on what other processes tell.
+fn listen(world: &World) {
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        let mut words = line.splitn(3, ' ');
+        if let (Some("note"), Some(name), Some(text)) = (words.next(), words.next(), words.next()) {
+            world.note(name, text);
+        }
+    }
+    // Nobody listens any more.
+    std::process::exit(BROKEN);
+}
+
+/// Is one rank, to the end of the program.
+fn of_rank(world: &World, api: &Api, number: u32, process: u32) {
+    let mut place = "at its start".to_owned();
+    let outcome = Rank::new(world, api, number).and_then(|mut rank| {
+        let outcome = rank.run().and_then(|()| crate::ending::of_rank(&mut rank, process));
+        place = rank.place();
+        outcome?;
+        rank.end()
+    });
+    if let Err(failed) = outcome {
+        world.finding("code", &fatal(number, &place, &failed));
+        std::process::exit(BROKEN);
+    }
+}
+
+/// Tells the supervisor that a rank has heard of what happened to another process.
+pub(crate) fn heard(rank: u32) {
+    say(&format!("heard {rank}"));
+}

@@ -1,0 +1,359 @@
+//! A program: who takes part, what they do step by step, and how it ends.
+//!
+//! Input: made by `generate`, cut by `shrink`. Output: data that the oracle computes and the ranks run. Invariants: steps stand
+//! in one order for all ranks, and each rank does its own in that order, so nothing can wait in a circle; what orders the
+//! bytes of different streams is not part of a program but follows from it (see `order`), so that every sub-list of the
+//! steps of a program is a program.
+
+use std::collections::BTreeMap;
+
+use crate::collective::Call;
+use crate::probe::Probe;
+
+/// A place in the memory of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Which of its allocations.
+    pub pool: u8,
+    /// Bytes from the start of it.
+    pub offset: u64,
+}
+
+impl Place {
+    /// The place `bytes` further on.
+    #[must_use]
+    pub const fn plus(self, bytes: u64) -> Self {
+        Self { pool: self.pool, offset: self.offset + bytes }
+    }
+}
+
+/// What an operator computes, all of it on one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    /// `aclnnInplaceAdd` of int32.
+    Add {
+        /// Elements.
+        count: u64,
+    },
+    /// `aclrtReduceAsync` of int32.
+    ReduceAsync {
+        /// Elements.
+        count: u64,
+    },
+    /// `aclnnCast` from int32 to int64.
+    Cast {
+        /// Elements.
+        count: u64,
+    },
+    /// `aclnnMatmul` of small whole numbers in fp32, which are loaded first.
+    Matmul {
+        /// Rows, inner dim, columns.
+        dims: [u64; 3],
+    },
+}
+
+/// One step; `rank` does it, or all ranks of a communicator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// `aclrtMemsetAsync`.
+    Fill {
+        /// Who.
+        rank: u32,
+        /// On which of its streams.
+        stream: u8,
+        /// The bytes.
+        at: Place,
+        /// How many.
+        bytes: u64,
+        /// Their value.
+        value: u8,
+    },
+    /// `aclrtMemcpyAsync` of bytes that `salt` names from the host.
+    Load {
+        /// Who.
+        rank: u32,
+        /// On which of its streams.
+        stream: u8,
+        /// To where.
+        at: Place,
+        /// How many.
+        bytes: u64,
+        /// Names the bytes.
+        salt: u64,
+        /// From page-locked memory, so that the call returns before the bytes are read.
+        is_pinned: bool,
+    },
+    /// `aclrtMemcpyAsync` or, of several rows, `aclrtMemcpy2dAsync` on the card.
+    Copy {
+        /// Who.
+        rank: u32,
+        /// On which of its streams.
+        stream: u8,
+        /// From where.
+        from: Place,
+        /// To where.
+        to: Place,
+        /// Bytes of a row; rows of the source lie `width` apart, those of the destination `width + 64`.
+        width: u64,
+        /// Rows.
+        rows: u64,
+    },
+    /// An operator.
+    Compute {
+        /// Who.
+        rank: u32,
+        /// On which of its streams.
+        stream: u8,
+        /// What.
+        operator: Operator,
+        /// Inputs.
+        from: [Place; 2],
+        /// The output.
+        to: Place,
+    },
+    /// The host reads bytes back, which are compared.
+    Read {
+        /// Who.
+        rank: u32,
+        /// From where.
+        at: Place,
+        /// How many.
+        bytes: u64,
+    },
+    /// The host waits for a stream, in one of several ways.
+    Wait {
+        /// Who.
+        rank: u32,
+        /// For which of its streams.
+        stream: u8,
+        /// Picks the way.
+        way: u8,
+    },
+    /// A stream is destroyed in order and another made in its place.
+    Renew {
+        /// Who.
+        rank: u32,
+        /// Which.
+        stream: u8,
+    },
+    /// Ranks make a communicator.
+    Join {
+        /// Its number.
+        comm: u32,
+        /// Its ranks, in order.
+        ranks: Vec<u32>,
+        /// Made by `HcclCreateSubCommConfig` of this one; else by a root info.
+        parent: Option<u32>,
+    },
+    /// The ranks of a communicator destroy it.
+    Part {
+        /// Its number.
+        comm: u32,
+    },
+    /// All members of a communicator call a collective.
+    Collective {
+        /// The communicator.
+        comm: u32,
+        /// What they call.
+        call: Call,
+        /// Where they send from.
+        send: Place,
+        /// Where they receive.
+        recv: Place,
+        /// How often in a row.
+        times: u32,
+    },
+    /// An allocation is exported by key while work on it may run; another rank reads it through the key.
+    Share {
+        /// Who exports.
+        rank: u32,
+        /// From where.
+        at: Place,
+        /// How many bytes.
+        bytes: u64,
+        /// Who reads.
+        reader: Option<u32>,
+    },
+    /// A rank tries something that needs no other rank and says itself whether it went as documented.
+    Probe {
+        /// Who.
+        rank: u32,
+        /// What.
+        probe: Probe,
+    },
+    /// The first asynchronous collective on a fresh buffer while the first of two ranks has work running elsewhere.
+    Stall {
+        /// The two.
+        ranks: Vec<u32>,
+    },
+    /// Members of a fresh communicator wait for one that does not call, until HCCL's limit.
+    Absent {
+        /// Its ranks; the last does not call.
+        ranks: Vec<u32>,
+        /// Milliseconds of work that stands before the collective.
+        work_ms: u64,
+        /// How the hosts wait.
+        waiting: crate::probe::Waiting,
+    },
+}
+
+/// How a program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// All ranks end in order.
+    InOrder,
+    /// A process destroys its communicators and ends; the others call it afterwards.
+    Leaves {
+        /// Which.
+        process: u32,
+    },
+    /// A process ends without destroying its communicators.
+    Quits {
+        /// Which.
+        process: u32,
+    },
+    /// A process is killed while the others have so many collectives queued that it does not call.
+    Dies {
+        /// Which.
+        process: u32,
+        /// How many.
+        queued: u32,
+    },
+}
+
+/// Processes, their machines and the memory of their ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// The ranks of each process, rank 0 in the first.
+    pub processes: Vec<Vec<u32>>,
+    /// Data goes by TCP.
+    pub by_tcp: bool,
+    /// Strict mode with this seed; else parallel mode.
+    pub strict: Option<u64>,
+    /// Threads that load the cores meanwhile.
+    pub busy: u32,
+    /// Threads of each machine.
+    pub threads: usize,
+    /// Streams of each rank.
+    pub streams: u8,
+    /// Allocations of each rank.
+    pub pools: u8,
+    /// Bytes of each.
+    pub pool_bytes: u64,
+    /// `HCCL_EXEC_TIMEOUT` in seconds.
+    pub exec_limit_s: u64,
+}
+
+/// A program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Names it.
+    pub seed: u64,
+    /// Who takes part.
+    pub setup: Setup,
+    /// What they do.
+    pub steps: Vec<Step>,
+    /// How it ends.
+    pub ending: Ending,
+}
+
+impl Step {
+    /// The ranks that do it, given the communicators there are.
+    #[must_use]
+    pub fn ranks(&self, comms: &BTreeMap<u32, Vec<u32>>) -> Vec<u32> {
+        match self {
+            Self::Fill { rank, .. }
+            | Self::Load { rank, .. }
+            | Self::Copy { rank, .. }
+            | Self::Compute { rank, .. }
+            | Self::Read { rank, .. }
+            | Self::Wait { rank, .. }
+            | Self::Renew { rank, .. }
+            | Self::Probe { rank, .. } => vec![*rank],
+            Self::Share { rank, reader, .. } => [*rank].into_iter().chain(*reader).collect(),
+            Self::Join { ranks, .. } | Self::Absent { ranks, .. } | Self::Stall { ranks } => ranks.clone(),
+            Self::Part { comm } | Self::Collective { comm, .. } => comms.get(comm).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+impl Program {
+    /// Number of ranks.
+    #[must_use]
+    pub fn world(&self) -> u32 {
+        self.setup.processes.iter().map(|ranks| ranks.len() as u32).sum()
+    }
+
+    /// Steps, each counted for every rank that does it.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        let mut comms = BTreeMap::new();
+        let mut size = 0;
+        for step in &self.steps {
+            note_comm(&mut comms, step);
+            size += step.ranks(&comms).len() as u64;
+        }
+        size
+    }
+
+    /// The program with only the ranks below `world` and only the steps at `keep` that still make sense.
+    #[must_use]
+    pub fn cut(&self, world: u32, keep: &[usize]) -> Self {
+        let mut cut = self.clone();
+        for ranks in &mut cut.setup.processes {
+            ranks.retain(|rank| *rank < world);
+        }
+        cut.setup.processes.retain(|ranks| !ranks.is_empty());
+        let mut comms: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        cut.steps = Vec::new();
+        for at in keep {
+            let Some(mut step) = self.steps.get(*at).cloned() else { continue };
+            let makes_sense = match &mut step {
+                Step::Join { ranks, parent, .. } => {
+                    ranks.retain(|rank| *rank < world);
+                    // A sub-communicator is made from the one it was cut out of, or not at all.
+                    !ranks.is_empty() && parent.is_none_or(|parent| comms.contains_key(&parent))
+                }
+                Step::Absent { ranks, .. } | Step::Stall { ranks } => {
+                    ranks.retain(|rank| *rank < world);
+                    ranks.len() > 1
+                }
+                Step::Part { comm } => comms.contains_key(comm),
+                Step::Collective { comm, call, .. } => comms
+                    .get(comm)
+                    .is_some_and(|ranks| ranks.len() > 1 || call.kind != crate::collective::Kind::SendRecv),
+                Step::Share { rank, reader, .. } => {
+                    *reader = reader.filter(|reader| *reader < world);
+                    *rank < world
+                }
+                other => other.ranks(&comms).iter().all(|rank| *rank < world),
+            };
+            if makes_sense {
+                note_comm(&mut comms, &step);
+                cut.steps.push(step);
+            }
+        }
+        let last = cut.setup.processes.len() as u32 - 1;
+        cut.ending = match self.ending {
+            Ending::InOrder => Ending::InOrder,
+            _ if last == 0 => Ending::InOrder,
+            Ending::Leaves { process } => Ending::Leaves { process: process.min(last) },
+            Ending::Quits { process } => Ending::Quits { process: process.min(last) },
+            Ending::Dies { process, queued } => Ending::Dies { process: process.min(last), queued },
+        };
+        cut
+    }
+}
+
+/// Keeps account of the communicators there are.
+pub fn note_comm(comms: &mut BTreeMap<u32, Vec<u32>>, step: &Step) {
+    if let Step::Join { comm, ranks, .. } = step {
+        comms.insert(*comm, ranks.clone());
+    }
+}
+
+/// The stream on which a rank calls the collectives of a communicator.
+#[must_use]
+pub const fn home_stream(comm: u32, rank: u32, streams: u8) -> u8 {
+    ((comm + rank / 2) % streams as u32) as u8
+}

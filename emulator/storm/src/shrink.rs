@@ -1,0 +1,165 @@
+//! Fewer steps and ranks that still fail.
+//!
+//! Input: a program that failed, a way to run one, a time limit. Output: the least that was found to fail. Invariant: what is
+//! tried is a sub-list of the steps, which is a program too. Does not: find what depends on luck in fewer than a few runs.
+
+use std::time::{Duration, Instant};
+
+use crate::generate;
+use crate::program::{Ending, Program};
+
+/// What is left of the program of a seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// The seed.
+    pub seed: u64,
+    /// Ranks that are left, the first ones.
+    pub world: u32,
+    /// Steps that are left.
+    pub keep: Vec<usize>,
+    /// Whether it ends in its own way, or else in order.
+    pub has_ending: bool,
+}
+
+impl Cut {
+    /// The whole program of a seed.
+    #[must_use]
+    pub fn whole(seed: u64) -> Self {
+        let program = generate::program(seed);
+        Self { seed, world: program.world(), keep: (0..program.steps.len()).collect(), has_ending: true }
+    }
+
+    /// What is left.
+    #[must_use]
+    pub fn program(&self) -> Program {
+        let mut program = generate::program(self.seed).cut(self.world, &self.keep);
+        if !self.has_ending {
+            program.ending = Ending::InOrder;
+        }
+        program
+    }
+
+    /// As arguments of the storm, after which [`Cut::parse`] gives it back.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let whole = Self::whole(self.seed);
+        let mut arguments = vec!["--program".to_owned(), self.seed.to_string()];
+        if *self != whole {
+            let keep: Vec<String> = self.keep.iter().map(ToString::to_string).collect();
+            arguments.extend(["--ranks".to_owned(), self.world.to_string(), "--steps".to_owned(), keep.join(",")]);
+        }
+        if !self.has_ending {
+            arguments.push("--in-order".to_owned());
+        }
+        arguments
+    }
+
+    /// From what follows `--program`, `--ranks`, `--steps`.
+    #[must_use]
+    pub fn parse(seed: u64, ranks: Option<u32>, steps: Option<&str>, has_ending: bool) -> Self {
+        let whole = Self::whole(seed);
+        let keep = steps.map_or(whole.keep, |steps| steps.split(',').filter_map(|step| step.parse().ok()).collect());
+        Self { seed, world: ranks.unwrap_or(whole.world).clamp(1, whole.world), keep, has_ending }
+    }
+}
+
+/// Tries to take away steps, then ranks, as long as `fails` and there is time.
+pub fn shrink(cut: &Cut, limit: Duration, mut fails: impl FnMut(&Cut) -> bool) -> Cut {
+    let until = Instant::now() + limit;
+    let mut least = cut.clone();
+    let mut try_out = |least: &mut Cut, candidate: Cut| {
+        let does = Instant::now() < until && candidate != *least && fails(&candidate);
+        if does {
+            *least = candidate;
+        }
+        does
+    };
+    if least.has_ending && generate::program(least.seed).ending != Ending::InOrder {
+        let candidate = Cut { has_ending: false, ..least.clone() };
+        if !try_out(&mut least, candidate) {
+            let candidate = Cut { keep: Vec::new(), ..least.clone() };
+            try_out(&mut least, candidate);
+        }
+    }
+    let mut size = least.keep.len().div_ceil(2);
+    while size > 0 && Instant::now() < until {
+        let mut at = 0;
+        while at < least.keep.len() && Instant::now() < until {
+            let mut keep = least.keep.clone();
+            keep.drain(at..(at + size).min(keep.len()));
+            let candidate = Cut { keep, ..least.clone() };
+            if !try_out(&mut least, candidate) {
+                at += size;
+            }
+        }
+        size = if size == 1 { 0 } else { size.div_ceil(2) };
+    }
+    while least.world > 1 {
+        let candidate = Cut { world: least.world - 1, ..least.clone() };
+        if !try_out(&mut least, candidate) {
+            break;
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// A seed whose program has many steps and ends in order.
+    fn seed() -> u64 {
+        (0..).find(|seed| Cut::whole(*seed).keep.len() > 30 && Cut::whole(*seed).world > 3).expect("most are long")
+    }
+
+    #[test]
+    fn what_matters_is_left() {
+        let whole = Cut::whole(seed());
+        let least = shrink(&whole, LONG, |cut| cut.keep.contains(&7) && cut.keep.contains(&22) && cut.world >= 2);
+        assert_eq!((least.keep, least.world), (vec![7, 22], 2));
+    }
+
+    #[test]
+    fn without_time_nothing_is_tried() {
+        let whole = Cut::whole(seed());
+        assert_eq!(shrink(&whole, Duration::ZERO, |_| unreachable!("no time")), whole);
+    }
+
+    #[test]
+    fn a_cut_is_found_again_from_its_arguments() {
+        let cut = Cut { world: 2, keep: vec![1, 5, 9], has_ending: false, ..Cut::whole(seed()) };
+        let arguments = cut.arguments();
+        let value = |name: &str| {
+            let at = arguments.iter().position(|argument| argument == name).expect("it is given");
+            arguments[at + 1].as_str()
+        };
+        let ranks = value("--ranks").parse().ok();
+        let again = Cut::parse(cut.seed, ranks, Some(value("--steps")), !arguments.contains(&"--in-order".to_owned()));
+        assert_eq!(again, cut);
+        assert_eq!(Cut::whole(3).arguments(), ["--program", "3"]);
+    }
+
+    #[test]
+    fn every_cut_is_a_program_within_its_ranks() {
+        for seed in 0..200 {
+            let whole = Cut::whole(seed);
+            let keep: Vec<usize> = whole.keep.iter().copied().filter(|step| step % 3 != 1).collect();
+            for world in 1..=whole.world {
+                let program = Cut { world, keep: keep.clone(), ..whole.clone() }.program();
+                assert_eq!(program.world(), world);
+                assert!(!crate::oracle::interpret(&small(program)).is_empty());
+            }
+        }
+    }
+
+    /// A program with little memory to interpret; what does not fit in it is left out.
+    fn small(mut program: Program) -> Program {
+        if program.setup.pool_bytes > 1 << 20 {
+            program.steps.clear();
+            program.setup.pool_bytes = 1 << 10;
+        }
+        program
+    }
+}
