@@ -5,6 +5,7 @@
 
 mod bindings;
 mod emulator;
+mod storm;
 
 use std::env;
 use std::process::ExitCode;
@@ -16,11 +17,16 @@ chores:
                        of the CANN toolkit TOOLKIT or $ASCEND_TOOLKIT_HOME, else from sys/include
   bindings --check     regenerate from sys/include and fail if the committed bindings differ
   emulator --out DIR   write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
-                       of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)";
+                       of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
+  storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
+                       --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["storm", options @ ..] = words.as_slice() {
+        return storm::run(options).unwrap_or_else(|error| failed(&error));
+    }
     let result = match words.as_slice() {
         ["bindings"] => bindings::write(env::var_os("ASCEND_TOOLKIT_HOME").as_deref()),
         ["bindings", "--check"] => bindings::check(),
@@ -33,11 +39,13 @@ fn main() -> ExitCode {
             say(&report);
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            say(&format!("error: {error:#}"));
-            ExitCode::from(2)
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    say(&format!("error: {error:#}"));
+    ExitCode::from(2)
 }
 
 #[expect(clippy::print_stderr, reason = "a chore reports to the person who runs it")]

@@ -249,8 +249,7 @@ impl Api {
         let (mut one, create) = (1_i32, self.table.aclCreateScalar);
         // SAFETY: the value is read during the call.
         let alpha = unsafe { create((&raw mut one).cast(), aclDataType::ACL_INT32) };
-        let plan =
-            |bytes, executor| call!(self, aclnnInplaceAddGetWorkspaceSize(y, x, alpha, bytes, executor));
+        let plan = |bytes, executor| call!(self, aclnnInplaceAddGetWorkspaceSize(y, x, alpha, bytes, executor));
         self.run(plan, self.table.aclnnInplaceAdd, stream)?;
         call!(self, aclDestroyScalar(alpha))?;
         self.destroy(&[x, y])
@@ -273,12 +272,7 @@ impl Api {
     }
 
     /// z = x times y in fp32.
-    pub(crate) fn matmul(
-        &self,
-        [x, y, z]: [*mut c_void; 3],
-        [m, k, n]: [u64; 3],
-        stream: aclrtStream,
-    ) -> Outcome {
+    pub(crate) fn matmul(&self, [x, y, z]: [*mut c_void; 3], [m, k, n]: [u64; 3], stream: aclrtStream) -> Outcome {
         let of = |at, dims: [u64; 2]| self.tensor(aclDataType::ACL_FLOAT, at, &dims);
         let (x, y, z) = (of(x, [m, k]), of(y, [k, n]), of(z, [m, n]));
         let plan = |bytes, executor| call!(self, aclnnMatmulGetWorkspaceSize(x, y, z, 0, bytes, executor));

@@ -74,7 +74,9 @@ impl Call {
     #[must_use]
     pub const fn reduction(&self) -> Option<Reduction> {
         match self.kind {
-            Kind::AllReduce(how) | Kind::Reduce(how) | Kind::ReduceScatter(how) | Kind::ReduceScatterV(how) => Some(how),
+            Kind::AllReduce(how) | Kind::Reduce(how) | Kind::ReduceScatter(how) | Kind::ReduceScatterV(how) => {
+                Some(how)
+            }
             _ => None,
         }
     }

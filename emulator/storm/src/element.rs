@@ -156,8 +156,20 @@ pub fn fold(into: &mut [u8], from: &[u8], element: Element, reduction: Reduction
                 let folded = match reduction {
                     Reduction::Sum => a + b,
                     Reduction::Prod => a * b,
-                    Reduction::Max => if a > b { a } else { b },
-                    Reduction::Min => if a < b { a } else { b },
+                    Reduction::Max => {
+                        if a > b {
+                            a
+                        } else {
+                            b
+                        }
+                    }
+                    Reduction::Min => {
+                        if a < b {
+                            a
+                        } else {
+                            b
+                        }
+                    }
                 };
                 folded.to_le_bytes()
             })

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ascend_tp_sys::{HcclComm, aclrtStream, c_void};
 
-use crate::calls::{Outcome, call};
+use crate::calls::{Failed, Outcome, call, young};
 use crate::element::{Element, Reduction};
 use crate::process::heard;
 use crate::program::Ending;
@@ -28,7 +28,7 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     let (victim, queued) = match program.ending {
         Ending::InOrder => return Ok(()),
         Ending::Leaves { process } | Ending::Quits { process } => (process, 0),
-        Ending::Dies { process, queued } => (process, queued),
+        Ending::Dies { process, queued, .. } => (process, queued),
     };
     let ranks: Vec<u32> = (0..program.world()).collect();
     let comm = rank.meet("ending", &ranks)?;
@@ -37,6 +37,11 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     sum(rank, buffer, comm, stream)?;
     rank.api.synchronize(stream)?;
     if process == victim {
+        if let Ending::Dies { has_called: true, .. } = program.ending {
+            let notify = rank.api.create_notify()?;
+            young!(rank.api, aclrtWaitAndResetNotify(notify, stream, 0))?;
+            (0..queued).try_for_each(|_| sum(rank, buffer, comm, stream))?;
+        }
         return be_gone(rank, comm);
     }
     for _ in 0..queued {

@@ -16,13 +16,14 @@ use ascend_tp_emulator_storm::supervise::Supervisor;
 
 const USAGE: &str = "usage: storm [--minutes N] [--programs N] [--seed S] [--shrink SECONDS]
        storm --program SEED [--ranks N] [--steps LIST] [--in-order] [--times N] [--shrink SECONDS]
+       storm --program SEED … --times 0
 
   --minutes N        begin no program after N minutes (10 if neither this nor --programs is given)
   --programs N       begin no more than N programs
   --seed S           names the programs; any number if not given
   --shrink SECONDS   how long to look for fewer steps that fail (30; 0: not at all)
   --program SEED     one program, as a failure prints it; --ranks and --steps are what is left of it, --in-order its ending
-  --times N          run it up to N times (1)";
+  --times N          run it up to N times (1; 0: show it)";
 
 /// What the arguments say.
 #[derive(Default)]
@@ -88,6 +89,10 @@ fn main() -> Result<ExitCode> {
         shrink: Duration::from_secs(arguments.shrink.unwrap_or(30)),
     };
     let tally = match cut {
+        Some(cut) if arguments.times == Some(0) => {
+            show_program(&cut);
+            return Ok(ExitCode::SUCCESS);
+        }
         Some(cut) => again(&storm, &Supervisor { binary }, &cut, arguments.times.unwrap_or(1))?,
         None => {
             let since = Instant::now();
@@ -118,17 +123,27 @@ fn again(storm: &Storm, supervisor: &Supervisor, cut: &Cut, times: u64) -> Resul
     Ok(tally)
 }
 
-fn show(failure: &Failure, since: Instant) {
-    let program = failure.least.program();
-    say(&format!("\nprogram {} ({:?}), after {:?}:", failure.whole.seed, Flavour::of(failure.whole.seed), since.elapsed()));
-    for finding in &failure.findings {
-        say(&format!("  {}: {}", finding.kind, finding.what));
-    }
+/// What a program does.
+fn show_program(cut: &Cut) {
+    let program = cut.program();
     say(&format!("  {:?}", program.setup));
     for (number, step) in program.steps.iter().enumerate() {
         say(&format!("  {number}: {step:?}"));
     }
     say(&format!("  ends: {:?}", program.ending));
+}
+
+fn show(failure: &Failure, since: Instant) {
+    say(&format!(
+        "\nprogram {} ({:?}), after {:?}:",
+        failure.whole.seed,
+        Flavour::of(failure.whole.seed),
+        since.elapsed()
+    ));
+    for finding in &failure.findings {
+        say(&format!("  {}: {}", finding.kind, finding.what));
+    }
+    show_program(&failure.least);
     say(&format!("  again:   cargo xtask storm {}", failure.whole.arguments().join(" ")));
     if failure.least != failure.whole {
         say(&format!("  shrunk:  cargo xtask storm {}", failure.least.arguments().join(" ")));

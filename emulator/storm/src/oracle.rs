@@ -189,14 +189,7 @@ fn compute(memory: &mut Memory, seed: u64, rank: u32, operator: Operator, from: 
     memory.write(rank, to, &bytes);
 }
 
-fn collective(
-    memory: &mut Memory,
-    seed: u64,
-    ranks: &[u32],
-    call: &crate::collective::Call,
-    send: Place,
-    recv: Place,
-) {
+fn collective(memory: &mut Memory, seed: u64, ranks: &[u32], call: &crate::collective::Call, send: Place, recv: Place) {
     let (world, size) = (ranks.len(), call.element.bytes());
     let mut sent = Vec::with_capacity(world);
     for (member, rank) in ranks.iter().enumerate() {

@@ -33,12 +33,7 @@ pub const ROW_GAP: u64 = 64;
 
 /// What `step` makes `rank` touch, and on which stream; None is the host.
 #[must_use]
-pub fn touches(
-    program: &Program,
-    comms: &BTreeMap<u32, Vec<u32>>,
-    step: &Step,
-    rank: u32,
-) -> (Option<u8>, Vec<Touch>) {
+pub fn touches(program: &Program, comms: &BTreeMap<u32, Vec<u32>>, step: &Step, rank: u32) -> (Option<u8>, Vec<Touch>) {
     let read = |at: Place, bytes: u64| Touch { at, bytes, writes: false };
     let write = |at: Place, bytes: u64| Touch { at, bytes, writes: true };
     match step {
@@ -82,7 +77,7 @@ pub fn touches(
         | Step::Part { .. }
         | Step::Probe { .. }
         | Step::Stall { .. }
-            | Step::Absent { .. } => (None, Vec::new()),
+        | Step::Absent { .. } => (None, Vec::new()),
     }
 }
 
@@ -124,7 +119,12 @@ impl Order {
     #[must_use]
     pub fn new(streams: u8) -> Self {
         let clock = vec![0; usize::from(streams)];
-        Self { enqueued: clock.clone(), streams: vec![clock.clone(); usize::from(streams)], host: clock, past: Vec::new() }
+        Self {
+            enqueued: clock.clone(),
+            streams: vec![clock.clone(); usize::from(streams)],
+            host: clock,
+            past: Vec::new(),
+        }
     }
 
     /// The streams that `on` has to wait for before it may touch all this.

@@ -218,7 +218,8 @@ fn continue_after_failure(rank: &Rank<'_>) -> Finding {
     let half = SCRATCH_BYTES / 2;
     young!(api, aclrtWaitAndResetNotify(notify, stream, 1)).map_err(surprise)?;
     api.fill(scratch, half, 5, stream).map_err(surprise)?;
-    let outcome = rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(stream));
+    let outcome =
+        rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(stream));
     expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
     let later = api.fill(scratch.wrapping_byte_add(half as usize), half, 7, stream);
     expect("work enqueued after a failure", later, &[0])?;
@@ -251,7 +252,8 @@ fn stop_after_failure(rank: &Rank<'_>) -> Finding {
     young!(api, aclrtWaitAndResetNotify(other, second, 0)).map_err(surprise)?;
     young!(api, aclrtWaitAndResetNotify(notify, first, 1)).map_err(surprise)?;
     api.fill(scratch, SCRATCH_BYTES, 5, first).map_err(surprise)?;
-    let outcome = rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(first));
+    let outcome =
+        rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(first));
     expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
     let waiting = api.synchronize_within(second, SLACK);
     let is_stopped = waiting.as_ref().is_err_and(|failed| failed.code != i64::from(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT));

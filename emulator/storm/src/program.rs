@@ -212,12 +212,14 @@ pub enum Ending {
         /// Which.
         process: u32,
     },
-    /// A process is killed while the others have so many collectives queued that it does not call.
+    /// A process is killed while the others have so many collectives queued that it does not come to.
     Dies {
         /// Which.
         process: u32,
         /// How many.
         queued: u32,
+        /// It has called them too, behind a wait that does not end.
+        has_called: bool,
     },
 }
 
@@ -339,7 +341,9 @@ impl Program {
             _ if last == 0 => Ending::InOrder,
             Ending::Leaves { process } => Ending::Leaves { process: process.min(last) },
             Ending::Quits { process } => Ending::Quits { process: process.min(last) },
-            Ending::Dies { process, queued } => Ending::Dies { process: process.min(last), queued },
+            Ending::Dies { process, queued, has_called } => {
+                Ending::Dies { process: process.min(last), queued, has_called }
+            }
         };
         cut
     }

@@ -67,8 +67,23 @@ impl<'a> Rank<'a> {
         let (notifies, pinned, keys) = (Vec::new(), Vec::new(), Vec::new());
         let (used_values, kernel, step) = (0, None, 0);
         Ok(Self {
-            world, api, number, context, streams, pools, values, used_values, events, notifies, pinned, keys, kernel, comms,
-            members, order, step,
+            world,
+            api,
+            number,
+            context,
+            streams,
+            pools,
+            values,
+            used_values,
+            events,
+            notifies,
+            pinned,
+            keys,
+            kernel,
+            comms,
+            members,
+            order,
+            step,
         })
     }
 
@@ -266,7 +281,8 @@ impl<'a> Rank<'a> {
             info
         } else {
             let hex = self.world.wait(&note);
-            let digits = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+            let digits =
+                |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
             hex.as_bytes().chunks(2).map(|pair| digits(pair).unwrap_or_default()).collect()
         };
         self.api.join(&info, ranks.len(), member)

@@ -129,8 +129,8 @@ fn limit(program: &Program) -> Duration {
         _ => 0,
     };
     let ending = if program.ending == Ending::InOrder { 0 } else { 20 };
-    let strict = if program.setup.strict.is_some() { 30 } else { 0 };
-    Duration::from_secs(40 + ending + strict + program.steps.iter().map(of_step).sum::<u64>())
+    let strict = if program.setup.strict.is_some() { 10 } else { 0 };
+    Duration::from_secs(30 + ending + strict + program.steps.iter().map(of_step).sum::<u64>())
 }
 
 impl Run<'_> {
@@ -216,7 +216,11 @@ impl Run<'_> {
             }
             "finding" => {
                 let (kind, what) = rest.split_once(' ').unwrap_or((rest, ""));
-                self.finding(kind, what.to_owned());
+                // When one process has broken off, others fail in consequence.
+                let is_first = !self.findings.iter().any(|finding| matches!(finding.kind.as_str(), "code" | "late"));
+                if is_first || kind != "code" {
+                    self.finding(kind, what.to_owned());
+                }
             }
             "heard" => {
                 self.heard.extend(rest.parse::<u32>());
