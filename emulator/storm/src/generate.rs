@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use crate::collective::{Call, Kind};
 use crate::element::{Element, Reduction};
 use crate::probe::{Held, Probe, Waiting};
-use crate::program::{Ending, Operator, Place, Program, Setup, Step, note_comm};
+use crate::program::{Ending, Operator, Place, Program, Setup, Step, home_stream, note_comm};
 use crate::random::{Random, scramble};
 
 /// What a program is mostly about.
@@ -54,6 +54,8 @@ struct Generator {
     /// All communicators there were, and those there are.
     comms: BTreeMap<u32, Vec<u32>>,
     live: Vec<u32>,
+    /// Those that were cut from another, from which HCCL cuts no further.
+    subs: Vec<u32>,
 }
 
 /// The program of a seed.
@@ -63,8 +65,8 @@ pub fn program(seed: u64) -> Program {
     let mut random = Random::new(seed);
     let setup = setup(&mut random, flavour);
     let world = setup.processes.iter().map(|ranks| ranks.len() as u32).sum();
-    let (steps, comms, live) = (Vec::new(), BTreeMap::new(), Vec::new());
-    let mut generator = Generator { random, flavour, setup, world, steps, comms, live };
+    let (steps, comms, live, subs) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
+    let mut generator = Generator { random, flavour, setup, world, steps, comms, live, subs };
     generator.steps();
     let ending = generator.ending();
     Program { seed, setup: generator.setup, steps: generator.steps, ending }
@@ -73,7 +75,7 @@ pub fn program(seed: u64) -> Program {
 fn setup(random: &mut Random, flavour: Flavour) -> Setup {
     let is_strict = flavour == Flavour::Strict;
     let needs_two = matches!(flavour, Flavour::Absent | Flavour::Gone);
-    let world = if needs_two { random.pick(&[2, 3, 4, 4, 8]) } else { random.pick(&[1, 2, 2, 3, 4, 4, 5, 8]) } as u32;
+    let world = if needs_two { random.pick(&[2, 3, 4, 8, 8]) } else { random.pick(&[1, 2, 2, 3, 4, 4, 5, 8]) } as u32;
     let count = match random.below(4) {
         _ if flavour == Flavour::Gone => random.within(2, u64::from(world)) as u32,
         0 => 1,
@@ -227,6 +229,7 @@ impl Generator {
                 Step::Share { rank, at: self.place(bytes, 1), bytes, reader }
             }
             49..55 => return self.change_comms(),
+            55..62 => return self.rounds(),
             _ => return self.burst(1..=2),
         };
         self.push(step);
@@ -262,7 +265,7 @@ impl Generator {
             let comm = self.live.swap_remove(at);
             return self.push(Step::Part { comm });
         }
-        let parent = self.random.chance(40).then(|| self.a_comm()).flatten();
+        let parent = self.random.chance(40).then(|| self.a_comm()).flatten().filter(|comm| !self.subs.contains(comm));
         let among = parent.map_or_else(|| (0..self.world).collect(), |parent| self.comms[&parent].clone());
         let process = self.random.below(self.setup.processes.len() as u64) as usize;
         let of_process = self.setup.processes[process].clone();
@@ -285,10 +288,29 @@ impl Generator {
     fn join(&mut self, ranks: Vec<u32>, parent: Option<u32>) {
         let comm = self.comms.len() as u32;
         self.live.push(comm);
+        if parent.is_some() {
+            self.subs.push(comm);
+        }
         self.push(Step::Join { comm, ranks, parent });
         if self.random.chance(70) {
             for _ in 0..self.random.within(2, 4) {
                 self.collective(comm);
+            }
+        }
+    }
+
+    /// Collectives and hosts that wait for them in turn.
+    fn rounds(&mut self) {
+        let Some(comm) = self.a_comm() else { return };
+        let most = if self.flavour == Flavour::Strict { 12 } else { 4 };
+        for _ in 0..self.random.within(2, most) {
+            for _ in 0..self.random.within(1, 4) {
+                self.collective(comm);
+            }
+            for rank in self.comms[&comm].clone() {
+                let stream = home_stream(comm, rank, self.setup.streams);
+                let way = self.random.below(4) as u8;
+                self.push(Step::Wait { rank, stream, way });
             }
         }
     }

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ascend_tp_emulator::{Config, Emulator, Mode, Transport};
@@ -31,6 +31,7 @@ pub(crate) struct World {
     noted: Condvar,
     watched: Mutex<BTreeMap<u64, (Instant, String)>>,
     has_findings: AtomicBool,
+    machine: OnceLock<Emulator>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -106,6 +107,16 @@ impl World {
         Watched { world: self, number }
     }
 
+    /// Whether there are reports of strict mode, which are findings. Whoever breaks off leaves things behind, which are none.
+    fn tell_reports(&self) -> bool {
+        let reports = self.machine.get().map(Emulator::reports).unwrap_or_default();
+        let is_judged = !reports.is_empty() && !self.has_findings.load(Ordering::Relaxed);
+        for report in reports.iter().filter(|_| is_judged) {
+            self.finding("report", &report.to_string());
+        }
+        is_judged
+    }
+
     fn look_at_the_watch(&self) {
         let now = Instant::now();
         let late = locked(&self.watched).values().find(|(until, _)| *until < now).map(|(_, what)| what.clone());
@@ -123,15 +134,26 @@ impl World {
 pub fn run(program: Program, index: usize) -> anyhow::Result<ExitCode> {
     let setup = program.setup.clone();
     let (notes, watched) = (Mutex::default(), Mutex::default());
-    let world =
-        Arc::new(World { program, notes, noted: Condvar::new(), watched, has_findings: AtomicBool::new(false) });
+    let world = Arc::new(World {
+        program,
+        notes,
+        noted: Condvar::new(),
+        watched,
+        has_findings: AtomicBool::new(false),
+        machine: OnceLock::new(),
+    });
     let listener = Arc::clone(&world);
     std::thread::Builder::new().name("notes".into()).spawn(move || listen(&listener))?;
     let watcher = Arc::clone(&world);
+    // Strict mode gives a thread that is older than the machine and never calls no turn.
     std::thread::Builder::new().name("watch".into()).spawn(move || {
         loop {
             std::thread::sleep(Duration::from_millis(50));
             watcher.look_at_the_watch();
+            // What strict mode has ended goes on in one process and waits for ever in the others.
+            if watcher.tell_reports() {
+                std::process::exit(BROKEN);
+            }
         }
     })?;
     let config = Config {
@@ -142,6 +164,7 @@ pub fn run(program: Program, index: usize) -> anyhow::Result<ExitCode> {
         ..Config::with_cards(world.program.world() as usize)
     };
     let emulator = Emulator::new(config)?;
+    let emulator = world.machine.get_or_init(|| emulator);
     emulator.register_kernel(KERNEL.to_string_lossy(), |call| {
         std::thread::sleep(Duration::from_millis(u64::from(call.blocks())));
         Ok(())
@@ -151,8 +174,10 @@ pub fn run(program: Program, index: usize) -> anyhow::Result<ExitCode> {
         world.finding("code", &failed.to_string());
         return Ok(ExitCode::from(BROKEN as u8));
     }
+    // The first rank is the thread that began: so a process of one rank has no other thread that calls, as most programs.
     std::thread::scope(|scope| {
-        for rank in setup.processes[index].iter().copied() {
+        let (first, others) = setup.processes[index].split_first()?;
+        for rank in others.iter().copied() {
             let (world, api) = (&*world, &api);
             // The system refuses a thread only when nothing works any more.
             let thread = std::thread::Builder::new().name(format!("rank-{rank}"));
@@ -160,16 +185,14 @@ pub fn run(program: Program, index: usize) -> anyhow::Result<ExitCode> {
                 world.finding("code", &format!("no thread for rank {rank}: {error}"));
             }
         }
+        of_rank(&world, &api, *first, index as u32);
+        Some(())
     });
     if matches!(world.program.ending, Ending::InOrder) {
         if let Err(failed) = api.finalize() {
             world.finding("code", &failed.to_string());
         }
-        // Whoever breaks off leaves things behind.
-        let is_judged = !world.has_findings.load(Ordering::Relaxed);
-        for report in emulator.reports().into_iter().filter(|_| is_judged) {
-            world.finding("report", &report.to_string());
-        }
+        world.tell_reports();
     }
     say("done");
     Ok(ExitCode::SUCCESS)
@@ -198,6 +221,7 @@ fn of_rank(world: &World, api: &Api, number: u32, process: u32) {
         rank.end()
     });
     if let Err(failed) = outcome {
+        world.tell_reports();
         world.finding("code", &fatal(number, &place, &failed));
         std::process::exit(BROKEN);
     }

@@ -113,6 +113,9 @@ impl<'a> Rank<'a> {
             note_comm(&mut self.members, step);
             if step.ranks(&self.members).contains(&self.number) {
                 self.act(step)?;
+            } else if let Step::Absent { ranks, .. } = step {
+                // Whoever went on would run into the same limit while the others wait for theirs.
+                self.await_limits(ranks);
             }
         }
         self.step = program.steps.len();
@@ -403,15 +406,11 @@ impl<'a> Rank<'a> {
 
     fn absent(&mut self, ranks: &[u32], work_ms: u64, waiting: crate::probe::Waiting) -> Outcome {
         let comm = self.meet(&format!("absent-{}", self.step), ranks)?;
-        let note = |rank: u32| format!("late-{}-{rank}", self.step);
-        let (last, others) = ranks.split_last().unwrap_or((&0, &[]));
-        if self.number == *last {
-            others.iter().for_each(|rank| {
-                self.world.wait(&note(*rank));
-            });
+        if ranks.last() == Some(&self.number) {
+            self.await_limits(ranks);
             return call!(self.api, HcclCommDestroy(comm));
         }
-        let (stream, buffer, note) = (self.api.create_stream()?, self.api.malloc(4096)?, note(self.number));
+        let (stream, buffer) = (self.api.create_stream()?, self.api.malloc(4096)?);
         self.work(work_ms, stream)?;
         let (element, sum) = (Element::I32.hccl(), crate::element::Reduction::Sum.hccl());
         call!(self.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))?;
@@ -420,14 +419,18 @@ impl<'a> Rank<'a> {
         if let Err(what) = until_limit(self, stream, work_ms, limit, waiting, &codes) {
             self.world.finding("absent-rank", &format!("rank {} {}: {what}", self.number, self.place()));
         }
-        self.world.post(&note, "");
-        // The others go through their limit too before anyone leaves.
-        others.iter().for_each(|rank| {
-            self.world.wait(&format!("late-{}-{rank}", self.step));
-        });
+        self.world.post(&format!("late-{}-{}", self.step, self.number), "");
+        self.await_limits(ranks);
         call!(self.api, HcclCommDestroy(comm))?;
         call!(self.api, aclrtDestroyStreamForce(stream))?;
         call!(self.api, aclrtFree(buffer))
+    }
+
+    /// Waits until all ranks that wait for an absent one, the last, have gone through their limit.
+    fn await_limits(&self, ranks: &[u32]) {
+        for rank in ranks.iter().rev().skip(1) {
+            self.world.wait(&format!("late-{}-{rank}", self.step));
+        }
     }
 
     /// Gives back everything.

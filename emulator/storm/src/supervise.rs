@@ -216,11 +216,7 @@ impl Run<'_> {
             }
             "finding" => {
                 let (kind, what) = rest.split_once(' ').unwrap_or((rest, ""));
-                // When one process has broken off, others fail in consequence.
-                let is_first = !self.findings.iter().any(|finding| matches!(finding.kind.as_str(), "code" | "late"));
-                if is_first || kind != "code" {
-                    self.finding(kind, what.to_owned());
-                }
+                self.finding(kind, what.to_owned());
             }
             "heard" => {
                 self.heard.extend(rest.parse::<u32>());
