@@ -4,10 +4,12 @@
 //! Output: `softmax(scale * q k^T + mask) v` of the shape of the queries, and optionally the log-sum-exp of each row.
 //! The masks are read first, so that keys which no row of a block sees cost nothing; then blocks of rows meet blocks of
 //! keys, with a softmax that is corrected when a greater score appears (Milakov and Gimelshein, "Online normalizer
-//! calculation for softmax", 2018). A few rows, as in decoding, read a long cache in ranges that are merged in order.
+//! calculation for softmax", 2018). Ranges of keys are computed each by itself and merged in order: for a few rows, as in
+//! decoding, by several threads, and their keys are read in place.
 //! Invariants: scores, softmax and the weighted sum are f32, the output is rounded once; scratch is as large as one block
-//! of keys, never `Sq x Skv`; blocks and ranges depend on shapes and masks only, so the result does not depend on the
-//! number of threads; a row that sees nothing, or lies past its length, is zeros.
+//! of keys, never `Sq x Skv`; a row that sees nothing, or lies past its length, is zeros. The bits of a row are those of its
+//! query, the keys it sees and where they lie: ranges and blocks begin at fixed keys and products have one order, so neither
+//! other rows nor their number, tiles or threads decide, and a key that is hidden from a row adds nothing to it.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -17,22 +19,20 @@ use super::lane::Lane;
 use super::math;
 use super::matmul::Precision;
 use super::panel::{Packing, Stage, add_product, line_stride, room};
-use super::simd::block::WIDTH;
+use super::simd::block::{RUN, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, PADDING, Vectors};
 use super::view::View;
 use super::{Serial, Tiles};
-use crate::simd::isa;
+use crate::simd::{Isa, isa};
 
 /// Query rows computed together.
 const ROWS: usize = 64;
-/// Keys packed at a time.
+/// Keys of a block, of which the scores are taken together.
 const KEYS: usize = 256;
-/// Up to this many rows the keys are cut into ranges, each a tile, and are read where they lie.
+/// Up to this many rows each range is a tile, and keys are read where they lie.
 const FEW_ROWS: usize = 16;
-/// Keys of which a few rows take the scores at a time: their values, widened, stay in a first-level cache.
-const FEW_ROWS_KEYS: usize = 128;
-/// Keys in such a range.
-const RANGE: usize = 512;
+/// Keys of a range, a number of blocks.
+const RANGE: usize = 2 * KEYS;
 /// Multiplications below which waking another thread takes longer than it saves.
 const SMALL: usize = 1 << 17;
 
@@ -103,6 +103,10 @@ impl Batch {
 
 /// Computes `job.out`, and `job.log_sum_exp` if it is wanted.
 pub(crate) fn attention(tiles: &dyn Tiles, job: &Attention) {
+    attend(tiles, isa(), job);
+}
+
+fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     if job.out.is_empty() {
         return;
     }
@@ -121,6 +125,7 @@ pub(crate) fn attention(tiles: &dyn Tiles, job: &Attention) {
         let (batch, head) = (tile / kv_heads, tile % kv_heads);
         let part = |view: &View| view.at(0, batch).at(0, head).collapsed();
         Head {
+            isa,
             batch: &job.batches[batch],
             sights: &sights[batch],
             head,
@@ -136,24 +141,25 @@ pub(crate) fn attention(tiles: &dyn Tiles, job: &Attention) {
     let keys = sights.iter().map(longest).max().unwrap_or(0);
     let pairs = job.batches.len() * kv_heads;
     let tiles = if pairs * group * rows * keys * depth < SMALL { &Serial } else { tiles };
-    let ranges = if few { keys_seen(&sights).div_ceil(RANGE) } else { 1 };
-    if ranges <= 1 {
+    let most_ranges = sights.iter().map(|batch| ranges(&union(batch.iter())).len()).max().unwrap_or(0);
+    if !few || most_ranges <= 1 {
         tiles.run(pairs * blocks, &|tile| {
             let (head, block) = (head_of(tile / blocks), tile % blocks);
             let rows = block * ROWS..((block + 1) * ROWS).min(group * rows);
             let keys = head.keys(&rows);
-            head.finish(&rows, head.weigh(&rows, keys));
+            let mut whole = Weighed::new(rows.len(), head.width);
+            ranges(&keys).for_each(|range| whole.merge(&head.weigh(&rows, range_keys(range, &keys))));
+            head.finish(&rows, whole);
         });
         return;
     }
     let rows = 0..group * rows;
-    let parts: Vec<Mutex<Option<Weighed>>> = (0..pairs * ranges).map(|_| Mutex::new(None)).collect();
+    let parts: Vec<Mutex<Option<Weighed>>> = (0..pairs * most_ranges).map(|_| Mutex::new(None)).collect();
     tiles.run(parts.len(), &|tile| {
-        let head = head_of(tile / ranges);
+        let head = head_of(tile / most_ranges);
         let keys = head.keys(&rows);
-        let start = keys.start + tile % ranges * RANGE;
-        if start < keys.end {
-            let weighed = head.weigh(&rows, start..keys.end.min(start + RANGE));
+        if let Some(range) = ranges(&keys).nth(tile % most_ranges) {
+            let weighed = head.weigh(&rows, range_keys(range, &keys));
             *parts[tile].lock().unwrap_or_else(PoisonError::into_inner) = Some(weighed);
         }
     });
@@ -161,14 +167,19 @@ pub(crate) fn attention(tiles: &dyn Tiles, job: &Attention) {
     for pair in 0..pairs {
         let head = head_of(pair);
         let mut whole = Weighed::new(rows.len(), head.width);
-        parts.by_ref().take(ranges).flatten().for_each(|part| whole.merge(&part));
+        parts.by_ref().take(most_ranges).flatten().for_each(|part| whole.merge(&part));
         head.finish(&rows, whole);
     }
 }
 
-/// The most keys between the first and the last that some row of a batch sees.
-fn keys_seen(sights: &[Vec<Sight>]) -> usize {
-    sights.iter().map(|batch| union(batch.iter()).len()).max().unwrap_or(0)
+/// The ranges that have some of the keys.
+fn ranges(keys: &Range<usize>) -> Range<usize> {
+    keys.start / RANGE..keys.end.div_ceil(RANGE)
+}
+
+/// Those of the keys that a range has.
+fn range_keys(range: usize, keys: &Range<usize>) -> Range<usize> {
+    keys.start.max(range * RANGE)..keys.end.min((range + 1) * RANGE)
 }
 
 /// From the first to past the last key that any of them sees.
@@ -179,6 +190,7 @@ fn union<'a>(sights: impl Iterator<Item = &'a Sight>) -> Range<usize> {
 
 /// The rows of the query heads that share one key/value head, `[group * Sq, D]`.
 struct Head<'a> {
+    isa: Isa,
     batch: &'a Batch,
     /// Per query position.
     sights: &'a [Sight],
@@ -267,60 +279,63 @@ impl Head<'_> {
                 f32::load(&self.query, row * self.depth, &mut line[..self.depth]);
                 line[self.depth..].fill(0.0);
             }
-            let few = rows.len() <= FEW_ROWS;
-            let most = if few { FEW_ROWS_KEYS } else { KEYS };
-            for start in keys.clone().step_by(most) {
-                let block = start..keys.end.min(start + most);
-                if few {
-                    self.add_in_place(rows, &block, scratch, &mut weighed);
-                } else {
-                    self.add_packed(rows, &block, scratch, &mut weighed);
-                }
+            // Products over keys are taken in runs, which begin at fixed keys as well.
+            let start = keys.start / RUN * RUN;
+            for base in (start / KEYS * KEYS..keys.end).step_by(KEYS) {
+                self.add(rows, &(base.max(start)..keys.end.min(base + KEYS)), scratch, &mut weighed);
             }
         });
         weighed
     }
 
-    /// Adds the values of a block of keys, which a few rows read where they lie.
-    fn add_in_place(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, weighed: &mut Weighed) {
-        let (len, stride) = (block.len(), self.depth.next_multiple_of(PADDING));
-        let (key, value) = (self.batch.key.at(0, self.head), self.batch.value.at(0, self.head));
-        dot::prefetch_rows(&value.rows(block.start, len));
-        let element = dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
-        let keys = key.rows(block.start, len);
-        let scores = room(&mut scratch.scores, rows.len() * len);
-        let vectors = scratch.query[..rows.len() * stride].chunks(MOST_VECTORS * stride);
-        for (vectors, scores) in vectors.zip(scores.chunks_mut(MOST_VECTORS * len)) {
-            dot::dots(isa(), element, &keys, Vectors::Singles(vectors), scores);
-        }
-        for (i, line) in scores.chunks_exact_mut(len).enumerate() {
-            self.weights(rows.start + i, block, line, weighed, i);
-        }
-        let values = room(&mut scratch.values, len * self.width);
-        f32::load(&value.slice(0, block.start, len, 1).collapsed(), 0, values);
-        math::add_weighted(scores, values, self.width, &mut weighed.values);
-    }
-
-    /// Adds the values of a block of keys by products of packed operands.
-    fn add_packed(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, weighed: &mut Weighed) {
-        let (count, len, stride) = (rows.len(), block.len(), self.depth.next_multiple_of(PADDING));
-        let packing = Packing { isa: isa(), precision: Precision::Keep };
+    /// Adds the values of a block of keys.
+    fn add(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, weighed: &mut Weighed) {
+        let (count, len, isa) = (rows.len(), block.len(), self.isa);
+        let packing = Packing { isa, precision: Precision::Keep };
         let part = |all: &View| all.at(0, self.head).slice(0, block.start, len, 1);
-        let padded = len.next_multiple_of(WIDTH);
-        let scores = room(&mut scratch.scores, count * padded);
-        let keys = room(&mut scratch.keys, padded * line_stride::<f32>(self.depth));
-        packing.slabs(&part(&self.batch.key), &mut scratch.stage, keys);
-        scores.fill(0.0);
-        add_product(packing.isa, (&scratch.query, stride), keys, (count, self.depth), scores);
-        for (i, line) in scores.chunks_exact_mut(padded).enumerate() {
+        let (key, value) = (part(&self.batch.key), part(&self.batch.value));
+        let few = count <= FEW_ROWS;
+        let query_stride = self.depth.next_multiple_of(PADDING);
+        let stride = if few { len } else { len.next_multiple_of(WIDTH) };
+        let scores = room(&mut scratch.scores, count * stride);
+        if few {
+            dot::prefetch_rows(&value.rows(0, len));
+            let element = dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
+            let keys = key.rows(0, len);
+            let vectors = scratch.query[..count * query_stride].chunks(MOST_VECTORS * query_stride);
+            for (vectors, scores) in vectors.zip(scores.chunks_mut(MOST_VECTORS * len)) {
+                dot::dots(isa, element, &keys, Vectors::Singles(vectors), scores);
+            }
+        } else {
+            let keys = room(&mut scratch.keys, stride * line_stride::<f32>(self.depth));
+            packing.slabs(&key, &mut scratch.stage, keys);
+            scores.fill(0.0);
+            add_product(isa, (&scratch.query, query_stride), keys, (count, self.depth), scores);
+        }
+        for (i, line) in scores.chunks_exact_mut(stride).enumerate() {
             self.weights(rows.start + i, block, &mut line[..len], weighed, i);
         }
         let columns = self.width.next_multiple_of(WIDTH);
         let values = room(&mut scratch.values, columns * line_stride::<f32>(len));
-        packing.slabs(&part(&self.batch.value).permute(&[1, 0]), &mut scratch.stage, values);
+        packing.slabs(&value.permute(&[1, 0]), &mut scratch.stage, values);
         let sums = room(&mut scratch.sums, count * columns);
         sums.fill(0.0);
-        add_product(packing.isa, (scores, padded), values, (count, len), sums);
+        let slab_len = WIDTH * line_stride::<f32>(len);
+        if scores.chunks_exact(stride).any(|line| math::has_zero(&line[..len]))
+            && !values.chunks_exact(slab_len).all(|slab| math::are_finite(&slab[..WIDTH * len]))
+        {
+            // Zero times such a value is no number, while a key of weight zero adds nothing.
+            for (line, sums) in scores.chunks_exact(stride).zip(sums.chunks_exact_mut(columns)) {
+                let mut values = values.to_vec();
+                for slab in values.chunks_exact_mut(slab_len) {
+                    let rows = slab.chunks_exact_mut(WIDTH).zip(line);
+                    rows.filter(|(_, weight)| **weight == 0.0).for_each(|(row, _)| row.fill(0.0));
+                }
+                add_product(isa, (line, stride), &values, (1, len), sums);
+            }
+        } else {
+            add_product(isa, (scores, stride), values, (count, len), sums);
+        }
         for (values, sums) in weighed.values.chunks_exact_mut(self.width).zip(sums.chunks_exact(columns)) {
             math::add(values, &sums[..self.width]);
         }
@@ -359,7 +374,9 @@ impl Head<'_> {
         for (i, ((mean, &max), &sum)) in means.zip(&max).zip(&sum).enumerate() {
             let blind = self.sight(rows.start + i).keys.is_empty();
             // Of keys that are seen one at least has weight 1, unless scores are infinite or no numbers.
-            math::scale(mean, if blind { 0.0 } else { 1.0 / sum });
+            let factor = if blind { 0.0 } else { 1.0 / sum };
+            // Sums of a row may have met zeros of keys it does not see, of either sign: zeros are positive.
+            mean.iter_mut().for_each(|value| *value = *value * factor + 0.0);
             if let Some(sums) = &self.sums {
                 let value = if blind { f32::INFINITY } else { max + sum.ln() };
                 f32::store(sums, rows.start + i, &[value]);
@@ -370,228 +387,4 @@ impl Head<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use half::bf16;
-
-    use super::super::Serial;
-    use super::super::dtype::DType;
-    use super::super::raw::tests::span_of;
-    use super::super::view::contiguous_strides;
-    use super::*;
-
-    fn values(n: usize, seed: u32) -> Vec<f32> {
-        (0..n as u32).map(|i| ((i.wrapping_mul(2_654_435_761) ^ seed) % 1000) as f32 / 500.0 - 1.0).collect()
-    }
-
-    fn view<T: super::super::raw::Pod>(data: &mut [T], dtype: DType, dims: &[usize]) -> View {
-        View::new(span_of(data), dtype, dims, &contiguous_strides(dims), 0).unwrap()
-    }
-
-    /// `sees(i, j)` says whether query row `i` may use key `j`.
-    fn naive(
-        q: &[f32],
-        k: &[f32],
-        v: &[f32],
-        depth: usize,
-        scale: f32,
-        sees: impl Fn(usize, usize) -> bool,
-    ) -> Vec<f32> {
-        let (rows, keys) = (q.len() / depth, k.len() / depth);
-        let mut out = vec![0f32; q.len()];
-        for i in 0..rows {
-            let dot =
-                |j: usize| (0..depth).map(|d| f64::from(q[i * depth + d]) * f64::from(k[j * depth + d])).sum::<f64>();
-            let weights: Vec<f64> =
-                (0..keys).map(|j| if sees(i, j) { (f64::from(scale) * dot(j)).exp() } else { 0.0 }).collect();
-            let sum: f64 = weights.iter().sum();
-            for d in 0..depth {
-                let total: f64 = (0..keys).map(|j| weights[j] * f64::from(v[j * depth + d])).sum();
-                out[i * depth + d] = if sum > 0.0 { (total / sum) as f32 } else { 0.0 };
-            }
-        }
-        out
-    }
-
-    fn close(a: &[f32], b: &[f32], bound: f32) {
-        assert_eq!(a.len(), b.len());
-        for (i, (x, y)) in a.iter().zip(b).enumerate() {
-            assert!((x - y).abs() <= bound, "element {i}: {x} and {y}");
-        }
-    }
-
-    #[test]
-    fn grouped_heads_causal_and_lengths_follow_the_definition() {
-        let (batches, heads, kv_heads, rows, keys, depth) = (2, 6, 2, 37, 600, 16);
-        let (q, k, v) = (
-            values(batches * heads * rows * depth, 1),
-            values(batches * kv_heads * keys * depth, 2),
-            values(batches * kv_heads * keys * depth, 3),
-        );
-        let (mut q32, mut k32, mut v32) = (q.clone(), k.clone(), v.clone());
-        let mut out = vec![f32::NAN; q.len()];
-        let mut sums = vec![0f32; batches * heads * rows];
-        let query = view(&mut q32, DType::F32, &[batches, heads, rows, depth]);
-        let (key, value) = (
-            view(&mut k32, DType::F32, &[batches, kv_heads, keys, depth]),
-            view(&mut v32, DType::F32, &[batches, kv_heads, keys, depth]),
-        );
-        let lengths = [(37usize, 600usize), (30, 555)];
-        let job = Attention {
-            query,
-            batches: (0..batches)
-                .map(|b| Batch {
-                    key: key.at(0, b),
-                    value: value.at(0, b),
-                    query_len: lengths[b].0,
-                    key_len: lengths[b].1,
-                    mask: None,
-                    before: i64::MAX,
-                    after: lengths[b].1 as i64 - lengths[b].0 as i64,
-                })
-                .collect(),
-            scale: 0.25,
-            out: view(&mut out, DType::F32, &[batches, heads, rows, depth]),
-            log_sum_exp: Some(view(&mut sums, DType::F32, &[batches, heads, rows])),
-        };
-        attention(&Serial, &job);
-        for (b, (query_len, key_len)) in lengths.into_iter().enumerate() {
-            for n in 0..heads {
-                let at = (b * heads + n) * rows * depth;
-                let kv = (b * kv_heads + n / 3) * keys * depth;
-                let expected = naive(
-                    &q[at..at + rows * depth],
-                    &k[kv..kv + keys * depth],
-                    &v[kv..kv + keys * depth],
-                    depth,
-                    0.25,
-                    |i, j| i < query_len && j < key_len && j <= i + key_len - query_len,
-                );
-                close(&out[at..at + rows * depth], &expected, 1e-5);
-            }
-        }
-        assert!(sums[..heads * rows].iter().all(|s| s.is_finite()));
-        assert_eq!(sums[heads * rows + 30], f32::INFINITY, "a row past its length");
-    }
-
-    /// Few rows over a long cache: ranges of keys are computed apart and merged, one of them wholly hidden.
-    #[test]
-    fn one_row_over_many_ranges_of_keys_follows_the_definition() {
-        let (heads, kv_heads, keys, depth) = (6, 2, 4 * RANGE + 77, 32);
-        let (q, k, v) =
-            (values(heads * depth, 1), values(kv_heads * keys * depth, 2), values(kv_heads * keys * depth, 3));
-        let is_hidden = |j: usize| (RANGE..2 * RANGE).contains(&j) || j % 5 == 3 || j >= keys - 30;
-        let (mut q32, mut k32, mut v32) = (q.clone(), k.clone(), v.clone());
-        let (mut out, mut sums) = (vec![f32::NAN; q.len()], vec![f32::NAN; heads]);
-        let mut mask: Vec<u8> = (0..keys).map(|j| u8::from(is_hidden(j))).collect();
-        let job = Attention {
-            query: view(&mut q32, DType::F32, &[1, heads, 1, depth]),
-            batches: vec![Batch {
-                key: view(&mut k32, DType::F32, &[kv_heads, keys, depth]),
-                value: view(&mut v32, DType::F32, &[kv_heads, keys, depth]),
-                query_len: 1,
-                key_len: keys,
-                mask: Some(view(&mut mask, DType::Bool, &[1, keys])),
-                before: i64::MAX,
-                after: i64::MAX,
-            }],
-            scale: 0.125,
-            out: view(&mut out, DType::F32, &[1, heads, 1, depth]),
-            log_sum_exp: Some(view(&mut sums, DType::F32, &[1, heads, 1])),
-        };
-        attention(&Serial, &job);
-        for head in 0..heads {
-            let kv = head / 3 * keys * depth..(head / 3 + 1) * keys * depth;
-            let row = head * depth..(head + 1) * depth;
-            let expected = naive(&q[row.clone()], &k[kv.clone()], &v[kv], depth, 0.125, |_, j| !is_hidden(j));
-            close(&out[row], &expected, 1e-5);
-        }
-        assert!(sums.iter().all(|sum| sum.is_finite()));
-    }
-
-    #[test]
-    fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
-        let (rows, keys, depth) = (3, 5, 4);
-        let (q, k, v) = (values(rows * depth, 4), values(keys * depth, 5), values(keys * depth, 6));
-        let (mut q32, mut k32, mut v32, mut out) = (q.clone(), k.clone(), v.clone(), vec![f32::NAN; rows * depth]);
-        let mut mask: Vec<u8> = vec![0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1];
-        let hidden = mask.clone();
-        let job = Attention {
-            query: view(&mut q32, DType::F32, &[1, 1, rows, depth]),
-            batches: vec![Batch {
-                key: view(&mut k32, DType::F32, &[1, keys, depth]),
-                value: view(&mut v32, DType::F32, &[1, keys, depth]),
-                query_len: rows,
-                key_len: keys,
-                mask: Some(view(&mut mask, DType::Bool, &[rows, keys])),
-                before: i64::MAX,
-                after: i64::MAX,
-            }],
-            scale: 1.0,
-            out: view(&mut out, DType::F32, &[1, 1, rows, depth]),
-            log_sum_exp: None,
-        };
-        attention(&Serial, &job);
-        close(&out, &naive(&q, &k, &v, depth, 1.0, |i, j| hidden[i * keys + j] == 0), 1e-6);
-        assert_eq!(out[depth..2 * depth], [0.0; 4]);
-    }
-
-    #[test]
-    fn no_keys_give_zeros() {
-        let (mut q, mut out) = (values(8, 7), vec![f32::NAN; 8]);
-        let job = Attention {
-            query: view(&mut q, DType::F32, &[1, 1, 2, 4]),
-            batches: vec![Batch {
-                key: view(&mut [0f32; 0], DType::F32, &[1, 0, 4]),
-                value: view(&mut [0f32; 0], DType::F32, &[1, 0, 4]),
-                query_len: 2,
-                key_len: 0,
-                mask: None,
-                before: i64::MAX,
-                after: i64::MAX,
-            }],
-            scale: 1.0,
-            out: view(&mut out, DType::F32, &[1, 1, 2, 4]),
-            log_sum_exp: None,
-        };
-        attention(&Serial, &job);
-        assert_eq!(out, [0.0; 8]);
-    }
-
-    #[test]
-    fn bf16_in_a_token_major_layout() {
-        // [B, S, N, D] memory seen as [B, N, S, D].
-        let (rows, heads, depth) = (5, 2, 16);
-        let round = |v: Vec<f32>| v.into_iter().map(bf16::from_f32).collect::<Vec<_>>();
-        let (mut q, mut k, mut v) = (
-            round(values(rows * heads * depth, 8)),
-            round(values(rows * heads * depth, 9)),
-            round(values(rows * heads * depth, 10)),
-        );
-        let mut out = vec![bf16::NAN; q.len()];
-        let tokens = |data: &mut [bf16]| view(data, DType::BF16, &[1, rows, heads, depth]).permute(&[0, 2, 1, 3]);
-        let (vq, vk, vv, vo) = (tokens(&mut q), tokens(&mut k), tokens(&mut v), tokens(&mut out));
-        let job = Attention {
-            query: vq,
-            batches: vec![Batch {
-                key: vk.at(0, 0),
-                value: vv.at(0, 0),
-                query_len: rows,
-                key_len: rows,
-                mask: None,
-                before: i64::MAX,
-                after: 0,
-            }],
-            scale: 0.25,
-            out: vo,
-            log_sum_exp: None,
-        };
-        attention(&Serial, &job);
-        for head in 0..heads {
-            let pick = |data: &[bf16]| -> Vec<f32> {
-                (0..rows * depth).map(|i| data[(i / depth * heads + head) * depth + i % depth].to_f32()).collect()
-            };
-            let expected = naive(&pick(&q), &pick(&k), &pick(&v), depth, 0.25, |i, j| j <= i);
-            close(&pick(&out), &expected, 0.01);
-        }
-    }
-}
+mod tests;

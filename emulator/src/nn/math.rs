@@ -1,4 +1,4 @@
-//! Arithmetic over blocks of f32: the exponential and what is made of it, sums, maxima, small products.
+//! Arithmetic over blocks of f32: the exponential and what is made of it, sums, maxima.
 //!
 //! Input: blocks of values. Output: mostly the same block with the results. Each function is compiled for every instruction set
 //! and gives the same bits on all of them: nothing is fused, and sums are taken in a fixed number of lanes.
@@ -179,28 +179,16 @@ dispatched! {
 }
 
 dispatched! {
-    /// `sums[i] += weights[i, j] * values[j]` over all `j` for rows of `width` values, four of them at a time.
-    pub(crate) fn add_weighted(weights: &[f32], values: &[f32], width: usize, sums: &mut [f32]) {
-        let count = values.len() / width;
-        let fours = count / 4 * 4;
-        for (j, four) in values.chunks_exact(4 * width).enumerate() {
-            let ((a, b), (c, d)) = (four[..2 * width].split_at(width), four[2 * width..].split_at(width));
-            for (i, sums) in sums.chunks_exact_mut(width).enumerate() {
-                let w = &weights[i * count + 4 * j..][..4];
-                let rows = a.iter().zip(b).zip(c.iter().zip(d));
-                for (sum, ((a, b), (c, d))) in sums.iter_mut().zip(rows) {
-                    *sum += (w[0] * a + w[1] * b) + (w[2] * c + w[3] * d);
-                }
-            }
-        }
-        for (j, row) in values.chunks_exact(width).enumerate().skip(fours) {
-            for (i, sums) in sums.chunks_exact_mut(width).enumerate() {
-                let w = weights[i * count + j];
-                for (sum, value) in sums.iter_mut().zip(row) {
-                    *sum += w * value;
-                }
-            }
-        }
+    /// Whether all are numbers and not infinite.
+    pub(crate) fn are_finite(values: &[f32]) -> bool {
+        values.chunks(WIDTH).all(|chunk| chunk.iter().fold(true, |all, value| all & value.is_finite()))
+    }
+}
+
+dispatched! {
+    /// Whether one is zero.
+    pub(crate) fn has_zero(values: &[f32]) -> bool {
+        values.chunks(WIDTH).any(|chunk| chunk.iter().fold(false, |any, value| any | (*value == 0.0)))
     }
 }
 
@@ -343,18 +331,16 @@ mod tests {
     }
 
     #[test]
-    fn weighted_sums_of_rows_follow_their_definition() {
-        for (sums, rows, width) in [(1, 1, 1), (3, 5, 4), (2, 19, 16), (7, 33, 41)] {
-            let numbers = |n: usize, seed: usize| (0..n).map(|i| ((i * 5 + seed) % 7) as f32 - 3.0).collect::<Vec<_>>();
-            let (weights, values) = (numbers(sums * rows, 1), numbers(rows * width, 2));
-            let before = numbers(sums * width, 3);
-            let mut found = before.clone();
-            add_weighted(&weights, &values, width, &mut found);
-            for (at, (found, before)) in found.iter().zip(before).enumerate() {
-                let (i, column) = (at / width, at % width);
-                let added: f32 = (0..rows).map(|j| weights[i * rows + j] * values[j * width + column]).sum();
-                assert_eq!(*found, before + added);
+    fn what_is_not_finite_or_zero_is_found_wherever_it_is() {
+        for at in [0, 15, 16, 40] {
+            let mut values = [f32::MAX; 41];
+            assert!(are_finite(&values) && !has_zero(&values));
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                values[at] = value;
+                assert!(!are_finite(&values), "{value} at {at}");
             }
+            values[at] = -0.0;
+            assert!(are_finite(&values) && has_zero(&values), "a zero at {at}");
         }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Input: `a` of `[.., m, k]`, `b` of `[.., k, n]` whose batch dims broadcast to those of `out`, `[.., m, n]`.
 //! Output: `out = a @ b`, accumulated in f32 over the whole of k by one thread and rounded once to the type of `out`.
-//! Invariants: tiles split the output only and their sizes depend on shapes only, so the result does not depend on the
-//! number of threads; k = 0 gives zeros.
+//! Invariants: an element of the output takes its products in order along k, fused where the instruction set fuses, in runs of
+//! [`RUN`] words that are summed from zero and then added. Nothing else decides its bits: not how many rows and columns there
+//! are, nor how operands lie, nor tiles and threads. k = 0 gives zeros.
 //!
 //! A few vectors times rows that lie along k, as in decoding, read those rows in place, once ([`super::simd::dot`]). All else
 //! is packed ([`super::panel`]) and multiplied block by block ([`super::simd::block`]). bf16 stays bf16 where there is an
@@ -15,7 +16,7 @@ use super::Tiles;
 use super::dtype::DType;
 use super::lane::Lane;
 use super::panel::{Element, Packing, Stage, add_product, line_stride, room};
-use super::simd::block::{LINES, WIDTH};
+use super::simd::block::{LINES, RUN, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, Vectors};
 use super::view::View;
 use crate::simd::{Isa, isa};
@@ -26,8 +27,6 @@ const TILE_ROWS: usize = 64 * LINES;
 const TILE_COLS: usize = 3 * WIDTH;
 /// Tiles are halved until there are about so many, for several threads to end at about the same time.
 const ENOUGH_TILES: usize = 16;
-/// Words of a block along k: a slab of them takes two thirds of a first-level cache.
-const BLOCK_WORDS: usize = 128;
 /// Fewest and most bytes of rows that a tile of dot products reads: memory gives more of its bandwidth to long runs, while
 /// small operands are cut into [`DOT_TILES`] for all threads to end at about the same time.
 const DOT_TILE_BYTES: (usize, usize) = (64 << 10, 512 << 10);
@@ -257,7 +256,7 @@ fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part],
     }
     let row_bytes = (k * element.size()).max(1);
     let tile_bytes = (parts.len() * n * row_bytes / DOT_TILES).clamp(DOT_TILE_BYTES.0, DOT_TILE_BYTES.1);
-    let height = (tile_bytes / row_bytes).clamp(1, n);
+    let height = (tile_bytes / row_bytes).next_multiple_of(dot::LANES).min(n);
     let down = n.div_ceil(height);
     tiles.run(parts.len() * down, &|tile| {
         let (part, first) = (tile / down, tile % down * height);
@@ -324,7 +323,7 @@ fn multiply_tile<T: Kind>(isa: Isa, precision: Precision, a: &View, b: &View, sc
     let sums = room(sums, height * padded);
     sums.fill(0.0);
     let packing = Packing { isa, precision };
-    let most = BLOCK_WORDS * T::DEPTH;
+    let most = RUN * T::DEPTH;
     for start in (0..k).step_by(most) {
         let depth = most.min(k - start);
         let stride = line_stride::<T>(depth);

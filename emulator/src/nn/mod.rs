@@ -45,7 +45,7 @@ impl Tiles for Serial {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::dtype::DType;
     use super::raw::tests::span_of;
     use super::reduce::Form;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     /// Runs tiles on some threads, last tile first.
-    struct Threads(usize);
+    pub(crate) struct Threads(pub(crate) usize);
 
     impl Tiles for Threads {
         fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {

@@ -9,7 +9,7 @@ use super::dtype::DType;
 use super::lane::Lane;
 use super::matmul::Precision;
 use super::raw::Pod;
-use super::simd::block::{self, LINES, Packed, Sums, WIDTH};
+use super::simd::block::{self, LINES, Packed, RUN, Sums, WIDTH};
 use super::simd::transpose::{SIDE, transpose};
 use super::view::View;
 use crate::simd::Isa;
@@ -61,7 +61,7 @@ pub(super) struct Packing {
 }
 
 /// Adds the product of packed lines, each `left.1` elements apart, with packed slabs to sums: `height` lines with as many
-/// columns as the slabs have. `words` are multiplied.
+/// columns as the slabs have. `words` are multiplied, in runs of [`RUN`].
 pub(super) fn add_product<T: Element>(
     isa: Isa,
     (left, line_stride): (&[T], usize),
@@ -71,10 +71,13 @@ pub(super) fn add_product<T: Element>(
 ) {
     let stride = sums.len() / height;
     for (col, slab) in (0..stride).step_by(WIDTH).zip(right.chunks_exact(right.len() / stride * WIDTH)) {
-        for (row, lines) in (0..height).step_by(LINES).zip(left.chunks(LINES * line_stride)) {
-            let packed = Packed { lines, line_stride, slab, words };
-            let values = &mut sums[row * stride + col..];
-            T::add(isa, &packed, &mut Sums { values, stride, lines: LINES.min(height - row) });
+        for run in (0..words).step_by(RUN) {
+            let (slab, words) = (&slab[run * WIDTH * T::DEPTH..], RUN.min(words - run));
+            for (row, lines) in (0..height).step_by(LINES).zip(left.chunks(LINES * line_stride)) {
+                let packed = Packed { lines: &lines[run * T::DEPTH..], line_stride, slab, words };
+                let values = &mut sums[row * stride + col..];
+                T::add(isa, &packed, &mut Sums { values, stride, lines: LINES.min(height - row) });
+            }
         }
     }
 }

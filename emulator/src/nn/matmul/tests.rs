@@ -1,10 +1,11 @@
-//! Products against their definition: shapes, layouts, types, instruction sets, and which path is taken.
+//! Products against their definition: shapes, layouts, types, instruction sets, which path is taken, and which bits a row has.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::nn::Serial;
 use crate::nn::raw::tests::span_of;
+use crate::nn::tests::Threads;
 
 /// Small integers: sums are exact in f32 and, kept below 2048, in f16.
 fn pattern(n: usize, seed: usize) -> Vec<f32> {
@@ -140,30 +141,106 @@ fn few_rows_read_weights_in_place_and_the_rest_is_packed() {
     assert_eq!(path(1, DType::F32, true, Precision::HalfFloat32), Path::Blocks, "operands that are rounded first");
 }
 
-/// Runs the last tile first.
-struct Backwards;
+/// Numbers whose sums round, so that their order shows.
+fn rounding(len: usize, seed: usize) -> Vec<f32> {
+    (0..len).map(|i| (((i + seed) * 7919) % 1009) as f32 / 997.0 - 0.5).collect()
+}
 
-impl Tiles for Backwards {
-    fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
-        (0..count).rev().for_each(tile);
+/// `2 c + a @ b` in f32, with one number for `c`.
+fn bits(tiles: &dyn Tiles, isa: Isa, a: &View, b: &View, precision: Precision) -> Vec<u32> {
+    let (m, n) = (a.dims()[0], b.dims()[1]);
+    let (mut out, mut c) = (vec![f32::NAN; m * n], [0.3_f32]);
+    let c = View::new(span_of(&mut c), DType::F32, &[m, n], &[0, 0], 0).unwrap();
+    let view = View::new(span_of(&mut out), DType::F32, &[m, n], &[n as isize, 1], 0).unwrap();
+    let sum = Some(Sum { c: &c, beta: 2.0, alpha: 1.0 });
+    product(tiles, isa, &Product { a, b, precision, sum, out: &view });
+    out.into_iter().map(f32::to_bits).collect()
+}
+
+/// Types with what becomes of f32.
+const KINDS: [(DType, Precision); 4] = [
+    (DType::F32, Precision::Keep),
+    (DType::F32, Precision::HalfFloat32),
+    (DType::F16, Precision::Keep),
+    (DType::BF16, Precision::Keep),
+];
+
+/// Row `i` of a product is that of the product of row `i` alone, and of any rows with it.
+#[test]
+fn a_row_has_the_same_bits_however_many_there_are() {
+    const MOST: usize = 257;
+    for ((n, k), (dtype, precision)) in
+        [(37, 131), (1, 259), (66, 33), (130, 300)].into_iter().flat_map(|shape| KINDS.map(|kind| (shape, kind)))
+    {
+        for (isa, columns) in
+            sets().flat_map(|isa| [[false, true], [false, false], [true, true]].map(|columns| (isa, columns)))
+        {
+            let mut a = Stored::new(dtype, &rounding(MOST * k, 1), [MOST, k], columns[0], 3);
+            let mut b = Stored::new(dtype, &rounding(k * n, 2), [k, n], columns[1], 3);
+            let (a, b) = (a.view(), b.view());
+            let all = bits(&Serial, isa, &a, &b, precision);
+            for m in (1..=64).chain([96]) {
+                // The last rows: they lie elsewhere among tiles and lines than they do in the whole.
+                let some = bits(&Serial, isa, &a.slice(0, MOST - m, m, 1), &b, precision);
+                assert!(
+                    some == all[(MOST - m) * n..],
+                    "{isa} {dtype} {precision:?} {m} x {n} x {k}, by columns: {columns:?}"
+                );
+            }
+        }
     }
 }
 
 #[test]
-fn results_do_not_depend_on_the_order_of_tiles() {
-    for (m, n, k) in [(1, 900, 600), (5, 900, 600), (300, 500, 400)] {
-        let values = |len: usize| (0..len).map(|i| ((i * 7919) % 1009) as f32 / 997.0 - 0.5).collect::<Vec<_>>();
-        for (isa, dtype) in sets().flat_map(|isa| [(isa, DType::F32), (isa, DType::BF16)]) {
-            let mut a = Stored::new(dtype, &values(m * k), [m, k], false, 0);
-            let mut b = Stored::new(dtype, &values(k * n), [k, n], true, 0);
+fn a_column_has_the_same_bits_however_many_there_are() {
+    let (k, most) = (259, 70);
+    for (isa, (dtype, precision)) in sets().flat_map(|isa| KINDS.map(|kind| (isa, kind))) {
+        for (m, by_columns) in [1, 3, 9, 40].into_iter().flat_map(|m| [(m, true), (m, false)]) {
+            let mut a = Stored::new(dtype, &rounding(m * k, 1), [m, k], false, 0);
+            let mut b = Stored::new(dtype, &rounding(k * most, 2), [k, most], by_columns, 1);
             let (a, b) = (a.view(), b.view());
-            let [forwards, backwards] = [&Serial as &dyn Tiles, &Backwards].map(|tiles| {
-                let mut out = Stored::new(DType::F32, &vec![f32::NAN; m * n], [m, n], false, 0);
-                let view = out.view();
-                product(tiles, isa, &Product { a: &a, b: &b, precision: Precision::Keep, sum: None, out: &view });
-                out.values()
-            });
-            assert!(forwards == backwards, "{isa} {dtype} {m} x {n} x {k}");
+            let all = bits(&Serial, isa, &a, &b, precision);
+            for (first, n) in [(0, 1), (69, 1), (5, 2), (3, 15), (7, 16), (1, 17), (6, 64)] {
+                let some = bits(&Serial, isa, &a, &b.slice(1, first, n, 1), precision);
+                let same =
+                    some.chunks_exact(n).zip(all.chunks_exact(most)).all(|(some, all)| *some == all[first..first + n]);
+                assert!(
+                    same,
+                    "{isa} {dtype} {precision:?}, columns {first} + {n} of {m} rows, by columns: {by_columns}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
+    for (m, n, k) in [(1, 900, 600), (5, 900, 600), (300, 500, 400)] {
+        for (isa, dtype) in sets().flat_map(|isa| [DType::F32, DType::F16, DType::BF16].map(|dtype| (isa, dtype))) {
+            let mut a = Stored::new(dtype, &rounding(m * k, 1), [m, k], false, 0);
+            let mut b = Stored::new(dtype, &rounding(k * n, 2), [k, n], true, 0);
+            let (a, b) = (a.view(), b.view());
+            let alone = bits(&Serial, isa, &a, &b, Precision::Keep);
+            for threads in [1, 3] {
+                let found = bits(&Threads(threads), isa, &a, &b, Precision::Keep);
+                assert!(found == alone, "{isa} {dtype} {m} x {n} x {k} on {threads} threads");
+            }
+        }
+    }
+}
+
+/// The order is one for all sets, so that those that fuse differ in products of bf16 pairs only.
+#[test]
+fn instruction_sets_that_fuse_give_the_same_bits() {
+    for (dtype, m) in [DType::F32, DType::F16, DType::BF16].into_iter().flat_map(|dtype| [(dtype, 3), (dtype, 70)]) {
+        let mut a = Stored::new(dtype, &rounding(m * 300, 1), [m, 300], false, 0);
+        let mut b = Stored::new(dtype, &rounding(300 * 45, 2), [300, 45], true, 0);
+        let (a, b) = (a.view(), b.view());
+        let mut fused = sets().filter(|isa| *isa != Isa::Portable && (*isa != Isa::Avx512Bf16 || dtype != DType::BF16));
+        let Some(first) = fused.next() else { continue };
+        let expected = bits(&Serial, first, &a, &b, Precision::Keep);
+        for isa in fused {
+            assert!(bits(&Serial, isa, &a, &b, Precision::Keep) == expected, "{isa} and {first}, {dtype}, {m} rows");
         }
     }
 }

@@ -15,6 +15,9 @@ use crate::simd::Isa;
 pub(crate) const LINES: usize = 6;
 /// Columns of a slab.
 pub(crate) const WIDTH: usize = 64;
+/// Words of a run, whose products are summed from zero before they are added to a sum: one order for all products. Longer
+/// ones would round more, and a slab of a run takes two thirds of a first-level cache.
+pub(crate) const RUN: usize = 128;
 
 /// Packed operands of one block.
 #[derive(Clone, Copy, Debug)]

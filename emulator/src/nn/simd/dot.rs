@@ -1,13 +1,16 @@
-//! Dot products of a few vectors with the rows of a matrix that is read once, straight from the memory of a card.
+//! Products of a few vectors with the rows of a matrix that is read once, straight from the memory of a card.
 //!
 //! Input: [`Rows`] of f32, f16 or bf16 and the vectors, widened to f32 or kept as bf16. Output: a sum for each row and vector.
-//! Invariants: an element is read once for all vectors; a sum has a number of lanes that depends on the number of vectors alone, so
-//! it does not depend on how rows are spread over tiles; it is f32 throughout.
-//! Pairs of bf16 are multiplied by the instruction for them, which takes denormal numbers for zeros.
+//! A few rows are read side by side and turned in registers, so that each lane has a row of its own: its sum takes the
+//! products one after the other along the row, as those of packed blocks do.
+//! Invariants: an element is read once for all vectors; a sum has the bits that [`super::block`] gives it, however many
+//! rows and vectors there are. Pairs of bf16 are multiplied by the instruction for them, which takes denormal numbers for
+//! zeros.
 #![expect(unsafe_code, reason = "vector instructions over the memory of a card")]
 
 use half::{bf16, f16};
 
+use super::block::RUN;
 use super::rates::prefetch;
 use crate::nn::dtype::DType;
 use crate::nn::raw::Rows;
@@ -17,10 +20,12 @@ use crate::simd::Isa;
 pub(crate) const MOST_VECTORS: usize = 8;
 /// Vectors are padded with zeros to a multiple of this many elements.
 pub(crate) const PADDING: usize = 32;
-/// How far ahead of a row's read its lines are asked for.
-const AHEAD_BYTES: usize = 4096;
-/// Bytes of the widest step of a kernel.
-const STEP_BYTES: usize = 64;
+/// The most rows that a kernel reads side by side; fewer cost as much.
+pub(crate) const LANES: usize = 16;
+/// How far ahead of a row's read its lines are asked for. Rows are read side by side, so that together it is some kilobytes.
+const AHEAD_BYTES: usize = 512;
+/// Bytes that memory gives at once, and of the widest step of a kernel.
+const LINE_BYTES: usize = 64;
 
 /// A type that rows of a matrix may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,27 +67,17 @@ pub(crate) enum Vectors<'a> {
     Pairs(&'a [u16]),
 }
 
-/// A kernel for rows, a number of them at once: the address of the first, the bytes to the next, how many there are and their
-/// length, the vectors, and where the sums go: those of a vector beside each other, the vectors so many apart.
-type Kernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], (&mut [f32], usize));
+/// A kernel for rows: the address of the first, the bytes to the next, how many there are and their length, the vectors, and
+/// where the sums go: those of a vector beside each other, the vectors as far apart as there are rows.
+type Kernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], &mut [f32]);
 
 /// Asks for rows that will be read soon.
 pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
     for row in 0..rows.count() {
-        for line in (0..rows.bytes()).step_by(STEP_BYTES) {
+        for line in (0..rows.bytes()).step_by(LINE_BYTES) {
             prefetch(rows.row(row).wrapping_add(line));
         }
     }
-}
-
-/// The kernels for a number of vectors.
-struct Kernels<T> {
-    /// For several rows at once.
-    rows: Kernel<T>,
-    /// How many those are.
-    count: usize,
-    /// For one row; it sums in the same order.
-    row: Kernel<T>,
 }
 
 /// `sums[v * rows + r]`, the dot product of row `r` and vector `v`.
@@ -92,15 +87,15 @@ struct Kernels<T> {
 /// instruction set without them.
 pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors<'_>, sums: &mut [f32]) {
     match vectors {
-        Vectors::Singles(values) => run(&singles(isa, element, sums.len() / rows.count()), element, rows, values, sums),
+        Vectors::Singles(values) => run(singles(isa, element, sums.len() / rows.count()), element, rows, values, sums),
         Vectors::Pairs(values) => {
             assert!(element == Element::Brain && isa == Isa::Avx512Bf16, "pairs of bf16 with {element:?} on {isa}");
-            run(&pairs(sums.len() / rows.count()), element, rows, values, sums);
+            run(pairs(sums.len() / rows.count()), element, rows, values, sums);
         }
     }
 }
 
-fn run<T>(kernels: &Kernels<T>, element: Element, rows: &Rows<'_>, vectors: &[T], sums: &mut [f32]) {
+fn run<T>(kernel: Kernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T], sums: &mut [f32]) {
     let count = sums.len() / rows.count();
     let len = rows.bytes() / element.size();
     assert!(
@@ -108,43 +103,30 @@ fn run<T>(kernels: &Kernels<T>, element: Element, rows: &Rows<'_>, vectors: &[T]
         "{} elements for {count} vectors of {len}",
         vectors.len()
     );
-    let whole = rows.count() / kernels.count * kernels.count;
-    for (kernel, part) in [(kernels.rows, 0..whole), (kernels.row, whole..rows.count())] {
-        if !part.is_empty() {
-            let (first, sums) = (rows.row(part.start), &mut sums[part.start..]);
-            // SAFETY: the kernel was chosen among those of the instruction set in use; `Rows` vouches for `len` elements of
-            // each row; `whole` is a multiple of the kernel's rows; the lengths of the vectors were checked above.
-            unsafe { kernel(first, rows.stride(), (part.len(), len), vectors, (sums, rows.count())) };
-        }
-    }
+    // SAFETY: the kernel was chosen among those of the instruction set in use; `Rows` vouches for `len` elements of each row;
+    // the lengths of the vectors were checked above.
+    unsafe { kernel(rows.row(0), rows.stride(), (rows.count(), len), vectors, sums) };
 }
 
-/// The kernels of a module for a number of vectors. One vector takes the rows one by one, in the order of memory, as its
-/// prefetchers like it (67 GB/s of 69 on two Zen 5 cores, 59 in fours); several share their loads among rows, as together
-/// they leave the first-level cache (of 8 vectors: 28 GB/s, 21 one by one).
+/// The kernel for a number of vectors.
 macro_rules! by_count {
     ($count:expr, $kernel:path) => {{
         use $kernel as kernel;
-        macro_rules! of {
-            ($vectors:literal, $chains:literal, $rows:literal) => {
-                Kernels { rows: kernel::<$vectors, $chains, $rows>, count: $rows, row: kernel::<$vectors, $chains, 1> }
-            };
-        }
         match $count {
-            1 => of!(1, 4, 1),
-            2 => of!(2, 1, 4),
-            3 => of!(3, 1, 4),
-            4 => of!(4, 1, 4),
-            5 => of!(5, 1, 2),
-            6 => of!(6, 1, 2),
-            7 => of!(7, 1, 2),
-            8 => of!(8, 1, 2),
+            1 => kernel::<1>,
+            2 => kernel::<2>,
+            3 => kernel::<3>,
+            4 => kernel::<4>,
+            5 => kernel::<5>,
+            6 => kernel::<6>,
+            7 => kernel::<7>,
+            8 => kernel::<8>,
             count => panic!("{count} vectors"),
         }
     }};
 }
 
-fn singles(isa: Isa, element: Element, count: usize) -> Kernels<f32> {
+fn singles(isa: Isa, element: Element, count: usize) -> Kernel<f32> {
     match (isa, element) {
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512 | Isa::Avx512Bf16, Element::Single) => by_count!(count, x86::single_avx512),
@@ -164,81 +146,99 @@ fn singles(isa: Isa, element: Element, count: usize) -> Kernels<f32> {
     }
 }
 
-fn pairs(count: usize) -> Kernels<u16> {
+fn pairs(count: usize) -> Kernel<u16> {
     #[cfg(target_arch = "x86_64")]
     return by_count!(count, x86::pairs_avx512);
     #[cfg(not(target_arch = "x86_64"))]
     panic!("{count} vectors of pairs, for which this processor has no instruction");
 }
 
-/// Defines the kernel of one type and instruction set: `VECTORS` sums for each of `ROWS` rows, each in `CHAINS` registers.
+/// `$body` for each of the first `$count` columns of at most 32, written out: columns stay in registers where there is room.
+macro_rules! for_columns {
+    ($count:expr, |$column:ident| $body:expr) => {
+        for_columns!(
+            @ $count, $column, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+        )
+    };
+    (@ $count:expr, $column:ident, $body:expr, $($at:literal)*) => {
+        $(if $at < $count {
+            let $column: usize = $at;
+            $body;
+        })*
+    };
+}
+
+/// Defines the kernel of one type and instruction set. A step takes `$columns` columns of `$lanes` rows, `$depth` elements of
+/// a vector each; `$turned` reads them from their addresses, and `$column` gives one of them.
 macro_rules! kernel {
     (
-        $(#[$target:meta])* $name:ident($t:ty, $size:literal bytes, $lanes:literal lanes):
-        $zero:expr, $load:expr, $vector:expr, $multiply:expr, $add:expr, $sum:expr
+        $(#[$target:meta])* $name:ident($t:ty, $size:literal bytes, $lanes:literal lanes, $columns:literal columns, $depth:literal deep):
+        $zero:expr, $turned:expr, $column:expr, $one:expr, $multiply:expr, $add:expr, $lanes_of:expr
     ) => {
         /// # Safety
-        /// There are `count` rows, a multiple of `ROWS`, of `len` elements that can be read; every vector is padded; the
-        /// processor has the instructions.
+        /// There are `count` rows of `len` elements that can be read; every vector is padded; the processor has the
+        /// instructions.
         $(#[$target])*
-        pub(super) unsafe fn $name<const VECTORS: usize, const CHAINS: usize, const ROWS: usize>(
+        pub(super) unsafe fn $name<const VECTORS: usize>(
             start: *const u8,
             row_stride: isize,
             (count, len): (usize, usize),
             vectors: &[$t],
-            (sums, sums_stride): (&mut [f32], usize),
+            sums: &mut [f32],
         ) {
+            const STEP: usize = $columns * $depth;
             let stride = len.next_multiple_of(super::PADDING);
-            for group in (0..count).step_by(ROWS) {
-                let first = start.wrapping_offset(group as isize * row_stride);
-                let mut totals = [[[$zero; CHAINS]; VECTORS]; ROWS];
-                let mut at = 0;
-                while at + CHAINS * $lanes <= len {
-                    for (row, totals) in totals.iter_mut().enumerate() {
-                        let row = first.wrapping_offset(row as isize * row_stride);
-                        for line in (0..CHAINS * $lanes * $size).step_by(super::STEP_BYTES) {
-                            super::prefetch(row.wrapping_add(at * $size + line + super::AHEAD_BYTES));
+            // What follows the end of a row is the row that this lane has next.
+            let (end, next) = (len * $size, $lanes * row_stride - (len * $size) as isize);
+            let distance = super::AHEAD_BYTES.min(end);
+            for group in (0..count).step_by($lanes) {
+                // Lanes without a row of their own have the last one again.
+                let rows: [*const u8; $lanes] =
+                    std::array::from_fn(|lane| start.wrapping_offset((group + lane).min(count - 1) as isize * row_stride));
+                let mut totals = [$zero; VECTORS];
+                for run in (0..len).step_by(super::RUN * $depth) {
+                    let past = len.min(run + super::RUN * $depth);
+                    let mut sums = [$zero; VECTORS];
+                    let mut add = |columns: &_, column: usize, at: usize| {
+                        for (vector, sum) in sums.iter_mut().enumerate() {
+                            let element = vectors.as_ptr().wrapping_add(vector * stride + at + column * $depth);
+                            // SAFETY: a column before the end of the vector, which is padded.
+                            *sum = $multiply(unsafe { $one(element) }, $column(columns, column), *sum);
                         }
-                        for chain in 0..CHAINS {
-                            let here = at + chain * $lanes;
-                            // SAFETY: `here` and the lanes that follow lie before `len`.
-                            let weights = unsafe { $load(row.wrapping_add(here * $size)) };
-                            for (vector, totals) in totals.iter_mut().enumerate() {
-                                // SAFETY: the padded vector is no shorter than the row.
-                                let values = unsafe { $vector(vectors.as_ptr().wrapping_add(vector * stride + here)) };
-                                totals[chain] = $multiply(weights, values, totals[chain]);
+                    };
+                    let mut at = run;
+                    while at + STEP <= past {
+                        let here = at * $size;
+                        if here.is_multiple_of(super::LINE_BYTES) {
+                            let ahead = (here + distance) as isize + if here + distance < end { 0 } else { next };
+                            rows.iter().for_each(|row| super::prefetch(row.wrapping_offset(ahead)));
+                        }
+                        // SAFETY: a step before the end of each row.
+                        let columns = unsafe { $turned(&rows.map(|row| row.wrapping_add(here))) };
+                        for_columns!($columns, |column| add(&columns, column, at));
+                        at += STEP;
+                    }
+                    if at < past {
+                        let mut padded = [[0_u8; super::LINE_BYTES]; $lanes];
+                        for (padded, row) in padded.iter_mut().zip(rows) {
+                            // SAFETY: what is left of the row, less than a step of it.
+                            unsafe {
+                                std::ptr::copy_nonoverlapping(
+                                    row.wrapping_add(at * $size),
+                                    padded.as_mut_ptr(),
+                                    (past - at) * $size,
+                                );
                             }
                         }
+                        // SAFETY: the copies are as long as a step.
+                        let columns = unsafe { $turned(&padded.each_ref().map(|row| row.as_ptr())) };
+                        (0..(past - at).div_ceil($depth)).for_each(|column| add(&columns, column, at));
                     }
-                    at += CHAINS * $lanes;
+                    totals.iter_mut().zip(sums).for_each(|(total, sum)| *total = $add(*total, sum));
                 }
-                while at < len {
-                    let bytes = (len - at).min($lanes) * $size;
-                    for (row, totals) in totals.iter_mut().enumerate() {
-                        let rest = first.wrapping_offset(row as isize * row_stride).wrapping_add(at * $size);
-                        let mut padded = [0_u8; super::STEP_BYTES];
-                        let step = if bytes == $lanes * $size {
-                            rest
-                        } else {
-                            // SAFETY: what is left of the row, less than a step of it.
-                            unsafe { std::ptr::copy_nonoverlapping(rest, padded.as_mut_ptr(), bytes) };
-                            padded.as_ptr()
-                        };
-                        // SAFETY: a whole step of the row, or the copy, which is as long.
-                        let weights = unsafe { $load(step) };
-                        for (vector, totals) in totals.iter_mut().enumerate() {
-                            // SAFETY: the vector is padded to a multiple of the lanes.
-                            let values = unsafe { $vector(vectors.as_ptr().wrapping_add(vector * stride + at)) };
-                            totals[0] = $multiply(weights, values, totals[0]);
-                        }
-                    }
-                    at += $lanes;
-                }
-                for (row, totals) in totals.into_iter().enumerate() {
-                    for (vector, totals) in totals.into_iter().enumerate() {
-                        let total = totals.into_iter().reduce($add).unwrap_or($zero);
-                        sums[vector * sums_stride + group + row] = $sum(total);
-                    }
+                let rows = $lanes.min(count - group);
+                for (total, sums) in totals.into_iter().zip(sums.chunks_exact_mut(count)) {
+                    sums[group..group + rows].copy_from_slice(&$lanes_of(total)[..rows]);
                 }
             }
         }
@@ -248,127 +248,185 @@ macro_rules! kernel {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m512, __m512bh, __m512i, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehdup_ps,
-        _mm_movehl_ps, _mm256_add_ps, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32,
-        _mm256_cvtph_ps, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-        _mm256_setzero_ps, _mm256_slli_epi32, _mm512_add_ps, _mm512_castsi512_ps, _mm512_cvtepu16_epi32,
-        _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_reduce_add_ps,
-        _mm512_setzero_ps, _mm512_slli_epi32,
+        __m256, __m512, __m512bh, __m512i, _mm_loadu_si128, _mm256_add_ps, _mm256_and_si256, _mm256_castps_si256,
+        _mm256_castsi256_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_epi32, _mm256_set1_ps,
+        _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps,
+        _mm512_castsi512_si256, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_extracti64x4_epi64, _mm512_fmadd_ps,
+        _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps,
     };
 
+    use crate::nn::simd::transpose::x86::{halves_512, words_256, words_512};
+
+    /// The upper half of a word.
+    const UPPER: i32 = 0xffff_0000_u32.cast_signed();
+
     /// # Safety
-    /// 64 bytes can be read at `at`.
+    /// 64 bytes can be read at each.
+    #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn pair(at: *const u8) -> __m512bh {
+    unsafe fn lines(rows: &[*const u8; 16]) -> [__m512i; 16] {
         // SAFETY: what this function asks for.
-        let bits = unsafe { _mm512_loadu_si512(at.cast()) };
+        rows.map(|row| unsafe { _mm512_loadu_si512(row.cast()) })
+    }
+
+    /// # Safety
+    /// 64 bytes can be read at each.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn words(rows: &[*const u8; 16]) -> [__m512i; 16] {
+        // SAFETY: what this function asks for.
+        words_512(unsafe { lines(rows) })
+    }
+
+    /// # Safety
+    /// 64 bytes can be read at each.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn halves(rows: &[*const u8; 16]) -> [__m512i; 16] {
+        // SAFETY: what this function asks for.
+        halves_512(unsafe { lines(rows) })
+    }
+
+    /// A column of f16.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn half(columns: &[__m512i; 16], column: usize) -> __m512 {
+        let both = columns[column % 8 + column / 16 * 8];
+        let upper = column / 8 % 2 == 1;
+        _mm512_cvtph_ps(if upper { _mm512_extracti64x4_epi64::<1>(both) } else { _mm512_castsi512_si256(both) })
+    }
+
+    /// A column of bf16.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn brain(words: &[__m512i; 16], column: usize) -> __m512 {
+        let word = words[column / 2];
+        _mm512_castsi512_ps(if column.is_multiple_of(2) {
+            _mm512_slli_epi32::<16>(word)
+        } else {
+            _mm512_and_si512(word, _mm512_set1_epi32(UPPER))
+        })
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn bits(pairs: __m512i) -> __m512bh {
         // SAFETY: registers of one size; any bits are bf16.
-        unsafe { std::mem::transmute::<__m512i, __m512bh>(bits) }
+        unsafe { std::mem::transmute(pairs) }
     }
 
-    /// # Safety
-    /// 32 bytes can be read at `at`.
+    #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn brain_512(at: *const u8) -> __m512 {
-        // SAFETY: what this function asks for.
-        let bits = unsafe { _mm256_loadu_si256(at.cast()) };
-        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)))
+    fn lanes_512(total: __m512) -> [f32; 16] {
+        let mut lanes = [0.0; 16];
+        // SAFETY: as many lanes.
+        unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), total) };
+        lanes
     }
 
     /// # Safety
-    /// 32 bytes can be read at `at`.
-    #[target_feature(enable = "avx512f")]
-    unsafe fn half_512(at: *const u8) -> __m512 {
-        // SAFETY: what this function asks for.
-        let bits = unsafe { _mm256_loadu_si256(at.cast()) };
-        _mm512_cvtph_ps(bits)
-    }
-
-    /// # Safety
-    /// 16 bytes can be read at `at`.
+    /// 32 bytes can be read at each.
+    #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn brain_256(at: *const u8) -> __m256 {
+    unsafe fn words_of_8(rows: &[*const u8; 8]) -> [__m256; 8] {
         // SAFETY: what this function asks for.
-        let bits = unsafe { _mm_loadu_si128(at.cast()) };
-        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)))
+        words_256(rows.map(|row| unsafe { _mm256_loadu_ps(row.cast()) }))
     }
 
     /// # Safety
-    /// 16 bytes can be read at `at`.
+    /// 16 bytes can be read at each.
+    #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    unsafe fn half_256(at: *const u8) -> __m256 {
+    unsafe fn halves_of_8(rows: &[*const u8; 8]) -> [__m256; 8] {
         // SAFETY: what this function asks for.
-        let bits = unsafe { _mm_loadu_si128(at.cast()) };
-        _mm256_cvtph_ps(bits)
+        words_256(rows.map(|row| _mm256_cvtph_ps(unsafe { _mm_loadu_si128(row.cast()) })))
     }
 
+    /// A column of bf16.
+    #[inline]
     #[target_feature(enable = "avx2")]
-    fn sum_256(values: __m256) -> f32 {
-        let four = _mm_add_ps(_mm256_castps256_ps128(values), _mm256_extractf128_ps::<1>(values));
-        let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-        _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+    fn brain_of_8(words: &[__m256; 8], column: usize) -> __m256 {
+        let word = _mm256_castps_si256(words[column / 2]);
+        _mm256_castsi256_ps(if column.is_multiple_of(2) {
+            _mm256_slli_epi32::<16>(word)
+        } else {
+            _mm256_and_si256(word, _mm256_set1_epi32(UPPER))
+        })
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn lanes_256(total: __m256) -> [f32; 8] {
+        let mut lanes = [0.0; 8];
+        // SAFETY: as many lanes.
+        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), total) };
+        lanes
     }
 
     kernel!(
         #[target_feature(enable = "avx512f,avx512bf16")]
-        pairs_avx512(u16, 2 bytes, 32 lanes):
-        _mm512_setzero_ps(), pair, |at: *const u16| pair(at.cast()), |w, v, t| _mm512_dpbf16_ps(t, w, v),
-        |a, b| _mm512_add_ps(a, b), |t| _mm512_reduce_add_ps(t)
+        pairs_avx512(u16, 2 bytes, 16 lanes, 16 columns, 2 deep):
+        _mm512_setzero_ps(), words, |words: &[__m512i; 16], column: usize| bits(words[column]),
+        |at: *const u16| bits(_mm512_set1_epi32(at.cast::<i32>().read_unaligned())),
+        |vector, column, sum| _mm512_dpbf16_ps(sum, vector, column), |a, b| _mm512_add_ps(a, b), lanes_512
     );
     kernel!(
         #[target_feature(enable = "avx512f")]
-        single_avx512(f32, 4 bytes, 16 lanes):
-        _mm512_setzero_ps(), |at: *const u8| _mm512_loadu_ps(at.cast()), |at| _mm512_loadu_ps(at),
-        |w, v, t| _mm512_fmadd_ps(w, v, t), |a, b| _mm512_add_ps(a, b), |t| _mm512_reduce_add_ps(t)
+        single_avx512(f32, 4 bytes, 16 lanes, 16 columns, 1 deep):
+        _mm512_setzero_ps(), words, |words: &[__m512i; 16], column: usize| _mm512_castsi512_ps(words[column]),
+        |at: *const f32| _mm512_set1_ps(at.read()),
+        |vector, column, sum| _mm512_fmadd_ps(vector, column, sum), |a, b| _mm512_add_ps(a, b), lanes_512
+    );
+    kernel!(
+        #[target_feature(enable = "avx512f,avx512bw")]
+        half_avx512(f32, 2 bytes, 16 lanes, 32 columns, 1 deep):
+        _mm512_setzero_ps(), halves, half, |at: *const f32| _mm512_set1_ps(at.read()),
+        |vector, column, sum| _mm512_fmadd_ps(vector, column, sum), |a, b| _mm512_add_ps(a, b), lanes_512
     );
     kernel!(
         #[target_feature(enable = "avx512f")]
-        half_avx512(f32, 2 bytes, 16 lanes):
-        _mm512_setzero_ps(), half_512, |at| _mm512_loadu_ps(at),
-        |w, v, t| _mm512_fmadd_ps(w, v, t), |a, b| _mm512_add_ps(a, b), |t| _mm512_reduce_add_ps(t)
-    );
-    kernel!(
-        #[target_feature(enable = "avx512f")]
-        brain_avx512(f32, 2 bytes, 16 lanes):
-        _mm512_setzero_ps(), brain_512, |at| _mm512_loadu_ps(at),
-        |w, v, t| _mm512_fmadd_ps(w, v, t), |a, b| _mm512_add_ps(a, b), |t| _mm512_reduce_add_ps(t)
+        brain_avx512(f32, 2 bytes, 16 lanes, 32 columns, 1 deep):
+        _mm512_setzero_ps(), words, brain, |at: *const f32| _mm512_set1_ps(at.read()),
+        |vector, column, sum| _mm512_fmadd_ps(vector, column, sum), |a, b| _mm512_add_ps(a, b), lanes_512
     );
     kernel!(
         #[target_feature(enable = "avx2,fma")]
-        single_avx2(f32, 4 bytes, 8 lanes):
-        _mm256_setzero_ps(), |at: *const u8| _mm256_loadu_ps(at.cast()), |at| _mm256_loadu_ps(at),
-        |w, v, t| _mm256_fmadd_ps(w, v, t), |a, b| _mm256_add_ps(a, b), |t| sum_256(t)
+        single_avx2(f32, 4 bytes, 8 lanes, 8 columns, 1 deep):
+        _mm256_setzero_ps(), words_of_8, |words: &[__m256; 8], column: usize| words[column],
+        |at: *const f32| _mm256_set1_ps(at.read()),
+        |vector, column, sum| _mm256_fmadd_ps(vector, column, sum), |a, b| _mm256_add_ps(a, b), lanes_256
     );
     kernel!(
         #[target_feature(enable = "avx2,fma,f16c")]
-        half_avx2(f32, 2 bytes, 8 lanes):
-        _mm256_setzero_ps(), half_256, |at| _mm256_loadu_ps(at),
-        |w, v, t| _mm256_fmadd_ps(w, v, t), |a, b| _mm256_add_ps(a, b), |t| sum_256(t)
+        half_avx2(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
+        _mm256_setzero_ps(), halves_of_8, |words: &[__m256; 8], column: usize| words[column],
+        |at: *const f32| _mm256_set1_ps(at.read()),
+        |vector, column, sum| _mm256_fmadd_ps(vector, column, sum), |a, b| _mm256_add_ps(a, b), lanes_256
     );
     kernel!(
         #[target_feature(enable = "avx2,fma")]
-        brain_avx2(f32, 2 bytes, 8 lanes):
-        _mm256_setzero_ps(), brain_256, |at| _mm256_loadu_ps(at),
-        |w, v, t| _mm256_fmadd_ps(w, v, t), |a, b| _mm256_add_ps(a, b), |t| sum_256(t)
+        brain_avx2(f32, 2 bytes, 8 lanes, 16 columns, 1 deep):
+        _mm256_setzero_ps(), words_of_8, brain_of_8, |at: *const f32| _mm256_set1_ps(at.read()),
+        |vector, column, sum| _mm256_fmadd_ps(vector, column, sum), |a, b| _mm256_add_ps(a, b), lanes_256
     );
 }
 
 mod portable {
     use super::{bf16, f16};
 
+    /// The columns of 8 rows of 8 elements, widened.
+    ///
     /// # Safety
-    /// Eight elements can be read at `at`.
+    /// Eight elements can be read at each.
     #[inline(always)]
-    unsafe fn eight<T: Copy>(at: *const T) -> [T; 8] {
+    unsafe fn columns<T: Copy>(rows: &[*const u8; 8], widen: impl Fn(T) -> f32) -> [[f32; 8]; 8] {
         // SAFETY: what this function asks for; the read needs no alignment.
-        unsafe { at.cast::<[T; 8]>().read_unaligned() }
+        let rows = rows.map(|row| unsafe { row.cast::<[T; 8]>().read_unaligned() }.map(&widen));
+        std::array::from_fn(|column| rows.map(|row| row[column]))
     }
 
-    fn multiply(weights: [f32; 8], values: [f32; 8], mut totals: [f32; 8]) -> [f32; 8] {
-        for ((total, weight), value) in totals.iter_mut().zip(weights).zip(values) {
-            *total += weight * value;
-        }
-        totals
+    fn multiply(vector: f32, column: [f32; 8], sum: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|lane| sum[lane] + vector * column[lane])
     }
 
     fn add(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
@@ -376,17 +434,18 @@ mod portable {
     }
 
     kernel!(
-        single(f32, 4 bytes, 8 lanes):
-        [0_f32; 8], |at: *const u8| eight::<f32>(at.cast()), eight::<f32>, multiply, add, |t: [f32; 8]| t.iter().sum()
+        single(f32, 4 bytes, 8 lanes, 8 columns, 1 deep):
+        [0_f32; 8], |rows| columns::<f32>(rows, |value| value), |columns: &[[f32; 8]; 8], column: usize| columns[column],
+        |at: *const f32| at.read(), multiply, add, |total| total
     );
     kernel!(
-        half(f32, 2 bytes, 8 lanes):
-        [0_f32; 8], |at: *const u8| eight::<u16>(at.cast()).map(|bits| f16::from_bits(bits).to_f32()), eight::<f32>, multiply,
-        add, |t: [f32; 8]| t.iter().sum()
+        half(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
+        [0_f32; 8], |rows| columns(rows, |bits| f16::from_bits(bits).to_f32()),
+        |columns: &[[f32; 8]; 8], column: usize| columns[column], |at: *const f32| at.read(), multiply, add, |total| total
     );
     kernel!(
-        brain(f32, 2 bytes, 8 lanes):
-        [0_f32; 8], |at: *const u8| eight::<u16>(at.cast()).map(|bits| bf16::from_bits(bits).to_f32()), eight::<f32>, multiply,
-        add, |t: [f32; 8]| t.iter().sum()
+        brain(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
+        [0_f32; 8], |rows| columns(rows, |bits| bf16::from_bits(bits).to_f32()),
+        |columns: &[[f32; 8]; 8], column: usize| columns[column], |at: *const f32| at.read(), multiply, add, |total| total
     );
 }

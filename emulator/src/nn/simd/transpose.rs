@@ -41,42 +41,106 @@ pub(crate) fn transpose<T: Pod>(isa: Isa, from: &[T], from_stride: usize, to: &m
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn avx512<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
-    use std::arch::x86_64::{
-        _mm512_loadu_si512, _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512, _mm512_unpackhi_epi32,
-        _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
-    };
+    use std::arch::x86_64::{_mm512_loadu_si512, _mm512_setzero_si512, _mm512_storeu_si512};
     let mut rows = [_mm512_setzero_si512(); SIDE];
     for (row, value) in rows.iter_mut().enumerate() {
         // SAFETY: a row of the block.
         *value = unsafe { _mm512_loadu_si512(from.wrapping_add(row * from_stride).cast()) };
     }
-    // Pairs of rows word by word, pairs of pairs in twos, then quarters of registers: each step halves what is out of place.
-    let mut twos = rows;
-    for i in 0..SIDE / 2 {
-        twos[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
-        twos[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
+    for (column, value) in x86::words_512(rows).into_iter().enumerate() {
+        // SAFETY: a row of the transposed block.
+        unsafe { _mm512_storeu_si512(to.wrapping_add(column * to_stride).cast(), value) };
     }
-    let mut fours = twos;
-    for i in 0..SIDE / 4 {
-        fours[4 * i] = _mm512_unpacklo_epi64(twos[4 * i], twos[4 * i + 2]);
-        fours[4 * i + 1] = _mm512_unpackhi_epi64(twos[4 * i], twos[4 * i + 2]);
-        fours[4 * i + 2] = _mm512_unpacklo_epi64(twos[4 * i + 1], twos[4 * i + 3]);
-        fours[4 * i + 3] = _mm512_unpackhi_epi64(twos[4 * i + 1], twos[4 * i + 3]);
-    }
-    for i in 0..SIDE / 4 {
-        let (a, b, c, d) = (fours[i], fours[4 + i], fours[8 + i], fours[12 + i]);
-        let (ab_even, ab_odd) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
-        let (cd_even, cd_odd) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d));
-        let columns = [
-            _mm512_shuffle_i32x4::<0x88>(ab_even, cd_even),
-            _mm512_shuffle_i32x4::<0x88>(ab_odd, cd_odd),
-            _mm512_shuffle_i32x4::<0xdd>(ab_even, cd_even),
-            _mm512_shuffle_i32x4::<0xdd>(ab_odd, cd_odd),
-        ];
-        for (quarter, column) in columns.into_iter().enumerate() {
-            // SAFETY: a row of the transposed block.
-            unsafe { _mm512_storeu_si512(to.wrapping_add((4 * quarter + i) * to_stride).cast(), column) };
+}
+
+/// Blocks that stay in registers.
+#[cfg(target_arch = "x86_64")]
+pub(super) mod x86 {
+    use std::arch::x86_64::{
+        __m256, __m512i, _mm256_castpd_ps, _mm256_castps_pd, _mm256_permute2f128_ps, _mm256_unpackhi_pd,
+        _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps, _mm512_permutex2var_epi64, _mm512_setr_epi64,
+        _mm512_shuffle_i32x4, _mm512_unpackhi_epi16, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
+        _mm512_unpacklo_epi16, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    };
+
+    /// The columns of 16 rows of 16 words. Pairs of rows word by word, pairs of pairs in twos, then quarters of registers:
+    /// each step halves what is out of place.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in crate::nn::simd) fn words_512(rows: [__m512i; 16]) -> [__m512i; 16] {
+        let mut twos = rows;
+        for i in 0..8 {
+            twos[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
+            twos[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
         }
+        let mut fours = twos;
+        for i in 0..4 {
+            fours[4 * i] = _mm512_unpacklo_epi64(twos[4 * i], twos[4 * i + 2]);
+            fours[4 * i + 1] = _mm512_unpackhi_epi64(twos[4 * i], twos[4 * i + 2]);
+            fours[4 * i + 2] = _mm512_unpacklo_epi64(twos[4 * i + 1], twos[4 * i + 3]);
+            fours[4 * i + 3] = _mm512_unpackhi_epi64(twos[4 * i + 1], twos[4 * i + 3]);
+        }
+        let mut columns = fours;
+        for i in 0..4 {
+            let (a, b, c, d) = (fours[i], fours[4 + i], fours[8 + i], fours[12 + i]);
+            let (ab_even, ab_odd) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
+            let (cd_even, cd_odd) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d));
+            columns[i] = _mm512_shuffle_i32x4::<0x88>(ab_even, cd_even);
+            columns[4 + i] = _mm512_shuffle_i32x4::<0x88>(ab_odd, cd_odd);
+            columns[8 + i] = _mm512_shuffle_i32x4::<0xdd>(ab_even, cd_even);
+            columns[12 + i] = _mm512_shuffle_i32x4::<0xdd>(ab_odd, cd_odd);
+        }
+        columns
+    }
+
+    /// The columns of 16 rows of 32 halves of words: of `[i]`, column `i` in the lower half of the register and column
+    /// `8 + i` in the upper one, of `[8 + i]` columns `16 + i` and `24 + i`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(in crate::nn::simd) fn halves_512(rows: [__m512i; 16]) -> [__m512i; 16] {
+        let (mut twos, mut fours, mut columns) = (rows, rows, rows);
+        for i in 0..8 {
+            twos[2 * i] = _mm512_unpacklo_epi16(rows[2 * i], rows[2 * i + 1]);
+            twos[2 * i + 1] = _mm512_unpackhi_epi16(rows[2 * i], rows[2 * i + 1]);
+        }
+        for i in 0..4 {
+            fours[4 * i] = _mm512_unpacklo_epi32(twos[4 * i], twos[4 * i + 2]);
+            fours[4 * i + 1] = _mm512_unpackhi_epi32(twos[4 * i], twos[4 * i + 2]);
+            fours[4 * i + 2] = _mm512_unpacklo_epi32(twos[4 * i + 1], twos[4 * i + 3]);
+            fours[4 * i + 3] = _mm512_unpackhi_epi32(twos[4 * i + 1], twos[4 * i + 3]);
+        }
+        let (low, high) = (_mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15));
+        for i in 0..4 {
+            let (a, b, c, d) = (fours[i], fours[4 + i], fours[8 + i], fours[12 + i]);
+            let (even, odd) = (_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+            let (next_even, next_odd) = (_mm512_unpacklo_epi64(c, d), _mm512_unpackhi_epi64(c, d));
+            columns[2 * i] = _mm512_permutex2var_epi64(even, low, next_even);
+            columns[2 * i + 1] = _mm512_permutex2var_epi64(odd, low, next_odd);
+            columns[8 + 2 * i] = _mm512_permutex2var_epi64(even, high, next_even);
+            columns[8 + 2 * i + 1] = _mm512_permutex2var_epi64(odd, high, next_odd);
+        }
+        columns
+    }
+
+    /// The columns of 8 rows of 8 words.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in crate::nn::simd) fn words_256(rows: [__m256; 8]) -> [__m256; 8] {
+        let (mut twos, mut fours, mut columns) = (rows, rows, rows);
+        for i in 0..4 {
+            twos[2 * i] = _mm256_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+            twos[2 * i + 1] = _mm256_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+        }
+        for i in 0..4 {
+            let (a, b) = (_mm256_castps_pd(twos[i / 2 * 4 + i % 2]), _mm256_castps_pd(twos[i / 2 * 4 + 2 + i % 2]));
+            fours[i / 2 * 4 + 2 * (i % 2)] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+            fours[i / 2 * 4 + 2 * (i % 2) + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+        }
+        for i in 0..4 {
+            columns[i] = _mm256_permute2f128_ps::<0x20>(fours[i], fours[4 + i]);
+            columns[4 + i] = _mm256_permute2f128_ps::<0x31>(fours[i], fours[4 + i]);
+        }
+        columns
     }
 }
 
