@@ -65,8 +65,8 @@ fn linked(compiler: &str, source: &str) -> PathBuf {
 fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", folder());
-    for variable in ["ASCEND_EMULATOR", "ASCEND_RT_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
-    {
+    let shaping = ["ASCEND_EMULATOR", "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_SLOG_PRINT_TO_STDOUT"];
+    for variable in shaping.into_iter().chain(["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]) {
         command.env_remove(variable);
     }
     // A rank that waits in vain fails the test instead of stopping it.
@@ -150,6 +150,72 @@ fn what_is_not_modelled_says_its_name_once() {
     ] {
         assert_eq!(said.matches(&format!("{name} is not modelled")).count(), 1, "{name}: {said}");
     }
+}
+
+#[test]
+fn a_refused_call_is_seen_and_said_once() {
+    let program = linked("cc", "refused.c");
+    let expected = [
+        "aclrtMalloc returned 100000: ",
+        "aclrtSetDevice returned 107001: no device 100",
+        "aclopCompileAndExecute returned 200006: aclopCompileAndExecute is not modelled",
+        "aclmdlCreateDesc returned 200006: aclmdlCreateDesc is not modelled",
+        "HcclGetRankSize returned 2: ",
+    ];
+    let once = |said: &str| {
+        for line in expected {
+            assert_eq!(said.matches(&format!("ascend emulator: {line}")).count(), 1, "{line}: {said}");
+        }
+        assert_eq!(said.lines().count(), expected.len(), "{said}");
+    };
+    let output = run(&mut command(&program));
+    once(&text(&output.stderr));
+    says(&output, "every refusal was seen");
+    // Of the version that is asked for, nothing changes here.
+    once(&text(&run(command(&program).env("ASCEND_EMULATOR", "cann=8.1")).stderr));
+    let output = run(command(&program).env("ASCEND_SLOG_PRINT_TO_STDOUT", "1"));
+    assert_eq!(text(&output.stderr), "");
+    once(&text(&output.stdout).replace("every refusal was seen\n", ""));
+    for variable in ["0", "1"] {
+        let quiet = run(command(&program).env("ASCEND_EMULATOR", "quiet").env("ASCEND_SLOG_PRINT_TO_STDOUT", variable));
+        assert_eq!((text(&quiet.stderr), text(&quiet.stdout)), (String::new(), "every refusal was seen\n".to_owned()));
+    }
+}
+
+#[test]
+fn strict_mode_says_a_refused_call_once_in_its_report() {
+    let output = command(linked("cc", "refused.c")).env("ASCEND_EMULATOR", "strict").output().expect("it starts");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(66), "{said}");
+    assert_eq!(said.matches("aclmdlCreateDesc is not modelled").count(), 1, "{said}");
+    assert!(said.contains("misuse: no device 100") && !said.contains("aclrtSetDevice returned"), "{said}");
+    assert!(!said.contains("aclInit"), "{said}");
+}
+
+#[test]
+fn a_fault_of_the_environment_strikes() {
+    let program = linked("cc", "threads.c");
+    let fault = "quiet,fault=error:at=3:call=aclrtMalloc:code=207001";
+    let output = command(&program).env("ASCEND_EMULATOR", fault).output().expect("it starts");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("injected fault: code 207001 at event 3"), "{said}");
+    let output = command(&program).env("ASCEND_EMULATOR", "fault=slow:card=99:us=5").output().expect("it starts");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("fault slow:card=99:us=5: there is no card 99"), "{said}");
+}
+
+#[test]
+fn a_kernel_of_a_c_program_is_one_of_its_functions() {
+    let include = format!("-I{}", folder().join("include").display());
+    let mut options = vec!["-Wl,--no-undefined", include.as_str()];
+    options.extend(LIBRARIES);
+    let program = build("cc", "kernel.c", &options);
+    says(&run(&mut command(program)), "the kernel ran");
+}
+
+#[test]
+fn what_needs_no_card_is_answered_by_doing_nothing() {
+    says(&run(&mut command(linked("cc", "answered.c"))), "all answered");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use ascend_tp_machine::{Profile, Soc, Topology};
 
+use crate::faults::Fault;
+
 /// In which order a machine works, and how closely it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -85,6 +87,80 @@ pub enum Sharing {
     Host,
 }
 
+/// Where a machine says which calls it refuses, each call site once. Code and message are always there for the program
+/// (`aclrtGetLastError`, `aclGetRecentErrMsg`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Messages {
+    /// Nowhere.
+    #[default]
+    Quiet,
+    /// On standard error.
+    StandardError,
+    /// On standard output, as CANN's log with `ASCEND_SLOG_PRINT_TO_STDOUT=1`.
+    StandardOutput,
+}
+
+/// The CANN whose rules hold where they have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[non_exhaustive]
+pub enum CannVersion {
+    /// 8.1.RC1.
+    V8_1,
+    /// 8.5.0.
+    V8_5,
+    /// 9.0.0.
+    #[default]
+    V9_0,
+}
+
+impl CannVersion {
+    /// Every version there is.
+    pub const ALL: [Self; 3] = [Self::V8_1, Self::V8_5, Self::V9_0];
+
+    /// Major and minor number, as written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V8_1 => "8.1",
+            Self::V8_5 => "8.5",
+            Self::V9_0 => "9.0",
+        }
+    }
+
+    /// Major, minor and patch number.
+    pub(crate) const fn numbers(self) -> [i32; 3] {
+        match self {
+            Self::V8_1 => [8, 1, 0],
+            Self::V8_5 => [8, 5, 0],
+            Self::V9_0 => [9, 0, 0],
+        }
+    }
+
+    /// Major, minor and patch number of AscendCL's interface, which has numbers of its own (`ACL_MAJOR_VERSION` … of the
+    /// headers).
+    pub(crate) const fn interface(self) -> [i32; 3] {
+        match self {
+            Self::V8_1 => [1, 13, 0],
+            Self::V8_5 => [1, 16, 0],
+            Self::V9_0 => [1, 17, 0],
+        }
+    }
+
+    /// What follows major and minor number in the whole name.
+    pub(crate) const fn release(self) -> &'static str {
+        match self {
+            Self::V8_1 => "RC1",
+            Self::V8_5 | Self::V9_0 => "0",
+        }
+    }
+
+    /// The whole name.
+    pub(crate) fn full_name(self) -> String {
+        format!("{}.{}", self.name(), self.release())
+    }
+}
+
 /// The machine to emulate.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -115,6 +191,12 @@ pub struct Config {
     /// Which processes reach the cards' memory. A machine that a program embeds keeps its memory to itself; one that the
     /// environment asks for ([`Config::from_env`]) shares it.
     pub sharing: Sharing,
+    /// The CANN whose rules hold.
+    pub cann: CannVersion,
+    /// Where it says which calls it refuses.
+    pub messages: Messages,
+    /// Faults that are laid over it from its first call on.
+    pub faults: Vec<Fault>,
 }
 
 impl Config {
@@ -160,6 +242,9 @@ impl Default for Config {
                 _ => Transport::Auto,
             },
             sharing: Sharing::default(),
+            cann: CannVersion::default(),
+            messages: Messages::default(),
+            faults: Vec::new(),
         }
     }
 }

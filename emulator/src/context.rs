@@ -5,10 +5,12 @@
 //! context of a card, the card's memory is returned. Does not: keep the current context of a thread (see `thread`).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::{Machine, State};
+use crate::saturation::Saturation;
 use crate::stream::{self, MAX_STREAMS, Stream};
 use crate::thread;
 
@@ -28,6 +30,8 @@ pub(crate) struct Card {
     pub(crate) lost: Option<Failure>,
     /// `aclrtSetDeviceResLimit`: cube cores, vector cores.
     pub(crate) core_limits: [Option<u32>; 2],
+    /// The overflow mode, and what it has seen.
+    pub(crate) saturation: Arc<Saturation>,
 }
 
 /// One context.
@@ -114,9 +118,9 @@ impl State {
         is_last.then_some(context.card)
     }
 
-    /// Fails before aclInit.
+    /// Fails before aclInit, of which aclnnInit is the lighter form (aclnn reference, aclnnInit).
     pub(crate) fn require_initialized(&self) -> Result<(), Failure> {
-        if self.initialized {
+        if self.initialized > 0 || self.has_operators {
             return Ok(());
         }
         Err(Failure::new(code::UNINITIALIZED, "aclInit has not been called, or aclFinalize has"))

@@ -10,6 +10,7 @@ use ascend_tp_sys::Table;
 
 use crate::abi;
 use crate::config::{Config, Mode};
+use crate::failure::Failure;
 use crate::faults::{Fault, FaultError, Injected};
 use crate::kernel::KernelCall;
 use crate::machine::Machine;
@@ -23,6 +24,7 @@ use crate::strict::{Report, TraceEvent};
 use crate::thread;
 use crate::timed::{self, Recording, Span, Total};
 use crate::timer::Timer;
+use crate::watchers::{Watched, Watcher};
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +74,9 @@ pub enum EmulatorError {
     /// The operating system refuses a file of memory.
     #[error("this host has no file of memory for the cards")]
     Memory(#[source] io::Error),
+    /// The machine cannot have a fault of the configuration.
+    #[error("{0}")]
+    Fault(#[source] FaultError),
     /// The operating system refuses a thread.
     #[error("cannot start the emulator's threads")]
     Threads(#[source] io::Error),
@@ -141,9 +146,13 @@ impl Emulator {
         let conductor = conductor.transpose().map_err(EmulatorError::Threads)?;
         let timer = if conductor.is_none() { Some(Timer::start(&machine)) } else { None };
         let timer = timer.transpose().map_err(EmulatorError::Threads)?;
+        for fault in machine.config().faults.clone() {
+            Injected::new(Arc::clone(&machine), fault).map_err(EmulatorError::Fault)?.stay();
+        }
         let number = slot.number();
         let owner = Arc::new(Owner { machine, _conductor: conductor, _timer: timer, _slot: slot, _pool: pool });
-        let table = Arc::new(abi::table(number, Arc::clone(&owner) as ascend_tp_sys::Owner));
+        let table = abi::table(number, Arc::clone(&owner) as ascend_tp_sys::Owner, owner.machine.config().cann);
+        let table = Arc::new(table);
         Ok(Self { owner, table })
     }
 
@@ -230,6 +239,75 @@ impl Emulator {
     /// to exit without dropping the emulator. Ranks that have not left their communicators count as left.
     pub fn say_farewell(&self) {
         self.owner.machine.say_farewell();
+    }
+
+    /// Refuses a call of a C function of CANN that the table does not have, as functions of the table refuse that are not
+    /// modelled: the calling thread's last error is `code`, its recent message names the function, and the machine says so
+    /// where its [`Messages`](crate::Messages) go.
+    pub fn refuse(&self, name: &'static str, code: i32) {
+        let cann = self.config().cann;
+        // The code is the caller's.
+        let _ = self.owner.machine.call(
+            name,
+            |code| code,
+            |_| {
+                let is_young = abi::coverage().iter().any(|(other, _, modelled)| *other == name && *modelled);
+                let young = || Failure::new(code, format!("{name} is not in CANN {}; cann=9.0 has it", cann.name()));
+                Err::<(), _>(if is_young { young() } else { Failure::not_modelled(name, code) })
+            },
+        );
+    }
+
+    /// Answers a call of a C function that the table does not have as those of the table are answered: a failure, a code with
+    /// its reason, is noted for the calling thread and said. Gives the code.
+    pub fn answer(&self, name: &'static str, answer: impl FnOnce() -> Result<(), (i32, String)>) -> i32 {
+        let failed = |(code, what): (i32, String)| Failure::new(code, what);
+        self.owner.machine.call(name, |code| code, |_| answer().map_err(failed)).err().unwrap_or(0)
+    }
+
+    /// `aclrtGetOverflowStatus`: the stream writes 64 bytes to device memory, 0 unless an operator of its device has overflowed
+    /// in saturation mode since the last reset.
+    ///
+    /// # Errors
+    /// Code and reason: the arguments are wrong.
+    pub fn write_overflow_status(
+        &self,
+        address: *mut std::ffi::c_void,
+        bytes: usize,
+        stream: *mut std::ffi::c_void,
+    ) -> Result<(), (i32, String)> {
+        let written = self.owner.machine.write_overflow_status(address, bytes, stream);
+        written.map_err(|failure| (failure.code, failure.message))
+    }
+
+    /// `aclrtResetOverflowStatus`.
+    ///
+    /// # Errors
+    /// Code and reason: the stream is none of the current context.
+    pub fn reset_overflow_status(&self, stream: *mut std::ffi::c_void) -> Result<(), (i32, String)> {
+        let reset = self.owner.machine.reset_overflow_status(stream);
+        reset.map_err(|failure| (failure.code, failure.message))
+    }
+
+    /// Whether `aclInit` or `aclnnInit` was called, and nothing that ends it.
+    #[must_use]
+    pub fn is_initialized(&self) -> bool {
+        self.owner.machine.lock().require_initialized().is_ok()
+    }
+
+    /// From now on `watcher` is told, under `name`, when a device is set or reset: its number, and `aclrtDeviceState`. None
+    /// forgets the one of that name.
+    ///
+    /// # Errors
+    /// The name is taken, or nothing has it.
+    pub fn watch_devices(
+        &self,
+        name: &str,
+        watcher: Option<Box<dyn Fn(u32, u32) + Send + Sync>>,
+    ) -> Result<(), String> {
+        let watcher = watcher.map(|told| -> Watcher { Arc::new(move |device, state| told(device as u32, state)) });
+        let registered = self.owner.machine.register_watcher(Watched::Devices, name.to_owned(), watcher);
+        registered.map_err(|failure| failure.message)
     }
 
     /// The machine's C functions. The table keeps the machine alive.

@@ -1,17 +1,19 @@
 //! The machine a process asks for through its environment.
 //!
-//! Input: the text of `ASCEND_EMULATOR` and `ASCEND_RT_VISIBLE_DEVICES`. Output: a [`Config`], or everything that is wrong
-//! with the text. Invariants: a word that is not known is an error, never ignored; a word stands at most once. Does not:
-//! check what only the machine knows (see `Emulator::new`).
+//! Input: the text of `ASCEND_EMULATOR`, `ASCEND_RT_VISIBLE_DEVICES` and `ASCEND_SLOG_PRINT_TO_STDOUT`. Output: a
+//! [`Config`], or everything that is wrong with the text. Invariants: a word that is not known is an error, never ignored; a
+//! word other than `fault` stands at most once. Does not: check what only the machine knows (see `Emulator::new`).
 
 use std::fmt;
 
 use ascend_tp_machine::Soc;
 
-use crate::config::{Config, Mode, Numbers, Sharing};
+use crate::config::{CannVersion, Config, Messages, Mode, Numbers, Sharing};
+use crate::faults::Fault;
 
 const VARIABLE: &str = "ASCEND_EMULATOR";
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
+const TO_STDOUT: &str = "ASCEND_SLOG_PRINT_TO_STDOUT";
 
 /// What is wrong with the environment's wishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,17 +63,31 @@ pub const WORDS: &[Word] = &[
         form: "private",
         meaning: "the cards' memory is this process's alone, with huge pages: for a program of one process that exports none",
     },
+    Word {
+        form: "cann=…",
+        meaning: "the CANN whose rules hold where they have changed: 8.1, 8.5 or 9.0 (if not given)",
+    },
+    Word {
+        form: "fault=…",
+        meaning: "a fault that is laid over the machine from its first call on; may stand several times",
+    },
+    Word { form: "quiet", meaning: "nothing is said of calls that are refused" },
 ];
 
 impl Config {
     /// The machine the environment asks for: [`Config::default`] with the words of `ASCEND_EMULATOR`, and of its cards
-    /// those that `ASCEND_RT_VISIBLE_DEVICES` names.
+    /// those that `ASCEND_RT_VISIBLE_DEVICES` names. Unless `quiet` is among the words it says which calls it refuses, on
+    /// standard error or, with `ASCEND_SLOG_PRINT_TO_STDOUT=1`, on standard output.
     ///
     /// # Errors
     /// Everything that is wrong with the two variables.
     pub fn from_env() -> Result<Self, EnvironmentError> {
         let text = |variable| std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
-        config(text(VARIABLE).as_deref(), text(VISIBLE).as_deref())
+        let mut config = config(text(VARIABLE).as_deref(), text(VISIBLE).as_deref())?;
+        if config.messages == Messages::StandardError && text(TO_STDOUT).as_deref() == Some("1") {
+            config.messages = Messages::StandardOutput;
+        }
+        Ok(config)
     }
 }
 
@@ -99,6 +115,9 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Environm
     }
     config.threads = asked.threads.unwrap_or(config.threads);
     config.sharing = if asked.private.is_some() { Sharing::Process } else { Sharing::Host };
+    config.cann = asked.cann.unwrap_or_default();
+    config.messages = if asked.quiet.is_some() { Messages::Quiet } else { Messages::StandardError };
+    config.faults = asked.faults;
     if asked.strict.is_some() {
         config.mode = Mode::Strict { seed: asked.seed.unwrap_or(0) };
     }
@@ -122,6 +141,9 @@ struct Asked {
     hbm_bytes: Option<u64>,
     threads: Option<usize>,
     private: Option<()>,
+    cann: Option<CannVersion>,
+    quiet: Option<()>,
+    faults: Vec<Fault>,
 }
 
 impl Asked {
@@ -137,6 +159,15 @@ impl Asked {
             ("soc", Some(value)) => once(&mut self.soc, name, Soc::find(value), value),
             ("hbm", Some(value)) => once(&mut self.hbm_bytes, name, bytes(value), value),
             ("threads", Some(value)) => once(&mut self.threads, name, value.parse().ok(), value),
+            ("cann", Some(value)) => {
+                let version = CannVersion::ALL.into_iter().find(|version| version.name() == value);
+                once(&mut self.cann, name, version, value)
+            }
+            ("quiet", None) => once(&mut self.quiet, name, Some(()), ""),
+            ("fault", Some(text)) => {
+                self.faults.push(text.parse().map_err(|error| format!("{error}"))?);
+                Ok(())
+            }
             _ => {
                 let known: Vec<&str> = WORDS.iter().map(|word| word.form).collect();
                 Err(format!("`{word}` is not a word it knows; expected {}", known.join(", ")))
@@ -215,6 +246,15 @@ mod tests {
             assert_eq!((found.mode, found.cards, found.topology.cards()), (Mode::Timed { numbers }, 16, 16));
         }
         assert_eq!(config(Some("strict"), None).expect("nothing is wrong").mode, Mode::Strict { seed: 0 });
+        for version in CannVersion::ALL {
+            let found = config(Some(&format!("cann={}", version.name())), None).expect("a version");
+            assert_eq!((found.cann, found.messages), (version, Messages::StandardError));
+        }
+        let found =
+            config(Some("quiet,fault=slow:card=1:us=5,fault=out-of-memory:at=2"), None).expect("nothing is wrong");
+        assert_eq!((found.cann, found.messages), (CannVersion::V9_0, Messages::Quiet));
+        let faults: Vec<String> = found.faults.iter().map(ToString::to_string).collect();
+        assert_eq!(faults, ["slow:card=1:us=5", "out-of-memory:at=2"]);
     }
 
     #[test]
@@ -227,6 +267,10 @@ mod tests {
         assert!(all[3].contains("hbm=12") && all[3].contains("512MiB"), "{all:?}");
         assert!(all[4].contains("`strict=1`"), "{all:?}");
         assert!(all[5].contains("seed is given without strict"), "{all:?}");
+        let three = problems("cann=7.0,fault=meteor:at=1,quiet=1");
+        assert_eq!(three.len(), 3, "{three:?}");
+        assert!(three[0].contains("cann=7.0: expected the CANN") && three[0].contains("8.5"), "{three:?}");
+        assert!(three[1].contains("there is no fault \"meteor\"") && three[2].contains("`quiet=1`"), "{three:?}");
         let two = problems("strict,timed,timed=fast");
         assert_eq!(two.len(), 2, "{two:?}");
         assert!(two[0].contains("`timed=fast`") && two[1].contains("strict and timed"), "{two:?}");
@@ -236,6 +280,7 @@ mod tests {
     fn every_word_is_known_by_its_form() {
         for word in WORDS {
             let example = word.form.replace('…', "1").replace("soc=1", "soc=Ascend910B1").replace("hbm=1", "hbm=1GiB");
+            let example = example.replace("cann=1", "cann=8.1").replace("fault=1", "fault=out-of-memory:at=1");
             assert_eq!(Asked::default().take(&example), Ok(()), "{}", word.form);
         }
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::{Machine, State};
+use crate::signal::Act;
 use crate::stream::Entry;
 use crate::strict::clock::Clock;
 use crate::strict::order::{self, Waited};
@@ -27,6 +28,11 @@ pub(crate) const SYNC: u32 = 1;
 pub(crate) const STREAM_PROGRESS: u32 = 2;
 /// `ACL_EVENT_TIME_LINE`: it keeps time stamps.
 pub(crate) const TIME_LINE: u32 = 8;
+/// `ACL_EVENT_EXTERNAL`: streams record, await and reset it as a word, also those that are captured, so that what updates a
+/// graph can hold its replay (vllm-ascend updates the lengths of attention so).
+pub(crate) const EXTERNAL: u32 = 0x20;
+/// `ACL_EVENT_IPC`: other processes may open it.
+pub(crate) const IPC: u32 = 0x40;
 
 /// How an event was made, which decides what it may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +154,16 @@ impl State {
         self.events.get_mut(&id).ok_or_else(|| HandleKind::Event.gone(id))
     }
 
+    /// Refuses an event of several processes on a stream that is captured (CANN runtime reference,
+    /// aclrtCreateEventExWithFlag).
+    fn require_no_ipc_in_capture(&self, event: u64, stream: u64) -> Result<(), Failure> {
+        if !self.graphs.is_capturing(stream) || self.shared_word(event).is_none() {
+            return Ok(());
+        }
+        let what = format!("event {event} is an ACL_EVENT_IPC one, which captured streams do not take");
+        Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
+    }
+
     /// The time stamp of an event's last record.
     pub(crate) fn timestamp(&mut self, id: u64) -> Result<Instant, Failure> {
         let event = self.event(id)?;
@@ -175,6 +191,14 @@ impl Machine {
                 let what = format!("event {event} belongs to card {on}, stream {stream} to card {card}");
                 return Err(Failure::new(code::PARAM_INVALID, what).found(ReportKind::WrongContext, Vec::new()));
             }
+            if state.signals.contains_key(&event) {
+                state.require_no_ipc_in_capture(event, stream)?;
+                state.require_reach(event, card)?;
+                let value = state.shared_word(event).map_or(1, |word| word.ask_next());
+                let entry = Entry::Signal { event, act: Act::Set(value) };
+                let queued = self.queued(state, stream, entry, Vec::new());
+                return state.enqueue(stream, queued);
+            }
             let record = Arc::new(Record::new(event, stream, self.site(state, Some(stream))));
             if state.graphs.is_any_capturing() {
                 let captured = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
@@ -199,6 +223,10 @@ impl Machine {
         let current = thread::context(self.key());
         self.update(|state| {
             let stream = state.resolve_stream(stream, current)?;
+            state.event(event)?;
+            if state.signals.contains_key(&event) {
+                return self.await_signal_event(state, stream, event, limit);
+            }
             let event_state = state.event(event)?;
             if event_state.flags & SYNC == 0 {
                 let what = format!("event {event} cannot be waited for: create it with flag ACL_EVENT_SYNC");
@@ -226,17 +254,45 @@ impl Machine {
         })
     }
 
+    /// Holds a stream until an event that is a word has come to what its last record sets.
+    fn await_signal_event(
+        &self,
+        state: &mut State,
+        stream: u64,
+        event: u64,
+        limit: Option<Duration>,
+    ) -> Result<(), Failure> {
+        state.require_no_ipc_in_capture(event, stream)?;
+        let value = state.shared_word(event).map_or(1, |word| word.asked());
+        if value == 0 {
+            // No process has recorded it yet.
+            return Ok(());
+        }
+        let limit = limit.map(Entry::Limit);
+        for entry in limit.into_iter().chain([Entry::Signal { event, act: Act::Await(value) }]) {
+            let queued = self.queued(state, stream, entry, Vec::new());
+            state.enqueue(stream, queued)?;
+        }
+        Ok(())
+    }
+
     /// Makes an event unrecorded from this point of the stream on.
     pub(crate) fn reset_event(&self, event: u64, stream: *mut std::ffi::c_void) -> Result<(), Failure> {
         let current = thread::context(self.key());
         self.update(|state| {
             let stream = state.resolve_stream(stream, current)?;
+            if state.event(event)?.flags & EXTERNAL != 0 {
+                let entry = Entry::Signal { event, act: Act::Clear };
+                let queued = self.queued(state, stream, entry, Vec::new());
+                return state.enqueue(stream, queued);
+            }
             state.refuse_captured(stream, "aclrtResetEvent")?;
             state.refuse_captured_event(event, "aclrtResetEvent")?;
             let event_state = state.event(event)?;
             if event_state.kind != EventKind::WithFlag || event_state.flags & SYNC == 0 {
                 let what = format!(
-                    "event {event} cannot be reset: only events of aclrtCreateEventWithFlag with ACL_EVENT_SYNC can"
+                    "event {event} cannot be reset: only events of aclrtCreateEventWithFlag with ACL_EVENT_SYNC or \
+                     ACL_EVENT_EXTERNAL can"
                 );
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
@@ -264,6 +320,19 @@ impl Machine {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let mut state = self.lock();
         state.refuse_captured_event(event, "aclrtSynchronizeEvent")?;
+        if state.signals.contains_key(&event) {
+            let Some(word) = state.shared_word(event) else {
+                let what =
+                    format!("event {event} is an ACL_EVENT_EXTERNAL one, which streams wait for and threads do not");
+                return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
+            };
+            drop(state);
+            if word.wait(word.asked(), deadline) {
+                return Ok(());
+            }
+            let what = format!("the last record of event {event} is not done yet");
+            return Err(Failure::new(code::EVENT_SYNC_TIMEOUT, what));
+        }
         let Some(record) = state.event(event)?.latest.clone() else {
             return self.wait_before_record(&mut state, event, None);
         };

@@ -67,6 +67,11 @@ impl Failure {
         self.message.is_empty()
     }
 
+    /// A function that the emulator does not model.
+    pub(crate) fn not_modelled(name: &str, code: i32) -> Self {
+        Self::new(code, format!("{name} is not modelled by this emulator (feature not supported)"))
+    }
+
     /// A required pointer argument was NULL.
     pub(crate) fn null(argument: &str) -> Self {
         Self::new(code::INVALID_PARAM, format!("argument {argument} is NULL"))

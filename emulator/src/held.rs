@@ -113,6 +113,10 @@ impl State {
                     self.leave_notify(notify, stream);
                     format!("notify {notify} was not recorded")
                 }
+                Some(Hold::Signal(event)) => {
+                    self.leave_signal(event, stream);
+                    format!("event {event} was not recorded")
+                }
                 Some(Hold::Record(record)) => {
                     record.release(stream);
                     "the event was not recorded".to_owned()

@@ -174,7 +174,7 @@ impl Kernels {
             let known: Vec<&String> = self.registered.keys().collect();
             let what = format!(
                 "kernel {name:?} has no host function, and an emulator cannot run a compiled one: register it by \
-                 Emulator::register_kernel (registered: {known:?})"
+                 Emulator::register_kernel, in C by ascend_emulator_register_kernel (registered: {known:?})"
             );
             return Err(Failure::new(code::KERNEL_NOT_FOUND, what));
         };

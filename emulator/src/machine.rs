@@ -38,6 +38,8 @@ use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
 use crate::profile::Profiling;
 use crate::report::{HostFunction, HostThread, Reports};
+use crate::signal::Signal;
+use crate::stderr::Spoken;
 use crate::stream::Stream;
 use crate::strict::leaks::Makers;
 use crate::strict::order::Order;
@@ -48,6 +50,7 @@ use crate::thread::{self, Calling, MachineKey};
 use crate::timed::Timed;
 use crate::timed::schedule::Schedule;
 use crate::timer;
+use crate::watchers::Watchers;
 
 /// One emulated machine.
 #[derive(Debug)]
@@ -60,6 +63,7 @@ pub(crate) struct Machine {
     timed: Option<Arc<Timed>>,
     /// Calls made so far.
     calls: AtomicU64,
+    spoken: Spoken,
     memory: Memory,
     faults: Arc<Faults>,
     aclnn: Objects,
@@ -84,16 +88,22 @@ pub(crate) struct State {
     pub(crate) key: MachineKey,
     /// Who made the objects that exist, in strict mode.
     pub(crate) makers: Makers,
-    pub(crate) initialized: bool,
+    /// Calls of `aclInit` that no `aclFinalize` has ended, in a CANN that counts them; 0 or 1 in an older one.
+    pub(crate) initialized: u64,
+    /// `aclnnInit` was called and no `aclnnFinalize` since.
+    pub(crate) has_operators: bool,
     last_number: u64,
     pub(crate) cards: Vec<Card>,
     pub(crate) contexts: BTreeMap<u64, Context>,
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,
     pub(crate) notifies: BTreeMap<u64, Notify>,
+    /// Of events and notifies that are words, by their numbers.
+    pub(crate) signals: BTreeMap<u64, Signal>,
     pub(crate) groups: Groups,
     pub(crate) meetings: Meetings,
     pub(crate) reports: Reports,
+    pub(crate) watchers_of_state: Watchers,
     pub(crate) profiling: Profiling,
     pub(crate) graphs: Graphs,
     pub(crate) kernels: Kernels,
@@ -277,16 +287,19 @@ impl Machine {
             makers: Makers::default(),
             strict: strict.clone(),
             exec_timeout: config.exec_timeout,
-            initialized: false,
+            initialized: 0,
+            has_operators: false,
             last_number: 0,
             cards: (0..config.cards).map(|_| Card::default()).collect(),
             contexts: BTreeMap::new(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
             notifies: BTreeMap::new(),
+            signals: BTreeMap::new(),
             groups: Groups::default(),
             meetings: Meetings::default(),
             reports: Reports::default(),
+            watchers_of_state: Watchers::default(),
             profiling: Profiling::default(),
             graphs: Graphs::default(),
             kernels: Kernels::default(),
@@ -312,6 +325,7 @@ impl Machine {
             strict,
             timed,
             calls: AtomicU64::new(0),
+            spoken: Spoken::new(config.messages),
             memory,
             faults,
             config,
@@ -414,12 +428,16 @@ impl Machine {
             let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
             Err(Failure::new(code::INTERNAL, what))
         });
-        if let (Some(strict), Err(failure)) = (&self.strict, &outcome) {
-            self.report_refusal(strict, failure);
-        }
+        let is_reported = match (&self.strict, &outcome) {
+            (Some(strict), Err(failure)) => self.report_refusal(strict, failure),
+            _ => false,
+        };
         thread::set_calling(self.key, before);
         outcome.map_err(|failure| {
             let code = translate(failure.code);
+            if !is_reported {
+                self.spoken.tell(name, code, &failure);
+            }
             if !failure.is_answer() {
                 thread::record(self.key, code, format!("{name}: {}", failure.message));
             }

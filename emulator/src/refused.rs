@@ -7,16 +7,11 @@ use std::fmt::Write;
 
 /// Names, or beginnings of names that end in `*`, and why those that refuse do. The first that fits counts.
 const REASONS: &[(&[&str], &str)] = &[
-    (
-        &["aclrtIpcGetEventHandle", "aclrtIpcOpenEventHandle", "aclrtNotify*"],
-        "events and notifies live in one process's scheduler; between processes only memory and collectives are shared",
-    ),
     (&["aclrtRandomNumAsync"], "the numbers a card's generator gives for a seed are not documented"),
     (
         &["aclrtGetArgsFromExceptionInfo", "aclrtGetFuncHandleFromExceptionInfo"],
         "tasks of the emulator have no arguments in device memory and no binary to point at",
     ),
-    (&["aclrtRegStreamStateCallback"], "no program has been found that depends on it"),
     (
         &["HcclCommSuspend", "HcclCommResume", "aclrtDeviceTaskAbort"],
         "stopping a device between steps and resuming its communicators (step recovery) is not modelled",

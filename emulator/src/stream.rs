@@ -21,6 +21,7 @@ use crate::held::ValueWait;
 use crate::machine::{Launch, Machine, State};
 use crate::pool::Task;
 use crate::report::{Callback, HostFunction};
+use crate::signal::Act;
 use crate::strict::order;
 use crate::strict::site::Site;
 use crate::synchronize::Done;
@@ -103,6 +104,8 @@ pub(crate) enum Entry {
     NotifyRecord(u64),
     /// Holds the queue until a notify is set, and clears it.
     NotifyWait(u64),
+    /// What a stream does with an event that is a word (see `signal`).
+    Signal { event: u64, act: Act },
     /// The next entry waits no longer than this.
     Limit(Duration),
     /// Holds the queue until a value in memory compares.
@@ -120,6 +123,8 @@ pub(crate) enum Hold {
     Record(Arc<Record>),
     /// A notify.
     Notify(u64),
+    /// An event that is a word.
+    Signal(u64),
     /// Other ranks.
     Meet(Vec<Seat>),
     /// A function of the program that has to return.
@@ -138,6 +143,9 @@ impl Entry {
             Self::Meet(_) => "arrival at a collective",
             Self::NotifyRecord(_) => "notify record",
             Self::NotifyWait(_) => "notify wait",
+            Self::Signal { act: Act::Set(_), .. } => "event record",
+            Self::Signal { act: Act::Clear, .. } => "event reset",
+            Self::Signal { act: Act::Await(_) | Act::Take, .. } => "event wait",
             Self::Limit(_) => "limit of the next wait",
             Self::ValueWait(_) => "value wait",
             Self::Callback(_) => "callback",
@@ -149,10 +157,11 @@ impl Entry {
         match self {
             Self::Wait(record) => Some(Hold::Record(Arc::clone(record))),
             Self::NotifyWait(notify) => Some(Hold::Notify(*notify)),
+            Self::Signal { event, act: Act::Await(_) | Act::Take } => Some(Hold::Signal(*event)),
             Self::Meet(seats) => Some(Hold::Meet(seats.clone())),
             Self::Callback(_) | Self::HostFunction(_) => Some(Hold::Function),
             Self::ValueWait(wait) => Some(Hold::Value(wait.place.address())),
-            Self::Task { .. } | Self::Record(_) | Self::NotifyRecord(_) | Self::Limit(_) => None,
+            Self::Task { .. } | Self::Record(_) | Self::NotifyRecord(_) | Self::Signal { .. } | Self::Limit(_) => None,
         }
     }
 }
@@ -166,6 +175,7 @@ impl std::fmt::Debug for Entry {
             Self::Meet(seats) => write!(f, "Meet({seats:?})"),
             Self::NotifyRecord(notify) => write!(f, "NotifyRecord({notify})"),
             Self::NotifyWait(notify) => write!(f, "NotifyWait({notify})"),
+            Self::Signal { event, act } => write!(f, "Signal({event}, {act:?})"),
             Self::Limit(limit) => write!(f, "Limit({limit:?})"),
             Self::ValueWait(wait) => write!(f, "{wait:?}"),
             Self::Callback(_) => f.write_str("Callback"),
@@ -394,6 +404,7 @@ impl State {
                 self.settle(id, Ok(()));
             }
             Entry::NotifyWait(notify) => self.await_notify(notify, id),
+            Entry::Signal { event, act } => self.reach_signal(event, act, id, Hold::Signal(event)),
             Entry::Limit(limit) => {
                 self.limit_next_wait(id, limit);
                 self.settle(id, Ok(()));
@@ -469,6 +480,7 @@ impl State {
                 }
             }
             Entry::NotifyRecord(notify) => self.set_notify(notify),
+            Entry::Signal { event, act } => self.discard_signal(event, act),
             Entry::Task { .. }
             | Entry::Wait(_)
             | Entry::NotifyWait(_)
@@ -506,6 +518,7 @@ impl State {
         match self.streams.get_mut(&id).and_then(|stream| stream.hold.clone()) {
             Some(Hold::Record(record)) => record.release(id),
             Some(Hold::Notify(notify)) => self.leave_notify(notify, id),
+            Some(Hold::Signal(event)) => self.leave_signal(event, id),
             Some(Hold::Value(_)) => {}
             Some(Hold::Meet(_) | Hold::Function) | None => return,
         }

@@ -459,6 +459,101 @@ fn a_task_group_is_replaced_by_operators_of_the_same_kind() {
     assert!(text.contains("gives 0 operators, but 1 were recorded"), "{text}");
 }
 
+/// An event that captured streams take as a word (`ACL_EVENT_EXTERNAL`).
+fn external(card: &Card<'_>) -> aclrtEvent {
+    card.enter();
+    let mut event = null_mut();
+    ok(card.table, call!(card.table, aclrtCreateEventWithFlag(&raw mut event, 0x20)));
+    event
+}
+
+/// As vllm-ascend updates the attention of a graph: each replay waits before the operator until it has been replaced.
+fn replay_with_updates(emulator: &ascend_tp_emulator::Emulator) {
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let card = Card::new(&table, 0);
+    let (update, updated) = (card.stream(), external(&card));
+    let (x, out) = (card.upload(&floats(&[1.0])), card.upload(&floats(&[0.0])));
+    let steps: Vec<*mut c_void> = (1..5_u16).map(|step| card.upload(&floats(&[10.0 * f32::from(step)]))).collect();
+    begin(&table, card.stream, RELAXED);
+    ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, updated)));
+    ok(&table, call!(table, aclrtResetEvent(updated, card.stream)));
+    ok(&table, call!(table, aclmdlRICaptureTaskGrpBegin(card.stream)));
+    add(&card, card.stream, [x, x, out], 1.0, 1).expect("recorded");
+    let mut group = null_mut();
+    ok(&table, call!(table, aclmdlRICaptureTaskGrpEnd(card.stream, &raw mut group)));
+    let graph = end(&table, card.stream);
+    for step in steps {
+        // The replay comes first and waits.
+        execute(&table, graph, card.stream);
+        ok(&table, call!(table, aclmdlRICaptureTaskUpdateBegin(update, group)));
+        add(&card, update, [out, step, out], 1.0, 1).expect("replaces");
+        ok(&table, call!(table, aclmdlRICaptureTaskUpdateEnd(update)));
+        ok(&table, call!(table, aclrtRecordEvent(updated, update)));
+        ok(&table, call!(table, aclrtSynchronizeStream(update)));
+        card.synchronize();
+    }
+    assert_eq!(card.download(out, 4), floats(&[100.0]));
+    ok(&table, call!(table, aclmdlRIDestroy(graph)));
+    ok(&table, call!(table, aclrtDestroyEvent(updated)));
+}
+
+#[test]
+fn an_external_event_holds_each_replay_until_it_is_updated() {
+    replay_with_updates(&ascend_tp_emulator::Emulator::new(ascend_tp_emulator::Config::with_cards(1)).expect("starts"));
+    for seed in 0..4 {
+        let emulator = ascend_tp_emulator::Emulator::strict(seed).expect("the emulator starts");
+        replay_with_updates(&emulator);
+        assert!(emulator.reports().is_empty(), "seed {seed}: {:?}", emulator.reports());
+    }
+}
+
+#[test]
+fn an_external_event_is_a_word_that_stays_until_it_is_reset() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let (side, word) = (card.stream(), external(&card));
+    let state = || {
+        let mut status = ascend_tp_sys::aclrtEventRecordedStatus(7);
+        ok(&table, call!(table, aclrtQueryEventStatus(word, &raw mut status)));
+        status.0
+    };
+    // Unlike other events it is waited for before it is recorded; one record releases all.
+    ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, word)));
+    ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, word)));
+    assert_eq!(state(), 0);
+    ok(&table, call!(table, aclrtRecordEvent(word, side)));
+    card.synchronize();
+    assert_eq!(state(), 1);
+    ok(&table, call!(table, aclrtResetEvent(word, card.stream)));
+    card.synchronize();
+    assert_eq!(state(), 0);
+    let wait = optional!(table, aclrtStreamWaitEventWithFlag(card.stream, word, 1, 0));
+    ok(&table, wait);
+    let (code, text) = card.outcome();
+    assert!(code == ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT && text.contains("was not recorded within"), "{text}");
+    let code = call!(table, aclrtSynchronizeEvent(word));
+    assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("ACL_EVENT_EXTERNAL"));
+    // Destroyed, it holds nobody.
+    ok(&table, call!(table, aclrtStreamWaitEvent(side, word)));
+    ok(&table, call!(table, aclrtDestroyEvent(word)));
+    let code = call!(table, aclrtSynchronizeStream(side));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("does not exist"));
+}
+
+#[test]
+fn strict_mode_names_the_external_event_that_nobody_records() {
+    let emulator = ascend_tp_emulator::Emulator::strict(3).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let card = Card::new(&table, 0);
+    let word = external(&card);
+    ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, word)));
+    assert_ne!(card.outcome().0, 0);
+    let text = format!("{:?}", emulator.reports());
+    assert!(text.contains("for event") && text.contains("which no queued call records"), "{text}");
+}
+
 #[test]
 fn an_open_task_group_binds_the_whole_capture() {
     let (_emulator, table) = machine(1);

@@ -92,10 +92,10 @@ fn versions_attributes_and_compatibility() {
     let name = |name: &CStr| name.as_ptr().cast_mut();
     ok(&table, young!(table, aclsysGetVersionStr(name(c"runtime"), text.as_mut_ptr())));
     // SAFETY: the library wrote a C string.
-    assert_eq!(unsafe { CStr::from_ptr(text.as_ptr()) }, c"8.1.RC1");
+    assert_eq!(unsafe { CStr::from_ptr(text.as_ptr()) }, c"9.0.0");
     let mut number = 0;
     ok(&table, young!(table, aclsysGetVersionNum(name(c"runtime"), &raw mut number)));
-    assert_eq!(number, 80_100_000);
+    assert_eq!(number, 90_000_000);
     let code = young!(table, aclsysGetVersionStr(name(c"nothing"), text.as_mut_ptr()));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("\"nothing\" is not installed"));
 

@@ -1,4 +1,4 @@
-//! Memory shared by key and by handle, in one process and between two; tasks that fail and who is told.
+//! Memory, notifies and events shared by key and by handle, in one process and between two; tasks that fail and who is told.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 mod common;
@@ -11,8 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use ascend_tp_emulator::{Config, Emulator, Sharing};
 use ascend_tp_sys::{
-    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_PARAM_INVALID, HcclResult, Table, aclrtExceptionInfo, aclrtMemAllocationType,
-    aclrtMemAttr, aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtPhysicalMemProp,
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_TASK_TIMEOUT,
+    HcclResult, Table, aclrtEvent, aclrtExceptionInfo, aclrtIpcEventHandle, aclrtMemAllocationType, aclrtMemAttr,
+    aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtNotify, aclrtPhysicalMemProp, aclrtStreamStatus,
 };
 use common::{Card, H2D, call, hccl_refused, ok, refused, world};
 
@@ -165,6 +166,30 @@ fn the_second_process() {
         say("WROTE it".into());
         assert_eq!(next(), "close");
         ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
+    } else if part == "signals" {
+        let (notify_key, event_key) = line.split_once(' ').expect("two keys");
+        let (notify_key, mut event) = (CString::new(notify_key).expect("text"), null_mut());
+        ok(&table, young!(table, aclrtIpcOpenEventHandle(handle_of(event_key), &raw mut event)));
+        let import = |flags, notify: &mut aclrtNotify| {
+            young!(table, aclrtNotifyImportByKey(&raw mut *notify, notify_key.as_ptr(), flags))
+        };
+        let mut notify = null_mut();
+        let code = import(0, &mut notify);
+        say(format!("REFUSED {code} {}", common::message(&table)));
+        assert_eq!(next(), "again");
+        ok(&table, import(0, &mut notify));
+        let code = young!(table, aclrtRecordNotify(notify, card.stream));
+        say(format!("REFUSED {code} {}", common::message(&table)));
+        assert_eq!(next(), "record");
+        ok(&table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
+        ok(&table, young!(table, aclrtRecordNotify(notify, card.stream)));
+        // Until the first process records the event, this one's stream waits.
+        ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, event)));
+        card.synchronize();
+        say("RECORDED it".into());
+        assert_eq!(next(), "close");
+        ok(&table, young!(table, aclrtDestroyNotify(notify)));
+        ok(&table, call!(table, aclrtDestroyEvent(event)));
     } else {
         let shareable: u64 = line.parse().expect("a number");
         let mut handle = null_mut();
@@ -238,6 +263,124 @@ fn another_process_maps_the_physical_memory_of_a_handle() {
     second.end();
     ok(&table, call!(table, aclrtUnmapMem(address)));
     ok(&table, call!(table, aclrtFreePhysical(handle)));
+}
+
+fn notify(table: &Table) -> aclrtNotify {
+    let mut notify = null_mut();
+    ok(table, young!(table, aclrtCreateNotify(&raw mut notify, 0)));
+    notify
+}
+
+fn notify_key(table: &Table, notify: aclrtNotify, flags: u64) -> CString {
+    let mut key = [0 as c_char; 65];
+    ok(table, young!(table, aclrtNotifyGetExportKey(notify, key.as_mut_ptr(), 65, flags)));
+    // SAFETY: the library wrote a C string.
+    unsafe { CStr::from_ptr(key.as_ptr()) }.to_owned()
+}
+
+/// An event for several processes, and its handle as text.
+fn shared_event(table: &Table) -> (aclrtEvent, String) {
+    let (mut event, mut handle) = (null_mut(), aclrtIpcEventHandle { reserved: [0; 64] });
+    ok(table, call!(table, aclrtCreateEventExWithFlag(&raw mut event, 0x40)));
+    ok(table, young!(table, aclrtIpcGetEventHandle(event, &raw mut handle)));
+    let text = handle.reserved.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte as u8)).collect();
+    (event, text)
+}
+
+fn handle_of(text: &str) -> aclrtIpcEventHandle {
+    let mut handle = aclrtIpcEventHandle { reserved: [0; 64] };
+    for (into, from) in handle.reserved.iter_mut().zip(text.bytes()) {
+        *into = from as c_char;
+    }
+    handle
+}
+
+#[test]
+fn a_stream_waits_for_a_notify_and_an_event_of_another_process() {
+    let (_emulator, table) = machine(2);
+    let card = Card::new(&table, 0);
+    let (notify, (event, handle)) = (notify(&table), shared_event(&table));
+    let key = notify_key(&table, notify, 0);
+    // Held before the second process does anything.
+    ok(&table, young!(table, aclrtWaitAndResetNotify(notify, card.stream, 0)));
+    ok(&table, call!(table, aclrtRecordEvent(event, card.stream)));
+    let mut second = Second::start("signals");
+    let mut pid: i32 = second.ask("who", "PID ").parse().expect("a number");
+    let keys = format!("{} {handle}", key.to_str().expect("text"));
+    assert!(second.ask(&keys, "REFUSED ").contains("on the list"));
+    ok(&table, young!(table, aclrtNotifySetImportPid(notify, &raw mut pid, 1)));
+    assert!(second.ask("again", "REFUSED ").contains("aclrtDeviceEnablePeerAccess(0)"));
+    let mut status = aclrtStreamStatus(9);
+    ok(&table, call!(table, aclrtStreamQuery(card.stream, &raw mut status)));
+    assert_eq!(status, aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY);
+    // Its record lets this stream go on to the event, which its stream waits for.
+    second.ask("record", "RECORDED ");
+    card.synchronize();
+    ok(&table, call!(table, aclrtSynchronizeEvent(event)));
+    second.ask("close", "CLOSED ");
+    second.end();
+    ok(&table, young!(table, aclrtDestroyNotify(notify)));
+    ok(&table, call!(table, aclrtDestroyEvent(event)));
+}
+
+#[test]
+fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let (first, side) = (notify(&table), card.stream());
+    // Set before it is exported, it still is.
+    ok(&table, young!(table, aclrtRecordNotify(first, card.stream)));
+    card.synchronize();
+    let key = notify_key(&table, first, 2);
+    assert_eq!(notify_key(&table, first, 2), key);
+    let mut second = null_mut();
+    ok(&table, young!(table, aclrtNotifyImportByKey(&raw mut second, key.as_ptr(), 2)));
+    ok(&table, young!(table, aclrtWaitAndResetNotify(second, side, 0)));
+    ok(&table, call!(table, aclrtSynchronizeStream(side)));
+    // Two streams wait, by either name.
+    ok(&table, young!(table, aclrtWaitAndResetNotify(first, card.stream, 0)));
+    ok(&table, young!(table, aclrtWaitAndResetNotify(second, side, 0)));
+    let recording = card.stream();
+    ok(&table, young!(table, aclrtRecordNotify(second, recording)));
+    ok(&table, call!(table, aclrtSynchronizeStream(recording)));
+    ok(&table, young!(table, aclrtRecordNotify(first, recording)));
+    ok(&table, call!(table, aclrtSynchronizeStream(recording)));
+    // Records do not add up, so the second may have come before the first was taken.
+    ok(&table, young!(table, aclrtRecordNotify(first, recording)));
+    let limited = card.stream();
+    ok(&table, young!(table, aclrtWaitAndResetNotify(first, limited, 1)));
+    let code = call!(table, aclrtSynchronizeStream(limited));
+    assert!(code == 0 || code == ACL_ERROR_RT_TASK_TIMEOUT, "{code}");
+    for notify in [first, second] {
+        ok(&table, young!(table, aclrtDestroyNotify(notify)));
+    }
+    let code = young!(table, aclrtNotifyImportByKey(&raw mut second, c"nonsense".as_ptr(), 0));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("not made by this emulator"));
+}
+
+#[test]
+fn keys_of_words_and_of_memory_are_told_apart_and_one_process_modes_have_none() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let notify = notify(&table);
+    let (key, mut seen) = (notify_key(&table, notify, 2), null_mut());
+    let code = young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 0));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("no memory"));
+    let memory = export(&table, card.malloc(8), 8, 1);
+    let code = young!(table, aclrtNotifyImportByKey(&raw mut seen, memory.as_ptr(), 0));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("names memory and not a notify"));
+    let event = card.event();
+    let mut handle = aclrtIpcEventHandle { reserved: [0; 64] };
+    let code = young!(table, aclrtIpcGetEventHandle(event, &raw mut handle));
+    assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("ACL_EVENT_IPC"));
+
+    let emulator = ascend_tp_emulator::Emulator::strict(1).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let _card = Card::new(&table, 0);
+    let mut event = null_mut();
+    let code = call!(table, aclrtCreateEventExWithFlag(&raw mut event, 0x40));
+    assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("order one process"));
 }
 
 /// What the program was told: task, stream, thread, device, code.

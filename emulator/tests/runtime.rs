@@ -8,10 +8,11 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp_emulator::{CannVersion, Config, Emulator, Mode};
 use ascend_tp_sys::{
-    aclrtCallbackBlockType, aclrtEventRecordedStatus, aclrtLastErrLevel, aclrtMemAttr, aclrtMemMallocPolicy,
-    aclrtMemcpyKind, aclrtStreamStatus,
+    Table, aclCANNPackageName, aclCANNPackageVersion, aclrtCallbackBlockType, aclrtEventRecordedStatus,
+    aclrtFloatOverflowMode, aclrtLastErrLevel, aclrtMemAttr, aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtStreamState,
+    aclrtStreamStatus,
 };
 use common::*;
 
@@ -30,7 +31,7 @@ fn the_machine_describes_itself() {
     assert_eq!(soc, c"Ascend910B3");
     let (mut major, mut minor, mut patch) = (0, 0, -1);
     ok(&table, call!(table, aclrtGetVersion(&raw mut major, &raw mut minor, &raw mut patch)));
-    assert_eq!((major, minor, patch), (8, 1, 0));
+    assert_eq!((major, minor, patch), (1, 17, 0));
     assert!(message(&table).is_empty());
 }
 
@@ -41,9 +42,194 @@ fn init_and_finalize_return_their_documented_codes() {
     assert!(refused(&table, call!(table, aclrtSetDevice(0)), 100_001).contains("aclInit"));
     refused(&table, call!(table, aclFinalize()), 100_037);
     ok(&table, call!(table, aclInit(std::ptr::null())));
-    refused(&table, call!(table, aclInit(std::ptr::null())), 100_002);
     ok(&table, call!(table, aclFinalize()));
     refused(&table, call!(table, aclFinalize()), 100_037);
+}
+
+#[test]
+fn a_second_init_is_harmless_and_counts_since_8_5() {
+    for cann in CannVersion::ALL {
+        let mode = Mode::Strict { seed: 1 };
+        let emulator = Emulator::new(Config { cann, mode, ..Config::with_cards(1) }).expect("the emulator starts");
+        let table = emulator.table();
+        ok(&table, call!(table, aclInit(std::ptr::null())));
+        assert_eq!(call!(table, aclInit(std::ptr::null())), 100_002);
+        assert!(message(&table).is_empty());
+        assert_eq!(call!(table, aclrtGetLastError(aclrtLastErrLevel(0))), 0);
+        let mut left = 9;
+        match table.aclFinalizeReference {
+            // SAFETY: `left` is a live place.
+            Some(give_back) => ok(&table, unsafe { give_back(&raw mut left) }),
+            None => assert_eq!(cann, CannVersion::V8_1),
+        }
+        assert_eq!(left, if cann == CannVersion::V8_1 { 9 } else { 1 });
+        ok(&table, call!(table, aclrtSetDevice(0)));
+        ok(&table, call!(table, aclrtResetDevice(0)));
+        // One call clears all references.
+        assert_eq!(call!(table, aclInit(std::ptr::null())), 100_002);
+        ok(&table, call!(table, aclFinalize()));
+        assert!(emulator.reports().is_empty(), "{:?}", emulator.reports());
+        refused(&table, call!(table, aclrtSetDevice(0)), 100_001);
+    }
+}
+
+#[test]
+fn operators_alone_can_be_initialised_and_profiling_needs_the_runtime() {
+    let emulator = Emulator::new(Config::with_cards(1)).expect("the emulator starts");
+    let table = emulator.table();
+    let profile = || call!(table, aclprofInit(c"/tmp".as_ptr(), 4));
+    assert!(refused(&table, profile(), 100_001).contains("aclInit"));
+    assert_eq!(call!(table, aclnnInit(std::ptr::null())), 0);
+    ok(&table, call!(table, aclrtSetDevice(0)));
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    ok(&table, profile());
+    ok(&table, call!(table, aclprofFinalize()));
+    assert_eq!(call!(table, aclnnFinalize()), 0);
+    ok(&table, call!(table, aclrtResetDevice(0)));
+    ok(&table, call!(table, aclFinalize()));
+    refused(&table, call!(table, aclrtSetDevice(0)), 100_001);
+}
+
+#[test]
+fn versions_follow_the_cann_that_is_asked_for() {
+    for (cann, name, interface) in [
+        (CannVersion::V8_1, c"8.1.RC1", (1, 13, 0)),
+        (CannVersion::V8_5, c"8.5.0", (1, 16, 0)),
+        (CannVersion::V9_0, c"9.0.0", (1, 17, 0)),
+    ] {
+        let emulator = Emulator::new(Config { cann, ..Config::with_cards(1) }).expect("the emulator starts");
+        let table = emulator.table();
+        let (mut major, mut minor, mut patch) = (0, 0, -1);
+        ok(&table, call!(table, aclrtGetVersion(&raw mut major, &raw mut minor, &raw mut patch)));
+        assert_eq!((major, minor, patch), interface);
+        // SAFETY: characters, for which zeros are values.
+        let mut version: aclCANNPackageVersion = unsafe { std::mem::zeroed() };
+        ok(&table, call!(table, aclsysGetCANNVersion(aclCANNPackageName::ACL_PKG_NAME_CANN, &raw mut version)));
+        // SAFETY: the library wrote a C string.
+        assert_eq!(unsafe { CStr::from_ptr(version.version.as_ptr()) }, name);
+        // What is younger is absent.
+        assert_eq!(table.aclFinalizeReference.is_some(), cann > CannVersion::V8_1);
+    }
+}
+
+#[test]
+fn who_asks_for_it_is_told_when_streams_and_devices_come_and_go() {
+    unsafe extern "C" fn note(stream: *mut c_void, state: aclrtStreamState, told: *mut c_void) {
+        // SAFETY: the test registered this with its list, which lives to the end of it.
+        let told = unsafe { &*told.cast_const().cast::<Mutex<Vec<(usize, u32)>>>() };
+        told.lock().expect("not poisoned").push((stream.addr(), state.0));
+    }
+    let (emulator, table) = machine(2);
+    let told: Mutex<Vec<(usize, u32)>> = Mutex::default();
+    let place: *mut c_void = (&raw const told).cast_mut().cast();
+    let register = table.aclrtRegStreamStateCallback.expect("modelled");
+    // SAFETY: `told` lives longer than any stream of this test.
+    let register = |callback| unsafe { register(c"mine".as_ptr(), callback, place) };
+    refused(&table, register(None), 107_000);
+    ok(&table, register(Some(note)));
+    assert!(refused(&table, register(Some(note)), 107_000).contains("registered already"));
+    let devices: Arc<Mutex<Vec<(u32, u32)>>> = Arc::default();
+    let listed = Arc::clone(&devices);
+    let watch = move |device, state| listed.lock().expect("not poisoned").push((device, state));
+    emulator.watch_devices("mine", Some(Box::new(watch))).expect("a new name");
+    ok(&table, call!(table, aclrtSetDevice(1)));
+    let mut stream = null_mut();
+    ok(&table, call!(table, aclrtCreateStream(&raw mut stream)));
+    ok(&table, call!(table, aclrtDestroyStream(stream)));
+    ok(&table, call!(table, aclrtCreateStreamWithConfig(&raw mut stream, 0, 1)));
+    ok(&table, call!(table, aclrtDestroyStreamForce(stream)));
+    let states: Vec<u32> = told.lock().expect("not poisoned").iter().map(|(_, state)| *state).collect();
+    assert_eq!(states, [1, 2, 1, 2]);
+    ok(&table, register(None));
+    ok(&table, call!(table, aclrtCreateStream(&raw mut stream)));
+    assert_eq!(told.lock().expect("not poisoned").len(), 4);
+    ok(&table, call!(table, aclrtDestroyStream(stream)));
+    ok(&table, call!(table, aclrtResetDevice(1)));
+    assert_eq!(*devices.lock().expect("not poisoned"), [(1, 0), (1, 1), (1, 2), (1, 3)]);
+    emulator.watch_devices("mine", None).expect("registered");
+    assert!(emulator.watch_devices("mine", None).expect_err("gone").contains("no callback"));
+}
+
+#[test]
+fn in_saturation_mode_what_overflows_becomes_the_largest_number_and_is_told() {
+    let (emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let mut mode = aclrtFloatOverflowMode(9);
+    ok(&table, call!(table, aclrtGetDeviceSatMode(&raw mut mode)));
+    assert_eq!(mode, aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN);
+    let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let x = card.upload(&bytes(&[f32::MAX, -f32::MAX, f32::NAN, 1.0]));
+    let (out, status) = (card.malloc(16), card.malloc(64));
+    let overflowed = || {
+        emulator.write_overflow_status(status, 64, card.stream).expect("in order");
+        card.synchronize();
+        card.download(status, 64).iter().map(|byte| u32::from(*byte)).sum::<u32>()
+    };
+    let sum = || {
+        operators::add(&card, card.stream, [x, x, out], 1.0, 4).expect("in order");
+        card.synchronize();
+        card.download(out, 16)
+    };
+    let plain = sum();
+    assert_eq!(plain[..8], bytes(&[f32::INFINITY, f32::NEG_INFINITY]));
+    assert_eq!(overflowed(), 0);
+    ok(&table, call!(table, aclrtSetDeviceSatMode(aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_SATURATION)));
+    ok(&table, call!(table, aclrtGetDeviceSatMode(&raw mut mode)));
+    assert_eq!(mode, aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_SATURATION);
+    assert_eq!(sum(), bytes(&[f32::MAX, -f32::MAX, 0.0, 2.0]));
+    assert_eq!((overflowed(), overflowed()), (1, 1));
+    emulator.reset_overflow_status(card.stream).expect("in order");
+    assert_eq!(overflowed(), 0);
+    let (code, what) = emulator.write_overflow_status(status, 63, card.stream).expect_err("too short");
+    assert!(code == 100_000 && what.contains("64 bytes"), "{what}");
+    ok(&table, call!(table, aclrtSetDeviceSatMode(aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN)));
+    assert_eq!(sum(), plain);
+}
+
+#[test]
+fn streams_for_programs_on_the_card_can_be_made_and_stopped() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let stop = table.aclrtStreamStop.expect("modelled");
+    // SAFETY: a handle of this table.
+    let stop = |stream| unsafe { stop(stream) };
+    assert!(refused(&table, stop(card.stream), 107_000).contains("ACL_STREAM_DEVICE_USE_ONLY, and on an Atlas A2"));
+    let mut stream = null_mut();
+    ok(&table, call!(table, aclrtCreateStreamWithConfig(&raw mut stream, 0, 0x20)));
+    ok(&table, stop(stream));
+    ok(&table, call!(table, aclrtDestroyStream(stream)));
+    let soc = ascend_tp_emulator::Soc::Ascend910_9391;
+    let emulator = Emulator::new(Config { soc, ..Config::with_cards(1) }).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    let card = Card::new(&table, 0);
+    let stop = table.aclrtStreamStop.expect("modelled");
+    // SAFETY: a handle of this table.
+    assert!(refused(&table, unsafe { stop(card.stream) }, 107_000).contains("on an Atlas A3"));
+}
+
+#[test]
+fn faults_of_the_configuration_strike_from_the_first_call_on() {
+    let fault = "error:at=2:call=aclrtGetDeviceCount:code=507899".parse().expect("a fault");
+    let emulator = Emulator::new(Config { faults: vec![fault], ..Config::with_cards(1) }).expect("the emulator starts");
+    let table = emulator.table();
+    let mut count = 0;
+    let mut ask = || call!(table, aclrtGetDeviceCount(&raw mut count));
+    assert_eq!([ask(), ask(), ask()], [0, 507_899, 0]);
+    let fault = "slow:card=1:us=5".parse().expect("a fault");
+    let impossible = Emulator::new(Config { faults: vec![fault], ..Config::with_cards(1) });
+    assert!(impossible.expect_err("no card 1").to_string().contains("there is no card 1"));
+}
+
+#[test]
+fn a_function_without_a_slot_is_refused_like_those_of_the_table() {
+    let (emulator, table) = machine(1);
+    emulator.refuse("aclopCompileAndExecute", 200_006);
+    let peek = || call!(table, aclrtPeekAtLastError(aclrtLastErrLevel(0)));
+    assert_eq!((peek(), peek()), (200_006, 200_006));
+    assert!(message(&table).contains("aclopCompileAndExecute is not modelled"));
+    assert_eq!(call!(table, aclrtGetLastError(aclrtLastErrLevel(0))), 200_006);
+    assert_eq!(peek(), 0);
 }
 
 #[test]

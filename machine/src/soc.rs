@@ -91,6 +91,15 @@ impl Soc {
         self.row().name
     }
 
+    /// The series of servers and cards it is in.
+    #[must_use]
+    pub const fn series(self) -> &'static str {
+        match self {
+            Self::Ascend910B1 | Self::Ascend910B2 | Self::Ascend910B3 | Self::Ascend910B4 => "Atlas A2",
+            Self::Ascend910_9391 | Self::Ascend910_9381 | Self::Ascend910_9372 | Self::Ascend910_9362 => "Atlas A3",
+        }
+    }
+
     /// The name a command line takes.
     #[must_use]
     pub const fn short_name(self) -> &'static str {

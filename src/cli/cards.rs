@@ -6,7 +6,7 @@ use ascend_tp::Cann;
 use ascend_tp::base::Diagnostic;
 use ascend_tp::exec::Marks;
 use ascend_tp::world::ProcessGroup;
-use ascend_tp_emulator::{Config, Emulator, Mode, Sharing};
+use ascend_tp_emulator::{Config, Emulator, Messages, Mode, Sharing};
 use ascend_tp_sys::{LoadError, Table, load};
 
 use super::arguments::DeviceKind;
@@ -71,7 +71,9 @@ pub(super) fn open_at_least(kind: DeviceKind, group: &ProcessGroup, wanted: usiz
 fn emulator(group: &ProcessGroup, wanted: usize) -> Result<Emulator, Failure> {
     let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
     let sharing = if group.size() > 1 { config.sharing } else { Sharing::Process };
-    Emulator::new(Config { cards: config.cards.max(wanted), sharing, ..config })
+    // What fails is told by the errors of this program.
+    let messages = Messages::Quiet;
+    Emulator::new(Config { cards: config.cards.max(wanted), sharing, messages, ..config })
         .map_err(|error| Failure::Run(error.into()))
 }
 

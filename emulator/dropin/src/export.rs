@@ -6,14 +6,13 @@
 #![expect(unsafe_code, reason = "functions called from C")]
 
 use std::ffi::{c_char, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the C ABI"))]
 use ascend_tp_sys::*;
 
-use crate::failure::{Answer, Why};
+use crate::failure::{self, Answer, Why};
 use crate::process::{self, Process};
-use crate::{notice, refused};
+use crate::{answered, refused};
 
 /// An exported function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,29 +34,21 @@ pub fn exports() -> Vec<Export> {
     let refused = refused::lists()
         .into_iter()
         .flat_map(|(library, names)| names.iter().map(move |name| Export { library, name, modelled: false }));
-    let mut all: Vec<Export> = of_table.chain(older).chain(refused).collect();
+    let answered = answered::NAMES.iter().map(|name| Export { library: Library::AscendCl, name, modelled: true });
+    let mut all: Vec<Export> = of_table.chain(older).chain(answered).chain(refused).collect();
     all.sort_unstable();
     all
 }
 
-/// Says once that a function is not modelled. `said` is the function's own.
+/// Refuses a call of a function that no table has: as the machine refuses, if there is one. Gives what it returns.
 #[cold]
-pub(crate) fn refuse(name: &str, said: &AtomicBool) {
-    if !said.swap(true, Ordering::Relaxed) {
-        notice::say(&format!("{name} is not modelled (feature not supported); it returned its library's refusal"));
-    }
-}
-
-/// As [`refuse`], for a function of the table that gave what may be a refusal.
-#[cold]
-fn refuse_if_unmodelled(name: &str, said: &AtomicBool) {
-    if said.load(Ordering::Relaxed) {
-        return;
-    }
-    if ascend_tp_emulator::coverage().iter().any(|(symbol, _, modelled)| *symbol == name && !modelled) {
-        refuse(name, said);
-    } else {
-        said.store(true, Ordering::Relaxed);
+pub(crate) fn refuse<R: Answer>(name: &'static str, library: Library) -> R {
+    match process::current(name) {
+        Process::Machine(emulator, _) => {
+            emulator.refuse(name, failure::status(name, library, Why::NotSupported));
+            R::none(name, library, Why::NotSupported)
+        }
+        Process::Refusing(_) => R::none(name, library, Why::NoMachine),
     }
 }
 
@@ -85,12 +76,8 @@ macro_rules! define_exports {
             unsafe extern "C" fn $young($($young_arg: $young_ty),*) -> $young_ret {
                 const NAME: &str = stringify!($young);
                 const LIBRARY: Library = define_exports!(@library $young_library);
-                static SAID: AtomicBool = AtomicBool::new(false);
-                let Process::Machine(table) = process::current(NAME) else { return without_machine(NAME, LIBRARY) };
-                let Some(function) = table.$young else {
-                    refuse(NAME, &SAID);
-                    return Answer::none(NAME, LIBRARY, Why::NotSupported);
-                };
+                let Process::Machine(_, table) = process::current(NAME) else { return without_machine(NAME, LIBRARY) };
+                let Some(function) = table.$young else { return refuse(NAME, LIBRARY) };
                 // SAFETY: passes on the caller's promise.
                 unsafe { function($($young_arg),*) }
             }
@@ -100,17 +87,11 @@ macro_rules! define_exports {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             const NAME: &str = stringify!($name);
-            static SAID: AtomicBool = AtomicBool::new(false);
-            let table = match process::current(NAME) {
-                Process::Machine(table) => table,
-                Process::Refusing(_) => return without_machine(NAME, define_exports!(@library $library)),
+            let Process::Machine(_, table) = process::current(NAME) else {
+                return without_machine(NAME, define_exports!(@library $library));
             };
             // SAFETY: passes on the caller's promise.
-            let answer = unsafe { (table.$name)($($arg),*) };
-            if answer.may_be_refusal() {
-                refuse_if_unmodelled(NAME, &SAID);
-            }
-            answer
+            unsafe { (table.$name)($($arg),*) }
         }
     };
     (@library acl) => { Library::AscendCl };
@@ -128,7 +109,7 @@ macro_rules! define_older_spellings {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $old($($arg: $ty),*) -> aclnnStatus {
-                let Process::Machine(table) = process::current(stringify!($old)) else {
+                let Process::Machine(_, table) = process::current(stringify!($old)) else {
                     return without_machine(stringify!($old), Library::NnopBase);
                 };
                 // SAFETY: passes on the caller's promise.
@@ -169,38 +150,31 @@ macro_rules! refuse_names {
 
         mod functions {
             #![expect(unsafe_code, reason = "functions called from C")]
-            use std::sync::atomic::AtomicBool;
+            use ascend_tp_sys::Library;
             use crate::export::refuse;
             $( $(
                 #[unsafe(no_mangle)]
                 extern "C" fn $status() -> i32 {
-                    static SAID: AtomicBool = AtomicBool::new(false);
-                    refuse(stringify!($status), &SAID);
-                    let library = ascend_tp_sys::Library::$library;
-                    crate::failure::status(stringify!($status), library, crate::failure::Why::NotSupported)
+                    refuse(stringify!($status), Library::$library)
                 }
             )* )?
             $( $(
                 #[unsafe(no_mangle)]
                 extern "C" fn $pointer() -> *mut std::ffi::c_void {
-                    static SAID: AtomicBool = AtomicBool::new(false);
-                    refuse(stringify!($pointer), &SAID);
-                    std::ptr::null_mut()
+                    refuse(stringify!($pointer), Library::$library)
                 }
             )* )?
             $( $(
                 #[unsafe(no_mangle)]
                 extern "C" fn $number() -> i64 {
-                    static SAID: AtomicBool = AtomicBool::new(false);
-                    refuse(stringify!($number), &SAID);
+                    refuse::<()>(stringify!($number), Library::$library);
                     $value
                 }
             )* )*
             $( $(
                 #[unsafe(no_mangle)]
                 extern "C" fn $nothing() {
-                    static SAID: AtomicBool = AtomicBool::new(false);
-                    refuse(stringify!($nothing), &SAID);
+                    refuse(stringify!($nothing), Library::$library)
                 }
             )* )?
         }

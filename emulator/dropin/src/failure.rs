@@ -1,7 +1,7 @@
 //! What an exported function returns when no machine answers it.
 //!
 //! Input: the function's name, its library, and why there is no answer. Output: the documented code of that library, or
-//! NULL or 0 from a function that returns a value. Does not: say anything; see `notice`.
+//! NULL or 0 from a function that returns a value. Does not: say anything; the machine does.
 
 use ascend_tp_sys::{
     ACL_ERROR_FEATURE_UNSUPPORTED, ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, HcclResult, Library,
@@ -37,25 +37,17 @@ pub(crate) fn status(name: &str, library: Library, why: Why) -> i32 {
 pub(crate) trait Answer {
     /// What a call without an answer returns.
     fn none(name: &str, library: Library, why: Why) -> Self;
-    /// Whether this may be the refusal of a function that is not modelled.
-    fn may_be_refusal(&self) -> bool;
 }
 
 impl Answer for i32 {
     fn none(name: &str, library: Library, why: Why) -> Self {
         status(name, library, why)
     }
-    fn may_be_refusal(&self) -> bool {
-        matches!(*self, ACL_ERROR_RT_FEATURE_NOT_SUPPORT | ACL_ERROR_FEATURE_UNSUPPORTED | ACLNN_RUNTIME_ERROR)
-    }
 }
 
 impl Answer for HcclResult {
     fn none(name: &str, library: Library, why: Why) -> Self {
         Self(status(name, library, why).cast_unsigned())
-    }
-    fn may_be_refusal(&self) -> bool {
-        *self == Self::HCCL_E_NOT_SUPPORT
     }
 }
 
@@ -65,13 +57,14 @@ macro_rules! values {
             fn none(_: &str, _: Library, _: Why) -> Self {
                 Self::default()
             }
-            fn may_be_refusal(&self) -> bool {
-                *self == Self::default()
-            }
         }
     )* };
 }
 values!(u16 u32 u64 usize f32);
+
+impl Answer for () {
+    fn none(_: &str, _: Library, _: Why) {}
+}
 
 impl<T> Answer for *const T {
     /// The functions that explain an error explain why there is no machine.
@@ -83,17 +76,11 @@ impl<T> Answer for *const T {
             _ => std::ptr::null(),
         }
     }
-    fn may_be_refusal(&self) -> bool {
-        self.is_null()
-    }
 }
 
 impl<T> Answer for *mut T {
     fn none(_: &str, _: Library, _: Why) -> Self {
         std::ptr::null_mut()
-    }
-    fn may_be_refusal(&self) -> bool {
-        self.is_null()
     }
 }
 

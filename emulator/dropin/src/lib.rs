@@ -5,12 +5,14 @@
 //! `libnnopbase.so`, `libopapi.so` and the further names next to it.
 //!
 //! Invariants: a process has one machine, however many libraries and handles its calls come through; a function that is
-//! not modelled exists, says its name once and returns its library's "not supported"; what the environment asks for is
+//! not modelled exists, is refused by name and returns its library's "not supported"; what the environment asks for is
 //! done or refused, never ignored. Does not: interpose itself. Only `LD_LIBRARY_PATH`, an explicit path or a linker's
 //! `-L` leads to it, and it refuses to work beside a toolkit that is loaded already.
 
+mod answered;
 mod export;
 mod failure;
+mod kernel;
 mod libraries;
 mod loaded;
 mod notice;
@@ -18,4 +20,5 @@ mod process;
 mod refused;
 
 pub use export::{Export, exports};
+pub use kernel::OWN;
 pub use libraries::{WriteError, real_library, write_libraries};

@@ -5,7 +5,9 @@
 //! the shared library, so that the dynamic linker resolves each of those names there. A program may link them, load one
 //! or several by any path, lazily or at once: it always gets the functions of the one shared library.
 //!
-//! Invariants: the names a file defines are those of [`exports`] for its library; a file that is being replaced stays
+//! Beside them, in `include`, the header of what only the emulator offers.
+//!
+//! Invariants: the names a file defines are those of [`exports`] for its library, and [`OWN`] for AscendCL's; a file that is being replaced stays
 //! whole for who has it open. Needs the C linker driver `cc` that rustc needs too. Does not: install anything.
 
 use std::fmt::Write as _;
@@ -15,10 +17,12 @@ use std::{env, fs, io};
 
 use ascend_tp_sys::Library;
 
-use crate::exports;
+use crate::{OWN, exports};
 
 /// File name and SONAME of the shared library.
 const REAL: &str = "libascend_tp_emulator_dropin.so";
+/// What a C program can ask of the emulator and of no CANN.
+const HEADER: &str = include_str!("../include/ascend_emulator.h");
 
 /// A file to write: its name, whose functions it has, and the library it needs beside the shared one.
 struct Part {
@@ -121,6 +125,9 @@ pub fn write_libraries(folder: &Path, real: &Path) -> Result<Vec<PathBuf>, Write
     let exports = exports();
     for part in &PARTS {
         let names = exports.iter().filter(|export| Some(export.library) == part.owns).map(|export| export.name);
+        // Where programs that link AscendCL find them.
+        let own: &[&str] = if part.owns == Some(Library::AscendCl) { OWN } else { &[] };
+        let names = names.chain(own.iter().copied());
         let source = fresh(&format!("{}.s", part.name));
         fs::write(&source, assembly(names, trap)).map_err(at(&source))?;
         let object = fresh(part.name);
@@ -129,6 +136,11 @@ pub fn write_libraries(folder: &Path, real: &Path) -> Result<Vec<PathBuf>, Write
         linked?;
         written.push(put(&object, &format!("lib{}.so", part.name))?);
     }
+    let headers = folder.join("include");
+    fs::create_dir_all(&headers).map_err(at(&headers))?;
+    let header = headers.join("ascend_emulator.h");
+    fs::write(&header, HEADER).map_err(at(&header))?;
+    written.push(header);
     Ok(written)
 }
 

@@ -17,16 +17,14 @@ use crate::{loaded, notice};
 /// What answers the calls of this process.
 #[derive(Debug)]
 pub(crate) enum Process {
-    /// A machine.
-    Machine(Arc<Table>),
+    /// A machine, and its functions.
+    Machine(Emulator, Arc<Table>),
     /// None, and why.
     Refusing(CString),
 }
 
 /// Built once and then never changed nor freed; a forked child starts again from NULL.
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
-/// The machine to ask for its reports when the process ends. Never freed.
-static REPORTING: AtomicPtr<Emulator> = AtomicPtr::new(ptr::null_mut());
 /// Some call has made this process a user of the runtime.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 /// This process was forked from one that was a user of the runtime.
@@ -51,7 +49,7 @@ pub(crate) fn current(name: &'static str) -> &'static Process {
 pub(crate) fn refusal() -> Option<&'static CStr> {
     match get()? {
         Process::Refusing(why) => Some(why),
-        Process::Machine(_) => None,
+        Process::Machine(..) => None,
     }
 }
 
@@ -69,14 +67,17 @@ fn makes_user(name: &str) -> bool {
 /// Builds the machine, unless another thread is faster. No lock is held, since a child forked meanwhile would inherit it.
 #[cold]
 fn build() -> &'static Process {
-    let (made, emulator) = match machine() {
-        Ok(emulator) => (Process::Machine(emulator.table()), Some(emulator)),
-        Err(why) => (Process::Refusing(CString::new(why.replace('\0', "\\0")).unwrap_or_default()), None),
+    let made = match machine() {
+        Ok(emulator) => {
+            let table = emulator.table();
+            Process::Machine(emulator, table)
+        }
+        Err(why) => Process::Refusing(CString::new(why.replace('\0', "\\0")).unwrap_or_default()),
     };
     let made = Box::into_raw(Box::new(made));
     match CURRENT.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            introduce(emulator);
+            introduce();
             // SAFETY: this pointer has just gone into CURRENT, so it is never freed.
             unsafe { &*made }
         }
@@ -110,7 +111,7 @@ fn machine() -> Result<Emulator, String> {
 }
 
 /// Says what a person should know at the start, and asks to be called at fork and at the end.
-fn introduce(emulator: Option<Emulator>) {
+fn introduce() {
     if let Some(why) = refusal() {
         notice::say(&why.to_string_lossy());
     }
@@ -121,9 +122,6 @@ fn introduce(emulator: Option<Emulator>) {
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
         // SAFETY: as above; `at_exit` has the signature `on_exit` asks for.
         unsafe { on_exit(at_exit, ptr::null_mut()) };
-    }
-    if let Some(emulator) = emulator {
-        REPORTING.store(Box::into_raw(Box::new(emulator)), Ordering::Release);
     }
 }
 
@@ -142,7 +140,6 @@ extern "C" fn in_child() {
         FORKED_IN_USE.store(true, Ordering::Relaxed);
     }
     CURRENT.store(ptr::null_mut(), Ordering::Release);
-    REPORTING.store(ptr::null_mut(), Ordering::Release);
 }
 
 unsafe extern "C" {
@@ -152,9 +149,7 @@ unsafe extern "C" {
 
 /// The process ends in order; one that strict mode has reports on does not end well.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
-    let emulator = REPORTING.load(Ordering::Acquire);
-    // SAFETY: a pointer in REPORTING is NULL or came from `Box::into_raw` and is never freed.
-    let Some(emulator) = (unsafe { emulator.as_ref() }) else { return };
+    let Some(Process::Machine(emulator, _)) = get() else { return };
     // Peers shall not take this end for a death.
     emulator.say_farewell();
     let reports = emulator.reports();

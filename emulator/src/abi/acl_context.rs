@@ -8,6 +8,16 @@ use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::machine::Machine;
 use crate::thread;
+use crate::watchers::Watched;
+
+/// `aclrtDeviceState`.
+#[derive(Debug, Clone, Copy)]
+enum DeviceState {
+    SetPre = 0,
+    SetPost = 1,
+    ResetPre = 2,
+    ResetPost = 3,
+}
 
 impl Machine {
     pub(super) unsafe fn aclrtGetDeviceCount(&self, count: *mut u32) -> Result<(), Failure> {
@@ -16,15 +26,30 @@ impl Machine {
     }
 
     pub(super) unsafe fn aclrtSetDevice(&self, device_id: i32) -> Result<(), Failure> {
-        self.set_device(device_id)
+        self.tell_device_state(device_id, DeviceState::SetPre)?;
+        self.set_device(device_id)?;
+        self.tell_device_state(device_id, DeviceState::SetPost)
+    }
+
+    /// Tells who asked for it that the program sets or resets a device.
+    fn tell_device_state(&self, device_id: i32, state: DeviceState) -> Result<(), Failure> {
+        let card = self.lock().card_of_ordinal(device_id)?;
+        self.tell(Watched::Devices, card as usize, state as u32);
+        Ok(())
+    }
+
+    fn reset_and_tell(&self, device_id: i32, how: Reset) -> Result<(), Failure> {
+        self.tell_device_state(device_id, DeviceState::ResetPre)?;
+        self.reset_device(device_id, how)?;
+        self.tell_device_state(device_id, DeviceState::ResetPost)
     }
 
     pub(super) unsafe fn aclrtResetDevice(&self, device_id: i32) -> Result<(), Failure> {
-        self.reset_device(device_id, Reset::OneReference)
+        self.reset_and_tell(device_id, Reset::OneReference)
     }
 
     pub(super) unsafe fn aclrtResetDeviceForce(&self, device_id: i32) -> Result<(), Failure> {
-        self.reset_device(device_id, Reset::Force)
+        self.reset_and_tell(device_id, Reset::Force)
     }
 
     pub(super) unsafe fn aclrtGetDevice(&self, device_id: *mut i32) -> Result<(), Failure> {
@@ -86,26 +111,28 @@ impl Machine {
         unsafe { store("pid", pid, std::process::id().cast_signed()) }
     }
 
-    /// The kernels saturate in no mode: only INFNAN, the default of the Atlas A2, is modelled.
     pub(super) unsafe fn aclrtSetDeviceSatMode(&self, mode: aclrtFloatOverflowMode) -> Result<(), Failure> {
-        self.current_card()?;
-        match mode {
-            aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN => Ok(()),
-            aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_SATURATION => {
-                let what = "overflow mode SATURATION is not modelled; use INFNAN (1), the default of the Atlas A2";
-                Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
-            }
+        let card = self.current_card()?;
+        let is_on = match mode {
+            aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN => false,
+            aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_SATURATION => true,
             other => {
                 let what = format!("overflow mode {} is neither SATURATION 0 nor INFNAN 1", other.0);
-                Err(Failure::new(code::INVALID_PARAM, what))
+                return Err(Failure::new(code::INVALID_PARAM, what));
             }
-        }
+        };
+        self.saturation(card).set(is_on);
+        Ok(())
     }
 
     pub(super) unsafe fn aclrtGetDeviceSatMode(&self, mode: *mut aclrtFloatOverflowMode) -> Result<(), Failure> {
-        self.current_card()?;
+        let answer = if self.saturation(self.current_card()?).is_on() {
+            aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_SATURATION
+        } else {
+            aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN
+        };
         // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("mode", mode, aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN) }
+        unsafe { store("mode", mode, answer) }
     }
 
     pub(super) unsafe fn aclrtDeviceCanAccessPeer(

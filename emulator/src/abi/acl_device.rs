@@ -11,7 +11,6 @@ use ascend_tp_sys::{
     aclrtErrorInfoDetail, aclrtErrorType, aclrtMemUceInfo, aclrtMemUceInfoArray, aclrtUtilizationInfo,
 };
 
-use super::acl_runtime::CANN_VERSION;
 use super::raw::{load_text, store};
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
@@ -238,8 +237,7 @@ impl Machine {
         // SAFETY: the C caller passes NULL or a C string.
         unsafe { require_package(pkg_name) }?;
         let mut text = [0 as c_char; VERSION_BYTES];
-        let [major, minor, _] = CANN_VERSION;
-        for (into, from) in text.iter_mut().zip(format!("{major}.{minor}.RC1").bytes()) {
+        for (into, from) in text.iter_mut().zip(self.config().cann.full_name().bytes()) {
             *into = from.cast_signed() as c_char;
         }
         // SAFETY: the C caller passes NULL or 128 characters (`ACL_PKG_VERSION_MAX_SIZE`).
@@ -255,7 +253,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a C string.
         unsafe { require_package(pkg_name) }?;
-        let [major, minor, patch] = CANN_VERSION;
+        let [major, minor, patch] = self.config().cann.numbers();
         let number = major * 10_000_000 + minor * 100_000 + patch * 1_000;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("version_num", version_num, number) }

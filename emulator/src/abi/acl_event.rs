@@ -11,8 +11,11 @@ use crate::handle::HandleKind;
 use crate::machine::Machine;
 use crate::strict::order::{self, Waited};
 
-/// Flags of an event: SYNC, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`. EXTERNAL and IPC are not modelled.
+/// Flags of an event that add up: SYNC, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`.
 const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE;
+
+/// `ACL_EVENT_DEVICE_USE_ONLY`.
+const DEVICE_USE_ONLY: u32 = 0x10;
 
 impl Machine {
     pub(super) unsafe fn aclrtCreateEvent(&self, event: *mut aclrtEvent) -> Result<(), Failure> {
@@ -34,14 +37,28 @@ impl Machine {
         if event.is_null() {
             return Err(Failure::null("event"));
         }
-        if flags == 0 || flags & !EVENT_FLAGS != 0 {
+        let (alone, of_its_kind) = match kind {
+            EventKind::WithFlag => (event::EXTERNAL, ", or EXTERNAL 0x20 alone"),
+            EventKind::ExWithFlag => (event::IPC, ", or IPC 0x40 alone"),
+            EventKind::Plain => (0, ""),
+        };
+        if flags == 0 || (flags & !EVENT_FLAGS != 0 && flags != alone) {
+            if flags == DEVICE_USE_ONLY {
+                let what = "ACL_EVENT_DEVICE_USE_ONLY events are for programs on the card, which are not modelled";
+                return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
+            }
             let what = format!(
-                "flag {flags:#x}: expected a sum of ACL_EVENT_SYNC 1, CAPTURE_STREAM_PROGRESS 2 and TIME_LINE 8 (EXTERNAL \
-                 and IPC events are not modelled)"
+                "flag {flags:#x}: expected a sum of ACL_EVENT_SYNC 1, CAPTURE_STREAM_PROGRESS 2 and TIME_LINE 8{of_its_kind}"
             );
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let card = self.current_card()?;
+        let signal = match flags {
+            event::EXTERNAL => Some(self.own_signal()),
+            // Its handle names it to every process of this user (aclrtIpcGetEventHandle has no list).
+            event::IPC => Some(self.shared_signal(card, false, false)?),
+            _ => None,
+        };
         let id = self.update(|state| {
             let on_card = &mut state.cards[card as usize];
             if on_card.events >= MAX_EVENTS {
@@ -51,19 +68,23 @@ impl Machine {
             on_card.events += 1;
             let id = state.fresh_number();
             state.events.insert(id, Event { card, kind, flags, latest: None });
+            if let Some(signal) = signal {
+                state.signals.insert(id, signal);
+            }
             Ok(id)
         })?;
         // SAFETY: the C caller passes a valid place.
         unsafe { store("event", event, HandleKind::Event.encode(id)) }
     }
 
-    /// Streams that wait for a record of the event still do.
+    /// Streams that wait for a record of the event still do; those that wait for a word have nothing left to wait for.
     pub(super) unsafe fn aclrtDestroyEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| {
             self.check_event_idle(state, id);
             let event = state.events.remove(&id).ok_or_else(|| HandleKind::Event.gone(id))?;
             state.cards[event.card as usize].events -= 1;
+            state.remove_signal(id, HandleKind::Event);
             Ok(())
         })
     }
@@ -137,6 +158,9 @@ impl Machine {
     fn is_event_done(&self, id: u64) -> Result<bool, Failure> {
         self.catch_up()?;
         let mut state = self.lock();
+        if let Some(signal) = state.signals.get(&id) {
+            return Ok(signal.shared().map_or_else(|| signal.is_set(), |word| word.has(word.asked())));
+        }
         let event = state.event(id)?;
         // An event that nothing has recorded holds no tasks, and says so where it can be recorded again and again
         // (AscendCL guide, aclrtRecordEvent).

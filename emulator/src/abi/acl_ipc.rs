@@ -114,6 +114,10 @@ impl Machine {
         // SAFETY: the C caller passes NULL or a C string.
         let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
         let (record, shared, file) = Record::open(name)?;
+        if shared.granularity != 0 {
+            let what = "key: it names an event or notify and no memory; import it by aclrtNotifyImportByKey";
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
         let card = self.lock().card_of_ordinal(i32::try_from(shared.card).unwrap_or(-1))?;
         let (offset, size) = (shared.offset as usize, shared.size as usize);
         let len = (offset + size).next_multiple_of(PAGE_BYTES);
@@ -249,7 +253,7 @@ fn require_default(kind: aclrtMemSharedHandleType) -> Result<(), Failure> {
     match kind {
         aclrtMemSharedHandleType::ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT => Ok(()),
         aclrtMemSharedHandleType::ACL_MEM_SHARE_HANDLE_TYPE_FABRIC => {
-            let what = "shareType FABRIC (2) shares between servers, which the Atlas A3 alone does; use DEFAULT (1)";
+            let what = "shareType FABRIC (2) shares between servers, which is not modelled (the Atlas A3 alone does); use DEFAULT (1)";
             Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
         }
         other => {

@@ -1,17 +1,21 @@
 //! AscendCL: host callbacks, run by a thread of the program or by the runtime's own.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ascend_tp_sys::{aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtStream};
+use ascend_tp_sys::{
+    aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtStream, aclrtStreamState, aclrtStreamStateCallback,
+};
 
-use super::raw::store;
+use super::raw::{load_text, store};
 use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
 use crate::machine::Machine;
 use crate::report::{Blocking, Callback, HostFunction};
 use crate::stream::Entry;
 use crate::thread;
+use crate::watchers::{Watched, Watcher};
 
 unsafe extern "C" {
     /// POSIX: the calling thread's id, which is what programs pass to aclrtSubscribeReport.
@@ -40,14 +44,40 @@ fn bound(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> Host
     })
 }
 
-fn not_on_this_card(call: &str) -> Failure {
-    let what = format!(
-        "{call} is not offered by the Atlas A2: enqueue with aclrtLaunchHostFunc, or subscribe with aclrtSubscribeReport"
-    );
-    Failure::new(code::FEATURE_NOT_SUPPORTED, what)
-}
-
 impl Machine {
+    pub(super) unsafe fn aclrtRegStreamStateCallback(
+        &self,
+        reg_name: *const c_char,
+        callback: aclrtStreamStateCallback,
+        args: *mut c_void,
+    ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a C string.
+        let name = unsafe { load_text("regName", reg_name) }?;
+        let args = UserData(args);
+        let watcher = callback.map(|function| -> Watcher {
+            Arc::new(move |stream, state| {
+                let args: &UserData = &args;
+                let stream = HandleKind::Stream.encode(stream as u64);
+                // SAFETY: the program registered this function to be called with its argument.
+                unsafe { function(stream, aclrtStreamState(state), args.0) };
+            })
+        });
+        self.register_watcher(Watched::Streams, name, watcher)
+    }
+
+    /// Tells who asked for it of a stream that the program creates or destroys.
+    pub(super) fn tell_stream_state(&self, stream: u64, state: aclrtStreamState) {
+        self.tell(Watched::Streams, stream as usize, state.0);
+    }
+
+    fn not_on_this_card(&self, call: &str) -> Failure {
+        let what = format!(
+            "{call} is not offered by the {}: enqueue with aclrtLaunchHostFunc, or subscribe with aclrtSubscribeReport",
+            self.config().soc.series()
+        );
+        Failure::new(code::FEATURE_NOT_SUPPORTED, what)
+    }
+
     pub(super) unsafe fn aclrtLaunchCallback(
         &self,
         callback: aclrtCallback,
@@ -101,19 +131,19 @@ impl Machine {
         Ok(())
     }
 
-    /// The Atlas A2 does not offer threads of the program for host functions (CANN runtime guide, execution control).
+    /// Atlas A2 and A3 do not offer threads of the program for host functions (CANN runtime guide, execution control).
     pub(super) unsafe fn aclrtSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
         self.stream(stream)?;
-        Err(not_on_this_card("aclrtSubscribeHostFunc"))
+        Err(self.not_on_this_card("aclrtSubscribeHostFunc"))
     }
 
     pub(super) unsafe fn aclrtUnSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
         self.stream(stream)?;
-        Err(not_on_this_card("aclrtUnSubscribeHostFunc"))
+        Err(self.not_on_this_card("aclrtUnSubscribeHostFunc"))
     }
 
     pub(super) unsafe fn aclrtProcessHostFunc(&self, _timeout: i32) -> Result<(), Failure> {
-        Err(not_on_this_card("aclrtProcessHostFunc"))
+        Err(self.not_on_this_card("aclrtProcessHostFunc"))
     }
 
     /// The number, on its stream, of the task this thread enqueued last on a stream it created; 0 before the first.

@@ -10,44 +10,56 @@ use ascend_tp_sys::{
 use half::f16;
 
 use super::raw::store;
+use crate::config::CannVersion;
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::thread;
 
-/// The CANN whose behaviour is modelled.
-pub(super) const CANN_VERSION: [i32; 3] = [8, 1, 0];
-
 impl Machine {
+    /// A second call is answered with `ACL_ERROR_REPEAT_INITIALIZE`, which programs may ignore, in every CANN; since 8.5 it
+    /// counts as a reference all the same (CANN runtime reference, aclInit).
     pub(super) unsafe fn aclInit(&self, _config_path: *const c_char) -> Result<(), Failure> {
+        let counts = self.config().cann >= CannVersion::V8_5;
         self.update(|state| {
-            if state.initialized {
-                let what = "aclInit was called before; once per process is enough";
-                return Err(Failure::new(code::REPEAT_INITIALIZE, what));
+            if state.initialized > 0 {
+                state.initialized += u64::from(counts);
+                return Err(Failure::answer(code::REPEAT_INITIALIZE));
             }
-            state.initialized = true;
+            state.initialized = 1;
             Ok(())
         })
     }
 
+    /// Clears all references.
     pub(super) unsafe fn aclFinalize(&self) -> Result<(), Failure> {
-        self.update(|state| {
-            if !state.initialized {
+        self.finalize(|initialized| *initialized = 0).map(|_| ())
+    }
+
+    /// Gives back one reference; the last one finalizes.
+    pub(super) unsafe fn aclFinalizeReference(&self, ref_count: *mut u64) -> Result<(), Failure> {
+        let left = self.finalize(|initialized| *initialized -= 1)?;
+        if ref_count.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("ref_count", ref_count, left) }
+    }
+
+    /// Gives references back; gives how many are left.
+    fn finalize(&self, give_back: impl FnOnce(&mut u64)) -> Result<u64, Failure> {
+        let left = self.update(|state| {
+            if state.initialized == 0 {
                 let what = "aclFinalize without a preceding aclInit, or a second time";
                 return Err(Failure::new(code::REPEAT_FINALIZE, what));
             }
-            state.initialized = false;
-            Ok(())
+            give_back(&mut state.initialized);
+            Ok(state.initialized)
         })?;
-        self.check_zones();
-        self.report_leaks();
-        Ok(())
-    }
-
-    pub(super) unsafe fn aclFinalizeReference(&self, ref_count: *mut u64) -> Result<(), Failure> {
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("ref_count", ref_count, 0) }?;
-        // SAFETY: no pointers.
-        unsafe { self.aclFinalize() }
+        if left == 0 {
+            self.check_zones();
+            self.report_leaks();
+        }
+        Ok(left)
     }
 
     pub(super) unsafe fn aclGetRecentErrMsg(&self) -> Result<*const c_char, Failure> {
@@ -60,7 +72,7 @@ impl Machine {
         minor: *mut i32,
         patch: *mut i32,
     ) -> Result<(), Failure> {
-        let [major_version, minor_version, patch_version] = CANN_VERSION;
+        let [major_version, minor_version, patch_version] = self.config().cann.interface();
         // SAFETY: the C caller passes NULL or valid places.
         unsafe { store("major_version", major, major_version) }?;
         // SAFETY: as above.
@@ -87,11 +99,12 @@ impl Machine {
             patchVersion: [0; 64],
             reserved: [0; 128],
         };
-        let [major, minor, patch] = CANN_VERSION;
-        text(&format!("{major}.{minor}.RC1"), &mut answer.version);
+        let cann = self.config().cann;
+        let [major, minor, patch] = cann.numbers();
+        text(&cann.full_name(), &mut answer.version);
         text(&major.to_string(), &mut answer.majorVersion);
         text(&minor.to_string(), &mut answer.minorVersion);
-        text("RC1", &mut answer.releaseVersion);
+        text(cann.release(), &mut answer.releaseVersion);
         text(&patch.to_string(), &mut answer.patchVersion);
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("version", version, answer) }

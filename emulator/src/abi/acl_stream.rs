@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ascend_tp_sys::{aclrtNotify, aclrtStream, aclrtStreamStatus};
+use ascend_tp_sys::{aclrtNotify, aclrtStream, aclrtStreamState, aclrtStreamStatus};
 
 use super::raw::store;
 use crate::failure::{Failure, code};
@@ -15,8 +15,9 @@ use crate::thread;
 
 /// Lowest and highest priority of a stream.
 const LEAST_PRIORITY: u32 = 7;
-/// `FAST_LAUNCH` 1, `FAST_SYNC` 2, PERSISTENT 4, HUGE 8, CPU 0x10 (`acl_rt.h`).
-const STREAM_FLAGS: u32 = 0x1F;
+/// `FAST_LAUNCH` 1, `FAST_SYNC` 2, PERSISTENT 4, HUGE 8, CPU 0x10, `DEVICE_USE_ONLY` 0x20 (`acl_rt.h`).
+const STREAM_FLAGS: u32 = 0x3F;
+const DEVICE_USE_ONLY: u32 = 0x20;
 
 /// A time limit in milliseconds; -1 is none (AscendCL guide, …`WithTimeout`).
 pub(super) fn timeout_of_ms(timeout: i32) -> Result<Option<Duration>, Failure> {
@@ -56,13 +57,16 @@ impl Machine {
             state.create_stream(context, card, priority, flag, false)
         })?;
         // SAFETY: the C caller passes a valid place.
-        unsafe { store("stream", stream, HandleKind::Stream.encode(id)) }
+        unsafe { store("stream", stream, HandleKind::Stream.encode(id)) }?;
+        self.tell_stream_state(id, aclrtStreamState::ACL_RT_STREAM_STATE_CREATE_POST);
+        Ok(())
     }
 
     /// Waits for what is queued, then destroys; the stream's failure, if any, is returned after it is gone.
     pub(super) unsafe fn aclrtDestroyStream(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtDestroyStream"))?;
+        self.tell_stream_state(id, aclrtStreamState::ACL_RT_STREAM_STATE_DESTROY_PRE);
         let outcome = self.synchronize_stream(id, None);
         self.update(|state| state.remove_stream(id, "was destroyed"));
         outcome
@@ -71,6 +75,7 @@ impl Machine {
     pub(super) unsafe fn aclrtDestroyStreamForce(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtDestroyStreamForce"))?;
+        self.tell_stream_state(id, aclrtStreamState::ACL_RT_STREAM_STATE_DESTROY_PRE);
         self.update(|state| {
             self.check_stream_idle(state, id);
             state.remove_stream(id, "was destroyed by force");
@@ -233,6 +238,8 @@ impl Machine {
 
     pub(super) unsafe fn aclrtRecordNotify(&self, notify: aclrtNotify, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.live_notify(notify)?;
+        let card = self.stream_card(stream)?;
+        self.lock().require_reach(id, card)?;
         self.enqueue(stream, Entry::NotifyRecord(id), Vec::new()).map(|_| ())
     }
 
@@ -257,13 +264,17 @@ impl Machine {
         })
     }
 
-    /// On an Atlas A2 for streams of `ACL_STREAM_DEVICE_USE_ONLY` only (AscendCL guide, aclrtStreamStop), which are not
-    /// modelled: no stream of this machine qualifies.
+    /// On Atlas A2 and A3 for streams of `ACL_STREAM_DEVICE_USE_ONLY` only (CANN runtime reference, aclrtStreamStop). It stops what
+    /// programs on the card run there, of which there are none.
     pub(super) unsafe fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
+        if self.lock().streams.get(&id).is_some_and(|stream| stream.flags & DEVICE_USE_ONLY != 0) {
+            return Ok(());
+        }
         let what = format!(
-            "stream {id} was not created with ACL_STREAM_DEVICE_USE_ONLY, and on an Atlas A2 aclrtStreamStop takes no \
-             other; use aclrtStreamAbort"
+            "stream {id} was not created with ACL_STREAM_DEVICE_USE_ONLY, and on an {} aclrtStreamStop takes no other; use \
+             aclrtStreamAbort",
+            self.config().soc.series()
         );
         Err(Failure::new(code::PARAM_INVALID, what))
     }

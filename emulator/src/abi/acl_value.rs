@@ -75,7 +75,7 @@ impl Machine {
         self.enqueue(stream, Entry::ValueWait(ValueWait { place, value, compare }), Vec::new()).map(|_| ())
     }
 
-    /// `count` is in bytes. On an Atlas A2: sum, max and min of int8, int16, int32, fp16, fp32 and bf16, all of it on the
+    /// `count` is in bytes. On Atlas A2 and A3: sum, max and min of int8, int16, int32, fp16, fp32 and bf16, all of it on the
     /// stream's device (AscendCL guide, aclrtReduceAsync).
     pub(super) unsafe fn aclrtReduceAsync(
         &self,
@@ -108,9 +108,9 @@ impl Machine {
             aclDataType::ACL_FLOAT => (DataType::Fp32, 4),
             other => {
                 let what = format!(
-                    "type {}: an Atlas A2 reduces ACL_INT8 2, ACL_INT16 6, ACL_INT32 3, ACL_FLOAT16 1, ACL_BF16 27 and \
-                     ACL_FLOAT 0",
-                    other.0
+                    "type {}: an {} reduces ACL_INT8 2, ACL_INT16 6, ACL_INT32 3, ACL_FLOAT16 1, ACL_BF16 27 and ACL_FLOAT 0",
+                    other.0,
+                    self.config().soc.series()
                 );
                 return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
             }

@@ -54,9 +54,10 @@ impl Machine {
             aclrtMemAttr::ACL_HBM_MEM_HUGE1G | aclrtMemAttr::ACL_MEM_HUGE1G => GRANULARITY_1G_BYTES,
             other => {
                 return unsupported(format!(
-                    "prop.memAttr {}: an Atlas A2 offers physical device memory as ACL_HBM_MEM_HUGE 4, \
+                    "prop.memAttr {}: an {} offers physical device memory as ACL_HBM_MEM_HUGE 4, \
                      ACL_HBM_MEM_NORMAL 5, ACL_HBM_MEM_HUGE1G 10 and ACL_MEM_… 12 to 16",
-                    other.0
+                    other.0,
+                    self.config().soc.series()
                 ));
             }
         };

@@ -48,7 +48,16 @@ impl Machine {
             (group.cards.len(), group.cards[member.rank as usize])
         };
         let rule = rule_of(name);
-        Ok(Caller { machine: self, name, rule, member, stream, world, card, dtype: rule.data_type(dtype)? })
+        Ok(Caller {
+            machine: self,
+            name,
+            rule,
+            member,
+            stream,
+            world,
+            card,
+            dtype: rule.data_type(dtype, self.config().soc)?,
+        })
     }
 }
 
@@ -183,7 +192,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclAllReduce", data_type, comm, stream)?;
-        let op = caller.rule.reduction(op, data_type)?;
+        let op = caller.rule.reduction(op, data_type, self.config().soc)?;
         let send = caller.buffer("send_buf", send_buf, count)?;
         let recv = caller.buffer("recv_buf", recv_buf, count)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &Blocks::Uniform(count))?;
@@ -202,7 +211,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclReduce", data_type, comm, stream)?;
-        let op = caller.rule.reduction(op, data_type)?;
+        let op = caller.rule.reduction(op, data_type, self.config().soc)?;
         let is_root = caller.check_root(root)?;
         let send = caller.buffer("send_buf", send_buf, count)?;
         let recv = if is_root { caller.buffer("recv_buf", recv_buf, count)? } else { None };
@@ -221,7 +230,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclReduceScatter", data_type, comm, stream)?;
-        let op = caller.rule.reduction(op, data_type)?;
+        let op = caller.rule.reduction(op, data_type, self.config().soc)?;
         let blocks = Blocks::Uniform(recv_count);
         let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
@@ -242,7 +251,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclReduceScatterV", data_type, comm, stream)?;
-        let op = caller.rule.reduction(op, data_type)?;
+        let op = caller.rule.reduction(op, data_type, self.config().soc)?;
         // SAFETY: passes on the caller's promise.
         let blocks = unsafe { caller.listed(["send_counts", "send_displs"], send_counts, send_displs) }?;
         caller.check_own_count("recv_count", recv_count, "send_counts", &blocks)?;
@@ -439,7 +448,7 @@ impl Machine {
         let items = items.map_err(|_| null("send_recv_info"))?;
         let mut calls: Vec<Call> = Vec::with_capacity(items.len());
         for item in &items {
-            caller.dtype = caller.rule.data_type(item.dataType)?;
+            caller.dtype = caller.rule.data_type(item.dataType, self.config().soc)?;
             caller.check_named("remoteRank", item.remoteRank)?;
             let buffer = caller.buffer("buf", item.buf, item.count)?;
             let (kind, send, recv) = match item.sendRecvType {
@@ -487,7 +496,7 @@ impl Caller<'_> {
         recv_blocks: Blocks,
         recv_type: HcclDataType,
     ) -> Result<(), Failure> {
-        let recv_type = self.rule.data_type(recv_type)?;
+        let recv_type = self.rule.data_type(recv_type, self.machine.config().soc)?;
         if recv_type != self.dtype {
             return Err(invalid(format!("send type {} and receive type {recv_type} must be equal", self.dtype)));
         }

@@ -1,7 +1,7 @@
 //! HCCL: memory ranges for zero-copy collectives.
 //!
-//! HCCL documents these functions for the Atlas A3 alone; on an Atlas A2, which every chip of the emulator is, they answer
-//! that it does not support them (HCCL guide, `HcclCommSetMemoryRange` and the three that follow it).
+//! HCCL documents these functions for the Atlas A3 alone; on an Atlas A2 they answer that it does not support them (HCCL
+//! guide, `HcclCommSetMemoryRange` and the three that follow it). On the dies of an Atlas A3 they are not modelled.
 
 use std::ffi::c_void;
 
@@ -11,16 +11,21 @@ use crate::failure::{Failure, code};
 use crate::machine::Machine;
 
 impl Machine {
-    /// The answer of an Atlas A2, for a communicator that exists.
+    /// The answer for a communicator that exists.
     fn without_zero_copy(&self, comm: HcclComm, address: &str, place: *mut c_void) -> Result<(), Failure> {
         self.member(comm)?;
         if place.is_null() {
             return Err(Failure::new(code::HCCL_PTR, format!("argument {address} is NULL")));
         }
+        let soc = self.config().soc;
+        let why = match soc.series() {
+            "Atlas A3" => "which this emulator does not model",
+            _ => "which exists on the Atlas A3 alone",
+        };
         let what = format!(
-            "an {} is an Atlas A2, and zero-copy memory of communicators exists on the Atlas A3 alone; collectives work on \
-             any device memory without it",
-            self.config().soc.name()
+            "an {} is an {}; zero-copy memory of communicators, {why}, is not needed: collectives work on any device memory",
+            soc.name(),
+            soc.series()
         );
         Err(Failure::new(code::HCCL_NOT_SUPPORT, what))
     }

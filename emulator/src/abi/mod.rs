@@ -14,6 +14,7 @@ pub(crate) mod acl_exception;
 mod acl_graph;
 mod acl_host;
 mod acl_ipc;
+mod acl_ipc_signal;
 mod acl_kernel;
 mod acl_memory;
 mod acl_profile;
@@ -40,6 +41,7 @@ use std::marker::PhantomData;
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the ABI"))]
 use ascend_tp_sys::*;
 
+use crate::config::CannVersion;
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::slots;
@@ -72,8 +74,7 @@ impl<T> Outcome for Refusal<T> {
     type Value = T;
     const MODELLED: bool = false;
     fn result(self) -> Result<T, Failure> {
-        let what = format!("{} is not modelled by this emulator (feature not supported)", self.name);
-        Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
+        Err(Failure::not_modelled(self.name, code::FEATURE_NOT_SUPPORTED))
     }
 }
 
@@ -286,11 +287,12 @@ macro_rules! define_abi {
             Table::SYMBOLS.iter().zip(modelled).map(|(&(name, library, _), modelled)| (name, library, modelled)).collect()
         }
 
-        fn table_of_slot<const SLOT: usize>(owner: Owner) -> Table {
+        fn table_of_slot<const SLOT: usize>(owner: Owner, cann: CannVersion) -> Table {
+            let has_young = cann > CannVersion::V8_1;
             Table {
                 owner,
                 $( $name: in_slot::$name::<SLOT>, )*
-                $( $young: if is_modelled::$young() { Some(in_slot::$young::<SLOT>) } else { None }, )*
+                $( $young: (has_young && is_modelled::$young()).then_some(in_slot::$young::<SLOT>), )*
                 $( $plan: in_slot::$plan::<SLOT>, $run: in_slot::$run::<SLOT>, )*
             }
         }
@@ -302,14 +304,14 @@ macro_rules! define_abi {
 
 ascend_tp_sys::for_each_symbol!(define_abi);
 
-/// The table of the machine in `slot`, which `owner` keeps alive.
-pub(crate) fn table(slot: usize, owner: Owner) -> Table {
+/// The table of the machine in `slot`, which `owner` keeps alive, without what is younger than its CANN.
+pub(crate) fn table(slot: usize, owner: Owner, cann: CannVersion) -> Table {
     macro_rules! tables {
         ($($slot:literal)*) => { [$( table_of_slot::<$slot> ),*] };
     }
-    const TABLES: [fn(Owner) -> Table; slots::SLOTS] =
+    const TABLES: [fn(Owner, CannVersion) -> Table; slots::SLOTS] =
         tables![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31];
-    TABLES[slot](owner)
+    TABLES[slot](owner, cann)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl DataType {
     /// Parses HCCL's numbering, which differs from AscendCL's.
     ///
     /// # Errors
-    /// The Atlas A2 does not move this type, or it is no type.
+    /// No chip that is modelled moves this type, or it is no type.
     pub(crate) fn parse(value: HcclDataType) -> Result<Self, Failure> {
         Ok(match value {
             HcclDataType::HCCL_DATA_TYPE_INT8 => Self::Int8,
@@ -71,7 +71,7 @@ impl DataType {
             HcclDataType::HCCL_DATA_TYPE_BFP16 => Self::Bf16,
             other => {
                 let what = format!(
-                    "data type {} is not one the Atlas A2 communicates (int8 to int64, uint8 to uint64, fp16, fp32, \
+                    "data type {} is not one that cards exchange (int8 to int64, uint8 to uint64, fp16, fp32, \
                      fp64, bfp16)",
                     other.0
                 );

@@ -1,4 +1,4 @@
-//! What each function of HCCL accepts on the Atlas A2: one row a function, declared here and nowhere else.
+//! What each function of HCCL accepts on Atlas A2 and A3, whose rows are the same: one row a function, declared here and nowhere else.
 //!
 //! Input: constants. Output: the checks of `abi::hccl`, the table in docs/EMULATOR.md, the cases of the tests.
 //! Invariants: a row names its source; what a source leaves open is taken at its strictest reading and says so.
@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 
+use ascend_tp_machine::Soc;
 use ascend_tp_sys::{HcclDataType, HcclReduceOp};
 
 use super::{DataType, ReduceOp};
@@ -234,13 +235,13 @@ impl CollectiveRule {
     ///
     /// # Errors
     /// It does not.
-    pub(crate) fn data_type(&self, value: HcclDataType) -> Result<DataType, Failure> {
+    pub(crate) fn data_type(&self, value: HcclDataType, soc: Soc) -> Result<DataType, Failure> {
         let dtype = DataType::parse(value)?;
         // A reduction says which types it takes together with the operation; a barrier moves nothing of any type.
         if self.moves.contains(&value) || !self.reduces.is_empty() || self.moves.is_empty() {
             return Ok(dtype);
         }
-        let what = format!("{dtype} is not offered by {} on the Atlas A2", self.function);
+        let what = format!("{dtype} is not offered by {} on the {}", self.function, soc.series());
         Err(Failure::new(code::HCCL_NOT_SUPPORT, what))
     }
 
@@ -248,13 +249,13 @@ impl CollectiveRule {
     ///
     /// # Errors
     /// It is none, or not offered.
-    pub(crate) fn reduction(&self, op: HcclReduceOp, value: HcclDataType) -> Result<ReduceOp, Failure> {
+    pub(crate) fn reduction(&self, op: HcclReduceOp, value: HcclDataType, soc: Soc) -> Result<ReduceOp, Failure> {
         let parsed = ReduceOp::parse(op)?;
         if self.reduces.iter().any(|(offered, types)| *offered == op && types.contains(&value)) {
             return Ok(parsed);
         }
         let dtype = DataType::parse(value)?;
-        let what = format!("{parsed} of {dtype} is not offered by {} on the Atlas A2", self.function);
+        let what = format!("{parsed} of {dtype} is not offered by {} on the {}", self.function, soc.series());
         Err(Failure::new(code::HCCL_NOT_SUPPORT, what))
     }
 }
@@ -354,19 +355,21 @@ mod tests {
     }
 
     #[test]
-    fn reductions_are_those_of_the_atlas_a2() {
+    fn reductions_are_those_of_the_chip() {
         let all_reduce = rule_of("HcclAllReduce");
-        let offers = |op, dtype| all_reduce.reduction(op, dtype).is_ok();
+        let offers = |op, dtype| all_reduce.reduction(op, dtype, Soc::default()).is_ok();
         assert!(offers(Op::HCCL_REDUCE_PROD, T::HCCL_DATA_TYPE_FP16));
         assert!(!offers(Op::HCCL_REDUCE_PROD, T::HCCL_DATA_TYPE_BFP16));
         assert!(offers(Op::HCCL_REDUCE_SUM, T::HCCL_DATA_TYPE_INT64));
         assert!(!offers(Op::HCCL_REDUCE_SUM, T::HCCL_DATA_TYPE_FP64));
         let uneven = rule_of("HcclReduceScatterV");
-        assert!(uneven.reduction(Op::HCCL_REDUCE_SUM, T::HCCL_DATA_TYPE_INT64).is_err());
-        let refused = uneven.reduction(Op::HCCL_REDUCE_PROD, T::HCCL_DATA_TYPE_FP32).expect_err("not offered");
-        assert_eq!(refused.message, "prod of fp32 is not offered by HcclReduceScatterV on the Atlas A2");
+        assert!(uneven.reduction(Op::HCCL_REDUCE_SUM, T::HCCL_DATA_TYPE_INT64, Soc::default()).is_err());
+        for (soc, series) in [(Soc::Ascend910B3, "Atlas A2"), (Soc::Ascend910_9391, "Atlas A3")] {
+            let refused = uneven.reduction(Op::HCCL_REDUCE_PROD, T::HCCL_DATA_TYPE_FP32, soc).expect_err("not offered");
+            assert_eq!(refused.message, format!("prod of fp32 is not offered by HcclReduceScatterV on the {series}"));
+        }
         assert_eq!(
-            all_reduce.reduction(HcclReduceOp(7), T::HCCL_DATA_TYPE_FP32).expect_err("none").code,
+            all_reduce.reduction(HcclReduceOp(7), T::HCCL_DATA_TYPE_FP32, Soc::default()).expect_err("none").code,
             code::HCCL_PARA
         );
     }

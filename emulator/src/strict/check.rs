@@ -21,15 +21,15 @@ impl Machine {
         self.site(&self.lock(), None)
     }
 
-    /// The running call is about to return a failure.
-    pub(crate) fn report_refusal(&self, strict: &Strict, failure: &Failure) {
+    /// The running call is about to return a failure; whether that is a report, and so has been told.
+    pub(crate) fn report_refusal(&self, strict: &Strict, failure: &Failure) -> bool {
         if failure.is_answer() {
-            return;
+            return false;
         }
-        if let Some((kind, mut sites)) = failure.finding() {
-            sites.extend(self.here());
-            strict.report_once(Report::new(kind, failure.message.clone(), sites));
-        }
+        let Some((kind, mut sites)) = failure.finding() else { return false };
+        sites.extend(self.here());
+        strict.report_once(Report::new(kind, failure.message.clone(), sites));
+        true
     }
 
     /// What queued work touches, which only strict mode asks.
@@ -60,9 +60,14 @@ impl Machine {
         let is_of_it = |record: &Arc<Record>| record.event == event;
         let in_queue = |queued: &Queued| match &queued.entry {
             Entry::Record(record) | Entry::Wait(record) => is_of_it(record),
+            Entry::Signal { event: other, .. } => *other == event,
             _ => false,
         };
-        let held = |hold: &Hold| matches!(hold, Hold::Record(record) if is_of_it(record));
+        let held = |hold: &Hold| match hold {
+            Hold::Record(record) => is_of_it(record),
+            Hold::Signal(other) => *other == event,
+            _ => false,
+        };
         self.check_idle(state, &format!("event {event}"), in_queue, held);
     }
 

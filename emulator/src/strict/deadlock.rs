@@ -16,6 +16,7 @@ use super::{Report, ReportKind};
 use crate::collective::meeting::Seat;
 use crate::failure::{Failure, code};
 use crate::machine::State;
+use crate::signal::Act;
 use crate::stream::{Entry, Hold};
 
 /// Threads of a card that are named in a report.
@@ -127,6 +128,8 @@ enum Reason {
     Record,
     /// For a notify whose record is enqueued on the other stream by this call.
     Notify { notify: u64, site: Option<Arc<Site>> },
+    /// The same for an event that is a word.
+    Signal { event: u64, site: Option<Arc<Site>> },
     /// For a rank whose call, this one, is enqueued on the other stream.
     LaterCall { place: String, rank: u32, site: Option<Arc<Site>> },
     /// For a rank whose call the thread has not made.
@@ -206,6 +209,12 @@ impl Graph<'_> {
                 let records = |entry: &Entry| matches!(entry, Entry::NotifyRecord(other) if other == notify);
                 let found = self.queued(records).into_iter();
                 found.map(|(on, site)| (Reason::Notify { notify: *notify, site }, Node::Stream(on))).collect()
+            }
+            Some(Hold::Signal(event)) => {
+                let records =
+                    |entry: &Entry| matches!(entry, Entry::Signal { event: other, act: Act::Set(_) } if other == event);
+                let found = self.queued(records).into_iter();
+                found.map(|(on, site)| (Reason::Signal { event: *event, site }, Node::Stream(on))).collect()
             }
             Some(Hold::Meet(seats)) => seats.iter().flat_map(|seat| self.edges_of_seat(*seat)).collect(),
             // Any work may write it.
@@ -298,6 +307,10 @@ impl Graph<'_> {
                 let cited = text.cite(site.as_ref());
                 format!("for notify {notify}, whose record {cited} comes later on {on}")
             }
+            Reason::Signal { event, site } => {
+                let cited = text.cite(site.as_ref());
+                format!("for event {event}, whose record {cited} comes later on {on}")
+            }
             Reason::LaterCall { place, rank, site } => {
                 let cited = text.cite(site.as_ref());
                 format!("in {place}, for rank {rank}, whose call {cited} comes later on {on}")
@@ -340,6 +353,10 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
         }
         Some(Hold::Notify(notify)) => {
             state.leave_notify(notify, stream);
+            state.settle(stream, Ok(()));
+        }
+        Some(Hold::Signal(event)) => {
+            state.leave_signal(event, stream);
             state.settle(stream, Ok(()));
         }
         Some(Hold::Meet(seats)) => {
@@ -409,6 +426,7 @@ fn report_held(state: &mut State, view: &View, turnstile: &Turnstile, stream: u6
     let cited = text.cite(held.site_under_way.as_ref());
     let what = match &held.hold {
         Some(Hold::Notify(notify)) => format!("for notify {notify}, which no queued call records"),
+        Some(Hold::Signal(event)) => format!("for event {event}, which no queued call records"),
         Some(Hold::Record(record)) => {
             let cited = text.cite(record.site.as_ref());
             let (event, on) = (record.event, record.stream);

@@ -21,6 +21,7 @@ use crate::event::Record;
 use crate::failure::{Failure, code};
 use crate::machine::State;
 use crate::memory::place;
+use crate::signal::Act;
 use crate::stream::{Access, AccessMode, Entry, Queued};
 
 /// Length of a value that streams can wait for (`aclrtValueWait`).
@@ -68,7 +69,7 @@ enum Effect {
     None,
     /// It is after this record.
     Wait(Arc<Record>),
-    /// It is after who set this notify.
+    /// It is after who set this notify, or event that is a word.
     Notify(u64),
     /// It is after who wrote the value at this address.
     Value(usize),
@@ -249,6 +250,12 @@ pub(crate) fn started(state: &mut State, stream: u64, queued: &Queued) {
                 order.notifies.entry(*notify).or_default().join(&clock);
                 Effect::None
             }
+            Entry::Signal { event, act: Act::Set(_) } => {
+                order.notifies.entry(*event).or_default().join(&clock);
+                Effect::None
+            }
+            Entry::Signal { act: Act::Clear, .. } => Effect::None,
+            Entry::Signal { event, act: Act::Await(_) | Act::Take } => Effect::Notify(*event),
             Entry::Wait(record) => Effect::Wait(Arc::clone(record)),
             Entry::NotifyWait(notify) => Effect::Notify(*notify),
             Entry::ValueWait(wait) => Effect::Value(wait.place.address()),

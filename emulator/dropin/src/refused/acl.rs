@@ -8,15 +8,15 @@ crate::export::refuse_all! {
         aclInitCallbackUnRegister aclSetCompileopt aclSetTensorConst aclSetTensorDynamicInput aclSetTensorFormat
         aclSetTensorOriginFormat aclSetTensorOriginShape aclSetTensorPlaceMent aclSetTensorShape
         aclSetTensorShapeRange aclSetTensorStorageFormat aclSetTensorStorageShape aclSetTensorValueRange
-        aclTransTensorDescFormat acldumpGetExceptionInfoPath acldumpRegCallback acldumpSaveExceptionInfo
+        aclTransTensorDescFormat acldumpGetExceptionInfoPath acldumpSaveExceptionInfo
         aclmdlAddDatasetBuffer aclmdlBundleGetModelId aclmdlBundleGetModelNum aclmdlBundleLoadFromFile
         aclmdlBundleLoadFromMem aclmdlBundleUnload aclmdlCreateAndGetOpDesc aclmdlDestroyAIPP
         aclmdlDestroyConfigHandle aclmdlDestroyDataset aclmdlDestroyDesc aclmdlDestroyExecConfigHandle aclmdlExecute
-        aclmdlExecuteAsync aclmdlExecuteAsyncV2 aclmdlExecuteV2 aclmdlFinalizeDump aclmdlGetAippDataSize
+        aclmdlExecuteAsync aclmdlExecuteAsyncV2 aclmdlExecuteV2 aclmdlGetAippDataSize
         aclmdlGetAippType aclmdlGetCurOutputDims aclmdlGetDesc aclmdlGetDescFromFile aclmdlGetDescFromMem
         aclmdlGetDynamicBatch aclmdlGetDynamicHW aclmdlGetFirstAippInfo aclmdlGetInputDims aclmdlGetInputDimsRange
         aclmdlGetInputDimsV2 aclmdlGetInputDynamicDims aclmdlGetInputDynamicGearCount aclmdlGetInputIndexByName
-        aclmdlGetOutputDims aclmdlGetOutputIndexByName aclmdlInitDump aclmdlLoadFromFile aclmdlLoadFromFileWithMem
+        aclmdlGetOutputDims aclmdlGetOutputIndexByName aclmdlLoadFromFile aclmdlLoadFromFileWithMem
         aclmdlLoadFromFileWithQ aclmdlLoadFromMem aclmdlLoadFromMemWithMem aclmdlLoadFromMemWithQ aclmdlLoadWithConfig
         aclmdlQueryExeOMDesc aclmdlQuerySize aclmdlQuerySizeFromMem aclmdlRIAbort aclmdlRIDestroyRegisterCallback
         aclmdlRIDestroyUnregisterCallback aclmdlRIGetId aclmdlRIGetName aclmdlRIGetStreams aclmdlRIGetTasksByStream
@@ -24,19 +24,19 @@ crate::export::refuse_all! {
         aclmdlRITaskGetType aclmdlRITaskSetParams aclmdlRIUpdate aclmdlSetAIPPAxSwapSwitch aclmdlSetAIPPByInputIndex
         aclmdlSetAIPPCropParams aclmdlSetAIPPCscParams aclmdlSetAIPPDtcPixelMean aclmdlSetAIPPDtcPixelMin
         aclmdlSetAIPPInputFormat aclmdlSetAIPPPaddingParams aclmdlSetAIPPPixelVarReci aclmdlSetAIPPRbuvSwapSwitch
-        aclmdlSetAIPPScfParams aclmdlSetAIPPSrcImageSize aclmdlSetConfigOpt aclmdlSetDatasetTensorDesc aclmdlSetDump
+        aclmdlSetAIPPScfParams aclmdlSetAIPPSrcImageSize aclmdlSetConfigOpt aclmdlSetDatasetTensorDesc
         aclmdlSetDynamicBatchSize aclmdlSetDynamicHWSize aclmdlSetExecConfigOpt aclmdlSetInputAIPP
         aclmdlSetInputDynamicDims aclmdlUnload aclopCast aclopCompile aclopCompileAndExecute aclopCompileAndExecuteV2
         aclopCreateHandle aclopCreateHandleForCast aclopCreateKernel aclopExecWithHandle aclopExecute aclopExecuteV2
         aclopInferShape aclopLoad aclopRegisterCompileFunc aclopSetAttrBool aclopSetAttrDataType aclopSetAttrFloat
         aclopSetAttrInt aclopSetAttrListBool aclopSetAttrListDataType aclopSetAttrListFloat aclopSetAttrListInt
         aclopSetAttrListListInt aclopSetAttrListString aclopSetAttrString aclopSetCompileFlag aclopSetKernelArgs
-        aclopSetKernelWorkspaceSizes aclopSetMaxOpQueueNum aclopSetModelDir aclopStartDumpArgs aclopStopDumpArgs
+        aclopSetKernelWorkspaceSizes aclopSetMaxOpQueueNum aclopSetModelDir
         aclopUnregisterCompileFunc aclopUpdateParams aclprofDestroySubscribeConfig aclprofGetOpDescSize
         aclprofGetOpName aclprofGetOpNameLen aclprofGetOpNum aclprofGetOpType aclprofGetOpTypeLen
-        aclprofGetStepTimestamp aclprofMark aclprofModelSubscribe aclprofModelUnSubscribe aclprofPop aclprofPush
-        aclprofRangePop aclprofRangePushEx aclprofRangeStart aclprofRangeStop aclprofSetConfig
-        aclprofSetStampTraceMessage aclrtAllocBuf aclrtAllocatorDestroyDesc aclrtAllocatorGetByStream
+        aclprofModelSubscribe aclprofModelUnSubscribe
+
+        aclrtAllocBuf aclrtAllocatorDestroyDesc aclrtAllocatorGetByStream
         aclrtAllocatorRegister aclrtAllocatorSetAllocAdviseFuncToDesc aclrtAllocatorSetAllocFuncToDesc
         aclrtAllocatorSetFreeFuncToDesc aclrtAllocatorSetGetAddrFromBlockFuncToDesc aclrtAllocatorSetObjToDesc
         aclrtAllocatorUnregister aclrtAppendBufChain aclrtBinaryGetDevAddress aclrtBinaryGetFunctionByEntry
@@ -44,20 +44,20 @@ crate::export::refuse_all! {
         aclrtCacheLastTaskOpInfo aclrtCheckMemType aclrtCmoAsync aclrtCmoAsyncWithBarrier aclrtCmoAsyncWithDesc
         aclrtCmoGetDescSize aclrtCmoSetDesc aclrtCmoWaitBarrier aclrtCntNotifyCreate aclrtCntNotifyDestroy
         aclrtCntNotifyGetId aclrtCntNotifyRecord aclrtCntNotifyReset aclrtCntNotifyWaitWithTimeout aclrtCopyBufRef
-        aclrtCreateStreamV2 aclrtCtxGetFloatOverflowAddr aclrtCtxGetSysParamOpt aclrtCtxSetSysParamOpt
-        aclrtDestroyBinary aclrtDestroyGroupInfo aclrtDestroyStreamConfigHandle aclrtDeviceGetByPCIBusId
+        aclrtCtxGetFloatOverflowAddr aclrtCtxGetSysParamOpt aclrtCtxSetSysParamOpt
+        aclrtDestroyBinary aclrtDestroyGroupInfo aclrtDeviceGetByPCIBusId
         aclrtDeviceGetHostAtomicCapabilities aclrtDeviceGetLimit aclrtDeviceGetP2PAtomicCapabilities
         aclrtDeviceGetPCIBusId aclrtDeviceGetUuid aclrtDeviceL2CacheFlush aclrtDevicePeerAccessStatus
         aclrtDeviceSetLimit aclrtExceptionInfoCallbackRegister aclrtExceptionInfoCallbackUnregister aclrtFreeBuf
         aclrtFreeHostWithDevSync aclrtFreeWithDevSync aclrtFunctionGetAvailDynUbufPerBlock aclrtFunctionGetBinary
         aclrtFunctionGetParamCount aclrtFunctionGetParamInfo aclrtGetAllGroupInfo aclrtGetBufChainNum aclrtGetBufData
         aclrtGetBufDataLen aclrtGetBufFromChain aclrtGetBufUserData aclrtGetDevicesTopo aclrtGetEventAvailNum
-        aclrtGetEventId aclrtGetFloatOverflowStatus aclrtGetFuncBySymbol aclrtGetFunctionAddr
+        aclrtGetEventId aclrtGetFuncBySymbol aclrtGetFunctionAddr
         aclrtGetFunctionAttribute aclrtGetFunctionName aclrtGetFunctionSize aclrtGetGroupCount aclrtGetGroupInfoDetail
         aclrtGetHardwareSyncAddr aclrtGetLogicDevIdByPhyDevId aclrtGetLogicDevIdByUserDevId aclrtGetMemUceInfo
         aclrtGetMemUsageInfo aclrtGetMemcpyDescSize aclrtGetNotifyId aclrtGetOpExecuteTimeout
-        aclrtGetOpTimeOutInterval aclrtGetOverflowStatus aclrtGetPhyDevIdByLogicDevId aclrtGetPhyDevIdByUserDevId
-        aclrtGetPrimaryCtxState aclrtGetStreamAttribute aclrtGetStreamAvailableNum aclrtGetStreamOverflowSwitch
+        aclrtGetOpTimeOutInterval aclrtGetPhyDevIdByLogicDevId aclrtGetPhyDevIdByUserDevId
+        aclrtGetPrimaryCtxState aclrtGetStreamAttribute aclrtGetStreamAvailableNum
         aclrtGetStreamResLimit aclrtGetSymbolAddress aclrtGetSymbolSize aclrtGetSysParamOpt
         aclrtGetUserDevIdByLogicDevId aclrtGetUserDevIdByPhyDevId aclrtHostGetDevicePointer
         aclrtHostMemMapCapabilities aclrtHostRegisterV2 aclrtIpcMemImportPidInterServer aclrtIpcMemSetAttr
@@ -73,11 +73,11 @@ crate::export::refuse_all! {
         aclrtMemcpyFromSymbolAsync aclrtMemcpyToSymbol aclrtMemcpyToSymbolAsync aclrtMemsetD32 aclrtMemsetD32Async
         aclrtNotifyBatchReset aclrtNotifySetImportPidInterServer aclrtNpuClearFloatOverFlowStatus
         aclrtNpuGetFloatOverFlowStatus aclrtPersistentTaskClean aclrtProfTrace aclrtQueryEvent
-        aclrtRegDeviceStateCallback aclrtRegisterCpuFunc aclrtRepairError aclrtReserveMemAddressNoUCMemory
-        aclrtResetFloatOverflowStatus aclrtResetOverflowStatus aclrtResetStreamResLimit aclrtSetBufDataLen
+        aclrtRegisterCpuFunc aclrtRepairError aclrtReserveMemAddressNoUCMemory
+        aclrtResetStreamResLimit aclrtSetBufDataLen
         aclrtSetBufUserData aclrtSetDeviceTaskAbortCallback aclrtSetGroup aclrtSetMemcpyDesc aclrtSetOpExecuteTimeOut
         aclrtSetOpExecuteTimeOutV2 aclrtSetOpExecuteTimeOutWithMs aclrtSetOpWaitTimeout aclrtSetStreamAttribute
-        aclrtSetStreamConfigOpt aclrtSetStreamOverflowSwitch aclrtSetStreamResLimit aclrtSetSysParamOpt
+        aclrtSetStreamResLimit aclrtSetSysParamOpt
         aclrtSetTsDevice aclrtSnapShotCallbackRegister aclrtSnapShotCallbackUnregister aclrtSnapShotProcessBackup
         aclrtSnapShotProcessLock aclrtSnapShotProcessRestore aclrtSnapShotProcessUnlock
         aclrtStreamWaitEventWithTimeout aclrtTaskUpdateAsync aclrtUnuseStreamResInCurrentThread
@@ -95,9 +95,9 @@ crate::export::refuse_all! {
         aclCreateGraphDumpOpt aclCreateTensorDesc aclGetTensorDescAddress aclGetTensorDescByIndex aclGetTensorDescName
         acldumpGetPath aclmdlCreateAIPP aclmdlCreateConfigHandle aclmdlCreateDataset aclmdlCreateDesc
         aclmdlCreateExecConfigHandle aclmdlGetDatasetBuffer aclmdlGetDatasetTensorDesc aclmdlGetInputNameByIndex
-        aclmdlGetOpAttr aclmdlGetOutputNameByIndex aclmdlGetTensorRealName aclopCreateAttr aclprofCreateStamp
-        aclprofCreateStepInfo aclprofCreateSubscribeConfig aclprofGetOpAttriValue aclrtAllocatorCreateDesc
-        aclrtCreateBinary aclrtCreateGroupInfo aclrtCreateStreamConfigHandle acltdtCreateChannel
+        aclmdlGetOpAttr aclmdlGetOutputNameByIndex aclmdlGetTensorRealName aclopCreateAttr
+        aclprofCreateSubscribeConfig aclprofGetOpAttriValue aclrtAllocatorCreateDesc
+        aclrtCreateBinary aclrtCreateGroupInfo acltdtCreateChannel
         acltdtCreateChannelWithCapacity acltdtCreateDataItem acltdtCreateDataset acltdtCreateQueueAttr
         acltdtCreateQueueRoute acltdtCreateQueueRouteList acltdtCreateQueueRouteQueryInfo acltdtGetDataAddrFromItem
         acltdtGetDataItem acltdtGetDatasetName
@@ -106,7 +106,7 @@ crate::export::refuse_all! {
         aclGetCompileoptSize aclGetDataBufferSize aclGetTensorDescDim aclGetTensorDescElementCount
         aclGetTensorDescNumDims aclGetTensorDescSize aclmdlGetDatasetNumBuffers aclmdlGetInputSizeByIndex
         aclmdlGetNumInputs aclmdlGetNumOutputs aclmdlGetOutputSizeByIndex aclprofGetModelId aclprofGetOpDuration
-        aclprofGetOpEnd aclprofGetOpStart aclprofStr2Id acltdtGetDataSizeFromItem acltdtGetDatasetSize
+        aclprofGetOpEnd aclprofGetOpStart acltdtGetDataSizeFromItem acltdtGetDatasetSize
         acltdtGetDimNumFromItem acltdtGetQueueRouteNum
     }
     value -1 {
@@ -117,7 +117,7 @@ crate::export::refuse_all! {
         aclprofGetOpFlag
     }
     nothing {
-        aclAppLog aclDestroyTensorDesc aclSetTensorDescName acldumpUnregCallback aclopDestroyAttr aclopDestroyHandle
-        aclprofDestroyStamp aclprofDestroyStepInfo
+        aclAppLog aclDestroyTensorDesc aclSetTensorDescName aclopDestroyAttr aclopDestroyHandle
+
     }
 }

@@ -15,12 +15,12 @@ use std::sync::{Arc, Weak};
 use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclrtStream};
 
 use self::argument::CArgument;
-use self::executor::{Executor, Place};
+use self::executor::{Bound, Executor, Place};
 pub(crate) use self::objects::Objects;
 use super::raw::{RawSpan, store};
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::nn::operator::{self, Argument, Refusal, Tensor, Views};
+use crate::nn::operator::{self, Argument, Refusal, Role, Tensor, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
@@ -169,11 +169,19 @@ impl Machine {
             return Ok((None, accesses));
         }
         let kernel = planned.kernel();
+        let saturation = self.saturation(card);
+        let is_output = |bound: &Bound| bound.tensor.role != Role::Input;
+        let outputs: Vec<usize> =
+            planned.tensors().iter().enumerate().filter(|(_, bound)| is_output(bound)).map(|(i, _)| i).collect();
         // The memory outlives the views: it is let go with the task.
         let memory = (spans, scratch);
         let task = move |workers: &Workers| {
             let _mapped = &memory;
-            kernel(&Views(&views), &OnWorkers(workers)).map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))
+            kernel(&Views(&views), &OnWorkers(workers)).map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))?;
+            if saturation.is_on() {
+                outputs.iter().for_each(|output| saturation.pass(&views[*output]));
+            }
+            Ok(())
         };
         Ok((Some(Arc::new(task)), accesses))
     }
@@ -218,16 +226,16 @@ impl Machine {
     }
 
     pub(super) unsafe fn aclnnInit(&self, config_path: *const c_char) -> Result<(), Failure> {
-        if config_path.is_null() {
-            return Ok(());
+        if !config_path.is_null() {
+            let what = "configPath: expected NULL, the emulator reads no configuration file";
+            return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
         }
-        Err(Failure::new(
-            code::FEATURE_NOT_SUPPORTED,
-            "configPath: expected NULL, the emulator reads no configuration file",
-        ))
+        self.lock().has_operators = true;
+        Ok(())
     }
 
     pub(super) unsafe fn aclnnFinalize(&self) -> Result<(), Failure> {
+        self.lock().has_operators = false;
         Ok(())
     }
 }

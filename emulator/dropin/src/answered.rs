@@ -1,0 +1,356 @@
+//! Functions of CANN that the table does not have and this library answers: those whose answer is to do nothing (dumps,
+//! profiling marks: an emulator writes no such files), and those that say what functions of the table do (configurations of
+//! streams, the overflow switch).
+//!
+//! Input: calls from C. Output: what CANN answers. Invariants: what is asked for in the wrong order is refused as documented;
+//! a failure is noted and said like those of the table. Does not: pretend to have written anything; docs/EMULATOR.md says so.
+#![expect(unsafe_code, reason = "functions called from C")]
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ascend_tp_emulator::{Emulator, Table};
+use ascend_tp_sys::{
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_REPEAT_INITIALIZE, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_UNINITIALIZE,
+    ACL_SUCCESS, Library, aclError, aclrtStream,
+};
+
+use crate::failure::{Answer, Why};
+use crate::process::{self, Process};
+
+/// What a function found: nothing, or a code and why.
+type Found = Result<(), (aclError, String)>;
+
+/// Answers a call in a process that has a machine.
+fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> Found) -> aclError {
+    match process::current(name) {
+        Process::Machine(emulator, table) => emulator.answer(name, || found(emulator, table)),
+        Process::Refusing(_) => Answer::none(name, Library::AscendCl, Why::NoMachine),
+    }
+}
+
+fn refuse(code: aclError, what: impl Into<String>) -> Found {
+    Err((code, what.into()))
+}
+
+fn require(pointer: *const c_void, name: &str) -> Found {
+    if pointer.is_null() { refuse(ACL_ERROR_INVALID_PARAM, format!("argument {name} is NULL")) } else { Ok(()) }
+}
+
+/// Passes on the code of a function of the table, whose message there is already.
+fn passed(code: aclError, name: &str) -> Found {
+    if code == ACL_SUCCESS { Ok(()) } else { refuse(code, format!("{name} refused it")) }
+}
+
+/// Names answered here.
+pub(crate) const NAMES: &[&str] = &[
+    "aclmdlInitDump",
+    "aclmdlSetDump",
+    "aclmdlFinalizeDump",
+    "acldumpRegCallback",
+    "acldumpUnregCallback",
+    "aclopStartDumpArgs",
+    "aclopStopDumpArgs",
+    "aclprofSetConfig",
+    "aclprofMark",
+    "aclprofPush",
+    "aclprofPop",
+    "aclprofRangePushEx",
+    "aclprofRangePop",
+    "aclprofRangeStart",
+    "aclprofRangeStop",
+    "aclprofCreateStamp",
+    "aclprofDestroyStamp",
+    "aclprofSetStampTraceMessage",
+    "aclprofStr2Id",
+    "aclprofCreateStepInfo",
+    "aclprofDestroyStepInfo",
+    "aclprofGetStepTimestamp",
+    "aclrtCreateStreamConfigHandle",
+    "aclrtSetStreamConfigOpt",
+    "aclrtDestroyStreamConfigHandle",
+    "aclrtCreateStreamV2",
+    "aclrtSetStreamOverflowSwitch",
+    "aclrtGetStreamOverflowSwitch",
+    "aclrtGetOverflowStatus",
+    "aclrtGetFloatOverflowStatus",
+    "aclrtResetOverflowStatus",
+    "aclrtResetFloatOverflowStatus",
+    "aclrtRegDeviceStateCallback",
+];
+
+/// Whether a dump was begun.
+static DUMPING: AtomicBool = AtomicBool::new(false);
+
+fn require_dump() -> Found {
+    if DUMPING.load(Ordering::SeqCst) {
+        return Ok(());
+    }
+    refuse(ACL_ERROR_UNINITIALIZE, "aclmdlInitDump has not been called")
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn aclmdlInitDump() -> aclError {
+    answer("aclmdlInitDump", |emulator, _| {
+        if !emulator.is_initialized() {
+            return refuse(ACL_ERROR_UNINITIALIZE, "aclInit has not been called");
+        }
+        if DUMPING.swap(true, Ordering::SeqCst) {
+            return refuse(
+                ACL_ERROR_REPEAT_INITIALIZE,
+                "aclmdlInitDump was called before; call aclmdlFinalizeDump first",
+            );
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn aclmdlSetDump(config: *const c_char) -> aclError {
+    answer("aclmdlSetDump", |_, _| {
+        require_dump()?;
+        require(config.cast(), "dumpCfgPath")
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn aclmdlFinalizeDump() -> aclError {
+    answer("aclmdlFinalizeDump", |_, _| {
+        require_dump()?;
+        DUMPING.store(false, Ordering::SeqCst);
+        Ok(())
+    })
+}
+
+/// Functions that do nothing at all; as with `refused`, their arguments stay unread.
+macro_rules! nothing {
+    ($( $name:ident )*) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> aclError {
+            answer(stringify!($name), |_, _| Ok(()))
+        }
+    )* };
+}
+
+nothing! {
+    acldumpRegCallback aclopStartDumpArgs aclopStopDumpArgs aclprofSetConfig aclprofMark aclprofPush aclprofPop
+    aclprofRangePushEx aclprofRangePop aclprofRangeStop aclprofSetStampTraceMessage aclprofGetStepTimestamp
+}
+
+/// Functions that do nothing and return nothing.
+macro_rules! nothing_at_all {
+    ($( $name:ident )*) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() {}
+    )* };
+}
+
+nothing_at_all! { acldumpUnregCallback aclprofDestroyStamp aclprofDestroyStepInfo }
+
+/// What a program may hold and only gives back; nobody looks behind it.
+fn token() -> *mut c_void {
+    static GIVEN: AtomicU64 = AtomicU64::new(0);
+    std::ptr::without_provenance_mut((0xD1 << 56 | (GIVEN.fetch_add(1, Ordering::Relaxed) + 1)) as usize)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn aclprofCreateStamp() -> *mut c_void {
+    token()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn aclprofCreateStepInfo() -> *mut c_void {
+    token()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclprofRangeStart(_stamp: *mut c_void, range_id: *mut u32) -> aclError {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    answer("aclprofRangeStart", |_, _| {
+        require(range_id.cast(), "rangeId")?;
+        // SAFETY: not NULL, so the C caller's place.
+        unsafe { range_id.write(STARTED.fetch_add(1, Ordering::Relaxed) + 1) };
+        Ok(())
+    })
+}
+
+/// The same text has the same number (FNV-1a).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclprofStr2Id(message: *const c_char) -> u64 {
+    if message.is_null() {
+        return u64::MAX;
+    }
+    // SAFETY: not NULL, so the C caller's string.
+    let text = unsafe { CStr::from_ptr(message) };
+    let hash = text
+        .to_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    hash & (u64::MAX >> 1)
+}
+
+/// How `aclrtCreateStreamV2` makes a stream.
+#[derive(Clone, Copy, Debug, Default)]
+struct StreamConfig {
+    flag: u32,
+    priority: u32,
+}
+
+/// Configurations by their handles.
+fn configs() -> MutexGuard<'static, BTreeMap<usize, StreamConfig>> {
+    static CONFIGS: Mutex<BTreeMap<usize, StreamConfig>> = Mutex::new(BTreeMap::new());
+    CONFIGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn gone(handle: *const c_void) -> (aclError, String) {
+    (ACL_ERROR_RT_PARAM_INVALID, format!("{handle:p} is no configuration of aclrtCreateStreamConfigHandle"))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn aclrtCreateStreamConfigHandle() -> *mut c_void {
+    let handle = token();
+    configs().insert(handle.addr(), StreamConfig::default());
+    handle
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtSetStreamConfigOpt(
+    handle: *mut c_void,
+    attr: c_int,
+    value: *const c_void,
+    size: usize,
+) -> aclError {
+    answer("aclrtSetStreamConfigOpt", |_, _| {
+        require(value, "attrValue")?;
+        let mut configs = configs();
+        let config = configs.get_mut(&handle.addr()).ok_or_else(|| gone(handle))?;
+        let number = || match size {
+            // SAFETY: not NULL, so `size` bytes of the C caller, at any alignment.
+            4 => Ok(unsafe { value.cast::<u32>().read_unaligned() }),
+            // SAFETY: as above.
+            8 => Ok(unsafe { value.cast::<u64>().read_unaligned() } as u32),
+            _ => Err((ACL_ERROR_INVALID_PARAM, format!("valueSize is {size}; a number has 4 or 8 bytes"))),
+        };
+        match attr {
+            // Where a card keeps the stream's tasks and how much of it: the emulator keeps them itself.
+            0 | 1 => {}
+            2 => config.flag = number()?,
+            3 => config.priority = number()?,
+            _ => return refuse(ACL_ERROR_INVALID_PARAM, format!("attr {attr} is none of 0 to 3")),
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn aclrtDestroyStreamConfigHandle(handle: *mut c_void) -> aclError {
+    answer("aclrtDestroyStreamConfigHandle", |_, _| {
+        configs().remove(&handle.addr()).map(|_| ()).ok_or_else(|| gone(handle))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtCreateStreamV2(stream: *mut aclrtStream, handle: *const c_void) -> aclError {
+    let Process::Machine(_, table) = process::current("aclrtCreateStreamV2") else {
+        return Answer::none("aclrtCreateStreamV2", Library::AscendCl, Why::NoMachine);
+    };
+    let found = if handle.is_null() { Some(StreamConfig::default()) } else { configs().get(&handle.addr()).copied() };
+    match found {
+        // SAFETY: passes on the caller's promise.
+        Some(config) => unsafe { (table.aclrtCreateStreamWithConfig)(stream, config.priority, config.flag) },
+        None => answer("aclrtCreateStreamV2", |_, _| Err(gone(handle))),
+    }
+}
+
+/// Streams whose overflow switch is off, by their handles; it is on at first.
+fn switched_off() -> MutexGuard<'static, BTreeMap<usize, ()>> {
+    static OFF: Mutex<BTreeMap<usize, ()>> = Mutex::new(BTreeMap::new());
+    OFF.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn require_stream(table: &Table, stream: aclrtStream) -> Found {
+    let mut flags = 0;
+    let Some(get_flags) = table.aclrtStreamGetFlags else { return Ok(()) };
+    // SAFETY: `flags` is a live place.
+    passed(unsafe { get_flags(stream, &raw mut flags) }, "aclrtStreamGetFlags")
+}
+
+/// The overflow status of a device, by its two names.
+macro_rules! overflow_status {
+    ($( $get:ident $reset:ident )*) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $get(address: *mut c_void, bytes: u64, stream: aclrtStream) -> aclError {
+            answer(stringify!($get), |emulator, _| emulator.write_overflow_status(address, bytes as usize, stream))
+        }
+
+        #[unsafe(no_mangle)]
+        extern "C" fn $reset(stream: aclrtStream) -> aclError {
+            answer(stringify!($reset), |emulator, _| emulator.reset_overflow_status(stream))
+        }
+    )* };
+}
+
+overflow_status! {
+    aclrtGetOverflowStatus aclrtResetOverflowStatus
+    aclrtGetFloatOverflowStatus aclrtResetFloatOverflowStatus
+}
+
+/// The switch says whether the overflows of a stream count. Here those of all streams do: it is kept and given back.
+#[unsafe(no_mangle)]
+extern "C" fn aclrtSetStreamOverflowSwitch(stream: aclrtStream, flag: u32) -> aclError {
+    answer("aclrtSetStreamOverflowSwitch", |_, table| {
+        require_stream(table, stream)?;
+        match flag {
+            0 => drop(switched_off().insert(stream.addr(), ())),
+            1 => drop(switched_off().remove(&stream.addr())),
+            _ => return refuse(ACL_ERROR_INVALID_PARAM, format!("flag {flag} is neither 0 (off) nor 1 (on)")),
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtGetStreamOverflowSwitch(stream: aclrtStream, flag: *mut u32) -> aclError {
+    answer("aclrtGetStreamOverflowSwitch", |_, table| {
+        require(flag.cast(), "flag")?;
+        require_stream(table, stream)?;
+        // SAFETY: not NULL, so the C caller's place.
+        unsafe { flag.write(u32::from(!switched_off().contains_key(&stream.addr()))) };
+        Ok(())
+    })
+}
+
+/// A function that is told when a device is set and reset.
+type DeviceStateCallback = unsafe extern "C" fn(device: u32, state: c_int, args: *mut c_void);
+
+/// Its argument.
+struct Arguments(*mut c_void);
+
+// SAFETY: the library only passes the pointer on; the program says that threads which set devices may use it.
+unsafe impl Send for Arguments {}
+// SAFETY: as above.
+unsafe impl Sync for Arguments {}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtRegDeviceStateCallback(
+    name: *const c_char,
+    callback: Option<DeviceStateCallback>,
+    args: *mut c_void,
+) -> aclError {
+    answer("aclrtRegDeviceStateCallback", |emulator, _| {
+        require(name.cast(), "regName")?;
+        // SAFETY: not NULL, so the C caller's string.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let args = Arguments(args);
+        let watcher = callback.map(|function| -> Box<dyn Fn(u32, u32) + Send + Sync> {
+            Box::new(move |device, state| {
+                let args: &Arguments = &args;
+                // SAFETY: the program registered this function to be called with its argument.
+                unsafe { function(device, state.cast_signed(), args.0) };
+            })
+        });
+        emulator.watch_devices(&name, watcher).map_err(|what| (ACL_ERROR_RT_PARAM_INVALID, what))
+    })
+}

@@ -1,0 +1,139 @@
+//! The functions of `include/ascend_emulator.h`: host functions of C programs in the place of compiled kernels.
+//!
+//! Input: functions of the program, launches. Output: the machine's kernels. Invariant: a failure of a launch is said by a
+//! number and kept on its stream, as the header says. Does not: know more of kernels than `KernelCall` does.
+#![expect(unsafe_code, reason = "functions called from C, and functions of C")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::slice;
+
+use ascend_tp_emulator::{KernelCall, KernelMemory};
+use ascend_tp_sys::{ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_INVALID_PARAM};
+
+use crate::process::{self, Process};
+
+/// The names, which no library of CANN has.
+pub const OWN: &[&str] = &[
+    "ascend_emulator_register_kernel",
+    "ascend_emulator_call_blocks",
+    "ascend_emulator_call_params",
+    "ascend_emulator_call_param",
+    "ascend_emulator_call_read",
+    "ascend_emulator_call_write",
+];
+
+/// A kernel of a C program.
+type Kernel = unsafe extern "C" fn(call: *const KernelCall<'_>, user: *mut c_void) -> c_int;
+
+/// An argument for the program's function.
+struct User(*mut c_void);
+
+// SAFETY: the library only passes the pointer on; the header says that the function runs on other threads.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ascend_emulator_register_kernel(
+    name: *const c_char,
+    kernel: Option<Kernel>,
+    user: *mut c_void,
+) -> c_int {
+    const NAME: &str = "ascend_emulator_register_kernel";
+    let Process::Machine(emulator, _) = process::current(NAME) else { return ACL_ERROR_INTERNAL_ERROR };
+    emulator.answer(NAME, || {
+        let (Some(kernel), false) = (kernel, name.is_null()) else {
+            return Err((ACL_ERROR_INVALID_PARAM, "name or kernel is NULL".to_owned()));
+        };
+        // SAFETY: not NULL, so the C caller's string.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        let user = User(user);
+        let told = name.clone();
+        emulator.register_kernel(name, move |call| {
+            let user: &User = &user;
+            // SAFETY: the program registered this function to be called so.
+            match unsafe { kernel(call, user.0) } {
+                0 => Ok(()),
+                other => Err(format!("kernel {told} returned {other}")),
+            }
+        });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ascend_emulator_call_blocks(call: *const KernelCall<'_>) -> u32 {
+    // SAFETY: the C caller passes what its kernel was given, or NULL.
+    unsafe { call.as_ref() }.map_or(0, KernelCall::blocks)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ascend_emulator_call_params(call: *const KernelCall<'_>) -> usize {
+    // SAFETY: the C caller passes what its kernel was given, or NULL.
+    unsafe { call.as_ref() }.map_or(0, KernelCall::params)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ascend_emulator_call_param(
+    call: *const KernelCall<'_>,
+    index: usize,
+    into: *mut c_void,
+    bytes: usize,
+) -> c_int {
+    // SAFETY: the C caller passes what its kernel was given, or NULL.
+    let param = unsafe { call.as_ref() }.and_then(|call| call.bytes(index).ok());
+    let Some(param) = param.filter(|param| param.len() == bytes && !into.is_null()) else { return -1 };
+    // SAFETY: the C caller passes room for `bytes` bytes.
+    unsafe { slice::from_raw_parts_mut(into.cast::<u8>(), bytes) }.copy_from_slice(param);
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ascend_emulator_call_read(
+    call: *const KernelCall<'_>,
+    index: usize,
+    offset: usize,
+    into: *mut c_void,
+    bytes: usize,
+) -> c_int {
+    if into.is_null() {
+        return -1;
+    }
+    // SAFETY: the C caller passes what its kernel was given.
+    let memory = unsafe { memory(call, index, offset, bytes) };
+    // SAFETY: the C caller passes room for `bytes` bytes.
+    let into = unsafe { slice::from_raw_parts_mut(into.cast::<u8>(), bytes) };
+    status(memory.is_some_and(|memory| memory.read(offset, into).is_ok()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ascend_emulator_call_write(
+    call: *const KernelCall<'_>,
+    index: usize,
+    offset: usize,
+    from: *const c_void,
+    bytes: usize,
+) -> c_int {
+    if from.is_null() {
+        return -1;
+    }
+    // SAFETY: the C caller passes what its kernel was given.
+    let memory = unsafe { memory(call, index, offset, bytes) };
+    // SAFETY: the C caller passes `bytes` bytes.
+    let from = unsafe { slice::from_raw_parts(from.cast::<u8>(), bytes) };
+    status(memory.is_some_and(|memory| memory.write(offset, from).is_ok()))
+}
+
+/// The memory a parameter points to, to the end of what is asked for.
+///
+/// # Safety
+/// `call` is NULL or what the program's kernel was given.
+unsafe fn memory(call: *const KernelCall<'_>, index: usize, offset: usize, bytes: usize) -> Option<KernelMemory> {
+    // SAFETY: passes on the caller's promise.
+    let call = unsafe { call.as_ref() }?;
+    call.memory(index, offset.checked_add(bytes)?).ok()
+}
+
+fn status(is_done: bool) -> c_int {
+    if is_done { 0 } else { -1 }
+}

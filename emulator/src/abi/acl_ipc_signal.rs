@@ -1,0 +1,175 @@
+//! AscendCL: events and notifies shared between processes of one host.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use ascend_tp_sys::{aclrtEvent, aclrtIpcEventHandle, aclrtNotify};
+
+use super::raw::{load_array, load_text, store};
+use crate::event::{self, Event, EventKind, MAX_EVENTS};
+use crate::failure::{Failure, code};
+use crate::handle::HandleKind;
+use crate::ipc::{KEY_BYTES, Name};
+use crate::machine::Machine;
+use crate::notify::{MAX_NOTIFIES, Notify};
+use crate::signal::SharedWord;
+
+/// `ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION`.
+const NO_LIST: u64 = 2;
+/// `ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS`.
+const WITH_PEER_ACCESS: u64 = 2;
+
+fn check_flags(flags: u64, other: u64, name: &str) -> Result<(), Failure> {
+    if flags == 0 || flags == other {
+        return Ok(());
+    }
+    Err(Failure::new(code::INVALID_PARAM, format!("flags is {flags:#x}; it must be 0 (default) or {other} ({name})")))
+}
+
+impl Machine {
+    pub(super) unsafe fn aclrtIpcGetEventHandle(
+        &self,
+        event: aclrtEvent,
+        handle: *mut aclrtIpcEventHandle,
+    ) -> Result<(), Failure> {
+        let id = HandleKind::Event.decode(event)?;
+        let word = {
+            let mut state = self.lock();
+            state.event(id)?;
+            state.shared_word(id).ok_or_else(|| {
+                let what = format!(
+                    "event {id} belongs to this process alone: create it by aclrtCreateEventExWithFlag with ACL_EVENT_IPC"
+                );
+                Failure::new(code::PARAM_INVALID, what)
+            })?
+        };
+        let mut answer = aclrtIpcEventHandle { reserved: [0; 64] };
+        for (into, from) in answer.reserved.iter_mut().zip(word.name().key()) {
+            *into = from.cast_signed() as c_char;
+        }
+        // SAFETY: the C caller passes NULL or a valid place.
+        unsafe { store("handle", handle, answer) }
+    }
+
+    /// An event of the current device that is the other process's.
+    pub(super) unsafe fn aclrtIpcOpenEventHandle(
+        &self,
+        handle: aclrtIpcEventHandle,
+        event: *mut aclrtEvent,
+    ) -> Result<(), Failure> {
+        if event.is_null() {
+            return Err(Failure::null("event"));
+        }
+        let card = self.current_card()?;
+        let bytes: Vec<u8> = handle.reserved.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
+        let name = Name::of_key(&String::from_utf8_lossy(&bytes))?;
+        let (signal, _) = self.imported_signal(name, "an event")?;
+        let id = self.update(|state| {
+            let on_card = &mut state.cards[card as usize];
+            if on_card.events >= MAX_EVENTS {
+                let what = format!("card {card} has all its {MAX_EVENTS} events in use; destroy some");
+                return Err(Failure::new(code::NO_EVENT, what));
+            }
+            on_card.events += 1;
+            let id = state.fresh_number();
+            state.events.insert(id, Event { card, kind: EventKind::ExWithFlag, flags: event::IPC, latest: None });
+            state.signals.insert(id, signal);
+            Ok(id)
+        })?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("event", event, HandleKind::Event.encode(id)) }
+    }
+
+    pub(super) unsafe fn aclrtNotifyGetExportKey(
+        &self,
+        notify: aclrtNotify,
+        key: *mut c_char,
+        len: usize,
+        flags: u64,
+    ) -> Result<(), Failure> {
+        if key.is_null() {
+            return Err(Failure::null("key"));
+        }
+        if len < KEY_BYTES {
+            return Err(Failure::new(code::INVALID_PARAM, format!("len is {len}; it must be {KEY_BYTES} at least")));
+        }
+        check_flags(flags, NO_LIST, "DISABLE_PID_VALIDATION")?;
+        let id = HandleKind::Notify.decode(notify)?;
+        let word = self.export_notify(id, flags == 0)?;
+        // SAFETY: the C caller passes 65 characters or more.
+        unsafe { store("key", key.cast::<[u8; KEY_BYTES]>(), word.name().key()) }
+    }
+
+    /// Makes a notify one that other processes may import, if it is none yet.
+    fn export_notify(&self, id: u64, validates: bool) -> Result<Arc<SharedWord>, Failure> {
+        let card = {
+            let state = self.lock();
+            if let Some(word) = state.shared_word(id) {
+                return Ok(word);
+            }
+            state.notifies.get(&id).ok_or_else(|| HandleKind::Notify.gone(id))?.card
+        };
+        let signal = self.shared_signal(card, false, validates)?;
+        self.update(|state| {
+            let notify = state.notifies.get_mut(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
+            let Some(is_set) = notify.export() else {
+                let what = format!("notify {id}: a stream waits for it; export it before it is used");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            };
+            state.signals.insert(id, signal);
+            if is_set {
+                state.set_notify(id);
+            }
+            state.shared_word(id).ok_or_else(|| HandleKind::Notify.gone(id))
+        })
+    }
+
+    pub(super) unsafe fn aclrtNotifySetImportPid(
+        &self,
+        notify: aclrtNotify,
+        pid: *mut i32,
+        num: usize,
+    ) -> Result<(), Failure> {
+        let id = HandleKind::Notify.decode(notify)?;
+        // SAFETY: the C caller passes NULL or `num` numbers.
+        let pids = unsafe { load_array("pid", pid, num) }?;
+        let word = self.lock().shared_word(id).ok_or_else(|| {
+            let what = format!("notify {id} has not been exported; call aclrtNotifyGetExportKey first");
+            Failure::new(code::PARAM_INVALID, what)
+        })?;
+        word.admit(&pids)
+    }
+
+    pub(super) unsafe fn aclrtNotifyImportByKey(
+        &self,
+        notify: *mut aclrtNotify,
+        key: *const c_char,
+        flags: u64,
+    ) -> Result<(), Failure> {
+        if notify.is_null() {
+            return Err(Failure::null("notify"));
+        }
+        check_flags(flags, WITH_PEER_ACCESS, "ENABLE_PEER_ACCESS")?;
+        let card = self.current_card()?;
+        // SAFETY: the C caller passes NULL or a C string.
+        let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
+        let (signal, on) = self.imported_signal(name, "a notify")?;
+        let id = self.update(|state| {
+            let on_card = &mut state.cards[card as usize];
+            if on_card.notifies >= MAX_NOTIFIES {
+                let what = format!("card {card} has all its {MAX_NOTIFIES} notifies in use; destroy some");
+                return Err(Failure::new(code::NO_NOTIFY, what));
+            }
+            on_card.notifies += 1;
+            if flags == WITH_PEER_ACCESS && on != card {
+                on_card.peers.insert(on);
+            }
+            let id = state.fresh_number();
+            state.notifies.insert(id, Notify::new(card));
+            state.signals.insert(id, signal);
+            Ok(id)
+        })?;
+        // SAFETY: the C caller passes a valid place.
+        unsafe { store("notify", notify, HandleKind::Notify.encode(id)) }
+    }
+}
