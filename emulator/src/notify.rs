@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use crate::failure::Failure;
 use crate::handle::HandleKind;
 use crate::machine::State;
-use crate::stream::Hold;
 use crate::signal::Act;
+use crate::stream::Hold;
 
 /// Notifies one device can have (CANN guide, Atlas A2).
 pub(crate) const MAX_NOTIFIES: usize = 8192;

@@ -113,7 +113,8 @@ impl SharedWord {
     fn map(file: &File, record: Record, card: u32) -> Result<Self, Failure> {
         let range = Range::reserve(PAGE_BYTES, PAGE_BYTES).map_err(|error| host(&error))?;
         range.show(0, PAGE_BYTES, Show::File(file, 0)).map_err(|error| host(&error))?;
-        let memory = Arc::new(Allocation::part(&Arc::new(range), 0, BELL_BYTES + WORDS_BYTES, Location::Host, (None, 0)));
+        let memory =
+            Arc::new(Allocation::part(&Arc::new(range), 0, BELL_BYTES + WORDS_BYTES, Location::Host, (None, 0)));
         let words = |at: usize, bytes: usize| {
             SharedWords::of(memory.span(at, bytes), bytes)
                 .ok_or_else(|| Failure::new(code::INTERNAL, "a page does not begin at a multiple of 8"))

@@ -374,7 +374,7 @@ fn keys_of_words_and_of_memory_are_told_apart_and_one_process_modes_have_none() 
     let code = young!(table, aclrtIpcGetEventHandle(event, &raw mut handle));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("ACL_EVENT_IPC"));
 
-    let emulator = ascend_tp_emulator::Emulator::strict(1).expect("the emulator starts");
+    let emulator = Emulator::strict(1).expect("the emulator starts");
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
     let _card = Card::new(&table, 0);

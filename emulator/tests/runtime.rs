@@ -6,11 +6,11 @@ mod common;
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 
 use ascend_tp_emulator::{CannVersion, Config, Emulator, Mode};
 use ascend_tp_sys::{
-    Table, aclCANNPackageName, aclCANNPackageVersion, aclrtCallbackBlockType, aclrtEventRecordedStatus,
+    aclCANNPackageName, aclCANNPackageVersion, aclrtCallbackBlockType, aclrtEventRecordedStatus,
     aclrtFloatOverflowMode, aclrtLastErrLevel, aclrtMemAttr, aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtStreamState,
     aclrtStreamStatus,
 };

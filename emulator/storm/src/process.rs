@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use ascend_tp_emulator::{Config, Emulator, Mode, Transport};
+use ascend_tp_emulator::{Config, Emulator, Mode, Sharing, Transport};
 
 use crate::calls::Api;
 use crate::program::{Ending, Program};
@@ -161,6 +161,7 @@ pub fn run(program: Program, index: usize) -> anyhow::Result<ExitCode> {
         threads: setup.threads,
         transport: if setup.by_tcp { Transport::Tcp } else { Transport::Auto },
         exec_timeout: Duration::from_secs(setup.exec_limit_s),
+        sharing: Sharing::Host,
         ..Config::with_cards(world.program.world() as usize)
     };
     let emulator = Emulator::new(config)?;
