@@ -204,6 +204,11 @@ impl State {
         self.clock = self.clock.map(|clock| clock.max(at));
     }
 
+    /// A strict machine's time goes on by so much, which it has waited for other processes.
+    pub(crate) fn wind_clock(&mut self, by: Duration) {
+        self.clock = self.clock.map(|clock| clock + by);
+    }
+
     /// Whether a strict machine runs.
     pub(crate) fn is_strict(&self) -> bool {
         self.order.is_some()

@@ -420,7 +420,9 @@ impl State {
 
     /// One part of the entry under way on a stream has ended. A stream destroyed meanwhile is ignored.
     pub(crate) fn settle(&mut self, id: u64, outcome: Result<(), Failure>) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        // Of streams that something ends together, the failure of the first may have ended this one.
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.under_way > 0) else { return };
+        let mut failed = None;
         if let Err(failure) = outcome {
             let at = stream.tag_under_way.as_ref().map(|tag| format!(", at {tag:?}")).unwrap_or_default();
             let blamed = stream.blame_under_way.unwrap_or(id);
@@ -432,7 +434,7 @@ impl State {
                 card: stream.card,
                 code: failure.code,
             });
-            self.fail_stream(blamed, &Failure { message: place, ..failure });
+            failed = Some((blamed, Failure { message: place, ..failure }));
         }
         let now_ns = self.now_ns();
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -451,9 +453,13 @@ impl State {
                 order::ended(self, id);
             }
         }
+        if let Some((blamed, failure)) = failed {
+            self.fail_stream(blamed, &failure);
+        }
     }
 
-    /// Something on a stream has failed. What follows is run all the same, unless its context stops on failure.
+    /// Something on a stream has failed. What follows is run all the same, unless its context stops on failure: then nothing
+    /// runs on any stream of it any more, and none waits.
     fn fail_stream(&mut self, id: u64, failure: &Failure) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.fail(failure);
@@ -461,9 +467,17 @@ impl State {
         if !self.contexts.get(&context).is_some_and(|context| context.stops_on_failure) {
             return;
         }
-        for (id, stream) in self.streams.iter_mut().filter(|(_, stream)| stream.context == context) {
-            stream.stop(failure);
-            self.ready.push(*id);
+        let going = self.streams.iter_mut().filter(|(_, stream)| stream.context == context && !stream.is_stopped);
+        let stopped: Vec<u64> = going
+            .map(|(id, stream)| {
+                stream.stop(failure);
+                *id
+            })
+            .collect();
+        for id in stopped {
+            self.end_hold(id);
+            self.leave_meetings(id, &left_by_peer(&failure.message));
+            self.ready.push(id);
         }
     }
 

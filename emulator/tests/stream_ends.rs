@@ -95,7 +95,7 @@ fn stop_on_failure_stops_the_streams_of_the_context() {
     let (_emulator, table) = machine(1);
     let (card, apart) = (Card::new(&table, 0), Card::new(&table, 0));
     card.enter();
-    let (failing, other) = (card.stream(), card.stream());
+    let (failing, other, waiting) = (card.stream(), card.stream(), card.stream());
     let memory = card.upload(&[1; 8]);
     ok(&table, call!(table, aclrtSetStreamFailureMode(other, 1)));
     let twice = call!(table, aclrtSetStreamFailureMode(other, 0));
@@ -103,8 +103,11 @@ fn stop_on_failure_stops_the_streams_of_the_context() {
     let gate = Arc::new(Gate::default());
     gate.enqueue(&table, other);
     ok(&table, call!(table, aclrtMemsetAsync(memory, 8, 9, 8, other)));
+    let never = notify(&table);
+    ok(&table, young!(table, aclrtWaitAndResetNotify(never, waiting, 0)));
     fail(&table, failing);
     assert_eq!(outcome(&table, failing), ACL_ERROR_RT_TASK_TIMEOUT);
+    assert_eq!(outcome(&table, waiting), ACL_ERROR_RT_TASK_TIMEOUT, "it waits no longer");
     gate.open();
     assert_eq!(outcome(&table, other), ACL_ERROR_RT_TASK_TIMEOUT);
     let refusal = call!(table, aclrtMemsetAsync(memory, 8, 9, 8, other));

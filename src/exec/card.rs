@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Bytes, Id};
-use crate::device::{Buffer, BufferSlice, Communicator, Device, Event, Graph, Prepared, Result, Stream, Tensor};
+use crate::device::{
+    Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, Event, Graph, Prepared, Result, Stream, Tensor,
+};
 use crate::schedule::plan::{ALIGNMENT_BYTES, Action, Collective, Plan, Region, StreamKind, Tensor as Slot, View};
 
 use super::error::{PeerFailed, RankError};
@@ -408,22 +410,25 @@ impl Card {
         place: Option<String>,
     ) -> (Option<String>, crate::device::Error) {
         let Program { plan, events, steps, .. } = &self.programs[program];
-        let mut late = None;
-        for (kind, stream) in [StreamKind::Compute, StreamKind::Communication].into_iter().zip(&self.streams) {
-            // An idle stream has not failed, and one that still waits has only not been told to stop.
-            let Err(failure) = stream.is_idle() else { continue };
-            // A stream that failed for want of a peer is no cause if the other stream has one.
-            let is_cause = failure.kind() != crate::device::ErrorKind::PeerLost;
-            if late.is_none() || is_cause {
-                late = Some((kind, failure));
-            }
+        // An idle stream has not failed, and one that still waits has only not been told to stop.
+        let kinds = [StreamKind::Compute, StreamKind::Communication].into_iter().zip(&self.streams);
+        let mut failed: Vec<_> = kinds.filter_map(|(kind, stream)| Some((kind, stream.is_idle().err()?))).collect();
+        // A stream that failed for want of a peer is no cause if the other stream has one.
+        if failed.iter().any(|(_, failure)| failure.kind() != ErrorKind::PeerLost) {
+            failed.retain(|(_, failure)| failure.kind() != ErrorKind::PeerLost);
         }
-        let Some((kind, failure)) = late else { return (place, source) };
         let is_done = |event: usize| events[event].is_done().unwrap_or(false);
         let name = |step: usize| match &steps[step] {
             Ready::Launch(prepared) => prepared.name(),
             Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => "",
         };
+        // A failure of one stream stops the other too, with the same words: where it was for want of ranks, it was of the
+        // communication.
+        let is_of_ranks = |failure: &Error| matches!(failure.kind(), ErrorKind::PeerLost | ErrorKind::Timeout);
+        let cause = failed
+            .into_iter()
+            .min_by_key(|(kind, failure)| is_of_ranks(failure) != (*kind == StreamKind::Communication));
+        let Some((kind, failure)) = cause else { return (place, source) };
         let progress = Progress { plan, issued, stream: Some(kind), is_done: &is_done, operator: &name };
         let place = stopped_at(&progress, &failure.to_string()).or(place);
         (place, if failure.kind() == source.kind() { source } else { failure })

@@ -185,11 +185,14 @@ impl Baton {
             _ => Instant::now(),
         };
         self.is_stuck_since = Some((view.generation, since));
-        if patience.is_some_and(|patience| since.elapsed() < patience) {
+        let is_due = timeout.as_ref().is_some_and(|(left, _)| since.elapsed() >= *left);
+        if !is_due && patience.is_some_and(|patience| since.elapsed() < patience) {
+            let looked = Instant::now();
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
+            // What others do takes real time, and so limits go on meanwhile: they may wait for what comes after one.
+            machine.lock().wind_clock(looked.elapsed());
             return;
         }
-        let is_due = timeout.as_ref().is_some_and(|(left, _)| since.elapsed() >= *left);
         // Without the machine's lock, for which those that are looked at may be waiting.
         if !is_due && self.quiet.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
