@@ -402,13 +402,7 @@ impl Card {
     /// Where this rank's streams stopped, and why: `source` was noticed after `issued` steps had been enqueued, the next
     /// of which is at `place`. Work fails later than it is enqueued, so the place where that is noticed says nothing; how
     /// far the card came in the plan's events does.
-    fn stopped(
-        &self,
-        program: usize,
-        issued: usize,
-        source: crate::device::Error,
-        place: Option<String>,
-    ) -> (Option<String>, crate::device::Error) {
+    fn stopped(&self, program: usize, issued: usize, source: Error, place: Option<String>) -> (Option<String>, Error) {
         let Program { plan, events, steps, .. } = &self.programs[program];
         // An idle stream has not failed, and one that still waits has only not been told to stop.
         let kinds = [StreamKind::Compute, StreamKind::Communication].into_iter().zip(&self.streams);
@@ -436,11 +430,7 @@ impl Card {
 
     /// Where a replay stopped, and why. A failure of any of the graph's streams is one of the stream it was enqueued on, and
     /// events recorded in a graph cannot be asked: what is left is the operator the message names.
-    fn stopped_in_replay(
-        &self,
-        program: usize,
-        source: crate::device::Error,
-    ) -> (Option<String>, crate::device::Error) {
+    fn stopped_in_replay(&self, program: usize, source: Error) -> (Option<String>, Error) {
         let Program { plan, steps, .. } = &self.programs[program];
         let name = |step: usize| match &steps[step] {
             Ready::Launch(prepared) => prepared.name(),

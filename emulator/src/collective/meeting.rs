@@ -503,6 +503,10 @@ impl State {
             Err(failure) => self.break_meeting(meeting.group, Some(meeting.key), failure),
         }
         self.let_go(meeting, outcome);
+        if meeting.is_at_table() {
+            // Its place is free for another, which may be waiting for one.
+            self.look_at_tables();
+        }
     }
 
     /// The streams that wait in a meeting go on.
