@@ -178,17 +178,25 @@ dispatched! {
     }
 }
 
+/// Whether `wanted` holds for one of the values. Counted in blocks, which vectorises, where a search would not.
+#[inline(always)]
+fn has(values: &[f32], wanted: impl Fn(f32) -> bool) -> bool {
+    values.chunks(16 * WIDTH).any(|chunk| chunk.iter().map(|value| u32::from(wanted(*value))).sum::<u32>() > 0)
+}
+
 dispatched! {
     /// Whether all are numbers and not infinite.
     pub(crate) fn are_finite(values: &[f32]) -> bool {
-        values.chunks(WIDTH).all(|chunk| chunk.iter().fold(true, |all, value| all & value.is_finite()))
+        /// All ones in what is not finite.
+        const EXPONENT: u32 = f32::INFINITY.to_bits();
+        !has(values, |value| value.to_bits() & EXPONENT == EXPONENT)
     }
 }
 
 dispatched! {
     /// Whether one is zero.
     pub(crate) fn has_zero(values: &[f32]) -> bool {
-        values.chunks(WIDTH).any(|chunk| chunk.iter().fold(false, |any, value| any | (*value == 0.0)))
+        has(values, |value| value == 0.0)
     }
 }
 

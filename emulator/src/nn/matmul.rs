@@ -27,6 +27,9 @@ const TILE_ROWS: usize = 64 * LINES;
 const TILE_COLS: usize = 3 * WIDTH;
 /// Tiles are halved until there are about so many, for several threads to end at about the same time.
 const ENOUGH_TILES: usize = 16;
+/// Up to so many rows of the left operand meet rows of the right one in place. A tile's rows, read again for the second half
+/// of these, are in a second-level cache by then; to pack them would take longer.
+const FEW_ROWS: usize = 2 * MOST_VECTORS;
 /// Fewest and most bytes of rows that a tile of dot products reads: memory gives more of its bandwidth to long runs, while
 /// small operands are cut into [`DOT_TILES`] for all threads to end at about the same time.
 const DOT_TILE_BYTES: (usize, usize) = (64 << 10, 512 << 10);
@@ -179,7 +182,7 @@ impl Path {
         let is_along_k = part.b.strides()[1] == 1 || part.b.dims()[1] == 1;
         let is_as_it_lies = part.b.dtype() != DType::F32 || precision == Precision::Keep;
         match dot::Element::of(part.b.dtype()) {
-            Some(element) if part.a.dims()[0] <= MOST_VECTORS && is_along_k && is_as_it_lies => Self::Dots(element),
+            Some(element) if part.a.dims()[0] <= FEW_ROWS && is_along_k && is_as_it_lies => Self::Dots(element),
             _ => Self::Blocks,
         }
     }
@@ -268,7 +271,10 @@ fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part],
             if k == 0 {
                 sums.fill(0.0);
             } else {
-                dot::dots(isa, element, &part.b.rows(first, count), T::vectors(vectors), sums);
+                let some = vectors.chunks(MOST_VECTORS * stride).zip(sums.chunks_mut(MOST_VECTORS * count));
+                for (vectors, sums) in some {
+                    dot::dots(isa, element, &part.b.rows(first, count), T::vectors(vectors), sums);
+                }
             }
             job.finish(part, (0, m), (first, count), sums);
         });

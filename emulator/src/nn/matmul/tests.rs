@@ -134,8 +134,8 @@ fn few_rows_read_weights_in_place_and_the_rest_is_packed() {
         [(DType::F32, dot::Element::Single), (DType::F16, dot::Element::Half), (DType::BF16, dot::Element::Brain)]
     {
         assert_eq!(path(1, dtype, true, Precision::Keep), Path::Dots(element));
-        assert_eq!(path(MOST_VECTORS, dtype, true, Precision::Keep), Path::Dots(element));
-        assert_eq!(path(MOST_VECTORS + 1, dtype, true, Precision::Keep), Path::Blocks);
+        assert_eq!(path(FEW_ROWS, dtype, true, Precision::Keep), Path::Dots(element));
+        assert_eq!(path(FEW_ROWS + 1, dtype, true, Precision::Keep), Path::Blocks);
         assert_eq!(path(1, dtype, false, Precision::Keep), Path::Blocks);
     }
     assert_eq!(path(1, DType::F32, true, Precision::HalfFloat32), Path::Blocks, "operands that are rounded first");

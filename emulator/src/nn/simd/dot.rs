@@ -214,7 +214,7 @@ macro_rules! kernel {
                             rows.iter().for_each(|row| super::prefetch(row.wrapping_offset(ahead)));
                         }
                         // SAFETY: a step before the end of each row.
-                        let columns = unsafe { $turned(&rows.map(|row| row.wrapping_add(here))) };
+                        let columns = unsafe { $turned(&rows, here) };
                         for_columns!($columns, |column| add(&columns, column, at));
                         at += STEP;
                     }
@@ -231,7 +231,7 @@ macro_rules! kernel {
                             }
                         }
                         // SAFETY: the copies are as long as a step.
-                        let columns = unsafe { $turned(&padded.each_ref().map(|row| row.as_ptr())) };
+                        let columns = unsafe { $turned(&padded.each_ref().map(|row| row.as_ptr()), 0) };
                         (0..(past - at).div_ceil($depth)).for_each(|column| add(&columns, column, at));
                     }
                     totals.iter_mut().zip(sums).for_each(|(total, sum)| *total = $add(*total, sum));
@@ -252,7 +252,8 @@ mod x86 {
         _mm256_castsi256_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_epi32, _mm256_set1_ps,
         _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps,
         _mm512_castsi512_si256, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_extracti64x4_epi64, _mm512_fmadd_ps,
-        _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps,
+        _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+        _mm512_slli_epi32, _mm512_storeu_ps,
     };
 
     use crate::nn::simd::transpose::x86::{halves_512, words_256, words_512};
@@ -260,31 +261,37 @@ mod x86 {
     /// The upper half of a word.
     const UPPER: i32 = 0xffff_0000_u32.cast_signed();
 
+    // Loops instead of `map`, which is a function without the instructions.
+
     /// # Safety
-    /// 64 bytes can be read at each.
+    /// 64 bytes can be read at `offset` from each.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn lines(rows: &[*const u8; 16]) -> [__m512i; 16] {
-        // SAFETY: what this function asks for.
-        rows.map(|row| unsafe { _mm512_loadu_si512(row.cast()) })
+    unsafe fn lines(rows: &[*const u8; 16], offset: usize) -> [__m512i; 16] {
+        let mut lines = [_mm512_setzero_si512(); 16];
+        for (line, row) in lines.iter_mut().zip(rows) {
+            // SAFETY: what this function asks for.
+            *line = unsafe { _mm512_loadu_si512(row.wrapping_add(offset).cast()) };
+        }
+        lines
     }
 
     /// # Safety
-    /// 64 bytes can be read at each.
+    /// As [`lines`].
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn words(rows: &[*const u8; 16]) -> [__m512i; 16] {
+    unsafe fn words(rows: &[*const u8; 16], offset: usize) -> [__m512i; 16] {
         // SAFETY: what this function asks for.
-        words_512(unsafe { lines(rows) })
+        words_512(unsafe { lines(rows, offset) })
     }
 
     /// # Safety
-    /// 64 bytes can be read at each.
+    /// As [`lines`].
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn halves(rows: &[*const u8; 16]) -> [__m512i; 16] {
+    unsafe fn halves(rows: &[*const u8; 16], offset: usize) -> [__m512i; 16] {
         // SAFETY: what this function asks for.
-        halves_512(unsafe { lines(rows) })
+        halves_512(unsafe { lines(rows, offset) })
     }
 
     /// A column of f16.
@@ -325,21 +332,29 @@ mod x86 {
     }
 
     /// # Safety
-    /// 32 bytes can be read at each.
+    /// 32 bytes can be read at `offset` from each.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn words_of_8(rows: &[*const u8; 8]) -> [__m256; 8] {
-        // SAFETY: what this function asks for.
-        words_256(rows.map(|row| unsafe { _mm256_loadu_ps(row.cast()) }))
+    unsafe fn words_of_8(rows: &[*const u8; 8], offset: usize) -> [__m256; 8] {
+        let mut lines = [_mm256_setzero_ps(); 8];
+        for (line, row) in lines.iter_mut().zip(rows) {
+            // SAFETY: what this function asks for.
+            *line = unsafe { _mm256_loadu_ps(row.wrapping_add(offset).cast()) };
+        }
+        words_256(lines)
     }
 
     /// # Safety
-    /// 16 bytes can be read at each.
+    /// 16 bytes can be read at `offset` from each.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    unsafe fn halves_of_8(rows: &[*const u8; 8]) -> [__m256; 8] {
-        // SAFETY: what this function asks for.
-        words_256(rows.map(|row| _mm256_cvtph_ps(unsafe { _mm_loadu_si128(row.cast()) })))
+    unsafe fn halves_of_8(rows: &[*const u8; 8], offset: usize) -> [__m256; 8] {
+        let mut lines = [_mm256_setzero_ps(); 8];
+        for (line, row) in lines.iter_mut().zip(rows) {
+            // SAFETY: what this function asks for.
+            *line = _mm256_cvtph_ps(unsafe { _mm_loadu_si128(row.wrapping_add(offset).cast()) });
+        }
+        words_256(lines)
     }
 
     /// A column of bf16.
@@ -417,11 +432,12 @@ mod portable {
     /// The columns of 8 rows of 8 elements, widened.
     ///
     /// # Safety
-    /// Eight elements can be read at each.
+    /// Eight elements can be read at `offset` from each.
     #[inline(always)]
-    unsafe fn columns<T: Copy>(rows: &[*const u8; 8], widen: impl Fn(T) -> f32) -> [[f32; 8]; 8] {
+    unsafe fn columns<T: Copy>(rows: &[*const u8; 8], offset: usize, widen: impl Fn(T) -> f32) -> [[f32; 8]; 8] {
         // SAFETY: what this function asks for; the read needs no alignment.
-        let rows = rows.map(|row| unsafe { row.cast::<[T; 8]>().read_unaligned() }.map(&widen));
+        let eight = |row: &*const u8| unsafe { row.wrapping_add(offset).cast::<[T; 8]>().read_unaligned() };
+        let rows = rows.each_ref().map(|row| eight(row).map(&widen));
         std::array::from_fn(|column| rows.map(|row| row[column]))
     }
 
@@ -435,17 +451,17 @@ mod portable {
 
     kernel!(
         single(f32, 4 bytes, 8 lanes, 8 columns, 1 deep):
-        [0_f32; 8], |rows| columns::<f32>(rows, |value| value), |columns: &[[f32; 8]; 8], column: usize| columns[column],
+        [0_f32; 8], |rows, offset| columns::<f32>(rows, offset, |value| value), |columns: &[[f32; 8]; 8], column: usize| columns[column],
         |at: *const f32| at.read(), multiply, add, |total| total
     );
     kernel!(
         half(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
-        [0_f32; 8], |rows| columns(rows, |bits| f16::from_bits(bits).to_f32()),
+        [0_f32; 8], |rows, offset| columns(rows, offset, |bits| f16::from_bits(bits).to_f32()),
         |columns: &[[f32; 8]; 8], column: usize| columns[column], |at: *const f32| at.read(), multiply, add, |total| total
     );
     kernel!(
         brain(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
-        [0_f32; 8], |rows| columns(rows, |bits| bf16::from_bits(bits).to_f32()),
+        [0_f32; 8], |rows, offset| columns(rows, offset, |bits| bf16::from_bits(bits).to_f32()),
         |columns: &[[f32; 8]; 8], column: usize| columns[column], |at: *const f32| at.read(), multiply, add, |total| total
     );
 }

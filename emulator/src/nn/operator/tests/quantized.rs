@@ -96,6 +96,32 @@ fn products_are_exact_integers_times_both_scales() {
     }
 }
 
+/// Integers are exact in any order; what is left is that scales are applied in one order.
+#[test]
+fn a_row_has_the_same_bits_however_many_there_are() {
+    let (most, n, k) = (257, 67, 131);
+    let (a, b) = (whole_bytes(most, k, 1), whole_bytes(n, k, 2));
+    let columns: Vec<f64> = (0..n).map(|j| 0.01 + 0.003 * j as f64).collect();
+    let tokens: Vec<f64> = (0..most).map(|i| 0.02 + 0.007 * i as f64).collect();
+    let last = |m: usize| {
+        let mut x1 = Data::new(DType::I8, &[m, k], &a[(most - m) * k..]);
+        let mut x2 = Data::new(DType::I8, &[n, k], &b);
+        let mut scale = Data::new(DType::F32, &[n], &columns);
+        let mut token = Data::new(DType::F32, &[m], &tokens[most - m..]);
+        let mut out = Data::blank(DType::F16, &[m, n]);
+        let (scales, flags) =
+            ([Arg::T(&mut scale), Arg::Null, Arg::T(&mut token), Arg::Null], [false, true].map(Arg::B));
+        let operands = [Arg::T(&mut x1), Arg::T(&mut x2)];
+        let arguments = operands.into_iter().chain(scales).chain(flags).chain([Arg::T(&mut out)]).collect();
+        run("aclnnQuantMatmulV4", arguments).unwrap();
+        out.values()
+    };
+    let all = last(most);
+    for m in (1..=64).chain([96]) {
+        assert!(last(m) == all[(most - m) * n..], "{m} rows");
+    }
+}
+
 #[test]
 fn one_scale_serves_all_columns_and_rows_need_none() {
     let (mut x1, mut x2) =
