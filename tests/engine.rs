@@ -275,6 +275,14 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     assert_eq!(loaded.load(Ordering::Relaxed), 0);
 }
 
+#[test]
+fn the_card_that_is_too_small_is_named_and_not_the_rank() {
+    let (_emulator, cann) = emulator(Config { hbm_bytes: 4 << 20, ..Config::with_cards(3) });
+    let options = EngineOptions { cards: vec![2, 0], ..EngineOptions::default() };
+    let message = Engine::start_with(&cann, vec![plans(2)], &options).unwrap_err().to_string();
+    assert!(message.contains("rank 0 (card 2)") && message.contains("rank 1 (card 0)"), "{message}");
+}
+
 /// What is free is just what the plan counts, but not what a card needs for a region without bytes. The other ranks do
 /// not wait at the first meeting for the one that has no memory.
 #[test]

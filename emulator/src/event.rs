@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, code};
+use crate::graph::Outside;
 use crate::handle::HandleKind;
 use crate::machine::{Machine, State};
 use crate::signal::Act;
@@ -210,6 +211,22 @@ impl Machine {
             state.enqueue(stream, queued)?;
             state.event(event)?.latest = Some(record);
             Ok(())
+        })
+    }
+
+    /// Captures a record or wait that is one of the world outside at every replay.
+    pub(crate) fn capture_outside(
+        &self,
+        event: u64,
+        stream: *mut std::ffi::c_void,
+        act: Outside,
+    ) -> Result<(), Failure> {
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let stream = state.resolve_stream(stream, current)?;
+            let unknown = Arc::new(Record::new(event, stream, None));
+            let queued = self.queued(state, stream, Entry::Wait(unknown), Vec::new());
+            state.capture_outside(stream, event, act, queued)
         })
     }
 

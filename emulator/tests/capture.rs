@@ -555,6 +555,38 @@ fn strict_mode_names_the_external_event_that_nobody_records() {
 }
 
 #[test]
+fn a_graph_and_a_stream_outside_wait_for_each_other_at_every_replay() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let (side, before, after) = (card.stream(), event(&card), event(&card));
+    let (x, y, z) = (card.upload(&[0; 4]), card.upload(&[0; 4]), card.upload(&[0; 4]));
+    let record = |event, stream| optional!(table, aclrtRecordEventWithFlag(event, stream, 1));
+    let wait = |event, stream, timeout| optional!(table, aclrtStreamWaitEventWithFlag(stream, event, timeout, 1));
+    assert!(
+        refused(&table, record(after, card.stream), ACL_ERROR_RT_STREAM_NOT_CAPTURED).contains("not being captured")
+    );
+    begin(&table, card.stream, RELAXED);
+    refused(&table, wait(before, card.stream, 3), ascend_tp_sys::ACL_ERROR_INVALID_PARAM);
+    ok(&table, wait(before, card.stream, u32::MAX));
+    assert!(refused(&table, record(before, card.stream), ACL_ERROR_RT_PARAM_INVALID).contains("take two events"));
+    assert!(refused(&table, record(card.event(), card.stream), ACL_ERROR_RT_PARAM_INVALID).contains("ACL_EVENT_SYNC"));
+    ok(&table, copy(&table, y, x, 4, card.stream));
+    ok(&table, record(after, card.stream));
+    let graph = end(&table, card.stream);
+    for step in 1..4_u8 {
+        ok(&table, call!(table, aclrtMemsetAsync(x, 4, i32::from(step), 4, side)));
+        ok(&table, call!(table, aclrtRecordEvent(before, side)));
+        execute(&table, graph, card.stream);
+        ok(&table, call!(table, aclrtStreamWaitEvent(side, after)));
+        ok(&table, copy(&table, z, y, 4, side));
+        ok(&table, call!(table, aclrtSynchronizeStream(side)));
+        assert_eq!(card.download(z, 4), [step; 4]);
+    }
+    card.synchronize();
+    ok(&table, call!(table, aclmdlRIDestroy(graph)));
+}
+
+#[test]
 fn an_open_task_group_binds_the_whole_capture() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);

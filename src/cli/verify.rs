@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ascend_tp::base::{DType, Diagnostics, Precision};
+use ascend_tp::base::{Diagnostics, Precision};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::verify::{Difference, Reference, Verification, verify_with};
 use ascend_tp::generate::{self, Model};
@@ -100,8 +100,6 @@ struct Report {
     values: usize,
     first_difference: Option<DifferenceReport>,
     closest: Option<DifferenceReport>,
-    /// Element type that rotary frequencies were rounded to.
-    rotary_frequencies: &'static str,
     logits: Option<DifferenceReport>,
     greedy: Option<Greedy>,
 }
@@ -141,7 +139,6 @@ impl Report {
             values: found.values,
             first_difference: found.first_difference.map(Into::into),
             closest: found.closest.map(Into::into),
-            rotary_frequencies: found.frequency_dtype.name(),
             logits: found.logits.map(Into::into),
             greedy: found.greedy.map(|(expected, found)| Greedy { equal: expected == found, expected, found }),
         }
@@ -166,13 +163,6 @@ impl std::fmt::Display for Report {
             (Some(first), _) => writeln!(f, "first op outside its bound: {first}")?,
             (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
             (None, None) => writeln!(f, "all equal")?,
-        }
-        if self.rotary_frequencies != DType::F32.name() {
-            let dtype = self.rotary_frequencies;
-            writeln!(
-                f,
-                "the reference cast the whole model to {dtype}, rotary frequencies included: compared with those"
-            )?;
         }
         if let Some(logits) = &self.logits {
             writeln!(f, "largest error against the reference: {logits}")?;
@@ -212,7 +202,6 @@ mod tests {
             values: 9,
             first_difference: first,
             closest: Some(closest),
-            rotary_frequencies: DType::F32.name(),
             logits: None,
             greedy,
         }

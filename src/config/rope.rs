@@ -10,10 +10,6 @@
 
 use std::f64::consts::TAU;
 
-use half::{bf16, f16};
-
-use crate::base::DType;
-
 /// How position turns into angle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
@@ -21,9 +17,6 @@ pub struct Rope {
     pub theta: f64,
     /// How the frequencies are changed to reach beyond the trained length.
     pub scaling: RopeScaling,
-    /// Element type the frequencies are rounded to. f32 in every published model's own code; a 16-bit type imitates a
-    /// reference that cast the whole model, this buffer included.
-    pub frequency_dtype: DType,
 }
 
 /// A change of the rotary frequencies.
@@ -92,7 +85,7 @@ impl Rope {
     /// A rope of base `theta` without scaling.
     #[must_use]
     pub const fn plain(theta: f64) -> Self {
-        Self { theta, scaling: RopeScaling::Default, frequency_dtype: DType::F32 }
+        Self { theta, scaling: RopeScaling::Default }
     }
 
     /// Which length [`Self::cos_sin`] needs.
@@ -117,14 +110,7 @@ impl Rope {
     /// If `head_dim` is odd or zero, which no [`ModelConfig`](super::ModelConfig) has.
     #[must_use]
     pub fn cos_sin(&self, head_dim: usize, positions: &[usize], sequence_length: usize) -> (Vec<f32>, Vec<f32>) {
-        let mut inverse_frequencies = self.inverse_frequencies(head_dim, sequence_length);
-        for frequency in &mut inverse_frequencies {
-            *frequency = match self.frequency_dtype {
-                DType::F16 => f16::from_f32(*frequency).to_f32(),
-                DType::BF16 => bf16::from_f32(*frequency).to_f32(),
-                DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::Bool => *frequency,
-            };
-        }
+        let inverse_frequencies = self.inverse_frequencies(head_dim, sequence_length);
         let attention_factor = self.attention_factor();
         let mut cos = Vec::with_capacity(positions.len() * head_dim);
         let mut sin = Vec::with_capacity(positions.len() * head_dim);

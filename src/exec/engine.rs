@@ -614,9 +614,12 @@ fn memory_problem(programs: &[Vec<Arc<Plan>>], rank: usize, device: &Device) -> 
         parts.push(format!("buffers of {groups} communicators {buffers} (HCCL_BUFFSIZE)"));
     }
     Ok(Some(
-        Diagnostic::new(format!("rank {rank} (card {rank})"), "the program does not fit the card's memory")
-            .expected(format!("at most {free} ({} in all)", memory.total))
-            .found(format!("{wanted}: {}", parts.join(", ")))
-            .help("use more cards, a shorter context, a smaller batch or a 16-bit element type"),
+        Diagnostic::new(
+            format!("rank {rank} (card {})", device.ordinal()),
+            "the program does not fit the card's memory",
+        )
+        .expected(format!("at most {free} ({} in all)", memory.total))
+        .found(format!("{wanted}: {}", parts.join(", ")))
+        .help("use more cards, a shorter context, a smaller batch or a 16-bit element type"),
     ))
 }

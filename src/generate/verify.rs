@@ -81,9 +81,6 @@ pub struct Verification {
     pub first_difference: Option<Difference>,
     /// Where the value nearest to its bound (as a share of it) differs most.
     pub closest: Option<Difference>,
-    /// The element type to which rotary frequencies are rounded: f32, unless only rounding them to the checkpoint's type
-    /// gives the reference's logits, as happens where the reference cast the whole model, buffers included.
-    pub frequency_dtype: DType,
     /// The worst element of the logits against the reference.
     pub logits: Option<Difference>,
     /// Greedy tokens of the reference and of the cards.
@@ -162,10 +159,6 @@ impl Reference {
 
 /// Compares a model on `cards` cards with itself on one, and with a reference.
 ///
-/// References differ in one convention: some keep the rotary frequencies in f32, as the models' own code does, some
-/// round them to the checkpoint's 16-bit type along with everything else. If the first does not give the reference's
-/// logits the second is tried, and the outcome says so.
-///
 /// # Errors
 /// Options that do not fit the model, and the failure of a card.
 pub fn verify(
@@ -193,34 +186,9 @@ pub fn verify_with(
     precision: impl Into<Precision>,
     residual: Residual,
     reference: &Reference,
-    engine: &EngineOptions,
-) -> Result<Option<Verification>, Error> {
-    let precision = precision.into();
-    let found = verify_as_is(cann, model, cards, precision, residual, reference, engine)?;
-    let is_final = found
-        .as_ref()
-        .is_none_or(|found| found.passed() || reference.logits.is_none() || model.config.dtype == DType::F32);
-    let verdicts = engine.group.exchange("the verdict", vec![u8::from(is_final)]).map_err(crate::exec::Error::from)?;
-    if verdicts[0] == [1] {
-        return Ok(found);
-    }
-    let mut config = model.config.clone();
-    config.rope.frequency_dtype = config.dtype;
-    let (generation, checkpoint) = (model.generation.clone(), Arc::clone(&model.checkpoint));
-    let rounded = Model { config, generation, checkpoint, dir: model.dir.clone() };
-    let second = verify_as_is(cann, &rounded, cards, precision, residual, reference, engine)?;
-    Ok(if second.as_ref().is_some_and(Verification::passed) { second } else { found })
-}
-
-fn verify_as_is(
-    cann: &Arc<Cann>,
-    model: &Model,
-    cards: usize,
-    precision: Precision,
-    residual: Residual,
-    reference: &Reference,
     engine_options: &EngineOptions,
 ) -> Result<Option<Verification>, Error> {
+    let precision = precision.into();
     let config = &model.config;
     let dtype = precision.activations;
     let Reference { batch, sequence, input_ids, .. } = reference;
@@ -268,14 +236,7 @@ fn verify_as_is(
     let one =
         group.is_first().then(|| on(1, &alone)).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     let (many, logits) = on(cards, engine_options)?;
-    let mut found = Verification {
-        values: 0,
-        first_difference: None,
-        closest: None,
-        frequency_dtype: config.rope.frequency_dtype,
-        logits: None,
-        greedy: None,
-    };
+    let mut found = Verification { values: 0, first_difference: None, closest: None, logits: None, greedy: None };
     if let Some((one, _)) = &one {
         compare(&program, one, &many, precision, &mut found);
     }

@@ -16,9 +16,6 @@ use super::common::Tensors;
 pub(crate) const NAMES: [&str; 5] =
     ["llama3-ropescaling", "qwen-v1-mha", "qwen2-gqa", "qwen2-tied-uneven", "qwen3-qknorm"];
 
-/// Fixtures whose reference cast the whole model to 16 bits, the rotary frequencies included.
-const CAST_WHOLE: [&str; 4] = ["qwen-v1-mha", "qwen2-gqa", "qwen2-tied-uneven", "qwen3-qknorm"];
-
 /// Tokens of each sequence that are used: attention looks back only, so the reference's first logits do not change.
 const SEQUENCE: usize = 9;
 /// Rows of the KV caches; those beyond the sequence must not matter.
@@ -47,10 +44,7 @@ impl Fixture {
     pub(crate) fn read(name: &'static str, head: Head, cards: usize) -> Self {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
         let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
-        let mut config = ModelConfig::from_json(&config).unwrap();
-        if CAST_WHOLE.contains(&name) {
-            config.rope.frequency_dtype = config.dtype;
-        }
+        let config = ModelConfig::from_json(&config).unwrap();
         let expected = Checkpoint::open_file(&folder.join("expected.safetensors")).unwrap();
         let (shape, ids) = expected.read_i64("input_ids").unwrap();
         let (batch, whole) = (shape[0], shape[1]);

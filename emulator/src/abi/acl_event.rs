@@ -7,6 +7,7 @@ use ascend_tp_sys::{aclrtEvent, aclrtEventRecordedStatus, aclrtEventWaitStatus, 
 use super::raw::store;
 use crate::event::{self, Event, EventKind, MAX_EVENTS};
 use crate::failure::{Failure, code};
+use crate::graph::Outside;
 use crate::handle::HandleKind;
 use crate::machine::Machine;
 use crate::strict::order::{self, Waited};
@@ -107,8 +108,11 @@ impl Machine {
         stream: aclrtStream,
         flag: u32,
     ) -> Result<(), Failure> {
-        require_default_flag("ACL_EVENT_RECORD_EXTERNAL", flag)?;
-        self.record_event(HandleKind::Event.decode(event)?, stream)
+        let event = HandleKind::Event.decode(event)?;
+        if is_outside("ACL_EVENT_RECORD_EXTERNAL", flag)? {
+            return self.capture_outside(event, stream, Outside::Record);
+        }
+        self.record_event(event, stream)
     }
 
     /// `timeout` is in seconds; 0 is no limit.
@@ -119,7 +123,13 @@ impl Machine {
         timeout: u32,
         flag: u32,
     ) -> Result<(), Failure> {
-        require_default_flag("ACL_EVENT_WAIT_EXTERNAL", flag)?;
+        if is_outside("ACL_EVENT_WAIT_EXTERNAL", flag)? {
+            if timeout != u32::MAX {
+                let what = format!("timeout is {timeout}; with ACL_EVENT_WAIT_EXTERNAL it must be -1, no limit");
+                return Err(Failure::new(code::INVALID_PARAM, what));
+            }
+            return self.capture_outside(HandleKind::Event.decode(event)?, stream, Outside::Wait);
+        }
         let limit = (timeout > 0).then(|| Duration::from_secs(u64::from(timeout)));
         self.stream_wait_event(stream, HandleKind::Event.decode(event)?, limit)
     }
@@ -218,11 +228,11 @@ impl Machine {
     }
 }
 
-/// The other flag is for events that a captured graph shows to the outside.
-fn require_default_flag(external: &str, flag: u32) -> Result<(), Failure> {
+/// Whether a flag asks for a record or wait that a captured graph shares with the world outside.
+fn is_outside(external: &str, flag: u32) -> Result<bool, Failure> {
     match flag {
-        0 => Ok(()),
-        1 => Err(Failure::new(code::FEATURE_NOT_SUPPORTED, format!("flag {external} (1) is not modelled; 0 is"))),
+        0 => Ok(false),
+        1 => Ok(true),
         _ => Err(Failure::new(code::INVALID_PARAM, format!("flag {flag:#x} is neither 0 nor {external} (1)"))),
     }
 }

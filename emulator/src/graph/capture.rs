@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{CaptureMode, Capturing, Graph, Lane, Node, Phase, Step, captured};
+use super::{CaptureMode, Capturing, Graph, Lane, Node, Outside, Phase, Step, captured};
 use crate::collective::Call;
 use crate::event::{EventKind, SYNC};
 use crate::failure::{Failure, code};
@@ -267,6 +267,39 @@ impl State {
         let node = |lane, step| Node { lane, step, site, accesses: Vec::new(), tag };
         self.push_node(stream, Step::Wait(number), node)?;
         Ok(true)
+    }
+
+    /// A record or wait of a captured stream that is one of the world outside at every replay.
+    pub(crate) fn capture_outside(
+        &mut self,
+        stream: u64,
+        event: u64,
+        act: Outside,
+        queued: Queued,
+    ) -> Result<(), Failure> {
+        let (id, _) = self.valid_capture(stream)?;
+        let of = self.event(event)?;
+        if of.kind != EventKind::ExWithFlag || of.flags != SYNC {
+            let what = format!(
+                "event {event} cannot be one of the world outside: create it by aclrtCreateEventExWithFlag with \
+                 ACL_EVENT_SYNC alone"
+            );
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        if self.graphs.of_event(event).is_some() {
+            let what = format!("event {event} was recorded by a capture as one within it; take another event");
+            return Err(Failure::new(code::EVENT_CAPTURED, what));
+        }
+        let is_other = |node: &Node| matches!(&node.step, Step::Outside { event: of, act: other } if *of == event && *other != act);
+        if self.graphs.graph(id)?.nodes.iter().any(is_other) {
+            let what = format!(
+                "event {event} is both recorded and awaited by the capture of stream {stream}; take two events"
+            );
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        let Queued { site, tag, .. } = queued;
+        let node = |lane, step| Node { lane, step, site, accesses: Vec::new(), tag };
+        self.push_node(stream, Step::Outside { event, act }, node)
     }
 
     fn join_capture(&mut self, stream: u64, id: u64) -> Result<(), Failure> {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Graph, Node, Step};
+use super::{Graph, Node, Outside, Step};
 use crate::failure::{Failure, code};
 use crate::machine::State;
 use crate::stream::Entry;
@@ -50,6 +50,8 @@ fn described(node: &Node) -> (String, &'static str) {
         Step::Work(other) => (format!("{other:?}"), "NOTIFY"),
         Step::Record(number) => (format!("record {number}"), "EVENT_RECORD"),
         Step::Wait(number) => (format!("wait {number}"), "EVENT_WAIT"),
+        Step::Outside { event, act: Outside::Record } => (format!("record of event {event}"), "EVENT_RECORD"),
+        Step::Outside { event, act: Outside::Wait } => (format!("wait for event {event}"), "EVENT_WAIT"),
         Step::Collective { calls, .. } => {
             let names: Vec<String> = calls.iter().map(ToString::to_string).collect();
             (names.join(", "), "COLLECTIVE")

@@ -118,8 +118,19 @@ enum Step {
     Record(usize),
     /// Holds the lane until a record of this graph is done.
     Wait(usize),
+    /// A record of an event that others see, or a wait for what others recorded last, at every replay anew.
+    Outside { event: u64, act: Outside },
     /// This rank's part in collectives that begin and end together.
     Collective { group: u64, rank: u32, calls: Vec<Call> },
+}
+
+/// What a captured stream does with an event of the world outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outside {
+    /// `ACL_EVENT_RECORD_EXTERNAL`.
+    Record,
+    /// `ACL_EVENT_WAIT_EXTERNAL`.
+    Wait,
 }
 
 impl Graph {

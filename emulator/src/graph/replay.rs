@@ -4,9 +4,10 @@
 //! first lane runs on the given stream, the others begin when it gets there and lead back before its end; replays of
 //! one graph run one after the other; a failure of any lane is one of the given stream. Does not: change the graph.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Graph, Step};
+use super::{Graph, Outside, Step};
 use crate::collective::meeting::Seat;
 use crate::event::Record;
 use crate::failure::{Failure, code};
@@ -40,6 +41,7 @@ impl State {
             records[number].clone().ok_or_else(missing)
         };
         let (thread, issued_ns) = (thread::system_number(), thread::clock(self.key));
+        let mut seen_outside: BTreeMap<u64, Arc<Record>> = BTreeMap::new();
         let entries: Result<Vec<(u64, Queued)>, Failure> = graph
             .nodes
             .iter()
@@ -48,13 +50,30 @@ impl State {
                     Step::Work(entry) => entry.clone(),
                     Step::Record(number) => Entry::Record(record(*number)?),
                     Step::Wait(number) => Entry::Wait(record(*number)?),
+                    Step::Outside { event, act: Outside::Record } => {
+                        let record = Record::new(*event, streams[node.lane], node.site.clone());
+                        Entry::Record(Arc::clone(seen_outside.entry(*event).insert_entry(Arc::new(record)).get()))
+                    }
+                    Step::Outside { event, act: Outside::Wait } => {
+                        let latest = self.events.get(event).and_then(|event| event.latest.clone());
+                        // What nobody has recorded is no wait.
+                        let Some(latest) = latest else { return Ok(None) };
+                        Entry::Wait(latest)
+                    }
                     Step::Collective { .. } => Entry::Meet(seats.next().unwrap_or_default()),
                 };
                 let (site, accesses, tag) = (node.site.clone(), node.accesses.clone(), node.tag.clone());
-                Ok((streams[node.lane], Queued { entry, site, accesses, tag, blame: Some(stream), thread, issued_ns }))
+                let queued = Queued { entry, site, accesses, tag, blame: Some(stream), thread, issued_ns };
+                Ok(Some((streams[node.lane], queued)))
             })
+            .filter_map(Result::transpose)
             .collect();
         let entries = entries?;
+        for (event, record) in seen_outside {
+            if let Some(event) = self.events.get_mut(&event) {
+                event.latest = Some(record);
+            }
+        }
         if let Some(previous) = previous {
             let wait = own(self, stream, Entry::Wait(previous));
             self.enqueue(stream, wait)?;
