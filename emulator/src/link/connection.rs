@@ -15,13 +15,17 @@ use std::time::Duration;
 use rustix::net::{SendFlags, sockopt};
 
 use super::bell::Bell;
+use super::host;
 use super::wire::{self, Message, Process};
 use crate::abi::peer_memory::{Buffer, PeerMemory};
 use crate::abi::raw::RawSpan;
 use crate::failure::{Failure, code};
 
-/// A host that does not answer this long is gone: processes that die are noticed at once by the end of the connection.
-const SILENCE: Duration = Duration::from_secs(1);
+/// Another host that does not answer this long is gone, whether there is data on its way to it or not. Processes that die are
+/// noticed at once by the end of the connection, which is all there is to notice of one on this host.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Within it, so many times another host is asked whether it is there.
+const PROBES: u32 = 4;
 
 /// One link.
 #[derive(Debug)]
@@ -58,10 +62,15 @@ impl Link {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(Some(stall_limit))?;
-        sockopt::set_socket_keepalive(&socket, true)?;
-        sockopt::set_tcp_keepidle(&socket, SILENCE)?;
-        sockopt::set_tcp_keepintvl(&socket, SILENCE)?;
-        sockopt::set_tcp_keepcnt(&socket, 1)?;
+        if peer.host_id != host::id() {
+            let pause = SILENCE / (PROBES + 1);
+            sockopt::set_socket_keepalive(&socket, true)?;
+            sockopt::set_tcp_keepidle(&socket, pause)?;
+            sockopt::set_tcp_keepintvl(&socket, pause)?;
+            sockopt::set_tcp_keepcnt(&socket, PROBES)?;
+            #[cfg(target_os = "linux")]
+            sockopt::set_tcp_user_timeout(&socket, SILENCE.as_millis() as u32)?;
+        }
         let link = Arc::new(Self {
             peer,
             socket,
