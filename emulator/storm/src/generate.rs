@@ -105,7 +105,7 @@ fn setup(random: &mut Random, flavour: Flavour) -> Setup {
         streams: random.within(1, 4) as u8,
         pools: pools as u8,
         pool_bytes,
-        exec_limit_s: if flavour == Flavour::Absent { 3 } else { 600 },
+        exec_limit_s: if flavour == Flavour::Absent { 5 } else { 600 },
     }
 }
 
@@ -399,7 +399,13 @@ impl Generator {
         if !is_strict && self.world > 1 && self.random.chance(18) {
             return self.push(Step::Stall { ranks: vec![rank, (rank + 1) % self.world] });
         }
-        let probe = match self.random.below(if is_strict { 3 } else { 8 }) {
+        // A strict machine gives ranks of other processes all their time before it lets a limit be over.
+        let kinds = match (is_strict, self.setup.processes.len()) {
+            (true, 1) => 3,
+            (true, _) => 2,
+            (false, _) => 8,
+        };
+        let probe = match self.random.below(kinds) {
             0 => Probe::Unrecorded,
             1 => Probe::Abort { held },
             2 => Probe::ContinueAfterFailure,

@@ -240,6 +240,8 @@ impl<'a> Rank<'a> {
     /// The host waits for all that is on a stream.
     fn wait(&mut self, number: u8, way: u8) -> Outcome {
         let stream = self.stream(number);
+        // Strict mode has no clock: limits are over when nothing else can happen, and whoever polls always makes something happen.
+        let way = if self.program().setup.strict.is_some() && way == 2 { 3 } else { way };
         match way {
             0 => self.api.synchronize(stream),
             1 => self.api.synchronize_within(stream, Duration::from_secs(u64::from(NEVER_S))),

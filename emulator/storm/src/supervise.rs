@@ -123,14 +123,14 @@ impl Supervisor {
 /// How long a program may take: far more than it does.
 fn limit(program: &Program) -> Duration {
     let of_step = |step: &Step| match step {
-        Step::Probe { probe: Probe::Limit { .. }, .. } | Step::Absent { .. } => 14,
+        Step::Probe { probe: Probe::Limit { .. }, .. } | Step::Absent { .. } => 16,
         Step::Probe { .. } => 12,
         Step::Stall { .. } => 6,
         _ => 0,
     };
     let ending = if program.ending == Ending::InOrder { 0 } else { 20 };
-    let strict = if program.setup.strict.is_some() { 10 } else { 0 };
-    Duration::from_secs(30 + ending + strict + program.steps.iter().map(of_step).sum::<u64>())
+    let strict = if program.setup.strict.is_some() { 30 } else { 0 };
+    Duration::from_secs(60 + ending + strict + program.steps.iter().map(of_step).sum::<u64>())
 }
 
 impl Run<'_> {
