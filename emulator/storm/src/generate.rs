@@ -206,7 +206,7 @@ impl Generator {
             }
             8..14 => {
                 let bytes = self.bytes(most.min(1 << 20));
-                let (at, salt, is_pinned) = (self.place(bytes, 1), self.random.next(), self.random.chance(50));
+                let (at, salt, is_pinned) = (self.place(bytes, 1), self.random.any(), self.random.chance(50));
                 Step::Load { rank, stream, at, bytes, salt, is_pinned }
             }
             14..22 => {
@@ -382,7 +382,7 @@ impl Generator {
             1..4 if self.flavour == Flavour::Bytes => room,
             _ => (self.bytes(room * element.bytes()) / element.bytes()).min(room),
         };
-        let (root, salt) = (self.random.below(8) as u32, self.random.next());
+        let (root, salt) = (self.random.below(8) as u32, self.random.any());
         let call = Call { kind, element, count, root, in_place: false, salt };
         let in_place = call.may_be_in_place() && self.random.chance(30);
         // Products of a float that is already a product are not small any more, so floats are loaded each time.

@@ -79,8 +79,10 @@ const SCRATCH_BYTES: u64 = 4096;
 /// Why a probe did not go as documented.
 pub type Finding = Result<(), String>;
 
-fn surprise(failed: Failed) -> String {
-    failed.to_string()
+impl From<Failed> for String {
+    fn from(failed: Failed) -> Self {
+        failed.to_string()
+    }
 }
 
 /// Says what a call should have returned.
@@ -122,9 +124,9 @@ impl Probe {
 
 fn unrecorded(rank: &Rank<'_>) -> Finding {
     for making in Making::ALL {
-        let event = rank.api.create_event(making).map_err(surprise)?;
-        let found = (rank.api.is_recorded(event).map_err(surprise)?, rank.api.is_waited(event).map_err(surprise)?);
-        call!(rank.api, aclrtDestroyEvent(event)).map_err(surprise)?;
+        let event = rank.api.create_event(making)?;
+        let found = (rank.api.is_recorded(event)?, rank.api.is_waited(event)?);
+        call!(rank.api, aclrtDestroyEvent(event))?;
         let complete = making == Making::ExWithFlag;
         if found != (complete, complete) {
             return Err(format!(
@@ -183,41 +185,41 @@ impl Hold {
 
 fn abort(rank: &Rank<'_>, held: Held) -> Finding {
     let api = rank.api;
-    let stream = api.create_stream().map_err(surprise)?;
-    let hold = Hold::begin(rank, stream, held, 0).map_err(surprise)?;
-    call!(api, aclrtStreamAbort(stream)).map_err(surprise)?;
+    let stream = api.create_stream()?;
+    let hold = Hold::begin(rank, stream, held, 0)?;
+    call!(api, aclrtStreamAbort(stream))?;
     let since = Instant::now();
     let outcome = api.synchronize_within(stream, SLACK);
     let what = format!("synchronizing a stream aborted while it waits for {held:?}, after {:?}", since.elapsed());
     expect(&what, outcome, &[ACL_ERROR_RT_STREAM_ABORT])?;
-    call!(api, aclrtDestroyStreamForce(stream)).map_err(surprise)?;
-    hold.end(rank, held).map_err(surprise)
+    call!(api, aclrtDestroyStreamForce(stream))?;
+    hold.end(rank, held).map_err(String::from)
 }
 
 fn forced_destroy(rank: &Rank<'_>) -> Finding {
     let api = rank.api;
-    let stream = || api.create_stream().map_err(surprise);
+    let stream = || api.create_stream().map_err(String::from);
     let (first, second, third) = (stream()?, stream()?, stream()?);
-    let notify = api.create_notify().map_err(surprise)?;
-    young!(api, aclrtWaitAndResetNotify(notify, first, 0)).map_err(surprise)?;
-    call!(api, aclrtDestroyStreamForce(first)).map_err(surprise)?;
-    young!(api, aclrtWaitAndResetNotify(notify, second, 0)).map_err(surprise)?;
-    young!(api, aclrtRecordNotify(notify, third)).map_err(surprise)?;
+    let notify = api.create_notify()?;
+    young!(api, aclrtWaitAndResetNotify(notify, first, 0))?;
+    call!(api, aclrtDestroyStreamForce(first))?;
+    young!(api, aclrtWaitAndResetNotify(notify, second, 0))?;
+    young!(api, aclrtRecordNotify(notify, third))?;
     let outcome = api.synchronize_within(second, SLACK);
     expect("a stream that waits for a notify which a destroyed stream waited for before", outcome, &[0])?;
-    call!(api, aclrtDestroyStream(second)).map_err(surprise)?;
-    call!(api, aclrtDestroyStream(third)).map_err(surprise)?;
-    young!(api, aclrtDestroyNotify(notify)).map_err(surprise)
+    call!(api, aclrtDestroyStream(second))?;
+    call!(api, aclrtDestroyStream(third))?;
+    young!(api, aclrtDestroyNotify(notify)).map_err(String::from)
 }
 
 fn continue_after_failure(rank: &Rank<'_>) -> Finding {
     let api = rank.api;
-    let stream = api.create_stream().map_err(surprise)?;
-    let notify = api.create_notify().map_err(surprise)?;
-    let scratch = api.malloc(SCRATCH_BYTES).map_err(surprise)?;
+    let stream = api.create_stream()?;
+    let notify = api.create_notify()?;
+    let scratch = api.malloc(SCRATCH_BYTES)?;
     let half = SCRATCH_BYTES / 2;
-    young!(api, aclrtWaitAndResetNotify(notify, stream, 1)).map_err(surprise)?;
-    api.fill(scratch, half, 5, stream).map_err(surprise)?;
+    young!(api, aclrtWaitAndResetNotify(notify, stream, 1))?;
+    api.fill(scratch, half, 5, stream)?;
     let outcome =
         rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(stream));
     expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
@@ -225,40 +227,36 @@ fn continue_after_failure(rank: &Rank<'_>) -> Finding {
     expect("work enqueued after a failure", later, &[0])?;
     let outcome = rank.bounded("synchronizing it again", SLACK, || api.synchronize(stream));
     expect("synchronizing it again", outcome, &[0, ACL_ERROR_RT_TASK_TIMEOUT])?;
-    let found = api.download(scratch, SCRATCH_BYTES).map_err(surprise)?;
+    let found = api.download(scratch, SCRATCH_BYTES)?;
     let (before, after) = found.split_at(half as usize);
     if before.iter().any(|byte| *byte != 5) || after.iter().any(|byte| *byte != 7) {
         let what = format!("expected bytes 5 and 7 of work behind a failure, found {} and {}", before[0], after[0]);
         return Err(what);
     }
-    call!(api, aclrtDestroyStreamForce(stream)).map_err(surprise)?;
-    young!(api, aclrtDestroyNotify(notify)).map_err(surprise)?;
-    call!(api, aclrtFree(scratch)).map_err(surprise)
+    call!(api, aclrtDestroyStreamForce(stream))?;
+    young!(api, aclrtDestroyNotify(notify))?;
+    call!(api, aclrtFree(scratch)).map_err(String::from)
 }
 
 fn stop_after_failure(rank: &Rank<'_>) -> Finding {
     let api = rank.api;
-    let context = api.create_context(rank.number.cast_signed()).map_err(surprise)?;
-    let (first, second, third) = (
-        api.create_stream().map_err(surprise)?,
-        api.create_stream().map_err(surprise)?,
-        api.create_stream().map_err(surprise)?,
-    );
-    let (notify, other) = (api.create_notify().map_err(surprise)?, api.create_notify().map_err(surprise)?);
-    let scratch = api.malloc(SCRATCH_BYTES).map_err(surprise)?;
-    api.upload(scratch, &[0; SCRATCH_BYTES as usize]).map_err(surprise)?;
+    let context = api.create_context(rank.number.cast_signed())?;
+    let (first, second, third) = (api.create_stream()?, api.create_stream()?, api.create_stream()?);
+    let (notify, other) = (api.create_notify()?, api.create_notify()?);
+    let scratch = api.malloc(SCRATCH_BYTES)?;
+    api.upload(scratch, &[0; SCRATCH_BYTES as usize])?;
     // 1: ACL_STOP_ON_FAILURE.
-    call!(api, aclrtSetStreamFailureMode(first, 1)).map_err(surprise)?;
-    young!(api, aclrtWaitAndResetNotify(other, second, 0)).map_err(surprise)?;
-    young!(api, aclrtWaitAndResetNotify(notify, first, 1)).map_err(surprise)?;
-    api.fill(scratch, SCRATCH_BYTES, 5, first).map_err(surprise)?;
+    call!(api, aclrtSetStreamFailureMode(first, 1))?;
+    young!(api, aclrtWaitAndResetNotify(other, second, 0))?;
+    young!(api, aclrtWaitAndResetNotify(notify, first, 1))?;
+    api.fill(scratch, SCRATCH_BYTES, 5, first)?;
     let outcome =
         rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(first));
     expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
     let waiting = api.synchronize_within(second, SLACK);
     let is_stopped = waiting.as_ref().is_err_and(|failed| failed.code != i64::from(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT));
     let later = api.fill(scratch, SCRATCH_BYTES, 7, third).and_then(|()| api.synchronize(third));
-    let found = api.download(scratch, SCRATCH_BYTES).map_err(surprise)?;
+    let found = api.download(scratch, SCRATCH_BYTES)?;
     if !is_stopped || later.is_ok() || found.iter().any(|byte| *byte != 0) {
         return Err(format!(
             "after a failure of a stream with ACL_STOP_ON_FAILURE expected errors of the other streams of its context and \
@@ -267,24 +265,24 @@ fn stop_after_failure(rank: &Rank<'_>) -> Finding {
         ));
     }
     for stream in [first, second, third] {
-        call!(api, aclrtDestroyStreamForce(stream)).map_err(surprise)?;
+        call!(api, aclrtDestroyStreamForce(stream))?;
     }
     for notify in [notify, other] {
-        young!(api, aclrtDestroyNotify(notify)).map_err(surprise)?;
+        young!(api, aclrtDestroyNotify(notify))?;
     }
-    call!(api, aclrtFree(scratch)).map_err(surprise)?;
-    call!(api, aclrtSetCurrentContext(rank.context)).map_err(surprise)?;
-    call!(api, aclrtDestroyContext(context)).map_err(surprise)
+    call!(api, aclrtFree(scratch))?;
+    call!(api, aclrtSetCurrentContext(rank.context))?;
+    call!(api, aclrtDestroyContext(context)).map_err(String::from)
 }
 
 fn limit(rank: &mut Rank<'_>, held: Held, work_ms: u64, waiting: Waiting) -> Finding {
-    let stream = rank.api.create_stream().map_err(surprise)?;
-    rank.work(work_ms, stream).map_err(surprise)?;
-    let hold = Hold::begin(rank, stream, held, LIMIT_S).map_err(surprise)?;
+    let stream = rank.api.create_stream()?;
+    rank.work(work_ms, stream)?;
+    let hold = Hold::begin(rank, stream, held, LIMIT_S)?;
     let limit = Duration::from_secs(u64::from(LIMIT_S));
     until_limit(rank, stream, work_ms, limit, waiting, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
-    call!(rank.api, aclrtDestroyStreamForce(stream)).map_err(surprise)?;
-    hold.end(rank, held).map_err(surprise)
+    call!(rank.api, aclrtDestroyStreamForce(stream))?;
+    hold.end(rank, held).map_err(String::from)
 }
 
 /// Waits for what is queued on a stream to run into its limit: neither before it is over, nor much later.
@@ -297,8 +295,8 @@ pub(crate) fn until_limit(
     codes: &[aclError],
 ) -> Finding {
     let api = rank.api;
-    let behind = api.create_event(Making::Plain).map_err(surprise)?;
-    call!(api, aclrtRecordEvent(behind, stream)).map_err(surprise)?;
+    let behind = api.create_event(Making::Plain)?;
+    call!(api, aclrtRecordEvent(behind, stream))?;
     let (due, since) = (Duration::from_millis(work_ms) + limit, Instant::now());
     let latest = due + SLACK;
     let what = format!("{work_ms} ms of work and then a wait of at most {limit:?}, the host {waiting:?}");
@@ -330,5 +328,5 @@ pub(crate) fn until_limit(
     if took + Duration::from_millis(100) < limit {
         return Err(format!("{what}: over already after {took:?}"));
     }
-    call!(api, aclrtDestroyEvent(behind)).map_err(surprise)
+    call!(api, aclrtDestroyEvent(behind)).map_err(String::from)
 }

@@ -23,7 +23,7 @@ impl Random {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn any(&mut self) -> u64 {
         let drawn = scramble(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         drawn
@@ -31,7 +31,7 @@ impl Random {
 
     /// A number below `end`; 0 when there is none.
     pub fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.any()) * u128::from(end)) >> 64) as u64
     }
 
     /// A number from `first` to `last`.
