@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::collective::group::{Group, Way};
 use crate::collective::meeting::{Key, Meeting};
 use crate::collective::{Call, Places};
+use crate::config::Sharing;
 use crate::failure::{Failure, code};
 use crate::link::connection::Link;
 use crate::link::host;
@@ -121,8 +122,11 @@ impl Machine {
             return Some(self.config().exec_timeout);
         }
         let gatherings = &state.groups.gatherings;
-        let is_gathering =
-            gatherings.has_callers_elsewhere() || gatherings.has_lone_caller() || host::is_one_of_several();
+        // Who shares memory with other processes expects some; else what has come so far says whether there are any.
+        let is_gathering = self.memory().sharing() == Sharing::Host
+            || gatherings.has_callers_elsewhere()
+            || gatherings.has_lone_caller()
+            || host::is_one_of_several();
         let is_building = (is_gathering && gatherings.is_any_open()) || state.groups.any_undecided();
         is_building.then_some(self.config().connect_timeout)
     }
