@@ -205,7 +205,7 @@ impl State {
         let id = self.fresh_number();
         let name = name.unwrap_or_else(|| format!("hccl_world_{id}")).into();
         let homes = vec![Home::Here; cards.len()];
-        self.insert_group(id, name, cards, homes, None, None, Some(Way::Process));
+        self.insert_group(id, name, cards, homes, None, None);
         Ok(id)
     }
 
@@ -215,12 +215,8 @@ impl State {
             return id;
         }
         let id = self.fresh_number();
-        let is_local = homes.iter().all(|home| home.link().is_none());
-        let way = is_local.then_some(Way::Process);
-        self.insert_group(id, name.into(), cards, homes, Some(token), None, way);
-        if !is_local {
-            self.say_ready(id);
-        }
+        self.insert_group(id, name.into(), cards, homes, Some(token), None);
+        self.say_ready(id);
         self.claim(id, token);
         id
     }
@@ -233,7 +229,6 @@ impl State {
         homes: Vec<Home>,
         token: Option<Token>,
         parent: Option<u64>,
-        way: Option<Way>,
     ) {
         let world = cards.len();
         let mut links: Vec<Arc<Link>> = Vec::new();
@@ -245,6 +240,9 @@ impl State {
         if let Some(token) = token {
             self.groups.by_token.insert(token, id);
         }
+        // A communicator that is cut from another goes its way; the ranks of a new one have to say what they reach.
+        let of_parent = parent.and_then(|parent| self.groups.group(parent).ok()).and_then(|parent| parent.way);
+        let way = if links.is_empty() { Some(Way::Process) } else { of_parent };
         let group = Group {
             name,
             cards,
@@ -388,10 +386,9 @@ impl State {
         let pick = |rank: &u32| (group.cards[*rank as usize], group.homes[*rank as usize].clone());
         let (cards, homes): (Vec<u32>, Vec<Home>) = ranks.iter().map(pick).unzip();
         let joined = homes.iter().map(|home| home.link().is_some()).collect();
-        let way = if homes.iter().all(|home| home.link().is_none()) { Some(Way::Process) } else { group.way };
         group.children.insert(id, Child { group: number, ranks: ranks.to_vec(), joined });
         let name = name.unwrap_or_else(|| format!("{}_sub_{id}", group.name)).into();
-        self.insert_group(number, name, cards, homes, token, Some(parent), way);
+        self.insert_group(number, name, cards, homes, token, Some(parent));
         if let Some(token) = token {
             self.claim(number, token);
         }

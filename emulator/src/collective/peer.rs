@@ -255,6 +255,9 @@ impl State {
     pub(crate) fn say_ready(&mut self, id: u64) {
         let strikes = self.faults.strike_transfers();
         let Ok(group) = self.groups.group(id) else { return };
+        if group.is_local() {
+            return;
+        }
         let shares_memory = !strikes && group.links.iter().all(|link| link.reaches());
         group.post(|group| Message::Ready { group, shares_memory });
         self.note_ready(id, None, shares_memory);

@@ -234,7 +234,7 @@ mod tests {
         let listed = Blocks::Listed(vec![(0, 2), (5, 0), (2, 3)]);
         for kind in [
             Kind::AllGather { blocks: listed.clone() },
-            Kind::ReduceScatter { blocks: listed.clone(), op: ReduceOp::Sum },
+            Kind::ReduceScatter { blocks: listed, op: ReduceOp::Sum },
             Kind::Broadcast { count: 4, root: 1 },
             Kind::Scatter { count: 4, root: 2 },
             Kind::AllToAll { send: Blocks::Uniform(2), recv: Blocks::Uniform(2) },

@@ -51,8 +51,9 @@ impl State {
                     Step::Record(number) => Entry::Record(record(*number)?),
                     Step::Wait(number) => Entry::Wait(record(*number)?),
                     Step::Outside { event, act: Outside::Record } => {
-                        let record = Record::new(*event, streams[node.lane], node.site.clone());
-                        Entry::Record(Arc::clone(seen_outside.entry(*event).insert_entry(Arc::new(record)).get()))
+                        let record = Arc::new(Record::new(*event, streams[node.lane], node.site.clone()));
+                        seen_outside.insert(*event, Arc::clone(&record));
+                        Entry::Record(record)
                     }
                     Step::Outside { event, act: Outside::Wait } => {
                         let latest = self.events.get(event).and_then(|event| event.latest.clone());

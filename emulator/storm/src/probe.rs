@@ -280,17 +280,17 @@ fn limit(rank: &mut Rank<'_>, held: Held, work_ms: u64, waiting: Waiting) -> Fin
     rank.work(work_ms, stream)?;
     let hold = Hold::begin(rank, stream, held, LIMIT_S)?;
     let limit = Duration::from_secs(u64::from(LIMIT_S));
-    until_limit(rank, stream, work_ms, limit, waiting, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
+    until_limit(rank, stream, work_ms, (limit, limit), waiting, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
     call!(rank.api, aclrtDestroyStreamForce(stream))?;
     hold.end(rank, held).map_err(String::from)
 }
 
-/// Waits for what is queued on a stream to run into its limit: neither before it is over, nor much later.
+/// Waits for what is queued on a stream to run into its limit: not before the earliest time for that, nor much later.
 pub(crate) fn until_limit(
     rank: &Rank<'_>,
     stream: aclrtStream,
     work_ms: u64,
-    limit: Duration,
+    (earliest, limit): (Duration, Duration),
     waiting: Waiting,
     codes: &[aclError],
 ) -> Finding {
@@ -325,7 +325,7 @@ pub(crate) fn until_limit(
     };
     let took = since.elapsed();
     expect(&format!("{what}, after {took:?}"), outcome, codes)?;
-    if took + Duration::from_millis(100) < limit {
+    if took + Duration::from_millis(100) < earliest {
         return Err(format!("{what}: over already after {took:?}"));
     }
     call!(api, aclrtDestroyEvent(behind)).map_err(String::from)

@@ -417,8 +417,10 @@ impl<'a> Rank<'a> {
         let (element, sum) = (Element::I32.hccl(), crate::element::Reduction::Sum.hccl());
         call!(self.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))?;
         let limit = Duration::from_secs(self.program().setup.exec_limit_s);
+        // The limit of the first to wait ends it for all, who may have begun much later.
+        let earliest = if ranks.len() > 2 { Duration::ZERO } else { limit };
         let codes = [ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT, ascend_tp_sys::ACL_ERROR_RT_SUSPECT_REMOTE_ERROR];
-        if let Err(what) = until_limit(self, stream, work_ms, limit, waiting, &codes) {
+        if let Err(what) = until_limit(self, stream, work_ms, (earliest, limit), waiting, &codes) {
             self.world.finding("absent-rank", &format!("rank {} {}: {what}", self.number, self.place()));
         }
         self.world.post(&format!("late-{}-{}", self.step, self.number), "");
