@@ -39,6 +39,7 @@ mod held;
 mod ipc;
 mod keeper;
 mod kernel;
+mod launch;
 pub mod limits;
 mod link;
 mod machine;

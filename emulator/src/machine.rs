@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use crate::abi::aclnn::Objects;
 use crate::abi::raw::RawSpan;
-use crate::collective::at_table::SharedWork;
 use crate::collective::group::Groups;
 use crate::collective::meeting::{Meeting, Meetings};
 use crate::collective::perform::{self, Share};
@@ -31,13 +30,14 @@ use crate::faults::overlay::Faults;
 use crate::graph::Graphs;
 use crate::held::Held;
 use crate::kernel::Kernels;
+use crate::launch::Launch;
 use crate::link::Network;
 use crate::link::bell::Bell;
 use crate::memory::Memory;
 use crate::notify::Notify;
 use crate::pool::{Job, Task, Workers};
 use crate::profile::Profiling;
-use crate::report::{HostFunction, HostThread, Reports};
+use crate::report::{HostThread, Reports};
 use crate::signal::Signal;
 use crate::stderr::Spoken;
 use crate::stream::Stream;
@@ -140,45 +140,6 @@ pub(crate) enum Alarm<'a> {
     Signal(&'a Condvar),
     /// A ring of the bell beyond those `seen`, which other processes can ring too.
     Ring { bell: &'a Bell, seen: u32 },
-}
-
-/// Work for the pool.
-pub(crate) enum Launch {
-    /// The head of a stream.
-    Task { stream: u64, name: &'static str, task: Task },
-    /// A collective all of whose ranks have arrived.
-    Meeting(Box<Meeting>),
-    /// This process's share of one that several processes move together.
-    Share(Box<SharedWork>),
-    /// A function of the program, for the card's own thread: it may block, and must not take a core from the cards.
-    HostFunction { stream: u64, card: u32, body: HostFunction },
-}
-
-impl Launch {
-    /// Whether a thread of the pool runs it; what waits for other processes or for the program has threads of its own.
-    fn is_for_pool(&self) -> bool {
-        match self {
-            Self::Task { .. } | Self::Share(_) => true,
-            Self::Meeting(meeting) => !meeting.is_with_others(),
-            Self::HostFunction { .. } => false,
-        }
-    }
-
-    /// Whether it takes less than to wake a thread for it.
-    fn is_done_at_once(&self) -> bool {
-        matches!(self, Self::Meeting(meeting) if meeting.is_done_at_once())
-    }
-}
-
-impl std::fmt::Debug for Launch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Task { stream, name, .. } => write!(f, "Task({name} on stream {stream})"),
-            Self::Meeting(meeting) => write!(f, "{meeting:?}"),
-            Self::Share(work) => write!(f, "{work:?}"),
-            Self::HostFunction { stream, .. } => write!(f, "HostFunction(on stream {stream})"),
-        }
-    }
 }
 
 impl State {

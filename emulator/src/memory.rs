@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::abi::fault::Known;
@@ -23,7 +22,7 @@ use crate::faults::overlay::Faults;
 use crate::keeper::Keepers;
 use crate::strict::site::Site;
 use crate::strict::{Report, ReportKind};
-use crate::virtual_memory::Virtual;
+use crate::virtual_memory::{Change, Virtual};
 
 /// Memory of one card in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,34 +93,6 @@ pub(crate) struct Memory {
     sharing: Sharing,
     keepers: Keepers,
     faults: Arc<Faults>,
-}
-
-/// Virtual memory that is being changed. What was found before is let go when the change is done and before anybody sees
-/// it: earlier, somebody might find and keep what is about to change.
-#[derive(Debug)]
-pub(crate) struct Change<'a> {
-    changed: RwLockWriteGuard<'a, Virtual>,
-    keepers: &'a Keepers,
-}
-
-impl Deref for Change<'_> {
-    type Target = Virtual;
-
-    fn deref(&self) -> &Virtual {
-        &self.changed
-    }
-}
-
-impl DerefMut for Change<'_> {
-    fn deref_mut(&mut self) -> &mut Virtual {
-        &mut self.changed
-    }
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        self.keepers.end_generation();
-    }
 }
 
 /// Memory of a card held for something that has no address; dropping it gives the memory back.
@@ -450,7 +421,7 @@ impl Memory {
     /// Reserved addresses and physical memory, for changing them.
     pub(crate) fn virtual_memory(&self) -> Change<'_> {
         let changed = self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner);
-        Change { changed, keepers: &self.keepers }
+        Change::new(changed, &self.keepers)
     }
 
     fn mapped(&self) -> RwLockReadGuard<'_, Virtual> {

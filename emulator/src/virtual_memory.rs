@@ -10,8 +10,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, RwLockWriteGuard};
 
 use crate::abi::pages::{Range, Show, Store};
 use crate::abi::peer_memory::{Part, Parts};
@@ -19,6 +20,7 @@ use crate::abi::raw::{Allocation, Location};
 use crate::failure::{Failure, code};
 use crate::handle::HandleKind;
 use crate::ipc::{Name, Record, Shared};
+use crate::keeper::Keepers;
 use crate::memory::Charge;
 
 /// Addresses and physical memory are cut at multiples of this (AscendCL guide, aclrtMapMem: 2 MB pages).
@@ -136,6 +138,41 @@ pub(crate) struct Virtual {
     pub(crate) exports: Vec<(usize, Record)>,
     /// By the number of the handle.
     physical_exports: BTreeMap<u64, Record>,
+}
+
+/// Virtual memory that is being changed. What was found before is let go when the change is done and before anybody sees
+/// it: earlier, somebody might find and keep what is about to change.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    changed: RwLockWriteGuard<'a, Virtual>,
+    keepers: &'a Keepers,
+}
+
+impl<'a> Change<'a> {
+    /// What is changed, and who keeps what was found in it.
+    pub(crate) fn new(changed: RwLockWriteGuard<'a, Virtual>, keepers: &'a Keepers) -> Self {
+        Self { changed, keepers }
+    }
+}
+
+impl Deref for Change<'_> {
+    type Target = Virtual;
+
+    fn deref(&self) -> &Virtual {
+        &self.changed
+    }
+}
+
+impl DerefMut for Change<'_> {
+    fn deref_mut(&mut self) -> &mut Virtual {
+        &mut self.changed
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.keepers.end_generation();
+    }
 }
 
 fn invalid(what: String) -> Failure {

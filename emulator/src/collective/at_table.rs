@@ -20,9 +20,10 @@ use crate::collective::peer::Home;
 use crate::collective::perform::{Share, perform};
 use crate::collective::table::{SLOTS, Table};
 use crate::failure::{Failure, code};
+use crate::launch::Launch;
 use crate::link::connection::Link;
 use crate::link::wire::{Message, Request, Written};
-use crate::machine::{Launch, Machine, State};
+use crate::machine::{Machine, State};
 use crate::pool::Workers;
 
 /// Up to this size of all buffers together the last rank moves everything: less than it takes to wake the others for it.

@@ -15,9 +15,10 @@ use crate::collective::group::{Group, Way};
 use crate::collective::peer::Home;
 use crate::collective::{Call, Kind};
 use crate::failure::{Failure, code};
+use crate::launch::Launch;
 use crate::link::connection::Link;
 use crate::link::wire::{Message, Token};
-use crate::machine::{Launch, State};
+use crate::machine::State;
 use crate::stream::left_by_peer;
 use crate::strict::order;
 

@@ -18,7 +18,8 @@ use super::random::Random;
 use super::trace::{Actor, What};
 use super::turnstile::{Host, Stand, Turnstile, View};
 use super::wait::Wait;
-use crate::machine::{Launch, Machine, State};
+use crate::launch::Launch;
+use crate::machine::{Machine, State};
 use crate::thread;
 
 /// Time between looks while nothing can happen.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::Timed;
 use super::schedule::{Blocked, Next};
-use crate::machine::{Launch, Machine, State};
+use crate::launch::Launch;
+use crate::machine::{Machine, State};
 use crate::strict::conductor::Conductor;
 use crate::strict::deadlock;
 use crate::strict::quiet::Quiet;
