@@ -147,9 +147,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
             let (head, block) = (head_of(tile / blocks), tile % blocks);
             let rows = block * ROWS..((block + 1) * ROWS).min(group * rows);
             let keys = head.keys(&rows);
-            let mut whole = Weighed::new(rows.len(), head.width);
-            ranges(&keys).for_each(|range| whole.merge(&head.weigh(&rows, range_keys(range, &keys))));
-            head.finish(&rows, whole);
+            head.finish(&rows, head.weigh(&rows, &keys));
         });
         return;
     }
@@ -159,16 +157,14 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
         let head = head_of(tile / most_ranges);
         let keys = head.keys(&rows);
         if let Some(range) = ranges(&keys).nth(tile % most_ranges) {
-            let weighed = head.weigh(&rows, range_keys(range, &keys));
+            let weighed = head.weigh(&rows, &range_keys(range, &keys));
             *parts[tile].lock().unwrap_or_else(PoisonError::into_inner) = Some(weighed);
         }
     });
     let mut parts = parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner));
     for pair in 0..pairs {
         let head = head_of(pair);
-        let mut whole = Weighed::new(rows.len(), head.width);
-        parts.by_ref().take(most_ranges).flatten().for_each(|part| whole.merge(&part));
-        head.finish(&rows, whole);
+        head.finish(&rows, Weighed::merged(parts.by_ref().take(most_ranges).flatten(), rows.len(), head.width));
     }
 }
 
@@ -230,6 +226,15 @@ impl Weighed {
         if self.max[row] == f32::NEG_INFINITY { 0.0 } else { self.max[row] }
     }
 
+    /// What ranges of keys gave, in order.
+    fn merged(parts: impl Iterator<Item = Self>, rows: usize, width: usize) -> Self {
+        let joined = parts.reduce(|mut whole, part| {
+            whole.merge(&part);
+            whole
+        });
+        joined.unwrap_or_else(|| Self::new(rows, width))
+    }
+
     /// Adds what other keys gave.
     fn merge(&mut self, other: &Self) {
         let width = self.values.len() / self.max.len();
@@ -270,8 +275,7 @@ impl Head<'_> {
     }
 
     /// The values of `keys` weighed for each of `rows`.
-    fn weigh(&self, rows: &Range<usize>, keys: Range<usize>) -> Weighed {
-        let mut weighed = Weighed::new(rows.len(), self.width);
+    fn weigh(&self, rows: &Range<usize>, keys: &Range<usize>) -> Weighed {
         SCRATCH.with_borrow_mut(|scratch| {
             let stride = self.depth.next_multiple_of(PADDING);
             let query = room(&mut scratch.query, rows.len() * stride);
@@ -279,13 +283,18 @@ impl Head<'_> {
                 f32::load(&self.query, row * self.depth, &mut line[..self.depth]);
                 line[self.depth..].fill(0.0);
             }
-            // Products over keys are taken in runs, which begin at fixed keys as well.
-            let start = keys.start / RUN * RUN;
-            for base in (start / KEYS * KEYS..keys.end).step_by(KEYS) {
-                self.add(rows, &(base.max(start)..keys.end.min(base + KEYS)), scratch, &mut weighed);
-            }
-        });
-        weighed
+            let parts = ranges(keys).map(|range| {
+                let keys = range_keys(range, keys);
+                let mut part = Weighed::new(rows.len(), self.width);
+                // Products over keys are taken in runs, which begin at fixed keys as well.
+                let start = keys.start / RUN * RUN;
+                for base in (start / KEYS * KEYS..keys.end).step_by(KEYS) {
+                    self.add(rows, &(base.max(start)..keys.end.min(base + KEYS)), scratch, &mut part);
+                }
+                part
+            });
+            Weighed::merged(parts, rows.len(), self.width)
+        })
     }
 
     /// Adds the values of a block of keys.
