@@ -60,7 +60,7 @@ fn main() -> anyhow::Result<()> {
 
     let found = HostTensor::from_bytes([4, 10], DType::F32, &outputs[0].1);
     let values = interpret(&program, |_, value| given(&value.name));
-    let expected = &values[ascend_tp::base::Id::index(y)];
+    let expected = &values[ascend_tp::base::Id::index(y.id())];
     let error = found.floats().iter().zip(expected.floats()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     println!("largest difference from the host: {error:e}");
     anyhow::ensure!(error < 1e-5, "the split changed the result");

@@ -12,9 +12,7 @@ use ascend_tp::base::{Bytes, DType};
 use ascend_tp::collective::exchanges;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::generate::sampling::SamplingOptions;
-use ascend_tp::generate::tokenizer::Tokenizer;
-use ascend_tp::generate::{Model, Session, SessionOptions};
+use ascend_tp::generate::{Choosing, Model, Request, Session};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::{Head, RunShape, decoder};
 use ascend_tp::schedule::plan::Region;
@@ -62,26 +60,15 @@ fn explain(preset: &str) -> anyhow::Result<()> {
 /// Splits a checkpoint over the cards, loads it and continues a prompt.
 fn run(folder: &std::path::Path, prompt: &str) -> anyhow::Result<()> {
     let model = Model::open(folder)?;
-    let tokenizer = Tokenizer::open(folder, model.config.vocab_size)?;
-    let ids = tokenizer.encode(prompt)?;
     // An installed toolkit means NPUs; else eight cards on the CPU, through the same C ABI.
     let cann = match Cann::load(None) {
         Ok(cann) => cann,
         Err(_) => Cann::new(Emulator::new(Config::default())?.table())?,
     };
-    let options = SessionOptions {
-        cards: CARDS,
-        precision: model.config.dtype.into(),
-        residual: Residual::Replicate,
-        batch: 1,
-        longest_prompt: ids.len(),
-        max_new_tokens: 48,
-        stop_ids: model.generation.eos_ids.clone(),
-        sampling: SamplingOptions::default(),
-    };
-    let mut session = Session::start(&cann, &model, &options, &|_, _| ())?;
-    let found = session.generate(std::slice::from_ref(&ids), &mut |_, _| ControlFlow::Continue(()))?;
-    println!("{}", tokenizer.decode(&[&ids[..], &found.ids[0]].concat())?);
+    let mut session = Session::builder(&cann, &model).cards(CARDS).context(128).choosing(Choosing::Greedy).start()?;
+    let request = Request { max_new_tokens: Some(48), ..Request::new(prompt) };
+    let found = session.generate(&[request], &mut |_| ControlFlow::Continue(()))?;
+    println!("{prompt}{}", found.sequences[0].text);
     for (kind, bytes) in &found.summary.memory[0] {
         println!("  {bytes} {kind} on card 0");
     }

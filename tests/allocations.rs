@@ -14,8 +14,7 @@ use ascend_tp::base::DType;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs};
-use ascend_tp::generate::sampling::SamplingOptions;
-use ascend_tp::generate::{DECODE, SessionOptions};
+use ascend_tp::generate::{Choosing, DECODE, SessionOptions};
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::plan::Tensor;
 use ascend_tp_sys::{
@@ -99,9 +98,8 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
         residual: Residual::Replicate,
         batch: 1,
         longest_prompt: 4,
-        max_new_tokens: 4,
-        stop_ids: Vec::new(),
-        sampling: SamplingOptions::default(),
+        context: 4 + 4,
+        choosing: Choosing::Greedy,
     };
     let decode = options.compile(&config).expect("it compiles").swap_remove(DECODE);
     let steps = decode[0].steps.len();

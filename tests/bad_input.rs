@@ -151,6 +151,50 @@ fn truncated_files() {
 }
 
 #[test]
+fn weights_that_are_no_numbers() {
+    for (value, name) in [(f32::NAN, "NaN"), (f32::NEG_INFINITY, "-inf")] {
+        let model = Broken::copy(SINGLE);
+        let mut start = 0;
+        model.header(WEIGHTS, |header| {
+            let offsets = &header["model.layers.1.mlp.up_proj.weight"]["data_offsets"];
+            start = usize::try_from(offsets[0].as_u64().unwrap()).unwrap();
+        });
+        model.bytes(WEIGHTS, |bytes| {
+            let data = 8 + usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
+            bytes[data + start + 20..][..4].copy_from_slice(&value.to_le_bytes());
+        });
+        for dtype in ["f32", "bf16", "w8a8"] {
+            let expected = format!("model.layers.1.mlp.up_proj.weight: element 5 is {name}: expected finite numbers");
+            let message = model.refused_with(&["--dtype", dtype]);
+            assert!(message.contains(&expected), "{dtype}: {message}");
+        }
+    }
+}
+
+#[test]
+fn machines_that_cannot_be() {
+    for (variable, text, expected) in [
+        ("ASCEND_EMULATOR", "cards=0", "an emulator has 1 to 1024 cards, 0 were asked for"),
+        ("ASCEND_EMULATOR", "hbm=0GiB", "a card without memory"),
+        ("ASCEND_EMULATOR", "threads=0", "at least one thread"),
+        ("ASCEND_EMULATOR", "threads=100000", "at most 1024 threads"),
+        ("ASCEND_EMULATOR", "timed", "cards that compute nothing"),
+        ("ASCEND_EMULATOR_ISA", "avx1024", "avx1024"),
+        ("ASCEND_EMULATOR_TRANSPORT", "udp", "expected auto or tcp"),
+        ("HCCL_BUFFSIZE", "-1", "HCCL_BUFFSIZE is \"-1\": expected"),
+        ("HCCL_CONNECT_TIMEOUT", "abc", "HCCL_CONNECT_TIMEOUT is \"abc\": expected"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
+        command.args(["generate", "--device", "emulator", "--cards", "1"]).env(variable, text).current_dir(root());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{variable}={text}: {message}");
+        assert!(message.contains(expected) && !message.contains("panicked"), "{variable}={text}: {message}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
 fn lying_offsets() {
     let model = Broken::copy(SINGLE);
     model.header(WEIGHTS, |header| {

@@ -17,6 +17,9 @@ const OPTIONS: [(&str, &[&str]); 6] = [
         &[
             "model",
             "prompt",
+            "prompt-file",
+            "chat",
+            "system",
             "cards",
             "dtype",
             "residual",
@@ -24,10 +27,16 @@ const OPTIONS: [(&str, &[&str]); 6] = [
             "temperature",
             "top-k",
             "top-p",
+            "min-p",
+            "repetition-penalty",
             "seed",
+            "stop",
+            "logprobs",
             "device",
+            "emulated-cards",
             "captured",
             "json",
+            "stream",
             "help",
         ],
     ),
@@ -144,10 +153,74 @@ fn the_options_are_these() {
 }
 
 #[test]
+fn the_program_tells_shells_and_readers_of_itself() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(succeeds(&words(&format!("completions {shell}"))).contains("max-new-tokens"), "{shell}");
+    }
+    assert!(succeeds(&words("man")).contains("rehearse"));
+    assert!(succeeds(&words("man generate")).contains("repetition"));
+    let output = words("man train");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("man: there is no such command: expected generate, verify"),
+        "{}",
+        stderr(&output)
+    );
+    let models = json(&words("models --json"));
+    let names: Vec<&str> = models.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"qwen-72b") && names.contains(&"llama-3-70b"), "{names:?}");
+}
+
+#[test]
+fn prompts_come_from_files_and_standard_input() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "And God said").unwrap();
+    let path = file.path().to_str().unwrap();
+    let common = ["generate", "--device", "emulator", "--cards", "1", "--max-new-tokens", "4", "--quiet"];
+    let text = |more: &[&str]| succeeds(&run(common.iter().chain(more)));
+    let expected = text(&["--prompt", "And God said"]);
+    assert!(expected.starts_with("And God said,") && expected.ends_with('\n'), "{expected:?}");
+    assert_eq!(text(&["--prompt-file", path]), expected);
+    let mut child = command();
+    let child = child.args(common).args(["--prompt-file", "-"]).stdin(std::fs::File::open(path).unwrap());
+    let output = child.output().unwrap();
+    assert_eq!((succeeds(&output), stderr(&output)), (expected, String::new()));
+    let output = run(common.iter().chain(&["--prompt-file", "/nowhere"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--prompt-file /nowhere: cannot be read"), "{}", stderr(&output));
+    assert!(text(&["--prompt", "- and"]).starts_with("- and"));
+    // The shipped model is no chat model.
+    let output = run(common.iter().chain(&["--chat", "--prompt", "Hi"]));
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("has no chat template"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_stream_has_a_line_for_each_token() {
+    let line =
+        "generate --device emulator --cards 2 --emulated-cards 3 --max-new-tokens 5 --json --stream --logprobs 2";
+    let output = succeeds(&words(line));
+    let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 7, "{output}");
+    for line in &lines[..5] {
+        assert_eq!(line["log_probabilities"]["likeliest"][0][0], line["id"], "{line}");
+    }
+    assert_eq!((&lines[5]["finish"]["reason"], &lines[6]["summary"]["decode_tokens"]), (&"length".into(), &4.into()));
+    let whole = json(&words(&line.replace(" --stream", "")));
+    let text: String = lines[..6].iter().map(|line| line["text"].as_str().unwrap()).collect();
+    assert_eq!(whole["sequences"][0]["text"], format!("In the beginning{text}"));
+    assert!(whole["device"].as_str().unwrap().starts_with("3 emulated"));
+    let stopped = json(&words("generate --device emulator --cards 1 --max-new-tokens 9 --json --stop e"));
+    let sequence = &stopped["sequences"][0];
+    assert_eq!(sequence["finish"]["reason"], "stop_text");
+    assert!(!sequence["text"].as_str().unwrap()["In the beginning".len()..].contains('e'), "{sequence}");
+}
+
+#[test]
 fn usage_errors_are_code_2_and_nothing_on_stdout() {
     for (line, expected) in [
         ("", "Usage: ascend-tp"),
         ("train", "unrecognized subcommand 'train'"),
+        ("generate --seed -1", "invalid value '-1' for '--seed <N>'"),
         ("generate --card 8", "unexpected argument '--card'"),
         ("generate --cards 0", "for '--cards <N>': expected a whole number from 1 on, found 0"),
         ("generate --cards eight", "found eight"),

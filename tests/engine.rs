@@ -9,8 +9,7 @@ use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, Timed};
-use ascend_tp::generate::sampling::SamplingOptions;
-use ascend_tp::generate::{self, Model, Session, SessionOptions};
+use ascend_tp::generate::{self, Choosing, Model, Session, SessionOptions};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::Region;
@@ -67,6 +66,28 @@ fn runs_repeat_and_give_the_same() {
         let outputs = engine.run(0, ids([0, 7, 3])).unwrap();
         assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
     }
+}
+
+#[test]
+fn wrong_inputs_and_programs_are_refused_together_and_the_engine_goes_on() {
+    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let mut engine = Engine::start(&cann, vec![plans(2)]).unwrap();
+    ones(&mut engine);
+    let bytes = |count| Arc::new(vec![0; count]);
+    let wrong = vec![("ids".to_owned(), bytes(23)), ("idz".to_owned(), bytes(24))];
+    let Err(Error::Refused(problems)) = engine.run(0, wrong) else { panic!("refused") };
+    assert_eq!(
+        problems.to_string(),
+        "input `ids` i64[3]: is of another size: expected 24 bytes, found 23 bytes\n\
+         input `idz`: the program has none of that name, or it came twice: expected ids"
+    );
+    let message = engine.run(0, Vec::new()).unwrap_err().to_string();
+    assert_eq!(message, "input `ids` i64[3]: is missing: expected 24 bytes");
+    let message = engine.run(9, ids([0, 1, 2])).unwrap_err().to_string();
+    assert_eq!(message, "program: there is no such one: expected below 1, found 9");
+    assert!(engine.plans(9).is_empty() && engine.memory(9).is_empty());
+    let outputs = engine.run(0, ids([0, 7, 3])).unwrap();
+    assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
 }
 
 #[test]
@@ -259,15 +280,14 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
         residual: Residual::Replicate,
         batch: 1,
         longest_prompt: 4,
-        max_new_tokens: 4,
-        stop_ids: Vec::new(),
-        sampling: SamplingOptions::default(),
+        context: 4 + 4,
+        choosing: Choosing::Greedy,
     };
     let loaded = AtomicUsize::new(0);
     let count = |_, _| {
         loaded.fetch_add(1, Ordering::Relaxed);
     };
-    let failure = Session::start(&cann, &model, &options, &count);
+    let failure = Session::builder(&cann, &model).options(options).progress(&count).start();
     let generate::Error::Run(Error::Refused(problems)) = failure.unwrap_err() else { panic!("another error") };
     let text = problems.to_string();
     assert_eq!(problems.items().len(), 2, "one a rank: {text}");

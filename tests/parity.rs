@@ -11,9 +11,8 @@ use std::sync::Arc;
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::config::{LogN, RopeScaling};
-use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::verify::{Reference, verify};
-use ascend_tp::generate::{Model, Session, SessionOptions};
+use ascend_tp::generate::{Choosing, Model, Request, Session, SessionOptions};
 use ascend_tp::placement::Residual;
 use ascend_tp_emulator::{Config, Emulator};
 
@@ -147,14 +146,14 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
             residual: Residual::Replicate,
             batch: prompts.len(),
             longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),
-            max_new_tokens: expected.cases[0].greedy_ids.len(),
-            stop_ids: model.generation.eos_ids.clone(),
-            sampling: SamplingOptions::default(),
+            context: prompts.iter().map(Vec::len).max().unwrap() + expected.cases[0].greedy_ids.len(),
+            choosing: Choosing::Greedy,
         };
-        let mut session = Session::start(&cann, &model, &options, &|_, _| ()).unwrap();
-        let found = session.generate(&prompts, &mut |_, _| ControlFlow::Continue(())).unwrap();
-        for (case, ids) in expected.cases.iter().zip(&found.ids) {
-            assert_eq!(*ids, case.greedy_ids, "{cards} cards, \"{}\"", case.prompt);
+        let mut session = Session::builder(&cann, &model).options(options).start().unwrap();
+        let requests: Vec<Request> = prompts.iter().map(|ids| Request::new(ids.as_slice())).collect();
+        let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
+        for (case, sequence) in expected.cases.iter().zip(&found.sequences) {
+            assert_eq!(sequence.ids, case.greedy_ids, "{cards} cards, \"{}\"", case.prompt);
         }
     }
 }

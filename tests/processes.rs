@@ -217,6 +217,42 @@ fn an_interrupt_of_one_process_alone_ends_it_with_130() {
     assert!(stderr(&output).ends_with("interrupted\n"), "{}", stderr(&output));
 }
 
+/// A process that is stopped says nothing, and its sockets stay open.
+#[test]
+fn a_stopped_rank_is_named_and_ends_the_others() {
+    for stopped in [0, 2] {
+        let mut children = start(3, ENDLESS);
+        wait_for_text(&mut children[0]);
+        send_signal("STOP", children[stopped].id());
+        let begun = Instant::now();
+        let mut silent = children.remove(stopped);
+        let ended = finish(children);
+        assert!(begun.elapsed() < LONG);
+        silent.kill().unwrap();
+        silent.wait().unwrap();
+        for output in ended {
+            let text = stderr(&output);
+            assert_eq!(output.status.code(), Some(3), "{text}");
+            assert!(text.contains(&format!("rank {stopped} ")) && text.contains("is stopped (SIGSTOP)"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn who_is_awaited_is_said_before_the_limit() {
+    let output = rank(0, 3, free_port(), GENERATE).env("HCCL_CONNECT_TIMEOUT", "4").output().unwrap();
+    assert!(stderr(&output).contains("rank 0 waits for ranks 1, 2 of 3 at 127.0.0.1:"), "{}", stderr(&output));
+    let mut alone = rank(1, 2, free_port(), GENERATE);
+    let output = alone.env("HCCL_CONNECT_TIMEOUT", "4").output().unwrap();
+    assert!(stderr(&output).contains("rank 1 waits for rank 0 at 127.0.0.1:"), "{}", stderr(&output));
+    let output = alone.env("HCCL_CONNECT_TIMEOUT", "1").env("MASTER_ADDR", "no-such-host.invalid").output().unwrap();
+    let text = stderr(&output);
+    assert!(
+        text.starts_with("rank 1: rank 0 is said to be on no-such-host.invalid, a name without an address"),
+        "{text}"
+    );
+}
+
 #[test]
 fn what_is_wrong_is_said_once() {
     let port = free_port();

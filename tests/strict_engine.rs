@@ -8,8 +8,7 @@ use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::generate::sampling::SamplingOptions;
-use ascend_tp::generate::{Model, Session, SessionOptions};
+use ascend_tp::generate::{Choosing, Model, Request, Session, SessionOptions};
 use ascend_tp::placement::Residual;
 
 #[derive(serde::Deserialize)]
@@ -45,21 +44,22 @@ fn generate(
         residual,
         batch: prompts.len(),
         longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),
-        max_new_tokens: tokens,
-        stop_ids: model.generation.eos_ids.clone(),
-        sampling: SamplingOptions::default(),
+        context: prompts.iter().map(Vec::len).max().unwrap() + tokens,
+        choosing: Choosing::Greedy,
     };
     let engine = EngineOptions { launching, ..EngineOptions::default() };
-    let mut session = Session::start_with(&cann, &model, &options, &engine, &|_, _| ()).unwrap();
-    let found = session.generate(&prompts, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    let mut session = Session::builder(&cann, &model).options(options).engine(engine).start().unwrap();
+    let requests: Vec<Request> = prompts.into_iter().map(Request::new).collect();
+    let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
+    let ids: Vec<Vec<u32>> = found.sequences.into_iter().map(|sequence| sequence.ids).collect();
     if precision == DType::F32.into() {
-        for (case, ids) in expected.cases.iter().zip(&found.ids) {
+        for (case, ids) in expected.cases.iter().zip(&ids) {
             assert_eq!(*ids, case.greedy_ids[..ids.len()]);
         }
     }
     drop(session);
     drop(cann);
-    (found.ids, emulator.reports().iter().map(ToString::to_string).collect())
+    (ids, emulator.reports().iter().map(ToString::to_string).collect())
 }
 
 #[test]

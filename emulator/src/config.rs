@@ -73,6 +73,17 @@ pub enum Transport {
     Tcp,
 }
 
+impl Transport {
+    /// The transport of this name; no name is the default.
+    fn find(name: &str) -> Option<Self> {
+        match name.trim() {
+            "" | "auto" => Some(Self::Auto),
+            "tcp" => Some(Self::Tcp),
+            _ => None,
+        }
+    }
+}
+
 /// Which processes reach the memory of the cards. Chosen when a machine is made: memory lies where it is made until it is
 /// freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -203,6 +214,9 @@ impl Config {
     /// More cards than this in one emulator are refused.
     pub const MAX_CARDS: usize = 1024;
 
+    /// More threads than this are refused: no host has as many cores.
+    pub const MAX_THREADS: usize = 1024;
+
     /// The default machine with another number of cards.
     #[must_use]
     pub fn with_cards(cards: usize) -> Self {
@@ -236,11 +250,8 @@ impl Default for Config {
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             communicator_buffer_bytes: number_from_environment("HCCL_BUFFSIZE", 200) << 20,
             connect_timeout: seconds_from_environment("HCCL_CONNECT_TIMEOUT", 120),
-            exec_timeout: seconds_from_environment("HCCL_EXEC_TIMEOUT", 1836),
-            transport: match std::env::var("ASCEND_EMULATOR_TRANSPORT").as_deref() {
-                Ok("tcp") => Transport::Tcp,
-                _ => Transport::Auto,
-            },
+            exec_timeout: exec_timeout_from_environment(),
+            transport: std::env::var(TRANSPORT).ok().and_then(|text| Transport::find(&text)).unwrap_or_default(),
             sharing: Sharing::default(),
             cann: CannVersion::default(),
             messages: Messages::default(),
@@ -249,7 +260,40 @@ impl Default for Config {
     }
 }
 
-/// HCCL ignores a value of these variables that is not a positive whole number and uses its default; so does this.
+/// The variable that says how processes reach each other: `auto` or `tcp`.
+const TRANSPORT: &str = "ASCEND_EMULATOR_TRANSPORT";
+
+/// What is wrong with the variables of HCCL that a machine follows, and with that of the transport. HCCL fails to initialise
+/// (EI0001) over values that are out of range; limits below HCCL's least are taken here, for tests.
+pub(crate) fn variable_problems(text: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (variable, least, meaning) in [
+        ("HCCL_BUFFSIZE", 1, "the MB of a communicator's buffer, from 1 on"),
+        ("HCCL_CONNECT_TIMEOUT", 1, "seconds to wait for a rank, from 1 on"),
+        ("HCCL_EXEC_TIMEOUT", 0, "seconds to wait in a collective, or 0 for ever"),
+    ] {
+        let most = i32::MAX as u64;
+        if let Some(text) = text(variable).filter(|text| !text.trim().is_empty())
+            && !text.trim().parse::<u64>().is_ok_and(|number| (least..=most).contains(&number))
+        {
+            problems.push(format!("{variable} is \"{text}\": expected {meaning}"));
+        }
+    }
+    if let Some(text) = text(TRANSPORT).filter(|text| Transport::find(text).is_none()) {
+        problems.push(format!("{TRANSPORT} is \"{text}\": expected auto or tcp"));
+    }
+    problems
+}
+
+/// 0 is a limit that nobody lives to see, as `HCCL_EXEC_TIMEOUT` has it.
+fn exec_timeout_from_environment() -> Duration {
+    match std::env::var("HCCL_EXEC_TIMEOUT").as_deref().map(str::trim) {
+        Ok("0") => Duration::from_secs(i32::MAX as u64),
+        _ => seconds_from_environment("HCCL_EXEC_TIMEOUT", 1836),
+    }
+}
+
+/// [`Config::default`] cannot fail, so it takes the default for what is no positive number; [`Config::from_env`] refuses it.
 fn number_from_environment(variable: &str, default: u64) -> u64 {
     let value = std::env::var(variable).ok().and_then(|text| text.trim().parse().ok());
     value.filter(|number| *number > 0).unwrap_or(default)
@@ -262,6 +306,28 @@ fn seconds_from_environment(variable: &str, default: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_out_of_range_are_named() {
+        let problems = |set: &[(&str, &str)]| {
+            variable_problems(|name| set.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned()))
+        };
+        let good =
+            [("HCCL_BUFFSIZE", "200"), ("HCCL_CONNECT_TIMEOUT", " 7 "), ("HCCL_EXEC_TIMEOUT", "0"), (TRANSPORT, "tcp")];
+        assert_eq!(problems(&good), Vec::<String>::new());
+        assert_eq!(problems(&[("HCCL_BUFFSIZE", "")]), Vec::<String>::new());
+        let bad = [
+            ("HCCL_BUFFSIZE", "-1"),
+            ("HCCL_CONNECT_TIMEOUT", "abc"),
+            ("HCCL_EXEC_TIMEOUT", "1e3"),
+            (TRANSPORT, "udp"),
+        ];
+        let found = problems(&bad);
+        assert_eq!(found.len(), 4, "{found:?}");
+        for ((name, text), problem) in bad.iter().zip(&found) {
+            assert!(problem.starts_with(&format!("{name} is \"{text}\": expected ")), "{problem}");
+        }
+    }
 
     #[test]
     fn the_default_machine_is_an_eight_card_server() {

@@ -42,6 +42,12 @@ pub enum EmulatorError {
     /// The configuration gives the pool no threads.
     #[error("threads is 0: at least one thread must run the cards' tasks")]
     NoThreads,
+    /// The configuration gives the pool more threads than any host has cores.
+    #[error("threads is {asked}: at most {most} threads run the cards' tasks", most = Config::MAX_THREADS)]
+    TooManyThreads {
+        /// What the configuration says.
+        asked: usize,
+    },
     /// The topology is smaller than the machine.
     #[error(
         "topology `{topology}` joins {joined} cards, but the timed machine has {cards}; take a larger topology (more \
@@ -122,6 +128,9 @@ impl Emulator {
         }
         if config.threads == 0 {
             return Err(EmulatorError::NoThreads);
+        }
+        if config.threads > Config::MAX_THREADS {
+            return Err(EmulatorError::TooManyThreads { asked: config.threads });
         }
         if let Mode::Timed { .. } = config.mode {
             let (joined, cards) = (config.topology.cards(), config.cards);

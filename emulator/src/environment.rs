@@ -1,6 +1,6 @@
 //! The machine a process asks for through its environment.
 //!
-//! Input: the text of `ASCEND_EMULATOR`, `ASCEND_RT_VISIBLE_DEVICES` and `ASCEND_SLOG_PRINT_TO_STDOUT`. Output: a
+//! Input: the text of `ASCEND_EMULATOR`, `ASCEND_RT_VISIBLE_DEVICES`, `ASCEND_SLOG_PRINT_TO_STDOUT` and of HCCL's limits. Output: a
 //! [`Config`], or everything that is wrong with the text. Invariants: a word that is not known is an error, never ignored; a
 //! word other than `fault` stands at most once. Does not: check what only the machine knows (see `Emulator::new`).
 
@@ -8,7 +8,7 @@ use std::fmt;
 
 use ascend_tp_machine::Soc;
 
-use crate::config::{CannVersion, Config, Messages, Mode, Numbers, Sharing};
+use crate::config::{CannVersion, Config, Messages, Mode, Numbers, Sharing, variable_problems};
 use crate::faults::Fault;
 
 const VARIABLE: &str = "ASCEND_EMULATOR";
@@ -80,10 +80,19 @@ impl Config {
     /// standard error or, with `ASCEND_SLOG_PRINT_TO_STDOUT=1`, on standard output.
     ///
     /// # Errors
-    /// Everything that is wrong with the two variables.
+    /// Everything that is wrong with these variables and with those of HCCL that a machine follows (`HCCL_BUFFSIZE`,
+    /// `HCCL_CONNECT_TIMEOUT`, `HCCL_EXEC_TIMEOUT`).
     pub fn from_env() -> Result<Self, EnvironmentError> {
-        let text = |variable| std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
-        let mut config = config(text(VARIABLE).as_deref(), text(VISIBLE).as_deref())?;
+        let text = |variable: &str| std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
+        let found = config(text(VARIABLE).as_deref(), text(VISIBLE).as_deref());
+        let wrong = variable_problems(text);
+        let mut config = match found {
+            Ok(config) if wrong.is_empty() => config,
+            found => {
+                let words = found.err().map(|error| error.problems).unwrap_or_default();
+                return Err(EnvironmentError { problems: [words, wrong].concat() });
+            }
+        };
         if config.messages == Messages::StandardError && text(TO_STDOUT).as_deref() == Some("1") {
             config.messages = Messages::StandardOutput;
         }

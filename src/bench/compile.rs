@@ -8,8 +8,7 @@ use super::Samples;
 use super::error::Error;
 use super::report::{Axes, Column, Form, Table, column};
 use crate::config::ModelConfig;
-use crate::generate::SessionOptions;
-use crate::generate::sampling::SamplingOptions;
+use crate::generate::{Choosing, SessionOptions};
 use crate::placement::Residual;
 
 /// What to compile.
@@ -74,9 +73,8 @@ pub fn run(settings: &[Setting], budget: Duration) -> Result<Table, Error> {
             residual: Residual::Replicate,
             batch: 1,
             longest_prompt: PROMPT.min(model.max_positions.saturating_sub(TOKENS)),
-            max_new_tokens: TOKENS,
-            stop_ids: Vec::new(),
-            sampling: SamplingOptions::default(),
+            context: PROMPT.min(model.max_positions.saturating_sub(TOKENS)) + TOKENS,
+            choosing: Choosing::Greedy,
         };
         let mut steps = 0;
         let samples = Samples::take(budget, || {

@@ -18,8 +18,7 @@ use super::{Bench, Effort, Samples};
 use crate::base::{Diagnostic, Diagnostics, Precision};
 use crate::config::ModelConfig;
 use crate::exec::{EngineOptions, Launching};
-use crate::generate::sampling::SamplingOptions;
-use crate::generate::{DECODE, PREFILL, Session, SessionOptions};
+use crate::generate::{Choosing, DECODE, Event, PREFILL, Request, Session, SessionOptions};
 use crate::placement::Residual;
 use crate::planner::launch::launch;
 use crate::schedule::Plan;
@@ -173,9 +172,8 @@ impl Setting {
             residual: self.residual,
             batch: 1,
             longest_prompt: self.prompt,
-            max_new_tokens: self.tokens,
-            stop_ids: Vec::new(),
-            sampling: SamplingOptions::default(),
+            context: self.prompt + self.tokens,
+            choosing: Choosing::Greedy,
         }
     }
 }
@@ -240,18 +238,21 @@ fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samp
     };
     let options = setting.session(cards);
     let mut session = Session::start_filled(&bench.cann, &setting.model, &options, &engine, random::weights)?;
-    let prompts = vec![(0..setting.prompt).map(|at| (at * 7919 % setting.model.vocab_size) as u32).collect::<Vec<_>>()];
+    let ids: Vec<u32> = (0..setting.prompt).map(|at| (at * 7919 % setting.model.vocab_size) as u32).collect();
+    let requests = [Request::new(ids)];
     let mut prefill = Vec::new();
     // The first prompt finds cold caches and pages; it shows that the session works.
     for _ in 0..=repeats(bench.effort) {
-        let generation = session.generate(&prompts, &mut |_, _| ControlFlow::Break(()))?;
+        let generation = session.generate(&requests, &mut |_| ControlFlow::Break(()))?;
         prefill.push(generation.summary.prefill_seconds);
     }
     prefill.remove(0);
     let (mut seconds, mut last) = (Vec::new(), None);
-    session.generate(&prompts, &mut |_, _| {
+    session.generate(&requests, &mut |event| {
         let now = Instant::now();
-        if let Some(last) = last.replace(now) {
+        if matches!(event, Event::Token(_))
+            && let Some(last) = last.replace(now)
+        {
             seconds.push(now.duration_since(last).as_secs_f64());
         }
         ControlFlow::Continue(())

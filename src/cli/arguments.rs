@@ -29,7 +29,10 @@ Examples:
       the shipped model continues \"In the beginning\" on eight cards
   ascend-tp generate --prompt \"And God said\" --prompt \"The king\" --cards 4
   ascend-tp generate --model Qwen2-72B --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
+  ascend-tp generate --model Qwen2.5-7B-Instruct --chat --prompt \"What is a tensor?\" --stop END
+  ascend-tp generate --prompt-file - < question.txt
   ascend-tp generate --json 2>/dev/null | jq -r '.sequences[].text'
+  ascend-tp generate --json --stream --logprobs 3 | jq -c .
   mpirun -np 8 ascend-tp generate --prompt \"And God said\"
       one process a card; torchrun, srun and a shell loop with RANK and WORLD_SIZE do as well";
 
@@ -63,6 +66,12 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "ascend-tp", version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(super) struct Arguments {
+    /// Say nothing on stderr but errors
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+    /// Say more on stderr
+    #[arg(long, short, global = true)]
+    pub(super) verbose: bool,
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -89,6 +98,25 @@ pub(super) enum Command {
     /// Measure this machine and what runs on it, each figure beside its limit
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchOptions),
+    /// List the presets, their sizes and the cards they need
+    Models(ModelsOptions),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page of the program or of a command
+    Man {
+        /// A command, such as generate
+        command: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ModelsOptions {
+    /// Print the list as JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -96,9 +124,18 @@ pub(super) struct GenerateOptions {
     /// Folder with config.json, the tokenizer and the weights in safetensors [default: the shipped kjv-qwen2]
     #[arg(long, value_name = "DIR")]
     pub(super) model: Option<PathBuf>,
-    /// Text to continue; give it several times for a batch
-    #[arg(long = "prompt", value_name = "TEXT", default_value = "In the beginning")]
+    /// Text to continue; give it several times for a batch [default: In the beginning]
+    #[arg(long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     pub(super) prompts: Vec<String>,
+    /// File with a text to continue, - for standard input; as often as wanted
+    #[arg(long = "prompt-file", value_name = "FILE", allow_hyphen_values = true)]
+    pub(super) prompt_files: Vec<PathBuf>,
+    /// Each prompt is a message to the model, in the format of its chat template
+    #[arg(long)]
+    pub(super) chat: bool,
+    /// What the model is told before the message
+    #[arg(long, value_name = "TEXT", requires = "chat", allow_hyphen_values = true)]
+    pub(super) system: Option<String>,
     /// Number of cards [default: 8, or one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
@@ -111,26 +148,44 @@ pub(super) struct GenerateOptions {
     #[arg(long, default_value = "64", value_parser = positive, value_name = "N")]
     pub(super) max_new_tokens: usize,
     /// 0 always takes the likeliest token; 1 samples from the model's own distribution
-    #[arg(long, default_value = "0", value_name = "NUMBER")]
+    #[arg(long, default_value = "0", value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) temperature: f32,
     /// Sample among this many of the likeliest tokens only
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) top_k: Option<usize>,
     /// Sample among the likeliest tokens whose probabilities add up to this
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) top_p: Option<f32>,
+    /// Drop tokens whose probability is below this share of the likeliest one's
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub(super) min_p: Option<f32>,
+    /// Make tokens that the text has already less likely: 1 changes nothing, 1.1 is usual
+    #[arg(long, default_value = "1", value_name = "NUMBER", allow_negative_numbers = true)]
+    pub(super) repetition_penalty: f32,
     /// Start of the random numbers; the same seed gives the same text
-    #[arg(long, default_value = "0", value_name = "N")]
+    #[arg(long, default_value = "0", value_name = "N", allow_negative_numbers = true)]
     pub(super) seed: u64,
+    /// End before this text, besides the model's own ends; as often as wanted
+    #[arg(long = "stop", value_name = "TEXT", allow_hyphen_values = true)]
+    pub(super) stops: Vec<String>,
+    /// Log-probabilities of each token and of the N likeliest, in the JSON
+    #[arg(long, value_name = "N", requires = "json")]
+    pub(super) logprobs: Option<usize>,
     /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) device: DeviceKind,
+    /// Cards that the emulator has [default: 8]
+    #[arg(long, value_parser = positive, value_name = "N")]
+    pub(super) emulated_cards: Option<usize>,
     /// Record each step as a graph on the card and replay it, so that a step is one call of the host
     #[arg(long)]
     pub(super) captured: bool,
     /// Print ids, texts and the summary as JSON
     #[arg(long)]
     pub(super) json: bool,
+    /// With --json: a line for each token as it comes, each end and the summary
+    #[arg(long, requires = "json")]
+    pub(super) stream: bool,
 }
 
 #[derive(Debug, Args)]
@@ -353,10 +408,21 @@ mod tests {
     fn defaults_are_the_shipped_model_greedy_on_eight_cards() {
         let Ok(Command::Generate(options)) = parse("generate") else { panic!("generate needs no option") };
         assert_eq!((options.model, options.cards, options.seed, options.json), (None, None, 0, false));
-        assert_eq!(options.prompts, ["In the beginning"]);
+        assert!(options.prompts.is_empty() && options.prompt_files.is_empty());
         assert!(options.temperature.abs() < f32::EPSILON);
         assert_eq!((options.dtype, options.layout.residual()), (None, Residual::Replicate));
         assert_eq!(options.device, DeviceKind::Auto);
+    }
+
+    #[test]
+    fn texts_may_begin_with_a_hyphen() {
+        let Ok(Command::Generate(options)) = parse("generate --prompt -x --prompt --json --prompt-file - --stop -")
+        else {
+            panic!("these are texts")
+        };
+        assert_eq!(options.prompts, ["-x", "--json"]);
+        assert_eq!((options.prompt_files, options.stops), (vec![PathBuf::from("-")], vec!["-".to_owned()]));
+        assert!(!options.json);
     }
 
     #[test]
@@ -366,6 +432,8 @@ mod tests {
             ("generate --max-new-tokens -1", "'-1"),
             ("explain --model x --cards 257", "expected 1 to 256 cards, found 257"),
             ("explain --model x --cards 8 --batch 0", "'--batch <N>'"),
+            ("generate --seed -1", "invalid value '-1' for '--seed <N>'"),
+            ("generate --stream", "--json"),
             ("generate --dtype f64", "possible values: f32, f16, bf16, w8a8"),
             ("verify --cards 2", "--model <DIR>"),
         ] {

@@ -6,7 +6,7 @@ use ascend_tp::Cann;
 use ascend_tp::base::Diagnostic;
 use ascend_tp::exec::Marks;
 use ascend_tp::world::ProcessGroup;
-use ascend_tp_emulator::{Config, Emulator, Messages, Mode, Sharing};
+use ascend_tp_emulator::{Config, Emulator, EmulatorError, Messages, Mode, Numbers, Sharing};
 use ascend_tp_sys::{LoadError, Table, load};
 
 use super::arguments::DeviceKind;
@@ -31,7 +31,7 @@ pub(super) struct Cards {
 /// # Errors
 /// NPUs were asked for and there is no usable toolkit, or the library does not start.
 pub(super) fn open(kind: DeviceKind, group: &ProcessGroup) -> Result<Cards, Failure> {
-    open_at_least(kind, group, 0)
+    open_for(kind, group, None, 0)
 }
 
 /// As [`open`]; an emulator has at least so many cards.
@@ -39,8 +39,21 @@ pub(super) fn open(kind: DeviceKind, group: &ProcessGroup) -> Result<Cards, Fail
 /// # Errors
 /// As for [`open`].
 pub(super) fn open_at_least(kind: DeviceKind, group: &ProcessGroup, wanted: usize) -> Result<Cards, Failure> {
+    open_for(kind, group, None, wanted)
+}
+
+/// As [`open`]; an emulator has just `emulated` cards, or at least `wanted` ones.
+///
+/// # Errors
+/// As for [`open`].
+pub(super) fn open_for(
+    kind: DeviceKind,
+    group: &ProcessGroup,
+    emulated_cards: Option<usize>,
+    wanted: usize,
+) -> Result<Cards, Failure> {
     let emulated = || {
-        let emulator = emulator(group, wanted)?;
+        let emulator = emulator(group, emulated_cards, wanted)?;
         Ok::<_, Failure>((emulator.table(), Some(emulator)))
     };
     let (table, emulator) = match kind {
@@ -68,13 +81,20 @@ pub(super) fn open_at_least(kind: DeviceKind, group: &ProcessGroup, wanted: usiz
 }
 
 /// The machine that `ASCEND_EMULATOR` asks for, with at least `wanted` cards; its memory is for the processes of the group.
-fn emulator(group: &ProcessGroup, wanted: usize) -> Result<Emulator, Failure> {
+fn emulator(group: &ProcessGroup, cards: Option<usize>, wanted: usize) -> Result<Emulator, Failure> {
     let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
     let sharing = if group.size() > 1 { config.sharing } else { Sharing::Process };
     // What fails is told by the errors of this program.
     let messages = Messages::Quiet;
-    Emulator::new(Config { cards: config.cards.max(wanted), sharing, messages, ..config })
-        .map_err(|error| Failure::Run(error.into()))
+    let cards = cards.unwrap_or(config.cards.max(wanted));
+    Emulator::new(Config { cards, sharing, messages, ..config }).map_err(|error| match error {
+        // The host cannot.
+        EmulatorError::TooManyEmulators | EmulatorError::Memory(_) | EmulatorError::Threads(_) => {
+            Failure::Run(error.into())
+        }
+        // The variables ask for what there cannot be.
+        error => Failure::Input(anyhow::anyhow!("ASCEND_EMULATOR: {error}")),
+    })
 }
 
 fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
@@ -86,6 +106,20 @@ impl Cards {
     /// Whether the cards are this host.
     pub(super) const fn is_emulated(&self) -> bool {
         self.emulator.is_some()
+    }
+
+    /// Fails if these cards compute nothing.
+    ///
+    /// # Errors
+    /// They are of a timed emulator without numbers.
+    pub(super) fn require_numbers(&self) -> Result<(), Failure> {
+        match self.emulator.as_ref().map(|emulator| emulator.config().mode) {
+            Some(Mode::Timed { numbers: Numbers::None } | Mode::HostOnly) => Err(Failure::Input(anyhow::anyhow!(
+                "ASCEND_EMULATOR asks for cards that compute nothing: leave `timed` out, take `timed=numbers`, or see \
+                 `ascend-tp rehearse` for times without numbers"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// What a strict emulator has found.

@@ -4,9 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use ascend_tp::base::Diagnostics;
-use ascend_tp::{exec, generate};
+use ascend_tp::{exec, generate, weights};
 
-use super::note;
+use super::{complain, note};
 
 /// What the `--help` of the program says about exit codes.
 pub(super) const EXIT_CODES: &str = "\
@@ -64,7 +64,7 @@ impl Failure {
                 return ExitCode::from(INTERRUPTED);
             }
         };
-        note(&message(error));
+        complain(&message(error));
         ExitCode::from(code)
     }
 }
@@ -109,6 +109,9 @@ impl From<generate::Error> for Failure {
                 problems.into()
             }
             error @ generate::Error::Weights(_) => Self::Input(error.into()),
+            generate::Error::Run(exec::Error::Fill(source)) if source.is::<weights::Error>() => {
+                Self::Input(exec::Error::Fill(source).into())
+            }
             generate::Error::Run(exec::Error::Interrupted) => Self::Interrupted,
             error => Self::Run(error.into()),
         }

@@ -1,8 +1,8 @@
 //! `generate`: continues prompts.
 //!
 //! Input → output: a model's folder and prompts → their continuations on stdout, as they grow if there is one prompt.
-//! A summary follows on stderr, or with `--json` everything as one object on stdout. Everything that can be wrong with
-//! the folder, the prompts and the options is reported together before a card is given anything.
+//! A summary follows on stderr, or with `--json` everything as one object on stdout, or as a line a token. Everything that can
+//! be wrong with the folder, the prompts and the options is reported together before a card is given anything.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -11,18 +11,20 @@ use std::sync::Arc;
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::generate::sampling::{Sampler, SamplingOptions};
-use ascend_tp::generate::tokenizer::{Stream, Tokenizer};
-use ascend_tp::generate::{Generation, Model, Session, SessionOptions, Summary};
+use ascend_tp::generate::sampling::SamplingOptions;
+use ascend_tp::generate::tokenizer::Tokenizer;
+use ascend_tp::generate::{Choosing, Event, Generation, Model, Request, Session, SessionOptions, Summary};
 use ascend_tp::world::ProcessGroup;
-use serde::Serialize;
 
 use super::arguments::GenerateOptions;
 use super::cards::{self, Cards};
 use super::failure::{Failure, Outcome};
 use super::numbers::counted;
 use super::progress::Progress;
-use super::{interrupt, model, note, print, print_json, processes};
+use super::prompts::{self, Asked};
+use super::{detail, interrupt, model, note, print, print_json, processes};
+
+mod report;
 
 /// Cards of one process that is not told how many.
 const DEFAULT_CARDS: usize = 8;
@@ -40,7 +42,8 @@ pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
 fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
     let folder = model::folder(options.model.as_deref())?;
-    let cards = cards::open(options.device, group)?;
+    let cards = cards::open_for(options.device, group, options.emulated_cards, 0)?;
+    cards.require_numbers()?;
     let job = processes::agree(group, &format!("{options:?}"), Job::new(options, &folder, &cards, group))?;
     let launching = if options.captured { Launching::Captured } else { Launching::Eager };
     let engine =
@@ -54,8 +57,10 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     if !group.is_first() {
         return Ok(Outcome::Done);
     }
-    if options.json {
-        print_json(&job.report(&cards, &generation)?)?;
+    if options.json && options.stream {
+        report::print_line(&report::summary_line(&generation))?;
+    } else if options.json {
+        print_json(&report::Report::new(&job, &cards, &generation))?;
     } else {
         note(&summary(&generation.summary, &cards));
     }
@@ -69,9 +74,7 @@ struct Job<'a> {
     /// Number of cards.
     cards: usize,
     model: Model,
-    tokenizer: Tokenizer,
-    /// By prompt.
-    ids: Vec<Vec<u32>>,
+    prompts: Vec<Asked>,
     precision: Precision,
 }
 
@@ -92,20 +95,34 @@ impl<'a> Job<'a> {
         if group.size() == 1 {
             cards.problem(wanted).into_iter().for_each(|problem| problems.push(problem));
         }
-        if let Err(found) = Sampler::new(&sampling(options), 0) {
+        if let Err(found) = sampling(options, 0).check() {
             problems.append(found);
+        }
+        if options.stops.iter().any(String::is_empty) {
+            problems.push(Diagnostic::new("--stop", "an empty text ends everything").expected("a text"));
         }
         let model = Model::open(folder).map_err(|found| problems.append(found)).ok();
         // A tokenizer and prompts can be checked beside wrong weights, if the configuration is right.
-        let config = match &model {
-            Some(model) => Some(model.config.clone()),
-            None => Model::open_config(folder).ok(),
+        let (config, tokenizer) = match &model {
+            Some(model) => (Some(model.config.clone()), Some(model.tokenizer())),
+            None => {
+                let config = Model::open_config(folder).ok();
+                let open = |config: &ModelConfig| Tokenizer::open(folder, config.vocab_size).map(Arc::new);
+                let tokenizer = config.as_ref().map(open);
+                (config, tokenizer)
+            }
         };
-        let encoded = config.and_then(|config| encode(options, folder, &config, &mut problems));
-        match (model, encoded) {
-            (Some(model), Some((tokenizer, ids))) if problems.is_empty() => {
+        let tokenizer = tokenizer.and_then(|found| found.map_err(|found| problems.append(found)).ok());
+        let prompts = prompts::read_all(options, folder, tokenizer.as_deref(), &mut problems);
+        for Asked { place, ids, .. } in &prompts {
+            let config = config.as_ref();
+            let problem = config.and_then(|config| prompt_problem(place, ids.len(), options.max_new_tokens, config));
+            problem.into_iter().for_each(|problem| problems.push(problem));
+        }
+        match model {
+            Some(model) if problems.is_empty() => {
                 let precision = options.dtype.map_or(model.config.dtype.into(), |name| name.of(model.config.dtype));
-                Ok(Self { options, cards: wanted, model, tokenizer, ids, precision })
+                Ok(Self { options, cards: wanted, model, prompts, precision })
             }
             _ => Err(problems),
         }
@@ -113,138 +130,95 @@ impl<'a> Job<'a> {
 
     fn start(&self, cards: &Cards, engine: &EngineOptions) -> Result<Session, Failure> {
         let speaks = engine.group.is_first();
-        if speaks && self.options.temperature == 0.0 && (self.options.top_k.is_some() || self.options.top_p.is_some()) {
-            note("--top-k and --top-p choose nothing at --temperature 0, which takes the likeliest token");
+        let GenerateOptions { temperature, top_k, top_p, min_p, .. } = self.options;
+        if speaks && *temperature == 0.0 && (top_k.is_some() || top_p.is_some() || min_p.is_some()) {
+            note("--top-k, --top-p and --min-p choose nothing at --temperature 0, which takes the likeliest token");
         }
+        let longest_prompt = self.prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
+        let is_greedy = self.requests().iter().all(Request::is_likeliest);
         let options = SessionOptions {
             cards: self.cards,
             precision: self.precision,
             residual: self.options.layout.residual(),
-            batch: self.ids.len(),
-            longest_prompt: self.ids.iter().map(Vec::len).max().unwrap_or(0),
-            max_new_tokens: self.options.max_new_tokens,
-            stop_ids: self.stop_ids(),
-            sampling: sampling(self.options),
+            batch: self.prompts.len(),
+            longest_prompt,
+            context: longest_prompt + self.options.max_new_tokens,
+            choosing: if is_greedy { Choosing::Greedy } else { Choosing::FromLogits },
         };
+        if speaks {
+            let what = counted(longest_prompt, "token");
+            detail(&format!("compiling for {} of {}, prompts of {what}", self.cards, cards.description));
+        }
         let progress = Progress::start(speaks);
-        let session = Session::start_with(&cards.cann, &self.model, &options, engine, &|piece, total| {
-            progress.moved(piece, total);
-        });
+        let session = Session::builder(&cards.cann, &self.model)
+            .options(options)
+            .engine(engine.clone())
+            .progress(&|piece, total| progress.moved(piece, total))
+            .start();
         progress.finish();
         Ok(session?)
     }
 
-    /// The ids that end a sequence. The original Qwen's files often name none; its tokenizer knows.
-    fn stop_ids(&self) -> Vec<u32> {
-        match self.model.generation.eos_ids.as_slice() {
-            [] => self.tokenizer.id_of("<|endoftext|>").into_iter().collect(),
-            named => named.to_vec(),
-        }
+    /// What the session is asked for. Each prompt has random numbers of its own.
+    fn requests(&self) -> Vec<Request> {
+        let numbered = self.prompts.iter().zip(0..);
+        numbered
+            .map(|(prompt, number)| Request {
+                max_new_tokens: Some(self.options.max_new_tokens),
+                stop_texts: self.options.stops.clone(),
+                sampling: sampling(self.options, number),
+                log_probabilities: self.options.logprobs,
+                ..Request::new(prompt.ids.as_slice())
+            })
+            .collect()
+    }
+
+    /// Whether the prompt is part of the text that is printed.
+    const fn shows_prompts(&self) -> bool {
+        !self.options.chat
     }
 
     /// Generates; prints texts, if this process speaks, unless a report will.
     fn generate(&self, session: &mut Session, speaks: bool) -> Result<Generation, Failure> {
-        let prompts = &self.options.prompts;
+        let requests = self.requests();
         let go_on = || if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        if self.options.json || prompts.len() > 1 || !speaks {
-            let generation = session.generate(&self.ids, &mut |_, _| go_on())?;
+        let is_growing = speaks && (self.options.stream || (!self.options.json && requests.len() == 1));
+        if !is_growing {
+            let generation = session.generate(&requests, &mut |_| go_on())?;
             if !self.options.json && speaks {
-                for (sequence, prompt) in prompts.iter().enumerate() {
-                    let end = if sequence + 1 < prompts.len() { "\n\n" } else { "\n" };
-                    print(&format!("{prompt}{}{end}", self.continuation(sequence, &generation)?))?;
+                for (index, (prompt, sequence)) in self.prompts.iter().zip(&generation.sequences).enumerate() {
+                    let end = if index + 1 < requests.len() { "\n\n" } else { "\n" };
+                    let shown = if self.shows_prompts() { prompt.text.as_str() } else { "" };
+                    print(&format!("{shown}{}{end}", sequence.text))?;
                 }
             }
             return Ok(generation);
         }
-        print(&prompts[0])?;
-        let mut stream = self.tokenizer.stream(&self.ids[0]);
+        if !self.options.stream && self.shows_prompts() {
+            print(&self.prompts[0].text)?;
+        }
         let mut failed = None;
-        let generation = session.generate(&self.ids, &mut |_, token| {
+        let generation = session.generate(&requests, &mut |event| {
+            let written = match (self.options.stream, event) {
+                (true, event) => report::print_line(&report::Line::of(&event)),
+                (false, Event::Token(token)) if token.text.is_empty() => Ok(()),
+                (false, Event::Token(token)) => print(token.text),
+                (false, Event::End { text, .. }) => print(&format!("{text}\n")),
+            };
             // Nobody reads on: stop.
-            failed = print_next(&mut stream, token).err();
+            failed = failed.take().or(written.err());
             if failed.is_some() { ControlFlow::Break(()) } else { go_on() }
         })?;
         match failed {
             Some(failure) => Err(failure),
-            None => {
-                print(&format!("{}\n", stream.finish()?.unwrap_or_default()))?;
-                Ok(generation)
-            }
+            None => Ok(generation),
         }
-    }
-
-    /// The text that follows a prompt.
-    fn continuation(&self, sequence: usize, generation: &Generation) -> Result<String, Diagnostics> {
-        let mut stream = self.tokenizer.stream(&self.ids[sequence]);
-        let mut text = String::new();
-        for id in &generation.ids[sequence] {
-            text.extend(stream.push(*id)?);
-        }
-        text.extend(stream.finish()?);
-        Ok(text)
-    }
-
-    fn report(&self, cards: &Cards, generation: &Generation) -> Result<Report, Diagnostics> {
-        let sequence = |index: usize| {
-            let prompt = self.options.prompts[index].clone();
-            Ok(Sequence {
-                text: format!("{prompt}{}", self.continuation(index, generation)?),
-                prompt,
-                prompt_ids: self.ids[index].clone(),
-                ids: generation.ids[index].clone(),
-            })
-        };
-        let summary = &generation.summary;
-        Ok(Report {
-            model: self.model.dir.display().to_string(),
-            device: cards.description.clone(),
-            cards: self.cards,
-            dtype: self.precision.name(),
-            sequences: (0..self.ids.len()).map(sequence).collect::<Result<_, Diagnostics>>()?,
-            summary: SummaryReport {
-                load_seconds: summary.load_seconds,
-                prefill_tokens: summary.prefill_tokens,
-                prefill_seconds: summary.prefill_seconds,
-                prefill_tokens_per_second: rate(summary.prefill_tokens, summary.prefill_seconds),
-                decode_tokens: summary.decode_tokens,
-                decode_seconds: summary.decode_seconds,
-                decode_tokens_per_second: rate(summary.decode_tokens, summary.decode_seconds),
-                collectives_share: summary.collectives_share,
-                memory_by_rank: summary.memory.iter().map(|kinds| kinds.iter().copied().collect()).collect(),
-            },
-        })
     }
 }
 
-fn sampling(options: &GenerateOptions) -> SamplingOptions {
-    let GenerateOptions { temperature, top_k, top_p, seed, .. } = *options;
-    SamplingOptions { temperature, top_k, top_p, seed }
-}
-
-/// The tokenizer and the ids of all prompts, if nothing is wrong with them.
-fn encode(
-    options: &GenerateOptions,
-    folder: &Path,
-    config: &ModelConfig,
-    problems: &mut Diagnostics,
-) -> Option<(Tokenizer, Vec<Vec<u32>>)> {
-    let tokenizer = Tokenizer::open(folder, config.vocab_size).map_err(|found| problems.append(found)).ok()?;
-    let mut prompts = Vec::with_capacity(options.prompts.len());
-    for (index, prompt) in options.prompts.iter().enumerate() {
-        let place = format!("--prompt {}", index + 1);
-        match tokenizer.encode(prompt) {
-            Err(found) => found.items().iter().for_each(|problem| {
-                problems.push(Diagnostic { place: format!("{place}: {}", problem.place), ..problem.clone() });
-            }),
-            Ok(ids) => {
-                prompt_problem(&place, ids.len(), options.max_new_tokens, config)
-                    .into_iter()
-                    .for_each(|problem| problems.push(problem));
-                prompts.push(ids);
-            }
-        }
-    }
-    Some((tokenizer, prompts))
+fn sampling(options: &GenerateOptions, number: u64) -> SamplingOptions {
+    let GenerateOptions { temperature, top_k, top_p, min_p, repetition_penalty, seed, .. } = *options;
+    SamplingOptions { temperature, top_k, top_p, min_p, repetition_penalty, seed: seed.wrapping_add(number) }
 }
 
 /// Why a prompt of so many tokens cannot be continued, if it cannot.
@@ -263,13 +237,6 @@ fn prompt_problem(place: &str, tokens: usize, max_new_tokens: usize, config: &Mo
             .found(format!("{tokens} and --max-new-tokens {max_new_tokens}"))
             .help(format!("shorten the prompt or take --max-new-tokens {}", context - tokens))
     })
-}
-
-fn print_next(stream: &mut Stream<'_>, token: u32) -> Result<(), Failure> {
-    match stream.push(token)? {
-        Some(text) => print(&text),
-        None => Ok(()),
-    }
 }
 
 /// Tokens a second; none if none were made.
@@ -302,41 +269,6 @@ fn fullest(memory: &[Vec<(&'static str, Bytes)>]) -> String {
     let Some(kinds) = memory.iter().max_by_key(|kinds| total(kinds)) else { return Bytes(0).to_string() };
     let parts: Vec<String> = kinds.iter().map(|(kind, bytes)| format!("{kind} {bytes}")).collect();
     format!("{} ({})", total(kinds), parts.join(", "))
-}
-
-#[derive(Debug, Serialize)]
-struct Report {
-    model: String,
-    device: String,
-    cards: usize,
-    dtype: &'static str,
-    sequences: Vec<Sequence>,
-    summary: SummaryReport,
-}
-
-#[derive(Debug, Serialize)]
-struct Sequence {
-    prompt: String,
-    prompt_ids: Vec<u32>,
-    /// New tokens.
-    ids: Vec<u32>,
-    /// Prompt and continuation.
-    text: String,
-}
-
-#[derive(Debug, Serialize)]
-struct SummaryReport {
-    load_seconds: f64,
-    prefill_tokens: usize,
-    prefill_seconds: f64,
-    prefill_tokens_per_second: Option<f64>,
-    decode_tokens: usize,
-    decode_seconds: f64,
-    decode_tokens_per_second: Option<f64>,
-    /// Of the time of one decode step.
-    collectives_share: Option<f64>,
-    /// Bytes by kind.
-    memory_by_rank: Vec<std::collections::BTreeMap<&'static str, Bytes>>,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Invariants: what is wrong with the input is found before a card works on it, all of it in one pass where possible;
 //! every command that reports prints the same report as JSON. It computes nothing that the library does not.
 
+mod about;
 mod arguments;
 mod bench;
 mod calibrate;
@@ -13,10 +14,12 @@ mod failure;
 mod generate;
 mod interrupt;
 mod model;
+mod models;
 mod numbers;
 mod plan;
 mod processes;
 mod progress;
+mod prompts;
 mod rehearse;
 mod site;
 mod table;
@@ -24,6 +27,7 @@ mod verify;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::Parser;
 
@@ -32,7 +36,17 @@ use failure::Failure;
 
 /// Runs the command that the process' arguments name.
 pub(crate) fn run() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    let loudness = if arguments.quiet {
+        Loudness::Quiet
+    } else if arguments.verbose {
+        Loudness::Verbose
+    } else {
+        Loudness::Normal
+    };
+    // Nobody has set it before.
+    let _first = LOUDNESS.set(loudness);
+    let done = match arguments.command {
         Command::Generate(options) => generate::run(&options),
         Command::Verify(options) => verify::run(&options),
         Command::Explain(options) => explain::run(&options),
@@ -40,6 +54,9 @@ pub(crate) fn run() -> ExitCode {
         Command::Plan(options) => plan::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Models(options) => models::run(&options),
+        Command::Completions { shell } => about::completions(shell),
+        Command::Man { command } => about::manual(command.as_deref()),
     };
     match done {
         // A command that was told to stop may have failed in consequence; nobody wants to know.
@@ -62,7 +79,35 @@ fn print(text: &str) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// Writes a line to stderr. A closed stderr is no reason to stop.
-fn note(text: &str) {
+/// How much is said on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loudness {
+    Quiet,
+    Normal,
+    Verbose,
+}
+
+static LOUDNESS: OnceLock<Loudness> = OnceLock::new();
+
+fn is_at_least(loudness: Loudness) -> bool {
+    *LOUDNESS.get().unwrap_or(&Loudness::Normal) >= loudness
+}
+
+/// Writes what went wrong to stderr. A closed stderr is no reason to stop.
+fn complain(text: &str) {
     let _closed = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Writes a line to stderr, unless nothing is to be said.
+fn note(text: &str) {
+    if is_at_least(Loudness::Normal) {
+        complain(text);
+    }
+}
+
+/// Writes a line to stderr for those who want to know more.
+fn detail(text: &str) {
+    if is_at_least(Loudness::Verbose) {
+        complain(text);
+    }
 }

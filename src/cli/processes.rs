@@ -6,13 +6,15 @@
 use std::sync::Arc;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::world::{self, ProcessGroup, World};
+use ascend_tp::world::{self, Notice, ProcessGroup, World};
 
 use super::failure::Failure;
+use super::note;
 
 /// Meets the other processes, if a launcher started several.
 pub(super) fn join() -> Result<Arc<ProcessGroup>, Failure> {
-    let met = World::from_env().and_then(|world| ProcessGroup::join(&world));
+    let notice: Notice = Arc::new(note);
+    let met = World::from_env().and_then(|world| ProcessGroup::join_telling(&world, &notice));
     met.map(Arc::new).map_err(|error| match error {
         error @ world::Error::Environment(_) => Failure::Input(error.into()),
         error => Failure::Run(error.into()),

@@ -11,12 +11,19 @@ use super::error::Result;
 use super::handle::Handle;
 use crate::base::{Bytes, Diagnostic};
 
-/// Memory of one card. Clones share it; the last one frees it, after all work of the card is done.
+/// Memory of one card. Clones share it; the last one frees it, after all work of its device is done.
 ///
 /// Its contents are those of a C allocation: undefined at first, and written by any stream. Which stream may touch it when
 /// is for the caller to order; a mistake there gives wrong numbers, never access to freed or foreign memory.
 #[derive(Clone, Debug)]
-pub struct Buffer(Arc<Allocation>);
+pub struct Buffer(Arc<Hold>);
+
+/// Memory in the hands of one opening of its card.
+#[derive(Debug)]
+struct Hold {
+    device: Arc<Device>,
+    memory: Arc<Allocation>,
+}
 
 #[derive(Debug)]
 struct Allocation {
@@ -49,7 +56,23 @@ impl Buffer {
                 Err(_) => error.note(format!("asked {asked}")),
             });
         }
-        Ok(Self(Arc::new(Allocation { device: Arc::clone(device), address, len_bytes })))
+        let memory = Arc::new(Allocation { device: Arc::clone(device), address, len_bytes });
+        Ok(Self(Arc::new(Hold { device: Arc::clone(device), memory })))
+    }
+
+    /// The same memory for work of another opening of its card.
+    ///
+    /// # Errors
+    /// It is another card.
+    pub fn shared_with(&self, device: &Arc<Device>) -> Result<Self> {
+        let own = &self.0.device;
+        if own.ordinal() != device.ordinal() || !Arc::ptr_eq(own.cann(), device.cann()) {
+            return Err(Diagnostic::new("shared memory", "openings of different cards")
+                .expected(format!("device {}", own.ordinal()))
+                .found(format!("device {}", device.ordinal()))
+                .into());
+        }
+        Ok(Self(Arc::new(Hold { device: Arc::clone(device), memory: Arc::clone(&self.0.memory) })))
     }
 
     /// The card.
@@ -61,13 +84,13 @@ impl Buffer {
     /// Length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
-        self.0.len_bytes
+        self.0.memory.len_bytes
     }
 
     /// All of it.
     #[must_use]
     pub fn whole(&self) -> BufferSlice {
-        BufferSlice { buffer: self.clone(), start: 0, len_bytes: self.0.len_bytes }
+        BufferSlice { buffer: self.clone(), start: 0, len_bytes: self.len_bytes() }
     }
 
     /// The bytes `range`.
@@ -78,10 +101,10 @@ impl Buffer {
         self.whole().slice(range)
     }
 
-    /// Waits for all work of the card, then copies `bytes` to the card at byte `offset`; returns when they are there.
+    /// Waits for all work of the device ([`Device::synchronize`]), then copies `bytes` to the card at byte `offset`; returns when they are there.
     ///
     /// # Errors
-    /// The range is not within the buffer, or work of the card has failed.
+    /// The range is not within the buffer, or work of the device has failed.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.slice(offset..offset.saturating_add(bytes.len()))?;
         if bytes.is_empty() {
@@ -102,10 +125,10 @@ impl Buffer {
         device.check("aclrtMemcpy", code)
     }
 
-    /// Waits for all work of the card, then copies from byte `offset` of the card to `bytes`.
+    /// Waits for all work of the device ([`Device::synchronize`]), then copies from byte `offset` of the card to `bytes`.
     ///
     /// # Errors
-    /// The range is not within the buffer, or work of the card has failed.
+    /// The range is not within the buffer, or work of the device has failed.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.slice(offset..offset.saturating_add(bytes.len()))?;
         if bytes.is_empty() {
@@ -127,13 +150,17 @@ impl Buffer {
     }
 }
 
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Work in flight may still use the memory.
+        self.device.synchronize_teardown();
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: the card's context is current. Work in flight may still use the memory.
-        let code = unsafe { (table.aclrtSynchronizeDevice)() };
-        self.device.park("aclrtSynchronizeDevice", code);
-        // SAFETY: the address came from `aclrtMalloc`, nobody else has it, and the card's work is done.
+        // SAFETY: the address came from `aclrtMalloc`, nobody has it any more, and who had it has waited for its work.
         let code = unsafe { (table.aclrtFree)(self.address.0) };
         self.device.park("aclrtFree", code);
     }
@@ -189,7 +216,7 @@ impl BufferSlice {
     /// Whether the two share a byte.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.buffer.0, &other.buffer.0)
+        Arc::ptr_eq(&self.buffer.0.memory, &other.buffer.0.memory)
             && self.start < other.start + other.len_bytes
             && other.start < self.start + self.len_bytes
             && self.len_bytes > 0
@@ -198,7 +225,7 @@ impl BufferSlice {
 
     /// Device address of the first byte.
     pub(super) fn address(&self) -> *mut c_void {
-        self.buffer.0.address.0.wrapping_byte_add(self.start)
+        self.buffer.0.memory.address.0.wrapping_byte_add(self.start)
     }
 }
 

@@ -3,13 +3,14 @@
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ascend_tp_sys::{ACL_SUCCESS, HcclResult, Table, aclError, aclrtMemAttr, hccl_result_name};
 
 use super::cann::{Cann, call_error, recent_message};
 use super::error::{CallError, Error, Result};
 use super::handle::Handle;
+use super::stream::Queue;
 use crate::base::{Bytes, Diagnostic};
 
 /// One card, usable from any thread.
@@ -24,6 +25,11 @@ pub struct Device {
     context: Handle,
     /// The first error of a teardown since the last call.
     parked: Mutex<Option<Error>>,
+    /// Codes that calls have returned. What a teardown waits for may have failed by the same cause, which is no news.
+    returned: Mutex<Vec<aclError>>,
+    /// Those made from this opening of the card. What is made from one opening is used together only (`same_device`), so nobody
+    /// else's work has to be waited for.
+    streams: Mutex<Vec<Weak<Queue>>>,
     /// aclnn's host objects do not lock themselves: calls that read them take turns.
     planning: Mutex<()>,
     open: bool,
@@ -73,6 +79,8 @@ impl Device {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             context: Handle::NULL,
             parked: Mutex::new(None),
+            returned: Mutex::default(),
+            streams: Mutex::default(),
             planning: Mutex::new(()),
             open: true,
         };
@@ -113,15 +121,30 @@ impl Device {
         Ok(Memory { free: Bytes(free as u64), total: Bytes(total as u64) })
     }
 
-    /// Waits until all work of the card is done.
+    /// Waits until all work that was enqueued through this opening of the card is done. Work of others on the same card, which
+    /// may wait for something else, is not waited for.
     ///
     /// # Errors
     /// An error of that work.
     pub fn synchronize(&self) -> Result<()> {
-        let table = self.enter()?;
-        // SAFETY: the card's context is current.
-        let code = unsafe { (table.aclrtSynchronizeDevice)() };
-        self.check("aclrtSynchronizeDevice", code)
+        self.enter()?;
+        self.queues().iter().try_for_each(|queue| queue.synchronize())
+    }
+
+    /// Waits as [`synchronize`](Self::synchronize) does, before something is torn down that the work may use.
+    pub(super) fn synchronize_teardown(&self) {
+        self.queues().iter().for_each(|queue| queue.synchronize_teardown());
+    }
+
+    /// A stream was made.
+    pub(super) fn add_queue(&self, queue: &Arc<Queue>) {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(queue));
+    }
+
+    fn queues(&self) -> Vec<Arc<Queue>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Gives the card back and reports the first error of a teardown nobody has seen yet.
@@ -186,7 +209,15 @@ impl Device {
 
     /// The result of an AscendCL or aclnn call.
     pub(super) fn check(&self, function: &'static str, code: aclError) -> Result<()> {
-        if code == ACL_SUCCESS { Ok(()) } else { Err(self.call_error(function, code)) }
+        if code == ACL_SUCCESS {
+            return Ok(());
+        }
+        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        if !returned.contains(&code) {
+            returned.push(code);
+        }
+        drop(returned);
+        Err(self.call_error(function, code))
     }
 
     /// The result of an HCCL call.
@@ -211,8 +242,15 @@ impl Device {
 
     /// Keeps the result of a teardown for the next call, if it is an error and the first.
     pub(super) fn park(&self, function: &'static str, code: aclError) {
-        if let Err(error) = self.check(function, code) {
-            self.park_error(error);
+        if code != ACL_SUCCESS {
+            self.park_error(self.call_error(function, code));
+        }
+    }
+
+    /// As [`park`](Self::park) for what waits for a stream's work, the error of which a call may have returned already.
+    pub(super) fn park_wait(&self, function: &'static str, code: aclError) {
+        if !self.returned.lock().unwrap_or_else(PoisonError::into_inner).contains(&code) {
+            self.park(function, code);
         }
     }
 

@@ -543,9 +543,8 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: the card's context is current. Peers still need what is enqueued here.
-        let code = unsafe { (table.aclrtSynchronizeDevice)() };
-        self.device.park("aclrtSynchronizeDevice", code);
+        // Peers still need what is enqueued here.
+        self.device.synchronize_teardown();
         // SAFETY: nobody else has the communicator, and its work is done.
         let result = unsafe { (table.HcclCommDestroy)(self.comm.0) };
         if let Err(error) = self.check("HcclCommDestroy", result) {

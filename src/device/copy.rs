@@ -14,7 +14,7 @@ use super::card::{Device, same_device};
 use super::error::Result;
 use super::event::Event;
 use super::handle::Handle;
-use super::stream::Stream;
+use super::stream::{Queue, Stream};
 use crate::base::{Bytes, Diagnostic};
 
 /// Page-locked host memory, readable and writable as `[u8]`, zeroed at first.
@@ -26,6 +26,8 @@ pub struct HostBuffer {
     len_bytes: usize,
     /// Stands for the end of the copy under way.
     copied: Event,
+    /// The stream of the copy under way.
+    queue: Option<Arc<Queue>>,
 }
 
 // SAFETY: the memory has no thread affinity and this is its only owner.
@@ -58,11 +60,11 @@ impl HostBuffer {
         };
         // SAFETY: the library gave `len_bytes` of writable memory at this address.
         unsafe { bytes.write_bytes(0, len_bytes) };
-        Ok(Self { device: Arc::clone(device), bytes, len_bytes, copied })
+        Ok(Self { device: Arc::clone(device), bytes, len_bytes, copied, queue: None })
     }
 
     /// Enqueues a copy between the first bytes of this memory and `card`, and of as many bytes as that has.
-    pub(super) fn transfer(self, stream: &Stream, card: &BufferSlice, kind: aclrtMemcpyKind) -> Result<Transfer> {
+    pub(super) fn transfer(mut self, stream: &Stream, card: &BufferSlice, kind: aclrtMemcpyKind) -> Result<Transfer> {
         let to_card = kind == aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         let what = if to_card { "enqueue_upload" } else { "enqueue_download" };
         same_device(what, stream.device(), card.device())?;
@@ -75,6 +77,7 @@ impl HostBuffer {
                 .into());
         }
         // From here on the memory is the transfer's: if anything below fails it waits before it frees.
+        self.queue = Some(Arc::clone(stream.queue()));
         let transfer = Transfer { host: ManuallyDrop::new(self) };
         let host = &*transfer.host;
         if count > 0 {
@@ -140,6 +143,7 @@ impl Transfer {
     pub fn wait(self) -> Result<HostBuffer> {
         self.host.copied.synchronize()?;
         let mut this = ManuallyDrop::new(self);
+        this.host.queue = None;
         // SAFETY: `this` is never dropped and not used again, so the value is taken once.
         Ok(unsafe { ManuallyDrop::take(&mut this.host) })
     }
@@ -155,8 +159,8 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        // The whole card, not the event alone: the event may be what could not be recorded.
-        match self.host.device.synchronize() {
+        // The whole stream, not the event alone: the event may be what could not be recorded.
+        match self.host.queue.as_ref().map_or(Ok(()), |queue| queue.synchronize()) {
             // SAFETY: the value is taken once, as this is its owner's drop; no copy is under way.
             Ok(()) => drop(unsafe { ManuallyDrop::take(&mut self.host) }),
             Err(error) => self.host.device.park_error(error),

@@ -93,9 +93,8 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: the card's context is current. A graph that runs cannot be destroyed.
-        let code = unsafe { (table.aclrtSynchronizeDevice)() };
-        self.device.park("aclrtSynchronizeDevice", code);
+        // A graph that runs cannot be destroyed.
+        self.device.synchronize_teardown();
         // SAFETY: nobody else has the graph, and its work is done.
         let code = unsafe { (table.aclmdlRIDestroy)(self.handle.0) };
         self.device.park("aclmdlRIDestroy", code);

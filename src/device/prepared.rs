@@ -102,7 +102,7 @@ impl Prepared {
         };
         // SAFETY: the executor was made by the operator's first phase and may be run (once or repeatedly, see `Executor`);
         // its operands are kept alive by `plan`; the workspace is as long as the first phase asked; all of this memory
-        // waits for the card before it is freed.
+        // waits for the device's work before it is freed.
         let status = unsafe { (self.run)(workspace, self.workspace_bytes as u64, executor, stream.raw()) };
         self.device.check(self.names.run, status)
     }
@@ -156,9 +156,7 @@ impl Drop for Prepared {
         };
         let Some(table) = self.device.enter_teardown() else { return };
         // Work in flight may still read what the executor holds.
-        // SAFETY: the card's context is current.
-        let code = unsafe { (table.aclrtSynchronizeDevice)() };
-        self.device.park("aclrtSynchronizeDevice", code);
+        self.device.synchronize_teardown();
         let _planning = self.device.planning();
         // SAFETY: the executor was made by the first phase, no run has freed it, and nobody else has it.
         let status = unsafe { (table.aclDestroyAclOpExecutor)(executor) };

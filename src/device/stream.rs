@@ -17,9 +17,42 @@ use crate::base::Diagnostic;
 ///
 /// After a piece of work has failed the rest of the queue does not run, and waiting for the stream returns the error.
 #[derive(Debug)]
-pub struct Stream {
+pub struct Stream(Arc<Queue>);
+
+/// What a stream is made of. Whoever waits for it keeps it until the wait is over.
+#[derive(Debug)]
+pub(super) struct Queue {
     device: Arc<Device>,
     handle: Handle,
+}
+
+impl Queue {
+    /// Waits until all work enqueued so far is done.
+    pub(super) fn synchronize(&self) -> Result<()> {
+        let table = self.device.enter()?;
+        // SAFETY: the stream is alive and its card is current.
+        let code = unsafe { (table.aclrtSynchronizeStream)(self.handle.0) };
+        self.device.check("aclrtSynchronizeStream", code)
+    }
+
+    /// Waits before something is torn down; what fails is parked, unless a call has returned it already.
+    pub(super) fn synchronize_teardown(&self) {
+        let Some(table) = self.device.enter_teardown() else { return };
+        // SAFETY: the stream is alive and its card is current.
+        let code = unsafe { (table.aclrtSynchronizeStream)(self.handle.0) };
+        self.device.park_wait("aclrtSynchronizeStream", code);
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // What its work reads must not vanish under it.
+        self.synchronize_teardown();
+        let Some(table) = self.device.enter_teardown() else { return };
+        // SAFETY: nobody else has the stream, and its work is done.
+        let code = unsafe { (table.aclrtDestroyStream)(self.handle.0) };
+        self.device.park_wait("aclrtDestroyStream", code);
+    }
 }
 
 impl Stream {
@@ -33,21 +66,27 @@ impl Stream {
         // SAFETY: `handle` is valid for a write.
         let code = unsafe { (table.aclrtCreateStream)(&raw mut handle.0) };
         device.check("aclrtCreateStream", code)?;
-        let stream = Self { device: Arc::clone(device), handle };
+        let queue = Arc::new(Queue { device: Arc::clone(device), handle });
+        device.add_queue(&queue);
         // SAFETY: the stream was just made on this card.
         let code = unsafe { (table.aclrtSetStreamFailureMode)(handle.0, u64::from(ACL_STOP_ON_FAILURE)) };
         device.check("aclrtSetStreamFailureMode", code)?;
-        Ok(stream)
+        Ok(Self(queue))
     }
 
     /// The card.
     #[must_use]
-    pub const fn device(&self) -> &Arc<Device> {
-        &self.device
+    pub fn device(&self) -> &Arc<Device> {
+        &self.0.device
     }
 
-    pub(super) const fn raw(&self) -> ascend_tp_sys::aclrtStream {
-        self.handle.0
+    pub(super) fn raw(&self) -> ascend_tp_sys::aclrtStream {
+        self.0.handle.0
+    }
+
+    /// The stream, for who has to wait for it later.
+    pub(super) const fn queue(&self) -> &Arc<Queue> {
+        &self.0
     }
 
     /// Waits until all work enqueued so far is done.
@@ -55,10 +94,7 @@ impl Stream {
     /// # Errors
     /// An error of that work.
     pub fn synchronize(&self) -> Result<()> {
-        let table = self.device.enter()?;
-        // SAFETY: the stream is alive and its card is current.
-        let code = unsafe { (table.aclrtSynchronizeStream)(self.handle.0) };
-        self.device.check("aclrtSynchronizeStream", code)
+        self.0.synchronize()
     }
 
     /// As [`synchronize`](Self::synchronize), for at most `limit`, rounded up to milliseconds.
@@ -66,11 +102,11 @@ impl Stream {
     /// # Errors
     /// An error of the work; or it is not done in time, which is of kind [`Timeout`](super::ErrorKind::Timeout).
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
-        let table = self.device.enter()?;
+        let table = self.device().enter()?;
         let limit_ms = i32::try_from(limit.as_micros().div_ceil(1000).max(1)).unwrap_or(i32::MAX);
         // SAFETY: the stream is alive and its card is current.
-        let code = unsafe { (table.aclrtSynchronizeStreamWithTimeout)(self.handle.0, limit_ms) };
-        self.device.check("aclrtSynchronizeStreamWithTimeout", code)
+        let code = unsafe { (table.aclrtSynchronizeStreamWithTimeout)(self.raw(), limit_ms) };
+        self.device().check("aclrtSynchronizeStreamWithTimeout", code)
     }
 
     /// Whether all work enqueued so far is done.
@@ -78,11 +114,11 @@ impl Stream {
     /// # Errors
     /// An error of that work.
     pub fn is_idle(&self) -> Result<bool> {
-        let table = self.device.enter()?;
+        let table = self.device().enter()?;
         let mut status = aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY;
         // SAFETY: the stream is alive, its card is current, and `status` is valid for a write.
-        let code = unsafe { (table.aclrtStreamQuery)(self.handle.0, &raw mut status) };
-        self.device.check("aclrtStreamQuery", code)?;
+        let code = unsafe { (table.aclrtStreamQuery)(self.raw(), &raw mut status) };
+        self.device().check("aclrtStreamQuery", code)?;
         Ok(status == aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE)
     }
 
@@ -91,10 +127,10 @@ impl Stream {
     /// # Errors
     /// The library's refusal.
     pub fn mark(&self, text: &str) -> Result<()> {
-        let table = self.device.enter()?;
+        let table = self.device().enter()?;
         // SAFETY: the text has as many bytes as are said, and the stream is alive.
-        let code = unsafe { (table.aclprofMarkEx)(text.as_ptr().cast(), text.len(), self.handle.0) };
-        self.device.check("aclprofMarkEx", code)
+        let code = unsafe { (table.aclprofMarkEx)(text.as_ptr().cast(), text.len(), self.raw()) };
+        self.device().check("aclprofMarkEx", code)
     }
 
     /// Lets `event` stand for all work enqueued here so far. Recording again forgets the earlier record.
@@ -102,11 +138,11 @@ impl Stream {
     /// # Errors
     /// The event is of another card, or the library refuses.
     pub fn enqueue_record(&self, event: &Event) -> Result<()> {
-        same_device("enqueue_record", &self.device, event.device())?;
-        let table = self.device.enter()?;
+        same_device("enqueue_record", self.device(), event.device())?;
+        let table = self.device().enter()?;
         // SAFETY: event and stream are alive and of this card.
-        let code = unsafe { (table.aclrtRecordEvent)(event.raw(), self.handle.0) };
-        self.device.check("aclrtRecordEvent", code)
+        let code = unsafe { (table.aclrtRecordEvent)(event.raw(), self.raw()) };
+        self.device().check("aclrtRecordEvent", code)
     }
 
     /// Lets work enqueued here from now on wait for what `event` stands for at this moment.
@@ -114,11 +150,11 @@ impl Stream {
     /// # Errors
     /// The event is of another card, or the library refuses.
     pub fn enqueue_wait(&self, event: &Event) -> Result<()> {
-        same_device("enqueue_wait", &self.device, event.device())?;
-        let table = self.device.enter()?;
+        same_device("enqueue_wait", self.device(), event.device())?;
+        let table = self.device().enter()?;
         // SAFETY: event and stream are alive and of this card.
-        let code = unsafe { (table.aclrtStreamWaitEvent)(self.handle.0, event.raw()) };
-        self.device.check("aclrtStreamWaitEvent", code)
+        let code = unsafe { (table.aclrtStreamWaitEvent)(self.raw(), event.raw()) };
+        self.device().check("aclrtStreamWaitEvent", code)
     }
 
     /// Copies device memory of this card to other device memory of it.
@@ -126,8 +162,8 @@ impl Stream {
     /// # Errors
     /// The slices differ in length, overlap, or are of another card; or the library refuses.
     pub fn enqueue_copy(&self, to: &BufferSlice, from: &BufferSlice) -> Result<()> {
-        same_device("enqueue_copy", &self.device, to.device())?;
-        same_device("enqueue_copy", &self.device, from.device())?;
+        same_device("enqueue_copy", self.device(), to.device())?;
+        same_device("enqueue_copy", self.device(), from.device())?;
         same_length("enqueue_copy", to.len_bytes(), from.len_bytes())?;
         if to.overlaps(from) {
             return Err(Diagnostic::new("enqueue_copy", "source and destination overlap")
@@ -138,7 +174,7 @@ impl Stream {
         if to.len_bytes() == 0 {
             return Ok(());
         }
-        let table = self.device.enter()?;
+        let table = self.device().enter()?;
         // SAFETY: both ranges lie in live device memory of this card, which waits for the stream before it is freed.
         let code = unsafe {
             (table.aclrtMemcpyAsync)(
@@ -147,10 +183,10 @@ impl Stream {
                 from.address(),
                 from.len_bytes(),
                 aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE,
-                self.handle.0,
+                self.raw(),
             )
         };
-        self.device.check("aclrtMemcpyAsync", code)
+        self.device().check("aclrtMemcpyAsync", code)
     }
 
     /// Copies the first bytes of `host` to the card, as many as `to` has. The host memory comes back from
@@ -168,18 +204,6 @@ impl Stream {
     /// The host memory is shorter than `from`, or of another card; or the library refuses. The host memory is then freed.
     pub fn enqueue_download(&self, host: HostBuffer, from: &BufferSlice) -> Result<Transfer> {
         host.transfer(self, from, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST)
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: the stream is alive and its card is current. What its work reads must not vanish under it.
-        let code = unsafe { (table.aclrtSynchronizeStream)(self.handle.0) };
-        self.device.park("aclrtSynchronizeStream", code);
-        // SAFETY: nobody else has the stream, and its work is done.
-        let code = unsafe { (table.aclrtDestroyStream)(self.handle.0) };
-        self.device.park("aclrtDestroyStream", code);
     }
 }
 

@@ -125,6 +125,7 @@ impl Card {
     pub(super) fn open(
         device: Arc<Device>,
         plans: &[Arc<Plan>],
+        weights: Option<Buffer>,
         groups: &[Vec<usize>],
         gate: &Gate,
         how: (Marks, Launching),
@@ -132,7 +133,7 @@ impl Card {
         let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
         let fail = |place: &str, source| error(rank, ordinal, Some(place.to_owned()), source);
         let taken = (|| {
-            let taken = (Self::allocate(&device, plans)?, [Stream::new(&device)?, Stream::new(&device)?]);
+            let taken = (Self::allocate(&device, plans, weights)?, [Stream::new(&device)?, Stream::new(&device)?]);
             require_room_to_meet(&device, groups.iter().filter(|ranks| ranks.contains(&rank)).count())?;
             Ok(taken)
         })();
@@ -171,10 +172,13 @@ impl Card {
         self.take_workspace(vec![program])
     }
 
-    fn allocate(device: &Arc<Device>, plans: &[Arc<Plan>]) -> Result<Vec<Buffer>> {
+    fn allocate(device: &Arc<Device>, plans: &[Arc<Plan>], mut weights: Option<Buffer>) -> Result<Vec<Buffer>> {
         let bytes = |region| plans.iter().map(|plan| plan.region_bytes(region)).max().unwrap_or(Bytes(0));
-        let buffer = |region| Buffer::new(device, to_usize(bytes(region).0.max(ALIGNMENT_BYTES)));
-        let regions = Region::ALL.into_iter().map(buffer).collect::<Result<Vec<Buffer>>>()?;
+        let mut buffer = |region| match weights.take_if(|_| region == Region::Weights) {
+            Some(weights) => Ok(weights),
+            None => Buffer::new(device, to_usize(bytes(region).0.max(ALIGNMENT_BYTES))),
+        };
+        let regions = Region::ALL.into_iter().map(&mut buffer).collect::<Result<Vec<Buffer>>>()?;
         // A cache row that is hidden still takes part in a product, with weight 0: it must hold numbers.
         let states = &regions[Region::States as usize];
         let zeros = vec![0; STAGING_BYTES.min(states.len_bytes())];
@@ -268,11 +272,11 @@ impl Card {
         self.regions[Region::Weights as usize].clone()
     }
 
-    /// Runs a plan. `inputs` are whole tensors by name.
+    /// Runs a plan. `inputs` are whole tensors, in its order and of the lengths it wants.
     pub(super) fn run(
         &mut self,
         program: usize,
-        inputs: &[(String, Arc<Vec<u8>>)],
+        inputs: &[Arc<Vec<u8>>],
         mut watch: Watch<'_>,
     ) -> std::result::Result<(), RankError> {
         let (rank, ordinal) = (self.rank, self.ordinal);
@@ -449,20 +453,10 @@ impl Card {
         self.streams[StreamKind::Communication as usize].synchronize()
     }
 
-    fn upload(&mut self, program: usize, inputs: &[(String, Arc<Vec<u8>>)]) -> Result<()> {
+    fn upload(&mut self, program: usize, inputs: &[Arc<Vec<u8>>]) -> Result<()> {
         let Program { plan, inputs: image, .. } = &mut self.programs[program];
-        for tensor in &plan.inputs {
-            let found = inputs.iter().find(|(name, _)| *name == tensor.name);
-            let whole = tensor.shape.elems() * tensor.dtype.size_bytes();
-            let bytes = match found {
-                Some((_, bytes)) if bytes.len() == whole => tensor.cut(bytes),
-                other => {
-                    let found = other.map_or("no bytes".to_owned(), |(_, bytes)| format!("{} bytes", bytes.len()));
-                    let what = format!("input `{}` {}{}", tensor.name, tensor.dtype, tensor.shape);
-                    let problem = crate::base::Diagnostic::new(what, "the run was not given it");
-                    return Err(problem.expected(format!("{whole} bytes")).found(found).into());
-                }
-            };
+        for (tensor, whole) in plan.inputs.iter().zip(inputs) {
+            let bytes = tensor.cut(whole);
             let start = to_usize(plan.buffers[tensor.buffer].offset.0);
             image[start..start + bytes.len()].copy_from_slice(&bytes);
         }

@@ -11,11 +11,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::base::{Bytes, Diagnostic, Diagnostics};
-use crate::device::{Cann, Communicator, Device, RootInfo};
-use crate::schedule::plan::{Plan, Region, Tensor};
+use crate::device::{Cann, Device, RootInfo};
+use crate::schedule::plan::{Plan, Region};
 use crate::world::{PeerFailure, ProcessGroup};
 
 use super::card::{Launching, Marks};
+use super::checks::{groups, in_order, memory_problem, shared_problems, weights_problems};
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
 use super::rank::{Answer, Command, News, RankThread, Shared, Timed, Wanted};
@@ -124,19 +125,45 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::start`]; and other plans in another process, or the failure of one.
     pub fn start_with(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
-        let started = Self::start_here(cann, programs, options);
+        let started = Self::start_here(cann, programs, options, None);
         if let Err(error) = &started {
             tell_peers(&options.group, error);
         }
         started
     }
 
-    fn start_here(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
+    /// As [`Engine::start_with`], on the weights of another engine on the same cards, which stay where they are. There is nothing
+    /// to load; either engine may go first.
+    ///
+    /// # Errors
+    /// As for [`Engine::start_with`]; and plans that lay weights out otherwise.
+    pub fn start_beside(
+        cann: &Arc<Cann>,
+        programs: Vec<Vec<Plan>>,
+        options: &EngineOptions,
+        other: &Self,
+    ) -> Result<Self, Error> {
+        let started = Self::start_here(cann, programs, options, Some(other));
+        if let Err(error) = &started {
+            tell_peers(&options.group, error);
+        }
+        started
+    }
+
+    fn start_here(
+        cann: &Arc<Cann>,
+        programs: Vec<Vec<Plan>>,
+        options: &EngineOptions,
+        weights_of: Option<&Self>,
+    ) -> Result<Self, Error> {
         let programs: Vec<Vec<Arc<Plan>>> =
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
         let world = programs.first().map_or(0, Vec::len);
         let group = Arc::clone(&options.group);
         let mut problems = shared_problems(&programs);
+        if let Some((other, first)) = weights_of.zip(programs.first()) {
+            weights_problems(&other.programs[0], first).into_iter().for_each(|problem| problems.push(problem));
+        }
         let cards = cann.device_count()?;
         let local: Vec<(usize, usize)> = if group.size() == 1 {
             let local: Vec<(usize, usize)> =
@@ -159,8 +186,18 @@ impl Engine {
             return Err(problems.into());
         }
         let devices = local.iter().map(|(_, card)| Device::open(cann, *card)).collect::<Result<Vec<_>, _>>()?;
-        for ((rank, _), device) in local.iter().zip(&devices) {
-            memory_problem(&programs, *rank, device)?.into_iter().for_each(|problem| problems.push(problem));
+        let mut weights = Vec::with_capacity(devices.len());
+        for (at, ((rank, card), device)) in local.iter().zip(&devices).enumerate() {
+            let held = weights_of.and_then(|other| other.shards.get(at));
+            if let Some(held) = held.filter(|held| held.card != *card) {
+                let problem = Diagnostic::new(format!("rank {rank}"), "its weights are on another card");
+                problems.push(problem.expected(format!("card {}", held.card)).found(card));
+                continue;
+            }
+            weights.push(held.map(|held| held.memory.shared_with(device)).transpose()?);
+            memory_problem(&programs, *rank, device, weights_of.is_some())?
+                .into_iter()
+                .for_each(|problem| problems.push(problem));
         }
         if !problems.is_empty() {
             return Err(problems.into());
@@ -175,9 +212,9 @@ impl Engine {
             clock: options.clock.clone(),
             news: sender,
         };
-        let ranks = local.iter().zip(&devices).map(|((rank, _), device)| {
+        let ranks = local.iter().zip(&devices).zip(weights).map(|(((rank, _), device), weights)| {
             let plans = programs.iter().map(|plans| Arc::clone(&plans[*rank])).collect();
-            RankThread::start(Arc::clone(device), plans, &shared)
+            RankThread::start(Arc::clone(device), plans, weights, &shared)
         });
         let mut engine = Self {
             ends: Ends { stop: Arc::clone(&options.stop), group },
@@ -310,15 +347,18 @@ impl Engine {
         groups.iter().zip(roots).map(meeting).collect()
     }
 
-    /// The plans of a program, by rank.
+    /// The plans of a program, by rank; none of a program that there is not.
     #[must_use]
     pub fn plans(&self, program: usize) -> &[Arc<Plan>] {
-        &self.programs[program]
+        self.programs.get(program).map_or(&[], Vec::as_slice)
     }
 
-    /// Bytes on a rank's card: each region, and the operators' workspace.
+    /// Bytes on a rank's card: each region, and the operators' workspace; none of a rank that there is not.
     #[must_use]
     pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
+        if self.programs[0].len() <= rank {
+            return Vec::new();
+        }
         let bytes = |region| self.programs.iter().map(|plans| plans[rank].region_bytes(region)).max();
         let regions = Region::ALL.into_iter().map(|region| (region.name(), bytes(region).unwrap_or_default()));
         regions.chain([("workspace", self.workspace_bytes.get(rank).copied().unwrap_or_default())]).collect()
@@ -341,7 +381,8 @@ impl Engine {
     /// Runs a program on all ranks and waits for it.
     ///
     /// # Errors
-    /// The failure of any rank; after it the engine is stopped.
+    /// No such program, or inputs that are not those of its plan, all of them, before anything runs. Else the failure of any
+    /// rank; after it the engine is stopped.
     pub fn run(&mut self, program: usize, inputs: Inputs) -> Result<Outputs, Error> {
         self.begin(program, inputs, Timed::No)?.finish()
     }
@@ -349,7 +390,7 @@ impl Engine {
     /// Lets all ranks begin a program, so that the caller can do something else until they are done.
     ///
     /// # Errors
-    /// The engine is stopped.
+    /// No such program, or inputs that are not those of its plan, all of them; or the engine is stopped.
     pub fn begin(&mut self, program: usize, inputs: Inputs, timed: Timed) -> Result<Run<'_>, Error> {
         self.start_run(program, inputs, timed, None)?;
         Ok(Run { engine: self, program, is_open: true })
@@ -403,7 +444,13 @@ impl Engine {
         timed: Timed,
         observer: Option<Sender<Observation>>,
     ) -> Result<(), Error> {
-        let inputs = Arc::new(inputs);
+        self.check_open()?;
+        let plans = self.programs.get(program).ok_or_else(|| {
+            let problem = Diagnostic::new("program", "there is no such one");
+            Diagnostics::from(problem.expected(format!("below {}", self.programs.len())).found(program))
+        })?;
+        // Wrong inputs are refused here, before any rank has begun.
+        let inputs = Arc::new(in_order(&plans[0].inputs, inputs)?);
         self.tell(move |at| {
             let wanted = if at == 0 { Wanted::Outputs } else { Wanted::Nothing };
             Command::Run { program, inputs: Arc::clone(&inputs), timed, wanted, observer: observer.clone() }
@@ -552,74 +599,4 @@ fn digest(programs: &[Vec<Arc<Plan>>]) -> u64 {
         hasher.write_usize(plan.world);
     }
     hasher.finish()
-}
-
-/// Every group that some plan exchanges in, once.
-fn groups(programs: &[Vec<Arc<Plan>>]) -> Vec<&Vec<usize>> {
-    let mut groups: Vec<&Vec<usize>> = Vec::new();
-    for plans in programs {
-        for ranks in plans.first().map(|plan| plan.groups.values()).unwrap_or_default() {
-            if !groups.contains(&ranks) {
-                groups.push(ranks);
-            }
-        }
-    }
-    groups
-}
-
-/// Programs of one engine have the same weights and states, in the same places.
-fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
-    let mut problems = Diagnostics::new();
-    let Some((first, others)) = programs.split_first() else { return problems };
-    for plans in others {
-        if plans.len() != first.len() {
-            problems
-                .push(Diagnostic::new(format!("program \"{}\"", plans[0].name), "is made for another number of ranks"));
-            continue;
-        }
-        for (a, b) in first.iter().zip(plans) {
-            let same = |a: &[Tensor], b: &[Tensor], of: (&Plan, &Plan)| {
-                a.len() == b.len()
-                    && a.iter().zip(b).all(|(x, y)| {
-                        (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype)
-                            && of.0.buffers[x.buffer] == of.1.buffers[y.buffer]
-                    })
-            };
-            if !same(&a.params, &b.params, (a, b)) || !same(&a.states, &b.states, (a, b)) {
-                problems.push(Diagnostic::new(
-                    format!("rank {}", a.rank),
-                    format!("programs \"{}\" and \"{}\" lay weights or states out differently", a.name, b.name),
-                ));
-            }
-        }
-    }
-    problems
-}
-
-/// Whether a rank's regions fit its card, before anything is loaded.
-fn memory_problem(programs: &[Vec<Arc<Plan>>], rank: usize, device: &Device) -> Result<Option<Diagnostic>, Error> {
-    let bytes = |region| programs.iter().map(|plans| plans[rank].region_bytes(region)).max().unwrap_or_default();
-    let regions: Bytes = Region::ALL.into_iter().map(bytes).sum();
-    let groups = groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count();
-    let buffers = Bytes(groups as u64 * Communicator::buffer_bytes().0);
-    let wanted = [regions, buffers].into_iter().sum::<Bytes>();
-    let memory = device.memory()?;
-    let free = memory.free;
-    if wanted <= free {
-        return Ok(None);
-    }
-    let mut parts: Vec<String> =
-        Region::ALL.iter().map(|region| format!("{} {}", region.name(), bytes(*region))).collect();
-    if groups > 0 {
-        parts.push(format!("buffers of {groups} communicators {buffers} (HCCL_BUFFSIZE)"));
-    }
-    Ok(Some(
-        Diagnostic::new(
-            format!("rank {rank} (card {})", device.ordinal()),
-            "the program does not fit the card's memory",
-        )
-        .expected(format!("at most {free} ({} in all)", memory.total))
-        .found(format!("{wanted}: {}", parts.join(", ")))
-        .help("use more cards, a shorter context, a smaller batch or a 16-bit element type"),
-    ))
 }

@@ -10,6 +10,7 @@
 //! same holds between processes, which tell each other, and notice when one is gone.
 
 mod card;
+mod checks;
 mod engine;
 mod error;
 mod exchange;

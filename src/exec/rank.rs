@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::card::{Card, Launching, Marks, Watch};
-use super::engine::{Clock, Inputs, Observation};
+use super::engine::{Clock, Observation};
 use super::error::RankError;
 use super::gate::Gate;
 use crate::device::{Buffer, Device};
@@ -24,7 +24,8 @@ pub(super) enum Command {
     Prepare(Arc<Plan>),
     Run {
         program: usize,
-        inputs: Arc<Inputs>,
+        /// In the order of the plan.
+        inputs: Arc<Vec<Arc<Vec<u8>>>>,
         timed: Timed,
         wanted: Wanted,
         observer: Option<Sender<Observation>>,
@@ -90,13 +91,13 @@ pub(super) struct Shared {
 }
 
 impl RankThread {
-    /// Starts the thread; its first answer comes when its card is open.
-    pub(super) fn start(device: Arc<Device>, plans: Vec<Arc<Plan>>, shared: &Shared) -> Self {
+    /// Starts the thread; its first answer comes when its card is open. It takes no memory for weights that are there.
+    pub(super) fn start(device: Arc<Device>, plans: Vec<Arc<Plan>>, weights: Option<Buffer>, shared: &Shared) -> Self {
         let rank = plans.first().map_or(0, |plan| plan.rank);
         let card = device.ordinal();
         let (commands, inbox) = channel();
         let own = shared.clone();
-        let body = move || serve(device, &plans, &own, &inbox);
+        let body = move || serve(device, &plans, weights, &own, &inbox);
         let thread = std::thread::Builder::new().name(format!("rank {rank}")).spawn(body);
         if let Err(error) = &thread {
             // The others must not wait for a rank that has no thread.
@@ -128,13 +129,19 @@ impl RankThread {
     }
 }
 
-fn serve(device: Arc<Device>, plans: &[Arc<Plan>], shared: &Shared, inbox: &Receiver<Command>) {
+fn serve(
+    device: Arc<Device>,
+    plans: &[Arc<Plan>],
+    weights: Option<Buffer>,
+    shared: &Shared,
+    inbox: &Receiver<Command>,
+) {
     let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
     let panicked = |panic: Box<dyn Any + Send>| {
         let source = format!("the rank's thread panicked: {}", panic_text(panic.as_ref())).into();
         RankError { rank, card: ordinal, place: None, source, at: Instant::now() }
     };
-    let open = || Card::open(device, plans, &shared.groups, &shared.gate, shared.how);
+    let open = || Card::open(device, plans, weights, &shared.groups, &shared.gate, shared.how);
     let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| {
         shared.gate.fail();
         Err(panicked(panic))

@@ -20,11 +20,18 @@ pub enum Error {
     #[error(transparent)]
     Weights(#[from] weights::Error),
     /// The logits gave no token.
-    #[error("sequence {sequence}: {source}")]
+    #[error(
+        "request {request}, position {position}: {source}{}",
+        place.as_ref().map(|place| format!("; the first value that is not finite: {place}")).unwrap_or_default()
+    )]
     Sampling {
-        /// Position in the batch.
-        sequence: usize,
+        /// Position of the request in the batch.
+        request: usize,
+        /// Position of the token that was to be chosen, prompt included, from 0.
+        position: usize,
         /// Why.
         source: SamplingError,
+        /// Where the numbers went wrong: the op, with its layer, and the rank.
+        place: Option<String>,
     },
 }

@@ -1,12 +1,14 @@
 //! A checkpoint folder, opened and checked.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{GenerationConfig, ModelConfig};
 use crate::program::models::{Head, IGNORED_TENSORS, RunShape, checkpoint_tensors, decoder};
 use crate::weights::{Checkpoint, ExpectedTensor};
+
+use super::tokenizer::Tokenizer;
 
 /// A model as it lies on disk.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub struct Model {
     pub checkpoint: Arc<Checkpoint>,
     /// The folder.
     pub dir: PathBuf,
+    /// Once somebody has asked for it.
+    tokenizer: OnceLock<Result<Arc<Tokenizer>, Diagnostics>>,
 }
 
 impl Model {
@@ -36,9 +40,28 @@ impl Model {
         }
         match (config, generation, checkpoint) {
             (Some(config), Some(generation), Some(checkpoint)) if problems.is_empty() => {
-                Ok(Self { config, generation, checkpoint: Arc::new(checkpoint), dir: dir.to_owned() })
+                let (checkpoint, dir) = (Arc::new(checkpoint), dir.to_owned());
+                Ok(Self { config, generation, checkpoint, dir, tokenizer: OnceLock::new() })
             }
             _ => Err(problems),
+        }
+    }
+
+    /// The tokenizer of the folder, which is read once.
+    ///
+    /// # Errors
+    /// The folder has none, or it does not fit the model.
+    pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, Diagnostics> {
+        let open = || Tokenizer::open(&self.dir, self.config.vocab_size).map(Arc::new);
+        self.tokenizer.get_or_init(open).clone()
+    }
+
+    /// The ids that end a sequence. The original Qwen's files often name none; its tokenizer knows.
+    #[must_use]
+    pub fn stop_ids(&self) -> Vec<u32> {
+        match self.generation.eos_ids.as_slice() {
+            [] => self.tokenizer().ok().and_then(|tokenizer| tokenizer.id_of("<|endoftext|>")).into_iter().collect(),
+            named => named.to_vec(),
         }
     }
 

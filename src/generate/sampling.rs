@@ -1,10 +1,11 @@
 //! Choosing the next token.
 //!
-//! Input → output: options → [`Sampler`]; f32 logits of one position → a token id. Invariants: the same options,
-//! sequence number and logits give the same ids, whatever else is in the batch; temperature 0 draws no random number at
-//! all. It knows no model: ids are positions in the logits.
+//! Input → output: options → [`Sampler`]; f32 logits of one position → a token id. Invariants: the same options, tokens seen
+//! and logits give the same ids, whatever else is in the batch; temperature 0 draws no random number at all. It knows no
+//! model: ids are positions in the logits.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -20,6 +21,11 @@ pub struct SamplingOptions {
     pub top_k: Option<usize>,
     /// Keeps the fewest most likely tokens whose probabilities, after `top_k`, add up to at least this.
     pub top_p: Option<f32>,
+    /// Drops tokens whose probability is below this share of the likeliest one's.
+    pub min_p: Option<f32>,
+    /// Of tokens that the prompt or the continuation has, positive logits are divided by this and negative ones multiplied,
+    /// before anything else (Keskar et al. 2019, equation in section 4.1); 1 changes nothing.
+    pub repetition_penalty: f32,
     /// Start of the random numbers.
     pub seed: u64,
 }
@@ -27,14 +33,22 @@ pub struct SamplingOptions {
 impl Default for SamplingOptions {
     /// Greedy.
     fn default() -> Self {
-        Self { temperature: 0.0, top_k: None, top_p: None, seed: 0 }
+        Self { temperature: 0.0, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0, seed: 0 }
     }
 }
 
 impl SamplingOptions {
+    /// Whether the token of the largest logit is always taken, so that its id suffices.
+    #[must_use]
+    pub fn is_likeliest(&self) -> bool {
+        self.temperature == 0.0 && self.repetition_penalty == 1.0
+    }
+
+    /// Whether the options have a meaning.
+    ///
     /// # Errors
-    /// Every option that has no meaning.
-    fn check(&self) -> Result<(), Diagnostics> {
+    /// Every option that has none.
+    pub fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             problems.push(
@@ -58,6 +72,18 @@ impl SamplingOptions {
                 Diagnostic::new("sampling: top_p", "out of range").expected("above 0 and at most 1").found(top_p),
             );
         }
+        if let Some(min_p) = self.min_p
+            && !(0.0..=1.0).contains(&min_p)
+        {
+            problems.push(Diagnostic::new("sampling: min_p", "out of range").expected("0 to 1").found(min_p));
+        }
+        if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
+            problems.push(
+                Diagnostic::new("sampling: repetition_penalty", "out of range")
+                    .expected("1 (none) or another finite number above 0")
+                    .found(self.repetition_penalty),
+            );
+        }
         problems.into_result(())
     }
 }
@@ -71,12 +97,13 @@ pub enum SamplingError {
     NoLogits,
     /// A logit is NaN or +∞.
     #[error(
-        "the logit of token {token} is {value}: expected finite logits; \
-         the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32"
+        "{} is {value}: expected finite logits; \
+         the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32",
+        token.map_or_else(|| "the largest logit".to_owned(), |token| format!("the logit of token {token}"))
     )]
     NotFinite {
-        /// The first such token.
-        token: usize,
+        /// The first such token, if it is known.
+        token: Option<u32>,
         /// Its logit.
         value: f32,
     },
@@ -93,6 +120,10 @@ pub enum SamplingError {
 pub struct Sampler {
     options: SamplingOptions,
     random: StdRng,
+    /// Tokens that are penalised.
+    seen: BTreeSet<u32>,
+    /// The logits after the penalty; kept to save the allocation.
+    penalised: Vec<f32>,
     /// Tokens in question and their weights; kept to save the allocation.
     candidates: Vec<Candidate>,
 }
@@ -106,23 +137,29 @@ struct Candidate {
 }
 
 impl Sampler {
-    /// The sampler of sequence number `sequence` of a batch. Each has random numbers of its own, so that a prompt's
-    /// continuation does not depend on the others.
+    /// The sampler of one sequence. Each has random numbers of its own, so that a prompt's continuation does not depend on
+    /// others.
     ///
     /// # Errors
     /// Every option that has no meaning.
-    pub fn new(options: &SamplingOptions, sequence: u64) -> Result<Self, Diagnostics> {
+    pub fn new(options: &SamplingOptions) -> Result<Self, Diagnostics> {
         options.check()?;
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&options.seed.to_le_bytes());
-        seed[8..16].copy_from_slice(&sequence.to_le_bytes());
-        Ok(Self { options: options.clone(), random: StdRng::from_seed(seed), candidates: Vec::new() })
+        Ok(Self {
+            options: options.clone(),
+            random: StdRng::from_seed(seed),
+            seen: BTreeSet::new(),
+            penalised: Vec::new(),
+            candidates: Vec::new(),
+        })
     }
 
-    /// Whether the most likely token is always taken, so that ids of the largest logits suffice.
-    #[must_use]
-    pub fn is_greedy(&self) -> bool {
-        self.options.temperature == 0.0
+    /// Tokens that the sequence has from now on.
+    pub fn saw(&mut self, tokens: &[u32]) {
+        if self.options.repetition_penalty != 1.0 {
+            self.seen.extend(tokens);
+        }
     }
 
     /// The next token. Of equal logits the lower id counts as more likely.
@@ -130,13 +167,31 @@ impl Sampler {
     /// # Errors
     /// The logits are empty, not finite, or exclude every token. A logit may be −∞: the token is never chosen.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32, SamplingError> {
+        check_logits(logits)?;
+        let mut penalised = std::mem::take(&mut self.penalised);
+        penalised.clear();
+        penalised.extend_from_slice(logits);
+        let chosen = self.sample_penalised(&mut penalised);
+        self.penalised = penalised;
+        chosen
+    }
+
+    fn sample_penalised(&mut self, logits: &mut [f32]) -> Result<u32, SamplingError> {
+        let penalty = self.options.repetition_penalty;
+        for token in &self.seen {
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+            }
+        }
+        // A tiny penalty may have made a logit infinite.
         let best = check_logits(logits)?;
-        if self.is_greedy() {
+        if self.options.temperature == 0.0 {
             return Ok(best as u32);
         }
         self.weigh(logits, logits[best]);
         self.keep_top_k();
         self.keep_top_p();
+        self.keep_min_p();
         let total: f64 = self.candidates.iter().map(|candidate| candidate.weight).sum();
         let mut left = self.random.random::<f64>() * total;
         let chosen = self.candidates.iter().find(|candidate| {
@@ -168,6 +223,13 @@ impl Sampler {
         }
     }
 
+    fn keep_min_p(&mut self) {
+        if let Some(min_p) = self.options.min_p {
+            // Weights are relative to that of the likeliest token, which is 1.
+            self.candidates.retain(|candidate| candidate.weight >= f64::from(min_p));
+        }
+    }
+
     fn keep_top_p(&mut self) {
         let Some(top_p) = self.options.top_p.filter(|top_p| *top_p < 1.0) else { return };
         self.candidates.sort_unstable_by(more_likely);
@@ -193,7 +255,7 @@ fn check_logits(logits: &[f32]) -> Result<usize, SamplingError> {
     let mut best = None;
     for (token, &value) in logits.iter().enumerate() {
         if value.is_nan() || value == f32::INFINITY {
-            return Err(SamplingError::NotFinite { token, value });
+            return Err(SamplingError::NotFinite { token: Some(token as u32), value });
         }
         if best.is_none_or(|(_, largest)| value > largest) {
             best = Some((token, value));
@@ -216,7 +278,7 @@ mod tests {
 
     /// How often each token is chosen in many draws.
     fn counts(options: &SamplingOptions, logits: &[f32]) -> Vec<u32> {
-        let mut sampler = Sampler::new(options, 0).unwrap();
+        let mut sampler = Sampler::new(options).unwrap();
         let mut counts = vec![0; logits.len()];
         for _ in 0..20_000 {
             counts[sampler.sample(logits).unwrap() as usize] += 1;
@@ -234,8 +296,8 @@ mod tests {
 
     #[test]
     fn greedy_takes_the_first_maximum() {
-        let mut sampler = Sampler::new(&SamplingOptions::default(), 0).unwrap();
-        assert!(sampler.is_greedy());
+        let mut sampler = Sampler::new(&SamplingOptions::default()).unwrap();
+        assert!(SamplingOptions::default().is_likeliest());
         assert_eq!(sampler.sample(&[1.0, 3.0, 3.0, 2.0]), Ok(1));
         assert_eq!(sampler.sample(&[f32::NEG_INFINITY, -5.0]), Ok(1));
         assert_eq!(sampler.sample(&[-0.0, 0.0]), Ok(0));
@@ -276,46 +338,78 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_and_a_sequence_decide_everything() {
+    fn min_p_drops_what_is_unlikely_beside_the_likeliest() {
+        let logits = [1f32.ln(), 4f32.ln(), 3f32.ln(), 2f32.ln()];
+        let min_p = |min_p| SamplingOptions { min_p: Some(min_p), ..options(1.0) };
+        close(&counts(&min_p(0.3), &logits), &[0.0, 4.0 / 9.0, 3.0 / 9.0, 2.0 / 9.0]);
+        close(&counts(&min_p(0.8), &logits), &[0.0, 1.0, 0.0, 0.0]);
+        close(&counts(&min_p(0.0), &logits), &[0.1, 0.4, 0.3, 0.2]);
+        close(&counts(&min_p(1.0), &logits), &[0.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn tokens_that_were_seen_are_penalised() {
+        let options = SamplingOptions { repetition_penalty: 2.0, ..SamplingOptions::default() };
+        assert!(!options.is_likeliest());
+        let mut sampler = Sampler::new(&options).unwrap();
+        assert_eq!(sampler.sample(&[3.0, 2.0, -1.0]), Ok(0));
+        sampler.saw(&[0, 0, 99]);
+        assert_eq!(sampler.sample(&[3.0, 2.0, -1.0]), Ok(1));
+        sampler.saw(&[1]);
+        // 1.5, 1, -1 and then -2, -2, -1.5.
+        assert_eq!(sampler.sample(&[3.0, 2.0, -1.0]), Ok(0));
+        assert_eq!(sampler.sample(&[-1.0, -1.0, -1.5]), Ok(2));
+    }
+
+    #[test]
+    fn a_seed_decides_everything() {
         let logits: Vec<f32> = (0..50).map(|token| (token % 7) as f32 / 3.0).collect();
-        let ids = |seed, sequence| {
+        let ids = |seed| {
             let options = SamplingOptions { seed, top_k: Some(40), top_p: Some(0.95), ..options(0.8) };
-            let mut sampler = Sampler::new(&options, sequence).unwrap();
+            let mut sampler = Sampler::new(&options).unwrap();
             (0..40).map(|_| sampler.sample(&logits).unwrap()).collect::<Vec<_>>()
         };
-        assert_eq!(ids(1, 0), ids(1, 0));
-        assert_ne!(ids(1, 0), ids(2, 0));
-        assert_ne!(ids(1, 0), ids(1, 1));
+        assert_eq!(ids(1), ids(1));
+        assert_ne!(ids(1), ids(2));
     }
 
     #[test]
     fn options_without_meaning_come_at_once() {
-        let wrong = SamplingOptions { temperature: -1.0, top_k: Some(0), top_p: Some(1.5), seed: 0 };
+        let wrong = SamplingOptions {
+            temperature: -1.0,
+            top_k: Some(0),
+            top_p: Some(1.5),
+            min_p: Some(-0.5),
+            repetition_penalty: 0.0,
+            seed: 0,
+        };
         let expected = [
             "sampling: temperature: out of range: expected 0 (greedy) or a finite number above it, found -1",
             "sampling: top_k: keeps no token: expected at least 1, found 0; leave it out to keep all",
             "sampling: top_p: out of range: expected above 0 and at most 1, found 1.5",
+            "sampling: min_p: out of range: expected 0 to 1, found -0.5",
+            "sampling: repetition_penalty: out of range: expected 1 (none) or another finite number above 0, found 0",
         ];
-        assert_eq!(Sampler::new(&wrong, 0).unwrap_err().to_string(), expected.join("\n"));
+        assert_eq!(Sampler::new(&wrong).unwrap_err().to_string(), expected.join("\n"));
         for options in [
             options(f32::NAN),
             options(f32::INFINITY),
             SamplingOptions { top_p: Some(0.0), ..options(1.0) },
             SamplingOptions { top_p: Some(f32::NAN), ..options(1.0) },
         ] {
-            assert_eq!(Sampler::new(&options, 0).unwrap_err().items().len(), 1, "{options:?}");
+            assert_eq!(Sampler::new(&options).unwrap_err().items().len(), 1, "{options:?}");
         }
     }
 
     #[test]
     fn logits_without_a_choice_are_errors() {
         for temperature in [0.0, 1.0] {
-            let mut sampler = Sampler::new(&options(temperature), 0).unwrap();
+            let mut sampler = Sampler::new(&options(temperature)).unwrap();
             assert_eq!(sampler.sample(&[]), Err(SamplingError::NoLogits));
             let error = sampler.sample(&[1.0, f32::NAN]).unwrap_err();
             assert!(error.to_string().starts_with("the logit of token 1 is NaN"), "{error}");
             let value = f32::INFINITY;
-            assert_eq!(sampler.sample(&[value]), Err(SamplingError::NotFinite { token: 0, value }));
+            assert_eq!(sampler.sample(&[value]), Err(SamplingError::NotFinite { token: Some(0), value }));
             assert_eq!(sampler.sample(&[f32::NEG_INFINITY; 3]), Err(SamplingError::NoPossibleToken { tokens: 3 }));
         }
     }

@@ -1,27 +1,38 @@
-//! The serving loop: one prefill, by a program of about the prompts' length, then one run a token, which begins before anyone
-//! hears of the token before it.
+//! A model on cards: compiled, loaded, ready for requests.
+//!
+//! Input → output: a [`Model`] and [`SessionOptions`] → a [`Session`]. Invariants: all that can be known to be wrong is said before
+//! a card is opened; programs for prompts of other lengths are made when they are first needed, on the same memory. What it
+//! does with requests stands in `serve`.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Precision, Shape, Weights};
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Precision, Weights};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, FillError, Outputs, Shards, Timed};
+use crate::exec::{Engine, EngineOptions, FillError, Shards};
 use crate::placement::Residual;
 use crate::planner::compile::{Programs, Setting};
-use crate::program::HostTensor;
-use crate::program::models::{Head, RunShape};
+use crate::program::models::Head;
 use crate::schedule::Plan;
 use crate::weights::fill_from;
+use crate::world::ProcessGroup;
 
 use super::bucket;
 use super::error::Error;
-use super::inputs::{Row, inputs};
 use super::model::Model;
-use super::sampling::{Sampler, SamplingOptions};
+use super::tokenizer::Tokenizer;
+
+/// What the cards give back of a step, which says what requests may ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choosing {
+    /// The logits: requests may sample, and see them.
+    #[default]
+    FromLogits,
+    /// The id of the largest logit, so that no logits leave the cards; requests that need more are refused.
+    Greedy,
+}
 
 /// How a model is to be run.
 #[derive(Clone, Debug)]
@@ -36,52 +47,24 @@ pub struct SessionOptions {
     pub batch: usize,
     /// Tokens of the longest prompt.
     pub longest_prompt: usize,
-    /// Tokens to generate a sequence at most.
-    pub max_new_tokens: usize,
-    /// Ids that end a sequence; they are not part of it.
-    pub stop_ids: Vec<u32>,
-    /// How tokens are chosen.
-    pub sampling: SamplingOptions,
-}
-
-/// What came out.
-#[derive(Clone, Debug, Default)]
-pub struct Generation {
-    /// New tokens by sequence.
-    pub ids: Vec<Vec<u32>>,
-    /// Figures.
-    pub summary: Summary,
-}
-
-/// Figures of a generation.
-#[derive(Clone, Debug, Default)]
-pub struct Summary {
-    /// Time to split, open cards and load weights, in seconds.
-    pub load_seconds: f64,
-    /// Tokens of all prompts.
-    pub prefill_tokens: usize,
-    /// Time of the prefill, in seconds.
-    pub prefill_seconds: f64,
-    /// Tokens that decode steps made.
-    pub decode_tokens: usize,
-    /// Time of all decode steps, in seconds.
-    pub decode_seconds: f64,
-    /// Share of one decode step that rank 0 spent in collectives, waiting for other cards included; none if there was
-    /// no decode step.
-    pub collectives_share: Option<f64>,
-    /// Bytes on each card by kind.
-    pub memory: Vec<Vec<(&'static str, Bytes)>>,
+    /// Tokens of a prompt and its continuation together at most.
+    pub context: usize,
+    /// What requests may ask for.
+    pub choosing: Choosing,
 }
 
 /// A model on cards, ready to generate.
 #[derive(Debug)]
 pub struct Session {
-    config: ModelConfig,
-    options: SessionOptions,
-    head: Head,
-    engine: Engine,
-    cache_length: usize,
-    load_seconds: f64,
+    pub(super) config: ModelConfig,
+    pub(super) options: SessionOptions,
+    pub(super) engine: Engine,
+    pub(super) group: Arc<ProcessGroup>,
+    pub(super) load_seconds: f64,
+    /// Ids that end sequences of requests that name none.
+    pub(super) stop_ids: Vec<u32>,
+    /// Or why there is none.
+    pub(super) tokenizer: Result<Arc<Tokenizer>, Diagnostics>,
     /// The programs that read prompts, by the tokens they have room for.
     prompt_programs: BTreeMap<usize, usize>,
 }
@@ -92,7 +75,26 @@ pub const PREFILL: usize = 0;
 /// Index of the program that makes one token a sequence.
 pub const DECODE: usize = 1;
 
+/// Tokens of a sequence, where nobody says how many and the model has room for more.
+const DEFAULT_CONTEXT: usize = 4096;
+
 impl SessionOptions {
+    /// One sequence at a time in the model's own type, of prompt and continuation up to 4096 tokens or what the model has room
+    /// for.
+    #[must_use]
+    pub fn of(config: &ModelConfig, cards: usize) -> Self {
+        let context = config.max_positions.min(DEFAULT_CONTEXT);
+        Self {
+            cards,
+            precision: config.dtype.into(),
+            residual: Residual::Replicate,
+            batch: 1,
+            longest_prompt: context.saturating_sub(1),
+            context,
+            choosing: Choosing::default(),
+        }
+    }
+
     /// The plans of both programs, by program and rank. The decode program lays weights and caches out as the prefill
     /// program does.
     ///
@@ -100,58 +102,169 @@ impl SessionOptions {
     /// Options that do not fit the model, all of them.
     pub fn compile(&self, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Error> {
         check(config, self)?;
-        let head = self.head()?;
-        let Programs { prefill, decode } = setting(self, head).compile(config)?;
+        let Programs { prefill, decode } = self.setting().compile(config)?;
         Ok(vec![prefill, decode])
     }
 
-    /// Positions of the cache of each sequence.
-    const fn cache_length(&self) -> usize {
-        self.longest_prompt + self.max_new_tokens
+    /// What the programs give back.
+    pub(super) const fn head(&self) -> Head {
+        match self.choosing {
+            Choosing::FromLogits => Head::LastLogits,
+            Choosing::Greedy => Head::LastToken,
+        }
     }
 
-    fn head(&self) -> Result<Head, Diagnostics> {
-        Ok(if Sampler::new(&self.sampling, 0)?.is_greedy() { Head::LastToken } else { Head::LastLogits })
+    fn setting(&self) -> Setting {
+        Setting {
+            cards: self.cards,
+            precision: self.precision,
+            residual: self.residual,
+            batch: self.batch,
+            input_tokens: self.longest_prompt,
+            output_tokens: self.context - self.longest_prompt,
+            head: self.head(),
+        }
+    }
+}
+
+/// What makes a [`Session`]; what is not said follows from the model.
+#[must_use = "nothing is done before `start`"]
+pub struct SessionBuilder<'a> {
+    cann: &'a Arc<Cann>,
+    model: &'a Model,
+    options: SessionOptions,
+    cards: Option<usize>,
+    engine: EngineOptions,
+    weights_of: Option<&'a Session>,
+    progress: &'a (dyn Fn(Bytes, Bytes) + Sync),
+}
+
+impl std::fmt::Debug for SessionBuilder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionBuilder").field("options", &self.options).field("engine", &self.engine).finish()
+    }
+}
+
+impl<'a> SessionBuilder<'a> {
+    /// Number of cards; all there are by default, or one for each process of the world.
+    pub const fn cards(mut self, cards: usize) -> Self {
+        self.cards = Some(cards);
+        self
+    }
+
+    /// What the model computes in; its own type by default.
+    pub fn precision(mut self, precision: impl Into<Precision>) -> Self {
+        self.options.precision = precision.into();
+        self
+    }
+
+    /// How the residual stream lies during prefill; whole by default.
+    pub const fn residual(mut self, residual: Residual) -> Self {
+        self.options.residual = residual;
+        self
+    }
+
+    /// Requests at once; 1 by default.
+    pub const fn batch(mut self, batch: usize) -> Self {
+        self.options.batch = batch;
+        self
+    }
+
+    /// Tokens of a prompt and its continuation together; up to 4096 by default. The longest prompt leaves room for one token,
+    /// unless [`longest_prompt`](Self::longest_prompt) says otherwise after this.
+    pub const fn context(mut self, tokens: usize) -> Self {
+        self.options.context = tokens;
+        self.options.longest_prompt = tokens.saturating_sub(1);
+        self
+    }
+
+    /// Tokens of the longest prompt: the memory of a run grows with it.
+    pub const fn longest_prompt(mut self, tokens: usize) -> Self {
+        self.options.longest_prompt = tokens;
+        self
+    }
+
+    /// What requests may ask for.
+    pub const fn choosing(mut self, choosing: Choosing) -> Self {
+        self.options.choosing = choosing;
+        self
+    }
+
+    /// All options at once.
+    pub fn options(mut self, options: SessionOptions) -> Self {
+        self.cards = Some(options.cards);
+        self.options = options;
+        self
+    }
+
+    /// How the engine runs: the processes of a world of several, launching, marks.
+    pub fn engine(mut self, engine: EngineOptions) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// The weights are those of another session, which are neither read nor held again.
+    pub const fn weights_of(mut self, session: &'a Session) -> Self {
+        self.weights_of = Some(session);
+        self
+    }
+
+    /// Is told the bytes of each piece that has reached a card, and the bytes that the cards of this process will get.
+    pub const fn progress(mut self, progress: &'a (dyn Fn(Bytes, Bytes) + Sync)) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Splits the model over the cards and loads the weights. In a world of several processes each makes the same session and
+    /// gets the same tokens.
+    ///
+    /// # Errors
+    /// Before any card is opened: options that do not fit the model, all of them. Then the failure of a card or of another
+    /// process.
+    pub fn start(mut self) -> Result<Session, Error> {
+        let world = self.engine.group.size();
+        self.options.cards = match self.cards {
+            Some(cards) => cards,
+            None if world > 1 => world,
+            None => self.cann.device_count().map_err(crate::exec::Error::from)?,
+        };
+        let (model, progress) = (self.model, self.progress);
+        let started = Instant::now();
+        let mut session = match self.weights_of {
+            Some(other) => {
+                let programs = self.options.compile(&model.config)?;
+                let engine = Engine::start_beside(self.cann, programs, &self.engine, &other.engine)?;
+                Session::around(engine, &model.config, &self.options, &self.engine, started)
+            }
+            None => Session::start_filled(self.cann, &model.config, &self.options, &self.engine, |shards| {
+                let total = shards.bytes();
+                fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
+            })?,
+        };
+        session.tokenizer = model.tokenizer();
+        session.stop_ids = model.stop_ids();
+        Ok(session)
     }
 }
 
 impl Session {
-    /// Splits the model over the cards and loads the weights. `progress` is told the bytes of each piece that has reached
-    /// a card, and the bytes that the cards of this process will get.
-    ///
-    /// # Errors
-    /// Before any card is opened: options that do not fit the model, all of them. Then the failure of a card.
-    pub fn start(
-        cann: &Arc<Cann>,
-        model: &Model,
-        options: &SessionOptions,
-        progress: &(dyn Fn(Bytes, Bytes) + Sync),
-    ) -> Result<Self, Error> {
-        Self::start_with(cann, model, options, &EngineOptions::default(), progress)
+    /// What makes a session of a model on the cards of `cann`.
+    pub fn builder<'a>(cann: &'a Arc<Cann>, model: &'a Model) -> SessionBuilder<'a> {
+        SessionBuilder {
+            cann,
+            model,
+            options: SessionOptions::of(&model.config, 1),
+            cards: None,
+            engine: EngineOptions::default(),
+            weights_of: None,
+            progress: &|_, _| (),
+        }
     }
 
-    /// As [`Session::start`], with the processes of a world of several; each makes the same session and gets the same
-    /// tokens.
+    /// A session with weights from wherever `fill` takes them. It has no tokenizer: requests are ids.
     ///
     /// # Errors
-    /// As for [`Session::start`]; and the failure of another process.
-    pub fn start_with(
-        cann: &Arc<Cann>,
-        model: &Model,
-        options: &SessionOptions,
-        engine: &EngineOptions,
-        progress: &(dyn Fn(Bytes, Bytes) + Sync),
-    ) -> Result<Self, Error> {
-        Self::start_filled(cann, &model.config, options, engine, |shards| {
-            let total = shards.bytes();
-            fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
-        })
-    }
-
-    /// As [`Session::start_with`], with weights from wherever `fill` takes them.
-    ///
-    /// # Errors
-    /// As for [`Session::start_with`].
+    /// As for [`SessionBuilder::start`].
     pub fn start_filled(
         cann: &Arc<Cann>,
         config: &ModelConfig,
@@ -161,13 +274,29 @@ impl Session {
     ) -> Result<Self, Error> {
         let started = Instant::now();
         let programs = options.compile(config)?;
-        let (cache_length, head) = (options.cache_length(), options.head()?);
-        let mut engine = Engine::start_with(cann, programs, engine)?;
-        engine.load(fill)?;
+        let mut ranks = Engine::start_with(cann, programs, engine)?;
+        ranks.load(fill)?;
+        Ok(Self::around(ranks, config, options, engine, started))
+    }
+
+    fn around(
+        engine: Engine,
+        config: &ModelConfig,
+        options: &SessionOptions,
+        engine_options: &EngineOptions,
+        started: Instant,
+    ) -> Self {
         let load_seconds = started.elapsed().as_secs_f64();
         let prompt_programs = BTreeMap::from([(options.longest_prompt, PREFILL)]);
-        let (config, options) = (config.clone(), options.clone());
-        Ok(Self { config, options, head, engine, cache_length, load_seconds, prompt_programs })
+        let (config, options, group) = (config.clone(), options.clone(), Arc::clone(&engine_options.group));
+        let tokenizer = Err(Diagnostic::new("session", "was made without a tokenizer").into());
+        Self { config, options, engine, group, load_seconds, stop_ids: Vec::new(), tokenizer, prompt_programs }
+    }
+
+    /// What the session was made for.
+    #[must_use]
+    pub const fn options(&self) -> &SessionOptions {
+        &self.options
     }
 
     /// Lengths in tokens for which there is a program that reads prompts, ascending. The longest has one from the start, others
@@ -176,144 +305,16 @@ impl Session {
         self.prompt_programs.keys().copied()
     }
 
-    /// The program that reads these prompts, and how many tokens it has room for.
-    fn prompt_program(&mut self, prompts: &[Vec<u32>]) -> Result<(usize, usize), Error> {
-        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    /// The program that reads prompts of up to `longest` tokens, and how many tokens it has room for.
+    pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(usize, usize), Error> {
         let tokens = bucket::rounded_up(longest, self.options.longest_prompt);
         if let Some(program) = self.prompt_programs.get(&tokens) {
             return Ok((*program, tokens));
         }
-        let plans = setting(&self.options, self.head).compile_shorter(&self.config, tokens)?;
+        let plans = self.options.setting().compile_shorter(&self.config, tokens)?;
         let program = self.engine.add_program(plans)?;
         self.prompt_programs.insert(tokens, program);
         Ok((program, tokens))
-    }
-
-    /// Continues prompts, one token a sequence and step. `on_token` sees each token, while the cards make the next one;
-    /// `Break` ends that sequence with it.
-    ///
-    /// # Errors
-    /// Prompts that do not fit what the session was made for, and the failure of a card.
-    pub fn generate(
-        &mut self,
-        prompts: &[Vec<u32>],
-        on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
-    ) -> Result<Generation, Error> {
-        self.check_prompts(prompts)?;
-        let mut samplers = (0..prompts.len())
-            .map(|sequence| Sampler::new(&self.options.sampling, sequence as u64))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut found = Generation { ids: vec![Vec::new(); prompts.len()], summary: Summary::default() };
-        let mut running = vec![true; prompts.len()];
-        let summary = &mut found.summary;
-        summary.load_seconds = self.load_seconds;
-        summary.prefill_tokens = prompts.iter().map(Vec::len).sum();
-
-        let rows = prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() }).collect::<Vec<_>>();
-        let started = Instant::now();
-        let (program, room) = self.prompt_program(prompts)?;
-        summary.memory = (0..self.options.cards).map(|rank| self.engine.memory(rank)).collect();
-        let outputs = self.engine.run(program, self.inputs(room, &rows))?;
-        summary.prefill_seconds = started.elapsed().as_secs_f64();
-        let mut tokens = self.choose(outputs, &mut samplers, &running)?;
-
-        for step in 0..self.options.max_new_tokens {
-            let mut new = Vec::with_capacity(tokens.len());
-            for (sequence, token) in tokens.iter().copied().enumerate() {
-                if running[sequence] && self.options.stop_ids.contains(&token) {
-                    running[sequence] = false;
-                } else if running[sequence] {
-                    found.ids[sequence].push(token);
-                    new.push((sequence, token));
-                }
-            }
-            let mut tell = |running: &mut [bool]| {
-                for (sequence, token) in new.drain(..) {
-                    running[sequence] = on_token(sequence, token).is_continue();
-                }
-            };
-            if !running.contains(&true) || step + 1 == self.options.max_new_tokens {
-                tell(&mut running);
-                break;
-            }
-            // A sequence that has ended repeats its last token in place; nobody reads what comes of it.
-            let rows: Vec<Row<'_>> = (0..prompts.len())
-                .map(|sequence| {
-                    let length = prompts[sequence].len();
-                    let start = length + found.ids[sequence].len().saturating_sub(1);
-                    Row { ids: &tokens[sequence..=sequence], start, prompt_length: length }
-                })
-                .collect();
-            let inputs = self.inputs(1, &rows);
-            // The second step is timed: the first may still warm caches.
-            let timed = if step == 1 { Timed::Collectives } else { Timed::No };
-            let started = Instant::now();
-            let run = self.engine.begin(DECODE, inputs, timed)?;
-            // Whoever makes text of the tokens does so while the cards work. Should that end the last sequence, this step was
-            // for nothing.
-            tell(&mut running);
-            let outputs = run.finish()?;
-            if !running.contains(&true) {
-                break;
-            }
-            let seconds = started.elapsed().as_secs_f64();
-            if timed == Timed::Collectives {
-                found.summary.collectives_share = Some(self.engine.collectives_us() / 1e6 / seconds);
-            }
-            found.summary.decode_seconds += seconds;
-            found.summary.decode_tokens += running.iter().filter(|running| **running).count();
-            tokens = self.choose(outputs, &mut samplers, &running)?;
-        }
-        Ok(found)
-    }
-
-    fn inputs(&self, sequence: usize, rows: &[Row<'_>]) -> crate::exec::Inputs {
-        let run = RunShape { batch: self.options.batch, sequence, cache_length: self.cache_length };
-        inputs(&self.config, run, self.options.precision.activations, self.head, rows)
-    }
-
-    fn check_prompts(&self, prompts: &[Vec<u32>]) -> Result<(), Diagnostics> {
-        let mut problems = Diagnostics::new();
-        if prompts.len() != self.options.batch {
-            let problem = Diagnostic::new("prompts", "the session was made for another number of sequences");
-            problems.push(problem.expected(self.options.batch).found(prompts.len()));
-        }
-        for (sequence, ids) in prompts.iter().enumerate() {
-            let place = format!("prompt {sequence}");
-            if ids.is_empty() {
-                problems.push(Diagnostic::new(&place, "has no token").help("give at least one word"));
-            }
-            if ids.len() > self.options.longest_prompt {
-                let problem = Diagnostic::new(&place, "is longer than the session was made for");
-                problems
-                    .push(problem.expected(format!("at most {} tokens", self.options.longest_prompt)).found(ids.len()));
-            }
-            if let Some(id) = ids.iter().find(|id| **id as usize >= self.config.vocab_size) {
-                let problem = Diagnostic::new(&place, "has a token id outside the vocabulary");
-                problems.push(problem.expected(format!("below {}", self.config.vocab_size)).found(id));
-            }
-        }
-        problems.into_result(())
-    }
-
-    /// The next token of each sequence; 0 for those that have ended.
-    fn choose(&self, outputs: Outputs, samplers: &mut [Sampler], running: &[bool]) -> Result<Vec<u32>, Error> {
-        let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
-        let batch = samplers.len();
-        if self.head == Head::LastToken {
-            let tokens = HostTensor::from_bytes([batch], DType::I64, &bytes);
-            let token = |token: &i64| u32::try_from(*token).unwrap_or(u32::MAX);
-            return Ok(tokens.ints().iter().map(token).collect());
-        }
-        let shape = Shape::from([batch, self.config.vocab_size]);
-        let logits = HostTensor::from_bytes(shape, self.options.precision.activations, &bytes);
-        let rows = logits.floats().chunks(self.config.vocab_size);
-        let mut tokens = Vec::with_capacity(batch);
-        for (sequence, ((row, sampler), running)) in rows.zip(samplers).zip(running).enumerate() {
-            let token = if *running { sampler.sample(row) } else { Ok(0) };
-            tokens.push(token.map_err(|source| Error::Sampling { sequence, source })?);
-        }
-        Ok(tokens)
     }
 }
 
@@ -327,10 +328,14 @@ fn check(config: &ModelConfig, options: &SessionOptions) -> Result<(), Diagnosti
     at_least_one("cards", options.cards);
     at_least_one("batch", options.batch);
     at_least_one("prompt tokens", options.longest_prompt);
-    at_least_one("new tokens", options.max_new_tokens);
-    let length = options.longest_prompt.saturating_add(options.max_new_tokens);
-    if length > config.max_positions {
-        let found = format!("{} of the prompt and {} new ones", options.longest_prompt, options.max_new_tokens);
+    if options.context <= options.longest_prompt {
+        let problem = Diagnostic::new("context", "has no room for a new token after the longest prompt");
+        let expected = format!("more than {} tokens", options.longest_prompt);
+        problems.push(problem.expected(expected).found(options.context));
+    }
+    if options.context > config.max_positions {
+        let new = options.context.saturating_sub(options.longest_prompt);
+        let found = format!("{} of the prompt and {new} new ones", options.longest_prompt);
         problems.push(
             Diagnostic::new("prompt", "is longer than the model's context")
                 .expected(format!("at most {} tokens", config.max_positions))
@@ -349,25 +354,17 @@ fn check(config: &ModelConfig, options: &SessionOptions) -> Result<(), Diagnosti
     problems.into_result(())
 }
 
-fn setting(options: &SessionOptions, head: Head) -> Setting {
-    Setting {
-        cards: options.cards,
-        precision: options.precision,
-        residual: options.residual,
-        batch: options.batch,
-        input_tokens: options.longest_prompt,
-        output_tokens: options.max_new_tokens,
-        head,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
     use std::path::Path;
 
     use ascend_tp_emulator::{Config, Emulator};
 
+    use super::super::inputs::{Row, inputs};
+    use super::super::request::Request;
     use super::*;
+    use crate::program::models::RunShape;
 
     fn session(cann: &Arc<Cann>, model: &Model, cards: usize, residual: Residual) -> Session {
         let options = SessionOptions {
@@ -376,11 +373,10 @@ mod tests {
             residual,
             batch: 2,
             longest_prompt: 100,
-            max_new_tokens: 4,
-            stop_ids: Vec::new(),
-            sampling: SamplingOptions { temperature: 1.0, ..SamplingOptions::default() },
+            context: 104,
+            choosing: Choosing::FromLogits,
         };
-        Session::start(cann, model, &options, &|_, _| ()).unwrap()
+        Session::builder(cann, model).options(options).start().unwrap()
     }
 
     fn prompts(tokens: [usize; 2]) -> Vec<Vec<u32>> {
@@ -403,17 +399,24 @@ mod tests {
                 let prompts = prompts(tokens);
                 let rows: Vec<Row<'_>> =
                     prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() }).collect();
-                let (program, found) = session.prompt_program(&prompts).unwrap();
+                let longest = *tokens.iter().max().unwrap();
+                let (program, found) = session.prompt_program(longest).unwrap();
                 assert_eq!((found, session.prompt_lengths().collect::<Vec<_>>()), (room, lengths));
                 let run = |session: &mut Session, program, room| {
-                    let inputs = session.inputs(room, &rows);
+                    let run = RunShape { batch: 2, sequence: room, cache_length: 104 };
+                    let inputs = inputs(&model.config, run, DType::BF16, Head::LastLogits, &rows);
                     session.engine.run(program, inputs).unwrap()
                 };
                 // The longest leaves more in the caches, which the shorter one must not see.
                 let longest = run(&mut session, PREFILL, 100);
                 assert_eq!(run(&mut session, program, room), longest, "{tokens:?} on {cards} cards");
-                let ids = session.generate(&prompts, &mut |_, _| ControlFlow::Continue(())).unwrap().ids;
-                assert_eq!(ids.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4]);
+                let request = |ids: &Vec<u32>| {
+                    let (stop_ids, max_new_tokens) = (Some(Vec::new()), Some(4));
+                    Request { stop_ids, max_new_tokens, ..Request::new(ids.as_slice()) }
+                };
+                let requests: Vec<Request> = prompts.iter().map(request).collect();
+                let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
+                assert!(found.sequences.iter().all(|sequence| sequence.ids.len() == 4));
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Input → output: the tokenizer files of a checkpoint → [`Tokenizer`]; text → ids; ids → text, at once or as they
 //! come. Invariants: every id it gives is below the model's vocabulary size; text is never cut or padded, whatever the
-//! file sets; a stream gives whole characters only. It knows no chat format: the prompt is the text the model sees.
+//! file sets; a stream gives whole characters only. It knows no chat format ([`super::chat`] does): the prompt is the text the model sees.
 
 mod stream;
 mod tiktoken;
@@ -85,8 +85,22 @@ impl Tokenizer {
     /// # Errors
     /// The tokenizer has no token for a part of the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
-        let encoding =
-            self.inner.encode_fast(text, true).map_err(|error| self.failed("the prompt cannot be encoded", &error))?;
+        self.encode_with(text, true)
+    }
+
+    /// As [`encode`](Self::encode) for a text that has the tokens at its start already, as chat templates write them.
+    ///
+    /// # Errors
+    /// The tokenizer has no token for a part of the text.
+    pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
+        self.encode_with(text, false)
+    }
+
+    fn encode_with(&self, text: &str, adds_special: bool) -> Result<Vec<u32>, Diagnostics> {
+        let encoding = self
+            .inner
+            .encode_fast(text, adds_special)
+            .map_err(|error| self.failed("the prompt cannot be encoded", &error))?;
         Ok(encoding.get_ids().to_vec())
     }
 

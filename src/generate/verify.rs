@@ -34,8 +34,8 @@ use crate::world::ProcessGroup;
 use super::error::Error;
 use super::inputs::{Row, inputs};
 use super::model::Model;
-use super::sampling::SamplingOptions;
-use super::session::{Session, SessionOptions};
+use super::request::Request;
+use super::session::{Choosing, Session, SessionOptions};
 
 /// How many times the expected size of accumulated rounding errors a difference may be.
 const SAFETY: f64 = 4.0;
@@ -255,13 +255,13 @@ pub fn verify_with(
             residual,
             batch: 1,
             longest_prompt: prompt.len(),
-            max_new_tokens: expected.len(),
-            stop_ids: Vec::new(),
-            sampling: SamplingOptions::default(),
+            context: prompt.len() + expected.len(),
+            choosing: Choosing::Greedy,
         };
-        let mut session = Session::start_with(cann, model, &options, engine_options, &|_, _| ())?;
-        let generation = session.generate(std::slice::from_ref(prompt), &mut |_, _| ControlFlow::Continue(()))?;
-        found.greedy = Some((expected.clone(), generation.ids.into_iter().next().unwrap_or_default()));
+        let mut session = Session::builder(cann, model).options(options).engine(engine_options.clone()).start()?;
+        let request = Request { stop_ids: Some(Vec::new()), ..Request::new(prompt.clone()) };
+        let generation = session.generate(&[request], &mut |_| ControlFlow::Continue(()))?;
+        found.greedy = generation.sequences.into_iter().next().map(|sequence| (expected.clone(), sequence.ids));
     }
     Ok(group.is_first().then_some(found))
 }

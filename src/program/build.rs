@@ -1,6 +1,8 @@
 //! Writing a program op by op. Shapes and types are inferred; a misfit is kept and reported, with all others, by
 //! [`Builder::finish`].
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 
 use super::graph::{Form, Op, Program, Role, Source, Value, ValueId};
@@ -12,41 +14,77 @@ use super::verify::verify;
 pub struct Builder {
     program: Program,
     problems: Diagnostics,
+    /// What its values are known by.
+    mark: u64,
 }
+
+/// A value of the program that a builder builds; no other builder takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Operand {
+    id: ValueId,
+    mark: u64,
+}
+
+impl Operand {
+    /// Which value it is in the finished program.
+    #[must_use]
+    pub const fn id(self) -> ValueId {
+        self.id
+    }
+}
+
+/// Marks that builders have; programs know nothing of them.
+static NEXT_MARK: AtomicU64 = AtomicU64::new(0);
 
 impl Builder {
     /// An empty program of that name.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { program: Program { name: name.into(), ..Program::default() }, problems: Diagnostics::new() }
+        let program = Program { name: name.into(), ..Program::default() };
+        Self { program, problems: Diagnostics::new(), mark: NEXT_MARK.fetch_add(1, Ordering::Relaxed) }
     }
 
-    fn given(&mut self, role: Role, name: &str, shape: Shape, dtype: DType, source: Option<Source>) -> ValueId {
-        self.program.values.push(Value { name: name.to_owned(), shape, dtype, role, source })
+    /// The value, if it is of this builder; else that is a problem.
+    fn own(&mut self, operand: Operand, what: &str) -> Option<ValueId> {
+        if operand.mark == self.mark {
+            return Some(operand.id);
+        }
+        let problem = Diagnostic::new(what, "a value of another builder");
+        self.problems.push(problem.expected(format!("a value of \"{}\"", self.program.name)).found(operand.id));
+        None
+    }
+
+    fn given(&mut self, role: Role, name: &str, shape: Shape, dtype: DType, source: Option<Source>) -> Operand {
+        let id = self.program.values.push(Value { name: name.to_owned(), shape, dtype, role, source });
+        Operand { id, mark: self.mark }
     }
 
     /// A tensor given at each run.
-    pub fn input(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> ValueId {
+    pub fn input(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> Operand {
         self.given(Role::Input, name, shape.into(), dtype, None)
     }
 
     /// A weight, read from the checkpoint tensor of the same name.
-    pub fn param(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> ValueId {
+    pub fn param(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> Operand {
         self.param_from(name, shape, dtype, Source { tensor: name.to_owned(), element_offset: 0, form: Form::Numbers })
     }
 
     /// A weight that is part of a checkpoint tensor.
-    pub fn param_from(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType, source: Source) -> ValueId {
+    pub fn param_from(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType, source: Source) -> Operand {
         self.given(Role::Param, name, shape.into(), dtype, Some(source))
     }
 
     /// A tensor kept between runs.
-    pub fn state(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> ValueId {
+    pub fn state(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> Operand {
         self.given(Role::State, name, shape.into(), dtype, None)
     }
 
     /// Any op.
-    pub fn op(&mut self, kind: Kind, operands: &[ValueId]) -> ValueId {
+    pub fn op(&mut self, kind: Kind, operands: &[Operand]) -> Operand {
+        let own: Vec<Option<ValueId>> = operands.iter().map(|operand| self.own(*operand, kind.row().name)).collect();
+        let Some(operands) = own.into_iter().collect::<Option<Vec<ValueId>>>() else {
+            return self.given(Role::Result, "", Shape::default(), DType::F32, None);
+        };
         let values: Vec<&Value> = operands.iter().map(|id| &self.program.values[*id]).collect();
         let (shape, dtype) = match result_type(&kind, &values) {
             Ok(found) => found,
@@ -57,41 +95,45 @@ impl Builder {
                 (Shape::default(), DType::F32)
             }
         };
-        let result =
-            self.program.values.push(Value { name: String::new(), shape, dtype, role: Role::Result, source: None });
-        self.program.ops.push(Op { kind, operands: operands.to_vec(), result });
+        let result = self.given(Role::Result, "", shape, dtype, None);
+        self.program.ops.push(Op { kind, operands, result: result.id });
         result
     }
 
     /// Names a value; the answer is the value.
-    pub fn name(&mut self, value: ValueId, name: impl Into<String>) -> ValueId {
-        self.program.values[value].name = name.into();
+    pub fn name(&mut self, value: Operand, name: impl Into<String>) -> Operand {
+        let name = name.into();
+        if let Some(id) = self.own(value, &name) {
+            self.program.values[id].name = name;
+        }
         value
     }
 
     /// A product in einsum form.
-    pub fn matmul(&mut self, spec: &str, x: ValueId, w: ValueId) -> ValueId {
+    pub fn matmul(&mut self, spec: &str, x: Operand, w: Operand) -> Operand {
         self.op(Kind::MatMul { spec: spec.to_owned() }, &[x, w])
     }
 
     /// `x + y`.
-    pub fn add(&mut self, x: ValueId, y: ValueId) -> ValueId {
+    pub fn add(&mut self, x: Operand, y: Operand) -> Operand {
         self.op(Kind::Add, &[x, y])
     }
 
     /// `x · y`.
-    pub fn mul(&mut self, x: ValueId, y: ValueId) -> ValueId {
+    pub fn mul(&mut self, x: Operand, y: Operand) -> Operand {
         self.op(Kind::Mul, &[x, y])
     }
 
     /// Normalises the last dim.
-    pub fn rms_norm(&mut self, x: ValueId, gamma: ValueId, epsilon: f64) -> ValueId {
+    pub fn rms_norm(&mut self, x: Operand, gamma: Operand, epsilon: f64) -> Operand {
         self.op(Kind::RmsNorm { epsilon }, &[x, gamma])
     }
 
     /// Makes a value an output.
-    pub fn output(&mut self, name: &str, value: ValueId) {
-        self.program.outputs.push((name.to_owned(), value));
+    pub fn output(&mut self, name: &str, value: Operand) {
+        if let Some(id) = self.own(value, name) {
+            self.program.outputs.push((name.to_owned(), id));
+        }
     }
 
     /// The program.
@@ -105,5 +147,29 @@ impl Builder {
             self.problems.append(found);
         }
         self.problems.into_result(self.program)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_another_builder_are_refused_wherever_they_stand() {
+        let mut other = Builder::new("other");
+        let foreign = other.input("z", [2], DType::F32);
+        let mut build = Builder::new("own");
+        let x = build.input("x", [2], DType::F32);
+        let y = build.add(x, foreign);
+        build.output("y", y);
+        build.output("z", foreign);
+        build.name(foreign, "name");
+        let problems = build.finish().unwrap_err().to_string();
+        let expected = [
+            "add: a value of another builder: expected a value of \"own\", found %0",
+            "z: a value of another builder: expected a value of \"own\", found %0",
+            "name: a value of another builder: expected a value of \"own\", found %0",
+        ];
+        assert_eq!(problems, expected.join("\n"));
     }
 }

@@ -18,7 +18,7 @@ pub mod rule;
 pub mod text;
 pub mod verify;
 
-pub use build::Builder;
+pub use build::{Builder, Operand};
 pub use graph::{Form, Op, OpId, Program, Role, Source, Value, ValueId};
 pub use interpret::{HostTensor, interpret};
 pub use npu::{Emit, Local, Quantised};

@@ -3,8 +3,7 @@
 use crate::base::{Diagnostic, Diagnostics, Precision};
 use crate::config::ModelConfig;
 use crate::exec::Launching;
-use crate::generate::SessionOptions;
-use crate::generate::sampling::SamplingOptions;
+use crate::generate::{Choosing, SessionOptions};
 use crate::placement::Residual;
 use crate::schedule::Plan;
 use ascend_tp_machine::{Profile, Topology};
@@ -109,9 +108,8 @@ impl Setting {
             residual: self.residual,
             batch: self.batch,
             longest_prompt: self.input,
-            max_new_tokens: self.output,
-            stop_ids: Vec::new(),
-            sampling: SamplingOptions::default(),
+            context: self.input + self.output,
+            choosing: Choosing::Greedy,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Input → output: little-endian elements of one type → the same elements of another. Invariants: equal types are
 //! copied bit for bit; other conversions round to nearest, ties to even, and a finite number that the target cannot
-//! hold is found, never turned into infinity. It works on bytes because a file's data need not be aligned.
+//! hold is found, never turned into infinity; so is what is no finite number at all. It works on bytes because a file's data need not be aligned.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -42,6 +42,29 @@ pub(super) fn convert(from: DType, to: DType, source: &[u8], out: &mut [u8]) -> 
         encode(to, values, out).map_err(|index| Overflow { index: block * BLOCK + index, value: values[index] })?;
     }
     Ok(())
+}
+
+/// Index of the first element that is NaN or infinite, with its value.
+pub(super) fn first_not_finite(dtype: DType, bytes: &[u8]) -> Option<(usize, f32)> {
+    // All bits of the exponent are set. Several elements are tested at once, as no test ends the loop.
+    fn first<const N: usize>(bytes: &[u8], is_odd: impl Fn([u8; N]) -> bool) -> Option<usize> {
+        for (block, elements) in bytes.as_chunks::<N>().0.chunks(BLOCK).enumerate() {
+            if elements.iter().fold(false, |any, element| any | is_odd(*element)) {
+                let at = elements.iter().position(|element| is_odd(*element))?;
+                return Some(block * BLOCK + at);
+            }
+        }
+        None
+    }
+    let index = match dtype {
+        DType::F16 => first(bytes, |element| u16::from_le_bytes(element) & 0x7c00 == 0x7c00),
+        DType::BF16 => first(bytes, |element| u16::from_le_bytes(element) & 0x7f80 == 0x7f80),
+        DType::F32 => first(bytes, |element| u32::from_le_bytes(element) & 0x7f80_0000 == 0x7f80_0000),
+        _ => None,
+    }?;
+    let mut value = [0.0];
+    decode(dtype, &bytes[index * dtype.size_bytes()..][..dtype.size_bytes()], &mut value);
+    Some((index, value[0]))
 }
 
 fn decode(from: DType, source: &[u8], values: &mut [f32]) {
@@ -107,7 +130,7 @@ fn first_overflow<H: Copy>(values: &[f32], halves: &[H], is_infinite: impl Fn(H)
 mod tests {
     use half::{bf16, f16};
 
-    use super::{Overflow, convert, is_convertible};
+    use super::{BLOCK, Overflow, convert, first_not_finite, is_convertible};
     use crate::base::DType;
 
     const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -161,6 +184,28 @@ mod tests {
         assert_eq!(infinite, bytes_of(DType::F16, &[f32::INFINITY, f32::NEG_INFINITY]));
         let nan = converted(DType::F32, DType::F16, &[f32::NAN]).unwrap();
         assert!(f16::from_le_bytes([nan[0], nan[1]]).is_nan());
+    }
+
+    #[test]
+    fn what_is_no_finite_number_is_found() {
+        let mut values: Vec<f32> = (0..3 * BLOCK).map(|index| index as f32 - 1000.0).collect();
+        for dtype in FLOATS {
+            assert_eq!(first_not_finite(dtype, &bytes_of(dtype, &values)), None, "{dtype}");
+        }
+        for at in [0, BLOCK - 1, BLOCK, 3 * BLOCK - 1] {
+            let kept = std::mem::replace(&mut values[at], f32::NEG_INFINITY);
+            for dtype in FLOATS {
+                let found = first_not_finite(dtype, &bytes_of(dtype, &values));
+                assert_eq!(found, Some((at, f32::NEG_INFINITY)), "{dtype}");
+            }
+            values[at] = f32::NAN;
+            for dtype in FLOATS {
+                let (index, value) = first_not_finite(dtype, &bytes_of(dtype, &values)).unwrap();
+                assert!(index == at && value.is_nan(), "{dtype}: {index}");
+            }
+            values[at] = kept;
+        }
+        assert_eq!(first_not_finite(DType::I64, &[0xff; 16]), None);
     }
 
     #[test]

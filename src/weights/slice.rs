@@ -68,6 +68,19 @@ pub enum Error {
         /// Wanted type.
         to: DType,
     },
+    /// A stored number is NaN or infinite: no result of a program with it is one.
+    #[error(
+        "{tensor}: element {index} is {value}: expected finite numbers; \
+         the file is damaged, or the run that wrote it had diverged"
+    )]
+    NotFinite {
+        /// The name.
+        tensor: String,
+        /// The element's number in the stored tensor, row-major.
+        index: usize,
+        /// The number.
+        value: f32,
+    },
     /// The buffer is of another size than the slice.
     #[error("{tensor}: expected a buffer of {expected} bytes for the slice, found {found}")]
     BufferSize {
@@ -128,11 +141,6 @@ impl<'a> View<'a> {
         Ok(Self { stored, offset, shape, to })
     }
 
-    /// The stored tensor's name.
-    pub(super) const fn name(&self) -> &'a str {
-        self.stored.name
-    }
-
     /// The elements inside all ranges, one after the other.
     pub(super) fn read_slice(&self, ranges: &[Range<usize>], out: &mut [u8]) -> Result<(), Error> {
         let tensor = || self.stored.name.to_owned();
@@ -165,13 +173,15 @@ impl<'a> View<'a> {
         let failed =
             |error: std::io::Error| Error::Read { tensor: self.stored.name.to_owned(), reason: error.to_string() };
         if self.stored.dtype == self.to {
-            return self.stored.file.read_exact_at(out, byte(elements.start)).map_err(failed);
+            self.stored.file.read_exact_at(out, byte(elements.start)).map_err(failed)?;
+            return self.check_finite(elements.start, out);
         }
         let at_once = PIECE_BYTES / size;
         for (start, out) in elements.clone().step_by(at_once).zip(out.chunks_mut(at_once * self.to.size_bytes())) {
             let bytes = (elements.end - start).min(at_once) * size;
             let raw = at_least(raw, bytes);
             self.stored.file.read_exact_at(raw, byte(start)).map_err(failed)?;
+            self.check_finite(start, raw)?;
             convert::convert(self.stored.dtype, self.to, raw, out).map_err(|overflow| Error::Overflow {
                 tensor: self.stored.name.to_owned(),
                 value: overflow.value,
@@ -179,6 +189,16 @@ impl<'a> View<'a> {
             })?;
         }
         Ok(())
+    }
+
+    /// Refuses stored elements, the first of which has this number in the view, that are no finite numbers.
+    fn check_finite(&self, first: usize, bytes: &[u8]) -> Result<(), Error> {
+        match convert::first_not_finite(self.stored.dtype, bytes) {
+            None => Ok(()),
+            Some((index, value)) => {
+                Err(Error::NotFinite { tensor: self.stored.name.to_owned(), index: self.offset + first + index, value })
+            }
+        }
     }
 }
 

@@ -5,11 +5,15 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{Error, PeerFailure};
 use super::store::{Peer, Store};
 use super::{World, place::Place};
+
+/// Is told what is waited for while processes meet: at once what cannot be reached at all, the rest after 3 s and then every 30 s.
+pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The processes of a world: they know each other, exchange small things and learn when one of them fails.
 ///
@@ -34,6 +38,15 @@ impl ProcessGroup {
     /// # Errors
     /// The place is taken or out of reach, ranks did not come in time (named), or processes disagree about the world.
     pub fn join(world: &World) -> Result<Self, Error> {
+        let nobody: Notice = Arc::new(|_| ());
+        Self::join_telling(world, &nobody)
+    }
+
+    /// As [`ProcessGroup::join`], telling what is waited for.
+    ///
+    /// # Errors
+    /// As for [`ProcessGroup::join`].
+    pub fn join_telling(world: &World, notice: &Notice) -> Result<Self, Error> {
         if world.place == Place::Nowhere {
             return Ok(Self { rank: world.rank, size: world.size, card: world.card, store: None });
         }
@@ -48,7 +61,7 @@ impl ProcessGroup {
             card: world.card,
             physical_card: world.card.and_then(|card| visible.and_then(|visible| visible.get(card).copied())),
         };
-        let store = Store::meet(&world.place, me, world.timeout)?;
+        let store = Store::meet(&world.place, me, world.timeout, notice)?;
         let card = store.peers().get(world.rank).and_then(|peer| peer.card);
         Ok(Self { rank: world.rank, size: world.size, card, store: Some(store) })
     }

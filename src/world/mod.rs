@@ -5,7 +5,8 @@
 //!
 //! Invariants: a contradiction is never resolved by a guess; without variables the world is this process. Rank 0 serves a
 //! store of blocking sockets, on `MASTER_ADDR:MASTER_PORT` or, on one host, on a Unix socket in a private folder; every
-//! process, rank 0 too, holds one connection to it. A process that ends without a word is a failure of all others.
+//! process, rank 0 too, holds one connection to it. A process that ends without a word, is stopped or is out of
+//! reach is a failure of all others.
 //!
 //! Does not: move tensors (HCCL does), start processes (launchers do), restart anything.
 
@@ -22,7 +23,7 @@ mod visible;
 use std::time::Duration;
 
 pub use error::{EnvironmentError, Error, PeerFailure};
-pub use group::ProcessGroup;
+pub use group::{Notice, ProcessGroup};
 pub use launcher::Launcher;
 pub use place::Place;
 pub use store::Peer;
@@ -34,6 +35,9 @@ use visible::visible_cards;
 
 /// How long HCCL waits for a rank that does not come, if `HCCL_CONNECT_TIMEOUT` says nothing.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The variable that says otherwise.
+const CONNECT_LIMIT: &str = "HCCL_CONNECT_TIMEOUT";
 
 /// This process' place among all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +116,17 @@ impl World {
         let place = place::find(variables, table.as_ref(), &agreed).map_err(|what| {
             wrong(what, &["MASTER_ADDR", "MASTER_PORT", place::OVERRIDE, "SLURM_JOB_NODELIST", "RANK", "WORLD_SIZE"])
         })?;
-        let seconds = variables.text("HCCL_CONNECT_TIMEOUT").and_then(|text| text.parse().ok());
+        let mut problems = Vec::new();
+        let seconds = variables.number(CONNECT_LIMIT, &mut problems).filter(|said| {
+            let is_some = said.value > 0;
+            if !is_some {
+                problems.push(format!("{CONNECT_LIMIT} is \"0\": expected seconds from 1 on"));
+            }
+            is_some
+        });
+        if let Some(problem) = problems.pop() {
+            return Err(wrong(problem, &[CONNECT_LIMIT]));
+        }
         Ok(Self {
             rank: agreed.rank,
             size: agreed.size,
@@ -122,7 +136,7 @@ impl World {
             visible,
             launcher: agreed.launcher,
             place,
-            timeout: seconds.filter(|seconds| *seconds > 0).map_or(CONNECT_TIMEOUT, Duration::from_secs),
+            timeout: seconds.map_or(CONNECT_TIMEOUT, |said| Duration::from_secs(said.value as u64)),
         })
     }
 }
@@ -167,7 +181,10 @@ mod tests {
     fn nothing_set_is_one_process() {
         assert_eq!(world(""), World::alone());
         assert_eq!(world("HCCL_CONNECT_TIMEOUT=7").timeout, Duration::from_secs(7));
-        assert_eq!(world("HCCL_CONNECT_TIMEOUT=never").timeout, CONNECT_TIMEOUT);
+        for wrong in ["never", "0", "-1"] {
+            let error = problem(&format!("HCCL_CONNECT_TIMEOUT={wrong}"));
+            assert!(error.contains(&format!("HCCL_CONNECT_TIMEOUT is \"{wrong}\"")), "{error}");
+        }
     }
 
     #[test]

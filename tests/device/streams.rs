@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use ascend_tp::base::DType;
-use ascend_tp::device::{Buffer, Cann, Device, Event, Scalar, Stream, Tensor, operator};
+use ascend_tp::device::{Buffer, Cann, Communicator, Device, Event, Scalar, Stream, Tensor, operator};
 use ascend_tp_emulator::{Config, Emulator};
 
 use crate::{Card, read_f32};
@@ -51,6 +51,47 @@ fn an_event_recorded_again_stands_for_the_later_work() {
         event.synchronize().unwrap();
         assert_eq!(read_f32(&x), [value as f32]);
     }
+}
+
+/// What a call has returned does not come back from the next, which has nothing to do with it.
+#[test]
+fn a_failure_is_returned_once() {
+    let card = Card::new();
+    let table = card.f32(&[2, 1], &[1.0, 2.0]);
+    let ids = Buffer::new(&card.device, 8).unwrap();
+    ids.write(0, &7_i64.to_le_bytes()).unwrap();
+    let ids = Tensor::contiguous(&ids.whole(), DType::I64, [1]).unwrap();
+    let found = card.empty(DType::F32, &[1, 1]);
+    let other = Stream::new(&card.device).unwrap();
+    let mut lookup = operator::embedding(&table, &ids, &found).unwrap();
+    lookup.enqueue(&other, None).unwrap();
+    let error = other.synchronize().unwrap_err().to_string();
+    assert!(error.contains("aclnnEmbedding"), "{error}");
+    drop((lookup, other));
+    Buffer::new(&card.device, 64).unwrap();
+    Stream::new(&card.device).unwrap();
+}
+
+/// Work that waits for what only another opening of the card will do.
+#[test]
+fn memory_waits_for_the_work_of_its_own_opening_only() {
+    let cann = crate::cann(2);
+    let second = Device::open(&cann, 0).unwrap();
+    let devices = [Device::open(&cann, 0).unwrap(), Device::open(&cann, 1).unwrap()];
+    let mut ends = Communicator::init_all(&devices).unwrap();
+    let (last, first) = (ends.pop().unwrap(), ends.pop().unwrap());
+    let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+    let memory = devices.each_ref().map(|device| Buffer::new(device, 64).unwrap().whole());
+    first.enqueue_broadcast(&memory[0], DType::F32, 0, &streams[0]).unwrap();
+    // Card 0 has work that waits for rank 1; who opened it for itself does not care.
+    let buffer = Buffer::new(&second, 16).unwrap();
+    buffer.write(0, &[7; 16]).unwrap();
+    let mut bytes = [0; 16];
+    buffer.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 16]);
+    drop((buffer, second));
+    last.enqueue_broadcast(&memory[1], DType::F32, 0, &streams[1]).unwrap();
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Random Transformer blocks: the ops whose results are no exact numbers.
 
 use ascend_tp::base::{DType, Precision, Weights};
-use ascend_tp::program::{Builder, HostTensor, Kind, Program, ValueId};
+use ascend_tp::program::{Builder, HostTensor, Kind, Operand, Program};
 use proptest::prelude::*;
 
 use super::common::Tensors;
@@ -70,26 +70,26 @@ impl Writer {
         HostTensor::float(shape.to_vec(), self.dtype, data)
     }
 
-    fn param(&mut self, name: &str, shape: &[usize]) -> ValueId {
+    fn param(&mut self, name: &str, shape: &[usize]) -> Operand {
         let tensor = self.floats(shape);
         self.given(name, tensor)
     }
 
-    fn given(&mut self, name: &str, tensor: HostTensor) -> ValueId {
+    fn given(&mut self, name: &str, tensor: HostTensor) -> Operand {
         let id = self.build.param(name, tensor.shape.clone(), tensor.dtype);
         self.pinnable.push((name.to_owned(), (0..tensor.shape.rank()).collect()));
         self.drawn.0.insert(name.to_owned(), tensor);
         id
     }
 
-    fn input(&mut self, name: &str, tensor: HostTensor) -> ValueId {
+    fn input(&mut self, name: &str, tensor: HostTensor) -> Operand {
         let id = self.build.input(name, tensor.shape.clone(), tensor.dtype);
         self.pinnable.push((name.to_owned(), (0..tensor.shape.rank()).collect()));
         self.drawn.1.insert(name.to_owned(), tensor);
         id
     }
 
-    fn matmul(&mut self, name: &str, spec: &str, x: ValueId, shape: &[usize]) -> ValueId {
+    fn matmul(&mut self, name: &str, spec: &str, x: Operand, shape: &[usize]) -> Operand {
         self.weights.push(name.to_owned());
         if self.linear == Weights::Float {
             let weight = self.param(name, shape);
@@ -107,7 +107,7 @@ impl Writer {
         self.build.op(Kind::QuantMatMul { spec: spec.to_owned() }, &[x, weight, scale])
     }
 
-    fn named(&mut self, name: &str, rank: usize, value: ValueId) -> ValueId {
+    fn named(&mut self, name: &str, rank: usize, value: Operand) -> Operand {
         self.pinnable.push((name.to_owned(), (0..rank).collect()));
         self.build.name(value, name)
     }

@@ -5,7 +5,7 @@
 //! A gene that does not fit the program so far is skipped, so every list of genes is a program.
 
 use ascend_tp::base::{DType, Shape};
-use ascend_tp::program::{Builder, HostTensor, Kind, Program, ValueId};
+use ascend_tp::program::{Builder, HostTensor, Kind, Operand, Program};
 use proptest::prelude::*;
 
 use super::common::Tensors;
@@ -153,7 +153,7 @@ fn holds(dtype: DType, bound: u64, grain: u32) -> bool {
 /// A float value so far.
 #[derive(Clone, Debug)]
 struct Known {
-    id: ValueId,
+    id: Operand,
     shape: Vec<usize>,
     dtype: DType,
     /// Largest absolute value.
@@ -164,7 +164,7 @@ struct Known {
 
 /// Ids that an embedding may look up.
 struct Ids {
-    id: ValueId,
+    id: Operand,
     shape: Vec<usize>,
     below: usize,
 }
@@ -209,7 +209,7 @@ impl Writer<'_> {
         format!("{prefix}{}", self.names)
     }
 
-    fn given(&mut self, shape: &[usize], dtype: DType, is_param: bool, fill: Fill) -> ValueId {
+    fn given(&mut self, shape: &[usize], dtype: DType, is_param: bool, fill: Fill) -> Operand {
         let name = self.name(if is_param { "w" } else { "in" });
         let id = if is_param {
             self.build.param(&name, shape.to_vec(), dtype)
@@ -232,7 +232,7 @@ impl Writer<'_> {
     }
 
     /// The result of an op on floats.
-    fn result(&mut self, kind: Kind, operands: &[ValueId], like: Known) {
+    fn result(&mut self, kind: Kind, operands: &[Operand], like: Known) {
         let id = self.build.op(kind, operands);
         let name = self.name("v");
         self.build.name(id, name.clone());
@@ -450,7 +450,7 @@ impl Writer<'_> {
     fn finish(mut self) -> Drawn {
         // The last values are what the program is for; the others are seen through taps.
         let floats = self.known.iter().rev().take(2).map(|known| known.id);
-        let outputs: Vec<ValueId> = floats.chain(self.ids.iter().map(|ids| ids.id)).collect();
+        let outputs: Vec<Operand> = floats.chain(self.ids.iter().map(|ids| ids.id)).collect();
         for (index, id) in outputs.into_iter().enumerate() {
             self.build.output(&format!("out{index}"), id);
         }

@@ -139,7 +139,12 @@ fn operators(phase: &PhaseReport, report: &Report) -> String {
             format!("{:.1}", row.flops_per_s / 1e12),
             percent(row.flops_per_s / limits.flops_per_s),
             format!("{:.0}", row.bytes_per_s / 1e9),
-            percent(row.bytes_per_s / limits.bytes_per_s),
+            // Faster than HBM is what the cache serves.
+            if row.bytes_per_s > limits.bytes_per_s {
+                "cache".to_owned()
+            } else {
+                percent(row.bytes_per_s / limits.bytes_per_s)
+            },
             row.shapes.clone(),
         ]);
     }

@@ -11,6 +11,7 @@ mod stack;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use ascend_tp_machine::fit::{Parameter, fit};
@@ -189,16 +190,21 @@ const PARAMETERS: [Parameter; 4] = [
 /// # Errors
 /// The text has no forward step of this chip.
 pub fn calibrate(place: &str, points: &str, soc: Soc) -> Result<Profile, Problems> {
-    let mut steps = Vec::new();
+    let (mut steps, mut others) = (Vec::new(), BTreeMap::<&str, usize>::new());
     for point in Point::all(points).iter().filter(|point| forward::is_forward(point)) {
         let (Ok(step), Some(measured_ms)) = (forward::forward(point), point.number("value")) else { continue };
         if step.cards.profile.soc == soc {
             steps.push((step, measured_ms));
+        } else {
+            *others.entry(step.cards.profile.soc.name()).or_default() += 1;
         }
     }
     if steps.is_empty() {
         let expected = "rows whose output_len is `one forward step`, of a known model on this chip";
-        let problem = Problem::new(place, format!("nothing to fit {soc} on"), expected, "none");
+        let found: Vec<String> = others.iter().map(|(soc, rows)| format!("{rows} on {soc}")).collect();
+        let found =
+            if found.is_empty() { "none".to_owned() } else { format!("{}, and none on {soc}", found.join(", ")) };
+        let problem = Problem::new(place, format!("nothing to fit {soc} on"), expected, found);
         return Err(Problems(vec![problem]));
     }
     let parameters = &PARAMETERS[..steps.len().min(PARAMETERS.len())];

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use crate::base::{DType, Diagnostics, Precision, Shape, Weights};
 use crate::config::ModelConfig;
 
-use super::build::Builder;
-use super::graph::{Form, Program, Role, Source, ValueId};
+use super::build::{Builder, Operand};
+use super::graph::{Form, Program, Role, Source};
 use super::op::Kind;
 
 use names::Names;
@@ -28,7 +28,7 @@ pub enum Head {
     AllLogits,
     /// `logits[b,v]` of the position that input `last` names.
     LastLogits,
-    /// `token[b]`: the likeliest token of that position.
+    /// `token[b]`: the likeliest token of that position, and `largest[b]`: its logit.
     LastToken,
 }
 
@@ -67,6 +67,8 @@ pub mod output {
     pub const LOGITS: &str = "logits";
     /// See [`super::Head`].
     pub const TOKEN: &str = "token";
+    /// See [`super::Head`].
+    pub const LARGEST: &str = "largest";
 }
 
 /// The program of one forward pass in a precision: an element type, or one with quantised linear layers, whose params
@@ -128,6 +130,7 @@ pub fn decoder(
         let largest = build.op(Kind::ReduceMax { dim: 1 }, &[logits]);
         let token = build.op(Kind::IndexOf, &[logits, largest]);
         build.output(output::TOKEN, token);
+        build.output(output::LARGEST, largest);
     } else {
         build.output(output::LOGITS, logits);
     }
@@ -178,15 +181,15 @@ struct Shared<'a> {
     run: RunShape,
     dtype: DType,
     weights: Weights,
-    positions: ValueId,
-    mask: ValueId,
-    cos: ValueId,
-    sin: ValueId,
-    logn: Option<ValueId>,
+    positions: Operand,
+    mask: Operand,
+    cos: Operand,
+    sin: Operand,
+    logn: Option<Operand>,
 }
 
 impl Shared<'_> {
-    fn attention(&self, build: &mut Builder, layer: usize, x: ValueId) -> ValueId {
+    fn attention(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
         let config = self.config;
         let (h, k, d) = (config.hidden_size, config.kv_heads, config.head_dim);
         let g = config.heads_per_kv_head();
@@ -241,11 +244,11 @@ impl Shared<'_> {
         &self,
         build: &mut Builder,
         spec: &str,
-        x: ValueId,
+        x: Operand,
         name: &str,
         source: Source,
         shape: &[usize],
-    ) -> ValueId {
+    ) -> Operand {
         if self.weights == Weights::Float {
             let weight = build.param_from(name, shape, self.dtype, source);
             return build.matmul(spec, x, weight);
@@ -279,9 +282,9 @@ impl Shared<'_> {
         (format!("{base}.{letter}.{kind}"), source)
     }
 
-    fn mlp(&self, build: &mut Builder, layer: usize, x: ValueId) -> ValueId {
+    fn mlp(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
         let (h, f) = (self.config.hidden_size, self.config.intermediate_size);
-        let linear = |build: &mut Builder, path: &str, spec: &str, x: ValueId, sizes: [usize; 2]| {
+        let linear = |build: &mut Builder, path: &str, spec: &str, x: Operand, sizes: [usize; 2]| {
             let name = self.names.layer(layer, path);
             let weight = format!("{name}.weight");
             let y = self.linear(build, spec, x, &weight, whole(&weight), &sizes);

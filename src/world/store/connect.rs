@@ -14,15 +14,46 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::server::{Listener, PATIENCE, Server};
-use super::wire::Socket;
+use super::wire::{Peer, Socket};
 use crate::world::error::Error;
+use crate::world::group::Notice;
 use crate::world::place::{OVERRIDE, Place};
+
+/// How long nothing is said of who is awaited, and then between two words.
+const FIRST_WORD: Duration = Duration::from_secs(3);
+const NEXT_WORD: Duration = Duration::from_secs(30);
+
+/// When it is time to say again who is awaited.
+#[derive(Debug)]
+pub(super) struct Told {
+    next: Instant,
+}
+
+impl Told {
+    pub(super) fn new(begun: Instant) -> Self {
+        Self { next: begun + FIRST_WORD }
+    }
+
+    /// Whether it is time; then the next time is later.
+    pub(super) fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + NEXT_WORD;
+        }
+        is_due
+    }
+
+    pub(super) const fn next(&self) -> Instant {
+        self.next
+    }
+}
 
 /// Between two tries to reach a store that does not listen yet.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Starts rank 0's store.
-pub(super) fn serve(place: &Place, size: usize, timeout: Duration) -> Result<Server, Error> {
+pub(super) fn serve(place: &Place, me: &Peer, timeout: Duration, notice: &Notice) -> Result<Server, Error> {
     let listener = match place {
         Place::Tcp { host, port } => Listener::Tcp(listen(host, *port)?),
         Place::Socket { job } => {
@@ -31,7 +62,7 @@ pub(super) fn serve(place: &Place, size: usize, timeout: Duration) -> Result<Ser
         }
         Place::Nowhere => return Err(Error::Meeting("a world of one process has no store".to_owned())),
     };
-    Server::start(listener, place.to_string(), size, timeout)
+    Server::start(listener, place.to_string(), me, timeout, notice)
         .map_err(|error| Error::Meeting(format!("rank 0: cannot serve at {place}: {error}")))
 }
 
@@ -128,7 +159,19 @@ fn listen_at(path: &Path) -> Result<UnixListener, Error> {
 }
 
 /// Reaches rank 0's store, waiting for it to listen.
-pub(super) fn connect(place: &Place, deadline: Instant, timeout: Duration) -> Result<Socket, Error> {
+pub(super) fn connect(place: &Place, rank: usize, timeout: Duration, notice: &Notice) -> Result<Socket, Error> {
+    let begun = Instant::now();
+    let deadline = begun + timeout;
+    let mut told = Told::new(begun);
+    if let Place::Tcp { host, port } = place
+        && let Err(error) = (host.as_str(), *port).to_socket_addrs()
+    {
+        let limit = timeout.as_secs();
+        notice(&format!(
+            "rank {rank}: rank 0 is said to be on {host}, a name without an address here ({error}): trying for {limit} s; \
+             see MASTER_ADDR and {OVERRIDE}"
+        ));
+    }
     loop {
         let tried = match place {
             Place::Tcp { host, port } => reach(host, *port),
@@ -144,7 +187,12 @@ pub(super) fn connect(place: &Place, deadline: Instant, timeout: Duration) -> Re
                     timeout.as_secs()
                 )));
             }
-            Err(_) => std::thread::sleep(RETRY),
+            Err(error) => {
+                if told.is_due() {
+                    notice(&format!("rank {rank} waits for rank 0 at {place} (last: {error})"));
+                }
+                std::thread::sleep(RETRY);
+            }
         }
     }
 }

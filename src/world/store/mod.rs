@@ -6,6 +6,7 @@
 //! is gone; ranks make the same exchanges in the same order, and the first that differ are named.
 
 mod connect;
+mod life;
 mod server;
 mod wire;
 
@@ -18,7 +19,9 @@ use std::time::{Duration, Instant};
 pub use wire::Peer;
 
 use super::error::{Error, PeerFailure};
+use super::group::Notice;
 use super::place::Place;
+use life::{Life, PULSE_TICKS, TICK};
 use server::Server;
 use wire::{FRAME_BYTES, Message, Socket};
 
@@ -26,9 +29,10 @@ use wire::{FRAME_BYTES, Message, Socket};
 pub(super) struct Store {
     peers: Vec<Peer>,
     rank: usize,
-    writer: Mutex<(Socket, u64)>,
+    writer: Arc<Mutex<(Socket, u64)>>,
     shared: Arc<Shared>,
     reader: Option<JoinHandle<()>>,
+    pulse: Option<JoinHandle<()>>,
     /// Tells the others that rank 0 leaves, when it is dropped.
     server: Option<Server>,
 }
@@ -41,6 +45,8 @@ impl fmt::Debug for Store {
 
 #[derive(Default)]
 struct Shared {
+    /// Of rank 0.
+    life: Life,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -62,11 +68,10 @@ impl Store {
     ///
     /// # Errors
     /// The place cannot be had, somebody did not come, or the processes disagree.
-    pub(super) fn meet(place: &Place, me: Peer, timeout: Duration) -> Result<Self, Error> {
-        let server = (me.rank == 0).then(|| connect::serve(place, me.size, timeout)).transpose()?;
-        let deadline = Instant::now() + timeout;
-        let mut socket = connect::connect(place, deadline, timeout)?;
-        let rank = me.rank;
+    pub(super) fn meet(place: &Place, me: Peer, timeout: Duration, notice: &Notice) -> Result<Self, Error> {
+        let server = (me.rank == 0).then(|| connect::serve(place, &me, timeout, notice)).transpose()?;
+        let mut socket = connect::connect(place, me.rank, timeout, notice)?;
+        let (rank, host_id) = (me.rank, me.host_id.clone());
         let broken = |what: &str| Error::Meeting(format!("rank {rank}: {what} at {place}"));
         socket
             .send(&Message::Hello(me))
@@ -86,7 +91,15 @@ impl Store {
             .name("store news".to_owned())
             .spawn(move || listening.read(reading, &names))
             .map_err(|error| broken(&format!("cannot start a thread ({error})")))?;
-        Ok(Self { peers, rank, writer: Mutex::new((socket, 0)), shared, reader: Some(reader), server })
+        let writer = Arc::new(Mutex::new((socket, 0)));
+        let (watched, watching, speaking) = (peers[0].clone(), Arc::clone(&shared), Arc::clone(&writer));
+        // Rank 0 need not watch itself.
+        let pulse = (rank != 0).then(|| {
+            let body = move || watching.pulse(&speaking, &watched, &host_id);
+            std::thread::Builder::new().name("store pulse".to_owned()).spawn(body)
+        });
+        let pulse = pulse.transpose().map_err(|error| broken(&format!("cannot start a thread ({error})")))?;
+        Ok(Self { peers, rank, writer, shared, reader: Some(reader), pulse, server })
     }
 
     /// All processes, by rank.
@@ -176,7 +189,8 @@ impl Drop for Store {
             let _told = writer.0.send(&Message::Left { rank: self.rank });
             writer.0.close();
         }
-        if let Some(reader) = self.reader.take() {
+        self.shared.changed.notify_all();
+        for reader in self.reader.take().into_iter().chain(self.pulse.take()) {
             let _panicked = reader.join();
         }
     }
@@ -189,7 +203,7 @@ impl Shared {
 
     fn read(&self, mut socket: Socket, peers: &[Peer]) {
         loop {
-            match socket.receive(FRAME_BYTES) {
+            match socket.receive_hearing(FRAME_BYTES, &|| self.life.heard()) {
                 Ok(Message::Given { round, parts }) => {
                     self.lock().given.insert(round, parts);
                 }
@@ -208,6 +222,33 @@ impl Shared {
                 }
             }
             self.changed.notify_all();
+        }
+    }
+
+    /// Gives signs of life to rank 0's store, and looks whether rank 0 does, until this process leaves.
+    fn pulse(&self, writer: &Mutex<(Socket, u64)>, rank_0: &Peer, host_id: &str) {
+        let mut next = Instant::now() + TICK;
+        let mut ticks = 0;
+        let mut state = self.lock();
+        while !state.closing && state.failure.is_none() && !state.left.contains(&0) {
+            let left = next.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            drop(state);
+            next = Instant::now() + TICK;
+            ticks += 1;
+            if ticks % PULSE_TICKS == 0
+                && let Ok(mut writer) = writer.try_lock()
+            {
+                // Whoever reads notices that rank 0 is gone.
+                let _sent = writer.0.send(&Message::Pulse);
+            }
+            if let Some(text) = self.life.tick(rank_0, host_id) {
+                self.failed(&PeerFailure { rank: 0, process: rank_0.to_string(), text });
+            }
+            state = self.lock();
         }
     }
 

@@ -14,7 +14,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::connect::Told;
+use super::life::{Life, TICK};
 use super::wire::{FRAME_BYTES, HELLO_BYTES, Message, Peer, Socket};
+use crate::world::group::Notice;
 
 /// How long a process may take to say hello, or to take what is sent to it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,6 +89,10 @@ pub(super) struct Server {
 #[derive(Debug)]
 struct Shared {
     size: usize,
+    /// What tells this host from others.
+    host_id: String,
+    /// By rank.
+    lives: Vec<Life>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -121,16 +128,25 @@ struct Round {
 
 impl Server {
     /// Serves until dropped. The meeting fails if a rank has not come after `timeout`.
-    pub(super) fn start(listener: Listener, place: String, size: usize, timeout: Duration) -> io::Result<Self> {
-        let shared = Arc::new(Shared { size, state: Mutex::default(), changed: Condvar::new() });
+    pub(super) fn start(
+        listener: Listener,
+        place: String,
+        me: &Peer,
+        timeout: Duration,
+        notice: &Notice,
+    ) -> io::Result<Self> {
+        let (size, host_id) = (me.size, me.host_id.clone());
+        let lives = (0..size).map(|_| Life::default()).collect();
+        let shared = Arc::new(Shared { size, host_id, lives, state: Mutex::default(), changed: Condvar::new() });
         let waker = listener.waker()?;
         let accepting = Arc::clone(&shared);
         let accept = std::thread::Builder::new().name("store".to_owned()).spawn(move || accepting.accept(&listener))?;
         let (watching, deadline_waker) = (Arc::clone(&shared), listener_waker(&waker));
-        let limit = Instant::now() + timeout;
+        let begun = Instant::now();
+        let notice = Arc::clone(notice);
         let watch = std::thread::Builder::new()
-            .name("store deadline".to_owned())
-            .spawn(move || watching.watch(limit, timeout, &place, &deadline_waker))?;
+            .name("store watch".to_owned())
+            .spawn(move || watching.watch(begun, timeout, &place, &deadline_waker, &notice))?;
         Ok(Self { shared, waker, threads: vec![accept, watch] })
     }
 }
@@ -194,15 +210,24 @@ impl Shared {
         }
     }
 
-    /// Fails the meeting when the time is over.
-    fn watch(&self, deadline: Instant, timeout: Duration, place: &str, waker: &Waker) {
+    /// Fails the meeting when the time is over; from then on looks who still moves.
+    fn watch(&self, begun: Instant, timeout: Duration, place: &str, waker: &Waker, notice: &Notice) {
+        let (deadline, mut told) = (begun + timeout, Told::new(begun));
         let mut state = self.lock();
         while state.phase == Phase::Gathering {
             let left = deadline.saturating_duration_since(Instant::now());
+            let absent: Vec<String> =
+                (0..self.size).filter(|rank| !state.here.contains_key(rank)).map(|r| r.to_string()).collect();
+            let ranks = if absent.len() == 1 { "rank" } else { "ranks" };
+            if told.is_due() {
+                let limit = timeout.as_secs();
+                notice(&format!(
+                    "rank 0 waits for {ranks} {} of {} at {place}, for {limit} s at most",
+                    absent.join(", "),
+                    self.size
+                ));
+            }
             if left.is_zero() {
-                let absent: Vec<String> =
-                    (0..self.size).filter(|rank| !state.here.contains_key(rank)).map(|r| r.to_string()).collect();
-                let ranks = if absent.len() == 1 { "rank" } else { "ranks" };
                 let text = format!(
                     "{ranks} {} of {} did not come to {place} within {} s: see whether they were started with the same \
                      MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and what they say (HCCL_CONNECT_TIMEOUT changes the limit)",
@@ -213,6 +238,7 @@ impl Shared {
                 state.refuse(&text);
                 break;
             }
+            let left = left.min(told.next().saturating_duration_since(Instant::now()));
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         let is_running = state.phase == Phase::Running;
@@ -220,6 +246,29 @@ impl Shared {
         if is_running {
             // Nobody else may come: the listener goes.
             waker.wake();
+        }
+        self.look_after();
+    }
+
+    /// Gives up processes that no longer move, until the store ends.
+    fn look_after(&self) {
+        let mut state = self.lock();
+        let mut next = Instant::now() + TICK;
+        while state.phase == Phase::Running {
+            let left = next.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            next = Instant::now() + TICK;
+            let others = state.here.iter().filter(|(rank, _)| **rank != 0 && !state.left.contains(rank));
+            let gone =
+                others.filter_map(|(rank, (peer, _))| Some((*rank, self.lives[*rank].tick(peer, &self.host_id)?)));
+            for (rank, text) in gone.collect::<Vec<_>>() {
+                state.left.push(rank);
+                state.tell_others(rank, &Message::Failed { rank, text });
+                state.here.get(&rank).into_iter().for_each(|(_, socket)| socket.close());
+            }
         }
     }
 
@@ -235,7 +284,8 @@ impl Shared {
             return;
         }
         loop {
-            match socket.receive(FRAME_BYTES) {
+            match socket.receive_hearing(FRAME_BYTES, &|| self.lives[rank].heard()) {
+                Ok(Message::Pulse) => self.lock().tell(rank, &Message::Pulse),
                 Ok(Message::Give { round, what, bytes }) => self.give(rank, round, &what, bytes),
                 Ok(Message::Failed { text, .. }) => {
                     self.lock().tell_others(rank, &Message::Failed { rank, text });
@@ -328,6 +378,10 @@ impl Shared {
                     }
                     _ => format!("the connection to it broke: {error}"),
                 };
+                if state.left.contains(&rank) {
+                    // It was given up before.
+                    return;
+                }
                 state.left.push(rank);
                 state.tell_others(rank, &Message::Failed { rank, text });
             }
@@ -353,6 +407,14 @@ impl State {
     fn refuse(&mut self, text: &str) {
         self.phase = Phase::Refused(text.to_owned());
         self.tell_all(&Message::Refused(text.to_owned()));
+    }
+
+    fn tell(&mut self, rank: usize, message: &Message) {
+        if let Some((_, socket)) = self.here.get_mut(&rank)
+            && socket.send(message).is_err()
+        {
+            socket.close();
+        }
     }
 
     fn tell_all(&mut self, message: &Message) {

@@ -20,6 +20,10 @@ fn peer(rank: usize, size: usize) -> Peer {
     }
 }
 
+fn nobody() -> Notice {
+    Arc::new(|_| ())
+}
+
 /// A place that no other test uses.
 fn place(name: &str) -> Place {
     Place::Socket { job: format!("test-{name}-{}", std::process::id()) }
@@ -29,7 +33,7 @@ fn all(name: &str, ranks: &[(usize, usize)], timeout: Duration) -> Vec<Result<St
     let place = place(name);
     let met = ranks.iter().map(|(rank, size)| {
         let (place, peer) = (place.clone(), peer(*rank, *size));
-        thread::spawn(move || Store::meet(&place, peer, timeout))
+        thread::spawn(move || Store::meet(&place, peer, timeout, &nobody()))
     });
     let threads: Vec<_> = met.collect();
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -65,7 +69,7 @@ fn a_tcp_port_does_as_well() {
         for rank in 0..3 {
             let place = &place;
             scope.spawn(move || {
-                let store = Store::meet(place, peer(rank, 3), LONG).unwrap();
+                let store = Store::meet(place, peer(rank, 3), LONG, &nobody()).unwrap();
                 assert_eq!(store.exchange("rank", vec![rank as u8]).unwrap(), [[0], [1], [2]]);
             });
         }
@@ -162,7 +166,7 @@ fn a_stranger_disturbs_nobody() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let place = Place::Tcp { host: "127.0.0.1".to_owned(), port };
     thread::scope(|scope| {
-        let first = scope.spawn(|| Store::meet(&place, peer(0, 2), LONG));
+        let first = scope.spawn(|| Store::meet(&place, peer(0, 2), LONG, &nobody()));
         let mut stranger = loop {
             if let Ok(stream) = std::net::TcpStream::connect(("127.0.0.1", port)) {
                 break stream;
@@ -170,7 +174,7 @@ fn a_stranger_disturbs_nobody() {
             thread::yield_now();
         };
         std::io::Write::write_all(&mut stranger, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let second = Store::meet(&place, peer(1, 2), LONG).unwrap();
+        let second = Store::meet(&place, peer(1, 2), LONG, &nobody()).unwrap();
         assert_eq!(first.join().unwrap().unwrap().peers(), second.peers());
     });
 }

@@ -10,10 +10,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Opens every hello. The last byte counts the versions of this protocol.
-const MAGIC: [u8; 8] = *b"ascendt\x01";
+const MAGIC: [u8; 8] = *b"ascendt\x02";
 
 /// Longest frame of a process that has not said hello.
 pub(super) const HELLO_BYTES: usize = 4096;
+
+/// Bytes of a message that are waited for at once.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Longest frame otherwise.
 pub(super) const FRAME_BYTES: usize = 1 << 30;
@@ -67,6 +70,8 @@ pub(super) enum Message {
     Failed { rank: usize, text: String },
     /// Both ways: a rank has done its work and goes.
     Left { rank: usize },
+    /// Both ways: whoever sends it moves.
+    Pulse,
 }
 
 impl Message {
@@ -108,6 +113,7 @@ impl Message {
                 to.push(7);
                 put_number(&mut to, *rank);
             }
+            Self::Pulse => to.push(8),
         }
         to
     }
@@ -139,6 +145,7 @@ impl Message {
             }
             6 => Self::Failed { rank: take_number(&mut from)?, text: take_text(&mut from)? },
             7 => Self::Left { rank: take_number(&mut from)? },
+            8 => Self::Pulse,
             _ => return None,
         };
         from.is_empty().then_some(message)
@@ -256,6 +263,11 @@ impl Socket {
 
     /// The next message of at most `limit` bytes.
     pub(super) fn receive(&mut self, limit: usize) -> io::Result<Message> {
+        self.receive_hearing(limit, &|| ())
+    }
+
+    /// As [`receive`](Self::receive); `heard` is called with each piece of the message, as a long one may be long on its way.
+    pub(super) fn receive_hearing(&mut self, limit: usize, heard: &dyn Fn()) -> io::Result<Message> {
         let mut length = [0; 4];
         self.read(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
@@ -264,7 +276,10 @@ impl Socket {
             return Err(foreign());
         }
         let mut body = vec![0; length];
-        self.read(&mut body)?;
+        for piece in body.chunks_mut(PIECE_BYTES) {
+            self.read(piece)?;
+            heard();
+        }
         Message::decode(&body).ok_or_else(foreign)
     }
 
@@ -306,6 +321,7 @@ mod tests {
             Message::Given { round: 9, parts: vec![Vec::new(), vec![1; 70_000]] },
             Message::Failed { rank: 2, text: "lost".to_owned() },
             Message::Left { rank: 0 },
+            Message::Pulse,
         ] {
             let writer = std::thread::scope(|scope| {
                 let sent = scope.spawn(|| a.send(&message));

@@ -1,0 +1,172 @@
+//! `models`: the presets, their sizes and the cards they need.
+//!
+//! Input → output: the presets → parameters, bytes of weights, and for each chip the fewest cards on which the compiled programs
+//! of one sequence fit. Bytes are affine in the number of layers, so two short models tell those of the whole one.
+
+use ascend_tp::base::{Bytes, DType};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::device::Communicator;
+use ascend_tp::generate::{Choosing, DECODE, PREFILL, SessionOptions};
+use ascend_tp::machine::Soc;
+use ascend_tp::schedule::plan::Region;
+use serde::Serialize;
+
+use super::arguments::ModelsOptions;
+use super::failure::{Failure, Outcome};
+use super::numbers::{decimal_bytes, in_billions};
+use super::table::{Align, Table};
+use super::{print, print_json};
+
+/// Numbers of cards that are tried.
+const CARDS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Chips whose cards differ in memory.
+const CHIPS: [Soc; 2] = [Soc::Ascend910B3, Soc::Ascend910B4];
+
+/// Positions of the sequence.
+const CONTEXT: usize = 4096;
+
+/// Tokens that are read at once.
+const PROMPT: usize = 2048;
+
+/// Layers of the short models.
+const SHORT: [usize; 2] = [1, 2];
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: &'static str,
+    family: &'static str,
+    layers: usize,
+    hidden_size: usize,
+    parameters: u64,
+    weight_bytes: Bytes,
+    /// By chip, the fewest cards that hold the model; none of those tried.
+    cards: Vec<(&'static str, Option<usize>)>,
+}
+
+/// Runs the command.
+pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
+    let mut rows = Vec::new();
+    for name in ModelConfig::PRESETS {
+        if let Some(config) = ModelConfig::preset(name) {
+            rows.push(row(name, &config)?);
+        }
+    }
+    if options.json {
+        print_json(&rows)?;
+        return Ok(Outcome::Done);
+    }
+    let mut table = Table::new([
+        ("model", Align::Left),
+        ("parameters", Align::Right),
+        ("weights", Align::Right),
+        ("layers", Align::Right),
+        ("cards", Align::Left),
+    ]);
+    for row in rows {
+        let cards = row.cards.iter().map(|(chip, cards)| match cards {
+            Some(cards) => format!("{cards} × {chip}"),
+            None => format!("more than {} × {chip}", CARDS[CARDS.len() - 1]),
+        });
+        table.row([
+            row.name.to_owned(),
+            in_billions(row.parameters),
+            decimal_bytes(row.weight_bytes.0),
+            row.layers.to_string(),
+            cards.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    let about = format!("in bf16, one sequence of {CONTEXT} positions, prompts of {PROMPT} tokens");
+    print(&format!("{table}\n  {about}; `ascend-tp plan --model NAME --cards N` says more\n"))?;
+    Ok(Outcome::Done)
+}
+
+fn row(name: &'static str, config: &ModelConfig) -> Result<Row, Failure> {
+    let whole = bytes(config, 1)?;
+    let mut cards = Vec::new();
+    for chip in CHIPS {
+        let mut fewest = None;
+        for count in CARDS {
+            let needed = bytes(config, count)?;
+            if needed.all <= chip.hbm_usable_bytes() {
+                fewest = Some(count);
+                break;
+            }
+        }
+        cards.push((chip.short_name(), fewest));
+    }
+    Ok(Row {
+        name,
+        family: config.family.model_type(),
+        layers: config.layers,
+        hidden_size: config.hidden_size,
+        parameters: whole.weights / DType::BF16.size_bytes() as u64,
+        weight_bytes: Bytes(whole.weights),
+        cards,
+    })
+}
+
+/// What the fullest card holds.
+struct Needed {
+    weights: u64,
+    all: u64,
+}
+
+fn bytes(config: &ModelConfig, cards: usize) -> Result<Needed, Failure> {
+    let mut found = Vec::new();
+    for layers in SHORT {
+        let config = ModelConfig { layers, ..config.clone() };
+        let options = SessionOptions {
+            precision: DType::BF16.into(),
+            longest_prompt: PROMPT,
+            context: CONTEXT,
+            choosing: Choosing::Greedy,
+            ..SessionOptions::of(&config, cards)
+        };
+        let programs = options.compile(&config)?;
+        let of = |rank: usize, region| {
+            [PREFILL, DECODE]
+                .map(|program| programs[program][rank].region_bytes(region).0)
+                .into_iter()
+                .max()
+                .unwrap_or(0)
+        };
+        let all = (0..cards).map(|rank| Region::ALL.into_iter().map(|region| of(rank, region)).sum::<u64>()).max();
+        let weights = (0..cards).map(|rank| of(rank, Region::Weights)).max();
+        found.push((weights.unwrap_or(0), all.unwrap_or(0)));
+    }
+    let groups = u64::from(cards > 1);
+    let more = (config.layers - SHORT[0]) as u64;
+    let whole = |short: u64, longer: u64| short + longer.saturating_sub(short) * more;
+    Ok(Needed {
+        weights: whole(found[0].0, found[1].0),
+        all: whole(found[0].1, found[1].1) + groups * Communicator::buffer_bytes().0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_layers_tell_the_bytes_of_all() {
+        let config = ModelConfig { layers: 5, ..ModelConfig::preset("qwen2.5-0.5b").unwrap() };
+        let options = SessionOptions {
+            precision: DType::BF16.into(),
+            longest_prompt: PROMPT,
+            context: CONTEXT,
+            choosing: Choosing::Greedy,
+            ..SessionOptions::of(&config, 2)
+        };
+        let programs = options.compile(&config).unwrap();
+        let weights = programs.iter().flatten().map(|plan| plan.region_bytes(Region::Weights).0).max();
+        assert_eq!(Some(bytes(&config, 2).unwrap().weights), weights);
+    }
+
+    #[test]
+    fn a_72b_model_needs_four_large_cards() {
+        let row = row("qwen-72b", &ModelConfig::preset("qwen-72b").unwrap()).unwrap();
+        assert!((72_000_000_000..73_000_000_000).contains(&row.parameters), "{}", row.parameters);
+        assert_eq!(row.cards, [("910b3", Some(4)), ("910b4", Some(8))]);
+    }
+}

@@ -1,0 +1,89 @@
+//! The prompts of a command: from options, files or standard input, as they are or as messages.
+//!
+//! Input → output: options and a model's folder → [`Asked`] prompts. Everything that is wrong with any of them is reported together.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::generate::chat::{ChatTemplate, Message};
+use ascend_tp::generate::tokenizer::Tokenizer;
+
+use super::arguments::GenerateOptions;
+
+/// What is continued when nothing is asked.
+const DEFAULT: &str = "In the beginning";
+
+/// One prompt.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// As it was given.
+    pub(super) text: String,
+    /// What the model sees.
+    pub(super) ids: Vec<u32>,
+    /// Which option it came by.
+    pub(super) place: String,
+}
+
+/// The texts, each with the option it came by.
+fn texts(options: &GenerateOptions, problems: &mut Diagnostics) -> Vec<(String, String)> {
+    let given = options.prompts.iter().enumerate();
+    let mut texts: Vec<(String, String)> =
+        given.map(|(index, text)| (format!("--prompt {}", index + 1), text.clone())).collect();
+    for path in &options.prompt_files {
+        let place = format!("--prompt-file {}", path.display());
+        match read(path) {
+            Ok(text) => texts.push((place, text)),
+            Err(error) => problems.push(Diagnostic::new(place, "cannot be read").found(error)),
+        }
+    }
+    if options.prompts.is_empty() && options.prompt_files.is_empty() {
+        texts.push(("--prompt 1".to_owned(), DEFAULT.to_owned()));
+    }
+    texts
+}
+
+/// A file's text, or that of standard input.
+fn read(path: &Path) -> std::io::Result<String> {
+    if path != Path::new("-") {
+        return std::fs::read_to_string(path);
+    }
+    let mut text = String::new();
+    std::io::stdin().lock().read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// All prompts, as far as they can be had.
+pub(super) fn read_all(
+    options: &GenerateOptions,
+    folder: &Path,
+    tokenizer: Option<&Tokenizer>,
+    problems: &mut Diagnostics,
+) -> Vec<Asked> {
+    let template = options.chat.then(|| ChatTemplate::open(folder)).transpose();
+    let template = template.unwrap_or_else(|found| {
+        problems.append(found);
+        None
+    });
+    let texts = texts(options, problems);
+    // What is missing has been reported.
+    let (Some(tokenizer), true) = (tokenizer, template.is_some() == options.chat) else { return Vec::new() };
+    let mut asked = Vec::with_capacity(texts.len());
+    for (place, text) in texts {
+        let encoded = match &template {
+            None => tokenizer.encode(&text),
+            Some(template) => {
+                let system = options.system.iter().map(|system| Message::new("system", system));
+                let messages: Vec<Message> = system.chain([Message::new("user", &text)]).collect();
+                template.render(&messages).and_then(|text| tokenizer.encode_whole(&text))
+            }
+        };
+        match encoded {
+            Ok(ids) => asked.push(Asked { text, ids, place }),
+            Err(found) => found.items().iter().for_each(|problem| {
+                problems.push(Diagnostic { place: format!("{place}: {}", problem.place), ..problem.clone() });
+            }),
+        }
+    }
+    asked
+}

@@ -1,0 +1,136 @@
+//! What is known to be wrong before any rank runs.
+//!
+//! Input → output: plans, inputs and cards → every problem with them. Invariant: nothing here changes anything.
+
+use std::sync::Arc;
+
+use super::engine::Inputs;
+use super::error::Error;
+use crate::base::{Bytes, Diagnostic, Diagnostics};
+use crate::device::{Communicator, Device};
+use crate::schedule::plan::{Plan, Region, Tensor};
+
+/// The bytes of a plan's inputs, in its order.
+pub(super) fn in_order(wanted: &[Tensor], mut given: Inputs) -> Result<Vec<Arc<Vec<u8>>>, Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let mut found = Vec::with_capacity(wanted.len());
+    for tensor in wanted {
+        let place = || format!("input `{}` {}{}", tensor.name, tensor.dtype, tensor.shape);
+        let expected = tensor.shape.elems() * tensor.dtype.size_bytes();
+        match given.iter().position(|(name, _)| *name == tensor.name) {
+            None => problems.push(Diagnostic::new(place(), "is missing").expected(format!("{expected} bytes"))),
+            Some(at) => {
+                let (_, bytes) = given.swap_remove(at);
+                if bytes.len() != expected {
+                    let problem = Diagnostic::new(place(), "is of another size");
+                    let found = format!("{} bytes", bytes.len());
+                    problems.push(problem.expected(format!("{expected} bytes")).found(found));
+                }
+                found.push(bytes);
+            }
+        }
+    }
+    for (name, _) in given {
+        let names: Vec<&str> = wanted.iter().map(|tensor| tensor.name.as_str()).collect();
+        let problem = Diagnostic::new(format!("input `{name}`"), "the program has none of that name, or it came twice");
+        problems.push(problem.expected(names.join(", ")));
+    }
+    problems.into_result(found)
+}
+
+/// Every group that some plan exchanges in, once.
+pub(super) fn groups(programs: &[Vec<Arc<Plan>>]) -> Vec<&Vec<usize>> {
+    let mut groups: Vec<&Vec<usize>> = Vec::new();
+    for plans in programs {
+        for ranks in plans.first().map(|plan| plan.groups.values()).unwrap_or_default() {
+            if !groups.contains(&ranks) {
+                groups.push(ranks);
+            }
+        }
+    }
+    groups
+}
+
+/// Programs of one engine have the same weights and states, in the same places.
+pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
+    let mut problems = Diagnostics::new();
+    let Some((first, others)) = programs.split_first() else { return problems };
+    for plans in others {
+        if plans.len() != first.len() {
+            problems
+                .push(Diagnostic::new(format!("program \"{}\"", plans[0].name), "is made for another number of ranks"));
+            continue;
+        }
+        for (a, b) in first.iter().zip(plans) {
+            let same = |a: &[Tensor], b: &[Tensor], of: (&Plan, &Plan)| {
+                a.len() == b.len()
+                    && a.iter().zip(b).all(|(x, y)| {
+                        (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype)
+                            && of.0.buffers[x.buffer] == of.1.buffers[y.buffer]
+                    })
+            };
+            if !same(&a.params, &b.params, (a, b)) || !same(&a.states, &b.states, (a, b)) {
+                problems.push(Diagnostic::new(
+                    format!("rank {}", a.rank),
+                    format!("programs \"{}\" and \"{}\" lay weights or states out differently", a.name, b.name),
+                ));
+            }
+        }
+    }
+    problems
+}
+
+/// Whether plans find their weights where those of another engine have them.
+pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Option<Diagnostic> {
+    let same = |a: &Plan, b: &Plan| {
+        a.params.len() == b.params.len()
+            && a.params.iter().zip(&b.params).all(|(x, y)| {
+                (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype)
+                    && a.buffers[x.buffer] == b.buffers[y.buffer]
+            })
+    };
+    let rank = if held.len() == wanted.len() {
+        held.iter().zip(wanted).position(|(held, wanted)| !same(held, wanted))?
+    } else {
+        held.len().min(wanted.len())
+    };
+    let problem = Diagnostic::new(format!("rank {rank}"), "lays weights out differently from the engine that has them");
+    Some(problem.help("share weights between programs of one model, split over as many cards, of one element type"))
+}
+
+/// Whether a rank's regions fit its card, before anything is loaded.
+pub(super) fn memory_problem(
+    programs: &[Vec<Arc<Plan>>],
+    rank: usize,
+    device: &Device,
+    has_weights: bool,
+) -> Result<Option<Diagnostic>, Error> {
+    let bytes = |region| {
+        let of = |plans: &Vec<Arc<Plan>>| plans[rank].region_bytes(region);
+        let is_there = has_weights && region == Region::Weights;
+        programs.iter().map(of).max().filter(|_| !is_there).unwrap_or_default()
+    };
+    let regions: Bytes = Region::ALL.into_iter().map(bytes).sum();
+    let groups = groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count();
+    let buffers = Bytes(groups as u64 * Communicator::buffer_bytes().0);
+    let wanted = [regions, buffers].into_iter().sum::<Bytes>();
+    let memory = device.memory()?;
+    let free = memory.free;
+    if wanted <= free {
+        return Ok(None);
+    }
+    let mut parts: Vec<String> =
+        Region::ALL.iter().map(|region| format!("{} {}", region.name(), bytes(*region))).collect();
+    if groups > 0 {
+        parts.push(format!("buffers of {groups} communicators {buffers} (HCCL_BUFFSIZE)"));
+    }
+    Ok(Some(
+        Diagnostic::new(
+            format!("rank {rank} (card {})", device.ordinal()),
+            "the program does not fit the card's memory",
+        )
+        .expected(format!("at most {free} ({} in all)", memory.total))
+        .found(format!("{wanted}: {}", parts.join(", ")))
+        .help("use more cards, a shorter context, a smaller batch or a 16-bit element type"),
+    ))
+}

@@ -1,0 +1,433 @@
+//! The serving loop: one prefill, by a program of about the prompts' length, then one run a token, which begins before anyone
+//! hears of the token before it.
+//!
+//! Input → output: [`Request`]s, as many as the session has room for → [`Event`]s as tokens are made, and the whole sequences.
+//! Invariants: a sequence's tokens do not depend on what else is in the batch; a logit that is no number ends the batch with an
+//! error that says where it came from, never with a token.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
+use crate::exec::{Inputs, Outputs, Timed};
+use crate::program::HostTensor;
+use crate::program::models::{Head, RunShape};
+
+use super::error::Error;
+use super::inputs::{Row, inputs};
+use super::request::{CancelToken, Event, Finish, LogProbabilities, Prompt, Request, Sequence, Token};
+use super::sampling::{Sampler, SamplingError};
+use super::session::{Choosing, DECODE, Session};
+use super::text::Text;
+use super::tokenizer::Tokenizer;
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct Generation {
+    /// By request.
+    pub sequences: Vec<Sequence>,
+    /// Figures.
+    pub summary: Summary,
+}
+
+/// Figures of a generation.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Time to split, open cards and load weights, in seconds.
+    pub load_seconds: f64,
+    /// Tokens of all prompts.
+    pub prefill_tokens: usize,
+    /// Time of the prefill, in seconds.
+    pub prefill_seconds: f64,
+    /// Tokens that decode steps made.
+    pub decode_tokens: usize,
+    /// Time of all decode steps, in seconds.
+    pub decode_seconds: f64,
+    /// Share of one decode step that rank 0 spent in collectives, waiting for other cards included; none if there was
+    /// no decode step.
+    pub collectives_share: Option<f64>,
+    /// Bytes on each card by kind.
+    pub memory: Vec<Vec<(&'static str, Bytes)>>,
+}
+
+/// A request on its way.
+struct Running<'a> {
+    request: &'a Request,
+    stop_ids: &'a [u32],
+    sampler: Sampler,
+    /// Without a tokenizer there is no text.
+    stream: Option<Text<'a>>,
+    max_new_tokens: usize,
+    /// Whether its last token ended it, and how.
+    finish: Option<Finish>,
+    /// Whether its end was told.
+    is_told: bool,
+    sequence: Sequence,
+}
+
+/// What a step made.
+struct Step {
+    /// By request; those that have ended have none.
+    tokens: Vec<Option<u32>>,
+    /// Of all rows, if the cards gave logits.
+    logits: Option<HostTensor>,
+}
+
+impl Session {
+    /// Continues prompts, one token a sequence and step; there may be as many requests as the session has sequences. `on_event`
+    /// sees each token, while the cards make the next one, and each end; `Break` ends that sequence.
+    ///
+    /// In a world of several processes each is given the same requests and ends the same sequences; a sequence that is
+    /// cancelled in one of them is cancelled in all.
+    ///
+    /// # Errors
+    /// Requests that do not fit what the session was made for, all of them; a logit that is no number; and the failure of a
+    /// card.
+    pub fn generate(
+        &mut self,
+        requests: &[Request],
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Generation, Error> {
+        let prompts = self.check(requests)?;
+        let tokenizer = self.tokenizer.as_ref().ok().map(Arc::clone);
+        let stop_ids = self.stop_ids.clone();
+        let context = self.options.context;
+        let running = requests.iter().zip(&prompts);
+        let mut running = running
+            .map(|(request, ids)| Running::new(request, ids, tokenizer.as_deref(), &stop_ids, context))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut summary = Summary {
+            load_seconds: self.load_seconds,
+            prefill_tokens: prompts.iter().map(Vec::len).sum(),
+            ..Summary::default()
+        };
+
+        let started = Instant::now();
+        let (program, room) = self.prompt_program(prompts.iter().map(Vec::len).max().unwrap_or(0))?;
+        summary.memory = (0..self.options.cards).map(|rank| self.engine.memory(rank)).collect();
+        let rows = prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() });
+        let inputs = self.inputs(room, rows);
+        let outputs = self.engine.run(program, inputs.clone())?;
+        summary.prefill_seconds = started.elapsed().as_secs_f64();
+        let mut step = self.choose(&mut running, outputs, (program, inputs))?;
+
+        for number in 0.. {
+            for (running, token) in running.iter_mut().zip(&step.tokens) {
+                token.iter().for_each(|token| running.take(*token));
+            }
+            if running.iter().all(|running| running.finish.is_some()) {
+                tell(&mut running, &step, self.config.vocab_size, on_event)?;
+                break;
+            }
+            // A sequence that has ended repeats its last token in place; nobody reads what comes of it.
+            let rows: Vec<(u32, usize, usize)> = running.iter().map(Running::last).collect();
+            let rows = rows.iter().map(|(token, start, prompt_length)| Row {
+                ids: std::slice::from_ref(token),
+                start: *start,
+                prompt_length: *prompt_length,
+            });
+            let inputs = self.inputs(1, rows);
+            // The second step is timed: the first may still warm caches.
+            let timed = if number == 1 { Timed::Collectives } else { Timed::No };
+            let started = Instant::now();
+            let run = self.engine.begin(DECODE, inputs.clone(), timed)?;
+            // Whoever makes text of the tokens does so while the cards work. Should that end the last sequence, this step was
+            // for nothing.
+            tell(&mut running, &step, self.config.vocab_size, on_event)?;
+            let outputs = run.finish()?;
+            self.cancel(&mut running)?;
+            if running.iter().all(|running| running.finish.is_some()) {
+                tell(&mut running, &Step::nothing(requests.len()), self.config.vocab_size, on_event)?;
+                break;
+            }
+            let seconds = started.elapsed().as_secs_f64();
+            if timed == Timed::Collectives {
+                summary.collectives_share = Some(self.engine.collectives_us() / 1e6 / seconds);
+            }
+            summary.decode_seconds += seconds;
+            summary.decode_tokens += running.iter().filter(|running| running.finish.is_none()).count();
+            step = self.choose(&mut running, outputs, (DECODE, inputs))?;
+        }
+        let sequences = running.into_iter().map(|running| running.sequence).collect();
+        Ok(Generation { sequences, summary })
+    }
+
+    /// The inputs of a run of as many rows as the session has sequences; those without a request hold one token.
+    fn inputs<'a>(&self, sequence: usize, rows: impl Iterator<Item = Row<'a>>) -> Inputs {
+        let batch = self.options.batch;
+        let run = RunShape { batch, sequence, cache_length: self.options.context };
+        let idle = Row { ids: &[0], start: 0, prompt_length: 1 };
+        let rows: Vec<Row<'_>> = rows.chain(std::iter::repeat(idle)).take(batch).collect();
+        inputs(&self.config, run, self.options.precision.activations, self.options.head(), &rows)
+    }
+
+    /// The ids of the prompts, if nothing is wrong with the requests.
+    fn check(&self, requests: &[Request]) -> Result<Vec<Vec<u32>>, Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let batch = self.options.batch;
+        if requests.is_empty() || requests.len() > batch {
+            let problem = Diagnostic::new("requests", "the session has no room for so many, or there are none");
+            problems.push(problem.expected(format!("1 to {batch}")).found(requests.len()));
+        }
+        let ids: Vec<Vec<u32>> = requests
+            .iter()
+            .enumerate()
+            .map(|(at, request)| self.check_request(&format!("request {at}"), request, &mut problems))
+            .collect();
+        problems.into_result(ids)
+    }
+
+    fn check_request(&self, place: &str, request: &Request, problems: &mut Diagnostics) -> Vec<u32> {
+        let within = |found: Diagnostics, problems: &mut Diagnostics| {
+            for problem in found.items() {
+                problems.push(Diagnostic { place: format!("{place}: {}", problem.place), ..problem.clone() });
+            }
+        };
+        if let Err(found) = request.sampling.check() {
+            within(found, problems);
+        }
+        if self.options.choosing == Choosing::Greedy && !request.is_likeliest() {
+            let problem = Diagnostic::new(place, "needs logits, and the session's cards give the likeliest token only");
+            problems.push(problem.help("make the session with Choosing::FromLogits"));
+        }
+        if request.stop_texts.iter().any(String::is_empty) {
+            problems.push(Diagnostic::new(place, "an empty stop text ends every sequence").expected("a text"));
+        }
+        let needs_text = !request.stop_texts.is_empty() || matches!(request.prompt, Prompt::Text(_));
+        if let (true, Err(missing)) = (needs_text, &self.tokenizer) {
+            within(missing.clone(), problems);
+        }
+        let ids = match &request.prompt {
+            Prompt::Ids(ids) => ids.clone(),
+            Prompt::Text(text) => match self.tokenizer.as_ref().map(|tokenizer| tokenizer.encode(text)) {
+                Ok(Ok(ids)) => ids,
+                Ok(Err(found)) => {
+                    within(found, problems);
+                    return Vec::new();
+                }
+                Err(_) => return Vec::new(),
+            },
+        };
+        let options = &self.options;
+        if ids.is_empty() {
+            problems.push(Diagnostic::new(place, "has no token").help("give at least one word"));
+        }
+        if ids.len() > options.longest_prompt {
+            let problem = Diagnostic::new(place, "is longer than the session was made for");
+            problems.push(problem.expected(format!("at most {} tokens", options.longest_prompt)).found(ids.len()));
+        }
+        let new = request.max_new_tokens.unwrap_or(1);
+        if new == 0 || ids.len().saturating_add(new) > options.context.max(ids.len() + 1) {
+            let problem = Diagnostic::new(place, "asks for no token, or more than the session has room for");
+            let room = options.context.saturating_sub(ids.len());
+            problems.push(problem.expected(format!("1 to {room} new tokens")).found(new));
+        }
+        if let Some(id) = ids.iter().find(|id| **id as usize >= self.config.vocab_size) {
+            let problem = Diagnostic::new(place, "has a token id outside the vocabulary");
+            problems.push(problem.expected(format!("below {}", self.config.vocab_size)).found(id));
+        }
+        ids
+    }
+
+    /// Ends the sequences that were cancelled, in all processes.
+    fn cancel(&self, running: &mut [Running<'_>]) -> Result<(), Error> {
+        let tokens: Vec<Option<&CancelToken>> = running.iter().map(|running| running.request.cancel.as_ref()).collect();
+        if tokens.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let here = tokens.iter().map(|token| u8::from(token.is_some_and(CancelToken::is_cancelled))).collect();
+        let everywhere = self.group.exchange("what is cancelled", here).map_err(crate::exec::Error::from)?;
+        for (at, running) in running.iter_mut().enumerate() {
+            if everywhere.iter().any(|process| process.get(at) == Some(&1)) {
+                running.finish.get_or_insert(Finish::Cancelled);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next token of each sequence that goes on. `ran` is what was run, and with what.
+    fn choose(&mut self, running: &mut [Running<'_>], outputs: Outputs, ran: (usize, Inputs)) -> Result<Step, Error> {
+        let (batch, vocabulary) = (self.options.batch, self.config.vocab_size);
+        let dtype = self.options.precision.activations;
+        let mut outputs = outputs.into_iter().map(|(_, bytes)| bytes);
+        let (first, second) = (outputs.next().unwrap_or_default(), outputs.next().unwrap_or_default());
+        let mut chosen: Vec<Option<Result<u32, SamplingError>>> = Vec::with_capacity(running.len());
+        let logits = if self.options.head() == Head::LastToken {
+            let tokens = HostTensor::from_bytes([batch], DType::I64, &first);
+            let largest = HostTensor::from_bytes([batch], dtype, &second);
+            for (running, (id, value)) in running.iter().zip(tokens.ints().iter().zip(largest.floats())) {
+                let token = u32::try_from(*id).ok().filter(|token| (*token as usize) < vocabulary);
+                let value = if token.is_some() { *value } else { f32::NAN };
+                let found = token.filter(|_| value.is_finite()).ok_or(SamplingError::NotFinite { token, value });
+                chosen.push(running.finish.is_none().then_some(found));
+            }
+            None
+        } else {
+            let logits = HostTensor::from_bytes(Shape::from([batch, vocabulary]), dtype, &first);
+            for (running, row) in running.iter_mut().zip(logits.floats().chunks(vocabulary)) {
+                chosen.push(running.finish.is_none().then(|| running.sampler.sample(row)));
+            }
+            Some(logits)
+        };
+        let mut tokens = Vec::with_capacity(chosen.len());
+        for (request, (chosen, running)) in chosen.into_iter().zip(running.iter()).enumerate() {
+            match chosen.transpose() {
+                Ok(token) => tokens.push(token),
+                Err(source) => {
+                    let position = running.sequence.prompt_ids.len() + running.sequence.ids.len();
+                    let place = match source {
+                        SamplingError::NotFinite { .. } => self.first_not_finite(ran.0, ran.1)?,
+                        _ => None,
+                    };
+                    return Err(Error::Sampling { request, position, source, place });
+                }
+            }
+        }
+        Ok(Step { tokens, logits })
+    }
+
+    /// The first value of a run, in the order of the program, that has an element which is no finite number.
+    fn first_not_finite(&mut self, program: usize, inputs: Inputs) -> Result<Option<String>, Error> {
+        let plans = self.engine.plans(program).to_vec();
+        let mut first: Option<(usize, String)> = None;
+        self.engine.run_observed(program, inputs, |observation| {
+            let plan = &plans[observation.rank];
+            let tap = &plan.taps[observation.tap];
+            let dtype = tap.view.dtype;
+            if !dtype.is_float() || first.as_ref().is_some_and(|(at, _)| *at <= observation.tap) {
+                return;
+            }
+            let elems = observation.bytes.len() / dtype.size_bytes();
+            let values = HostTensor::from_bytes([elems], dtype, &observation.bytes);
+            if let Some(value) = values.floats().iter().find(|value| !value.is_finite()) {
+                let step = tap.after_steps.checked_sub(1).and_then(|step| plan.steps.get(step));
+                let note = step.and_then(|step| plan.notes.get(step.op)).map(ToString::to_string);
+                let name = note.unwrap_or_else(|| "an input".to_owned());
+                first = Some((observation.tap, format!("{name} (rank {}: {value})", observation.rank)));
+            }
+        })?;
+        Ok(first.map(|(_, text)| text))
+    }
+}
+
+impl Step {
+    /// No token for any of so many requests.
+    fn nothing(requests: usize) -> Self {
+        Self { tokens: vec![None; requests], logits: None }
+    }
+}
+
+impl<'a> Running<'a> {
+    fn new(
+        request: &'a Request,
+        ids: &[u32],
+        tokenizer: Option<&'a Tokenizer>,
+        stop_ids: &'a [u32],
+        context: usize,
+    ) -> Result<Self, Diagnostics> {
+        let mut sampler = Sampler::new(&request.sampling)?;
+        sampler.saw(ids);
+        let room = context - ids.len();
+        Ok(Self {
+            request,
+            stop_ids: request.stop_ids.as_deref().unwrap_or(stop_ids),
+            sampler,
+            stream: tokenizer.map(|tokenizer| Text::new(tokenizer, ids, &request.stop_texts)),
+            max_new_tokens: request.max_new_tokens.unwrap_or(room).min(room),
+            finish: None,
+            is_told: false,
+            sequence: Sequence {
+                prompt_ids: ids.to_vec(),
+                ids: Vec::new(),
+                text: String::new(),
+                log_probabilities: Vec::new(),
+                finish: Finish::Length,
+            },
+        })
+    }
+
+    /// Takes the next token, which may end the sequence.
+    fn take(&mut self, token: u32) {
+        if self.stop_ids.contains(&token) {
+            self.finish = Some(Finish::StopId(token));
+            return;
+        }
+        self.sampler.saw(&[token]);
+        self.sequence.ids.push(token);
+        if self.sequence.ids.len() >= self.max_new_tokens {
+            self.finish = Some(Finish::Length);
+        }
+    }
+
+    /// The last token, its position, and the tokens of the prompt.
+    fn last(&self) -> (u32, usize, usize) {
+        let Sequence { prompt_ids, ids, .. } = &self.sequence;
+        let token = ids.last().or(prompt_ids.last()).copied().unwrap_or(0);
+        (token, (prompt_ids.len() + ids.len()).saturating_sub(1), prompt_ids.len())
+    }
+
+    /// Tells of the token that the last step made, and of the end.
+    fn tell(
+        &mut self,
+        request: usize,
+        token: Option<u32>,
+        logits: Option<&[f32]>,
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Diagnostics> {
+        // A stop id is no token of the sequence.
+        if let Some(id) = token.filter(|_| !matches!(self.finish, Some(Finish::StopId(_)))) {
+            let text = match &mut self.stream {
+                Some(stream) => {
+                    let (text, stop) = stream.push(id)?;
+                    if let Some(stop) = stop {
+                        self.finish = Some(Finish::StopText(stop.to_owned()));
+                    }
+                    text
+                }
+                None => String::new(),
+            };
+            self.sequence.text.push_str(&text);
+            let count = self.request.log_probabilities;
+            let found = logits.zip(count).map(|(logits, count)| LogProbabilities::of(logits, id, count));
+            let (log_probabilities, logits) = (found.as_ref(), logits.filter(|_| self.request.logits));
+            let token = Token { request, id, text: &text, log_probabilities, logits };
+            if on_event(Event::Token(token)).is_break() {
+                self.finish.get_or_insert(Finish::Cancelled);
+            }
+            self.sequence.log_probabilities.extend(found);
+        }
+        let Some(finish) = self.finish.clone() else { return Ok(()) };
+        self.is_told = true;
+        let mut text = String::new();
+        if let Some(stream) = self.stream.take()
+            && !matches!(finish, Finish::StopText(_))
+        {
+            let (rest, stop) = stream.finish()?;
+            text = rest;
+            self.finish = Some(stop.map_or(finish, |stop| Finish::StopText(stop.to_owned())));
+        }
+        self.sequence.text.push_str(&text);
+        self.sequence.finish = self.finish.clone().unwrap_or(Finish::Length);
+        // It has ended: there is nothing to break.
+        let _ended = on_event(Event::End { request, text: &text, finish: &self.sequence.finish });
+        Ok(())
+    }
+}
+
+/// Tells of what the last step made, and of ends that nobody has heard of.
+fn tell(
+    running: &mut [Running<'_>],
+    step: &Step,
+    vocabulary: usize,
+    on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+) -> Result<(), Diagnostics> {
+    for (request, running) in running.iter_mut().enumerate() {
+        if running.is_told {
+            continue;
+        }
+        let logits = step.logits.as_ref().map(|logits| &logits.floats()[request * vocabulary..][..vocabulary]);
+        running.tell(request, step.tokens[request], logits, on_event)?;
+    }
+    Ok(())
+}

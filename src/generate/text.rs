@@ -1,0 +1,103 @@
+//! The text of a sequence as it grows, up to the first stop text.
+//!
+//! Input → output: ids one by one → the text that can no longer change, and the stop text that ends it, if one does. Invariants:
+//! the pieces together are the text before the first stop text; nothing of a stop text is ever given out.
+
+use crate::base::Diagnostics;
+
+use super::tokenizer::{Stream, Tokenizer};
+
+/// The text of one sequence.
+#[derive(Clone, Debug)]
+pub(super) struct Text<'a> {
+    stream: Stream<'a>,
+    stops: &'a [String],
+    /// May be the beginning of a stop text.
+    held: String,
+}
+
+impl<'a> Text<'a> {
+    /// The text that follows a prompt.
+    pub(super) fn new(tokenizer: &'a Tokenizer, prompt: &[u32], stops: &'a [String]) -> Self {
+        Self { stream: tokenizer.stream(prompt), stops, held: String::new() }
+    }
+
+    /// Takes the next id. The text that is certain with it, and the stop text that ends it.
+    ///
+    /// # Errors
+    /// The tokenizer's decoder fails.
+    pub(super) fn push(&mut self, id: u32) -> Result<(String, Option<&'a str>), Diagnostics> {
+        let new = self.stream.push(id)?.unwrap_or_default();
+        Ok(self.add(&new))
+    }
+
+    /// What is left when no more ids come.
+    ///
+    /// # Errors
+    /// The tokenizer's decoder fails.
+    pub(super) fn finish(mut self) -> Result<(String, Option<&'a str>), Diagnostics> {
+        let rest = self.stream.clone().finish()?.unwrap_or_default();
+        let (mut text, stop) = self.add(&rest);
+        if stop.is_none() {
+            text.push_str(&self.held);
+        }
+        Ok((text, stop))
+    }
+
+    fn add(&mut self, new: &str) -> (String, Option<&'a str>) {
+        self.held.push_str(new);
+        let first = self.stops.iter().filter_map(|stop| Some((self.held.find(stop)?, stop.as_str()))).min();
+        if let Some((at, stop)) = first {
+            self.held.truncate(at);
+            return (std::mem::take(&mut self.held), Some(stop));
+        }
+        // The longest end that some stop text begins with stays.
+        let begins = |at: &usize| self.stops.iter().any(|stop| stop.starts_with(&self.held[*at..]));
+        let certain = self.held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.held.len());
+        let kept = self.held.split_off(certain);
+        (std::mem::replace(&mut self.held, kept), None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// What comes out of pieces of text, and what ended it.
+    fn through(stops: &[&str], pieces: &[&str]) -> (Vec<String>, Option<String>) {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
+        let tokenizer = Tokenizer::open(&model, 4096).unwrap();
+        let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
+        let mut text = Text::new(&tokenizer, &[], &stops);
+        let mut found = Vec::new();
+        for piece in pieces {
+            let (certain, stop) = text.add(piece);
+            found.push(certain);
+            if let Some(stop) = stop {
+                return (found, Some(stop.to_owned()));
+            }
+        }
+        found.push(text.finish().unwrap().0);
+        (found, None)
+    }
+
+    #[test]
+    fn a_text_ends_before_the_first_stop_text() {
+        let (found, stop) = through(&["\n\n", "END"], &["a\n", "b\n", "\nc"]);
+        assert_eq!((found.concat().as_str(), stop.as_deref()), ("a\nb", Some("\n\n")));
+        let (found, stop) = through(&["XY", "X"], &["aXY"]);
+        assert_eq!((found.concat().as_str(), stop.as_deref()), ("a", Some("X")));
+        // Bytes of one character never part.
+        let (found, stop) = through(&["é!"], &["né", "é", "!"]);
+        assert_eq!((found, stop.as_deref()), (vec!["n".to_owned(), "é".to_owned(), String::new()], Some("é!")));
+    }
+
+    #[test]
+    fn only_what_may_become_a_stop_text_is_held_back() {
+        let (found, stop) = through(&["abc"], &["xa", "b", "d", "ab"]);
+        assert_eq!((found, stop), (["x", "", "abd", "", "ab"].map(str::to_owned).to_vec(), None));
+        assert_eq!(through(&[], &["a", "b"]).0, ["a", "b", ""]);
+    }
+}

@@ -1,0 +1,104 @@
+//! Which processes still move.
+//!
+//! Input → output: ticks, and what is heard of a process → why it is given up, if it is. Invariants: time is counted in ticks of
+//! the process that listens, so that one that was stopped itself accuses nobody when it goes on; a process under a debugger is left
+//! alone; a link that comes back within five seconds is no failure.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::wire::Peer;
+
+/// Between two looks.
+pub(super) const TICK: Duration = Duration::from_millis(250);
+
+/// Ticks between two signs of life.
+pub(super) const PULSE_TICKS: u32 = 4;
+
+/// Ticks for which a process of this host may be stopped.
+const STOPPED_TICKS: u32 = 4;
+
+/// Ticks for which nothing may be heard of a process.
+const SILENT_TICKS: u32 = 20;
+
+/// What is known of one process.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    silent: AtomicU32,
+    stopped: AtomicU32,
+}
+
+impl Life {
+    /// Something was heard of it.
+    pub(super) fn heard(&self) {
+        self.silent.store(0, Ordering::Relaxed);
+    }
+
+    /// Another tick has passed: why the process is given up, if it is. `host_id` is this process' own.
+    pub(super) fn tick(&self, peer: &Peer, host_id: &str) -> Option<String> {
+        if peer.host_id == host_id && is_stopped(peer.process_id) {
+            let ticks = self.stopped.fetch_add(1, Ordering::Relaxed) + 1;
+            // It cannot give a sign.
+            self.heard();
+            return (ticks >= STOPPED_TICKS).then(|| {
+                let id = peer.process_id;
+                format!("the process is stopped (SIGSTOP): end it with kill -KILL {id}, and start the job again")
+            });
+        }
+        self.stopped.store(0, Ordering::Relaxed);
+        let ticks = self.silent.fetch_add(1, Ordering::Relaxed) + 1;
+        (ticks >= SILENT_TICKS).then(|| {
+            let seconds = TICK.as_secs_f64() * f64::from(SILENT_TICKS);
+            format!("nothing was heard of the process for {seconds} s: its host or the link to it is down, or it does not move")
+        })
+    }
+}
+
+/// Whether the process of this number is stopped by a signal, and runs the same program: in another namespace numbers mean
+/// other processes.
+fn is_stopped(process_id: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process_id}/stat")).unwrap_or_default();
+    // The name in parentheses may hold anything.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    let program = |process: &str| fs::read_link(format!("/proc/{process}/exe")).ok();
+    state == Some('T') && program(&process_id.to_string()).is_some_and(|other| Some(other) == program("self"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(host_id: &str) -> Peer {
+        Peer {
+            rank: 1,
+            size: 2,
+            process_id: std::process::id(),
+            host: "h".to_owned(),
+            host_id: host_id.to_owned(),
+            local_rank: None,
+            card: None,
+            physical_card: None,
+        }
+    }
+
+    #[test]
+    fn five_seconds_of_silence_end_a_process_and_a_word_begins_them_anew() {
+        let life = Life::default();
+        for host in ["here", "there"] {
+            for _ in 0..3 {
+                assert!((1..SILENT_TICKS).all(|_| life.tick(&peer(host), "here").is_none()));
+                life.heard();
+            }
+            assert!((1..SILENT_TICKS).all(|_| life.tick(&peer(host), "here").is_none()));
+            assert!(life.tick(&peer(host), "here").unwrap().starts_with("nothing was heard of the process for 5 s"));
+            life.heard();
+        }
+    }
+
+    #[test]
+    fn this_process_moves() {
+        assert!(!is_stopped(std::process::id()));
+        assert!(!is_stopped(u32::MAX));
+    }
+}

@@ -1,0 +1,262 @@
+//! Sessions as applications use them: any number of requests, each with its own options, several sessions on the same cards, and
+//! numbers that are no numbers.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use ascend_tp::Cann;
+use ascend_tp::base::DType;
+use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::generate::sampling::SamplingOptions;
+use ascend_tp::generate::{CancelToken, Choosing, Error, Event, Finish, Generation, Model, Prompt, Request, Session};
+
+const CARDS: usize = 2;
+
+const PROMPTS: [&str; 3] = ["In the beginning", "And the king said unto", "The"];
+
+fn shipped() -> Model {
+    Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap()
+}
+
+fn cards(count: usize) -> (Emulator, Arc<Cann>) {
+    let emulator = Emulator::new(Config::with_cards(count)).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    (emulator, cann)
+}
+
+fn start(cann: &Arc<Cann>, model: &Model, batch: usize) -> Session {
+    Session::builder(cann, model).cards(CARDS).batch(batch).context(48).precision(DType::F32).start().unwrap()
+}
+
+fn run(session: &mut Session, requests: &[Request]) -> Generation {
+    session.generate(requests, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn short(prompt: &str) -> Request {
+    Request { max_new_tokens: Some(8), ..Request::new(prompt) }
+}
+
+#[test]
+fn a_request_is_answered_alone_as_in_any_batch() {
+    let model = shipped();
+    let (_emulator, cann) = cards(CARDS);
+    let mut session = start(&cann, &model, 3);
+    let alone: Vec<_> = PROMPTS.iter().map(|prompt| run(&mut session, &[short(prompt)]).sequences.remove(0)).collect();
+    assert!(alone.iter().all(|sequence| sequence.ids.len() == 8 && sequence.finish == Finish::Length));
+    let together = run(&mut session, &PROMPTS.map(short));
+    assert_eq!(together.sequences, alone);
+    let two = run(&mut session, &[short(PROMPTS[2]), short(PROMPTS[0])]);
+    assert_eq!(two.sequences, [alone[2].clone(), alone[0].clone()]);
+    // On the cards alone as from logits.
+    let builder = Session::builder(&cann, &model).cards(CARDS).batch(3).context(48).precision(DType::F32);
+    let mut greedy = builder.choosing(Choosing::Greedy).start().unwrap();
+    assert_eq!(run(&mut greedy, &PROMPTS.map(short)).sequences, alone);
+}
+
+#[test]
+fn options_and_seeds_are_the_requests_own() {
+    let (_emulator, cann) = cards(CARDS);
+    let mut session = start(&cann, &shipped(), 3);
+    let warm = |seed| {
+        let sampling = SamplingOptions { temperature: 1.0, seed, ..SamplingOptions::default() };
+        Request { sampling, ..short(PROMPTS[0]) }
+    };
+    let mixed = run(&mut session, &[warm(1), short(PROMPTS[0]), warm(2)]).sequences;
+    let again = run(&mut session, &[warm(2), warm(1)]).sequences;
+    assert_eq!((&again[0].ids, &again[1].ids), (&mixed[2].ids, &mixed[0].ids));
+    assert_ne!(mixed[0].ids, mixed[2].ids);
+    assert_eq!(mixed[1], run(&mut session, &[short(PROMPTS[0])]).sequences[0]);
+    let wary = SamplingOptions { repetition_penalty: 4.0, ..SamplingOptions::default() };
+    let request = Request { sampling: wary, max_new_tokens: Some(16), ..Request::new(PROMPTS[0]) };
+    let mut ids = run(&mut session, &[request]).sequences.remove(0).ids;
+    ids.sort_unstable();
+    let before = ids.len();
+    ids.dedup();
+    assert!(before - ids.len() <= 1, "{ids:?}");
+}
+
+#[test]
+fn logits_log_probabilities_and_text_come_with_each_token() {
+    let model = shipped();
+    let (_emulator, cann) = cards(CARDS);
+    let mut session = start(&cann, &model, 2);
+    let request = Request { log_probabilities: Some(3), logits: true, ..short(PROMPTS[0]) };
+    let (mut texts, mut ended) = (String::new(), Vec::new());
+    let found = session
+        .generate(&[request, short(PROMPTS[1])], &mut |event| {
+            match event {
+                Event::Token(token) if token.request == 0 => {
+                    let (logits, of) = (token.logits.unwrap(), token.log_probabilities.unwrap());
+                    assert_eq!((logits.len(), of.likeliest.len()), (model.config.vocab_size, 3));
+                    assert_eq!(of.likeliest[0], (token.id, of.chosen), "greedy takes the likeliest");
+                    let sum: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+                    assert!((f64::from(logits[token.id as usize]) - sum.ln() - f64::from(of.chosen)).abs() < 1e-4);
+                    texts.push_str(token.text);
+                }
+                Event::Token(token) => assert!(token.logits.is_none() && token.log_probabilities.is_none()),
+                Event::End { request, text, finish } => {
+                    if request == 0 {
+                        texts.push_str(text);
+                    }
+                    ended.push((request, finish.clone()));
+                }
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(ended, [(0, Finish::Length), (1, Finish::Length)]);
+    let [first, second] = found.sequences.as_slice() else { panic!("two") };
+    assert_eq!((&texts, first.log_probabilities.len(), second.log_probabilities.len()), (&first.text, 8, 0));
+    let tokenizer = model.tokenizer().unwrap();
+    let whole = tokenizer.decode(&[&first.prompt_ids[..], &first.ids].concat()).unwrap();
+    assert_eq!(whole, format!("{}{texts}", PROMPTS[0]));
+}
+
+#[test]
+fn sequences_end_at_texts_ids_breaks_and_cancels() {
+    let (_emulator, cann) = cards(CARDS);
+    let mut session = start(&cann, &shipped(), 3);
+    let whole = run(&mut session, &[short(PROMPTS[0])]).sequences.remove(0);
+    let middle = whole.text.char_indices().nth(10).unwrap().0;
+    let stop = whole.text[middle..].chars().take(3).collect::<String>();
+    let first = whole.text.find(&stop).unwrap();
+    let request = Request { stop_texts: vec!["nowhere".to_owned(), stop.clone()], ..short(PROMPTS[0]) };
+    let found = run(&mut session, &[request]).sequences.remove(0);
+    assert_eq!((found.text.as_str(), &found.finish), (&whole.text[..first], &Finish::StopText(stop)));
+    assert!(whole.ids.starts_with(&found.ids) && found.ids.len() <= whole.ids.len());
+
+    let stop_ids = Some(vec![whole.ids[3]]);
+    let found = run(&mut session, &[Request { stop_ids, ..short(PROMPTS[0]) }]).sequences.remove(0);
+    assert_eq!((found.ids.as_slice(), found.finish), (&whole.ids[..3], Finish::StopId(whole.ids[3])));
+
+    let token = CancelToken::new();
+    let cancelled = Request { cancel: Some(token.clone()), ..short(PROMPTS[0]) };
+    let mut seen = [0; 3];
+    let found = session
+        .generate(&[cancelled, short(PROMPTS[0]), short(PROMPTS[0])], &mut |event| {
+            let Event::Token(heard) = event else { return ControlFlow::Continue(()) };
+            seen[heard.request] += 1;
+            if seen[0] == 2 {
+                token.cancel();
+            }
+            if heard.request == 1 && seen[1] == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .unwrap();
+    let lengths: Vec<_> =
+        found.sequences.iter().map(|sequence| (sequence.ids.len(), sequence.finish.clone())).collect();
+    assert_eq!(lengths, [(2, Finish::Cancelled), (4, Finish::Cancelled), (8, Finish::Length)]);
+}
+
+#[test]
+fn two_sessions_on_the_same_cards_do_not_wait_for_each_other() {
+    let model = shipped();
+    let (emulator, cann) = cards(CARDS);
+    let mut first = start(&cann, &model, 1);
+    let bytes = |card: usize| emulator.usage()[card].used_bytes;
+    let of_one = bytes(0);
+    let mut second = start(&cann, &model, 1);
+    let of_two = bytes(0);
+    let builder = Session::builder(&cann, &model).cards(CARDS).context(32).precision(DType::F32);
+    let mut third = builder.weights_of(&first).start().unwrap();
+    let weights = third.generate(&[short("a")], &mut |_| ControlFlow::Break(())).unwrap().summary.memory[0].clone();
+    let held = weights.iter().find(|(kind, _)| *kind == "weights").unwrap().1.0;
+    assert!(bytes(0) - of_two < of_two - of_one - held / 2, "weights are held once");
+    let expected = run(&mut first, &[short(PROMPTS[0])]).sequences;
+    thread::scope(|scope| {
+        for session in [&mut first, &mut second, &mut third] {
+            let expected = &expected;
+            scope.spawn(move || {
+                for _ in 0..6 {
+                    assert_eq!(run(session, &[short(PROMPTS[0])]).sequences, *expected);
+                }
+            });
+        }
+    });
+    // Whoever had the weights first may go first.
+    drop(first);
+    assert_eq!(run(&mut third, &[short(PROMPTS[0])]).sequences, expected);
+    drop((second, third, cann));
+    assert_eq!(bytes(0), 0);
+}
+
+#[test]
+fn weights_are_shared_between_equal_splits_only() {
+    let model = shipped();
+    let (_emulator, cann) = cards(3);
+    let first = start(&cann, &model, 1);
+    let builder = || Session::builder(&cann, &model).context(32).weights_of(&first);
+    for other in [builder().cards(3).precision(DType::F32), builder().cards(CARDS).precision(DType::BF16)] {
+        let message = other.start().unwrap_err().to_string();
+        assert!(message.contains("lays weights out differently"), "{message}");
+    }
+}
+
+#[test]
+fn requests_that_do_not_fit_are_refused_together() {
+    let model = shipped();
+    let (_emulator, cann) = cards(1);
+    let mut session =
+        Session::builder(&cann, &model).cards(1).batch(2).context(16).choosing(Choosing::Greedy).start().unwrap();
+    let mut refuse = |requests: &[Request]| {
+        let refused = session.generate(requests, &mut |_| ControlFlow::Continue(()));
+        let Err(Error::Refused(problems)) = refused else { panic!("refused") };
+        problems.items().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        refuse(&[]),
+        ["requests: the session has no room for so many, or there are none: expected 1 to 2, found 0"]
+    );
+    let long = Request::new(vec![3; 16]);
+    let greedy = Request { max_new_tokens: Some(15), log_probabilities: Some(1), ..Request::new(vec![99_999, 3]) };
+    let found =
+        refuse(&[long, greedy, Request { stop_texts: vec![String::new()], ..Request::new(Prompt::Ids(vec![])) }]);
+    for expected in [
+        "requests: the session has no room for so many",
+        "request 0: is longer than the session was made for: expected at most 15 tokens, found 16",
+        "request 1: needs logits",
+        "request 1: asks for no token, or more than the session has room for: expected 1 to 14 new tokens, found 15",
+        "request 1: has a token id outside the vocabulary",
+        "request 2: an empty stop text",
+        "request 2: has no token",
+    ] {
+        assert!(found.iter().any(|problem| problem.starts_with(expected)), "{expected}: {found:#?}");
+    }
+    // The session goes on.
+    assert_eq!(run(&mut session, &[Request { max_new_tokens: Some(1), ..Request::new("The") }]).sequences.len(), 1);
+}
+
+/// Weights that are numbers, of which the cards make none.
+#[test]
+fn logits_that_are_no_numbers_are_an_error_with_the_first_place() {
+    let model = shipped();
+    let (_emulator, cann) = cards(CARDS);
+    for choosing in [Choosing::Greedy, Choosing::FromLogits] {
+        let options = ascend_tp::generate::SessionOptions {
+            precision: DType::F32.into(),
+            longest_prompt: 40,
+            context: 48,
+            choosing,
+            ..ascend_tp::generate::SessionOptions::of(&model.config, CARDS)
+        };
+        let (checkpoint, engine) = (&model.checkpoint, Default::default());
+        let mut session = Session::start_filled(&cann, &model.config, &options, &engine, |shards| {
+            ascend_tp::weights::fill_from(checkpoint, shards, &|_| ())?;
+            for part in shards.parts().filter(|part| part.tensor().name == "model.layers.3.mlp.up_proj.weight") {
+                // A product of two such numbers is more than f32 holds.
+                part.write(0, &1e38_f32.to_le_bytes().repeat(256))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        let request = Request::new(vec![3, 4, 5]);
+        let message = session.generate(&[request], &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        assert!(message.starts_with("request 0, position 3: the l"), "{message}");
+        assert!(message.contains("NaN") || message.contains("inf"), "{message}");
+        let place = message.split_once("the first value that is not finite: ").unwrap().1;
+        assert!(place.contains("layer 3") || place.contains("layers.3"), "{message}");
+    }
+}
