@@ -332,14 +332,23 @@ fn configurations_with_holes_and_contradictions() {
     );
 
     let model = Broken::copy(INDEXED);
-    model.json("config.json", |config| {
-        config.insert("architectures".to_owned(), json!(["MambaForCausalLM"]));
-        config.insert("quantization_config".to_owned(), json!({"bits": 4}));
-    });
+    model.json("config.json", |config| drop(config.insert("architectures".to_owned(), json!(["MambaForCausalLM"]))));
     says(
         &model.refused(),
         &[
             "config.json: architectures: unknown architecture: expected one of QWenLMHeadModel, …, found `MambaForCausalLM`",
+        ],
+    );
+
+    let model = Broken::copy(INDEXED);
+    model.json("config.json", |config| {
+        config.insert("quantization_config".to_owned(), json!({"bits": 4}));
+        config.insert("final_logit_softcapping".to_owned(), json!(30.0));
+    });
+    says(
+        &model.refused(),
+        &[
+            "config.json: final_logit_softcapping: capped logits are not supported",
             "config.json: quantization_config: quantised weights are not supported",
         ],
     );

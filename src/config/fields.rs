@@ -4,6 +4,8 @@
 //! Invariants: a field that is `null` counts as absent, as it does for the programs that write these files; each access
 //! adds at most one problem. It knows no meaning of any field.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -34,13 +36,15 @@ pub(super) struct Fields<'a> {
     /// What stands before a field's name: empty, or the names of the enclosing objects with a dot after each.
     prefix: String,
     object: &'a Map<String, Value>,
+    /// The fields that were asked for.
+    read: RefCell<BTreeSet<&'a str>>,
     problems: Diagnostics,
 }
 
 impl<'a> Fields<'a> {
     /// The fields of a file's outermost object.
     pub(super) const fn new(file: &'a str, object: &'a Map<String, Value>) -> Self {
-        Self { file, prefix: String::new(), object, problems: Diagnostics::new() }
+        Self { file, prefix: String::new(), object, read: RefCell::new(BTreeSet::new()), problems: Diagnostics::new() }
     }
 
     /// The fields of the object that is the field `name`, if it is there. Its problems come back by [`Self::absorb`].
@@ -50,6 +54,7 @@ impl<'a> Fields<'a> {
                 file: self.file,
                 prefix: format!("{}{name}.", self.prefix),
                 object,
+                read: RefCell::default(),
                 problems: Diagnostics::new(),
             }),
             other => {
@@ -81,12 +86,16 @@ impl<'a> Fields<'a> {
 
     /// The field's value unless it is absent or null.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
-        self.object.get(name).filter(|value| !value.is_null())
+        let (name, value) = self.object.get_key_value(name)?;
+        self.read.borrow_mut().insert(name);
+        (!value.is_null()).then_some(value)
     }
 
-    /// The names of all fields that are not null, in the file's order or sorted.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.object.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str())
+    /// The names of all fields that are not null and were not asked for, sorted.
+    pub(super) fn unread(&self) -> Vec<&'a str> {
+        let read = self.read.borrow();
+        let unread = self.object.iter().filter(|(name, value)| !value.is_null() && !read.contains(name.as_str()));
+        unread.map(|(name, _)| name.as_str()).collect()
     }
 
     /// A size: an integer from 1 to [`LARGEST_SIZE`]. Absent is a problem.

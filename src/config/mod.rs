@@ -6,10 +6,12 @@
 //! not check it again; its field names mean the same in every family, whatever the file calls them.
 //!
 //! It does no IO, knows no tensor names and no cards, and it never guesses a value that changes the numbers: what
-//! the file must say, and does not, is a problem.
+//! the file must say, and does not, is a problem, and so is what the file says and nobody here reads, unless it is known
+//! to change nothing.
 
 mod fields;
 mod generation;
+mod keys;
 mod model;
 mod presets;
 mod rope;

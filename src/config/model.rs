@@ -7,6 +7,7 @@
 use std::fmt;
 
 use super::fields::{Fields, LARGEST_SIZE, Short, parse_object};
+use super::keys;
 use super::rope::{Rope, RopeScaling};
 use super::rope_fields::{self, AbsentTheta};
 use crate::base::{DType, Diagnostic, Diagnostics};
@@ -129,16 +130,19 @@ impl ModelConfig {
     ///
     /// # Errors
     /// Every problem of the text: no JSON, an unknown architecture, fields that are missing, of a wrong type, that
-    /// contradict each other, or that ask for what this runtime does not do (sliding windows, quantised weights,
-    /// other activations).
+    /// contradict each other, or that ask for what this runtime does not do (sliding windows, quantised weights, other
+    /// activations, scales and norms, and what by its name may change numbers and is not known).
     pub fn from_json(text: &str) -> Result<Self, Diagnostics> {
         let object = parse_object(FILE, text)?;
         let mut fields = Fields::new(FILE, &object);
-        refuse_unsupported(&mut fields);
         // Without a family the names of the other fields are not known either.
-        let config = family(&mut fields).and_then(|family| match family {
-            Family::QwenV1 => qwen_v1(&mut fields),
-            Family::Qwen2 | Family::Qwen3 | Family::Llama => transformers(&mut fields, family),
+        let config = family(&mut fields).and_then(|family| {
+            let config = match family {
+                Family::QwenV1 => qwen_v1(&mut fields),
+                Family::Qwen2 | Family::Qwen3 | Family::Llama => transformers(&mut fields, family),
+            };
+            keys::check(&mut fields, family, config.as_ref());
+            config
         });
         let problems = fields.into_problems();
         match config {
@@ -218,50 +222,6 @@ fn architecture<'a>(fields: &mut Fields<'a>) -> Option<&'a str> {
     name
 }
 
-/// What no family does: refused before anything else is looked at.
-fn refuse_unsupported(fields: &mut Fields<'_>) {
-    if let Some(activation) = fields.get("hidden_act")
-        && activation.as_str() != Some("silu")
-    {
-        fields.report(
-            Diagnostic::new(fields.place("hidden_act"), "unsupported activation")
-                .expected("\"silu\"")
-                .found(Short(activation)),
-        );
-    }
-    if fields.optional_flag("use_sliding_window") == Some(true) {
-        fields.report(
-            Diagnostic::new(fields.place("use_sliding_window"), "attention in a sliding window is not supported")
-                .expected("false: every token sees all before it")
-                .found("true")
-                .help("set it to false if the prompts stay within the window; the result is the same there"),
-        );
-    }
-    if let Some(types) = fields.get("layer_types") {
-        let full = |value: &serde_json::Value| value.as_str() == Some("full_attention");
-        match types.as_array() {
-            Some(list) => {
-                if let Some(other) = list.iter().find(|value| !full(value)) {
-                    fields.report(
-                        Diagnostic::new(fields.place("layer_types"), "unsupported kind of layer")
-                            .expected("\"full_attention\" in every layer")
-                            .found(Short(other)),
-                    );
-                }
-            }
-            None => fields.wrong_type("layer_types", "a list with one entry a layer", types),
-        }
-    }
-    if let Some(quantization) = fields.get("quantization_config") {
-        fields.report(
-            Diagnostic::new(fields.place("quantization_config"), "quantised weights are not supported")
-                .expected("weights in f32, f16 or bf16")
-                .found(Short(quantization))
-                .help("use the checkpoint the quantised one was made from"),
-        );
-    }
-}
-
 fn transformers(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfig> {
     const QWEN3_HEAD_DIM: usize = 128;
     let vocab_size = fields.size("vocab_size");
@@ -285,8 +245,10 @@ fn transformers(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfig> 
     let absent_theta = if family == Family::Llama { AbsentTheta::Original } else { AbsentTheta::Problem };
     let rope = rope_fields::read(fields, written_positions, absent_theta);
     let tied_embeddings = fields.optional_flag("tie_word_embeddings").unwrap_or(false);
-    let attention_bias = fields.optional_flag("attention_bias").unwrap_or(false);
-    let mlp_bias = fields.optional_flag("mlp_bias").unwrap_or(false);
+    // Qwen2 has biases of q, k and v always and no other, Qwen3 none of the feed-forward layer; fields that say otherwise
+    // contradict the architecture.
+    let attention_bias = family != Family::Qwen2 && fields.optional_flag("attention_bias").unwrap_or(false);
+    let mlp_bias = family == Family::Llama && fields.optional_flag("mlp_bias").unwrap_or(false);
     let dtype = dtype(fields);
     let kv_heads = heads.zip(kv_heads).and_then(|(heads, kv_heads)| divides_heads(fields, heads, kv_heads));
     let rope = rope?;
@@ -305,10 +267,9 @@ fn transformers(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfig> 
         rope,
         logn: None,
         tied_embeddings,
-        // Qwen2 has these three biases always and no other; its files have no field for them.
         qkv_bias: family == Family::Qwen2 || attention_bias,
-        output_bias: family != Family::Qwen2 && attention_bias,
-        mlp_bias: family == Family::Llama && mlp_bias,
+        output_bias: attention_bias,
+        mlp_bias,
         qk_norm: family == Family::Qwen3,
         dtype: dtype?,
     })
@@ -330,22 +291,6 @@ fn qwen_v1(fields: &mut Fields<'_>) -> Option<ModelConfig> {
     let no_bias = fields.optional_flag("no_bias").unwrap_or(true);
     let tied_embeddings = fields.optional_flag("tie_word_embeddings").unwrap_or(false);
     let dtype = dtype(fields);
-    if let Some(portion) = fields.get("rotary_pct")
-        && portion.as_f64() != Some(1.0)
-    {
-        fields.report(
-            Diagnostic::new(fields.place("rotary_pct"), "not supported")
-                .expected("1, the whole head is rotated")
-                .found(Short(portion)),
-        );
-    }
-    if fields.optional_flag("scale_attn_weights") == Some(false) {
-        fields.report(
-            Diagnostic::new(fields.place("scale_attn_weights"), "attention without the scale is not supported")
-                .expected("true")
-                .found("false"),
-        );
-    }
     if let (Some(hidden), Some(heads), Some(head_dim)) = (hidden_size, heads, head_dim)
         && heads * head_dim != hidden
     {
@@ -388,16 +333,26 @@ fn qwen_v1(fields: &mut Fields<'_>) -> Option<ModelConfig> {
     })
 }
 
-/// The number of layers, which `layer_types` must agree with.
+/// The number of layers, which `layer_types` must agree with: as many, all with attention to every token.
 fn layer_count(fields: &mut Fields<'_>) -> Option<usize> {
     let layers = fields.size("num_hidden_layers");
-    if let (Some(layers), Some(types)) = (layers, fields.get("layer_types").and_then(serde_json::Value::as_array))
-        && types.len() != layers
-    {
+    let Some(types) = fields.get("layer_types") else { return layers };
+    let Some(list) = types.as_array() else {
+        fields.wrong_type("layer_types", "a list with one entry a layer", types);
+        return layers;
+    };
+    if let Some(other) = list.iter().find(|value| value.as_str() != Some("full_attention")) {
+        fields.report(
+            Diagnostic::new(fields.place("layer_types"), "unsupported kind of layer")
+                .expected("\"full_attention\" in every layer")
+                .found(Short(other)),
+        );
+    }
+    if let Some(layers) = layers.filter(|layers| *layers != list.len()) {
         fields.report(
             Diagnostic::new(fields.place("layer_types"), "contradicts num_hidden_layers")
                 .expected(format!("{layers} entries"))
-                .found(types.len()),
+                .found(list.len()),
         );
     }
     layers

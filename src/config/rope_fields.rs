@@ -1,29 +1,13 @@
 //! The rotary embedding that a `config.json` describes.
 //!
 //! Input → output: the fields `rope_theta` with `rope_scaling`, or the newer `rope_parameters`, or both → [`Rope`] with
-//! every default resolved. Invariants: both forms, where both are given, say the same; a key that is not known is a
-//! problem, because a file that scales in a way unknown here would give wrong text and no error. It computes no angle.
+//! every default resolved. Invariants: both forms, where both are given, say the same; a key that the kind of scaling does
+//! not use is a problem, because a file that scales in a way unknown here would give wrong text and no error. It computes
+//! no angle.
 
 use super::fields::{Fields, Short};
 use super::rope::{Rope, RopeScaling};
 use crate::base::Diagnostic;
-
-const KNOWN_KEYS: [&str; 14] = [
-    "attention_factor",
-    "beta_fast",
-    "beta_slow",
-    "factor",
-    "high_freq_factor",
-    "low_freq_factor",
-    "mscale",
-    "mscale_all_dim",
-    "original_max_position_embeddings",
-    "partial_rotary_factor",
-    "rope_theta",
-    "rope_type",
-    "truncate",
-    "type",
-];
 
 /// What a file means when it gives no base.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +23,6 @@ pub(super) enum AbsentTheta {
 /// `written_positions` is its `max_position_embeddings`, which some scalings take as the trained length.
 pub(super) fn read(fields: &mut Fields<'_>, written_positions: Option<usize>, absent: AbsentTheta) -> Option<Rope> {
     const ORIGINAL_THETA: f64 = 10_000.0;
-    let whole_head = rotates_whole_head(fields);
     let outer_theta = fields.optional_positive("rope_theta");
     let older = fields.nested("rope_scaling").map(|nested| read_object(fields, nested, written_positions));
     let newer = fields.nested("rope_parameters").map(|nested| read_object(fields, nested, written_positions));
@@ -66,7 +49,7 @@ pub(super) fn read(fields: &mut Fields<'_>, written_positions: Option<usize>, ab
         Some(object) => object.scaling,
         None => Some(RopeScaling::Default),
     };
-    Some(Rope { scaling: scaling.filter(|_| whole_head)?, ..Rope::plain(theta?) })
+    Some(Rope { scaling: scaling?, ..Rope::plain(theta?) })
 }
 
 /// The base, which any of three places may give; all that do must agree.
@@ -102,18 +85,17 @@ struct RopeObject {
 }
 
 fn read_object(fields: &mut Fields<'_>, mut object: Fields<'_>, written_positions: Option<usize>) -> RopeObject {
-    for name in object.names() {
-        if !KNOWN_KEYS.contains(&name) {
-            object.report(
-                Diagnostic::new(object.place(name), "unknown key of a rotary embedding")
-                    .expected(format!("one of {}", KNOWN_KEYS.join(", ")))
-                    .help("this runtime does not know what it does to the angles"),
-            );
-        }
-    }
     let whole_head = rotates_whole_head(&mut object);
     let theta = object.optional_positive("rope_theta");
     let scaling = read_scaling(&mut object, written_positions).filter(|_| whole_head);
+    // Of a scaling that could not be read it is not known what it uses.
+    for name in if scaling.is_some() { object.unread() } else { Vec::new() } {
+        object.report(
+            Diagnostic::new(object.place(name), "a key that this rotary embedding does not use")
+                .expected("the keys of its rope_type alone")
+                .help("this runtime does not know what it does to the angles; remove it if it does nothing"),
+        );
+    }
     fields.absorb(object);
     RopeObject { theta, scaling }
 }
@@ -129,7 +111,10 @@ fn read_scaling(object: &mut Fields<'_>, written_positions: Option<usize>) -> Op
     match newer.or(older).unwrap_or("default") {
         "default" => Some(RopeScaling::Default),
         "linear" => Some(RopeScaling::Linear { factor: factor(object)? }),
-        "dynamic" => Some(RopeScaling::Dynamic { factor: factor(object)?, trained_positions: written_positions? }),
+        "dynamic" => {
+            let (factor, trained) = (factor(object), trained_positions(object, written_positions));
+            Some(RopeScaling::Dynamic { factor: factor?, trained_positions: trained? })
+        }
         "llama3" => read_llama3(object),
         "yarn" => read_yarn(object, written_positions),
         other => {
@@ -141,6 +126,24 @@ fn read_scaling(object: &mut Fields<'_>, written_positions: Option<usize>) -> Op
             None
         }
     }
+}
+
+/// Dynamic scaling starts at the written positions, by every reader of these files; another length is a contradiction.
+fn trained_positions(object: &mut Fields<'_>, written_positions: Option<usize>) -> Option<usize> {
+    const NAME: &str = "original_max_position_embeddings";
+    if object.get(NAME).is_none() {
+        return written_positions;
+    }
+    let (original, written) = (object.size(NAME)?, written_positions?);
+    if original != written {
+        object.report(
+            Diagnostic::new(object.place(NAME), "differs from max_position_embeddings, where dynamic scaling starts")
+                .expected(written)
+                .found(original),
+        );
+        return None;
+    }
+    Some(written)
 }
 
 fn read_llama3(object: &mut Fields<'_>) -> Option<RopeScaling> {
@@ -350,13 +353,15 @@ mod tests {
 
     #[test]
     fn linear_dynamic_and_default() {
-        let with = |kind: &str| {
-            let text = format!(r#"{{"rope_theta": 1e4, "rope_scaling": {{"type": "{kind}", "factor": 2.0}}}}"#);
+        let with = |scaling: &str| {
+            let text = format!(r#"{{"rope_theta": 1e4, "rope_scaling": {scaling}}}"#);
             check(&text, AbsentTheta::Problem).unwrap().scaling
         };
-        assert_eq!(with("linear"), RopeScaling::Linear { factor: 2.0 });
-        assert_eq!(with("dynamic"), RopeScaling::Dynamic { factor: 2.0, trained_positions: 1024 });
-        assert_eq!(with("default"), RopeScaling::Default);
+        assert_eq!(with(r#"{"type": "linear", "factor": 2.0}"#), RopeScaling::Linear { factor: 2.0 });
+        let dynamic = RopeScaling::Dynamic { factor: 2.0, trained_positions: 1024 };
+        assert_eq!(with(r#"{"type": "dynamic", "factor": 2.0}"#), dynamic);
+        assert_eq!(with(r#"{"type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 1024}"#), dynamic);
+        assert_eq!(with(r#"{"type": "default"}"#), RopeScaling::Default);
         assert_eq!(
             check(r#"{"rope_theta": 7, "rope_scaling": null}"#, AbsentTheta::Problem).unwrap(),
             Rope::plain(7.0)
@@ -401,9 +406,27 @@ mod tests {
             &["mrope_section"],
         );
         refused(r#"{"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}"#, &["full_attention"]);
-        refused(r#"{"rope_theta": 1e4, "partial_rotary_factor": 0.5}"#, &["partial_rotary_factor", "found 0.5"]);
+        refused(
+            r#"{"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}"#,
+            &["rope_parameters.partial_rotary_factor", "found 0.5"],
+        );
         refused(r#"{"rope_theta": 1e4, "rope_scaling": "yarn"}"#, &["config.json: rope_scaling", "an object"]);
         refused(r#"{"rope_theta": 0.5}"#, &["config.json: rope_theta", "more than 1"]);
+    }
+
+    #[test]
+    fn a_key_of_another_kind_of_scaling_is_refused() {
+        // Without a type nothing would be scaled.
+        refused(r#"{"rope_theta": 1e4, "rope_scaling": {"factor": 2.0}}"#, &["rope_scaling.factor: a key that"]);
+        refused(
+            r#"{"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2.0, "attention_factor": 0.5}}"#,
+            &["rope_scaling.attention_factor: a key that this rotary embedding does not use"],
+        );
+        refused(
+            r#"{"rope_theta": 1e4, "rope_scaling": {"type": "dynamic", "factor": 2.0,
+                "original_max_position_embeddings": 512}}"#,
+            &["rope_scaling.original_max_position_embeddings: differs", "expected 1024, found 512"],
+        );
     }
 
     #[test]

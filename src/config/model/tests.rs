@@ -159,10 +159,10 @@ fn defaults_that_the_first_files_rely_on() {
 #[test]
 fn biases_follow_the_family() {
     let biases = |config: &ModelConfig| (config.qkv_bias, config.output_bias, config.mlp_bias);
-    let all = r#"{"attention_bias": true, "mlp_bias": true}"#;
-    assert_eq!(biases(&parse(QWEN2, all)), (true, false, false));
-    assert_eq!(biases(&parse(QWEN3, all)), (true, true, false));
-    assert_eq!(biases(&parse(LLAMA, all)), (true, true, true));
+    let attention = r#"{"attention_bias": true}"#;
+    assert_eq!(biases(&parse(QWEN2, attention)), (true, false, false));
+    assert_eq!(biases(&parse(QWEN3, attention)), (true, true, false));
+    assert_eq!(biases(&parse(LLAMA, r#"{"attention_bias": true, "mlp_bias": true}"#)), (true, true, true));
     assert_eq!(biases(&parse(LLAMA, "{}")), (false, false, false));
 }
 
@@ -232,23 +232,25 @@ fn what_is_not_supported_is_refused() {
         r#"{"hidden_act": "gelu", "use_sliding_window": true, "quantization_config": {"bits": 4},
             "layer_types": ["full_attention", "sliding_attention"]}"#,
         &[
-            "config.json: hidden_act: unsupported activation: expected \"silu\", found \"gelu\"",
-            "config.json: use_sliding_window: attention in a sliding window is not supported: \
-             expected false: every token sees all before it, found true; \
-             set it to false if the prompts stay within the window; the result is the same there",
             "config.json: layer_types: unsupported kind of layer: \
              expected \"full_attention\" in every layer, found \"sliding_attention\"",
+            "config.json: hidden_act: unsupported activation: expected \"silu\" or \"swish\", found \"gelu\"; \
+             remove it if the model computes without it",
             "config.json: quantization_config: quantised weights are not supported: \
-             expected weights in f32, f16 or bf16, found {\"bits\":4}; \
-             use the checkpoint the quantised one was made from",
+             expected no such key, or null, found {\"bits\":4}; use the checkpoint the quantised one was made from",
+            "config.json: use_sliding_window: attention in a sliding window is not supported: \
+             expected false, found true; \
+             set it to false if the prompts stay within the window; the result is the same there",
         ],
     );
     refused(
         QWEN_V1,
         r#"{"rotary_pct": 0.5, "scale_attn_weights": false}"#,
         &[
-            "config.json: rotary_pct: not supported: expected 1, the whole head is rotated, found 0.5",
-            "config.json: scale_attn_weights: attention without the scale is not supported: expected true, found false",
+            "config.json: rotary_pct: rotating a part of a head is not supported: expected 1, found 0.5; \
+             remove it if the model computes without it",
+            "config.json: scale_attn_weights: attention without the scale is not supported: \
+             expected true, found false; remove it if the model computes without it",
         ],
     );
 }

@@ -1,0 +1,484 @@
+//! What the keys of a `config.json` that no other file of this module reads do to the numbers.
+//!
+//! Input → output: the keys that nobody asked for and the configuration read from the others → a problem for each that
+//! asks for numbers this runtime does not compute. Invariants: a key is judged by its row of [`KEYS`], or, without one, by
+//! its name; one that may change numbers is never passed over in silence. It computes nothing.
+//!
+//! The names are those of published models of other architectures and of their programs (Gemma, Granite, Cohere, Phi,
+//! `StarCoder`, Mistral, `MiniCPM`, `OLMo`, GLM, `DeepSeek`, Falcon, MPT, Megatron), because publishers write them under the
+//! name of an architecture that they extend with code of their own.
+
+use serde_json::Value;
+
+use super::fields::{Fields, Short};
+use super::model::{Family, ModelConfig};
+use super::rope::RopeScaling;
+use crate::base::Diagnostic;
+
+/// The values of a key with which it changes nothing.
+#[derive(Clone, Copy)]
+enum Neutral {
+    /// Every value.
+    Any,
+    /// Only null.
+    Null,
+    /// These, as JSON.
+    OneOf(&'static [&'static str]),
+    /// A list of nothing but this, as JSON.
+    Every(&'static str),
+    /// What the configuration has, under this name.
+    Number(&'static str, fn(&ModelConfig) -> f64),
+    /// Whether the configuration has it.
+    Flag(fn(&ModelConfig) -> bool),
+    /// At least as many as a sequence may have positions.
+    Positions,
+    /// The length that the rotary embedding is scaled from, where it is scaled from one.
+    Original,
+}
+
+use Neutral::{Any, Every, Flag, Null, Number, OneOf, Original, Positions};
+
+const NO: Neutral = OneOf(&["false"]);
+const YES: Neutral = OneOf(&["true"]);
+const ONE: Neutral = OneOf(&["1"]);
+const ZERO: Neutral = OneOf(&["0", "false"]);
+
+/// Keys with the same meaning, the values that change nothing, and what is not supported otherwise.
+type Row = (&'static [&'static str], Neutral, &'static str);
+
+/// Every key that is known to change numbers in some model, or to look as if it did.
+const KEYS: &[Row] = &[
+    // The feed-forward layer.
+    (
+        &["hidden_act", "hidden_activation", "activation_function", "activation", "act_fn", "activation_type"],
+        OneOf(&["\"silu\"", "\"swish\""]),
+        "unsupported activation",
+    ),
+    (&["swiglu_limit", "swiglu_alpha", "activation_sparsity_pattern"], Null, "unsupported activation"),
+    (
+        &[
+            "num_experts",
+            "num_local_experts",
+            "n_routed_experts",
+            "moe_num_experts",
+            "n_shared_experts",
+            "num_shared_experts",
+        ],
+        ZERO,
+        "a mixture of experts is not supported",
+    ),
+    // Scales.
+    (
+        &[
+            "final_logit_softcapping",
+            "attn_logit_softcapping",
+            "logit_softcapping",
+            "attn_logit_cap",
+            "logits_soft_cap",
+        ],
+        Null,
+        "capped logits are not supported",
+    ),
+    (
+        &[
+            "residual_multiplier",
+            "residual_scale",
+            "embedding_multiplier",
+            "embedding_scale",
+            "scale_emb",
+            "logits_scaling",
+            "logit_scale",
+            "logits_scale",
+            "output_multiplier_scale",
+            "embedding_multiplier_scale",
+            "lm_head_multiplier",
+            "key_multiplier",
+            "attention_in_multiplier",
+            "attention_out_multiplier",
+            "mup_width_multiplier",
+            "mup_width_scale",
+            "rope_ratio",
+        ],
+        ONE,
+        "a scale of its own is not supported",
+    ),
+    (
+        &["attention_multiplier", "attention_scale", "attn_scale", "softmax_scale"],
+        Number("1 / √head_dim", |config| 1.0 / (config.head_dim as f64).sqrt()),
+        "another scale of the attention is not supported",
+    ),
+    (
+        &["query_pre_attn_scalar"],
+        Number("head_dim", |config| config.head_dim as f64),
+        "another scale of the attention is not supported",
+    ),
+    (&["scale_attn_weights"], YES, "attention without the scale is not supported"),
+    (&["scale_attn_by_inverse_layer_idx"], NO, "another scale of the attention is not supported"),
+    (
+        &["dim_model_base"],
+        Number("hidden_size", |config| config.hidden_size as f64),
+        "a scale of the logits is not supported",
+    ),
+    (
+        &["scale_depth"],
+        Number("√num_hidden_layers", |config| (config.layers as f64).sqrt()),
+        "a scale of the residual stream is not supported",
+    ),
+    (&["scale_embedding", "scale_embeddings", "normalize_embedding"], NO, "a scale of the embedding is not supported"),
+    // Positions.
+    (
+        &["partial_rotary_factor", "rotary_pct", "rotary_percentage", "rotary_emb_fraction"],
+        ONE,
+        "rotating a part of a head is not supported",
+    ),
+    (
+        &["rotary_dim", "rotary_ndims", "rotary_emb_dim", "qk_rope_head_dim"],
+        Number("head_dim", |config| config.head_dim as f64),
+        "rotating a part of a head is not supported",
+    ),
+    (
+        &["rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved", "rope_traditional"],
+        NO,
+        "rotating neighbouring dims is not supported",
+    ),
+    (
+        &["rope_theta", "rotary_emb_base", "rotary_base", "rope_base", "global_rope_theta"],
+        Number("the base in use", |config| config.rope.theta),
+        "differs from the base of the rotary embedding that the family's files name otherwise",
+    ),
+    (
+        &["original_max_position_embeddings"],
+        Original,
+        "differs from the length that the rotary embedding is scaled from",
+    ),
+    (
+        &[
+            "rope_scaling",
+            "rope_parameters",
+            "mrope_section",
+            "rope_local_base_freq",
+            "local_rope_theta",
+            "rotary_emb_scale_base",
+            "no_rope_layer_interval",
+            "dual_chunk_attention_config",
+        ],
+        Null,
+        "not known to files of this family",
+    ),
+    (&["no_rope_layers"], Every("1"), "layers without rotation are not supported"),
+    (&["rotary", "use_rotary", "use_rope"], YES, "attention without rotation is not supported"),
+    (
+        &["position_embedding_type", "pos_emb", "position_embedding"],
+        OneOf(&["\"rope\"", "\"rotary\"", "\"rotary_embedding\""]),
+        "other embeddings of positions are not supported",
+    ),
+    (&["alibi", "use_alibi", "attention_alibi"], NO, "biases by distance are not supported"),
+    (&["use_dynamic_ntk", "use_logn_attn", "use_mrope"], NO, "not known to files of this family"),
+    // Which tokens see which.
+    (&["use_sliding_window", "use_swa"], NO, "attention in a sliding window is not supported"),
+    (&["sliding_window"], Positions, "attention in a sliding window is not supported"),
+    (
+        &[
+            "sliding_window_size",
+            "sliding_window_pattern",
+            "attention_window",
+            "attention_window_size",
+            "window_size",
+            "attention_chunk_size",
+            "sparse_attention_config",
+        ],
+        Null,
+        "attention to a part of the tokens is not supported",
+    ),
+    (&["is_causal", "causal"], YES, "attention to later tokens is not supported"),
+    (
+        &["use_bidirectional_attention", "bidirectional", "add_cross_attention", "is_encoder_decoder"],
+        NO,
+        "attention to later tokens is not supported",
+    ),
+    // The shape of attention.
+    (
+        &[
+            "num_key_value_heads",
+            "num_kv_heads",
+            "n_head_kv",
+            "n_kv_heads",
+            "num_query_groups",
+            "multi_query_group_num",
+        ],
+        Number("the number of key heads", |config| config.kv_heads as f64),
+        "another number of key heads than the family's files give",
+    ),
+    (
+        &["head_dim", "kv_channels", "attention_head_dim", "qk_head_dim", "v_head_dim", "d_head"],
+        Number("the size of a head", |config| config.head_dim as f64),
+        "another size of a head than the family's files give",
+    ),
+    (&["multi_query", "multi_query_attention"], NO, "not known to files of this family"),
+    (&["q_lora_rank", "kv_lora_rank", "qk_nope_head_dim"], Null, "latent attention is not supported"),
+    (&["num_kv_shared_layers"], ZERO, "layers that share a KV cache are not supported"),
+    (
+        &["attn_output_gate", "attention_output_gate", "use_gated_attention", "use_attention_sinks", "attention_sinks"],
+        NO,
+        "attention with gates or sinks is not supported",
+    ),
+    (&["clip_qkv"], Null, "clipping of queries, keys and values is not supported"),
+    (&["attn_temperature_tuning"], ZERO, "another scale of the attention is not supported"),
+    (&["full_attention_interval"], ONE, "linear attention is not supported"),
+    (
+        &["parallel_attn", "use_parallel_residual", "parallel_residual", "use_parallel_block", "parallel_block"],
+        NO,
+        "attention and feed-forward layer side by side are not supported",
+    ),
+    // Norms and biases.
+    (
+        &[
+            "rms_norm_eps",
+            "layer_norm_epsilon",
+            "layer_norm_eps",
+            "layernorm_epsilon",
+            "norm_eps",
+            "norm_epsilon",
+            "rms_norm_epsilon",
+        ],
+        Number("the epsilon in use", |config| config.norm_epsilon),
+        "differs from the epsilon that the family's files name otherwise",
+    ),
+    (
+        &["qk_norm", "use_qk_norm", "qk_layernorm", "use_qk_layernorm", "qk_layer_norm"],
+        Flag(|config| config.qk_norm),
+        "contradicts the architecture's norms of query and key heads",
+    ),
+    (
+        &["norm_type", "layer_norm_type", "layernorm_type", "normalization", "normalization_type"],
+        OneOf(&["\"rms_norm\"", "\"rmsnorm\"", "\"RMSNorm\""]),
+        "other norms are not supported",
+    ),
+    (
+        &[
+            "norm_after",
+            "post_norm",
+            "use_post_norm",
+            "sandwich_norm",
+            "use_sandwich_norm",
+            "apply_residual_connection_post_layernorm",
+            "zero_centered_gamma",
+            "use_embedding_layernorm",
+            "embedding_layernorm",
+        ],
+        NO,
+        "other norms are not supported",
+    ),
+    (&["pre_norm", "use_pre_norm", "use_rms_norm"], YES, "other norms are not supported"),
+    (
+        &["attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias"],
+        Flag(|config| config.qkv_bias),
+        "contradicts the architecture's biases of queries, keys and values",
+    ),
+    (
+        &["attention_out_bias", "attention_output_bias", "o_proj_bias"],
+        Flag(|config| config.output_bias),
+        "contradicts the architecture's bias of the attention's output",
+    ),
+    (
+        &["mlp_bias", "ffn_bias", "use_bias", "bias", "add_bias_linear", "linear_bias"],
+        Flag(|config| config.mlp_bias),
+        "contradicts the architecture's biases of the feed-forward layer",
+    ),
+    (&["no_bias"], Flag(|config| !config.mlp_bias), "contradicts the architecture's biases of the feed-forward layer"),
+    (&["lm_head_bias", "head_bias", "use_lm_head_bias"], NO, "a bias of the logits is not supported"),
+    // Weights of other kinds, and models beside the Transformer.
+    (
+        &[
+            "quantization_config",
+            "compression_config",
+            "quantization",
+            "quantize_config",
+            "quant_config",
+            "quant_method",
+        ],
+        Null,
+        "quantised weights are not supported",
+    ),
+    (&["use_cache_quantization"], NO, "a quantised KV cache is not supported"),
+    (&["pruned_heads"], OneOf(&["{}", "[]"]), "pruned heads are not supported"),
+    (
+        &["vision_config", "audio_config", "text_config", "llm_config", "visual", "peft_config", "lora_config"],
+        Null,
+        "a model within or beside the model is not supported",
+    ),
+    // These only look as if.
+    (
+        &[
+            "_attn_implementation",
+            "_attn_implementation_autoset",
+            "attn_implementation",
+            "_flash_attn_2_enabled",
+            "use_flash_attn",
+            "use_flash_attention",
+            "use_flash_attention_2",
+            "use_flashattn",
+            "flash_attn",
+            "use_fused_rms_norm",
+            "use_fused_rope",
+            "output_attentions",
+            "softmax_in_fp32",
+            "attention_softmax_in_fp32",
+            "scale_attention_softmax_in_fp32",
+            "reorder_and_upcast_attn",
+            "apply_query_key_layer_scaling",
+            // Where windows would begin, which `use_sliding_window` decides; how experts would be chosen.
+            "max_window_layers",
+            "num_experts_per_tok",
+            "norm_topk_prob",
+            // How a model is split and trained.
+            "tensor_parallel_degree",
+            "tensor_parallel_output",
+            "sequence_parallel",
+            "use_scaled_init_method",
+        ],
+        Any,
+        "",
+    ),
+];
+
+/// Words that only names of the training's options have.
+const TRAINING: [&str; 4] = ["dropout", "pdrop", "loss", "initializer"];
+
+/// What a word of a name begins with that may change numbers.
+const NUMERIC: [&str; 26] = [
+    "activation",
+    "alibi",
+    "attention",
+    "attn",
+    "bias",
+    "clip",
+    "eps",
+    "expert",
+    "gate",
+    "layernorm",
+    "lora",
+    "moe",
+    "mrope",
+    "multiplier",
+    "norm",
+    "parallel",
+    "quant",
+    "residual",
+    "rmsnorm",
+    "rope",
+    "rotary",
+    "scale",
+    "scaling",
+    "sink",
+    "softcap",
+    "window",
+];
+
+/// Refuses what changes numbers among the keys that were not read. `config` is what the others gave, if they were right.
+pub(super) fn check(fields: &mut Fields<'_>, family: Family, config: Option<&ModelConfig>) {
+    refuse_other_programs(fields, family);
+    for name in fields.unread() {
+        let Some(value) = fields.get(name) else { continue };
+        let row = KEYS.iter().find(|(names, ..)| names.contains(&name));
+        let (neutral, message) = match row {
+            Some((_, neutral, message)) => (*neutral, *message),
+            None if may_change_numbers(name) => (Null, "unknown, and by its name it changes numbers"),
+            None => continue,
+        };
+        if neutral.is(value, family, config) {
+            continue;
+        }
+        let problem = Diagnostic::new(fields.place(name), message).expected(neutral.text(config)).found(Short(value));
+        fields.report(problem.help(help(name)));
+    }
+}
+
+/// What can be done about a key.
+fn help(name: &str) -> &'static str {
+    match name {
+        "use_sliding_window" | "use_swa" => {
+            "set it to false if the prompts stay within the window; the result is the same there"
+        }
+        "sliding_window" => "remove it if the prompts stay within the window; the result is the same there",
+        "quantization_config" => "use the checkpoint the quantised one was made from",
+        _ => "remove it if the model computes without it",
+    }
+}
+
+/// Files may name a program of the publisher's own, which may compute anything. The original Qwen's always do.
+fn refuse_other_programs(fields: &mut Fields<'_>, family: Family) {
+    let Some(map) = fields.get("auto_map") else { return };
+    let model = map.as_object().and_then(|map| map.iter().find(|(class, _)| class.starts_with("AutoModel")));
+    if let Some((class, program)) = model.filter(|_| family != Family::QwenV1) {
+        fields.report(
+            Diagnostic::new(fields.place(&format!("auto_map.{class}")), "the model has a program of its own")
+                .expected(format!("none, {family} as transformers has it"))
+                .found(Short(program))
+                .help("remove it if that program computes the same"),
+        );
+    }
+}
+
+fn may_change_numbers(name: &str) -> bool {
+    let mut words = name.split(['_', '.', '-']);
+    words.clone().any(|word| NUMERIC.iter().any(|part| word.starts_with(part)))
+        && !words.any(|word| TRAINING.contains(&word))
+}
+
+/// The length that the frequencies are scaled from, in positions.
+const fn original_positions(config: &ModelConfig) -> Option<usize> {
+    match config.rope.scaling {
+        RopeScaling::Default | RopeScaling::Linear { .. } => None,
+        RopeScaling::Llama3 { original_positions, .. } | RopeScaling::Yarn { original_positions, .. } => {
+            Some(original_positions)
+        }
+        RopeScaling::Dynamic { trained_positions: length, .. }
+        | RopeScaling::QwenDynamicNtk { trained_length: length } => Some(length),
+    }
+}
+
+impl Neutral {
+    /// Whether the value changes nothing. Without a configuration, what depends on it is not judged: other problems are
+    /// reported then.
+    fn is(self, value: &Value, family: Family, config: Option<&ModelConfig>) -> bool {
+        match self {
+            Any => true,
+            Null => false,
+            OneOf(texts) => texts.iter().any(|text| same(value, text)),
+            Every(text) => value.as_array().is_some_and(|list| list.iter().all(|value| same(value, text))),
+            Number(_, of) => config.is_none_or(|config| {
+                let wanted = of(config);
+                value.as_f64().is_some_and(|number| (number - wanted).abs() <= 1e-6 * wanted.abs())
+            }),
+            Flag(of) => config.is_none_or(|config| value.as_bool() == Some(of(config))),
+            // The Qwen families have windows only where `use_sliding_window` says so.
+            Positions if family != Family::Llama => true,
+            Positions => config.is_none_or(|config| value.as_f64().is_some_and(|n| n >= config.max_positions as f64)),
+            Original => config.and_then(original_positions).is_none_or(|length| value.as_u64() == Some(length as u64)),
+        }
+    }
+
+    fn text(self, config: Option<&ModelConfig>) -> String {
+        let of = |number: fn(&ModelConfig) -> f64| config.map(|config| number(config).to_string()).unwrap_or_default();
+        match self {
+            Any => "any value".to_owned(),
+            Null => "no such key, or null".to_owned(),
+            OneOf(texts) => texts.join(" or "),
+            Every(text) => format!("a list of nothing but {text}"),
+            Number(name, number) => format!("{}, {name}", of(number)),
+            Flag(flag) => config.map(|config| flag(config).to_string()).unwrap_or_default(),
+            Positions => format!("at least {}, the positions a sequence may have", of(|c| c.max_positions as f64)),
+            Original => config.and_then(original_positions).map(|length| length.to_string()).unwrap_or_default(),
+        }
+    }
+}
+
+/// Whether a value is what the JSON text says; `1` and `1.0` are the same.
+fn same(value: &Value, text: &str) -> bool {
+    let wanted: Value = serde_json::from_str(text).unwrap_or_default();
+    *value == wanted || (value.is_number() && value.as_f64() == wanted.as_f64())
+}
+
+#[cfg(test)]
+mod tests;
