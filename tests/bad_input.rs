@@ -493,3 +493,20 @@ fn references_that_do_not_fit() {
     let message = model.refused_with(&["--reference", "no/such/file.safetensors"]);
     assert!(message.contains("file.safetensors"), "{message}");
 }
+
+#[test]
+fn one_wrong_number_is_not_told_tensor_by_tensor() {
+    let model = Broken::copy(SINGLE);
+    model.json("config.json", |config| {
+        config.insert("num_hidden_layers".to_owned(), json!(80));
+        config.remove("layer_types");
+    });
+    let generate = |model: &Broken| refused([OsStr::new("generate"), "--model".as_ref(), model.0.path().as_os_str()]);
+    for message in [model.refused(), generate(&model)] {
+        let missing: Vec<&str> = message.lines().filter(|line| line.contains("missing tensor")).collect();
+        assert_eq!(missing.len(), 11, "{message}");
+        // Two layers of twelve tensors are there.
+        assert!(missing[10].starts_with("error: missing tensor: 926 more of these, the last at "), "{}", missing[10]);
+        assert!(missing[10].contains("model.layers."), "{}", missing[10]);
+    }
+}

@@ -1,6 +1,11 @@
 //! Located problems: each says where, what, expected, found and what to do; a pass collects all of its own.
 
+use std::collections::BTreeMap;
 use std::fmt;
+
+/// How many problems of one kind, those with the same message, a text shows; of more it gives the count. One wrong number
+/// of layers makes hundreds of tensors wrong.
+const SHOWN: usize = 10;
 
 /// One problem, with its place, what was expected and found, and what to do.
 ///
@@ -64,7 +69,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All problems of one pass. As an error it prints one problem a line.
+/// All problems of one pass. As an error it prints [`Self::lines`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
@@ -97,6 +102,30 @@ impl Diagnostics {
         &self.0
     }
 
+    /// What is shown to people: one problem a line in the order they were found, of each kind the first ten and then how
+    /// many more there are.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut kinds: BTreeMap<&str, Vec<&Diagnostic>> = BTreeMap::new();
+        for problem in &self.0 {
+            kinds.entry(&problem.message).or_default().push(problem);
+        }
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut lines = Vec::new();
+        for problem in &self.0 {
+            let (at, kind) = (seen.entry(&problem.message).or_default(), &kinds[problem.message.as_str()]);
+            // A count of one would take the line that the problem takes.
+            if *at < SHOWN || kind.len() == SHOWN + 1 {
+                lines.push(problem.to_string());
+            } else if *at == SHOWN {
+                let (more, last) = (kind.len() - SHOWN, kind[kind.len() - 1]);
+                lines.push(format!("{}: {more} more of these, the last at {}", problem.message, last.place));
+            }
+            *at += 1;
+        }
+        lines
+    }
+
     /// `value` if nothing is wrong, else these problems.
     ///
     /// # Errors
@@ -114,14 +143,38 @@ impl From<Diagnostic> for Diagnostics {
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, diagnostic) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{diagnostic}")?;
-        }
-        Ok(())
+        f.write_str(&self.lines().join("\n"))
     }
 }
 
 impl std::error::Error for Diagnostics {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(count: usize) -> Diagnostics {
+        Diagnostics((0..count).map(|i| Diagnostic::new(format!("t{i}"), "missing tensor").expected(i)).collect())
+    }
+
+    #[test]
+    fn a_kind_is_shown_ten_times_and_counted() {
+        let mut many = problems(865);
+        many.push(Diagnostic::new("config.json", "another"));
+        let lines = many.lines();
+        assert_eq!(lines.len(), 12);
+        assert_eq!(lines[9], "t9: missing tensor: expected 9");
+        assert_eq!(lines[10], "missing tensor: 855 more of these, the last at t864");
+        assert_eq!(lines[11], "config.json: another");
+        assert_eq!(many.to_string(), lines.join("\n"));
+        assert_eq!(many.items().len(), 866, "a program gets all");
+    }
+
+    #[test]
+    fn a_count_takes_no_line_that_a_problem_could_have() {
+        for count in [0, 1, 10, 11] {
+            assert_eq!(problems(count).lines().len(), count);
+        }
+        assert_eq!(problems(12).lines()[10], "missing tensor: 2 more of these, the last at t11");
+    }
+}

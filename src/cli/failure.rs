@@ -89,7 +89,7 @@ fn reader_is_gone(error: &anyhow::Error) -> bool {
 fn message(error: &anyhow::Error) -> String {
     match error.downcast_ref::<Diagnostics>() {
         Some(problems) => {
-            problems.items().iter().map(|problem| format!("error: {problem}")).collect::<Vec<_>>().join("\n")
+            problems.lines().iter().map(|problem| format!("error: {problem}")).collect::<Vec<_>>().join("\n")
         }
         None => format!("error: {error:#}"),
     }
