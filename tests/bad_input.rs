@@ -510,3 +510,39 @@ fn one_wrong_number_is_not_told_tensor_by_tensor() {
         assert!(missing[10].contains("model.layers."), "{}", missing[10]);
     }
 }
+
+#[test]
+fn only_regular_files_are_read() {
+    for (fixture, name) in
+        [(SINGLE, "config.json"), (SINGLE, "generation_config.json"), (SINGLE, WEIGHTS), (INDEXED, INDEX)]
+    {
+        let model = Broken::copy(fixture);
+        model.remove(name);
+        let path = model.file(name);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let message = model.refused();
+        let expected = "cannot be read: found a FIFO, where a regular file is expected";
+        assert!(message.contains(name) && message.contains(expected), "{message}");
+        model.remove(name);
+        std::fs::create_dir(&path).unwrap();
+        let message = model.refused();
+        let expected = "cannot be read: found a folder, where a regular file is expected";
+        assert!(message.contains(name) && message.contains(expected), "{message}");
+    }
+    let model = Broken::copy(SINGLE);
+    for name in ["tokenizer.json", "qwen.tiktoken"] {
+        let path = model.file(name);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let message = refused([OsStr::new("generate"), "--model".as_ref(), model.0.path().as_os_str()]);
+        assert!(message.contains(&format!("{name}: cannot be read: found a FIFO")), "{message}");
+        model.remove(name);
+    }
+    // One of the files that an index names, and a reference.
+    let model = Broken::copy(INDEXED);
+    model.remove("model-00002-of-00005.safetensors");
+    let part = model.file("model-00002-of-00005.safetensors");
+    assert!(Command::new("mkfifo").arg(&part).status().unwrap().success());
+    assert!(model.refused().contains("model-00002-of-00005.safetensors: cannot be read: found a FIFO"));
+    let message = Broken::copy(INDEXED).refused_with(&["--reference", part.to_str().unwrap()]);
+    assert!(message.contains("model-00002-of-00005.safetensors: cannot be read: found a FIFO"), "{message}");
+}

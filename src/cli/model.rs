@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
+use ascend_tp::generate::Model;
 
 /// Where the shipped model is, from the root of the repository or of an installation.
 const SHIPPED: &str = "models/kjv-qwen2";
@@ -56,18 +57,7 @@ pub(super) fn config(named: &str) -> Result<(String, ModelConfig), Diagnostics> 
             .found(named)
             .into());
     }
-    Ok((named.to_owned(), read_config(folder)?))
-}
-
-/// The configuration in a folder.
-///
-/// # Errors
-/// The file is not there or cannot be read, or every problem of its text.
-pub(super) fn read_config(folder: &Path) -> Result<ModelConfig, Diagnostics> {
-    let path = folder.join(CONFIG);
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
-    ModelConfig::from_json(&text)
+    Ok((named.to_owned(), Model::open_config(folder)?))
 }
 
 #[cfg(test)]

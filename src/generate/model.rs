@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{GenerationConfig, ModelConfig};
 use crate::program::models::{Head, IGNORED_TENSORS, RunShape, checkpoint_tensors, decoder};
-use crate::weights::{Checkpoint, ExpectedTensor};
+use crate::weights::{Checkpoint, ExpectedTensor, file};
 
 use super::tokenizer::Tokenizer;
 
@@ -80,7 +80,7 @@ fn keep<T>(found: Result<T, Diagnostics>, problems: &mut Diagnostics) -> Option<
 }
 
 fn read_text(path: &Path) -> Result<String, Diagnostics> {
-    std::fs::read_to_string(path).map_err(|error| {
+    file::read_text(path).map_err(|error| {
         let help = "the folder of a model has config.json, *.safetensors and tokenizer.json";
         Diagnostic::new(path.display().to_string(), "cannot be read").found(error).help(help).into()
     })

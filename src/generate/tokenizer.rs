@@ -7,11 +7,11 @@
 mod stream;
 mod tiktoken;
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::base::{Diagnostic, Diagnostics};
+use crate::weights::file;
 pub use stream::Stream;
 
 const TOKENIZER_JSON: &str = "tokenizer.json";
@@ -132,7 +132,7 @@ impl Tokenizer {
 
 /// The file's bytes, or `None` if it is not there.
 fn read(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, Diagnostics> {
-    match fs::read(dir.join(name)) {
+    match file::read(&dir.join(name)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Diagnostic::new(name, "cannot be read").found(error).into()),

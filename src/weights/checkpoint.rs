@@ -9,9 +9,9 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::header;
 use super::json::Entries;
 use super::slice::{Error, Stored, View};
+use super::{file, header};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 
 const SINGLE: &str = "model.safetensors";
@@ -69,7 +69,7 @@ impl Checkpoint {
         if dir.join(SINGLE).exists() {
             return Self::open_file(&dir.join(SINGLE));
         }
-        match fs::read(dir.join(INDEX)) {
+        match file::read(&dir.join(INDEX)) {
             Ok(index) => open_indexed(dir, &index),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(no_checkpoint(dir).into()),
             Err(error) => Err(Diagnostic::new(INDEX, "cannot be read").found(error).into()),
@@ -259,7 +259,7 @@ fn no_checkpoint(dir: &Path) -> Diagnostic {
 
 fn open_parsed(name: &str, path: &Path) -> Result<(File, Vec<header::Entry>), Diagnostics> {
     let unreadable = |error| Diagnostic::new(name, "cannot be read").found(error);
-    let file = File::open(path).map_err(unreadable)?;
+    let file = file::open(path).map_err(unreadable)?;
     let (head, length) = header::read(&file).map_err(unreadable)?;
     let entries = header::parse(name, &head, length)?;
     Ok((file, entries))

@@ -11,6 +11,7 @@
 
 mod checkpoint;
 mod convert;
+pub mod file;
 mod header;
 mod json;
 mod load;
