@@ -90,6 +90,8 @@ impl OperatorCost {
         let kept = work.passing_bytes.clamp(0.0, soc.l2_bytes() as f64 / 2.0);
         let memory_us = (work.bytes() - kept) / (soc.hbm_bytes_per_us() * c.hbm_efficiency)
             + kept / (soc.l2_bytes_per_us() * c.hbm_efficiency);
+        // An efficiency is fitted for HBM and may be above 1; the cores' links carry no more for that.
+        let memory_us = memory_us.max(work.bytes() / soc.l2_bytes_per_us());
         let (bound, longest) = [(Bound::Cube, cube_us), (Bound::Vector, vector_us), (Bound::Memory, memory_us)]
             .into_iter()
             .fold((Bound::Launch, 0.0), |best, part| if part.1 > best.1 { part } else { best });

@@ -8,7 +8,6 @@
 //! The text has the special tokens in it, so it is encoded without further ones ([`super::tokenizer::Tokenizer::encode_whole`]).
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind as IoErrorKind;
 use std::path::Path;
 
@@ -17,6 +16,7 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde_json::Value as Json;
 
 use crate::base::{Diagnostic, Diagnostics};
+use crate::weights::file;
 
 const FILE: &str = "chat_template.jinja";
 const CONFIG: &str = "tokenizer_config.json";
@@ -117,7 +117,7 @@ fn token(value: &Json) -> String {
 }
 
 fn read(dir: &Path, name: &str) -> Result<Option<String>, Diagnostics> {
-    match fs::read_to_string(dir.join(name)) {
+    match file::read_text(&dir.join(name)) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == IoErrorKind::NotFound => Ok(None),
         Err(error) => Err(Diagnostic::new(name, "cannot be read").found(error).into()),
