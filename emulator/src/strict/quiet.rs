@@ -7,7 +7,8 @@
 //! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that
 //! waits for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
 //! waited for: only they can wake it. A thread that has not called yet is given [`Patience::STRANGER`] after it was
-//! first seen; in timed mode, where whoever comes late finds the cards ahead, [`Patience::STRANGER_RUNS`] while it runs. Where threads cannot be seen (no `/proc`), each is waited for up to [`Patience::OUTSIDE`].
+//! first seen, and while it runs [`Patience::STRANGER_RUNS`]; in timed mode, where whoever comes late finds the cards ahead,
+//! [`Patience::TIMED_STRANGER_RUNS`]. Where threads cannot be seen (no `/proc`), each is waited for up to [`Patience::OUTSIDE`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -27,7 +28,9 @@ impl Patience {
     const PAUSES: Duration = Duration::from_secs(1);
     const OUTSIDE: Duration = Duration::from_millis(20);
     const STRANGER: Duration = Duration::from_millis(100);
-    const STRANGER_RUNS: Duration = Duration::from_secs(10);
+    /// On a busy host a new thread may take long to come to its first call.
+    const STRANGER_RUNS: Duration = Duration::from_secs(1);
+    const TIMED_STRANGER_RUNS: Duration = Duration::from_secs(10);
     /// With nothing else to do: how long a thread that waits for other threads may still come back. Who holds what it waits
     /// for may be out of sight: a thread of another machine with a lock of the C library, say.
     const LAST_WAITS: Duration = Duration::from_millis(100);
@@ -35,6 +38,8 @@ impl Patience {
     const LAST_A_WHILE: Duration = Duration::from_secs(5);
     /// The same for one that runs or sleeps.
     const LAST_RUNS: Duration = Duration::from_secs(60);
+    /// The same for one that runs and has not called yet.
+    const LAST_STRANGER_RUNS: Duration = Duration::from_secs(5);
     /// First and longest time between two looks.
     const LOOKS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
 }
@@ -171,7 +176,7 @@ impl Quiet {
 
     /// How long a thread that has not called is waited for while it runs.
     fn patience_with_strangers(&self) -> Duration {
-        if self.strict.is_some() { Patience::STRANGER } else { Patience::STRANGER_RUNS }
+        if self.strict.is_some() { Patience::STRANGER_RUNS } else { Patience::TIMED_STRANGER_RUNS }
     }
 
     /// Threads that may be on their way to their first call, and since when they are known.
@@ -227,6 +232,10 @@ impl Quiet {
         };
         let away = view.hosts.iter().filter(|host| matches!(host.stand, Stand::Away { .. }));
         if away.map(|host| watch::look(host.tid).doing).any(is_awaited) {
+            return true;
+        }
+        let mut strangers = self.strangers.keys().map(|tid| watch::look(*tid).doing);
+        if stuck_for < Patience::LAST_STRANGER_RUNS && strangers.any(|doing| doing == Doing::Runs) {
             return true;
         }
         // With every thread of the program outside the library, any other thread may be the one that goes on.
