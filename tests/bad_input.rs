@@ -7,6 +7,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
@@ -456,40 +458,54 @@ fn tokenizers_that_do_not_match() {
     assert!(generate(&model).contains("tokenizer.json: not a tokenizer"));
 }
 
-/// A safetensors file of i64 and f32 tensors.
-fn reference(folder: &Path, tensors: &[(&str, Vec<usize>, Vec<i64>)]) -> String {
-    let mut header = Map::new();
-    let mut data = Vec::new();
-    for (name, shape, values) in tensors {
-        let start = data.len();
-        values.iter().for_each(|value| data.extend(value.to_le_bytes()));
-        let entry = json!({"dtype": "I64", "shape": shape, "data_offsets": [start, data.len()]});
-        header.insert((*name).to_owned(), entry);
-    }
-    let header = Value::from(header).to_string();
-    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
-    let path = folder.join("reference.safetensors");
-    std::fs::write(&path, bytes).unwrap();
-    path.to_str().unwrap().to_owned()
+/// A tensor's name, element type, sizes and bytes.
+type Stored = (String, Dtype, Vec<usize>, Vec<u8>);
+
+/// A tensor of 64-bit integers.
+fn ids(name: &str, shape: &[usize], ids: &[i64]) -> Stored {
+    (name.to_owned(), Dtype::I64, shape.to_vec(), ids.iter().flat_map(|id| id.to_le_bytes()).collect())
+}
+
+fn view((name, dtype, shape, bytes): &Stored) -> (&str, TensorView<'_>) {
+    (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
 }
 
 #[test]
 fn references_that_do_not_fit() {
     let model = Broken::copy(INDEXED);
     let folder = tempfile::tempdir().unwrap();
-    let with = |tensors: &[(&str, Vec<usize>, Vec<i64>)]| {
-        model.refused_with(&["--reference", &reference(folder.path(), tensors)])
+    let path = folder.path().join("reference.safetensors");
+    let with = |tensors: &[Stored]| {
+        safetensors::serialize_to_file(tensors.iter().map(view), None, &path).unwrap();
+        model.refused_with(&["--reference", path.to_str().unwrap()])
     };
-    let message = with(&[("input_ids", vec![1, 3], vec![1, 259, 2])]);
+    let message = with(&[ids("input_ids", &[1, 3], &[1, 259, 2])]);
     assert!(message.contains("input_ids: has an id outside the vocabulary: expected 0 to 258"), "{message}");
-    let message = with(&[("input_ids", vec![1, 3], vec![1, -1, 2])]);
+    let message = with(&[ids("input_ids", &[1, 3], &[1, -1, 2])]);
     assert!(message.contains("input_ids: has an id outside the vocabulary"), "{message}");
-    let message = with(&[("input_ids", vec![3], vec![1, 2, 3])]);
+    let message = with(&[ids("input_ids", &[3], &[1, 2, 3])]);
     assert!(message.contains("input_ids") && message.contains("[batch, sequence]"), "{message}");
-    let message = with(&[("input_ids", vec![1, 600], vec![1; 600])]);
+    let greedy = [ids("greedy_prompt", &[1, 2], &[1, 2]), ids("greedy_ids", &[1, 1], &[3])];
+    let message = with(&[ids("input_ids", &[1, 600], &[1; 600]), greedy[0].clone(), greedy[1].clone()]);
     assert!(message.contains("input_ids") && message.contains("512"), "{message}");
-    let message = with(&[("inputs", vec![1, 3], vec![1, 2, 3])]);
+    let message = with(&[ids("inputs", &[1, 3], &[1, 2, 3])]);
     assert!(message.contains("input_ids"), "{message}");
+
+    let input = ids("input_ids", &[1, 1], &[1]);
+    let message = with(std::slice::from_ref(&input));
+    assert!(message.contains("nothing to compare with: expected logits, or greedy_prompt and greedy_ids"), "{message}");
+    let message = with(&[input.clone(), greedy[0].clone()]);
+    assert!(message.contains("greedy_ids: missing: neither has a meaning without the other"), "{message}");
+    let message = with(&[input.clone(), ids("greedy_prompt", &[2, 1], &[1, 2]), greedy[1].clone()]);
+    assert!(message.contains("greedy_prompt: is not one sequence of tokens: expected [1, tokens]"), "{message}");
+    let logits = |dtype, bytes: &[u8]| ("logits".to_owned(), dtype, vec![1, 1, 259], bytes.repeat(259));
+    let message = with(&[input.clone(), logits(Dtype::F16, &[0; 2])]);
+    assert!(
+        message.contains("logits: were rounded: expected f32, found f16; compute the reference in f32"),
+        "{message}"
+    );
+    let message = with(&[input, logits(Dtype::F32, &f32::INFINITY.to_le_bytes())]);
+    assert!(message.contains("logits: hold what is no number: expected finite numbers, found inf at 0"), "{message}");
     let message = model.refused_with(&["--reference", "no/such/file.safetensors"]);
     assert!(message.contains("file.safetensors"), "{message}");
 }

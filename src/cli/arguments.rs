@@ -196,10 +196,11 @@ pub(super) struct VerifyOptions {
     /// Number of cards [default: one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
-    /// Outputs of another implementation: `logits` of `input_ids`, and `greedy_ids` after `greedy_prompt`
+    /// Outputs of another implementation, computed in f32: `logits` of `input_ids`, `greedy_ids` after `greedy_prompt`.
+    /// The program runs in f32 against them, and in the type asked for against f32
     #[arg(long, value_name = "FILE")]
     pub(super) reference: Option<PathBuf>,
-    /// Element type of weights and activations, or w8a8; references are computed in f32
+    /// Element type of weights and activations, or w8a8
     #[arg(long, value_enum, default_value = "f32", value_name = "TYPE")]
     pub(super) dtype: PrecisionName,
     #[command(flatten)]

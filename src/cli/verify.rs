@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ascend_tp::base::{Diagnostics, Precision};
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::generate::verify::{Difference, Reference, Verification, verify_with};
+use ascend_tp::generate::verify::{Choice, Difference, Greedy, Reference, Verification, verify_with};
 use ascend_tp::generate::{self, Model};
 use ascend_tp::world::ProcessGroup;
 use serde::Serialize;
@@ -100,8 +100,11 @@ struct Report {
     values: usize,
     first_difference: Option<DifferenceReport>,
     closest: Option<DifferenceReport>,
+    /// Logits in f32 against the reference's.
     logits: Option<DifferenceReport>,
-    greedy: Option<Greedy>,
+    /// Logits in the type against those in f32.
+    rounded: Option<DifferenceReport>,
+    greedy: Option<GreedyReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -115,10 +118,35 @@ struct DifferenceReport {
 }
 
 #[derive(Debug, Serialize)]
-struct Greedy {
+struct GreedyReport {
     expected: Vec<u32>,
     found: Vec<u32>,
-    equal: bool,
+    /// Tokens that differ, in f32 and in the type.
+    choices: Vec<ChoiceReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChoiceReport {
+    dtype: &'static str,
+    at: usize,
+    expected: u32,
+    found: u32,
+    margin: f64,
+    bound: f64,
+}
+
+impl From<Greedy> for GreedyReport {
+    fn from(greedy: Greedy) -> Self {
+        let Greedy { expected, found, choices } = greedy;
+        Self { expected, found, choices: choices.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl From<Choice> for ChoiceReport {
+    fn from(choice: Choice) -> Self {
+        let Choice { precision, at, expected, found, margin, bound } = choice;
+        Self { dtype: precision.name(), at, expected, found, margin, bound }
+    }
 }
 
 impl From<Difference> for DifferenceReport {
@@ -140,7 +168,8 @@ impl Report {
             first_difference: found.first_difference.map(Into::into),
             closest: found.closest.map(Into::into),
             logits: found.logits.map(Into::into),
-            greedy: found.greedy.map(|(expected, found)| Greedy { equal: expected == found, expected, found }),
+            rounded: found.rounded.map(Into::into),
+            greedy: found.greedy.map(Into::into),
         }
     }
 }
@@ -155,6 +184,17 @@ impl std::fmt::Display for DifferenceReport {
     }
 }
 
+impl std::fmt::Display for ChoiceReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { dtype, at, expected, found, margin, bound } = self;
+        write!(
+            f,
+            "greedy token {at} in {dtype}: expected {expected}, found {found}; in f32 their logits are {margin:.2e} apart, \
+             and either may be chosen up to {bound:.2e}"
+        )
+    }
+}
+
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, device, cards, dtype, values, .. } = self;
@@ -165,15 +205,16 @@ impl std::fmt::Display for Report {
             (None, None) => writeln!(f, "all equal")?,
         }
         if let Some(logits) = &self.logits {
-            writeln!(f, "largest error against the reference: {logits}")?;
+            writeln!(f, "largest error in f32 against the reference: {logits}")?;
         }
-        if let Some(Greedy { expected, found, equal }) = &self.greedy {
-            if *equal {
+        if let Some(rounded) = &self.rounded {
+            writeln!(f, "largest error in {dtype} against f32: {rounded}")?;
+        }
+        if let Some(GreedyReport { expected, choices, .. }) = &self.greedy {
+            if choices.is_empty() {
                 writeln!(f, "greedy ids: all {} equal the reference's", expected.len())?;
-            } else {
-                let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
-                writeln!(f, "greedy ids differ from token {at} on: expected {expected:?}, found {found:?}")?;
             }
+            choices.iter().try_for_each(|choice| writeln!(f, "{choice}"))?;
         }
         writeln!(f, "{}", if self.passed { "passed" } else { "FAILED: outside the bound" })
     }
@@ -183,7 +224,7 @@ impl std::fmt::Display for Report {
 mod tests {
     use super::*;
 
-    fn report(greedy: Option<Greedy>, first: Option<DifferenceReport>, passed: bool) -> String {
+    fn report(greedy: Option<GreedyReport>, first: Option<DifferenceReport>, passed: bool) -> String {
         let closest = DifferenceReport {
             place: "%9 = add %7, %8".to_owned(),
             index: vec![0, 3],
@@ -203,6 +244,7 @@ mod tests {
             first_difference: first,
             closest: Some(closest),
             logits: None,
+            rounded: None,
             greedy,
         }
         .to_string()
@@ -210,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_passed_is_named_with_its_bound() {
-        let greedy = Greedy { expected: vec![1, 2], found: vec![1, 2], equal: true };
+        let greedy = GreedyReport { expected: vec![1, 2], found: vec![1, 2], choices: Vec::new() };
         assert_eq!(
             report(Some(greedy), None, true),
             "m in f32: 1 card against 3 of 8 cards, 9 values\n\
@@ -223,7 +265,8 @@ mod tests {
 
     #[test]
     fn what_failed_is_named_with_both_values() {
-        let greedy = Greedy { expected: vec![1, 2], found: vec![1, 5], equal: false };
+        let choices = vec![ChoiceReport { dtype: "bf16", at: 1, expected: 2, found: 5, margin: 0.5, bound: 0.25 }];
+        let greedy = GreedyReport { expected: vec![1, 2], found: vec![1, 5], choices };
         let difference = Difference { place: "op".into(), index: vec![1], expected: 2.0, found: 4.0, bound: 1.0 };
         let text = report(Some(greedy), Some(difference.into()), false);
         assert!(
@@ -232,7 +275,13 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(text.contains("differ from token 1 on: expected [1, 2], found [1, 5]"), "{text}");
+        assert!(
+            text.contains(
+                "greedy token 1 in bf16: expected 2, found 5; in f32 their logits are 5.00e-1 apart, \
+                 and either may be chosen up to 2.50e-1\n"
+            ),
+            "{text}"
+        );
         assert!(text.ends_with("FAILED: outside the bound\n"), "{text}");
     }
 }

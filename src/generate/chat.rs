@@ -133,7 +133,7 @@ mod tests {
     fn folder(files: &[(&str, &str)]) -> TempDir {
         let folder = TempDir::new().unwrap();
         for (name, text) in files {
-            fs::write(folder.path().join(name), text).unwrap();
+            std::fs::write(folder.path().join(name), text).unwrap();
         }
         folder
     }

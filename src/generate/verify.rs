@@ -1,61 +1,44 @@
 //! The same program on one card and on many, compared value by value; and with a reference, if there is one.
 //!
 //! Input → output: a model, a number of cards and perhaps the tensors `input_ids`, `logits`, `greedy_prompt` and
-//! `greedy_ids` of another implementation → [`Verification`]: the first value that differs, if any, and the largest
-//! error of the logits.
+//! `greedy_ids` of another implementation → [`Verification`]. What is compared, on the wanted number of cards:
 //!
-//! The bound of a value. Splitting changes the order of sums only. A product that sums `k` terms in f32 is off by about
-//! `√k · 2⁻²⁴` of its magnitude in either order (rounding errors of random sign, Higham & Mary 2019, probabilistic
-//! error bounds); with 16-bit activations the parts of a split sum are rounded once more, by `u = 2⁻¹¹` (f16) or `2⁻⁸`
-//! (bf16). After `n` ops such errors have added up like `√n`. A value may differ by four times that, relative to
-//! its largest element, which covers cancellation within a row.
+//! | | with | bound |
+//! |---|---|---|
+//! | every value, in the type asked for | the same on one card | of the type, after as many ops |
+//! | logits in f32 | the reference's | of f32 |
+//! | logits in the type asked for | those in f32 | of the type |
+//! | greedy tokens, in f32 and in the type asked for | the reference's | equal, unless f32 prefers one of the two by less than twice the bound |
 //!
-//! With quantised linear layers a row of activations is rounded to steps of 1/127 of its largest element, and a part of a
-//! row, on a card of its own, to steps of its own. Each is off by half a step at most, so both are up to one step apart,
-//! which comes to `u`; as far as a reference goes, half a step is that of the activations and half that of the weights.
+//! A wrong model or configuration moves the logits in f32, where the bound is a few millionths; in 16 bits it would hide
+//! behind roundings. What the roundings themselves may do is measured from f32, not from the reference. The bounds are in
+//! `bound.rs`.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-use std::path::Path;
+mod bound;
+mod greedy;
+mod reference;
+mod values;
+
 use std::sync::Arc;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Id, Precision, Weights};
+use crate::base::{DType, Diagnostic, Diagnostics, Precision};
 use crate::collective::parallelize;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, Observation};
+use crate::exec::{Engine, EngineOptions};
 use crate::placement::{Mesh, Pins, Residual};
-use crate::program::models::{Head, RunShape, decoder};
-use crate::program::text::op_text;
-use crate::program::{HostTensor, Program, Reduce, ValueId};
-use crate::schedule::{Plan, schedule};
-use crate::weights::{Checkpoint, fill_from};
+use crate::program::models::{Head, decoder};
+use crate::program::{HostTensor, Program};
+use crate::schedule::schedule;
+use crate::weights::fill_from;
 use crate::world::ProcessGroup;
 
 use super::error::Error;
 use super::inputs::{Row, inputs};
 use super::model::Model;
-use super::request::Request;
-use super::session::{Choosing, Session, SessionOptions};
-
-/// How many times the expected size of accumulated rounding errors a difference may be.
-const SAFETY: f64 = 4.0;
-
-/// A step of a quantised row, relative to the row's largest element: two roundings of an element, to half a step each, are
-/// up to one step apart.
-const STEP: f64 = 1.0 / 127.0;
-
-/// Largest error of f32 logits against a reference that this project vouches for.
-const REFERENCE_BOUND_F32: f64 = 1e-4;
-
-/// What another implementation computed.
-#[derive(Clone, Debug)]
-pub struct Reference {
-    batch: usize,
-    sequence: usize,
-    input_ids: Vec<u32>,
-    logits: Option<Vec<f32>>,
-    greedy: Option<(Vec<u32>, Vec<u32>)>,
-}
+use bound::{magnitude, relative};
+use greedy::Setup;
+pub use reference::Reference;
+use values::{Values, keep_worse, put, worst};
 
 /// Two numbers that should be alike.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,6 +55,42 @@ pub struct Difference {
     pub bound: f64,
 }
 
+impl Difference {
+    /// Whether they are as near as they may be. What is not finite never is.
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        (self.expected - self.found).abs() <= self.bound && self.bound.is_finite()
+    }
+}
+
+/// A greedy token that is another than the reference's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// What chose it: the program in f32, or in the type asked for.
+    pub precision: Precision,
+    /// Which of the generated tokens, from 0.
+    pub at: usize,
+    /// The reference's.
+    pub expected: u32,
+    /// The one that was chosen.
+    pub found: u32,
+    /// By how much the logit of one of the two exceeds the other's in f32.
+    pub margin: f64,
+    /// How large that may be where either may be chosen: twice the bound of the logits.
+    pub bound: f64,
+}
+
+/// Greedy tokens after the reference's prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Greedy {
+    /// The reference's.
+    pub expected: Vec<u32>,
+    /// Those of a session in the type asked for.
+    pub found: Vec<u32>,
+    /// Each token that differs, in f32 by what the reference chose before it; of the session the first alone.
+    pub choices: Vec<Choice>,
+}
+
 /// The outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verification {
@@ -81,79 +100,24 @@ pub struct Verification {
     pub first_difference: Option<Difference>,
     /// Where the value nearest to its bound (as a share of it) differs most.
     pub closest: Option<Difference>,
-    /// The worst element of the logits against the reference.
+    /// The worst element of the logits in f32 against the reference.
     pub logits: Option<Difference>,
-    /// Greedy tokens of the reference and of the cards.
-    pub greedy: Option<(Vec<u32>, Vec<u32>)>,
+    /// The worst element of the logits in the type asked for against those in f32; none if that is f32.
+    pub rounded: Option<Difference>,
+    /// The reference's greedy tokens and those of the cards.
+    pub greedy: Option<Greedy>,
 }
 
 impl Verification {
     /// Whether everything lies within its bound.
     #[must_use]
     pub fn passed(&self) -> bool {
-        let within = |difference: &Difference| (difference.expected - difference.found).abs() <= difference.bound;
+        let within = |difference: &Option<Difference>| difference.as_ref().is_none_or(Difference::is_within);
+        let decided_nothing = |choice: &Choice| choice.margin <= choice.bound && choice.bound.is_finite();
         self.first_difference.is_none()
-            && self.logits.as_ref().is_none_or(within)
-            && self.greedy.as_ref().is_none_or(|(expected, found)| expected == found)
-    }
-}
-
-impl Reference {
-    /// Reads a safetensors file with `input_ids [b,s]`, and perhaps `logits [b,s,v]`, `greedy_prompt [1,p]` and
-    /// `greedy_ids [1,n]`.
-    ///
-    /// # Errors
-    /// Everything in the file that does not fit the model.
-    pub fn open(path: &Path, vocab_size: usize) -> Result<Self, Error> {
-        let file = Checkpoint::open_file(path)?;
-        let place = |name: &str| format!("{}: {name}", path.display());
-        let mut problems = Diagnostics::new();
-        let ids = |name: &str, problems: &mut Diagnostics| -> Result<(Vec<usize>, Vec<u32>), Error> {
-            let (shape, ids) = file.read_i64(name)?;
-            if shape.rank() != 2 {
-                problems
-                    .push(Diagnostic::new(place(name), "has another rank").expected("[batch, sequence]").found(&shape));
-            }
-            let checked = ids.iter().map(|id| u32::try_from(*id).ok().filter(|id| (*id as usize) < vocab_size));
-            let Some(checked) = checked.collect::<Option<Vec<u32>>>() else {
-                let problem = Diagnostic::new(place(name), "has an id outside the vocabulary");
-                problems
-                    .push(problem.expected(format!("0 to {}", vocab_size.saturating_sub(1))).found(format!("{ids:?}")));
-                return Ok((shape.to_vec(), Vec::new()));
-            };
-            Ok((shape.to_vec(), checked))
-        };
-        let (shape, input_ids) = ids("input_ids", &mut problems)?;
-        let (batch, sequence) = (shape.first().copied().unwrap_or(0), shape.get(1).copied().unwrap_or(0));
-        let logits = match file.tensor("logits") {
-            None => None,
-            Some(_) => {
-                let (shape, logits) = file.read_f32("logits")?;
-                if shape.sizes() != [batch, sequence, vocab_size] {
-                    let problem = Diagnostic::new(place("logits"), "has another shape");
-                    problems.push(problem.expected(format!("[{batch},{sequence},{vocab_size}]")).found(&shape));
-                }
-                Some(logits)
-            }
-        };
-        let greedy = match (file.tensor("greedy_prompt"), file.tensor("greedy_ids")) {
-            (Some(_), Some(_)) => Some((ids("greedy_prompt", &mut problems)?.1, ids("greedy_ids", &mut problems)?.1)),
-            _ => None,
-        };
-        Ok(problems.into_result(Self { batch, sequence, input_ids, logits, greedy })?)
-    }
-
-    /// Drops the greedy tokens: rounded activations may choose another one where two are nearly alike.
-    pub fn forget_greedy(&mut self) {
-        self.greedy = None;
-    }
-
-    /// Ids to run where there is no reference: 16 tokens spread over the vocabulary.
-    #[must_use]
-    pub fn without(vocab_size: usize) -> Self {
-        // Steps of the golden ratio visit the whole range evenly.
-        let id = |i: u64| ((i * 0x9E37_79B9) % vocab_size.max(1) as u64) as u32;
-        Self { batch: 1, sequence: 16, input_ids: (1..=16).map(id).collect(), logits: None, greedy: None }
+            && within(&self.logits)
+            && within(&self.rounded)
+            && self.greedy.as_ref().is_none_or(|greedy| greedy.choices.iter().all(decided_nothing))
     }
 }
 
@@ -189,194 +153,135 @@ pub fn verify_with(
     engine_options: &EngineOptions,
 ) -> Result<Option<Verification>, Error> {
     let precision = precision.into();
-    let config = &model.config;
-    let dtype = precision.activations;
-    let Reference { batch, sequence, input_ids, .. } = reference;
-    if *sequence > config.max_positions || *sequence == 0 || *batch == 0 {
+    let Reference { batch, sequence, .. } = reference;
+    let longest = model.config.max_positions;
+    if *sequence > longest || *sequence == 0 || *batch == 0 {
         let problem = Diagnostic::new("input_ids", "do not fit the model's context");
         let found = format!("[{batch},{sequence}]");
-        return Err(
-            Diagnostics::from(problem.expected(format!("1 to {} tokens", config.max_positions)).found(found)).into()
-        );
+        return Err(Diagnostics::from(problem.expected(format!("1 to {longest} tokens")).found(found)).into());
     }
-    let run = RunShape { batch: *batch, sequence: *sequence, cache_length: *sequence };
-    let program = decoder(config, run, precision, Head::AllLogits)?;
-    let rows: Vec<Row<'_>> =
-        input_ids.chunks(*sequence).map(|ids| Row { ids, start: 0, prompt_length: ids.len() }).collect();
     let group = &engine_options.group;
-    let on = |cards: usize, options: &EngineOptions| -> Result<(BTreeMap<ValueId, HostTensor>, HostTensor), Error> {
-        let mesh = Mesh::tensor_parallel(cards, config.kv_heads, config.heads_per_kv_head())
-            .map_err(|error| Diagnostics::from(Diagnostic::new("cards", error.to_string())))?;
-        let lowered = parallelize(&program, &mesh, &Pins::auto(residual))?.lowered;
-        let mut engine = Engine::start_with(cann, vec![schedule(&lowered)?], options)?;
-        engine.load(|shards| fill_from(&model.checkpoint, shards, &|_| ()))?;
-        let mut values = Values::new(&program);
-        let plans = engine.plans(0).to_vec();
-        let inputs = inputs(config, run, dtype, Head::AllLogits, &rows);
-        let mut seen = Vec::new();
-        let outputs = engine.run_observed(0, inputs, |observation| {
-            if options.group.size() == 1 {
-                values.add(&plans, &observation);
-            } else {
-                put(&mut seen, &observation);
-            }
-        })?;
-        if options.group.size() > 1 {
-            let all = options.group.exchange("the values", seen).map_err(crate::exec::Error::from)?;
-            for (rank, mut bytes) in all.iter().map(Vec::as_slice).enumerate() {
-                while let Some(observation) = take(&mut bytes, rank) {
-                    values.add(&plans, &observation);
-                }
-            }
-        }
-        let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
-        Ok((values.whole, HostTensor::from_bytes([*batch, *sequence, config.vocab_size], dtype, &bytes)))
-    };
+    let setup = |cards, engine| Setup { cann, model, cards, residual, engine };
+    let many = setup(cards, engine_options);
+    let program = many.program(precision, reference)?;
     let alone = EngineOptions { group: Arc::new(ProcessGroup::alone()), ..engine_options.clone() };
-    let one =
-        group.is_first().then(|| on(1, &alone)).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
-    let (many, logits) = on(cards, engine_options)?;
-    let mut found = Verification { values: 0, first_difference: None, closest: None, logits: None, greedy: None };
+    let on_one = || setup(1, &alone).observe(&program, precision, reference);
+    let one = group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
+    let (values, logits) = many.observe(&program, precision, reference)?;
+    let mut found =
+        Verification { values: 0, first_difference: None, closest: None, logits: None, rounded: None, greedy: None };
     if let Some((one, _)) = &one {
-        compare(&program, one, &many, precision, &mut found);
+        one.compare(&program, &values, precision, &mut found);
     }
     if let Some(expected) = &reference.logits {
-        let magnitude = expected.iter().fold(0.0_f64, |largest, x| largest.max(f64::from(x.abs())));
-        let bound = match dtype {
-            DType::F32 => REFERENCE_BOUND_F32,
-            _ => error_bound(&program, precision, program.ops.len()) * magnitude,
-        };
-        found.logits = worst("logits", &logits, expected, bound);
+        let f32 = Precision::from(DType::F32);
+        let bound = |program: &Program, precision, of| relative(program, precision, program.ops.len()) * magnitude(of);
+        let exact_program = many.program(f32, reference)?;
+        let exact = if precision == f32 { logits.clone() } else { many.run(&exact_program, f32, reference, None)? };
+        found.logits = worst("logits", &exact, expected, bound(&exact_program, f32, expected));
+        if precision != f32 {
+            let bound = bound(&program, precision, exact.floats());
+            let difference = worst("logits", &logits, exact.floats(), bound);
+            difference.into_iter().for_each(|difference| keep_worse(&mut found.rounded, difference));
+        }
     }
-    if let Some((prompt, expected)) = &reference.greedy {
-        let options = SessionOptions {
-            cards,
-            precision,
-            residual,
-            batch: 1,
-            longest_prompt: prompt.len(),
-            context: prompt.len() + expected.len(),
-            choosing: Choosing::Greedy,
-        };
-        let mut session = Session::builder(cann, model).options(options).engine(engine_options.clone()).start()?;
-        let request = Request { stop_ids: Some(Vec::new()), ..Request::new(prompt.clone()) };
-        let generation = session.generate(&[request], &mut |_| ControlFlow::Continue(()))?;
-        found.greedy = generation.sequences.into_iter().next().map(|sequence| (expected.clone(), sequence.ids));
+    if let Some(continuation) = &reference.greedy {
+        greedy::compare(&many, precision, continuation, &mut found)?;
     }
     Ok(group.is_first().then_some(found))
 }
 
-/// Appends a value to what a process sends to the others.
-fn put(to: &mut Vec<u8>, observation: &Observation) {
-    to.extend((observation.tap as u64).to_le_bytes());
-    to.extend((observation.bytes.len() as u64).to_le_bytes());
-    to.extend(&observation.bytes);
-}
-
-/// The next value of what a rank's process sent.
-fn take(from: &mut &[u8], rank: usize) -> Option<Observation> {
-    let (tap, rest) = from.split_first_chunk::<8>()?;
-    let (length, rest) = rest.split_first_chunk::<8>()?;
-    let (bytes, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-    *from = rest;
-    Some(Observation { rank, tap: usize::try_from(u64::from_le_bytes(*tap)).ok()?, bytes: bytes.to_vec() })
-}
-
-/// Whole values, put together from what each rank holds.
-struct Values {
-    whole: BTreeMap<ValueId, HostTensor>,
-    values: usize,
-    shapes: Vec<(crate::base::Shape, DType)>,
-}
-
-impl Values {
-    fn new(program: &Program) -> Self {
-        let shapes = program.values.values().iter().map(|value| (value.shape.clone(), value.dtype)).collect();
-        Self { whole: BTreeMap::new(), values: program.values.len(), shapes }
+impl Setup<'_> {
+    /// The program that reads the reference's tokens and gives the logits of each.
+    fn program(&self, precision: Precision, reference: &Reference) -> Result<Program, Error> {
+        Ok(decoder(&self.model.config, reference.run(), precision, Head::AllLogits)?)
     }
 
-    fn add(&mut self, plans: &[Arc<Plan>], observation: &Observation) {
-        let tap = &plans[observation.rank].taps[observation.tap];
-        // Values beyond the logical program's are shards on their way.
-        if tap.value.index() >= self.values || !tap.is_first_replica {
-            return;
-        }
-        let (shape, dtype) = &self.shapes[tap.value.index()];
-        let local: crate::base::Shape = tap.ranges.iter().map(std::ops::Range::len).collect();
-        let part = HostTensor::from_bytes(local, *dtype, &observation.bytes);
-        let whole = self.whole.entry(tap.value).or_insert_with(|| HostTensor {
-            shape: shape.clone(),
-            dtype: *dtype,
-            data: start(*dtype, tap.partial, shape.elems()),
-        });
-        whole.combine(&tap.ranges, &part, tap.partial);
+    /// Every value of the program, and its logits.
+    fn observe(
+        &self,
+        program: &Program,
+        precision: Precision,
+        reference: &Reference,
+    ) -> Result<(Values, HostTensor), Error> {
+        let mut values = Values::new(program);
+        let logits = self.run(program, precision, reference, Some(&mut values))?;
+        Ok((values, logits))
     }
-}
 
-fn start(dtype: DType, partial: Option<Reduce>, elems: usize) -> crate::program::interpret::HostData {
-    use crate::program::interpret::HostData;
-    match (dtype.is_float(), partial) {
-        (true, Some(Reduce::Max)) => HostData::Float(vec![f32::NEG_INFINITY; elems]),
-        (true, Some(Reduce::Min)) => HostData::Float(vec![f32::INFINITY; elems]),
-        (true, _) => HostData::Float(vec![0.0; elems]),
-        (false, Some(Reduce::Max)) => HostData::Int(vec![i64::MIN; elems]),
-        (false, Some(Reduce::Min)) => HostData::Int(vec![i64::MAX; elems]),
-        (false, _) => HostData::Int(vec![0; elems]),
+    /// The logits of the program, and its values if they are wanted.
+    fn run(
+        &self,
+        program: &Program,
+        precision: Precision,
+        reference: &Reference,
+        values: Option<&mut Values>,
+    ) -> Result<HostTensor, Error> {
+        let (config, group) = (&self.model.config, &self.engine.group);
+        let mesh = Mesh::tensor_parallel(self.cards, config.kv_heads, config.heads_per_kv_head())
+            .map_err(|error| Diagnostics::from(Diagnostic::new("cards", error.to_string())))?;
+        let lowered = parallelize(program, &mesh, &Pins::auto(self.residual))?.lowered;
+        let mut engine = Engine::start_with(self.cann, vec![schedule(&lowered)?], self.engine)?;
+        engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
+        let plans = engine.plans(0).to_vec();
+        let row = |ids| Row { ids, start: 0, prompt_length: reference.sequence };
+        let rows: Vec<Row<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
+        let inputs = inputs(config, reference.run(), precision.activations, Head::AllLogits, &rows);
+        let outputs = match values {
+            None => engine.run(0, inputs)?,
+            Some(values) if group.size() == 1 => {
+                engine.run_observed(0, inputs, |observation| values.add(&plans, &observation))?
+            }
+            Some(values) => {
+                let mut seen = Vec::new();
+                let outputs = engine.run_observed(0, inputs, |observation| put(&mut seen, &observation))?;
+                let sent = group.exchange("the values", seen).map_err(crate::exec::Error::from)?;
+                values.add_sent(&plans, &sent);
+                outputs
+            }
+        };
+        let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
+        let shape = [reference.batch, reference.sequence, config.vocab_size];
+        Ok(HostTensor::from_bytes(shape, precision.activations, &bytes))
     }
 }
 
-/// The largest relative error that a value of the `ops`-th op may have; see the module's text.
-fn error_bound(program: &Program, precision: Precision, ops: usize) -> f64 {
-    let widest = program.values.values().iter().filter_map(|value| value.shape.last()).max().copied().unwrap_or(1);
-    let accumulated = (widest as f64).sqrt() * 2.0_f64.powi(-24);
-    let rounded = match precision.activations {
-        DType::F16 => 2.0_f64.powi(-11),
-        DType::BF16 => 2.0_f64.powi(-8),
-        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::Bool => 0.0,
-    };
-    let quantised = if precision.weights == Weights::W8A8 { STEP } else { 0.0 };
-    SAFETY * (accumulated + rounded + quantised) * (ops as f64).sqrt()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn compare(
-    program: &Program,
-    one: &BTreeMap<ValueId, HostTensor>,
-    many: &BTreeMap<ValueId, HostTensor>,
-    precision: Precision,
-    found: &mut Verification,
-) {
-    for (index, (_, op)) in program.ops.iter().enumerate() {
-        let (Some(expected), Some(tensor)) = (one.get(&op.result), many.get(&op.result)) else { continue };
-        found.values += 1;
-        let magnitude = expected.floats().iter().fold(0.0_f64, |largest, x| largest.max(f64::from(x.abs())));
-        let bound = error_bound(program, precision, index + 1) * magnitude;
-        let Some(difference) = worst(&op_text(program, op), tensor, expected.floats(), bound) else { continue };
-        let share = |d: &Difference| (d.expected - d.found).abs() / d.bound.max(f64::MIN_POSITIVE);
-        // NaN is no share and fails the comparison, as it must.
-        if found.first_difference.is_none()
-            && !matches!(
-                share(&difference).partial_cmp(&1.0),
-                Some(std::cmp::Ordering::Less | std::cmp::Ordering::Equal)
-            )
+    fn found(difference: Difference, choices: Vec<Choice>) -> Verification {
+        let greedy = Some(Greedy { expected: vec![1], found: vec![2], choices });
+        let rounded = Some(difference);
+        Verification { values: 1, first_difference: None, closest: None, logits: None, rounded, greedy }
+    }
+
+    fn difference(expected: f64, found: f64, bound: f64) -> Difference {
+        Difference { place: "logits".to_owned(), index: vec![0], expected, found, bound }
+    }
+
+    fn choice(margin: f64, bound: f64) -> Choice {
+        Choice { precision: DType::BF16.into(), at: 0, expected: 1, found: 2, margin, bound }
+    }
+
+    #[test]
+    fn another_token_passes_where_the_margin_is_within_the_bound() {
+        let within = difference(1.0, 1.5, 0.5);
+        assert!(found(within.clone(), vec![choice(0.25, 0.25), choice(-1.0, 0.25)]).passed());
+        assert!(!found(within.clone(), vec![choice(0.26, 0.25)]).passed());
+        assert!(!found(within, vec![choice(f64::NAN, 0.25)]).passed());
+        assert!(!found(difference(1.0, 1.6, 0.5), Vec::new()).passed());
+    }
+
+    #[test]
+    fn what_is_not_finite_is_within_no_bound() {
+        for (expected, found, bound) in
+            [(1.0, f64::INFINITY, f64::INFINITY), (f64::INFINITY, f64::INFINITY, 1.0), (1.0, f64::NAN, 1.0)]
         {
-            found.first_difference = Some(difference.clone());
+            assert!(!difference(expected, found, bound).is_within());
         }
-        if found.closest.as_ref().is_none_or(|closest| share(&difference) > share(closest)) {
-            found.closest = Some(difference);
-        }
+        let infinite = difference(1.0, 1.0, f64::INFINITY);
+        assert!(!infinite.is_within() && !found(infinite.clone(), Vec::new()).passed());
+        assert!(!found(difference(1.0, 1.0, 1.0), vec![choice(1.0, f64::INFINITY)]).passed());
     }
-}
-
-/// The element that differs most; NaN differs most of all.
-fn worst(place: &str, tensor: &HostTensor, expected: &[f32], bound: f64) -> Option<Difference> {
-    let error = |(expected, found): (&f32, &f32)| {
-        let error = (f64::from(*expected) - f64::from(*found)).abs();
-        if error.is_nan() { f64::INFINITY } else { error }
-    };
-    let errors = expected.iter().zip(tensor.floats()).map(error).enumerate();
-    let (at, _) = errors.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let strides = tensor.shape.strides();
-    let index = strides.iter().zip(tensor.shape.iter()).map(|(stride, size)| at / stride % size).collect();
-    let (expected, found) = (f64::from(expected[at]), f64::from(tensor.floats()[at]));
-    Some(Difference { place: place.to_owned(), index, expected, found, bound })
 }

@@ -1,0 +1,135 @@
+//! The reference's greedy tokens: what the program makes of the same prompt, and where it may choose another token.
+//!
+//! Two tokens whose logits are nearly alike change places when either moves. The f32 program reads the reference's tokens
+//! one by one, and its logits say by how much each is preferred to any other. Where logits are off by `bound` at most, one
+//! may rise and the other fall by that, so another token may be chosen only if it is less than twice the bound behind.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::bound::{magnitude, relative};
+use super::reference::Continuation;
+use super::values::{keep_worse, worst};
+use super::{Choice, Greedy, Verification};
+use crate::base::{DType, Precision};
+use crate::device::Cann;
+use crate::exec::{Engine, EngineOptions};
+use crate::generate::error::Error;
+use crate::generate::inputs::{Row, inputs};
+use crate::generate::model::Model;
+use crate::generate::request::Request;
+use crate::generate::session::{Choosing, DECODE, PREFILL, Session, SessionOptions};
+use crate::placement::Residual;
+use crate::planner::compile::{Programs, Setting};
+use crate::program::HostTensor;
+use crate::program::models::{Head, RunShape, decoder};
+use crate::weights::fill_from;
+
+/// What both comparisons run.
+pub(super) struct Setup<'a> {
+    pub(super) cann: &'a Arc<Cann>,
+    pub(super) model: &'a Model,
+    pub(super) cards: usize,
+    pub(super) residual: Residual,
+    pub(super) engine: &'a EngineOptions,
+}
+
+/// Compares generated tokens, and the logits of every step, in `precision` and in f32.
+pub(super) fn compare(
+    setup: &Setup<'_>,
+    precision: Precision,
+    reference: &Continuation,
+    found: &mut Verification,
+) -> Result<(), Error> {
+    let ids = setup.generate(precision, reference)?;
+    let f32 = Precision::from(DType::F32);
+    let (exact, exact_bound) = setup.follow(f32, reference)?;
+    let vocab_size = setup.model.config.vocab_size;
+    let steps: Vec<&[f32]> = exact.floats().chunks(vocab_size).collect();
+    let ahead = |step: usize, a: u32, b: u32| f64::from(steps[step][a as usize]) - f64::from(steps[step][b as usize]);
+
+    let mut choices = Vec::new();
+    let scale = magnitude(exact.floats());
+    for (at, (logits, &expected)) in steps.iter().zip(&reference.ids).enumerate() {
+        let chosen = likeliest(logits);
+        if chosen != expected {
+            let (margin, bound) = (ahead(at, chosen, expected), 2.0 * exact_bound * scale);
+            choices.push(Choice { precision: f32, at, expected, found: chosen, margin, bound });
+        }
+    }
+    let mut bound = exact_bound;
+    if precision != f32 {
+        let (rounded, rounded_bound) = setup.follow(precision, reference)?;
+        bound = rounded_bound;
+        let difference = worst("logits of the greedy tokens", &rounded, exact.floats(), bound * scale);
+        difference.into_iter().for_each(|difference| keep_worse(&mut found.rounded, difference));
+    }
+    // From the first token that differs on, what is read is another text.
+    if let Some(at) = ids.iter().zip(&reference.ids).position(|(found, expected)| found != expected) {
+        let (expected, chosen) = (reference.ids[at], ids[at]);
+        let (margin, bound) = (ahead(at, expected, chosen), 2.0 * bound * scale);
+        choices.push(Choice { precision, at, expected, found: chosen, margin, bound });
+    }
+    found.greedy = Some(Greedy { expected: reference.ids.clone(), found: ids, choices });
+    Ok(())
+}
+
+impl Setup<'_> {
+    /// The tokens of an ordinary session.
+    fn generate(&self, precision: Precision, reference: &Continuation) -> Result<Vec<u32>, Error> {
+        let options = SessionOptions {
+            cards: self.cards,
+            precision,
+            residual: self.residual,
+            batch: 1,
+            longest_prompt: reference.prompt.len(),
+            context: reference.prompt.len() + reference.ids.len(),
+            choosing: Choosing::Greedy,
+        };
+        let builder = Session::builder(self.cann, self.model).options(options);
+        let mut session = builder.engine(self.engine.clone()).start()?;
+        let request = Request { stop_ids: Some(Vec::new()), ..Request::new(reference.prompt.as_slice()) };
+        let generation = session.generate(&[request], &mut |_| ControlFlow::Continue(()))?;
+        Ok(generation.sequences.into_iter().next().map(|sequence| sequence.ids).unwrap_or_default())
+    }
+
+    /// The logits `[tokens, vocabulary]` that each token of the reference is chosen by, when the program reads those before
+    /// it as a session does, and how far off they may be, relative to the largest.
+    fn follow(&self, precision: Precision, reference: &Continuation) -> Result<(HostTensor, f64), Error> {
+        let Continuation { prompt, ids } = reference;
+        let config = &self.model.config;
+        let setting = Setting {
+            cards: self.cards,
+            precision,
+            residual: self.residual,
+            batch: 1,
+            input_tokens: prompt.len(),
+            output_tokens: ids.len(),
+            head: Head::LastLogits,
+        };
+        let Programs { prefill, decode } = setting.compile(config)?;
+        let mut engine = Engine::start_with(self.cann, vec![prefill, decode], self.engine)?;
+        engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
+        let run = |sequence| RunShape { batch: 1, sequence, cache_length: setting.cache_length() };
+        let (dtype, mut bytes) = (precision.activations, Vec::new());
+        let mut step = |program: usize, ids: &[u32], start: usize| -> Result<(), Error> {
+            let row = Row { ids, start, prompt_length: prompt.len() };
+            let outputs = engine.run(program, inputs(config, run(ids.len()), dtype, Head::LastLogits, &[row]))?;
+            bytes.extend(outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default());
+            Ok(())
+        };
+        step(PREFILL, prompt, 0)?;
+        for (at, id) in ids.iter().take(ids.len() - 1).enumerate() {
+            step(DECODE, std::slice::from_ref(id), prompt.len() + at)?;
+        }
+        let program = decoder(config, run(1), precision, Head::LastLogits)?;
+        let bound = relative(&program, precision, program.ops.len());
+        Ok((HostTensor::from_bytes([ids.len(), config.vocab_size], dtype, &bytes), bound))
+    }
+}
+
+/// The index of the largest logit, the first of equal ones, as sessions choose.
+fn likeliest(logits: &[f32]) -> u32 {
+    let first_of_largest = |best: usize, at: usize| if logits[at] > logits[best] { at } else { best };
+    (0..logits.len()).reduce(first_of_largest).unwrap_or_default() as u32
+}

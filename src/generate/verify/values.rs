@@ -1,0 +1,122 @@
+//! Every value of a program, put together from what the ranks hold, and the place where two such sets differ most.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::bound::{magnitude, relative};
+use super::{Difference, Verification};
+use crate::base::{DType, Id, Precision, Shape};
+use crate::exec::Observation;
+use crate::program::interpret::HostData;
+use crate::program::text::op_text;
+use crate::program::{HostTensor, Program, Reduce, ValueId};
+use crate::schedule::Plan;
+
+/// Whole values, put together from what each rank holds.
+pub(super) struct Values {
+    whole: BTreeMap<ValueId, HostTensor>,
+    values: usize,
+    shapes: Vec<(Shape, DType)>,
+}
+
+impl Values {
+    pub(super) fn new(program: &Program) -> Self {
+        let shapes = program.values.values().iter().map(|value| (value.shape.clone(), value.dtype)).collect();
+        Self { whole: BTreeMap::new(), values: program.values.len(), shapes }
+    }
+
+    pub(super) fn add(&mut self, plans: &[Arc<Plan>], observation: &Observation) {
+        let tap = &plans[observation.rank].taps[observation.tap];
+        // Values beyond the logical program's are shards on their way.
+        if tap.value.index() >= self.values || !tap.is_first_replica {
+            return;
+        }
+        let (shape, dtype) = &self.shapes[tap.value.index()];
+        let local: Shape = tap.ranges.iter().map(std::ops::Range::len).collect();
+        let part = HostTensor::from_bytes(local, *dtype, &observation.bytes);
+        let whole = self.whole.entry(tap.value).or_insert_with(|| HostTensor {
+            shape: shape.clone(),
+            dtype: *dtype,
+            data: start(*dtype, tap.partial, shape.elems()),
+        });
+        whole.combine(&tap.ranges, &part, tap.partial);
+    }
+
+    /// Adds what the processes sent each other, in the order of their ranks.
+    pub(super) fn add_sent(&mut self, plans: &[Arc<Plan>], sent: &[Vec<u8>]) {
+        for (rank, mut bytes) in sent.iter().map(Vec::as_slice).enumerate() {
+            while let Some(observation) = take(&mut bytes, rank) {
+                self.add(plans, &observation);
+            }
+        }
+    }
+
+    /// Compares these values, of one card, with those of many.
+    pub(super) fn compare(&self, program: &Program, many: &Self, precision: Precision, found: &mut Verification) {
+        for (index, (_, op)) in program.ops.iter().enumerate() {
+            let (Some(expected), Some(tensor)) = (self.whole.get(&op.result), many.whole.get(&op.result)) else {
+                continue;
+            };
+            found.values += 1;
+            let bound = relative(program, precision, index + 1) * magnitude(expected.floats());
+            let Some(difference) = worst(&op_text(program, op), tensor, expected.floats(), bound) else { continue };
+            if found.first_difference.is_none() && !difference.is_within() {
+                found.first_difference = Some(difference.clone());
+            }
+            keep_worse(&mut found.closest, difference);
+        }
+    }
+}
+
+/// Appends a value to what a process sends to the others.
+pub(super) fn put(to: &mut Vec<u8>, observation: &Observation) {
+    to.extend((observation.tap as u64).to_le_bytes());
+    to.extend((observation.bytes.len() as u64).to_le_bytes());
+    to.extend(&observation.bytes);
+}
+
+/// The next value of what a rank's process sent.
+fn take(from: &mut &[u8], rank: usize) -> Option<Observation> {
+    let (tap, rest) = from.split_first_chunk::<8>()?;
+    let (length, rest) = rest.split_first_chunk::<8>()?;
+    let (bytes, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    *from = rest;
+    Some(Observation { rank, tap: usize::try_from(u64::from_le_bytes(*tap)).ok()?, bytes: bytes.to_vec() })
+}
+
+fn start(dtype: DType, partial: Option<Reduce>, elems: usize) -> HostData {
+    match (dtype.is_float(), partial) {
+        (true, Some(Reduce::Max)) => HostData::Float(vec![f32::NEG_INFINITY; elems]),
+        (true, Some(Reduce::Min)) => HostData::Float(vec![f32::INFINITY; elems]),
+        (true, _) => HostData::Float(vec![0.0; elems]),
+        (false, Some(Reduce::Max)) => HostData::Int(vec![i64::MIN; elems]),
+        (false, Some(Reduce::Min)) => HostData::Int(vec![i64::MAX; elems]),
+        (false, _) => HostData::Int(vec![0; elems]),
+    }
+}
+
+/// The element that differs most; NaN differs most of all.
+pub(super) fn worst(place: &str, tensor: &HostTensor, expected: &[f32], bound: f64) -> Option<Difference> {
+    let error = |(expected, found): (&f32, &f32)| {
+        let error = (f64::from(*expected) - f64::from(*found)).abs();
+        if error.is_nan() { f64::INFINITY } else { error }
+    };
+    let errors = expected.iter().zip(tensor.floats()).map(error).enumerate();
+    let (at, _) = errors.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let strides = tensor.shape.strides();
+    let index = strides.iter().zip(tensor.shape.iter()).map(|(stride, size)| at / stride % size).collect();
+    let (expected, found) = (f64::from(expected[at]), f64::from(tensor.floats()[at]));
+    Some(Difference { place: place.to_owned(), index, expected, found, bound })
+}
+
+/// Keeps the one of two differences that is nearer to its bound, or further beyond it.
+pub(super) fn keep_worse(kept: &mut Option<Difference>, other: Difference) {
+    // NaN is no share, and is worst of all.
+    let share = |d: &Difference| {
+        let share = (d.expected - d.found).abs() / d.bound.max(f64::MIN_POSITIVE);
+        if share.is_nan() { f64::INFINITY } else { share }
+    };
+    if kept.as_ref().is_none_or(|kept| share(&other) > share(kept)) {
+        *kept = Some(other);
+    }
+}

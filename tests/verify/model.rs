@@ -1,0 +1,202 @@
+//! Small models with random weights, written as checkpoints, and what the host computes of them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ascend_tp::base::{DType, Id};
+use ascend_tp::config::{Family, LengthDependence, ModelConfig};
+use ascend_tp::program::models::{Head, RunShape, checkpoint_tensors, decoder, input};
+use ascend_tp::program::{HostTensor, Role, interpret};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use serde_json::{Map, Value, json};
+
+/// Tokens of a reference's prompt, and those that follow it.
+const PROMPT: usize = 6;
+const NEW: usize = 8;
+
+/// What a published folder says, before it is written.
+#[derive(Clone)]
+pub(crate) struct Model {
+    pub(crate) config: Map<String, Value>,
+    pub(crate) tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+}
+
+/// The kinds of models that a configuration can describe: an architecture, and what its file says beside the sizes.
+pub(crate) fn kinds() -> Vec<(Family, Value)> {
+    let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16, "rope_theta": 500000.0});
+    let yarn = json!({"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64});
+    vec![
+        (Family::Qwen2, json!({})),
+        (Family::Qwen2, json!({"tie_word_embeddings": true})),
+        (Family::Qwen2, json!({"rope_scaling": yarn})),
+        (Family::Qwen2, json!({"rope_scaling": {"type": "dynamic", "factor": 2.0}})),
+        (Family::Qwen3, json!({})),
+        (Family::Qwen3, json!({"attention_bias": true})),
+        (Family::Llama, json!({"rope_theta": 10000.0})),
+        (Family::Llama, json!({"rope_theta": null, "rope_parameters": llama3})),
+        (Family::Llama, json!({"rope_scaling": {"type": "linear", "factor": 4.0}})),
+        (Family::Llama, json!({"attention_bias": true, "mlp_bias": true})),
+        (Family::QwenV1, json!({})),
+        (Family::QwenV1, json!({"use_dynamic_ntk": true, "use_logn_attn": true, "seq_length": 4, "no_bias": false})),
+    ]
+}
+
+impl Model {
+    /// A model of a kind, with sizes and weights drawn from a seed.
+    pub(crate) fn random(family: Family, more: &Value, seed: u64) -> Self {
+        let random = &mut StdRng::seed_from_u64(seed);
+        let kv_heads = random.random_range(1..=3);
+        let heads = kv_heads * random.random_range(1..=3);
+        let head_dim = [4, 8, 16][random.random_range(0..3)];
+        let embedding = 10.0_f32.powf(random.random_range(-1.5..0.0));
+        Self::drawn(family, more, [heads, kv_heads, head_dim], embedding, random)
+    }
+
+    /// A model of four heads of eight dims on two key heads, with as small an embedding as trained models have.
+    pub(crate) fn of_four_heads(family: Family, more: &Value, seed: u64) -> Self {
+        Self::drawn(family, more, [4, 2, 8], 0.02, &mut StdRng::seed_from_u64(seed))
+    }
+
+    /// Weights like those of trained models: norms and the norms of rows near 1.
+    fn drawn(
+        family: Family,
+        more: &Value,
+        [heads, kv_heads, head_dim]: [usize; 3],
+        embedding: f32,
+        random: &mut StdRng,
+    ) -> Self {
+        let v1 = family == Family::QwenV1;
+        let intermediate = random.random_range(10..=48);
+        let mut config = json!({"architectures": [family.architecture()], "model_type": family.model_type(),
+            "vocab_size": random.random_range(40..=120), "num_hidden_layers": 2, "num_attention_heads": heads,
+            "max_position_embeddings": 512, "intermediate_size": if v1 { 2 * intermediate } else { intermediate },
+            "hidden_size": heads * head_dim, "torch_dtype": "float32"});
+        let own = if v1 {
+            json!({"kv_channels": head_dim, "layer_norm_epsilon": 1e-6, "rotary_emb_base": 10000.0, "seq_length": 512,
+                "use_dynamic_ntk": false, "use_logn_attn": false, "no_bias": true})
+        } else {
+            json!({"num_key_value_heads": kv_heads, "head_dim": head_dim, "rms_norm_eps": 1e-6, "rope_theta": 1e6})
+        };
+        let config = config.as_object_mut().unwrap();
+        [&own, more].iter().for_each(|fields| config.extend(fields.as_object().unwrap().clone()));
+        let mut model = Self { config: std::mem::take(config), tensors: BTreeMap::new() };
+        let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+        let program = decoder(&model.parse(), run, DType::F32, Head::AllLogits).unwrap();
+        let (rows, head_rows) = (random.random_range(0.5..1.5_f32), random.random_range(1.0..4.0_f32));
+        for (name, shape) in checkpoint_tensors(&program) {
+            let shape = shape.to_vec();
+            let (middle, spread) = match shape.as_slice() {
+                [_, _] if name.contains("embed") || name.contains("wte") => (0.0, embedding),
+                [_, inputs] if name == "lm_head.weight" => (0.0, head_rows / (*inputs as f32).sqrt()),
+                [_, inputs] => (0.0, rows / (*inputs as f32).sqrt()),
+                _ if name.ends_with("bias") => (0.0, 0.3),
+                _ => (1.0, 0.2),
+            };
+            let elems = shape.iter().product();
+            let data = (0..elems).map(|_| middle + spread * normal(random)).collect();
+            model.tensors.insert(name, (shape, data));
+        }
+        model
+    }
+
+    pub(crate) fn parse(&self) -> ModelConfig {
+        ModelConfig::from_json(&Value::from(self.config.clone()).to_string()).unwrap()
+    }
+
+    /// The tensor of this name.
+    pub(crate) fn tensor(&mut self, name: &str) -> &mut Vec<f32> {
+        &mut self.tensors.get_mut(name).unwrap_or_else(|| panic!("no tensor {name}")).1
+    }
+
+    pub(crate) fn write(&self, folder: &Path) {
+        std::fs::write(folder.join("config.json"), Value::from(self.config.clone()).to_string()).unwrap();
+        let tensors = self.tensors.iter().map(|(name, (shape, data))| (name.clone(), floats(shape, data)));
+        write(&folder.join("model.safetensors"), tensors.collect());
+    }
+
+    /// Writes what the host computes of the model.
+    pub(crate) fn write_reference(&self, path: &Path, seed: u64) {
+        let random = &mut StdRng::seed_from_u64(seed);
+        let vocab_size = self.parse().vocab_size;
+        let mut draw =
+            |count: usize| -> Vec<u32> { (0..count).map(|_| random.random_range(0..vocab_size) as u32).collect() };
+        let (batch, sequence) = (2, 10);
+        let input_ids = draw(batch * sequence);
+        let rows = input_ids.chunks(sequence).flat_map(|ids| self.logits(ids, sequence));
+        let logits: Vec<f32> = rows.collect();
+        let prompt = draw(PROMPT);
+        let mut ids = prompt.clone();
+        for _ in 0..NEW {
+            let logits = self.logits(&ids, PROMPT);
+            let last = &logits[logits.len() - vocab_size..];
+            let best = (0..vocab_size).reduce(|best, at| if last[at] > last[best] { at } else { best });
+            ids.push(best.unwrap() as u32);
+        }
+        write(
+            path,
+            vec![
+                ("input_ids".to_owned(), integers(&[batch, sequence], &input_ids)),
+                ("logits".to_owned(), floats(&[batch, sequence, vocab_size], &logits)),
+                ("greedy_prompt".to_owned(), integers(&[1, PROMPT], &prompt)),
+                ("greedy_ids".to_owned(), integers(&[1, NEW], &ids[PROMPT..])),
+            ],
+        );
+    }
+
+    /// The logits of every token of a sequence, of which the first `prompt` are the prompt.
+    fn logits(&self, ids: &[u32], prompt: usize) -> Vec<f32> {
+        let config = self.parse();
+        let (s, d) = (ids.len(), config.head_dim);
+        let run = RunShape { batch: 1, sequence: s, cache_length: s };
+        let program = decoder(&config, run, DType::F32, Head::AllLogits).unwrap();
+        let positions: Vec<usize> = (0..s).collect();
+        let length = if config.rope.length_dependence() == LengthDependence::Prompt { prompt } else { s };
+        let (cos, sin) = config.rope.cos_sin(d, &positions, length);
+        let values = interpret(&program, |_, value| {
+            let whole = |data: Vec<i64>| HostTensor::int(value.shape.clone(), value.dtype, data);
+            let float = |data: Vec<f32>| HostTensor::float(value.shape.clone(), value.dtype, data);
+            match (value.role, value.name.as_str()) {
+                (Role::Param, _) => {
+                    let source = value.source.as_ref().unwrap();
+                    let stored = &self.tensors[&source.tensor].1;
+                    float(stored[source.element_offset..][..value.shape.elems()].to_vec())
+                }
+                (_, input::IDS) => whole(ids.iter().map(|id| i64::from(*id)).collect()),
+                (_, input::POSITIONS) => whole((0..s as i64).collect()),
+                (_, input::MASK) => whole((0..s * s).map(|at| i64::from(at % s > at / s)).collect()),
+                (_, input::COS) => float(cos.clone()),
+                (_, input::SIN) => float(sin.clone()),
+                (_, input::LOGN) => float(config.logn.unwrap().scale(&positions)),
+                _ => HostTensor::zeros(value.shape.clone(), value.dtype),
+            }
+        });
+        values[program.outputs[0].1.index()].floats().to_vec()
+    }
+}
+
+/// A number of the normal distribution.
+fn normal(random: &mut StdRng) -> f32 {
+    let (radius, turn) = (random.random_range(1e-6..1.0_f32), random.random_range(0.0..std::f32::consts::TAU));
+    (-2.0 * radius.ln()).sqrt() * turn.cos()
+}
+
+type Stored = (Dtype, Vec<usize>, Vec<u8>);
+
+fn floats(shape: &[usize], data: &[f32]) -> Stored {
+    (Dtype::F32, shape.to_vec(), data.iter().flat_map(|x| x.to_le_bytes()).collect())
+}
+
+fn integers(shape: &[usize], data: &[u32]) -> Stored {
+    (Dtype::I64, shape.to_vec(), data.iter().flat_map(|x| i64::from(*x).to_le_bytes()).collect())
+}
+
+fn write(path: &Path, tensors: Vec<(String, Stored)>) {
+    let views = tensors
+        .iter()
+        .map(|(name, (dtype, shape, bytes))| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
+    safetensors::serialize_to_file(views, None, path).unwrap();
+}
