@@ -1,33 +1,60 @@
-//! A progress bar on stderr, where stderr is a terminal.
+//! What is being done, on stderr, where stderr is a terminal: a turning mark while a model is compiled, then a bar of its weights.
+
+use std::sync::Once;
+use std::time::Duration;
 
 use ascend_tp::base::Bytes;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-const TEMPLATE: &str = "loading weights {bar:32} {bytes} of {total_bytes}, {bytes_per_sec}";
+use super::{Loudness, is_at_least};
+
+const COMPILING: &str = "compiling {spinner}";
+const LOADING: &str = "loading weights {bar:32} {bytes} of {total_bytes}, {bytes_per_sec}";
+
+/// Between two turns of the mark.
+const TURN: Duration = Duration::from_millis(120);
 
 /// Bytes of weights that have reached a card.
-#[derive(Clone, Debug)]
-pub(super) struct Progress(ProgressBar);
+#[derive(Debug)]
+pub(super) struct Progress {
+    bar: ProgressBar,
+    loads: Once,
+}
 
 impl Progress {
-    /// A bar. Nothing is drawn where stderr is no terminal, or by a process that does not speak.
+    /// A mark that turns. Nothing is drawn where stderr is no terminal, by a process that does not speak, or where nothing is to
+    /// be said.
     pub(super) fn start(speaks: bool) -> Self {
-        let bar = if speaks { ProgressBar::new(0) } else { ProgressBar::hidden() };
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-            bar.set_style(style);
+        let bar = ProgressBar::new(0);
+        if !speaks || !is_at_least(Loudness::Normal) {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        Self(bar)
+        draw_as(&bar, COMPILING);
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(TURN);
+        }
+        Self { bar, loads: Once::new() }
     }
 
     /// What the loader calls.
     pub(super) fn moved(&self, piece: Bytes, total: Bytes) {
-        self.0.set_length(total.0);
-        self.0.inc(piece.0);
+        self.loads.call_once(|| {
+            self.bar.disable_steady_tick();
+            self.bar.set_length(total.0);
+            draw_as(&self.bar, LOADING);
+        });
+        self.bar.inc(piece.0);
     }
 
-    /// Takes the bar away.
+    /// Takes it away.
     pub(super) fn finish(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
+    }
+}
+
+fn draw_as(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
     }
 }
 
@@ -39,14 +66,14 @@ mod tests {
     fn the_bar_moves_with_what_comes() {
         let progress = Progress::start(true);
         progress.moved(Bytes(8), Bytes(16));
-        assert_eq!((progress.0.position(), progress.0.length()), (8, Some(16)));
+        assert_eq!((progress.bar.position(), progress.bar.length()), (8, Some(16)));
         progress.moved(Bytes(8), Bytes(16));
-        assert_eq!((progress.0.position(), progress.0.length()), (16, Some(16)));
+        assert_eq!((progress.bar.position(), progress.bar.length()), (16, Some(16)));
         progress.finish();
     }
 
     #[test]
-    fn the_template_is_one() {
-        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
+    fn the_templates_are_templates() {
+        assert!([COMPILING, LOADING].into_iter().all(|template| ProgressStyle::with_template(template).is_ok()));
     }
 }

@@ -281,7 +281,7 @@ mod tests {
             assert!(!difference(expected, found, bound).is_within());
         }
         let infinite = difference(1.0, 1.0, f64::INFINITY);
-        assert!(!infinite.is_within() && !found(infinite.clone(), Vec::new()).passed());
+        assert!(!infinite.is_within() && !found(infinite, Vec::new()).passed());
         assert!(!found(difference(1.0, 1.0, 1.0), vec![choice(1.0, f64::INFINITY)]).passed());
     }
 }
