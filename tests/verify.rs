@@ -1,6 +1,6 @@
 //! `verify` with a reference: no healthy model fails and no sabotage passes, in any type.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands and shows its figures")]
 
 #[path = "verify/model.rs"]
 mod model;

@@ -115,7 +115,7 @@ impl Model {
     pub(crate) fn write(&self, folder: &Path) {
         std::fs::write(folder.join("config.json"), Value::from(self.config.clone()).to_string()).unwrap();
         let tensors = self.tensors.iter().map(|(name, (shape, data))| (name.clone(), floats(shape, data)));
-        write(&folder.join("model.safetensors"), tensors.collect());
+        write(&folder.join("model.safetensors"), &tensors.collect::<Vec<_>>());
     }
 
     /// Writes what the host computes of the model.
@@ -138,7 +138,7 @@ impl Model {
         }
         write(
             path,
-            vec![
+            &[
                 ("input_ids".to_owned(), integers(&[batch, sequence], &input_ids)),
                 ("logits".to_owned(), floats(&[batch, sequence, vocab_size], &logits)),
                 ("greedy_prompt".to_owned(), integers(&[1, PROMPT], &prompt)),
@@ -194,7 +194,7 @@ fn integers(shape: &[usize], data: &[u32]) -> Stored {
     (Dtype::I64, shape.to_vec(), data.iter().flat_map(|x| i64::from(*x).to_le_bytes()).collect())
 }
 
-fn write(path: &Path, tensors: Vec<(String, Stored)>) {
+fn write(path: &Path, tensors: &[(String, Stored)]) {
     let views = tensors
         .iter()
         .map(|(name, (dtype, shape, bytes))| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
