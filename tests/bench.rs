@@ -9,15 +9,24 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+#[path = "bench/ends.rs"]
+mod ends;
+
 const MODEL: &str = "tests/fixtures/qwen2-gqa";
 
-fn bench(arguments: &str) -> Output {
+/// `bench` without the variables of whatever runs the tests.
+fn command(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
     command.stdin(Stdio::null()).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
     for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"] {
         command.env_remove(name);
     }
-    command.arg("bench").args(arguments.split_whitespace()).args(["--device", "emulator", "--quick"]).output().unwrap()
+    command.arg("bench").args(arguments.split_whitespace());
+    command
+}
+
+fn bench(arguments: &str) -> Output {
+    command(arguments).args(["--device", "emulator", "--quick"]).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

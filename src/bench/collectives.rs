@@ -297,8 +297,6 @@ fn on_all_ranks<T: Send>(
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    let is_consequence =
-        |error: &Error| matches!(error, Error::Device(error) if error.kind() == crate::device::ErrorKind::PeerLost);
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for result in found {
         match result {
@@ -306,7 +304,7 @@ fn on_all_ranks<T: Send>(
             Err(error) => failed.push(error),
         }
     }
-    let cause = failed.iter().position(|error| !is_consequence(error)).unwrap_or(0);
+    let cause = failed.iter().position(|error| !error.is_consequence()).unwrap_or(0);
     if failed.is_empty() { Ok(done) } else { Err(failed.swap_remove(cause)) }
 }
 

@@ -44,3 +44,17 @@ pub enum Error {
         found: f64,
     },
 }
+
+impl Error {
+    /// Whether another rank's failure is the cause, which is told by that rank or by whoever lost it.
+    #[must_use]
+    pub fn is_consequence(&self) -> bool {
+        match self {
+            Self::Device(error) => error.kind() == device::ErrorKind::PeerLost,
+            Self::Peer(_)
+            | Self::Run(exec::Error::Peer { .. })
+            | Self::Generate(generate::Error::Run(exec::Error::Peer { .. })) => true,
+            _ => false,
+        }
+    }
+}

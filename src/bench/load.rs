@@ -1,13 +1,14 @@
 //! A checkpoint's way from the page cache to the cards.
 //!
-//! Input → output: a shape → its checkpoint with random weights, written to a temporary folder, loaded → a row for the first
-//! load, which finds new memory on the cards, and for one after it. Invariant: the file was just written, so it is read from
-//! the page cache; its bytes are checked on the way by what reads them.
+//! Input → output: a shape → its checkpoint with random weights, written to a temporary file, loaded → a row for the first
+//! load, which finds new memory on the cards, and for one after it. Invariants: the file was just written, so it is read from
+//! the page cache; its bytes are checked on the way by what reads them; it has no name, so it goes with this process.
 //!
 //! The limit is a copy: each byte read once and written once. Resident memory is what the system says of this process: the
 //! most it was during the load, less what it was before and less the shards.
 
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use safetensors::tensor::TensorView;
@@ -42,9 +43,10 @@ const COLUMNS: [Column; 9] = [
 /// No room for the file, or the failure of a card.
 pub fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     let mut table = Table::new("load", format!("Loading {} from the page cache", setting.name), &COLUMNS);
-    let folder = tempfile::tempdir()?;
-    write(setting, &folder.path().join("model.safetensors"))?;
-    let checkpoint = Checkpoint::open(folder.path())?;
+    let file = tempfile::tempfile()?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    write(setting, &path)?;
+    let checkpoint = Checkpoint::open_file(&path)?;
     for cards in &setting.cards {
         let plans = setting.session(*cards).compile(&setting.model)?;
         let shards: u64 = plans[0].iter().map(|plan| plan.region_bytes(Region::Weights).0).sum();

@@ -10,8 +10,8 @@ use ascend_tp::base::Diagnostics;
 use ascend_tp::planner::validate::calibrate;
 
 use super::failure::{Failure, Outcome};
-use super::print;
 use super::site::chip;
+use super::{files, print};
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateOptions {
@@ -34,8 +34,7 @@ pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
     let profile = calibrate(&place, &text, soc).map_err(|problems| Failure::Input(problems.into()))?;
     match &options.out {
         Some(path) => {
-            let written = fs::write(path, profile.to_toml());
-            written.with_context(|| format!("--out {}", path.display())).map_err(Failure::Run)?;
+            files::write("--out", path, |out| out.write_all(profile.to_toml().as_bytes()))?;
         }
         None => print(&profile.to_toml())?,
     }

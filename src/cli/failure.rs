@@ -17,6 +17,9 @@ Exit codes:
   3  a card, the runtime, another process or the output failed
   130  interrupted";
 
+/// Exit code of a command whose run failed.
+pub(super) const FAILED: u8 = 3;
+
 /// Exit code of a command that a signal ended, as shells have it for SIGINT.
 pub(super) const INTERRUPTED: u8 = 130;
 
@@ -57,7 +60,7 @@ impl Failure {
         let (error, code) = match self {
             Self::Input(error) => (error, 2),
             Self::Run(error) if reader_is_gone(error) => return ExitCode::SUCCESS,
-            Self::Run(error) => (error, 3),
+            Self::Run(error) => (error, FAILED),
             Self::Elsewhere => return ExitCode::from(2),
             Self::Interrupted => {
                 note("interrupted");

@@ -1,8 +1,9 @@
-//! Ctrl-C and the launcher's request to end: the first ends the command in order, the second at once.
+//! Ctrl-C and the launcher's request to end, and the end of another process.
 //!
-//! Input → output: SIGINT, SIGTERM or SIGHUP → a flag that loading and generating look at, and exit code 130. Invariants:
-//! the other processes of the world are told at once; a command that does not come to its end by itself, because a card or
-//! another process does not answer, is ended from here.
+//! Input → output: SIGINT, SIGTERM or SIGHUP → exit code 130; the failure of another process → exit code 3. Invariants: the
+//! other processes of the world are told at once. [`catch`] lets a command come to its end in order, by a flag that loading
+//! and generating look at, and ends it from here if it does not, because a card or another process does not answer;
+//! [`end_at_once`] is for one whose work is worth nothing unfinished.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use ascend_tp::world::ProcessGroup;
 
-use super::failure::INTERRUPTED;
+use super::failure::{FAILED, INTERRUPTED};
+use super::note;
 
 /// How long a command may take to give its cards back.
 const GRACE: Duration = Duration::from_secs(5);
@@ -49,4 +51,23 @@ pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
     // Without a handler a signal ends the process as ever: its cards are given back by the system.
     let _uncaught = ctrlc::set_handler(handler);
     requested
+}
+
+/// From here on a signal ends this process at once, and so does the failure of another of the group: also one that is
+/// killed, or stopped. What it has begun is left as it is.
+pub(super) fn end_at_once(group: &Arc<ProcessGroup>) {
+    group.on_failure(|failure| {
+        note(&format!("error: {failure}"));
+        exit(FAILED.into());
+    });
+    let ending = Arc::downgrade(group);
+    let handler = move || {
+        if let Some(group) = ending.upgrade() {
+            group.fail("interrupted by a signal");
+        }
+        note("interrupted");
+        exit(INTERRUPTED.into());
+    };
+    // Without a handler a signal ends the process as ever.
+    let _uncaught = ctrlc::set_handler(handler);
 }

@@ -11,6 +11,7 @@ mod calibrate;
 mod cards;
 mod explain;
 mod failure;
+mod files;
 mod generate;
 mod interrupt;
 mod model;

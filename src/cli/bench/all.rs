@@ -4,14 +4,12 @@
 //! more for each rank; while they measure, this one waits.
 
 use std::ffi::OsString;
-use std::io::Read;
-use std::process::Stdio;
 
 use ascend_tp::bench::figures::{self, Measured};
 use ascend_tp::bench::{Bench, Effort, Table, collectives, compile, operators, scaling};
 use serde_json::Value;
 
-use super::processes::spawn;
+use super::children::{Job, Prints};
 use crate::cli::failure::Failure;
 
 /// Measures all of it.
@@ -48,16 +46,8 @@ fn across_processes(effort: Effort) -> Result<Table, Failure> {
         arguments.push("--quick".into());
     }
     let ranks = setting.ranks.first().copied().unwrap_or(1);
-    let mut children = spawn(ranks, &arguments, Stdio::piped)?;
-    let mut text = String::new();
-    if let Some(mut stdout) = children.first_mut().and_then(|child| child.stdout.take()) {
-        stdout.read_to_string(&mut text)?;
-    }
-    for (rank, child) in children.iter_mut().enumerate() {
-        if !child.wait()?.success() {
-            return Err(Failure::Run(anyhow::anyhow!("process {rank} of the exchanges across processes failed")));
-        }
-    }
+    let job = Job::own("the exchanges across processes", ranks, &arguments, Prints::Output)?;
+    let text = job.start()?.finish(None)?;
     let report: Value = serde_json::from_str(&text).map_err(|error| Failure::Run(error.into()))?;
     Ok(collectives::measured_by(ranks, &report))
 }

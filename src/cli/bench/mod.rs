@@ -4,15 +4,14 @@
 //! together if a launcher started them, or `--processes` did; the first one speaks.
 
 mod all;
+mod children;
 mod options;
 mod page;
-mod processes;
 mod text;
 
-use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::bench::{
     Bench, Effort, Limits, Machine, Report, collectives, compile, generation, host, load, operators, plot, scaling,
@@ -22,29 +21,47 @@ use ascend_tp::world::ProcessGroup;
 pub(super) use options::{BenchOptions, EXAMPLES};
 
 use super::failure::{Failure, Outcome};
-use super::{cards, print, print_json};
+use super::processes::{agree, join};
+use super::{cards, files, interrupt, print, print_json};
 use options::Part;
+
+/// How long a rank that failed because of another waits to hear what became of that one.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub(super) fn run(options: &BenchOptions) -> Result<Outcome, Failure> {
-    if let Some(outcome) = processes::start(options.processes())? {
+    if let Part::Beside(beside) = &options.part {
+        return Err(children::run_beside(beside));
+    }
+    if let Some(outcome) = children::start_ranks(options.processes())? {
         return Ok(outcome);
     }
-    let group = super::processes::join()?;
+    let group = join()?;
+    interrupt::end_at_once(&group);
     let done = run_in(options, &group);
-    if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
-        group.fail(&text);
+    if let Err(failure) = &done {
+        // The cause ends this process as soon as it is known.
+        if !is_consequence(failure) || group.failure_within(GRACE).is_none() {
+            failure.for_peers().iter().for_each(|text| group.fail(text));
+        }
     }
     done
 }
 
+fn is_consequence(failure: &Failure) -> bool {
+    let Failure::Run(error) = failure else { return false };
+    error.downcast_ref::<ascend_tp::bench::Error>().is_some_and(ascend_tp::bench::Error::is_consequence)
+}
+
 fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
-    let wanted = options.check(group)?;
+    let wanted = agree(group, &format!("{options:?}"), options.check(group))?;
     let cards = cards::open_at_least(options.device, group, wanted)?;
     let effort = if options.quick { Effort::Quick } else { Effort::Full };
     let limits = limits(&cards, effort, group)?;
     let bench = Bench { cann: Arc::clone(&cards.cann), group: Arc::clone(group), limits: limits.clone(), effort };
     let tables = match &options.part {
+        // It has become another program.
+        Part::Beside(_) => Vec::new(),
         Part::Limits => vec![limits.table()],
         Part::Collectives(asked) => vec![collectives::run(&bench, &asked.setting(options.quick))?],
         Part::Ops(asked) => {
@@ -66,7 +83,7 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     if let Some(path) = &options.plot {
         let drawn = tables.iter().find_map(plot::svg);
         let svg = drawn.ok_or_else(|| Diagnostics::from(Diagnostic::new("--plot", "this part has nothing to draw")))?;
-        fs::write(path, svg).with_context(|| format!("--plot {}", path.display())).map_err(Failure::Run)?;
+        files::write("--plot", path, |out| out.write_all(svg.as_bytes()))?;
     }
     let report = Report { machine: Machine::here(&cards.description), limits, tables };
     if let Some(path) = &options.report {

@@ -10,8 +10,10 @@ use ascend_tp::placement::Residual;
 use ascend_tp::world::ProcessGroup;
 use clap::{Args, Subcommand};
 
+use super::children::BesideOptions;
+use super::page;
 use crate::cli::arguments::{DeviceKind, LayoutOptions, PrecisionName, positive};
-use crate::cli::model;
+use crate::cli::{files, model};
 
 pub(in crate::cli) const EXAMPLES: &str = "\
 Limits are taken in the same run, so that a ratio is of this machine, now.
@@ -72,6 +74,9 @@ pub(super) enum Part {
     Scaling,
     /// Every figure that is to be reached, with its target
     All,
+    /// Run another program until this process' parent ends
+    #[command(hide = true)]
+    Beside(BesideOptions),
 }
 
 const OPS: &str = "Which: all_reduce, all_gather, reduce_scatter, broadcast, all_to_all [default: all]";
@@ -293,10 +298,26 @@ impl BenchOptions {
     /// Cards that the part needs, if this process has all of them.
     ///
     /// # Errors
-    /// Everything that is wrong with the options.
+    /// Everything that is wrong with the options, and files that cannot be written.
     pub(super) fn check(&self, group: &ProcessGroup) -> Result<usize, Diagnostics> {
+        let mut problems = Diagnostics::new();
+        if group.is_first() {
+            let plot = self.plot.iter().filter_map(|path| files::check("--plot", path).err());
+            let report = self.report.iter().filter_map(|path| page::check(path).err());
+            plot.chain(report).for_each(|problem| problems.push(problem));
+        }
+        match self.cards(group) {
+            Ok(cards) => problems.into_result(cards),
+            Err(found) => {
+                problems.append(found);
+                Err(problems)
+            }
+        }
+    }
+
+    fn cards(&self, group: &ProcessGroup) -> Result<usize, Diagnostics> {
         let (option, asked, numbers) = match &self.part {
-            Part::Limits | Part::Compile(_) => return Ok(0),
+            Part::Limits | Part::Compile(_) | Part::Beside(_) => return Ok(0),
             Part::Collectives(asked) => {
                 let setting = asked.setting(self.quick);
                 setting.check()?;

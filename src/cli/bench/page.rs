@@ -5,14 +5,15 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use ascend_tp::base::Diagnostic;
 use ascend_tp::bench::report::Form;
 use ascend_tp::bench::{Peers, Report, Table, plot};
 
 use super::text;
 use crate::cli::failure::Failure;
+use crate::cli::files;
 
 const HEAD: &str = "\
 # Performance
@@ -49,13 +50,29 @@ const BOUNDS: [(&str, &str); 12] = [
     ("scaling_messages", "Memory must move what each rank gives and gets, so time grows with ranks at the same bytes."),
 ];
 
+/// The option that names the page.
+const OPTION: &str = "--report";
+
+/// Whether the page and its drawings can be written, as far as that can be known before they are measured.
+///
+/// # Errors
+/// What is in the way.
+pub(super) fn check(path: &Path) -> Result<(), Diagnostic> {
+    files::check(OPTION, path)?;
+    files::check_folder(OPTION, &folder(path).1)
+}
+
+/// The folder of a page's drawings, by its name and whole.
+fn folder(page: &Path) -> (String, PathBuf) {
+    let stem = page.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let folder = page.with_file_name(&stem);
+    (stem, folder)
+}
+
 /// Writes the page and its drawings.
 pub(super) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
-    let folder = path.with_file_name(&stem);
-    let put = |path: &Path, text: &str| {
-        fs::write(path, text).with_context(|| format!("--report: {}", path.display())).map_err(Failure::Run)
-    };
+    let (stem, folder) = folder(path);
+    let put = |path: &Path, text: &str| files::write(OPTION, path, |out| out.write_all(text.as_bytes()));
     let mut page = format!("{HEAD}\n{}\n", text::machine(&report.machine));
     for table in &report.tables {
         let _ = write!(page, "\n## {}\n\n", table.title);

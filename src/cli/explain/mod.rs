@@ -17,7 +17,7 @@ use ascend_tp::program;
 
 use super::arguments::ExplainOptions;
 use super::failure::{Failure, Outcome};
-use super::{model, note, print, print_json};
+use super::{files, model, note, print, print_json};
 use compile::{Compiled, Request};
 use report::Report;
 
@@ -54,7 +54,7 @@ fn dump(compiled: &Compiled, folder: &Path) -> Result<(), Failure> {
     let digits = stages.len().to_string().len().max(2);
     for (index, (stage, text)) in stages.iter().enumerate() {
         let path = folder.join(format!("{:0digits$}-{stage}.txt", index + 1));
-        std::fs::write(&path, text).map_err(|error| refused(&path, &error))?;
+        files::write("--dump", &path, |out| out.write_all(text.as_bytes()))?;
     }
     note(&format!("wrote {} files to {}", stages.len(), folder.display()));
     Ok(())

@@ -6,11 +6,7 @@
 
 mod text;
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
-
-use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::base::Diagnostics;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::rehearse::{Error, Rehearsal, Setting, html, trace};
@@ -18,27 +14,23 @@ use ascend_tp::rehearse::{Error, Rehearsal, Setting, html, trace};
 use super::arguments::RehearseOptions;
 use super::failure::{Failure, Outcome};
 use super::site::{Site, keep};
-use super::{model, note, print, print_json};
+use super::{files, model, note, print, print_json};
 
 /// Runs the command.
 pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
     let setting = setting(options)?;
     // A file that cannot be written is found before the work, not after it.
     let mut problems = Diagnostics::new();
-    let mut create = |option: &str, path: &Option<std::path::PathBuf>| {
-        let path = path.as_deref()?;
-        File::create(path).map_err(|error| problems.push(refused(option, path, &error))).ok()
-    };
-    let (trace_file, html_file) = (create("--trace", &options.trace), create("--html", &options.html));
+    for (option, path) in [("--trace", &options.trace), ("--html", &options.html)] {
+        path.iter().filter_map(|path| files::check(option, path).err()).for_each(|problem| problems.push(problem));
+    }
     problems.into_result(())?;
     let rehearsal = Rehearsal::run(&setting)?;
-    if let Some(file) = trace_file {
-        let mut out = BufWriter::new(file);
-        trace::write(&rehearsal, &mut out)?;
-        out.flush()?;
+    if let Some(path) = &options.trace {
+        files::write("--trace", path, |out| trace::write(&rehearsal, out))?;
     }
-    if let Some(mut file) = html_file {
-        file.write_all(html::page(&rehearsal).as_bytes())?;
+    if let Some(path) = &options.html {
+        files::write("--html", path, |out| out.write_all(html::page(&rehearsal).as_bytes()))?;
     }
     for path in [&options.trace, &options.html].into_iter().flatten() {
         note(&format!("wrote {}", path.display()));
@@ -50,10 +42,6 @@ pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
         print(&text::render(&report))?;
     }
     Ok(Outcome::Done)
-}
-
-fn refused(option: &str, path: &Path, error: &std::io::Error) -> Diagnostic {
-    Diagnostic::new(format!("{option}: {}", path.display()), "cannot be written").found(error)
 }
 
 /// What the arguments ask for, with all that is wrong with them.

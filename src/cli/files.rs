@@ -1,0 +1,173 @@
+//! The files that a command writes.
+//!
+//! Input → output: an option, its path and a text → a file. Invariants: a path that cannot be written is refused before the
+//! work ([`check`]), not after it; a file is written whole beside its place and then takes it, so that a full disk or the end
+//! of the process leaves what was there before. What is no regular file (a terminal, a pipe) is written to as it is.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use tempfile::NamedTempFile;
+
+use super::failure::Failure;
+
+/// Mode of a new file, less what the process' mask takes away.
+const MODE: u32 = 0o666;
+
+/// Whether a file can be written there, as far as that can be known before.
+///
+/// # Errors
+/// The option and the path, with what is in the way.
+pub(super) fn check(option: &str, path: &Path) -> Result<(), Diagnostic> {
+    let tried = match Place::of(path) {
+        Ok(Place::Stream) => OpenOptions::new().write(true).open(path).map(drop),
+        Ok(Place::File { path, permissions }) => {
+            // One that is not to be written to is not to be replaced either.
+            let writable = permissions.map_or(Ok(()), |_| OpenOptions::new().write(true).open(&path).map(drop));
+            writable.and_then(|()| beside(&path, None).map(drop))
+        }
+        Err(error) => Err(error),
+    };
+    tried.map_err(|error| refused(option, path, &error))
+}
+
+/// Whether files can be written in a folder, which need not be there yet.
+///
+/// # Errors
+/// The option and the folder, with what is in the way.
+pub(super) fn check_folder(option: &str, folder: &Path) -> Result<(), Diagnostic> {
+    let any = if folder.exists() { folder.join("any") } else { folder.to_path_buf() };
+    beside(&any, None).map(drop).map_err(|error| refused(option, folder, &error))
+}
+
+/// Writes a file by what `write` gives; it is there whole, or as it was.
+///
+/// # Errors
+/// The option and the path, with what the system says: no space left, most often.
+pub(super) fn write(
+    option: &str,
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let written = match Place::of(path) {
+        Ok(Place::Stream) => OpenOptions::new().write(true).open(path).and_then(|file| fill(&file, write)),
+        Ok(Place::File { path, permissions }) => beside(&path, permissions).and_then(|temporary| {
+            fill(temporary.as_file(), write)?;
+            // Some systems find only here that there is no room.
+            temporary.as_file().sync_all()?;
+            temporary.persist(&path).map(drop).map_err(|error| error.error)
+        }),
+        Err(error) => Err(error),
+    };
+    written.map_err(|error| Failure::Run(Diagnostics::from(refused(option, path, &error)).into()))
+}
+
+/// What is at a path.
+enum Place {
+    /// Something that takes bytes one after another.
+    Stream,
+    /// A file, with its permissions if it is there already, or the place for one.
+    File { path: PathBuf, permissions: Option<Permissions> },
+}
+
+impl Place {
+    fn of(path: &Path) -> io::Result<Self> {
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+            // A link stays one: what it leads to is replaced.
+            Ok(found) if found.is_file() => {
+                Ok(Self::File { path: fs::canonicalize(path)?, permissions: Some(found.permissions()) })
+            }
+            Ok(_) => Ok(Self::Stream),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self::File { path: path.to_path_buf(), permissions: None })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// An empty file in the folder of `path`; dropping it removes it.
+fn beside(path: &Path, permissions: Option<Permissions>) -> io::Result<NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mode = permissions.unwrap_or_else(|| Permissions::from_mode(MODE));
+    tempfile::Builder::new().prefix(".ascend-tp-").permissions(mode).tempfile_in(folder)
+}
+
+fn fill(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    out.flush()
+}
+
+fn refused(option: &str, path: &Path, error: &io::Error) -> Diagnostic {
+    Diagnostic::new(format!("{option}: {}", path.display()), "cannot be written").found(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(failure: Failure) -> String {
+        let Failure::Run(error) = failure else { panic!("the input is right") };
+        error.to_string()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_finished_is_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page.md");
+        let torn = |out: &mut dyn Write| {
+            out.write_all(&[b'x'; 1 << 16])?;
+            Err(io::ErrorKind::StorageFull.into())
+        };
+        let message = text(write("--report", &path, torn).unwrap_err());
+        assert_eq!(message, format!("--report: {}: cannot be written: found no storage space", path.display()));
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+        fs::write(&path, "before").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        write("--report", &path, torn).unwrap_err();
+        assert_eq!(
+            (names(folder.path()), fs::read_to_string(&path).unwrap().as_str()),
+            (vec!["page.md".into()], "before")
+        );
+        write("--report", &path, |out| out.write_all(b"after")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "after");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_found_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = |path: &Path| check("--plot", path).unwrap_err().to_string();
+        assert!(message(folder.path()).contains("cannot be written: found is a directory"));
+        let nowhere = folder.path().join("no").join("such.svg");
+        assert!(message(&nowhere).starts_with(&format!("--plot: {}: cannot be written", nowhere.display())));
+        check("--plot", &folder.path().join("new.svg")).unwrap();
+        check_folder("--dump", &folder.path().join("new")).unwrap();
+        assert!(check_folder("--dump", &nowhere).is_err());
+        assert_eq!(names(folder.path()), Vec::<String>::new(), "looking leaves nothing");
+    }
+
+    #[test]
+    fn a_link_stays_and_a_device_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "before").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write("--out", &link, |out| out.write_all(b"after")).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "after");
+        check("--out", Path::new("/dev/full")).unwrap();
+        let message = text(write("--out", Path::new("/dev/full"), |out| out.write_all(b"x")).unwrap_err());
+        assert!(message.starts_with("--out: /dev/full: cannot be written: found No space left"), "{message}");
+        assert!(!fs::metadata("/dev/full").unwrap().is_file());
+    }
+}
