@@ -1,5 +1,6 @@
 //! Where the ranks of a communicator meet.
 
+use std::ffi::c_char;
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,7 +38,8 @@ impl RootInfo {
     /// The bytes, to be sent to other processes unchanged.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.0.internal.iter().map(|byte| byte.cast_unsigned()).collect()
+        // `c_char` is signed on x86-64 and unsigned on aarch64: these conversions are of either.
+        self.0.internal.iter().flat_map(|byte| byte.to_ne_bytes()).collect()
     }
 
     /// The meeting place another process sent.
@@ -53,7 +55,7 @@ impl RootInfo {
         }
         let mut info = Box::new(HcclRootInfo { internal: [0; Self::LEN_BYTES] });
         for (to, from) in info.internal.iter_mut().zip(bytes) {
-            *to = from.cast_signed();
+            *to = c_char::from_ne_bytes([*from]);
         }
         Ok(Self(info))
     }
