@@ -3,6 +3,7 @@
 //! Input: the name of a chore and its options. Output: files of the workspace, or a report on standard error.
 //! What it does not do: anything a build or a test needs; those work from committed files.
 
+mod aarch64;
 mod bindings;
 mod emulator;
 mod storm;
@@ -19,7 +20,9 @@ chores:
   emulator --out DIR   write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
                        of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
-                       --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found";
+                       --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
+  aarch64              build everything for aarch64 Linux and run its unit tests, the suite of the C ABI, `verify` and the
+                       README's main job under qemu: needs root, the Debian package mmdebstrap and a network the first time";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         ["bindings", "--check"] => bindings::check(),
         ["bindings", toolkit] if !toolkit.starts_with('-') => bindings::write(Some(toolkit.as_ref())),
         ["emulator", "--out", folder] => emulator::write(folder),
+        ["aarch64"] => aarch64::check(),
         _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
     };
     match result {

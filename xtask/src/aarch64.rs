@@ -1,0 +1,423 @@
+//! Checks the workspace on aarch64 Linux on a machine of another kind: builds it there and runs it under qemu.
+//!
+//! Input: the workspace, its crates as cargo has downloaded them, Debian's packages. Output: `target/aarch64-root`, a folder
+//! with a compiler for aarch64 that is kept for the next run, `target/aarch64`, and a table of what ran.
+//! Invariants: what is mounted is mounted in a name space of the command that needs it, and gone with it; nothing is
+//! downloaded but the packages of the folder; a run that does not end is ended and has failed; what was left out is counted.
+//! Does not: measure speed, which says nothing under qemu.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::say;
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+/// The release of Debian whose Rust is new enough.
+const SUITE: &str = "sid";
+/// What the folder holds beside what Debian calls essential.
+const PACKAGES: &str = "ca-certificates,rustc,cargo,rust-clippy,libstd-rust-dev:arm64,gcc,gcc-aarch64-linux-gnu,libc6-dev-arm64-cross,qemu-user";
+/// Programs of this machine, and the Debian packages that have them.
+const NEEDED: [(&str, &str); 4] =
+    [("mmdebstrap", "mmdebstrap"), ("apt-get", "apt"), ("unshare", "util-linux"), ("chroot", "coreutils")];
+/// What a run may take before it is ended.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// As `qemu-aarch64 -cpu` calls them, the two ends of what there is: the plain ARMv8.0 of early servers, and all that qemu knows
+/// but for the scalable vectors, which the kernels do not use.
+const PROCESSORS: [&str; 2] = ["cortex-a57", "max,sve=off"];
+
+/// Tests that run beside the unit tests, by the name of their binary.
+const SUITES: [&str; 1] = ["abi"];
+
+/// Checkpoints of the repository, with the number of cards that `verify` takes for each.
+const CHECKPOINTS: [(&str, &str); 3] =
+    [("tests/fixtures/qwen3-qknorm", "4"), ("tests/fixtures/qwen-v1-mha", "2"), ("models/kjv-qwen2", "8")];
+
+/// What a run under qemu leaves open. Printed below the table.
+const NOT_SHOWN: &str = "\
+not shown: strict mode, which asks /proc what threads wait for and hears of qemu's own calls: tests that need it count as
+skipped. Programs that start themselves again as other processes. Pages of 64 KiB. Orders of memory that x86-64 does not have.
+Speed.";
+
+/// Runs in the folder `$1` with the workspace `$2` at its own path and the crates `$3`. A new `/tmp`, so that nothing meets
+/// what runs outside; `cc` is the compiler for aarch64.
+const ENTER: &str = r#"
+root=$1 workspace=$2 crates=$3
+shift 3
+mkdir -p "$root$workspace" "$root/root/.cargo/registry" "$root/opt/target"
+ln -sf /usr/bin/aarch64-linux-gnu-gcc "$root/opt/target/cc"
+mount --bind "$workspace" "$root$workspace"
+mount --bind "$crates" "$root/root/.cargo/registry"
+mount --rbind /dev "$root/dev"
+mount -t proc proc "$root/proc"
+mount -t tmpfs tmpfs "$root/tmp"
+exec chroot "$root" env --chdir="$workspace" "$@"
+"#;
+
+/// The folder and what is mounted into it.
+struct Root {
+    folder: PathBuf,
+    workspace: PathBuf,
+    crates: PathBuf,
+}
+
+/// A line of the table.
+struct Row {
+    what: String,
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+    took: Duration,
+}
+
+/// Builds and runs everything; gives the table.
+///
+/// # Errors
+/// Something is missing on this machine, does not build, or failed.
+pub(crate) fn check() -> Result<String> {
+    let since = Instant::now();
+    let root = Root::prepare()?;
+    root.lint()?;
+    let (program, tests) = root.build()?;
+    let built = since.elapsed();
+    let mut rows = Vec::new();
+    for processor in PROCESSORS {
+        for (name, test) in &tests {
+            rows.push(root.test(processor, name, test)?);
+        }
+        for (what, words, expected) in root.jobs()? {
+            rows.push(root.job(processor, &program, &what, &words, &expected)?);
+        }
+    }
+    let table =
+        format!("{}{NOT_SHOWN}\nbuilt in {} s, all in {} s", table(&rows), built.as_secs(), since.elapsed().as_secs());
+    let failed = rows.iter().filter(|row| row.failed > 0).count();
+    if failed > 0 {
+        bail!("{failed} of {} runs failed; what they said stands above\n{table}", rows.len());
+    }
+    Ok(table)
+}
+
+impl Root {
+    /// The folder, made if it is not there yet.
+    fn prepare() -> Result<Self> {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().context("no workspace")?;
+        need_tools()?;
+        let status = cargo().args(["fetch", "--locked", "--target", TARGET]).current_dir(&workspace).status();
+        if !status.context("cannot run cargo")?.success() {
+            bail!("cargo cannot fetch the crates of Cargo.lock; run `cargo fetch --locked` where there is a network");
+        }
+        let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo")));
+        let crates = home.context("neither CARGO_HOME nor HOME is set")?.join("registry");
+        let folder = workspace.join("target/aarch64-root");
+        if !folder.is_dir() {
+            make(&folder)?;
+        }
+        Ok(Self { folder, workspace, crates })
+    }
+
+    /// A command line to run in the folder, with these variables and no others.
+    fn enter(&self, variables: &[(&str, &str)]) -> Command {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", ENTER, "sh"]);
+        command.args([&self.folder, &self.workspace, &self.crates]);
+        command.args(["PATH=/opt/target:/usr/bin:/bin", "HOME=/root", "LANG=C.UTF-8"]);
+        command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// `cargo`, offline, with every warning of the workspace an error.
+    fn cargo(&self, words: &[&str]) -> Command {
+        let mut command = self.enter(&[
+            ("CARGO_NET_OFFLINE", "true"),
+            ("CARGO_INCREMENTAL", "0"),
+            ("CARGO_TERM_COLOR", "never"),
+            ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc"),
+            ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-D warnings"),
+        ]);
+        if let Some(jobs) = env::var_os("CARGO_BUILD_JOBS") {
+            command.arg(format!("CARGO_BUILD_JOBS={}", jobs.display()));
+        }
+        command.arg(format!("CARGO_TARGET_DIR={}", self.workspace.join("target/aarch64").display()));
+        // `cc` stands for the compiler for aarch64 where programs run, not where build scripts of this machine do.
+        command.args(["PATH=/usr/bin:/bin", "cargo"]).args(words);
+        command.args(["--workspace", "--all-targets", "--locked", "--target", TARGET]);
+        command
+    }
+
+    fn lint(&self) -> Result<()> {
+        say("lints for aarch64");
+        let mut command = self.cargo(&["clippy"]);
+        let status = command.args(["--quiet", "--", "-D", "warnings"]).status().context("cannot run unshare")?;
+        if !status.success() {
+            bail!("clippy of the compiler for aarch64 ended with {status}; its words stand above");
+        }
+        Ok(())
+    }
+
+    /// The command line program, and the binaries of tests with their names, in order.
+    fn build(&self) -> Result<(PathBuf, Vec<(String, PathBuf)>)> {
+        say("builds for aarch64");
+        let mut command = self.cargo(&["build", "--quiet", "--message-format=json-render-diagnostics"]);
+        let output = command.stderr(Stdio::inherit()).output().context("cannot run unshare")?;
+        if !output.status.success() {
+            bail!("the build for aarch64 ended with {}; its words stand above", output.status);
+        }
+        let (mut program, mut tests) = (None, Vec::new());
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let Some(built) = Built::of(line)? else { continue };
+            match built {
+                Built { name, is_test: false, kind, path } if kind == "bin" && name == "ascend-tp" => {
+                    program = Some(path)
+                }
+                Built { name, is_test: true, kind, path } if kind == "test" && SUITES.contains(&name.as_str()) => {
+                    tests.push((format!("suite {name}"), path));
+                }
+                Built { name, is_test: true, kind, path } if kind != "test" && kind != "bench" && kind != "example" => {
+                    tests.push((format!("unit tests, {kind} {name}"), path));
+                }
+                _ => {}
+            }
+        }
+        tests.sort();
+        Ok((program.context("cargo names no program ascend-tp among what it has built")?, tests))
+    }
+
+    /// Runs a built program; `words` are parsed by a shell.
+    fn run(&self, processor: &str, program: &Path, words: &str) -> Result<(Output, Duration)> {
+        let since = Instant::now();
+        let mut command = self.enter(&[("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")]);
+        command.args(["timeout", "--kill-after=10", &LIMIT.as_secs().to_string()]);
+        command.args(["sh", "-c", &format!("exec \"$@\" {words}"), "sh", "qemu-aarch64", "-cpu", processor]);
+        command.arg(program);
+        Ok((command.output().context("cannot run unshare")?, since.elapsed()))
+    }
+
+    /// A binary of tests.
+    fn test(&self, processor: &str, name: &str, path: &Path) -> Result<Row> {
+        let (output, took) = self.run(processor, path, "--show-output")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let Counts { passed, mut failed, skipped } = Counts::of(&text);
+        if !output.status.success() {
+            failed = failed.max(1);
+            say(&format!("{text}{}{}", String::from_utf8_lossy(&output.stderr), ended(&output)));
+        }
+        Ok(row(processor, name, (passed, failed, skipped), took))
+    }
+
+    /// The command lines of the program: what to call each, its words, and what it must say.
+    fn jobs(&self) -> Result<Vec<(String, String, String)>> {
+        let read = |path: &str| {
+            let path = self.workspace.join(path);
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let readme = read("README.md")?;
+        let main_job = readme.lines().find_map(|line| line.strip_prefix("cargo run --release -- "));
+        let main_job =
+            main_job.context("README.md: expected a line that begins with `cargo run --release -- `, found none")?;
+        let expected: serde_json::Value = serde_json::from_str(&read("models/kjv-qwen2/expected.json")?)?;
+        let said = expected["cases"][0]["text"].as_str().and_then(|text| text.lines().next());
+        let said = said.context("models/kjv-qwen2/expected.json: its first case has no text")?;
+        let verify = |(model, cards): &(&str, &str)| {
+            (
+                format!("verify {model}, {cards} cards"),
+                format!("verify --model {model} --cards {cards}"),
+                "passed".to_owned(),
+            )
+        };
+        let mut jobs: Vec<_> = CHECKPOINTS.iter().map(verify).collect();
+        jobs.push(("the README's main job".to_owned(), main_job.to_owned(), said.to_owned()));
+        Ok(jobs)
+    }
+
+    fn job(&self, processor: &str, program: &Path, what: &str, words: &str, expected: &str) -> Result<Row> {
+        let (output, took) = self.run(processor, program, words)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let passed = output.status.success() && text.contains(expected);
+        if !passed {
+            let said = String::from_utf8_lossy(&output.stderr);
+            say(&format!("{text}{said}{}; expected among what it prints: {expected}", ended(&output)));
+        }
+        Ok(row(processor, what, (u32::from(passed), u32::from(!passed), 0), took))
+    }
+}
+
+/// A line of the table, which is also said at once.
+fn row(processor: &str, what: &str, (passed, failed, skipped): (u32, u32, u32), took: Duration) -> Row {
+    let what = format!("{what}; {processor}");
+    say(&format!("{what}: {passed} passed, {failed} failed, {skipped} skipped, {} s", took.as_secs()));
+    Row { what, passed, failed, skipped, took }
+}
+
+fn ended(output: &Output) -> String {
+    match output.status.code() {
+        Some(124 | 137) => format!("ended after {} s, as it did not end", LIMIT.as_secs()),
+        _ => format!("ended with {}", output.status),
+    }
+}
+
+/// What a binary of tests said of itself.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u32,
+    failed: u32,
+    /// Ignored, or said by the test itself: `skipped NAME: why`.
+    skipped: u32,
+}
+
+impl Counts {
+    fn of(text: &str) -> Self {
+        let mut counts = Self::default();
+        for line in text.lines() {
+            if line.starts_with("skipped ") {
+                counts.skipped += 1;
+            }
+            let Some(result) = line.strip_prefix("test result: ") else { continue };
+            let words: Vec<&str> = result.split([' ', '.', ';']).filter(|word| !word.is_empty()).collect();
+            for pair in words.windows(2) {
+                let Ok(number) = pair[0].parse::<u32>() else { continue };
+                match pair[1] {
+                    "passed" => counts.passed += number,
+                    "failed" => counts.failed += number,
+                    "ignored" => counts.skipped += number,
+                    _ => {}
+                }
+            }
+        }
+        // A test that skips what it is about passes for the harness.
+        counts.passed =
+            counts.passed.saturating_sub(text.lines().filter(|line| line.starts_with("skipped ")).count() as u32);
+        counts
+    }
+}
+
+/// Something that cargo has built and that can be run.
+struct Built {
+    name: String,
+    kind: String,
+    is_test: bool,
+    path: PathBuf,
+}
+
+impl Built {
+    /// What a line of cargo's JSON says was built, if it can be run.
+    fn of(line: &str) -> Result<Option<Self>> {
+        let message: serde_json::Value = serde_json::from_str(line).context("cargo's messages are no JSON")?;
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let Some(path) = text(&message["executable"]) else { return Ok(None) };
+        let (name, kind) = (text(&message["target"]["name"]), text(&message["target"]["kind"][0]));
+        let (name, kind) = name.zip(kind).context("cargo's messages name no target")?;
+        Ok(Some(Self { name, kind, is_test: message["profile"]["test"] == true, path: path.into() }))
+    }
+}
+
+/// # Errors
+/// This machine or this user cannot do it.
+fn need_tools() -> Result<()> {
+    if cfg!(not(target_os = "linux")) || cfg!(target_arch = "aarch64") {
+        bail!("this chore is for Linux on a machine that is not aarch64; on aarch64 run `cargo test --workspace`");
+    }
+    let folders = env::var_os("PATH").unwrap_or_default();
+    for (tool, package) in NEEDED {
+        if !env::split_paths(&folders).any(|folder| folder.join(tool).is_file()) {
+            bail!("`{tool}` is not here, which the Debian package {package} has: `apt-get install {package}`");
+        }
+    }
+    is_root().then_some(()).context("this chore mounts and changes its root folder, so it needs root: run it with sudo")
+}
+
+#[cfg(unix)]
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+#[cfg(not(unix))]
+fn is_root() -> bool {
+    false
+}
+
+/// Makes the folder with a compiler for aarch64, under another name until it is whole.
+fn make(folder: &Path) -> Result<()> {
+    let partial = folder.with_extension("partial");
+    if partial.exists() {
+        fs::remove_dir_all(&partial).with_context(|| format!("cannot remove {}", partial.display()))?;
+    }
+    let mirror = mirror()?;
+    say(&format!("makes {} of Debian {SUITE} from {mirror}", folder.display()));
+    // In a name space, so that an end before its time leaves nothing mounted in a folder that is removed the next time.
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "mmdebstrap", "--quiet", "--variant=apt", "--architectures=amd64,arm64"]);
+    // A mirror that stands still is as good as a new one.
+    command.arg("--aptopt=Acquire::Check-Valid-Until \"false\"").arg(format!("--include={PACKAGES}"));
+    let status = command.arg(SUITE).arg(&partial).arg(&mirror).status().context("cannot run unshare")?;
+    if !status.success() {
+        bail!("mmdebstrap could not make {} from {mirror} ({status}); its words stand above", partial.display());
+    }
+    fs::rename(&partial, folder).with_context(|| format!("cannot rename {}", partial.display()))
+}
+
+/// The Debian mirror that this machine's apt uses.
+fn mirror() -> Result<String> {
+    let mut command = Command::new("apt-get");
+    command.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
+    let output = command.output().context("cannot run apt-get")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let found = text.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"));
+    found.map(str::to_owned).with_context(|| {
+        let listed: Vec<&str> = text.lines().collect();
+        format!("apt's sources name no mirror of Debian, whose address ends in /debian; found: {}", listed.join(", "))
+    })
+}
+
+fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+fn table(rows: &[Row]) -> String {
+    let wide = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
+    let mut text = format!("{:wide$}  passed  failed  skipped  seconds\n", "under qemu");
+    let total = Row {
+        what: "all".to_owned(),
+        passed: rows.iter().map(|row| row.passed).sum(),
+        failed: rows.iter().map(|row| row.failed).sum(),
+        skipped: rows.iter().map(|row| row.skipped).sum(),
+        took: rows.iter().map(|row| row.took).sum(),
+    };
+    for row in rows.iter().chain([&total]) {
+        let Row { what, passed, failed, skipped, took } = row;
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{what:wide$}  {passed:>6}  {failed:>6}  {skipped:>7}  {:>7}", took.as_secs());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_test_says_is_counted_once() {
+        let text = "running 3 tests\n\nsuccesses:\n\n---- a stdout ----\nskipped a: no /proc\n\n\
+                    test result: FAILED. 2 passed; 1 failed; 4 ignored; 0 measured; 7 filtered out; finished in 0.02s\n";
+        assert_eq!(Counts::of(text), Counts { passed: 1, failed: 1, skipped: 5 });
+        assert_eq!(Counts::of("Segmentation fault\n"), Counts::default());
+    }
+
+    #[test]
+    fn only_what_can_be_run_is_taken_from_cargo() {
+        let line = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"abi"},"profile":{"test":true},"executable":"/t/abi"}"#;
+        let built = Built::of(line).unwrap().unwrap();
+        assert_eq!((built.name.as_str(), built.kind.as_str(), built.is_test), ("abi", "test", true));
+        assert!(Built::of(r#"{"reason":"build-finished","success":true}"#).unwrap().is_none());
+        assert!(Built::of("warning").is_err());
+    }
+}
