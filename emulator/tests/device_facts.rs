@@ -9,9 +9,10 @@ use std::ptr::null_mut;
 use ascend_tp_emulator::{Config, Emulator, Soc};
 use ascend_tp_sys::{
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_INVALID_DEVICEID, ACL_ERROR_RT_PARAM_INVALID, aclCannAttr,
-    aclDeviceInfo, aclrtDevAttr, aclrtDevResLimitType, aclrtErrorInfo, aclrtErrorType, aclrtUtilizationInfo,
+    aclDeviceInfo, aclrtDevAttr, aclrtDevResLimitType, aclrtErrorInfo, aclrtErrorType, aclrtPtrAttributes,
+    aclrtUtilizationInfo,
 };
-use common::{call, machine, ok, refused};
+use common::{Card, call, machine, ok, refused};
 
 /// Calls a function of the table that is younger than the oldest supported CANN.
 macro_rules! young {
@@ -117,6 +118,16 @@ fn versions_attributes_and_compatibility() {
         ok(&table, young!(table, aclrtCheckArchCompatibility(chip.as_ptr(), &raw mut value)));
         assert_eq!(value, expected, "{chip:?}");
     }
+}
+
+#[test]
+fn pages_of_a_cards_memory_are_those_of_the_host() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    // SAFETY: numbers.
+    let mut found: aclrtPtrAttributes = unsafe { std::mem::zeroed() };
+    ok(&table, call!(table, aclrtPointerGetAttributes(card.malloc(64), &raw mut found)));
+    assert_eq!((found.location.id, found.pageSize as usize), (0, rustix::param::page_size()));
 }
 
 #[test]

@@ -372,7 +372,7 @@ fn with_numbers_the_results_are_those_of_parallel_mode() {
 /// Resident bytes of this process, where the system tells them.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    Some(text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()? * 4096)
+    Some(text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()? * rustix::param::page_size() as u64)
 }
 
 #[test]

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use rustix::param::page_size;
+
 use super::checkpoint::Checkpoint;
 use super::quantise;
 use super::slice::{PIECE_BYTES, Runs, View, at_least, before};
@@ -13,9 +15,6 @@ use crate::base::{DType, Shape};
 use crate::exec::FillError;
 use crate::program::Form;
 use crate::schedule::plan::Tensor;
-
-/// Bytes between two runs that are read with them: reading less than a page saves nothing.
-const PAGE_BYTES: usize = 4096;
 
 /// Takes bytes for one of the parts, at an offset of it.
 pub(super) type Give<'a> = dyn FnMut(usize, usize, &[u8]) -> Result<(), FillError> + 'a;
@@ -88,8 +87,9 @@ impl<'a> Weight<'a> {
         };
         let Room { raw, whole, part } = room;
         if let [held] = held.as_slice()
-            && held.runs.gap().is_some_and(|gap| gap * size >= PAGE_BYTES && self.unit == 1)
+            && held.runs.gap().is_some_and(|gap| gap * size >= page_size() && self.unit == 1)
         {
+            // What lies between two runs is read with them where it is less than a page: to leave it out saves nothing.
             let out = at_least(part, held.elements.len() * size);
             for (run, at) in held.cut() {
                 self.make(run.clone(), raw, &mut out[at * size..(at + run.len()) * size])?;

@@ -14,6 +14,7 @@ use ascend_tp_sys::{
     aclrtPtrAttributes, aclrtStream,
 };
 
+use super::pages::page_bytes;
 use super::raw::{Location, RawSpan, store};
 use crate::copy::{Copy, fill_on};
 use crate::failure::{Failure, code};
@@ -159,7 +160,8 @@ impl Machine {
             None => aclrtMemLocation { id: 0, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_UNREGISTERED },
         };
         // Pages of the emulator are those of the host.
-        let answer = aclrtPtrAttributes { location, pageSize: 4096, rsv: Default::default() };
+        let page_size = page_bytes() as u32;
+        let answer = aclrtPtrAttributes { location, pageSize: page_size, rsv: Default::default() };
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("attributes", attributes, answer) }
     }

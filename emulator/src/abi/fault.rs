@@ -8,10 +8,11 @@ use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
+use crate::abi::pages::PAGE_BYTES;
 use crate::abi::raw::Location;
 
-/// Addresses around a buffer that count as near it; more than the pages without access on either side.
-const NEAR_BYTES: usize = 64 << 10;
+/// Addresses around a buffer that count as near it; more than the pages without access on either side, of any size.
+const NEAR_BYTES: usize = 2 * PAGE_BYTES;
 
 /// `place` of host memory.
 const ON_HOST: u64 = u64::MAX;
@@ -276,6 +277,9 @@ mod tests {
              card 3); the host cannot touch memory of a card: copy it with aclrtMemcpy\n"
         );
         assert!(text(0x2_0040 + 100).expect("behind").contains(" is 0 bytes past the end of the 100-byte"));
+        // The last byte of a page of the largest size, which begins behind the red zone.
+        let last = 0x2_0040 + 100 + 96 + PAGE_BYTES - 1;
+        assert!(text(last).expect("near").contains(" is 65631 bytes past the end of the 100-byte"));
         assert!(text(0x2_003f).expect("before").contains(" is 1 bytes before the 100-byte"));
         known.free(30);
         assert!(text(0x2_0040).expect("freed").ends_with("(call 17, card 3), which call 30 freed\n"));

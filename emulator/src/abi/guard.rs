@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::pages::{Backing, Store};
+use super::pages::{Backing, Store, page_bytes};
 
 /// `aclrtMalloc` and `aclrtMallocHost` promise first addresses that are multiples of this, and no more (AscendCL guide 8.0
 /// to 8.5, both pages).
@@ -257,12 +257,6 @@ impl Drop for Guarded {
         // SAFETY: replaces exactly the pages this value has opened, which nobody uses any more.
         let _ = unsafe { libc::mmap(self.pages.as_ptr().cast(), self.pages_bytes, libc::PROT_NONE, flags, -1, 0) };
     }
-}
-
-fn page_bytes() -> usize {
-    // SAFETY: no conditions.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
 }
 
 #[cfg(test)]

@@ -17,10 +17,15 @@ use memmap2::{MmapMut, MmapOptions};
 /// Every mapping here is a multiple of this: the largest page size in common use.
 pub(crate) const PAGE_BYTES: usize = 1 << 16;
 
+/// Bytes of a page of this system: 4 KiB, on many aarch64 systems 64 KiB.
+pub(crate) fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
 /// From this size on memory is asked for in huge pages: touching it first costs a tenth, and what it may take beyond what is
 /// touched, up to two of them, is little beside it.
 const HUGE_FROM_BYTES: usize = 32 << 20;
-/// What huge pages begin at multiples of.
+/// What huge pages begin at multiples of where pages are of 4 KiB; those of larger pages are larger than most buffers.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Addresses of this process, all of one mapping call at first.
