@@ -11,8 +11,10 @@ use std::sync::OnceLock;
 /// An instruction set, each with all of those before it on its kind of processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
-    /// What every processor of the target has: SSE2 on x86-64, NEON on aarch64.
+    /// What the compiler makes of plain loops for every processor of the target, with SSE2 on x86-64 and NEON on aarch64.
     Portable,
+    /// NEON with multiplications fused into sums, which every aarch64 processor of servers has.
+    Neon,
     /// AVX2 with FMA and F16C (x86-64-v3).
     Avx2,
     /// AVX-512 F, BW, CD, DQ and VL (x86-64-v4).
@@ -26,13 +28,14 @@ pub const ISA_VARIABLE: &str = "ASCEND_EMULATOR_ISA";
 
 impl Isa {
     /// All, from the least to the most.
-    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
+    pub const ALL: [Self; 5] = [Self::Portable, Self::Neon, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
 
     /// The word by which [`ISA_VARIABLE`] asks for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
+            Self::Neon => "neon",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
             Self::Avx512Bf16 => "avx512bf16",
@@ -50,12 +53,17 @@ impl Isa {
                 v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
             match self {
                 Self::Portable => true,
+                Self::Neon => false,
                 Self::Avx2 => v3,
                 Self::Avx512 => v4,
                 Self::Avx512Bf16 => v4 && has!("avx512bf16"),
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        {
+            self == Self::Portable || self == Self::Neon && std::arch::is_aarch64_feature_detected!("neon")
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         {
             self == Self::Portable
         }
@@ -102,7 +110,7 @@ pub fn isa() -> Isa {
 }
 
 /// Defines a function whose body is compiled for every instruction set; a call runs the one in use. The body may use no
-/// fused multiplication, so that all give the same bits.
+/// fused multiplication, so that all give the same bits. For aarch64 it is compiled once: with NEON, which the target has.
 macro_rules! dispatched {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         $(#[$meta])*
@@ -125,7 +133,7 @@ macro_rules! dispatched {
                     $crate::simd::Isa::Avx512 | $crate::simd::Isa::Avx512Bf16 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     $crate::simd::Isa::Avx2 => return unsafe { avx2($($arg),*) },
-                    $crate::simd::Isa::Portable => {}
+                    $crate::simd::Isa::Portable | $crate::simd::Isa::Neon => {}
                 }
             }
             body($($arg),*)
@@ -157,6 +165,9 @@ mod tests {
     fn what_cannot_be_had_is_refused_with_what_can() {
         assert_eq!(Isa::choose(Some("portable")), Ok(Isa::Portable));
         assert!(Isa::choose(None).is_ok_and(Isa::is_available));
+        let elsewhere = if cfg!(target_arch = "aarch64") { Isa::Avx2 } else { Isa::Neon };
+        let lacking = Isa::choose(Some(elsewhere.name())).expect_err("of another kind of processor");
+        assert!(lacking.contains("which this processor lacks"), "{lacking}");
         let unknown = Isa::choose(Some("mmx")).expect_err("unknown");
         assert!(unknown.contains("mmx, which is no instruction set") && unknown.contains("portable"), "{unknown}");
     }

@@ -53,6 +53,8 @@ pub(crate) fn add_singles(isa: Isa, packed: &Packed<'_, f32>, sums: &mut Sums<'_
         Isa::Avx512 | Isa::Avx512Bf16 => call!(x86::singles_avx512),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => call!(x86::singles_avx2),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => call!(aarch64::singles_neon),
         _ => call!(singles_portable),
     }
 }
@@ -143,6 +145,52 @@ unsafe fn singles_portable<const N: usize>(
     }
 }
 
+/// Defines a kernel: strips of `$vectors` registers of `$lanes` columns.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! kernel {
+    (
+        $(#[$target:meta])* $name:ident($t:ty, $depth:literal deep, $vectors:literal x $lanes:literal):
+        $zero:ident, $one:expr, $right:expr, $multiply:expr, $load:ident, $add:ident, $store:ident
+    ) => {
+        /// # Safety
+        /// As [`super::Packed::check`] asserts, on a processor with the instructions.
+        $(#[$target])*
+        pub(super) unsafe fn $name<const N: usize>(
+            a: *const $t,
+            a_stride: usize,
+            b: *const $t,
+            words: usize,
+            c: *mut f32,
+            c_stride: usize,
+        ) {
+            for strip in (0..super::WIDTH).step_by($vectors * $lanes) {
+                let mut sums = [[$zero(); $vectors]; N];
+                for word in 0..words {
+                    let mut right = [$right(b.wrapping_add((word * super::WIDTH + strip) * $depth)); $vectors];
+                    for (vector, right) in right.iter_mut().enumerate().skip(1) {
+                        *right = $right(b.wrapping_add((word * super::WIDTH + strip + vector * $lanes) * $depth));
+                    }
+                    for (line, sums) in sums.iter_mut().enumerate() {
+                        let left = $one(a.wrapping_add(line * a_stride + word * $depth));
+                        for (sum, right) in sums.iter_mut().zip(right) {
+                            *sum = $multiply(left, right, *sum);
+                        }
+                    }
+                }
+                for (line, sums) in sums.into_iter().enumerate() {
+                    for (vector, sum) in sums.into_iter().enumerate() {
+                        let target = c.wrapping_add(line * c_stride + strip + vector * $lanes);
+                        // SAFETY: within the line of the sums.
+                        let value = unsafe { $load(target) };
+                        // SAFETY: as above.
+                        unsafe { $store(target, $add(value, sum)) };
+                    }
+                }
+            }
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
@@ -150,53 +198,6 @@ mod x86 {
         _mm256_storeu_ps, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
         _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
     };
-
-    use super::WIDTH;
-
-    /// Defines a kernel: strips of `$vectors` registers of `$lanes` columns.
-    macro_rules! kernel {
-        (
-            $(#[$target:meta])* $name:ident($t:ty, $depth:literal deep, $vectors:literal x $lanes:literal):
-            $zero:ident, $one:expr, $right:expr, $multiply:expr, $load:ident, $add:ident, $store:ident
-        ) => {
-            /// # Safety
-            /// As [`super::Packed::check`] asserts, on a processor with the instructions.
-            $(#[$target])*
-            pub(super) unsafe fn $name<const N: usize>(
-                a: *const $t,
-                a_stride: usize,
-                b: *const $t,
-                words: usize,
-                c: *mut f32,
-                c_stride: usize,
-            ) {
-                for strip in (0..WIDTH).step_by($vectors * $lanes) {
-                    let mut sums = [[$zero(); $vectors]; N];
-                    for word in 0..words {
-                        let mut right = [$right(b.wrapping_add((word * WIDTH + strip) * $depth)); $vectors];
-                        for (vector, right) in right.iter_mut().enumerate().skip(1) {
-                            *right = $right(b.wrapping_add((word * WIDTH + strip + vector * $lanes) * $depth));
-                        }
-                        for (line, sums) in sums.iter_mut().enumerate() {
-                            let left = $one(a.wrapping_add(line * a_stride + word * $depth));
-                            for (sum, right) in sums.iter_mut().zip(right) {
-                                *sum = $multiply(left, right, *sum);
-                            }
-                        }
-                    }
-                    for (line, sums) in sums.into_iter().enumerate() {
-                        for (vector, sum) in sums.into_iter().enumerate() {
-                            let target = c.wrapping_add(line * c_stride + strip + vector * $lanes);
-                            // SAFETY: within the line of the sums.
-                            let value = unsafe { $load(target) };
-                            // SAFETY: as above.
-                            unsafe { $store(target, $add(value, sum)) };
-                        }
-                    }
-                }
-            }
-        };
-    }
 
     kernel!(
         #[target_feature(enable = "avx512f,avx512bf16")]
@@ -234,4 +235,25 @@ mod x86 {
         // SAFETY: registers of one size; any bits are bf16.
         unsafe { std::mem::transmute(pairs) }
     }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use std::arch::aarch64::{float32x4_t, vaddq_f32, vdupq_n_f32, vfmaq_f32, vld1q_dup_f32, vld1q_f32, vst1q_f32};
+
+    #[target_feature(enable = "neon")]
+    fn zeros() -> float32x4_t {
+        vdupq_n_f32(0.0)
+    }
+
+    kernel!(
+        #[target_feature(enable = "neon")]
+        singles_neon(f32, 1 deep, 4 x 4):
+        zeros,
+        // SAFETY: within the line.
+        |at: *const f32| unsafe { vld1q_dup_f32(at) },
+        // SAFETY: within the slab.
+        |at: *const f32| unsafe { vld1q_f32(at) },
+        |left, right, sum| vfmaq_f32(sum, left, right), vld1q_f32, vaddq_f32, vst1q_f32
+    );
 }

@@ -140,6 +140,12 @@ fn singles(isa: Isa, element: Element, count: usize) -> Kernel<f32> {
         (Isa::Avx2, Element::Half) => by_count!(count, x86::half_avx2),
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx2, Element::Brain) => by_count!(count, x86::brain_avx2),
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon, Element::Single) => by_count!(count, aarch64::single_neon),
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon, Element::Half) => by_count!(count, aarch64::half_neon),
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon, Element::Brain) => by_count!(count, aarch64::brain_neon),
         (_, Element::Single) => by_count!(count, portable::single),
         (_, Element::Half) => by_count!(count, portable::half),
         (_, Element::Brain) => by_count!(count, portable::brain),
@@ -423,6 +429,128 @@ mod x86 {
         brain_avx2(f32, 2 bytes, 8 lanes, 16 columns, 1 deep):
         _mm256_setzero_ps(), words_of_8, brain_of_8, |at: *const f32| _mm256_set1_ps(at.read()),
         |vector, column, sum| _mm256_fmadd_ps(vector, column, sum), |a, b| _mm256_add_ps(a, b), lanes_256
+    );
+}
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use std::arch::aarch64::{
+        float32x4_t, uint16x4_t, vaddq_f32, vandq_u32, vdupq_n_f32, vdupq_n_u32, vfmaq_f32, vld1q_dup_f32, vmovn_u32,
+        vreinterpretq_f32_u32, vreinterpretq_u32_f32, vshlq_n_u32, vshrn_n_u32, vst1q_f32,
+    };
+    use std::arch::asm;
+
+    use crate::nn::simd::transpose::aarch64::words_128;
+
+    /// A number of each of eight rows: two registers, as the sums of one would wait for each other.
+    type Eight = [float32x4_t; 2];
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn zeros() -> Eight {
+        [vdupq_n_f32(0.0); 2]
+    }
+
+    /// The columns of 8 rows of 4 words, each of the first four rows and of the last four.
+    ///
+    /// # Safety
+    /// 16 bytes can be read at `offset` from each.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn words(rows: &[*const u8; 8], offset: usize) -> [[float32x4_t; 4]; 2] {
+        // SAFETY: what this function asks for.
+        let first = unsafe { words_128(&rows[..4], offset) };
+        // SAFETY: as above.
+        let last = unsafe { words_128(&rows[4..], offset) };
+        [first, last]
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn single(words: &[[float32x4_t; 4]; 2], column: usize) -> Eight {
+        [words[0][column], words[1][column]]
+    }
+
+    /// A column of f16.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn half(words: &[[float32x4_t; 4]; 2], column: usize) -> Eight {
+        let mut wide = zeros();
+        for (wide, words) in wide.iter_mut().zip(words) {
+            let word = vreinterpretq_u32_f32(words[column / 2]);
+            *wide = widen(if column.is_multiple_of(2) { vmovn_u32(word) } else { vshrn_n_u32::<16>(word) });
+        }
+        wide
+    }
+
+    /// f16 as f32, by an instruction that every processor has and for which Rust 1.90 has no function.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn widen(halves: uint16x4_t) -> float32x4_t {
+        let wide: float32x4_t;
+        // SAFETY: reads and writes the registers that are named, and nothing else.
+        unsafe {
+            asm!(
+                "fcvtl {wide:v}.4s, {halves:v}.4h",
+                wide = lateout(vreg) wide,
+                halves = in(vreg) halves,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        wide
+    }
+
+    /// A column of bf16.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn brain(words: &[[float32x4_t; 4]; 2], column: usize) -> Eight {
+        let mut wide = zeros();
+        for (wide, words) in wide.iter_mut().zip(words) {
+            let word = vreinterpretq_u32_f32(words[column / 2]);
+            let is_lower = column.is_multiple_of(2);
+            let bits = if is_lower { vshlq_n_u32::<16>(word) } else { vandq_u32(word, vdupq_n_u32(0xffff_0000)) };
+            *wide = vreinterpretq_f32_u32(bits);
+        }
+        wide
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn multiply(vector: float32x4_t, column: Eight, sum: Eight) -> Eight {
+        [vfmaq_f32(sum[0], vector, column[0]), vfmaq_f32(sum[1], vector, column[1])]
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn add(a: Eight, b: Eight) -> Eight {
+        [vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1])]
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn lanes(total: Eight) -> [f32; 8] {
+        let mut lanes = [0.0; 8];
+        for (lanes, total) in lanes.chunks_exact_mut(4).zip(total) {
+            // SAFETY: as many lanes.
+            unsafe { vst1q_f32(lanes.as_mut_ptr(), total) };
+        }
+        lanes
+    }
+
+    kernel!(
+        #[target_feature(enable = "neon")]
+        single_neon(f32, 4 bytes, 8 lanes, 4 columns, 1 deep):
+        zeros(), words, single, |at: *const f32| vld1q_dup_f32(at), multiply, add, lanes
+    );
+    kernel!(
+        #[target_feature(enable = "neon")]
+        half_neon(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
+        zeros(), words, half, |at: *const f32| vld1q_dup_f32(at), multiply, add, lanes
+    );
+    kernel!(
+        #[target_feature(enable = "neon")]
+        brain_neon(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
+        zeros(), words, brain, |at: *const f32| vld1q_dup_f32(at), multiply, add, lanes
     );
 }
 

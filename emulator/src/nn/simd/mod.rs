@@ -2,7 +2,8 @@
 //!
 //! Input and output: slices and raw parts of device memory that [`super::raw`] has checked. Each kernel takes the
 //! instruction set as an argument, so that tests run every one that the processor has.
-//! Does not: use AMX, for which stable Rust has no functions; aarch64 runs the portable bodies, compiled to NEON.
+//! Does not: use AMX, or the products of bf16 pairs and of 8-bit integers that some aarch64 processors have, for all of which
+//! stable Rust has no functions.
 
 pub(crate) mod block;
 pub(crate) mod buffer;

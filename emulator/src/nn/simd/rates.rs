@@ -22,7 +22,12 @@ pub(crate) fn prefetch(address: *const u8) {
         // SAFETY: a hint; it touches no memory that the program could see and takes any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint; it touches no memory that the program could see and takes any address. Stable Rust has no function for it.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = address;
 }
 
@@ -91,6 +96,7 @@ const PORTABLE_CHAINS: usize = 12;
 pub(crate) const fn f32_operations(isa: Isa, steps: usize) -> usize {
     let lanes = match isa {
         Isa::Portable => 4 * PORTABLE_CHAINS,
+        Isa::Neon => 4 * CHAINS,
         Isa::Avx2 => 8 * AVX2_CHAINS,
         Isa::Avx512 | Isa::Avx512Bf16 => 16 * CHAINS,
     };
@@ -112,6 +118,9 @@ pub(crate) fn f32_chains(isa: Isa, steps: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Isa::Avx2 => unsafe { x86::f32_avx2(steps) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Isa::Neon => unsafe { f32_neon(steps) },
         _ => f32_portable(steps),
     }
 }
@@ -126,17 +135,26 @@ pub(crate) fn bf16_chains(isa: Isa, steps: usize) {
     }
 }
 
-/// Fused where the target always can, as on aarch64; else a product and a sum.
+/// A product and a sum, as in the kernels that every processor runs.
 fn f32_portable(steps: usize) {
     let (factor, term) = (black_box(0.5_f32), black_box(0.25_f32));
     let mut chains = [black_box(1.0_f32); 4 * PORTABLE_CHAINS];
     for _ in 0..steps {
-        chains =
-            chains.map(
-                |value| {
-                    if cfg!(target_arch = "aarch64") { value.mul_add(factor, term) } else { value * factor + term }
-                },
-            );
+        chains = chains.map(|value| value * factor + term);
+    }
+    black_box(chains);
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn f32_neon(steps: usize) {
+    use std::arch::aarch64::{vdupq_n_f32, vfmaq_f32};
+    let (factor, term) = (vdupq_n_f32(black_box(0.5)), vdupq_n_f32(black_box(0.25)));
+    let mut chains = [vdupq_n_f32(black_box(1.0)); CHAINS];
+    for _ in 0..steps {
+        for chain in &mut chains {
+            *chain = vfmaq_f32(term, *chain, factor);
+        }
     }
     black_box(chains);
 }

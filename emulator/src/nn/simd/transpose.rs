@@ -27,6 +27,12 @@ pub(crate) fn transpose<T: Pod>(isa: Isa, from: &[T], from_stride: usize, to: &m
         unsafe { avx512(from.as_ptr(), from_stride, to.as_mut_ptr(), to_stride) };
         return;
     }
+    #[cfg(target_arch = "aarch64")]
+    if isa == Isa::Neon {
+        // SAFETY: the lengths were checked, and the processor has the instructions.
+        unsafe { neon(from.as_ptr(), from_stride, to.as_mut_ptr(), to_stride) };
+        return;
+    }
     let _ = isa;
     for row in 0..SIDE {
         for column in 0..SIDE {
@@ -50,6 +56,58 @@ unsafe fn avx512<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: u
     for (column, value) in x86::words_512(rows).into_iter().enumerate() {
         // SAFETY: a row of the transposed block.
         unsafe { _mm512_storeu_si512(to.wrapping_add(column * to_stride).cast(), value) };
+    }
+}
+
+/// # Safety
+/// The block can be read at `from` and written at `to`, on a processor with NEON.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
+    use std::arch::aarch64::{vreinterpretq_u8_f32, vst1q_u8};
+    let depth = size_of::<f32>() / size_of::<T>();
+    for (row, column) in (0..SIDE).step_by(4).flat_map(|row| (0..SIDE).step_by(4).map(move |column| (row, column))) {
+        let rows: [*const u8; 4] =
+            std::array::from_fn(|line| from.wrapping_add((row + line) * from_stride + column * depth).cast());
+        // SAFETY: four words of each of four rows of the block.
+        let columns = unsafe { aarch64::words_128(&rows, 0) };
+        for (line, value) in columns.into_iter().enumerate() {
+            let target = to.wrapping_add((column + line) * to_stride + row * depth).cast();
+            // SAFETY: four words of a row of the transposed block; bytes need no alignment.
+            unsafe { vst1q_u8(target, vreinterpretq_u8_f32(value)) };
+        }
+    }
+}
+
+/// Blocks that stay in registers.
+#[cfg(target_arch = "aarch64")]
+pub(super) mod aarch64 {
+    use std::arch::aarch64::{
+        float32x4_t, vdupq_n_f32, vld1q_u8, vreinterpretq_f32_f64, vreinterpretq_f32_u8, vreinterpretq_f64_f32,
+        vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
+    };
+
+    /// The columns of 4 rows of 4 words, read at an offset in bytes.
+    ///
+    /// # Safety
+    /// 16 bytes can be read at `offset` from each.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(in crate::nn::simd) unsafe fn words_128(rows: &[*const u8], offset: usize) -> [float32x4_t; 4] {
+        let mut lines = [vdupq_n_f32(0.0); 4];
+        for (line, row) in lines.iter_mut().zip(rows) {
+            // SAFETY: what this function asks for; bytes need no alignment.
+            *line = vreinterpretq_f32_u8(unsafe { vld1q_u8(row.wrapping_add(offset)) });
+        }
+        let [a, b, c, d] = lines;
+        let (even_ab, odd_ab) = (vreinterpretq_f64_f32(vtrn1q_f32(a, b)), vreinterpretq_f64_f32(vtrn2q_f32(a, b)));
+        let (even_cd, odd_cd) = (vreinterpretq_f64_f32(vtrn1q_f32(c, d)), vreinterpretq_f64_f32(vtrn2q_f32(c, d)));
+        [
+            vreinterpretq_f32_f64(vtrn1q_f64(even_ab, even_cd)),
+            vreinterpretq_f32_f64(vtrn1q_f64(odd_ab, odd_cd)),
+            vreinterpretq_f32_f64(vtrn2q_f64(even_ab, even_cd)),
+            vreinterpretq_f32_f64(vtrn2q_f64(odd_ab, odd_cd)),
+        ]
     }
 }
 
