@@ -6,12 +6,13 @@ use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Child, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use super::{command, text};
 
 /// A guard against hangs.
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(300);
 
 /// Exchanges until somebody ends it.
 const ENDLESS: &str =
@@ -39,15 +40,19 @@ fn signal(name: &str, process: u32) {
     assert!(status.unwrap().success(), "{name} to {process}");
 }
 
+/// Between two looks: `/proc` tells nobody when it changes.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Waits for an event.
 fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let (_silent, timer) = channel::<()>();
     let deadline = Instant::now() + LONG;
     loop {
         if let Some(found) = look() {
             return found;
         }
         assert!(Instant::now() < deadline, "{what}: it did not come to that");
-        std::thread::sleep(Duration::from_millis(10));
+        assert_eq!(timer.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout));
     }
 }
 
@@ -86,24 +91,21 @@ fn wait_for_end(processes: &[u32]) {
 
 /// Waits for a process; one that hangs is killed, and the test fails.
 fn finish(mut child: Child) -> Output {
-    let mut errors = child.stderr.take().unwrap();
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        errors.read_to_end(&mut bytes).unwrap();
-        bytes
+    let id = child.id();
+    let (done, waiting) = channel::<()>();
+    let guard = std::thread::spawn(move || {
+        let hangs = waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout);
+        if hangs {
+            signal("KILL", id);
+        }
+        hangs
     });
-    let deadline = Instant::now() + LONG;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("process {} hung", child.id());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    Output { status, stdout: Vec::new(), stderr: reader.join().unwrap() }
+    let mut stderr = Vec::new();
+    child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
+    let status = child.wait().unwrap();
+    drop(done);
+    assert!(!guard.join().unwrap(), "process {id} hung");
+    Output { status, stdout: Vec::new(), stderr }
 }
 
 #[test]
