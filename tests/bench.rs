@@ -11,6 +11,8 @@ use serde_json::Value;
 
 #[path = "bench/ends.rs"]
 mod ends;
+#[path = "bench/peers.rs"]
+mod peers;
 
 const MODEL: &str = "tests/fixtures/qwen2-gqa";
 
@@ -133,7 +135,11 @@ fn a_page_and_a_drawing_are_written() {
     let svg = std::fs::read_to_string(drawing).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("all_gather, f32, 2 ranks"), "{svg}");
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("| all_gather | f32 | 2 | 16.0 KiB |") && page.contains("## Peers"), "{page}");
+    assert!(
+        page.contains("| all_gather | f32 | 2 | 16.0 KiB |")
+            && page.starts_with("# Performance\n\nMade by `ascend-tp bench"),
+        "{page}"
+    );
     assert!(page.contains("](speed/collectives.svg)"), "{page}");
     assert_eq!(std::fs::read_to_string(folder.path().join("speed/collectives.svg")).unwrap(), svg);
 }

@@ -1,37 +1,43 @@
-/* Time of MPI_Allreduce, as a peer of `ascend-tp bench collectives --processes`.
+/* Seconds of MPI_Allreduce, as a peer of `ascend-tp bench collectives --processes`.
  *
  *   mpicc -O2 all_reduce_mpi.c -o all_reduce_mpi
- *   OMPI_MCA_mpi_yield_when_idle=1 mpirun --oversubscribe -np 8 ./all_reduce_mpi
+ *   mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -np 8 ./all_reduce_mpi f32:67108864:7 f32:16384:100
  *
- * Prints one line a size: bytes, median and average time in microseconds over all calls of rank 0. The reduction is of
- * floats: MPI has no f16 of its own, so equal bytes are compared, not equal counts. */
+ * Each argument is an element type (f32: MPI has no f16 of its own), the bytes of the tensor, and how often it is summed. The
+ * last line that rank 0 prints is read by `ascend-tp bench peers`, which compiles and starts it. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+#include <string.h>
 
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
-    int rank, ranks;
+    int rank, ranks, length;
+    char library[MPI_MAX_LIBRARY_VERSION_STRING];
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    const long sizes[] = {8L << 10, 16L << 10, 1L << 20, 64L << 20};
-    const int calls[] = {300, 300, 40, 7};
-    for (int s = 0; s < 4; s++) {
-        long count = sizes[s] / (long)sizeof(float);
-        float *in = malloc(sizes[s]), *out = malloc(sizes[s]);
-        double *taken = malloc(calls[s] * sizeof(double)), total = 0;
+    MPI_Get_library_version(library, &length);
+    /* "Open MPI v4.1.4, package: ...": the rest is of the builder. */
+    library[strcspn(library, ",\n")] = 0;
+    if (rank == 0) printf("{\"version\": \"%s\", \"seconds\": {", library);
+    for (int argument = 1; argument < argc; argument++) {
+        long size, calls;
+        if (sscanf(argv[argument], "f32:%ld:%ld", &size, &calls) != 2 || size < 4 || calls < 1) {
+            fprintf(stderr, "%s: expected f32:BYTES:TIMES\n", argv[argument]);
+            MPI_Abort(MPI_COMM_WORLD, 2);
+        }
+        long count = size / (long)sizeof(float);
+        float *in = malloc(count * sizeof(float)), *out = malloc(count * sizeof(float));
+        if (!in || !out) MPI_Abort(MPI_COMM_WORLD, 3);
         for (long i = 0; i < count; i++) in[i] = (float)(i % 7 + rank);
-        for (int call = -2; call < calls[s]; call++) {
+        if (rank == 0) printf("%s\"all_reduce f32 %ld\": [", argument > 1 ? ", " : "", size);
+        for (long call = -2; call < calls; call++) {
+            memset(out, 0, count * sizeof(float));
             MPI_Barrier(MPI_COMM_WORLD);
             double start = MPI_Wtime();
             MPI_Allreduce(in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-            double us = (MPI_Wtime() - start) * 1e6;
-            if (call >= 0) taken[call] = us, total += us;
+            double taken = MPI_Wtime() - start;
+            if (rank == 0 && call >= 0) printf("%s%.9f", call ? ", " : "", taken);
         }
         for (long i = 0; i < count; i++) {
             float expected = (float)(i % 7) * ranks + (float)(ranks * (ranks - 1) / 2);
@@ -40,10 +46,10 @@ int main(int argc, char **argv) {
                 MPI_Abort(MPI_COMM_WORLD, 1);
             }
         }
-        qsort(taken, calls[s], sizeof(double), by_value);
-        if (rank == 0) printf("%9ld B  median %10.1f us  average %10.1f us\n", sizes[s], taken[calls[s] / 2], total / calls[s]);
-        free(in), free(out), free(taken);
+        if (rank == 0) printf("]");
+        free(in), free(out);
     }
+    if (rank == 0) printf("}}\n");
     MPI_Finalize();
     return 0;
 }

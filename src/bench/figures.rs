@@ -1,15 +1,14 @@
 //! The figures that are to be reached, against what is measured.
 //!
 //! Input → output: a [`Bench`], and the collectives that several processes measured → [`Measured`], whose first table has a
-//! row for every figure: what it is to be, what it is, and whether that is met. A target is a ratio to a limit of the same run, to
-//! one card, to a peer (see [`Peers`]), or a time.
+//! row for every figure: what it is to be, what it is, and whether that is met. A target is a ratio to a limit of the same run or
+//! to one card, or a time. What is to be reached beside others is in [`peers`](super::peers).
 
 use super::collectives::{self, Collective};
 use super::compile;
 use super::error::Error;
 use super::generation::{self, Generated};
 use super::operators::{Product, products};
-use super::peers::Peers;
 use super::report::{Cell, Column, Form, Table, column};
 use super::{Bench, host, load};
 use crate::base::{DType, Diagnostic, Diagnostics};
@@ -18,22 +17,19 @@ use crate::exec::Launching;
 use crate::placement::Residual;
 
 /// Cards and ranks of every figure about many.
-const CARDS: usize = 8;
+pub const CARDS: usize = 8;
 
 /// The model whose generation is timed.
-const MODEL: &str = "qwen2.5-0.5b";
+pub(super) const MODEL: &str = "qwen2.5-0.5b";
 
 /// The model that is compiled, and whose decode plan the executor walks.
 const LARGE_MODEL: &str = "qwen-72b";
 
 /// A large exchange, and that of one token of a layer of [`LARGE_MODEL`].
-const BYTES: [usize; 2] = [64 << 20, 16 << 10];
-
-/// Names of [`BYTES`] in the tasks of peers.
-const TASKS: [&str; 2] = ["all_reduce 64 MiB, 8 processes", "all_reduce 16 KiB, 8 processes"];
+pub(super) const BYTES: [usize; 2] = [64 << 20, 16 << 10];
 
 /// Tokens of the prompt, and made after it.
-const LENGTHS: (usize, usize) = (512, 32);
+pub(super) const LENGTHS: (usize, usize) = (512, 32);
 
 /// Columns and rows of the weight of a product, and of that which meets a vector.
 const WIDTHS: (usize, usize) = (4096, 8192);
@@ -129,12 +125,9 @@ enum Aim {
 
 /// The row of each figure.
 fn figures(tables: &[Table]) -> Result<Table, Error> {
-    let [in_process, across, products, prefill, decode, host, compile, load] = tables else {
+    let [in_process, _, products, prefill, decode, host, compile, load] = tables else {
         return Err(Diagnostics::from(Diagnostic::new("figures", "a part was not measured")).into());
     };
-    let peers = Peers::shipped()
-        .map_err(|error| Diagnostic::new("peers.toml", error.to_string()))
-        .map_err(Diagnostics::from)?;
     let mut table = Table::new("figures", "Figures to reach", &COLUMNS);
     let mut row = |what: &str, figure: Option<f64>, aim: Aim, unit: &str, beside: String| {
         let (target, reached) = match aim {
@@ -159,18 +152,6 @@ fn figures(tables: &[Table]) -> Result<Table, Error> {
     let us = exchange(in_process, DType::F16, BYTES[1], "time_us");
     let alone = exchange(in_process, DType::F16, BYTES[1], "alone_us").map(|us| format!("{us:.1} alone"));
     row("all_reduce f16 16 KiB, 8 ranks in process", us, Aim::AtMost(15.0), "µs", alone.unwrap_or_default());
-    for (at, peer, aim, dtype) in [
-        (0, "Open MPI", 2.5, DType::F32),
-        (0, "gloo", 2.5, DType::F32),
-        (1, "Open MPI", 2.0, DType::F32),
-        (1, "gloo", 100.0, DType::F16),
-    ] {
-        let own = exchange(across, dtype, BYTES[at], "time_us");
-        let theirs = peers.value(TASKS[at], peer);
-        let times = own.zip(theirs).map(|(own, theirs)| theirs / own);
-        let beside = format!("{:.0} µs, theirs {:.0}", own.unwrap_or(f64::NAN), theirs.unwrap_or(f64::NAN));
-        row(&format!("{} {dtype}, to {peer}", TASKS[at]), times, Aim::AtLeast(aim), "×", beside);
-    }
 
     let product = |product: &Product, key: &str| {
         products.number(&[("dtype", product.dtype.name().into()), ("m", product.m.into())], key)
@@ -187,22 +168,13 @@ fn figures(tables: &[Table]) -> Result<Table, Error> {
 
     let cards = |table: &Table, cards: usize, key: &str| table.number(&[("cards", Cell::from(cards))], key);
     let step = percent(cards(decode, 1, "of_limit"));
-    let rates = |table: &Table, of: usize, task: &str, names: [&str; 2]| {
-        let theirs =
-            names.map(|name| peers.value(task, name).map(|rate| format!("{name} {rate:.1}")).unwrap_or_default());
-        let own = cards(table, of, "tokens_s").unwrap_or(f64::NAN);
-        format!("{own:.1} tokens/s; {}", theirs.join(", "))
+    let rate = |table: &Table, of: usize| {
+        cards(table, of, "tokens_s").map(|rate| format!("{rate:.1} tokens/s")).unwrap_or_default()
     };
-    let names = ["llama.cpp", "transformers"];
-    row(&format!("decode {MODEL}, 1 card"), step, Aim::AtLeast(92.0), "% of read", rates(decode, 1, "decode", names));
-    let theirs = peers.value("prefill", "transformers");
-    let times = cards(prefill, 1, "tokens_s").zip(theirs).map(|(own, theirs)| own / theirs);
-    let beside = rates(prefill, 1, "prefill", names);
-    row(&format!("prefill 512 {MODEL}, 1 card"), times, Aim::AtLeast(1.2), "× transformers", beside);
+    row(&format!("decode {MODEL}, 1 card"), step, Aim::AtLeast(92.0), "% of read", rate(decode, 1));
     for (name, table) in [("decode", decode), ("prefill 512", prefill)] {
         let part = percent(cards(table, CARDS, "of_first"));
-        let rate = cards(table, CARDS, "tokens_s").map(|rate| format!("{rate:.1} tokens/s"));
-        row(&format!("{name} {MODEL}, 8 cards"), part, Aim::AtLeast(85.0), "% of 1 card", rate.unwrap_or_default());
+        row(&format!("{name} {MODEL}, 8 cards"), part, Aim::AtLeast(85.0), "% of 1 card", rate(table, CARDS));
     }
 
     let launched = |launching: &str| host.number(&[("launching", launching.into())], "cpu_ns");
@@ -242,7 +214,7 @@ mod tests {
             (0..8).map(|at| if at == 5 { host.clone() } else { Table::new("", "", &HOST) }).collect();
         let found = figures(&tables).unwrap();
         let met: Vec<&Cell> = found.cells("met").filter(|met| **met != Cell::from("not measured")).collect();
-        assert_eq!((met, found.rows.len()), (vec![&Cell::from("yes")], 18));
+        assert_eq!((met, found.rows.len()), (vec![&Cell::from("yes")], 13));
         let row = [("what", Cell::from("executor, kernels off, qwen-72b, 8 ranks"))];
         assert_eq!((found.number(&row, "figure"), found.number(&row, "reached")), (Some(0.5), Some(2.0)));
     }

@@ -13,6 +13,7 @@
 //! | [`load`] | a checkpoint's way from the page cache to the cards |
 //! | [`compile`] | from a configuration to the plans of all ranks |
 //! | [`scaling`] | how cost grows with cards, sizes and messages |
+//! | [`peers`] | others at the same tasks, beside ours |
 //!
 //! Invariants: results are checked before they are timed; a figure is the median of several samples, each long enough for the
 //! clock, after a warm-up; limits are taken in the same run. It prints nothing and starts no processes.
@@ -27,7 +28,7 @@ mod limits;
 pub mod load;
 pub mod operators;
 mod pattern;
-mod peers;
+pub mod peers;
 pub mod plot;
 pub mod random;
 pub mod report;
@@ -38,7 +39,6 @@ use std::sync::Arc;
 
 pub use error::Error;
 pub use limits::Limits;
-pub use peers::{Peer, Peers};
 pub use report::{Machine, Report, Table};
 pub use sample::{Effort, Samples};
 

@@ -101,6 +101,12 @@ impl Samples {
         self.at(0.0)
     }
 
+    /// The longest.
+    #[must_use]
+    pub fn max(&self) -> f64 {
+        self.at(1.0)
+    }
+
     /// Their mean.
     #[must_use]
     pub fn mean(&self) -> f64 {

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 
 use ascend_tp::bench::figures::{self, Measured};
-use ascend_tp::bench::{Bench, Effort, Table, collectives, compile, operators, scaling};
+use ascend_tp::bench::{Bench, Effort, Table, collectives, compile, operators, peers, scaling};
 use serde_json::Value;
 
 use super::children::{Job, Prints};
@@ -24,11 +24,12 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
         found.push(compile::run(&compile::Setting::usual(), bench.effort.budget())?);
         found.extend(scaling::run(bench)?);
     }
+    found.push(peers::recorded()?);
     Ok(found)
 }
 
 /// The exchanges of the figures, each rank a process.
-fn across_processes(effort: Effort) -> Result<Table, Failure> {
+pub(super) fn across_processes(effort: Effort) -> Result<Table, Failure> {
     let setting = figures::exchanges();
     let list = |items: Vec<String>| items.join(",");
     let names = list(setting.ops.iter().map(ToString::to_string).collect());

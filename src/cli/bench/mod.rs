@@ -7,6 +7,7 @@ mod all;
 mod children;
 mod options;
 mod page;
+mod peers;
 mod text;
 
 use std::sync::Arc;
@@ -72,6 +73,11 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         Part::Prefill(asked) => vec![generation::run(&bench, &asked.setting()?)?.prefill],
         Part::Scaling => scaling::run(&bench)?,
         Part::All => all::run(&bench)?,
+        Part::Peers if !cards.is_emulated() => {
+            let problem = Diagnostic::new("--device", "peers run on the processor of this host");
+            return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
+        }
+        Part::Peers => peers::run(&bench)?,
         Part::Host(asked) => vec![host::run(&asked.setting()?, effort)?],
         Part::Compile(asked) => vec![compile::run(&asked.settings()?, effort.budget())?],
         Part::Load(asked) => vec![load::run(&bench, &asked.setting()?)?],

@@ -21,6 +21,7 @@ Limits are taken in the same run, so that a ratio is of this machine, now.
 Examples:
   ascend-tp bench all --quick
   ascend-tp bench all --report docs/PERFORMANCE.md
+  ascend-tp bench peers --report PEERS.md
   ascend-tp bench limits
   ascend-tp bench collectives --op all_reduce --dtype f32,f16 --ranks 2,4,8 --plot all_reduce.svg
   ascend-tp bench collectives --op all_reduce --processes 8
@@ -74,6 +75,9 @@ pub(super) enum Part {
     Scaling,
     /// Every figure that is to be reached, with its target
     All,
+    /// Others at the same tasks on this machine, in turns with ours: transformers, llama.cpp, Open MPI and gloo, as far as
+    /// they are installed
+    Peers,
     /// Run another program until this process' parent ends
     #[command(hide = true)]
     Beside(BesideOptions),
@@ -324,12 +328,13 @@ impl BenchOptions {
                 ("--ranks", &asked.ranks, setting.ranks)
             }
             // The plan may be one of many cards; one is used.
-            Part::All if group.size() > 1 => {
-                let problem = Diagnostic::new("bench all", "starts processes itself").expected("no launcher");
+            Part::All | Part::Peers if group.size() > 1 => {
+                let problem = Diagnostic::new("bench", "this part starts processes itself").expected("no launcher");
                 return Err(problem.found(format!("{} processes", group.size())).into());
             }
             Part::Scaling => return Ok(scaling::MOST_CARDS),
             Part::All if self.quick => return Ok(DEFAULT_RANKS),
+            Part::Peers => return Ok(1),
             Part::All => return Ok(scaling::MOST_CARDS),
             Part::Host(asked) => return asked.setting().map(|_| 0),
             Part::Ops(asked) => return asked.setting().map(|_| group.size()),

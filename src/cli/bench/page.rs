@@ -9,22 +9,20 @@ use std::path::{Path, PathBuf};
 
 use ascend_tp::base::Diagnostic;
 use ascend_tp::bench::report::Form;
-use ascend_tp::bench::{Peers, Report, Table, plot};
+use ascend_tp::bench::{Report, Table, plot};
 
 use super::text;
 use crate::cli::failure::Failure;
 use crate::cli::files;
 
 const HEAD: &str = "\
-# Performance
-
-Made by `ascend-tp bench all --report docs/PERFORMANCE.md` (`--quick` leaves out operators and scaling): measured in one run,
-every ratio to a limit of that run. Times are medians; the spread is that of the middle half of the samples. Emulated cards are threads of the processor named here, so
-cards share its memory and its cores: a model on eight of them can be as fast as on one, not faster.
+Measured in one run, every ratio to a limit of that run. Times are medians; the spread is that of the middle half of the
+samples. Emulated cards are threads of the processor named here, so cards share its memory and its cores: a model on eight of
+them can be as fast as on one, not faster.
 ";
 
 /// What is to be known of a table, by its name.
-const BOUNDS: [(&str, &str); 12] = [
+const BOUNDS: [(&str, &str); 15] = [
     ("figures", "`reached` is the figure over its target, so 100 % meets it."),
     (
         "limits",
@@ -45,6 +43,17 @@ const BOUNDS: [(&str, &str); 12] = [
         "load",
         "The limit is a copy in memory in use; the first load also waits for the system to clear the cards' memory. A load \
          before both has made the host of a virtual machine give the pages, which can take seconds.",
+    ),
+    (
+        "peers",
+        "Ours runs, then a peer, round after round, in the same minutes on the same cores. Times of both sides are medians over \
+         the rounds; `times faster` is theirs to ours of the same round: the median, the least and the most. Below 1 theirs is \
+         faster.",
+    ),
+    ("peers_missing", "They would stand in the table above."),
+    (
+        "peers_recorded",
+        "On another machine or another day, so nothing here is divided by them; `bench peers` measures anew.",
     ),
     ("scaling", "Each size grows alone, the others stay."),
     ("scaling_messages", "Memory must move what each rank gives and gets, so time grows with ranks at the same bytes."),
@@ -73,7 +82,10 @@ fn folder(page: &Path) -> (String, PathBuf) {
 pub(super) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
     let (stem, folder) = folder(path);
     let put = |path: &Path, text: &str| files::write(OPTION, path, |out| out.write_all(text.as_bytes()));
-    let mut page = format!("{HEAD}\n{}\n", text::machine(&report.machine));
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|text| text.display().to_string()).collect();
+    let command = arguments.join(" ");
+    let machine = text::machine(&report.machine);
+    let mut page = format!("# Performance\n\nMade by `ascend-tp {command}`. {HEAD}\n{machine}\n");
     for table in &report.tables {
         let _ = write!(page, "\n## {}\n\n", table.title);
         if let Some((_, bound)) = BOUNDS.iter().rev().find(|(name, _)| table.name.starts_with(name)) {
@@ -86,7 +98,6 @@ pub(super) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
             let _ = write!(page, "\n![{}]({stem}/{}.svg)\n", table.title, table.name);
         }
     }
-    page.push_str(&peers()?);
     put(path, &page)
 }
 
@@ -100,18 +111,4 @@ fn markdown(table: &Table) -> String {
         let _ = writeln!(page, "| {} |", row.join(" | "));
     }
     page
-}
-
-/// What others reach.
-fn peers() -> Result<String, Failure> {
-    let peers = Peers::shipped().map_err(|error| Failure::Run(error.into()))?;
-    let mut page = format!(
-        "\n## Peers\n\nMeasured on {}, on {}; programs are in `benches/peers/`.\n\n\
-         | task | peer | figure | how |\n| --- | --- | --: | --- |\n",
-        peers.machine, peers.date
-    );
-    for peer in &peers.figures {
-        let _ = writeln!(page, "| {} | {} | {} {} | {} |", peer.task, peer.name, peer.value, peer.unit, peer.how);
-    }
-    Ok(page)
 }

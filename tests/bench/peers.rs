@@ -1,0 +1,72 @@
+//! `bench peers` with peers that are not installed, and with programs that only look like one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::{command, text};
+
+/// `bench peers --quick --json` of somebody who has only the programs of a folder.
+fn peers(programs: &Path) -> Output {
+    command("peers --quick --json --device emulator").env("PATH", programs).output().unwrap()
+}
+
+/// A Python with torch and numpy and without transformers, whose programs print `printed`.
+fn python(programs: &Path, printed: &str) {
+    let script = format!(
+        "#!/bin/sh\ncase \"$3\" in transformers|gguf) exit 1;; torch|numpy) exit 0;; esac\ncat <<'END'\n{printed}\nEND\n"
+    );
+    let path = programs.join("python3");
+    // `cat` is not on their PATH.
+    fs::write(&path, script.replace("cat <<", "/bin/cat <<")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn tables(output: &Output) -> Vec<Value> {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["tables"].as_array().unwrap().clone()
+}
+
+#[test]
+fn nobody_installed_is_said_and_recorded_figures_stand_alone() {
+    let nothing = tempfile::tempdir().unwrap();
+    let tables = tables(&peers(nothing.path()));
+    let names: Vec<&str> = tables.iter().map(|table| table["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["peers", "peers_missing", "peers_recorded"]);
+    assert_eq!(tables[0]["rows"].as_array().unwrap().len(), 0, "no ratio to what was recorded elsewhere");
+    let missing: Vec<String> =
+        tables[1]["rows"].as_array().unwrap().iter().map(|row| row["install"].to_string()).collect();
+    assert_eq!(missing.len(), 4);
+    assert!(missing.iter().all(|install| install.contains(" install ")), "{missing:?}");
+    assert!(tables[2]["title"].as_str().unwrap().starts_with("Peers as recorded on "));
+}
+
+#[test]
+fn a_peer_is_compared_or_refused_by_what_it_prints() {
+    let programs = tempfile::tempdir().unwrap();
+    let seconds = r#""all_reduce f32 67108864": [10], "all_reduce f32 16384": [1, 2], "all_reduce f16 16384": [3]"#;
+    python(programs.path(), &format!(r#"{{"version": "gloo (a fake)", "seconds": {{{seconds}}}}}"#));
+    let found = tables(&peers(programs.path()));
+    let rows = found[0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        let number = |key: &str| row[key].as_f64().unwrap();
+        assert_eq!(row["peer"], "gloo (a fake)");
+        assert!(number("ours") > 0.0 && number("least_ratio") <= number("ratio"), "{row}");
+        assert_eq!((number("rounds"), row["unit"].as_str()), (2.0, Some("µs")));
+    }
+    assert_eq!(rows[0]["theirs"], 1e7);
+    python(programs.path(), "all_reduce: fast");
+    let output = peers(programs.path());
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(
+        errors.contains("error: gloo: what it printed is not understood: expected an object with version"),
+        "{errors}"
+    );
+    assert!(errors.contains("found") && errors.contains("all_reduce: fast"), "{errors}");
+}
