@@ -10,8 +10,8 @@
 //! | logits in the type asked for | those in f32 | of the type |
 //! | greedy tokens, in f32 and in the type asked for | the reference's | equal, unless f32 prefers one of the two by less than twice the bound |
 //!
-//! A wrong model or configuration moves the logits in f32, where the bound is a few millionths; in 16 bits it would hide
-//! behind roundings. What the roundings themselves may do is measured from f32, not from the reference. The bounds are in
+//! A wrong model or configuration moves the logits in f32, where the bound is 10⁻⁵ to 10⁻³ of the largest; in 16 bits it
+//! would hide behind roundings. What the roundings themselves may do is measured from f32, not from the reference. The bounds are in
 //! `bound.rs`.
 
 mod bound;
