@@ -32,7 +32,9 @@ fn start_ranks(ranks: usize) -> Vec<Child> {
             .map(|(name, value)| (name, value.to_string()))
     };
     let address = ("MASTER_ADDR", "127.0.0.1".to_owned());
-    (0..ranks).map(|rank| start(ENDLESS, &[variables(rank).as_slice(), std::slice::from_ref(&address)].concat())).collect()
+    (0..ranks)
+        .map(|rank| start(ENDLESS, &[variables(rank).as_slice(), std::slice::from_ref(&address)].concat()))
+        .collect()
 }
 
 fn signal(name: &str, process: u32) {

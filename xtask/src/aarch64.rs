@@ -176,7 +176,7 @@ impl Root {
             let Some(built) = Built::of(line)? else { continue };
             match built {
                 Built { name, is_test: false, kind, path } if kind == "bin" && name == "ascend-tp" => {
-                    program = Some(path)
+                    program = Some(path);
                 }
                 Built { name, is_test: true, kind, path } if kind == "test" && SUITES.contains(&name.as_str()) => {
                     tests.push((format!("suite {name}"), path));
