@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, Communicator, Device};
@@ -14,6 +14,7 @@ use ascend_tp::placement::Residual;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::Region;
 use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::world::{Place, ProcessGroup, World};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 fn emulator(config: Config) -> (Emulator, Arc<Cann>) {
@@ -124,6 +125,37 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     ones(&mut engine);
     let message = engine.run(0, self::ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1)") && message.contains("index 8"), "{message}");
+}
+
+/// Values are shown until the last rank has run; one that waits for a process that is gone never does.
+#[test]
+fn another_process_that_fails_ends_an_observed_run() {
+    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let [ready, done] = [(); 2].map(|()| Barrier::new(2));
+    let start = |rank: usize| {
+        let mut world = World::alone();
+        (world.rank, world.size, world.card) = (rank, 2, Some(rank));
+        world.place = Place::Socket { job: format!("observed-{}", std::process::id()) };
+        let group = Arc::new(ProcessGroup::join(&world).unwrap());
+        let options = EngineOptions { group: Arc::clone(&group), ..EngineOptions::default() };
+        let mut engine = Engine::start_with(&cann, vec![plans(2)], &options).unwrap();
+        ones(&mut engine);
+        (group, engine)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (group, engine) = start(1);
+            ready.wait();
+            group.fail("it had enough");
+            done.wait();
+            drop(engine);
+        });
+        let (_group, mut engine) = start(0);
+        ready.wait();
+        let message = engine.run_observed(0, ids([0, 7, 3]), |_| ()).unwrap_err().to_string();
+        assert!(message.starts_with("rank 1 ") && message.contains("it had enough"), "{message}");
+        done.wait();
+    });
 }
 
 #[test]

@@ -83,6 +83,9 @@ impl Default for EngineOptions {
 /// How long a rank may take to notice by itself that another process is gone, before it is left behind.
 const GRACE: Duration = Duration::from_millis(800);
 
+/// Between looks whether another process has failed, while values are shown.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The ranks of one process with their cards, weights and states.
 pub struct Engine {
     ends: Ends,
@@ -422,8 +425,14 @@ impl Engine {
     ) -> Result<Outputs, Error> {
         let (sender, observations) = channel();
         self.start_run(program, inputs, Timed::No, Some(sender))?;
-        // Ends when the last rank has dropped its sender.
-        observations.iter().for_each(&mut observe);
+        // Ends when the last rank has dropped its sender; ranks that wait for a process that failed never do.
+        loop {
+            match observations.recv_timeout(LOOK) {
+                Ok(observation) => observe(observation),
+                Err(RecvTimeoutError::Timeout) if self.ends.group.failure_within(Duration::ZERO).is_none() => {}
+                Err(_) => break,
+            }
+        }
         self.finish_run(program)
     }
 
