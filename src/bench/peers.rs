@@ -486,11 +486,11 @@ mod tests {
             version: "Open MPI v4".to_owned(),
             seconds: BTreeMap::from([(LARGE, Samples::new(vec![seconds])), (SMALL, Samples::new(vec![seconds / 1e3]))]),
         };
-        let rounds = vec![(times(0.1), times(0.2)), (times(0.2), times(0.8)), (times(0.1), times(0.3))];
+        let rounds = vec![(times(0.125), times(0.25)), (times(0.25), times(1.0)), (times(0.125), times(0.375))];
         let table = compared(&[Turns { peer: Peer::OpenMpi, rounds }], 2);
         let large = [("task", Cell::from("all_reduce 64.0 MiB, 8 processes"))];
         let number = |key: &str| table.number(&large, key);
-        assert_eq!((number("ours"), number("theirs")), (Some(100_000.0), Some(300_000.0)));
+        assert_eq!((number("ours"), number("theirs")), (Some(125_000.0), Some(375_000.0)));
         assert_eq!([number("ratio"), number("least_ratio"), number("most_ratio")].map(Option::unwrap), [3.0, 2.0, 4.0]);
         assert_eq!(table.cells("met").cloned().collect::<Vec<_>>(), ["yes".into(), "yes".into()]);
         assert_eq!(compared(&[Turns { peer: Peer::Gloo, rounds: Vec::new() }], 2).rows.len(), 0);
