@@ -149,7 +149,9 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
             choosing: Choosing::Greedy,
         };
         let mut session = Session::builder(&cann, &model).options(options).start().unwrap();
-        let requests: Vec<Request> = prompts.iter().map(|ids| Request::new(ids.as_slice())).collect();
+        let max_new_tokens = Some(expected.cases[0].greedy_ids.len());
+        let request = |ids: &Vec<u32>| Request { max_new_tokens, ..Request::new(ids.as_slice()) };
+        let requests: Vec<Request> = prompts.iter().map(request).collect();
         let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
         for (case, sequence) in expected.cases.iter().zip(&found.sequences) {
             assert_eq!(sequence.ids, case.greedy_ids, "{cards} cards, \"{}\"", case.prompt);

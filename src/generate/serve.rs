@@ -250,21 +250,19 @@ impl Session {
     fn choose(&mut self, running: &mut [Running<'_>], outputs: Outputs, ran: (usize, Inputs)) -> Result<Step, Error> {
         let (batch, vocabulary) = (self.options.batch, self.config.vocab_size);
         let dtype = self.options.precision.activations;
-        let mut outputs = outputs.into_iter().map(|(_, bytes)| bytes);
-        let (first, second) = (outputs.next().unwrap_or_default(), outputs.next().unwrap_or_default());
+        let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
         let mut chosen: Vec<Option<Result<u32, SamplingError>>> = Vec::with_capacity(running.len());
         let logits = if self.options.head() == Head::LastToken {
-            let tokens = HostTensor::from_bytes([batch], DType::I64, &first);
-            let largest = HostTensor::from_bytes([batch], dtype, &second);
-            for (running, (id, value)) in running.iter().zip(tokens.ints().iter().zip(largest.floats())) {
+            let tokens = HostTensor::from_bytes([batch], DType::I64, &bytes);
+            for (running, id) in running.iter().zip(tokens.ints()) {
+                // No logit equals a largest one that is NaN, so no token is found.
                 let token = u32::try_from(*id).ok().filter(|token| (*token as usize) < vocabulary);
-                let value = if token.is_some() { *value } else { f32::NAN };
-                let found = token.filter(|_| value.is_finite()).ok_or(SamplingError::NotFinite { token, value });
+                let found = token.ok_or(SamplingError::NotFinite { token: None, value: f32::NAN });
                 chosen.push(running.finish.is_none().then_some(found));
             }
             None
         } else {
-            let logits = HostTensor::from_bytes(Shape::from([batch, vocabulary]), dtype, &first);
+            let logits = HostTensor::from_bytes(Shape::from([batch, vocabulary]), dtype, &bytes);
             for (running, row) in running.iter_mut().zip(logits.floats().chunks(vocabulary)) {
                 chosen.push(running.finish.is_none().then(|| running.sampler.sample(row)));
             }

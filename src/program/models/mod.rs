@@ -28,7 +28,7 @@ pub enum Head {
     AllLogits,
     /// `logits[b,v]` of the position that input `last` names.
     LastLogits,
-    /// `token[b]`: the likeliest token of that position, and `largest[b]`: its logit.
+    /// `token[b]`: the likeliest token of that position; none of the vocabulary where a logit is NaN.
     LastToken,
 }
 
@@ -67,8 +67,6 @@ pub mod output {
     pub const LOGITS: &str = "logits";
     /// See [`super::Head`].
     pub const TOKEN: &str = "token";
-    /// See [`super::Head`].
-    pub const LARGEST: &str = "largest";
 }
 
 /// The program of one forward pass in a precision: an element type, or one with quantised linear layers, whose params
@@ -130,7 +128,6 @@ pub fn decoder(
         let largest = build.op(Kind::ReduceMax { dim: 1 }, &[logits]);
         let token = build.op(Kind::IndexOf, &[logits, largest]);
         build.output(output::TOKEN, token);
-        build.output(output::LARGEST, largest);
     } else {
         build.output(output::LOGITS, logits);
     }
