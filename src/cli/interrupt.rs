@@ -55,13 +55,21 @@ pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
 
 /// From here on a signal ends this process at once, and so does the failure of another of the group: also one that is
 /// killed, or stopped. What it has begun is left as it is.
+///
+/// Others end as soon as they hear of the signal, which may come back here before this process has ended: a process that a
+/// signal ends says so, whoever fails after it.
 pub(super) fn end_at_once(group: &Arc<ProcessGroup>) {
+    let requested = Arc::clone(REQUESTED.get_or_init(Arc::default));
     group.on_failure(|failure| {
+        if is_requested() {
+            return;
+        }
         note(&format!("error: {failure}"));
         exit(FAILED.into());
     });
     let ending = Arc::downgrade(group);
     let handler = move || {
+        requested.store(true, Ordering::Relaxed);
         if let Some(group) = ending.upgrade() {
             group.fail("interrupted by a signal");
         }
