@@ -31,6 +31,7 @@ use ascend_tp::base::{DType, Id, Precision};
 use ascend_tp::device::Cann;
 use ascend_tp::emulator::{self, Emulator, Mode};
 use ascend_tp::placement::{self, Placed};
+use ascend_tp::program::interpret::meaning;
 use ascend_tp::program::{HostTensor, Program, Role, ValueId, interpret, text};
 use ascend_tp::schedule::schedule;
 use ascend_tp::{Mesh, Pins, parallelize};
@@ -59,8 +60,7 @@ pub(crate) fn check(cann: &Arc<Cann>, lowered: &Placed, data: &Data) -> Result<(
         let given = given(&lowered.program, &data.params, inputs, &states);
         check_ops(lowered, &given, &run)?;
         states = last_states(&lowered.program, &states, |id| {
-            let op = lowered.program.ops.values().iter().position(|op| op.result == id).unwrap_or_default();
-            assemble(lowered, id, &run.parts[op]).map(|whole| whole.tensor)
+            assemble(lowered, id, &run.parts[&id]).map(|whole| whole.tensor)
         })?;
     }
     Ok(())
@@ -81,10 +81,11 @@ fn last_states(
     let mut names: BTreeMap<ValueId, String> =
         program.with_role(Role::State).map(|id| (id, program.values[id].name.clone())).collect();
     for op in program.ops.values() {
-        let overwritten = op.kind.row().in_place.and_then(|operand| names.get(&op.operands[operand]).cloned());
-        if let Some(name) = overwritten {
-            states.insert(name.clone(), value(op.result)?);
-            names.insert(op.result, name);
+        for (operand, result) in op.kind.row().in_place.iter().zip(&op.results) {
+            if let Some(name) = names.get(&op.operands[*operand]).cloned() {
+                states.insert(name.clone(), value(*result)?);
+                names.insert(*result, name);
+            }
         }
     }
     Ok(states)
@@ -101,39 +102,46 @@ fn given(program: &Program, params: &Tensors, inputs: &Tensors, states: &Tensors
     values.map(|(id, value)| (id, of(value.role)[&value.name].clone())).collect()
 }
 
+/// Integers that differ, or the first element that is off by more than its bound.
+fn too_far(found: &HostTensor, expected: &HostTensor, bounds: &[f64]) -> Option<String> {
+    if !expected.dtype.is_float() {
+        return difference(found, expected);
+    }
+    let shape = &expected.shape;
+    let pairs = found.floats().iter().zip(expected.floats()).zip(bounds);
+    pairs.enumerate().find_map(|(at, ((found, expected), bound))| {
+        let error = (f64::from(*found) - f64::from(*expected)).abs();
+        let is_close = found == expected || error <= *bound;
+        (!is_close).then(|| {
+            let index = indices(shape).nth(at).unwrap_or_default();
+            format!("at {index:?} found {found}, expected {expected}, off by {error:e}, at most {bound:e}")
+        })
+    })
+}
+
 fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run) -> Result<(), String> {
     let program = &lowered.program;
     let mut wholes: BTreeMap<ValueId, Whole> =
         given.iter().map(|(id, tensor)| (*id, Whole::given(tensor.clone()))).collect();
-    for (id, op) in program.ops.iter() {
+    for op in program.ops.values() {
         let fail = |message: String| format!("{}: {message}", text::op_text(program, op));
-        let found = assemble(lowered, op.result, &run.parts[id.index()]).map_err(fail)?;
         let operands: Vec<&HostTensor> = op.operands.iter().map(|id| &wholes[id].tensor).collect();
-        let (expected, bounds) = if op.kind.is_movement() {
-            let before = &wholes[&op.operands[0]];
-            let group = lowered.mesh.joint_size(op.kind.axes());
-            (before.tensor.clone(), bounds::movement_bound(&op.kind, before, group))
-        } else {
-            let expected = (op.kind.row().host)(&op.kind, &operands, &program.values[op.result]);
-            let bounds = bounds::bound(lowered, op, &operands, &expected, &found.magnitude);
-            (expected, bounds)
-        };
-        let ints_differ = (!expected.dtype.is_float()).then(|| difference(&found.tensor, &expected)).flatten();
-        if let Some(message) = ints_differ {
-            return Err(fail(message));
-        }
-        let pairs = found.tensor.floats().iter().zip(expected.floats()).zip(&bounds);
-        for (at, ((found, expected), bound)) in pairs.enumerate() {
-            let error = (f64::from(*found) - f64::from(*expected)).abs();
-            let is_close = found == expected || error <= *bound;
-            if !is_close {
-                let index = indices(&program.values[op.result].shape).nth(at).unwrap_or_default();
-                return Err(fail(format!(
-                    "at {index:?} found {found}, expected {expected}, off by {error:e}, at most {bound:e}"
-                )));
+        let expected = meaning(program, op, &operands);
+        let mut made = Vec::new();
+        for (at, (id, expected)) in op.results.iter().zip(&expected).enumerate() {
+            let found = assemble(lowered, *id, &run.parts[id]).map_err(fail)?;
+            let bounds = if op.kind.is_movement() {
+                let group = lowered.mesh.joint_size(op.kind.axes());
+                bounds::movement_bound(&op.kind, &wholes[&op.operands[0]], group)
+            } else {
+                bounds::bound(lowered, op, at, &operands, expected, &found.magnitude)
+            };
+            if let Some(message) = too_far(&found.tensor, expected, &bounds) {
+                return Err(fail(message));
             }
+            made.push((*id, found));
         }
-        wholes.insert(op.result, found);
+        wholes.extend(made);
     }
     for (name, id) in &program.outputs {
         let found = run.outputs.get(name).ok_or_else(|| format!("output \"{name}\" is missing"))?;
@@ -157,13 +165,14 @@ fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &P
         let expected = interpret(program, |id, _| given[&id].clone());
         let mut meaning: Vec<Option<HostTensor>> = expected.iter().cloned().map(Some).collect();
         meaning.resize(lowered.program.values.len(), None);
-        for (id, op) in lowered.program.ops.iter() {
+        let ops = lowered.program.ops.values().iter();
+        for (op, result) in ops.flat_map(|op| op.results.iter().map(move |result| (op, *result))) {
             // A copy in another layout means what it is a copy of.
-            if meaning[op.result.index()].is_none() {
-                meaning[op.result.index()] = meaning[op.operands[0].index()].clone();
+            if meaning[result.index()].is_none() {
+                meaning[result.index()] = meaning[op.operands[0].index()].clone();
             }
-            let found = assemble(&lowered, op.result, &run.parts[id.index()]).map(|whole| whole.tensor);
-            let message = match (&found, &meaning[op.result.index()]) {
+            let found = assemble(&lowered, result, &run.parts[&result]).map(|whole| whole.tensor);
+            let message = match (&found, &meaning[result.index()]) {
                 (Err(message), _) => Some(message.clone()),
                 (Ok(found), Some(expected)) => difference(found, expected),
                 (Ok(_), None) => Some("has no meaning".to_owned()),

@@ -64,7 +64,7 @@ struct Bench<'a> {
     fixture: &'a Fixture,
     cann: Arc<Cann>,
     /// The op of the lowered program that makes the output.
-    output: usize,
+    output: ValueId,
 }
 
 impl Bench<'_> {
@@ -99,7 +99,7 @@ impl Bench<'_> {
         let mut engine = start(&self.cann, plans, &self.fixture.params)?;
         for Case { inputs, output } in &self.fixture.cases {
             let run = run(&mut engine, inputs)?;
-            let mut found = run.outputs.values().chain(&run.parts[self.output]);
+            let mut found = run.outputs.values().chain(&run.parts[&self.output]);
             if !found.all(|found| distance(found, output) <= BOUND) {
                 return Ok(false);
             }
@@ -164,9 +164,10 @@ fn mutate(fixture: &Fixture, cards: usize, residual: Residual, from: &str, kills
     let mesh = Mesh::tensor_parallel(cards, fixture.config.kv_heads, fixture.config.heads_per_kv_head()).unwrap();
     let lowered = parallelize(&fixture.program, &mesh, &Pins::auto(residual)).unwrap().lowered;
     let plans = schedule(&lowered).unwrap();
-    let making = |value: ValueId| lowered.program.ops.values().iter().position(|op| op.result == value).unwrap();
+    let making =
+        |value: ValueId| lowered.program.ops.values().iter().position(|op| op.results.contains(&value)).unwrap();
     let first = lowered.program.find(Role::Result, from).map(making).unwrap();
-    let bench = Bench { fixture, cann: cann(cards), output: making(lowered.program.outputs[0].1) };
+    let bench = Bench { fixture, cann: cann(cards), output: lowered.program.outputs[0].1 };
     assert!(
         bench.is_right(plans.clone()).unwrap(),
         "{} on {cards} cards, {residual:?}, is wrong as it is",

@@ -31,7 +31,7 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
     let mut maker = vec![None; program.values.len()];
     let mut users: Vec<Vec<OpId>> = vec![Vec::new(); program.values.len()];
     for (id, op) in program.ops.iter() {
-        maker[op.result.index()] = Some(id);
+        op.results.iter().for_each(|result| maker[result.index()] = Some(id));
         op.operands.iter().for_each(|operand| users[operand.index()].push(id));
     }
     // Back over movements to the op that made the data, and forward to the first that reads it.
@@ -43,7 +43,7 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
     };
     let reader = |mut value: ValueId| loop {
         match users[value.index()].first().map(|id| &program.ops[*id]) {
-            Some(op) if op.kind.is_movement() => value = op.result,
+            Some(op) if op.kind.is_movement() => value = op.result(),
             found => return found,
         }
     };
@@ -60,18 +60,18 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
         let factor = if op.kind.row().name == "all_reduce" { 2 } else { 1 };
         let made = made_by.map_or_else(
             || format!("{} is given", program.label(value)),
-            |made| format!("{}{} leaves it", made.kind.row().name, name(made.result)),
+            |made| format!("{}{} leaves it", made.kind.row().name, name(made.result())),
         );
         let state = if before.partial.is_empty() { "sharded" } else { "partial" };
-        let needs = reader(op.result).map_or_else(
+        let needs = reader(op.result()).map_or_else(
             || "the output is whole".to_owned(),
             |user| {
-                let layout = &placed.layouts[op.result];
+                let layout = &placed.layouts[op.result()];
                 let wanted = match layout.is_replicated() {
                     true => "it whole".to_owned(),
                     false => format!("it as {{{}}}", layout.text(&mesh.axis_names())),
                 };
-                format!("{}{} needs {wanted}", user.kind.row().name, name(user.result))
+                format!("{}{} needs {wanted}", user.kind.row().name, name(user.result()))
             },
         );
         Exchange {

@@ -15,7 +15,7 @@ pub fn fuse(lowered: &Placed) -> Placed {
     let mut maker: Vec<Option<OpId>> = vec![None; program.values.len()];
     for (id, op) in program.ops.iter() {
         op.operands.iter().for_each(|operand| uses[operand.index()] += 1);
-        maker[op.result.index()] = Some(id);
+        op.results.iter().for_each(|result| maker[result.index()] = Some(id));
     }
     program.outputs.iter().for_each(|(_, id)| uses[id.index()] += 1);
     let mut ops: Vec<Option<Op>> = program.ops.values().iter().cloned().map(Some).collect();
@@ -27,7 +27,7 @@ pub fn fuse(lowered: &Placed) -> Placed {
         if let Some(kind) = ops[first.index()].as_ref().and_then(|first| joined(&first.kind, &op.kind)) {
             let operands = program.ops[first].operands.clone();
             ops[first.index()] = None;
-            ops[id.index()] = Some(Op { kind, operands, result: op.result });
+            ops[id.index()] = Some(Op { kind, operands, results: op.results.clone() });
         }
     }
     let ops: IdVec<OpId, Op> = ops.into_iter().flatten().collect();

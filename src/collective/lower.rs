@@ -1,5 +1,7 @@
 //! Replaces each reshard by the collectives and local cuts that make it.
 
+use smallvec::smallvec;
+
 use crate::base::{Diagnostic, Diagnostics, IdVec};
 use crate::placement::{Placed, transition};
 use crate::program::text::op_text;
@@ -18,7 +20,7 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
             continue;
         }
         let mut operand = op.operands[0];
-        let steps = match transition::steps(&resharded.layouts[operand], &resharded.layouts[op.result]) {
+        let steps = match transition::steps(&resharded.layouts[operand], &resharded.layouts[op.result()]) {
             Ok(steps) => steps,
             Err(message) => {
                 problems.push(Diagnostic::new(op_text(&resharded.program, op), message));
@@ -28,12 +30,12 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
         let last = steps.len().saturating_sub(1);
         for (index, step) in steps.into_iter().enumerate() {
             let result = if index == last {
-                op.result
+                op.result()
             } else {
                 out.layouts.push(step.layout);
-                out.program.values.push(Value { ..resharded.program.values[op.result].clone() })
+                out.program.values.push(Value { ..resharded.program.values[op.result()].clone() })
             };
-            out.program.ops.push(Op { kind: step.kind, operands: vec![operand], result });
+            out.program.ops.push(Op { kind: step.kind, operands: vec![operand], results: smallvec![result] });
             operand = result;
         }
     }

@@ -1,6 +1,7 @@
 //! Inserts a `reshard` wherever a value lies otherwise than its user needs it.
 
 use rustc_hash::FxHashMap;
+use smallvec::smallvec;
 
 use crate::base::{Id, IdVec};
 use crate::placement::{Layout, Mesh, Placed, Placement};
@@ -22,10 +23,12 @@ pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) ->
         let wanted = &placement.operands[id.index()];
         let operands =
             op.operands.iter().zip(wanted).map(|(operand, layout)| out.in_layout(*operand, layout)).collect();
-        out.placed.program.ops.push(Op { kind: op.kind.clone(), operands, result: op.result });
-        let stored = &placement.stored[op.result.index()];
-        if *stored != placement.produced[op.result.index()] {
-            out.stored[op.result.index()] = out.reshard(op.result, stored);
+        out.placed.program.ops.push(Op { operands, ..op.clone() });
+        for result in &op.results {
+            let stored = &placement.stored[result.index()];
+            if *stored != placement.produced[result.index()] {
+                out.stored[result.index()] = out.reshard(*result, stored);
+            }
         }
     }
     // Also what is given and handed on as it is comes out whole.
@@ -65,7 +68,7 @@ impl Inserter {
         };
         let result = self.placed.program.values.push(result);
         self.placed.layouts.push(layout.clone());
-        self.placed.program.ops.push(Op { kind: Kind::Reshard, operands: vec![value], result });
+        self.placed.program.ops.push(Op { kind: Kind::Reshard, operands: vec![value], results: smallvec![result] });
         result
     }
 }

@@ -74,7 +74,6 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
     }
     for (_, op) in program.ops.iter() {
         let place = || op_text(program, op);
-        let found = &placed.layouts[op.result];
         if stage < op.kind.row().stage {
             problems.push(Diagnostic::new(place(), "does not occur before lowering"));
             continue;
@@ -86,7 +85,9 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
             continue;
         }
         if op.kind.is_movement() {
-            for message in movement_problems(&op.kind, &placed.layouts[op.operands[0]], found, mesh) {
+            for message in
+                movement_problems(&op.kind, &placed.layouts[op.operands[0]], &placed.layouts[op.result()], mesh)
+            {
                 problems.push(Diagnostic::new(place(), message));
             }
             continue;
@@ -103,12 +104,15 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
             let operands: Vec<Type> = op.operands.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();
             match follows(op, &rule, &operands) {
                 Err(message) => problems.push(Diagnostic::new(place(), format!("on axis `{name}` {message}"))),
-                Ok(expected) if expected != type_of(found, axis) => problems.push(
-                    Diagnostic::new(place(), format!("on axis `{name}` the result has another type"))
-                        .expected(expected)
-                        .found(type_of(found, axis)),
-                ),
-                Ok(_) => {}
+                Ok(expected) => {
+                    for (index, result) in op.results.iter().enumerate() {
+                        let (expected, found) = (expected(index), type_of(&placed.layouts[*result], axis));
+                        if expected != found {
+                            let what = format!("on axis `{name}` {result} has another type");
+                            problems.push(Diagnostic::new(place(), what).expected(expected).found(found));
+                        }
+                    }
+                }
             }
         }
     }
@@ -126,8 +130,8 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
     problems.into_result(())
 }
 
-/// The type of an op's result on one axis.
-fn follows(op: &Op, rule: &Rule, operands: &[Type]) -> Result<Type, String> {
+/// The type of each of an op's results on one axis.
+fn follows<'a>(op: &Op, rule: &'a Rule, operands: &[Type]) -> Result<Box<dyn Fn(usize) -> Type + 'a>, String> {
     let mut letter = None;
     for (index, (operand, factors)) in operands.iter().zip(&rule.operands).enumerate() {
         let Type::Sharded(dim) = operand else { continue };
@@ -144,7 +148,7 @@ fn follows(op: &Op, rule: &Rule, operands: &[Type]) -> Result<Type, String> {
     let partial = |operand: &&Type| matches!(operand, Type::Partial(_));
     let Some(letter) = letter else {
         let passes = match (op.kind.row().linear, operands.iter().filter(partial).count()) {
-            (_, 0) => return Ok(Type::Whole),
+            (_, 0) => return Ok(Box::new(|_| Type::Whole)),
             (Linear::Jointly, count) => count == operands.len(),
             (Linear::InEach(linear), 1) => {
                 operands.iter().position(|o| partial(&o)).is_some_and(|at| linear.contains(&at))
@@ -153,7 +157,7 @@ fn follows(op: &Op, rule: &Rule, operands: &[Type]) -> Result<Type, String> {
         };
         let sums = operands.iter().filter(partial).all(|operand| *operand == Type::Partial(Reduce::Sum));
         return if passes && sums {
-            Ok(Type::Partial(Reduce::Sum))
+            Ok(Box::new(|_| Type::Partial(Reduce::Sum)))
         } else {
             Err(format!("{} reads a partial value as if it were whole", op.kind.row().name))
         };
@@ -164,7 +168,7 @@ fn follows(op: &Op, rule: &Rule, operands: &[Type]) -> Result<Type, String> {
             return Err(format!("operand {index} is {operand}, but another is sharded along `{}`", letter as char));
         }
     }
-    Ok(rule.result_dim(letter).map_or(Type::Partial(rule.reduce), Type::Sharded))
+    Ok(Box::new(move |result| rule.result_dim(result, letter).map_or(Type::Partial(rule.reduce), Type::Sharded)))
 }
 
 /// What is wrong with a movement from one layout to another.

@@ -58,7 +58,9 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
         pass.decide_weight(id, &mut now);
         match pass.choose(id, &now) {
             Some(choice) => {
-                produced[program.ops[id].result.index()] = Some(choice.produced.clone());
+                for (result, layout) in program.ops[id].results.iter().zip(&choice.produced) {
+                    produced[result.index()] = Some(layout.clone());
+                }
                 pass.accept(id, &choice, &mut now);
                 operands.push(choice.operands);
             }
@@ -66,7 +68,9 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
                 let op = &program.ops[id];
                 let rank = |id: &ValueId| program.values[*id].shape.rank();
                 problems.push(Diagnostic::new(op_text(program, op), "no layout suits the op and its operands"));
-                now.layouts[op.result.index()] = Some(Layout::replicated(rank(&op.result)));
+                for result in &op.results {
+                    now.layouts[result.index()] = Some(Layout::replicated(rank(result)));
+                }
                 operands.push(op.operands.iter().map(|id| Layout::replicated(rank(id))).collect());
             }
         }
@@ -90,11 +94,13 @@ struct State {
 /// How one op runs.
 struct Choice {
     operands: Vec<Layout>,
-    produced: Layout,
-    stored: Layout,
+    /// By result.
+    produced: SmallVec<[Layout; 1]>,
+    /// By result.
+    stored: SmallVec<[Layout; 1]>,
     /// What the op itself makes the cards exchange.
     paid: Score,
-    /// What its users will have to, because the result is partial.
+    /// What its users will have to, because a result is partial.
     due: Cost,
 }
 
@@ -109,7 +115,7 @@ impl Choice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Score {
     cost: Cost,
-    /// Elements on the fullest card: of the result, and of params and states placed by this choice.
+    /// Elements on the fullest card: of the results, and of params and states placed by this choice.
     local_elems: usize,
 }
 
@@ -209,7 +215,10 @@ impl<'a> Pass<'a> {
                         Factor::Whole(_) => true,
                         Factor::One => false,
                         Factor::Letter(letter) => {
-                            rule.result_dim(*letter).is_some_and(|dim| whole[op.result.index()][dim])
+                            let results = op.results.iter().enumerate();
+                            results
+                                .filter_map(|(at, result)| Some((result, rule.result_dim(at, *letter)?)))
+                                .any(|(result, dim)| whole[result.index()][dim])
                         }
                     };
                 }
@@ -236,7 +245,7 @@ impl<'a> Pass<'a> {
             let Factor::Letter(letter) = factor else { continue };
             let is_input = match op.kind {
                 Kind::Embed => dim == 1,
-                _ => rule.result_dim(*letter).is_none(),
+                _ => rule.result_dim(0, *letter).is_none(),
             };
             axes[usize::from(is_input)].push(dim);
         }
@@ -247,7 +256,7 @@ impl<'a> Pass<'a> {
         for id in self.program.ops.ids() {
             let Some((param, _)) = self.weight_of(id) else { continue };
             let name = &self.program.values[param].name;
-            let result = self.program.ops[id].result;
+            let result = self.program.ops[id].result();
             if self.pins.gathers(name) && self.pinned[result.index()].is_none() {
                 self.pinned[result.index()] = Some(Layout::replicated(self.program.values[result].shape.rank()));
             }
@@ -424,7 +433,7 @@ impl<'a> Pass<'a> {
             total = total + choice.paid;
             due = choice.due;
             self.accept(id, &choice, now);
-            if self.pinned[self.program.ops[id].result.index()].is_some() {
+            if self.program.ops[id].results.iter().any(|result| self.pinned[result.index()].is_some()) {
                 break;
             }
         }
@@ -446,7 +455,9 @@ impl<'a> Pass<'a> {
                 Some(_) => {}
             }
         }
-        now.layouts[op.result.index()] = Some(choice.stored.clone());
+        for (result, layout) in op.results.iter().zip(&choice.stored) {
+            now.layouts[result.index()] = Some(layout.clone());
+        }
     }
 
     /// The best way to run one op.
@@ -490,10 +501,12 @@ impl<'a> Pass<'a> {
                 }
             }
         }
-        let pinned = self.pinned[op.result.index()].as_ref();
-        if let Some(Factor::Letter(letter)) = pinned.and_then(|layout| layout.dim_of(axis)).map(|dim| rule.result[dim])
-        {
-            add(OnAxis::Letter(letter));
+        for (result, factors) in op.results.iter().zip(&rule.results) {
+            let pinned = self.pinned[result.index()].as_ref();
+            if let Some(Factor::Letter(letter)) = pinned.and_then(|layout| layout.dim_of(axis)).map(|dim| factors[dim])
+            {
+                add(OnAxis::Letter(letter));
+            }
         }
         let is_sum = |operand: &ValueId| {
             now.layouts[operand.index()].as_ref().and_then(|layout| layout.partial_on(axis)) == Some(Reduce::Sum)
@@ -515,7 +528,8 @@ impl<'a> Pass<'a> {
     fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[OnAxis], now: &State) -> Option<Choice> {
         let op = &self.program.ops[id];
         let mut operands: Vec<Layout> = rule.operands.iter().map(|dims| Layout::replicated(dims.len())).collect();
-        let mut produced = Layout::replicated(rule.result.len());
+        let whole = rule.results[..op.results.len()].iter().map(|dims| Layout::replicated(dims.len()));
+        let mut produced: SmallVec<[Layout; 1]> = whole.collect();
         for (axis, what) in self.mesh.ids().into_iter().zip(on_axis) {
             match *what {
                 OnAxis::Whole => {}
@@ -525,42 +539,50 @@ impl<'a> Pass<'a> {
                             layout.dims[dim].push(axis);
                         }
                     }
-                    match rule.result_dim(letter) {
-                        Some(dim) => produced.dims[dim].push(axis),
-                        None => produced.partial.push((axis, rule.reduce)),
+                    for (index, layout) in produced.iter_mut().enumerate() {
+                        match rule.result_dim(index, letter) {
+                            Some(dim) => layout.dims[dim].push(axis),
+                            None => layout.partial.push((axis, rule.reduce)),
+                        }
                     }
                 }
                 OnAxis::Pass(operand) => {
                     operands[operand].partial.push((axis, Reduce::Sum));
-                    produced.partial.push((axis, Reduce::Sum));
+                    produced.iter_mut().for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
                 }
                 OnAxis::PassAll => {
-                    operands.iter_mut().for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
-                    produced.partial.push((axis, Reduce::Sum));
+                    let all = operands.iter_mut().chain(&mut produced);
+                    all.for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
                 }
             }
         }
         // Parts of a sum pass only where nothing but sums is reduced.
-        if produced.partial.iter().any(|(_, reduce)| *reduce != produced.partial[0].1) {
+        if produced.iter().any(|layout| layout.partial.iter().any(|(_, reduce)| *reduce != layout.partial[0].1)) {
             return None;
         }
+        let in_place = op.kind.row().in_place;
         let mut paid = Score::default();
         for (index, (operand, layout)) in op.operands.iter().zip(&operands).enumerate() {
-            paid = paid + self.operand_score(*operand, layout, op.kind.row().in_place == Some(index), now)?;
+            paid = paid + self.operand_score(*operand, layout, in_place.contains(&index), now)?;
         }
-        let result = &self.program.values[op.result];
-        let size_bytes = result.dtype.size_bytes();
-        let stored = match &self.pinned[op.result.index()] {
-            Some(pinned) if op.kind.row().in_place.is_some() && *pinned != produced => return None,
-            Some(pinned) => pinned.clone(),
-            None => produced.clone(),
-        };
-        let mut reduced = stored.clone();
-        reduced.partial.clear();
-        let made = cost(&produced, &stored, self.mesh, &result.shape, size_bytes)?;
-        let due = cost(&stored, &reduced, self.mesh, &result.shape, size_bytes)?;
-        let local_elems = produced.largest_local_elems(self.mesh, &result.shape);
-        paid = paid + Score { cost: made, local_elems };
+        let mut stored: SmallVec<[Layout; 1]> = SmallVec::new();
+        let mut due = Cost::default();
+        for (index, (id, produced)) in op.results.iter().zip(&produced).enumerate() {
+            let result = &self.program.values[*id];
+            let size_bytes = result.dtype.size_bytes();
+            let wanted = match &self.pinned[id.index()] {
+                Some(pinned) if index < in_place.len() && pinned != produced => return None,
+                Some(pinned) => pinned.clone(),
+                None => produced.clone(),
+            };
+            let mut reduced = wanted.clone();
+            reduced.partial.clear();
+            let made = cost(produced, &wanted, self.mesh, &result.shape, size_bytes)?;
+            due = due + cost(&wanted, &reduced, self.mesh, &result.shape, size_bytes)?;
+            let local_elems = produced.largest_local_elems(self.mesh, &result.shape);
+            paid = paid + Score { cost: made, local_elems };
+            stored.push(wanted);
+        }
         Some(Choice { operands, produced, stored, paid, due })
     }
 

@@ -3,10 +3,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use smallvec::SmallVec;
+
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 
 use super::graph::{Form, Op, Program, Role, Source, Value, ValueId};
-use super::op::{Kind, result_type};
+use super::op::{Kind, result_types};
 use super::verify::verify;
 
 /// Builds a [`Program`].
@@ -79,25 +81,36 @@ impl Builder {
         self.given(Role::State, name, shape.into(), dtype, None)
     }
 
-    /// Any op.
+    /// Any op, for its first result.
     pub fn op(&mut self, kind: Kind, operands: &[Operand]) -> Operand {
+        let [result] = self.several(kind, operands);
+        result
+    }
+
+    /// Any op, for its first `N` results.
+    pub fn several<const N: usize>(&mut self, kind: Kind, operands: &[Operand]) -> [Operand; N] {
         let own: Vec<Option<ValueId>> = operands.iter().map(|operand| self.own(*operand, kind.row().name)).collect();
         let Some(operands) = own.into_iter().collect::<Option<Vec<ValueId>>>() else {
-            return self.given(Role::Result, "", Shape::default(), DType::F32, None);
+            return [(); N].map(|()| self.given(Role::Result, "", Shape::default(), DType::F32, None));
         };
         let values: Vec<&Value> = operands.iter().map(|id| &self.program.values[*id]).collect();
-        let (shape, dtype) = match result_type(&kind, &values) {
-            Ok(found) => found,
-            Err(message) => {
-                let names: Vec<String> = operands.iter().map(|id| self.program.label(*id)).collect();
-                let place = format!("{} of {}", kind.row().name, names.join(", "));
-                self.problems.push(Diagnostic::new(place, message));
-                (Shape::default(), DType::F32)
-            }
-        };
-        let result = self.given(Role::Result, "", shape, dtype, None);
-        self.program.ops.push(Op { kind, operands, result: result.id });
-        result
+        let found = result_types(&kind, &values).and_then(|types| match types.len() {
+            has if has < N => Err(format!("has {has} results, wanted {N}")),
+            _ => Ok(types),
+        });
+        let types = found.unwrap_or_else(|message| {
+            let names: Vec<String> = operands.iter().map(|id| self.program.label(*id)).collect();
+            let place = format!("{} of {}", kind.row().name, names.join(", "));
+            self.problems.push(Diagnostic::new(place, message));
+            SmallVec::new()
+        });
+        let mut types = types.into_iter();
+        let results = [(); N].map(|()| {
+            let (shape, dtype) = types.next().unwrap_or((Shape::default(), DType::F32));
+            self.given(Role::Result, "", shape, dtype, None)
+        });
+        self.program.ops.push(Op { kind, operands, results: results.iter().map(|result| result.id).collect() });
+        results
     }
 
     /// Names a value; the answer is the value.

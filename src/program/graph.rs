@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use crate::base::{DType, IdVec, Shape, define_id};
 
 use super::op::Kind;
@@ -116,15 +118,23 @@ pub struct Value {
     pub source: Option<Source>,
 }
 
-/// One op with its operands and its result.
+/// One op with its operands and its results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Op {
     /// Which op, with its attributes.
     pub kind: Kind,
     /// Operands in the order of the op's row.
     pub operands: Vec<ValueId>,
-    /// The value it makes.
-    pub result: ValueId,
+    /// The values it makes, in the order of the op's row, at least one; those that nobody wants at the end may be left out.
+    pub results: SmallVec<[ValueId; 2]>,
+}
+
+impl Op {
+    /// The first value it makes.
+    #[must_use]
+    pub fn result(&self) -> ValueId {
+        self.results[0]
+    }
 }
 
 /// A program over whole tensors. Ops run in order.

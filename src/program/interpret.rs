@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::{DType, Shape};
+use crate::base::{DType, Id, Shape};
 
-use super::graph::{Form, Program, Role, Value, ValueId};
-use super::op::Kind;
+use super::graph::{Form, Op, Program, Role, Value, ValueId};
+use super::op::{Host, Kind};
 use super::rule::Reduce;
 use half::{bf16, f16};
 
@@ -201,15 +201,25 @@ pub fn interpret(program: &Program, mut given: impl FnMut(ValueId, &Value) -> Ho
         })
         .collect();
     for (_, op) in program.ops.iter() {
-        let result = {
-            let operands: Vec<&HostTensor> =
-                op.operands.iter().filter_map(|id| tensors[crate::base::Id::index(*id)].as_ref()).collect();
-            assert_eq!(operands.len(), op.operands.len(), "an operand of {} is used before it is made", op.result);
-            (op.kind.row().host)(&op.kind, &operands, &program.values[op.result])
+        let results = {
+            let operands: Vec<&HostTensor> = op.operands.iter().filter_map(|id| tensors[id.index()].as_ref()).collect();
+            assert_eq!(operands.len(), op.operands.len(), "an operand of {} is used before it is made", op.result());
+            meaning(program, op, &operands)
         };
-        tensors[crate::base::Id::index(op.result)] = Some(result);
+        for (id, result) in op.results.iter().zip(results) {
+            tensors[id.index()] = Some(result);
+        }
     }
     tensors.into_iter().map(|tensor| tensor.unwrap_or_else(|| HostTensor::zeros([0], DType::F32))).collect()
+}
+
+/// What an op of a program makes of its operands: all results of its row, whoever wants them.
+#[must_use]
+pub fn meaning(program: &Program, op: &Op, operands: &[&HostTensor]) -> Vec<HostTensor> {
+    match op.kind.row().host {
+        Host::One(host) => vec![host(&op.kind, operands, &program.values[op.result()])],
+        Host::Several(host) => host(&op.kind, operands),
+    }
 }
 
 pub(super) fn identity(_: &Kind, operands: &[&HostTensor], _: &Value) -> HostTensor {

@@ -2,7 +2,9 @@
 //!
 //! A function here sees local views and where each shard starts in the whole. It emits only calls that a 910B takes for
 //! the element type and shape at hand; where the fused operator refuses, a composition. The caller skips ops whose
-//! result is empty on this card, so results have at least one element here; operands may be empty.
+//! results are empty on this card, so results have at least one element here; operands may be empty.
+
+use smallvec::SmallVec;
 
 use crate::base::{Bytes, DType, Dims, Shape};
 
@@ -24,8 +26,8 @@ pub struct Local {
 pub struct Emit<'a> {
     /// Operands in the order of the op.
     pub operands: Vec<Local>,
-    /// The result; for in-place ops the overwritten operand's storage.
-    pub result: Local,
+    /// The results; those of in-place ops are the overwritten operands' storage.
+    pub results: SmallVec<[Local; 2]>,
     /// The calls so far.
     pub calls: Vec<Call>,
     /// Makes a buffer of that many bytes, live from the first call that names it to the last.
@@ -57,7 +59,7 @@ impl Emit<'_> {
     }
 
     fn out(&self) -> View {
-        self.result.view.clone()
+        self.results[0].view.clone()
     }
 
     /// A new dense tensor.

@@ -4,6 +4,8 @@
 //! host and the aclnn calls that compute it on a card. Attributes live in [`Kind`]. Passes hold no list of ops of their
 //! own; a new op is a row here, a function in `interpret` and one in `npu`.
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::base::{DType, Shape};
 
 use super::graph::{Op, Value};
@@ -35,9 +37,18 @@ pub enum Stage {
 }
 
 type RuleFn = fn(&Kind, &[&Shape]) -> Result<Rule, String>;
-type DTypeFn = fn(&Kind, &[DType]) -> Result<DType, String>;
-type HostFn = fn(&Kind, &[&HostTensor], &Value) -> HostTensor;
+type DTypes = SmallVec<[DType; 2]>;
+type DTypeFn = fn(&Kind, &[DType]) -> Result<DTypes, String>;
 type NpuFn = fn(&Kind, &mut Emit<'_>);
+
+/// The meaning of an op on whole tensors: from its operands, and from shapes and types of its results.
+#[derive(Clone, Copy, Debug)]
+pub enum Host {
+    /// Of an op with one result.
+    One(fn(&Kind, &[&HostTensor], &Value) -> HostTensor),
+    /// Of an op with several: all that its row has, whoever wants them.
+    Several(fn(&Kind, &[&HostTensor]) -> Vec<HostTensor>),
+}
 
 /// All that is known of one op.
 #[derive(Clone, Copy)]
@@ -52,12 +63,12 @@ pub struct Row {
     pub rule: RuleFn,
     /// Where a partial sum may pass.
     pub linear: Linear,
-    /// Element type of the result.
+    /// Element types of the results.
     pub dtype: DTypeFn,
-    /// The operand whose storage the result overwrites.
-    pub in_place: Option<usize>,
+    /// For each of the first results, the operand whose storage it overwrites.
+    pub in_place: &'static [usize],
     /// The meaning, on whole tensors.
-    pub host: HostFn,
+    pub host: Host,
     /// The calls that compute it on one card's shards.
     pub npu: NpuFn,
 }
@@ -101,23 +112,23 @@ fn reduce_dim(rank: usize, dim: usize, reduce: Reduce) -> Result<Rule, String> {
     Rule::parse(&format!("{operand}->{result}"), reduce)
 }
 
-fn first(_: &Kind, dtypes: &[DType]) -> Result<DType, String> {
-    Ok(dtypes[0])
+fn first(_: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
+    Ok(smallvec![dtypes[0]])
 }
 
-fn all_equal(_: &Kind, dtypes: &[DType]) -> Result<DType, String> {
+fn all_equal(_: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
     match dtypes.iter().find(|dtype| **dtype != dtypes[0]) {
         Some(other) => Err(format!("element types differ, {} and {other}", dtypes[0])),
-        None => Ok(dtypes[0]),
+        None => Ok(smallvec![dtypes[0]]),
     }
 }
 
-fn all_float(kind: &Kind, dtypes: &[DType]) -> Result<DType, String> {
+fn all_float(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
     if dtypes[0].is_float() { all_equal(kind, dtypes) } else { Err(format!("{} is no floating-point type", dtypes[0])) }
 }
 
 /// The element types at `at` are all one float type; index operands hold i64.
-fn floats_with_index(dtypes: &[DType], index: usize) -> Result<DType, String> {
+fn floats_with_index(dtypes: &[DType], index: usize) -> Result<DTypes, String> {
     if dtypes[index] != DType::I64 {
         return Err(format!("operand {index} is {}, expected i64", dtypes[index]));
     }
@@ -133,8 +144,8 @@ const BASE: Row = Row {
     rule: elementwise,
     linear: Linear::No,
     dtype: all_float,
-    in_place: None,
-    host: host::identity,
+    in_place: &[],
+    host: Host::One(host::identity),
     npu: npu::nothing,
 };
 
@@ -147,7 +158,7 @@ static EMBED: Row = Row {
     },
     linear: Linear::InEach(&[1]),
     dtype: |_, dtypes| floats_with_index(dtypes, 0),
-    host: host::embed,
+    host: Host::One(host::embed),
     npu: npu::embed,
     ..BASE
 };
@@ -159,12 +170,19 @@ static MATMUL: Row = Row {
         _ => Err("not a matmul".to_owned()),
     },
     linear: Linear::InEach(&[0, 1]),
-    host: host::matmul,
+    host: Host::One(host::matmul),
     npu: npu::matmul,
     ..BASE
 };
-static ADD: Row =
-    Row { name: "add", arity: 2, linear: Linear::Jointly, dtype: all_equal, host: host::add, npu: npu::add, ..BASE };
+static ADD: Row = Row {
+    name: "add",
+    arity: 2,
+    linear: Linear::Jointly,
+    dtype: all_equal,
+    host: Host::One(host::add),
+    npu: npu::add,
+    ..BASE
+};
 static QUANT_MATMUL: Row = Row {
     name: "quant_matmul",
     arity: 3,
@@ -173,11 +191,11 @@ static QUANT_MATMUL: Row = Row {
         _ => Err("not a quant_matmul".to_owned()),
     },
     dtype: |_, dtypes| match dtypes {
-        [x @ (DType::F16 | DType::BF16), DType::I8, DType::F32] => Ok(*x),
+        [x @ (DType::F16 | DType::BF16), DType::I8, DType::F32] => Ok(smallvec![*x]),
         [x, w, scale] => Err(format!("takes f16 or bf16, i8 and f32, found {x}, {w} and {scale}")),
         _ => Err("takes 3 operands".to_owned()),
     },
-    host: host::quant_matmul,
+    host: Host::One(host::quant_matmul),
     npu: npu::quant_matmul,
     ..BASE
 };
@@ -186,13 +204,14 @@ static MUL: Row = Row {
     arity: 2,
     linear: Linear::InEach(&[0, 1]),
     dtype: all_equal,
-    host: host::mul,
+    host: Host::One(host::mul),
     npu: npu::mul,
     ..BASE
 };
-static SCALE: Row = Row { name: "scale", linear: Linear::InEach(&[0]), host: host::scale, npu: npu::scale, ..BASE };
-static SILU: Row = Row { name: "silu", host: host::silu, npu: npu::silu, ..BASE };
-static SWIGLU: Row = Row { name: "swiglu", arity: 2, host: host::swiglu, npu: npu::swiglu, ..BASE };
+static SCALE: Row =
+    Row { name: "scale", linear: Linear::InEach(&[0]), host: Host::One(host::scale), npu: npu::scale, ..BASE };
+static SILU: Row = Row { name: "silu", host: Host::One(host::silu), npu: npu::silu, ..BASE };
+static SWIGLU: Row = Row { name: "swiglu", arity: 2, host: Host::One(host::swiglu), npu: npu::swiglu, ..BASE };
 static RMS_NORM: Row = Row {
     name: "rms_norm",
     arity: 2,
@@ -200,7 +219,7 @@ static RMS_NORM: Row = Row {
         Some(lead) => sum(&format!("{0}Z,Z->{0}Z", any_rank(lead))),
         None => Err("a scalar has no last dim".to_owned()),
     },
-    host: host::rms_norm,
+    host: Host::One(host::rms_norm),
     npu: npu::rms_norm,
     ..BASE
 };
@@ -215,7 +234,7 @@ static ROPE: Row = Row {
         None => Err(format!("x has {} dims, expected batch, sequence, heads and head size", shapes[0].rank())),
     },
     linear: Linear::InEach(&[0]),
-    host: host::rope,
+    host: Host::One(host::rope),
     npu: npu::rope,
     ..BASE
 };
@@ -229,7 +248,7 @@ static ATTENTION: Row = Row {
         }
         all_float(kind, &dtypes[..3])
     },
-    host: host::attention,
+    host: Host::One(host::attention),
     npu: npu::attention,
     ..BASE
 };
@@ -238,8 +257,8 @@ static CACHE_WRITE: Row = Row {
     arity: 3,
     rule: |_, _| sum("bTkd,bSkd,bS->bTkd"),
     dtype: |_, dtypes| floats_with_index(dtypes, 2),
-    in_place: Some(0),
-    host: host::cache_write,
+    in_place: &[0],
+    host: Host::One(host::cache_write),
     npu: npu::cache_write,
     ..BASE
 };
@@ -249,7 +268,7 @@ static TAKE: Row = Row {
     rule: |_, _| sum("bSh,b->bh"),
     linear: Linear::InEach(&[0]),
     dtype: |_, dtypes| floats_with_index(dtypes, 1),
-    host: host::take,
+    host: Host::One(host::take),
     npu: npu::take,
     ..BASE
 };
@@ -260,7 +279,7 @@ static REDUCE_SUM: Row = Row {
         _ => Err("not a reduce_sum".to_owned()),
     },
     linear: Linear::InEach(&[0]),
-    host: host::reduce_sum,
+    host: Host::One(host::reduce_sum),
     npu: npu::reduce_sum,
     ..BASE
 };
@@ -270,7 +289,7 @@ static REDUCE_MAX: Row = Row {
         Kind::ReduceMax { dim } => reduce_dim(shapes[0].rank(), *dim, Reduce::Max),
         _ => Err("not a reduce_max".to_owned()),
     },
-    host: host::reduce_max,
+    host: Host::One(host::reduce_max),
     npu: npu::reduce_max,
     ..BASE
 };
@@ -281,18 +300,18 @@ static INDEX_OF: Row = Row {
         Some(lead) => Rule::parse(&format!("{0}z,{0}->{0}", any_rank(lead)), Reduce::Min),
         None => Err("a scalar has no last dim".to_owned()),
     },
-    dtype: |kind, dtypes| all_float(kind, dtypes).map(|_| DType::I64),
-    host: host::index_of,
+    dtype: |kind, dtypes| all_float(kind, dtypes).map(|_| smallvec![DType::I64]),
+    host: Host::One(host::index_of),
     npu: npu::index_of,
     ..BASE
 };
 static CAST: Row = Row {
     name: "cast",
     dtype: |kind, _| match kind {
-        Kind::Cast { to } => Ok(*to),
+        Kind::Cast { to } => Ok(smallvec![*to]),
         _ => Err("not a cast".to_owned()),
     },
-    host: host::cast,
+    host: Host::One(host::cast),
     npu: npu::cast,
     ..BASE
 };
@@ -311,7 +330,7 @@ static PERMUTE: Row = Row {
     },
     linear: Linear::InEach(&[0]),
     dtype: first,
-    host: host::permute,
+    host: Host::One(host::permute),
     npu: npu::permute,
     ..BASE
 };
@@ -403,22 +422,22 @@ impl Kind {
     }
 }
 
-/// The type of an op's result.
+/// The types of all results an op can have.
 ///
 /// # Errors
 /// A sentence that says which operands do not fit.
-pub fn result_type(kind: &Kind, operands: &[&Value]) -> Result<(Shape, DType), String> {
+pub fn result_types(kind: &Kind, operands: &[&Value]) -> Result<SmallVec<[(Shape, DType); 2]>, String> {
     let row = kind.row();
     if operands.len() != row.arity {
         return Err(format!("takes {} operands, found {}", row.arity, operands.len()));
     }
     let shapes: Vec<&Shape> = operands.iter().map(|value| &value.shape).collect();
     let dtypes: Vec<DType> = operands.iter().map(|value| value.dtype).collect();
-    let dtype = (row.dtype)(kind, &dtypes)?;
+    let dtypes = (row.dtype)(kind, &dtypes)?;
     if kind.is_movement() {
-        return Ok((shapes[0].clone(), dtype));
+        return Ok(smallvec![(shapes[0].clone(), dtypes[0])]);
     }
-    Ok(((row.rule)(kind, &shapes)?.result_shape(&shapes)?, dtype))
+    Ok((row.rule)(kind, &shapes)?.result_shapes(&shapes)?.into_iter().zip(dtypes).collect())
 }
 
 /// The sharding rule of an op of a program.

@@ -2,7 +2,7 @@
 //!
 //! A rule is an einsum-like text, `bsi,oi->bso`. A letter is a dim; the same letter is the same dim everywhere and has
 //! one size. A small letter may be sharded, a capital must stay whole, `1` is a dim of size 1 that broadcasts. Letters
-//! that the result lacks are reduced, and sharding them leaves a partial result.
+//! that a result lacks are reduced, and sharding them leaves it partial.
 
 use std::fmt;
 
@@ -61,9 +61,9 @@ pub enum Factor {
 pub struct Rule {
     /// One list of factors an operand, outermost dim first.
     pub operands: SmallVec<[SmallVec<[Factor; 6]>; 4]>,
-    /// The result's factors.
-    pub result: SmallVec<[Factor; 6]>,
-    /// How a sharded letter that the result lacks combines.
+    /// One list of factors a result.
+    pub results: SmallVec<[SmallVec<[Factor; 6]>; 1]>,
+    /// How a sharded letter that a result lacks combines.
     pub reduce: Reduce,
 }
 
@@ -73,7 +73,7 @@ impl Rule {
     /// # Errors
     /// A sentence that says which character or part is wrong.
     pub fn parse(text: &str, reduce: Reduce) -> Result<Self, String> {
-        let (operands, result) = text.split_once("->").ok_or_else(|| format!("rule `{text}` has no `->`"))?;
+        let (operands, results) = text.split_once("->").ok_or_else(|| format!("rule `{text}` has no `->`"))?;
         let factors = |dims: &str| {
             dims.bytes()
                 .map(|letter| match letter {
@@ -86,7 +86,7 @@ impl Rule {
         };
         Ok(Self {
             operands: operands.split(',').map(factors).collect::<Result<_, _>>()?,
-            result: factors(result)?,
+            results: results.split(',').map(factors).collect::<Result<_, _>>()?,
             reduce,
         })
     }
@@ -101,7 +101,10 @@ impl Rule {
         let [x, w] = rule.operands.as_slice() else {
             return Err(format!("`{text}` has {} operands, expected 2", rule.operands.len()));
         };
-        for dims in [x, w, &rule.result] {
+        let [result] = rule.results.as_slice() else {
+            return Err(format!("`{text}` has {} results, expected 1", rule.results.len()));
+        };
+        for dims in [x, w, result] {
             for (index, factor) in dims.iter().enumerate() {
                 let Factor::Letter(letter) = *factor else {
                     return Err(format!("`{text}`: the dims of a product are small letters"));
@@ -110,7 +113,7 @@ impl Rule {
                     return Err(format!("`{text}` has `{}` twice in one tensor", letter as char));
                 }
                 let in_both = x.contains(factor) && w.contains(factor);
-                if !in_both && !rule.result.contains(factor) {
+                if !in_both && !result.contains(factor) {
                     return Err(format!("`{text}` sums over `{}`, which only one operand has", letter as char));
                 }
             }
@@ -126,7 +129,7 @@ impl Rule {
     pub fn scaled_einsum(text: &str) -> Result<Self, String> {
         let mut rule = Self::einsum(text)?;
         let kept: SmallVec<[Factor; 6]> =
-            rule.operands[1].iter().filter(|factor| rule.result.contains(factor)).copied().collect();
+            rule.operands[1].iter().filter(|factor| rule.results[0].contains(factor)).copied().collect();
         if let Some(Factor::Letter(letter)) = kept.iter().find(|factor| rule.operands[0].contains(factor)) {
             return Err(format!("`{text}` keeps `{}`, which both operands have", *letter as char));
         }
@@ -134,11 +137,11 @@ impl Rule {
         Ok(rule)
     }
 
-    /// The size of each letter, and the result's shape.
+    /// The results' shapes.
     ///
     /// # Errors
     /// A sentence naming a rank that does not fit, or a letter with two sizes.
-    pub fn result_shape(&self, operands: &[&Shape]) -> Result<Shape, String> {
+    pub fn result_shapes(&self, operands: &[&Shape]) -> Result<SmallVec<[Shape; 2]>, String> {
         let mut sizes: SmallVec<[(u8, usize); 8]> = SmallVec::new();
         for (index, (factors, shape)) in self.operands.iter().zip(operands).enumerate() {
             if factors.len() != shape.rank() {
@@ -155,17 +158,15 @@ impl Rule {
                 }
             }
         }
-        self.result
-            .iter()
-            .map(|factor| match factor {
-                Factor::One => Ok(1),
-                Factor::Letter(letter) | Factor::Whole(letter) => sizes
-                    .iter()
-                    .find(|(known, _)| known == letter)
-                    .map(|(_, size)| *size)
-                    .ok_or_else(|| format!("the result's dim `{}` is in no operand", *letter as char)),
-            })
-            .collect()
+        let size = |factor: &Factor| match factor {
+            Factor::One => Ok(1),
+            Factor::Letter(letter) | Factor::Whole(letter) => sizes
+                .iter()
+                .find(|(known, _)| known == letter)
+                .map(|(_, size)| *size)
+                .ok_or_else(|| format!("the result's dim `{}` is in no operand", *letter as char)),
+        };
+        self.results.iter().map(|factors| factors.iter().map(size).collect()).collect()
     }
 
     /// The dim of operand `operand` that carries `letter`.
@@ -174,10 +175,10 @@ impl Rule {
         self.operands[operand].iter().position(|factor| *factor == Factor::Letter(letter))
     }
 
-    /// The dim of the result that carries `letter`; `None` if it is reduced.
+    /// The dim of result `result` that carries `letter`; `None` if it is reduced.
     #[must_use]
-    pub fn result_dim(&self, letter: u8) -> Option<usize> {
-        self.result.iter().position(|factor| *factor == Factor::Letter(letter))
+    pub fn result_dim(&self, result: usize, letter: u8) -> Option<usize> {
+        self.results[result].iter().position(|factor| *factor == Factor::Letter(letter))
     }
 }
 
@@ -200,6 +201,7 @@ mod tests {
             ("aa,ab->ab", "`a` twice"),
             ("ab,bc->acc", "`c` twice"),
             ("ab->a", "1 operands"),
+            ("ab,bc->ac,a", "2 results"),
             ("aB,Bc->ac", "small letters"),
             ("a1,c->ac", "small letters"),
             ("ab,bc", "no `->`"),

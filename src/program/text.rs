@@ -1,10 +1,13 @@
 //! The text form of a program, of any stage; `parse(print(p)) == p`.
 //!
-//! One line a value: `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp} = matmul(spec=bsi,oi->bso) %3, %4`. What stands in
-//! braces belongs to a later stage (a layout); this module carries it without reading it.
+//! One line a value that is given, and one an op: `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp} = matmul(spec=bsi,oi->bso) %3, %4`;
+//! several results stand one after the other, `%6 : f32[4], %7 : f32[] = …`. What stands in braces belongs to a later stage
+//! (a layout); this module carries it without reading it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+use smallvec::SmallVec;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
 
@@ -25,9 +28,12 @@ pub struct Notes {
 /// One op as it stands in the text, without its layout: `%5 = matmul(spec=…) %3, %4`.
 #[must_use]
 pub fn op_text(program: &Program, op: &Op) -> String {
-    let name = &program.values[op.result].name;
-    let label = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
-    format!("{}{label} = {}", op.result, call_text(op, &numbered_axes(16)))
+    let label = |id: &ValueId| match program.values[*id].name.as_str() {
+        "" => id.to_string(),
+        name => format!("{id} \"{name}\""),
+    };
+    let results: Vec<String> = op.results.iter().map(label).collect();
+    format!("{} = {}", results.join(", "), call_text(op, &numbered_axes(16)))
 }
 
 /// Axis names for texts that no mesh accompanies.
@@ -82,7 +88,8 @@ pub fn print_with(program: &Program, notes: &Notes) -> String {
         text.push('\n');
     }
     for (_, op) in program.ops.iter() {
-        let _ = writeln!(text, "{} = {}", typed(op.result), call_text(op, &notes.axis_names));
+        let results: Vec<String> = op.results.iter().map(|id| typed(*id)).collect();
+        let _ = writeln!(text, "{} = {}", results.join(", "), call_text(op, &notes.axis_names));
     }
     for (name, id) in &program.outputs {
         let _ = writeln!(text, "output \"{name}\" {id}");
@@ -172,17 +179,22 @@ fn body_line(
         Some(keyword) => Cursor::new(line).keyword(keyword)?,
         None => Cursor::new(line),
     };
-    let id = cursor.value()?;
-    let name = if cursor.rest.starts_with('"') { cursor.quoted()? } else { String::new() };
-    cursor.expect(":")?;
-    let (dtype, shape) = cursor.typed()?;
-    if cursor.rest.starts_with('{') {
-        notes.layouts.insert(id.index(), cursor.between('{', '}')?.to_owned());
+    let mut ids = SmallVec::new();
+    loop {
+        let (id, value) = cursor.declared(role, notes)?;
+        ids.push(id);
+        if values.insert(id.index(), value).is_some() {
+            return Err(format!("{id} is defined twice"));
+        }
+        if role != Role::Result || !cursor.rest.starts_with(',') {
+            break;
+        }
+        cursor.expect(",")?;
     }
     let mut source = None;
     if role == Role::Result {
         cursor.expect("=")?;
-        program.ops.push(cursor.call(id, &notes.axis_names)?);
+        program.ops.push(cursor.call(ids.clone(), &notes.axis_names)?);
     } else if cursor.rest.starts_with("from") {
         cursor.expect("from")?;
         let tensor = cursor.quoted()?;
@@ -197,8 +209,8 @@ fn body_line(
         source = Some(Source { tensor, element_offset, form });
     }
     cursor.end()?;
-    if values.insert(id.index(), Value { name, shape, dtype, role, source }).is_some() {
-        return Err(format!("{id} is defined twice"));
+    if let Some(value) = ids.first().and_then(|id| values.get_mut(&id.index())) {
+        value.source = source;
     }
     Ok(())
 }
@@ -248,6 +260,18 @@ impl<'a> Cursor<'a> {
         Ok(ValueId::from_index(index))
     }
 
+    /// `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp}`
+    fn declared(&mut self, role: Role, notes: &mut Notes) -> Result<(ValueId, Value), String> {
+        let id = self.value()?;
+        let name = if self.rest.starts_with('"') { self.quoted()? } else { String::new() };
+        self.expect(":")?;
+        let (dtype, shape) = self.typed()?;
+        if self.rest.starts_with('{') {
+            notes.layouts.insert(id.index(), self.between('{', '}')?.to_owned());
+        }
+        Ok((id, Value { name, shape, dtype, role, source: None }))
+    }
+
     /// `bf16[1,4]`
     fn typed(&mut self) -> Result<(DType, Shape), String> {
         let bracket = self.rest.find('[').ok_or_else(|| format!("expected a type before `{}`", self.rest))?;
@@ -263,7 +287,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `matmul(spec=bsi,oi->bso) %3, %4`
-    fn call(&mut self, result: ValueId, axis_names: &[String]) -> Result<Op, String> {
+    fn call(&mut self, results: SmallVec<[ValueId; 2]>, axis_names: &[String]) -> Result<Op, String> {
         let end = self.rest.find(['(', ' ']).unwrap_or(self.rest.len());
         let name = &self.rest[..end];
         self.rest = self.rest[end..].trim_start();
@@ -283,6 +307,6 @@ impl<'a> Cursor<'a> {
             }
             operands.push(self.value()?);
         }
-        Ok(Op { kind, operands, result })
+        Ok(Op { kind, operands, results })
     }
 }

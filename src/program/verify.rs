@@ -1,5 +1,5 @@
 //! Checks a program, of any stage, and reports all problems at once:
-//! - each op has the operands of its row, its result has the type that the row gives;
+//! - each op has the operands of its row, its results have the types that the row gives;
 //! - a value is made by one op, before its uses; inputs, params and states by none, and their names are unique;
 //! - an in-place op is the last user of what it overwrites, and what it overwrites is a state;
 //! - outputs exist and their names are unique.
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::base::{Diagnostic, Diagnostics, Id};
 
 use super::graph::{Program, Role, Value};
-use super::op::result_type;
+use super::op::result_types;
 use super::text::op_text;
 
 /// Checks a program.
@@ -41,32 +41,49 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
                 problems.push(Diagnostic::new(place(), format!("{operand} was overwritten in place before this use")));
             }
         }
-        if made.get(op.result.index()).copied().unwrap_or(true) {
-            problems.push(Diagnostic::new(place(), format!("{} is made twice", op.result)));
-            continue;
+        for result in &op.results {
+            match made.get_mut(result.index()) {
+                Some(made) if !*made => *made = true,
+                _ => {
+                    problems.push(Diagnostic::new(place(), format!("{result} is made twice")));
+                    usable = false;
+                }
+            }
         }
-        made[op.result.index()] = true;
         if !usable {
             continue;
         }
         let operands: Vec<&Value> = op.operands.iter().map(|id| &program.values[*id]).collect();
-        let found = &program.values[op.result];
-        match result_type(&op.kind, &operands) {
+        match result_types(&op.kind, &operands) {
             Err(message) => problems.push(Diagnostic::new(place(), message)),
-            Ok((shape, dtype)) if (&shape, dtype) != (&found.shape, found.dtype) => problems.push(
-                Diagnostic::new(place(), "the result's type")
-                    .expected(format!("{dtype}{shape}"))
-                    .found(format!("{}{}", found.dtype, found.shape)),
+            Ok(types) if op.results.is_empty() || op.results.len() > types.len() => problems.push(
+                Diagnostic::new(place(), "the number of results")
+                    .expected(format!("1 to {}", types.len()))
+                    .found(op.results.len()),
             ),
-            Ok(_) => {}
+            Ok(types) => {
+                for ((shape, dtype), found) in types.iter().zip(&op.results) {
+                    let found = &program.values[*found];
+                    if (shape, *dtype) != (&found.shape, found.dtype) {
+                        problems.push(
+                            Diagnostic::new(place(), "the result's type")
+                                .expected(format!("{dtype}{shape}"))
+                                .found(format!("{}{}", found.dtype, found.shape)),
+                        );
+                    }
+                }
+            }
         }
-        if let Some(operand) = op.kind.row().in_place {
-            let operand = op.operands[operand];
+        let row = op.kind.row();
+        if op.results.len() < row.in_place.len() {
+            problems.push(Diagnostic::new(place(), "what it overwrites is among its results").found(op.results.len()));
+        }
+        for (operand, result) in row.in_place.iter().filter_map(|at| op.operands.get(*at)).zip(&op.results) {
             if !is_state[operand.index()] {
                 problems.push(Diagnostic::new(place(), format!("{operand} is overwritten but is no state")));
             }
             overwritten[operand.index()] = true;
-            is_state[op.result.index()] = true;
+            is_state[result.index()] = true;
         }
     }
     let mut outputs = BTreeSet::new();

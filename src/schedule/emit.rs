@@ -1,6 +1,8 @@
 //! One rank's steps, in program order: each op as calls on this rank's shards, each movement as packing, one collective
 //! and unpacking. Buffers are made here and placed later.
 
+use smallvec::SmallVec;
+
 use crate::base::{AxisId, Bytes, DType, Id, IdVec, Shape};
 use crate::placement::{Layout, Placed};
 use crate::program::call::{BufferId, Call, View};
@@ -84,7 +86,7 @@ impl Emitter<'_> {
 
     fn note(&mut self, op: &Op) {
         let program = &self.placed.program;
-        let mut named = op.result;
+        let mut named = op.result();
         if program.values[named].name.is_empty()
             && let Some(operand) = op.operands.first()
         {
@@ -130,27 +132,30 @@ impl Emitter<'_> {
             Kind::AllToAll { axes, from, to } => self.all_to_all(id, op, axes, *from, *to),
             _ => self.compute(id, op),
         }
-        self.tap(op.result);
+        op.results.iter().for_each(|result| self.tap(*result));
     }
 
     fn compute(&mut self, id: OpId, op: &Op) {
         let row = op.kind.row();
-        let out = match row.in_place {
-            Some(operand) => self.view(op.operands[operand]),
-            None => self.new_view(op.result),
-        };
-        self.views[op.result.index()] = Some(out);
-        let (operands, result) = (op.operands.iter().map(|id| self.local(*id)).collect(), self.local(op.result));
-        if result.view.elems() == 0 {
+        for (index, result) in op.results.iter().enumerate() {
+            let out = match row.in_place.get(index) {
+                Some(operand) => self.view(op.operands[*operand]),
+                None => self.new_view(*result),
+            };
+            self.views[result.index()] = Some(out);
+        }
+        let operands = op.operands.iter().map(|id| self.local(*id)).collect();
+        let results: SmallVec<[Local; 2]> = op.results.iter().map(|id| self.local(*id)).collect();
+        if results.iter().all(|result| result.view.elems() == 0) {
             return;
         }
         let plan = &mut self.plan;
         let mut allocate = |bytes| plan.buffer(Region::Arena, bytes);
         let mut emit =
-            Emit { operands, result, calls: Vec::new(), allocate: &mut allocate, quantised: &mut self.quantised };
+            Emit { operands, results, calls: Vec::new(), allocate: &mut allocate, quantised: &mut self.quantised };
         (row.npu)(&op.kind, &mut emit);
         let calls = emit.calls;
-        if row.in_place.is_some() {
+        if !row.in_place.is_empty() {
             self.quantised.clear();
         }
         self.launch(id, calls);
@@ -216,15 +221,15 @@ impl Emitter<'_> {
         let Kind::Slice { dim, .. } = op.kind else { return };
         let shape = &self.placed.program.values[operand].shape;
         let range = |id| layouts[id].ranges(&self.placed.mesh, shape, self.rank)[dim].clone();
-        let (whole, part) = (range(operand), range(op.result));
+        let (whole, part) = (range(operand), range(op.result()));
         let view = self.view(operand).narrow(dim, part.start.saturating_sub(whole.start), part.len());
-        self.views[op.result.index()] = Some(view);
+        self.views[op.result().index()] = Some(view);
     }
 
     fn leader(&mut self, id: OpId, op: &Op, axes: &[AxisId]) {
         let first = self.placed.mesh.group(self.rank, axes).first() == Some(&self.rank);
-        let (from, into) = (self.view(op.operands[0]), self.new_view(op.result));
-        self.views[op.result.index()] = Some(into.clone());
+        let (from, into) = (self.view(op.operands[0]), self.new_view(op.result()));
+        self.views[op.result().index()] = Some(into.clone());
         if first {
             self.copy(id, from, into);
         } else if into.elems() > 0 {
@@ -236,8 +241,8 @@ impl Emitter<'_> {
     fn movement(&mut self, id: OpId, op: &Op, axes: &[AxisId], kind: impl FnOnce(&View, &View) -> CollectiveKind) {
         let send = self.view(op.operands[0]);
         let send = self.dense(id, send);
-        let recv = self.new_view(op.result);
-        self.views[op.result.index()] = Some(recv.clone());
+        let recv = self.new_view(op.result());
+        self.views[op.result().index()] = Some(recv.clone());
         if recv.elems() > 0 {
             let kind = kind(&send, &recv);
             self.exchange(id, axes, kind, send, recv);
@@ -246,11 +251,11 @@ impl Emitter<'_> {
 
     fn all_gather(&mut self, id: OpId, op: &Op, axes: &[AxisId], dim: usize) {
         let (operand, layouts) = (op.operands[0], &self.placed.layouts);
-        let parts = self.parts(operand, &layouts[operand], &layouts[op.result], axes, dim);
+        let parts = self.parts(operand, &layouts[operand], &layouts[op.result()], axes, dim);
         let send = self.view(operand);
         let send = self.dense(id, send);
-        let recv = self.new_view(op.result);
-        self.views[op.result.index()] = Some(recv.clone());
+        let recv = self.new_view(op.result());
+        self.views[op.result().index()] = Some(recv.clone());
         if recv.elems() == 0 {
             return;
         }
@@ -288,10 +293,10 @@ impl Emitter<'_> {
 
     fn reduce_scatter(&mut self, id: OpId, op: &Op, axes: &[AxisId], dim: usize, reduce: crate::program::Reduce) {
         let (operand, layouts) = (op.operands[0], &self.placed.layouts);
-        let parts = self.parts(operand, &layouts[op.result], &layouts[operand], axes, dim);
+        let parts = self.parts(operand, &layouts[op.result()], &layouts[operand], axes, dim);
         let whole = self.view(operand);
-        let recv = self.new_view(op.result);
-        self.views[op.result.index()] = Some(recv.clone());
+        let recv = self.new_view(op.result());
+        self.views[op.result().index()] = Some(recv.clone());
         if whole.elems() == 0 {
             return;
         }
@@ -310,11 +315,11 @@ impl Emitter<'_> {
     fn all_to_all(&mut self, id: OpId, op: &Op, axes: &[AxisId], from: usize, to: usize) {
         let (operand, layouts) = (op.operands[0], &self.placed.layouts);
         // This rank's rows of `to`'s parts go out; everyone's rows of `from` for this rank's part come in.
-        let outgoing = self.parts(operand, &layouts[op.result], &layouts[operand], axes, to);
-        let incoming = self.parts(operand, &layouts[operand], &layouts[op.result], axes, from);
+        let outgoing = self.parts(operand, &layouts[op.result()], &layouts[operand], axes, to);
+        let incoming = self.parts(operand, &layouts[operand], &layouts[op.result()], axes, from);
         let whole = self.view(operand);
-        let recv = self.new_view(op.result);
-        self.views[op.result.index()] = Some(recv.clone());
+        let recv = self.new_view(op.result());
+        self.views[op.result().index()] = Some(recv.clone());
         let elems = |view: &View, dim: usize, len: usize| {
             view.shape.iter().enumerate().filter(|(d, _)| *d != dim).map(|(_, size)| size).product::<usize>() * len
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ascend_tp::device::Cann;
 use ascend_tp::exec::{Engine, Error, Inputs, Part};
-use ascend_tp::program::HostTensor;
+use ascend_tp::program::{HostTensor, ValueId};
 use ascend_tp::schedule::Plan;
 use ascend_tp_emulator::{Config, Emulator};
 
@@ -37,8 +37,8 @@ pub(crate) fn start(cann: &Arc<Cann>, plans: Vec<Plan>, params: &Tensors) -> Res
 pub(crate) struct Run {
     /// By name, whole, as rank 0 gives them.
     pub(crate) outputs: Tensors,
-    /// By op of the lowered program, then by rank: the result's part.
-    pub(crate) parts: Vec<Vec<HostTensor>>,
+    /// By value that an op of the lowered program makes, then by rank: its part.
+    pub(crate) parts: BTreeMap<ValueId, Vec<HostTensor>>,
 }
 
 /// Runs the only program of an engine and watches every value.
@@ -55,8 +55,7 @@ pub(crate) fn run(engine: &mut Engine, inputs: &Tensors) -> Result<Run, Error> {
         let of = plans[0].outputs.iter().find(|tensor| tensor.name == name).unwrap();
         (name, HostTensor::from_bytes(of.shape.clone(), of.dtype, &bytes))
     };
-    let parts = parts
-        .into_iter()
-        .map(|ranks| ranks.into_iter().map(|part| part.expect("every rank shows every value")).collect());
+    let shown = |part: Option<HostTensor>| part.expect("every rank shows every value");
+    let parts = plans[0].taps.iter().zip(parts).map(|(tap, ranks)| (tap.value, ranks.into_iter().map(shown).collect()));
     Ok(Run { outputs: outputs.into_iter().map(tensor).collect(), parts: parts.collect() })
 }

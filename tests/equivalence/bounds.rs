@@ -18,8 +18,7 @@ use std::collections::BTreeMap;
 
 use ascend_tp::base::{DType, Shape};
 use ascend_tp::placement::Placed;
-use ascend_tp::program::interpret::HostData;
-use ascend_tp::program::op::Row;
+use ascend_tp::program::interpret::{HostData, meaning};
 use ascend_tp::program::{HostTensor, Kind, Op};
 
 use super::assemble::{Whole, indices, unit_roundoff};
@@ -40,17 +39,18 @@ const fn underflow(dtype: DType) -> f64 {
 pub(crate) fn bound(
     lowered: &Placed,
     op: &Op,
+    result: usize,
     operands: &[&HostTensor],
     expected: &HostTensor,
     magnitude: &[f64],
 ) -> Vec<f64> {
     let program = &lowered.program;
     let u = unit_roundoff(expected.dtype);
-    let row: &Row = op.kind.row();
     let absolute = |kind: &Kind| -> Vec<f64> {
         let operands: Vec<HostTensor> = operands.iter().map(|x| abs(x)).collect();
-        let result = (row.host)(kind, &operands.iter().collect::<Vec<_>>(), &program.values[op.result]);
-        result.floats().iter().map(|x| f64::from(*x)).collect()
+        let op = Op { kind: kind.clone(), ..op.clone() };
+        let results = meaning(program, &op, &operands.iter().collect::<Vec<_>>());
+        results[result].floats().iter().map(|x| f64::from(*x)).collect()
     };
     // Roundings to the element type, and the f32 error of the formula by element.
     let (stores, computed): (f64, Vec<f64>) = match &op.kind {
@@ -66,7 +66,9 @@ pub(crate) fn bound(
             (1.0, absolute(&op.kind).into_iter().map(|sum| (n as f64 + 2.0) * V * sum).collect())
         }
         // The integers are exact: three f32 roundings of their sum and its scales.
-        Kind::QuantMatMul { .. } if lowered.layouts[op.result].partial.is_empty() => (1.0, relative(expected, 4.0)),
+        Kind::QuantMatMul { .. } if lowered.layouts[op.results[result]].partial.is_empty() => {
+            (1.0, relative(expected, 4.0))
+        }
         Kind::QuantMatMul { spec } => {
             let exact = magnitude.iter().map(|parts| 4.0 * V * parts);
             (

@@ -249,8 +249,8 @@ fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed
         .ops
         .values()
         .iter()
-        .filter(|op| op.kind == sample.kind && !program.values[op.result].name.is_empty())
-        .map(|op| op.result)
+        .filter(|op| op.kind == sample.kind && !program.values[op.result()].name.is_empty())
+        .map(|op| op.result())
         .collect();
     for (id, combination) in results.into_iter().zip(combinations) {
         let on = axes.iter().copied().zip(combination).map(|(axis, (_, result))| (axis, *result));
@@ -366,7 +366,7 @@ fn parallelize_suits_every_layout_of_the_operands() {
                         .collect();
                     pins = pins.value(&value.name, &dims);
                 }
-                if sample.kind.row().in_place.is_none() {
+                if sample.kind.row().in_place.is_empty() {
                     program.outputs =
                         results(&program).into_iter().enumerate().map(|(at, id)| (at.to_string(), id)).collect();
                 }
@@ -380,7 +380,7 @@ fn parallelize_suits_every_layout_of_the_operands() {
 }
 
 fn results(program: &ascend_tp::program::Program) -> Vec<ValueId> {
-    program.ops.values().iter().map(|op| op.result).collect()
+    program.ops.values().iter().map(|op| op.result()).collect()
 }
 
 #[test]

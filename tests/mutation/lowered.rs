@@ -22,7 +22,7 @@ pub(crate) fn mutants(placed: &Placed) -> Vec<Mutant> {
         } else if op.kind.is_movement() {
             add("slice deleted", "gone".to_owned(), without(placed, id));
         }
-        for kind in other_movements(&op.kind, placed.program.values[op.result].shape.rank()) {
+        for kind in other_movements(&op.kind, placed.program.values[op.result()].shape.rank()) {
             add("movement of another kind", format!("{kind:?}"), with_kind(placed, id, kind.clone()));
             add("movement to another layout", format!("{kind:?}"), with_kind_and_layout(placed, id, kind));
         }
@@ -47,7 +47,7 @@ pub(crate) fn mutants(placed: &Placed) -> Vec<Mutant> {
 /// The program without a movement: its users see the operand.
 fn without(placed: &Placed, id: OpId) -> Placed {
     let gone = placed.program.ops[id].clone();
-    let seen = |value: ValueId| if value == gone.result { gone.operands[0] } else { value };
+    let seen = |value: ValueId| if value == gone.result() { gone.operands[0] } else { value };
     let ops = placed.program.ops.iter().filter(|(other, _)| *other != id);
     let ops: IdVec<OpId, Op> =
         ops.map(|(_, op)| Op { operands: op.operands.iter().copied().map(seen).collect(), ..op.clone() }).collect();
@@ -67,7 +67,7 @@ fn with_kind_and_layout(placed: &Placed, id: OpId, kind: Kind) -> Placed {
     let mut layout = placed.layouts[op.operands[0]].clone();
     after(&mut layout, &kind);
     let mut mutant = placed.clone();
-    mutant.layouts[op.result] = layout;
+    mutant.layouts[op.result()] = layout;
     mutant.program.ops[id].kind = kind;
     mutant
 }

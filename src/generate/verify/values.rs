@@ -53,8 +53,9 @@ impl Values {
 
     /// Compares these values, of one card, with those of many.
     pub(super) fn compare(&self, program: &Program, many: &Self, precision: Precision, found: &mut Verification) {
-        for (index, (_, op)) in program.ops.iter().enumerate() {
-            let (Some(expected), Some(tensor)) = (self.whole.get(&op.result), many.whole.get(&op.result)) else {
+        let made = program.ops.values().iter().enumerate();
+        for (index, op, result) in made.flat_map(|(index, op)| op.results.iter().map(move |id| (index, op, id))) {
+            let (Some(expected), Some(tensor)) = (self.whole.get(result), many.whole.get(result)) else {
                 continue;
             };
             found.values += 1;
