@@ -235,7 +235,7 @@ fn report(program: &Program, mesh: &Mesh, pins: &str, message: &str) -> TestCase
 #[test]
 fn exact_programs_give_the_same_bits_on_any_mesh() {
     let cann = cann(split::CARDS);
-    let result = runner(600).run(&(random::genomes(), split::splits()), |(genome, split)| {
+    let result = runner(300).run(&(random::genomes(), split::splits()), |(genome, split)| {
         let drawn = genome.draw();
         let mesh = split.mesh();
         let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
@@ -251,7 +251,7 @@ fn exact_programs_give_the_same_bits_on_any_mesh() {
 /// nothing to report.
 #[test]
 fn exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks() {
-    let result = runner(500).run(&(random::genomes(), split::splits(), any::<u64>()), |(genome, split, seed)| {
+    let result = runner(250).run(&(random::genomes(), split::splits(), any::<u64>()), |(genome, split, seed)| {
         let drawn = genome.draw();
         let mesh = split.mesh();
         let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
