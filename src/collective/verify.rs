@@ -4,7 +4,7 @@
 //! - the operands of an op agree on one letter of its rule, or are whole, or carry partial sums where the op is linear;
 //! - the result has exactly the type that follows; a movement changes the types of its own axes only, as its name says;
 //! - dims that must be whole are; nothing reads a partial value as if it were whole;
-//! - inputs, params and states are not partial, outputs are whole; layouts are well formed; no reshard is left.
+//! - inputs and params are not partial, states at most a sum, outputs are whole; layouts are well formed; no reshard is left.
 //!
 //! It shares no code with the passes that chose layouts and inserted collectives.
 
@@ -64,7 +64,10 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
         if let Some(problem) = layout.problem(mesh, value.shape.rank()) {
             problems.push(Diagnostic::new(program.label(id), problem));
         }
-        if value.role != Role::Result && !layout.partial.is_empty() {
+        let is_sum = layout.partial.iter().all(|(_, reduce)| *reduce == Reduce::Sum);
+        // A state begins as zeros, which are parts of a sum.
+        let may_be_partial = value.role == Role::Result || value.role == Role::State && is_sum;
+        if !may_be_partial && !layout.partial.is_empty() {
             problems
                 .push(Diagnostic::new(program.label(id), "a tensor that is given is whole or sharded, not partial"));
         }
@@ -149,7 +152,7 @@ fn follows<'a>(op: &Op, rule: &'a Rule, operands: &[Type]) -> Result<Box<dyn Fn(
     let Some(letter) = letter else {
         let passes = match (op.kind.row().linear, operands.iter().filter(partial).count()) {
             (_, 0) => return Ok(Box::new(|_| Type::Whole)),
-            (Linear::Jointly, count) => count == operands.len(),
+            (Linear::Jointly | Linear::Parts, count) => count == operands.len(),
             (Linear::InEach(linear), 1) => {
                 operands.iter().position(|o| partial(&o)).is_some_and(|at| linear.contains(&at))
             }

@@ -209,6 +209,20 @@ operators! {
     /// index and out alike, of x's rank; i32 or i64 indices.
     gather(x: &Tensor, dim: usize, index: &Tensor, out: &Tensor)
         = aclnnGather, aclnnGatherGetWorkspaceSize(x, dim, index, out) where { dim = signed(dim); };
+    /// In place: rows `rows` are added to rows `index` of dim `dim` of `into`; an index may occur again.
+    ///
+    /// # Shapes
+    /// index `[n]`, i32 or i64; rows: into with dim `dim` of size n.
+    index_add(into: &Tensor, dim: usize, index: &Tensor, rows: &Tensor)
+        = aclnnIndexAdd, aclnnIndexAddGetWorkspaceSize(into, dim, index, rows, one, out)
+        where { one = one(into.dtype()).on(into)?; out = into.clone(); dim = signed(dim); };
+    /// In place: `into[i][index[i][j][k]][k] += from[i][j][k]` for dim 1.
+    ///
+    /// # Shapes
+    /// index and from alike, of into's rank; i32 or i64 indices.
+    scatter_add(into: &Tensor, dim: usize, index: &Tensor, from: &Tensor)
+        = aclnnScatterAdd, aclnnScatterAddGetWorkspaceSize(into, dim, index, from, out)
+        where { out = into.clone(); dim = signed(dim); };
     /// In place: rows `rows` overwrite rows `index` of dim `dim` of `into`.
     ///
     /// # Shapes

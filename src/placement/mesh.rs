@@ -90,6 +90,16 @@ impl Mesh {
         }
     }
 
+    /// The same cards once for each coordinate on `outer`, whose axes come first.
+    ///
+    /// # Errors
+    /// As for [`Mesh::new`], of all axes together.
+    pub fn under(self, outer: &[(&str, usize)]) -> Result<Self, MeshError> {
+        let mut axes = Self::new(outer)?.axes;
+        axes.extend(self.axes);
+        Self::of_axes(axes)
+    }
+
     /// The axes, outermost first.
     #[must_use]
     pub fn axes(&self) -> &[Axis] {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 
-use super::graph::{Form, Op, Program, Role, Source, Value, ValueId};
+use super::graph::{Form, Op, OpId, Program, Role, Source, Value, ValueId};
 use super::op::{Kind, result_types};
 use super::verify::verify;
 
@@ -44,6 +44,49 @@ impl Builder {
     pub fn new(name: impl Into<String>) -> Self {
         let program = Program { name: name.into(), ..Program::default() };
         Self { program, problems: Diagnostics::new(), mark: NEXT_MARK.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// A builder that goes on with a program.
+    #[must_use]
+    pub fn on(program: Program) -> Self {
+        Self { program, ..Self::new("") }
+    }
+
+    /// The program so far.
+    #[must_use]
+    pub const fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// A value of the program so far.
+    #[must_use]
+    pub const fn operand(&self, id: ValueId) -> Operand {
+        Operand { id, mark: self.mark }
+    }
+
+    /// What is known of a value of this builder.
+    #[must_use]
+    pub(super) fn value(&self, operand: Operand) -> &Value {
+        &self.program.values[operand.id]
+    }
+
+    /// Keeps a problem for [`Builder::finish`].
+    pub(super) fn problem(&mut self, problem: Diagnostic) {
+        self.problems.push(problem);
+    }
+
+    /// Result `index` of an op, also one that it did not name before.
+    pub(super) fn result(&mut self, op: OpId, index: usize) -> Operand {
+        let Op { kind, operands, results } = &self.program.ops[op];
+        let values: Vec<&Value> = operands.iter().map(|id| &self.program.values[*id]).collect();
+        // The op was checked when it was written.
+        let missing = result_types(kind, &values).unwrap_or_default().into_iter().skip(results.len());
+        let missing: Vec<_> = missing.take((index + 1).saturating_sub(results.len())).collect();
+        for (shape, dtype) in missing {
+            let result = self.given(Role::Result, "", shape, dtype, None).id;
+            self.program.ops[op].results.push(result);
+        }
+        self.operand(self.program.ops[op].results[index])
     }
 
     /// The value, if it is of this builder; else that is a problem.

@@ -363,6 +363,20 @@ calls! {
     Add "aclnnAdd" reads(a, b) writes(out) args();
     /// `out = a · b`.
     Mul "aclnnMul" reads(a, b) writes(out) args();
+    /// `out = a - b`.
+    Sub "aclnnSub" reads(a, b) writes(out) args();
+    /// `out = a / b`.
+    Div "aclnnDiv" reads(a, b) writes(out) args();
+    /// `out = e^x`.
+    Exp "aclnnExp" reads(x) writes(out) args();
+    /// `out = ln x`.
+    Log "aclnnLog" reads(x) writes(out) args();
+    /// `out = √x`.
+    Sqrt "aclnnSqrt" reads(x) writes(out) args();
+    /// `out = 1 / x`.
+    Reciprocal "aclnnReciprocal" reads(x) writes(out) args();
+    /// `out = 1 / (1 + e^-x)`.
+    Sigmoid "aclnnSigmoid" reads(x) writes(out) args();
     /// `out = by · x`.
     Muls "aclnnMuls" reads(x) writes(out) args(by: Number);
     /// `out = x + by`.
@@ -377,6 +391,10 @@ calls! {
     Embedding "aclnnEmbedding" reads(table, ids) writes(out) args();
     /// Writes rows `rows` over rows `index` of dim `dim` of `into`.
     IndexCopy "aclnnInplaceIndexCopy" reads(index, rows) writes() both(into) args(dim: usize);
+    /// Adds rows `rows` to rows `index` of dim `dim` of `into`.
+    IndexAdd "aclnnIndexAdd" reads(index, rows) writes() both(into) args(dim: usize);
+    /// `into[i][index[i][j][k]][k] += from[i][j][k]` for dim 1.
+    ScatterAdd "aclnnScatterAdd" reads(index, from) writes() both(into) args(dim: usize);
     /// `out[i][j][k] = x[i][index[i][j][k]][k]` for dim 1.
     Gather "aclnnGather" reads(x, index) writes(out) args(dim: usize);
     /// Over one dim.

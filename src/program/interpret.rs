@@ -3,6 +3,8 @@
 //! Plain loops in the order of the formulas. Sums run in f64 and are rounded once to the result's element type, so the
 //! oracle is at least as exact as any card. It shares no code with the emulator.
 
+pub(super) mod training;
+
 use std::collections::BTreeMap;
 
 use crate::base::{DType, Id, Shape};
@@ -358,16 +360,21 @@ pub(super) fn swiglu(_: &Kind, operands: &[&HostTensor], result: &Value) -> Host
     binary(operands, result, |gate, up| (sigmoid_times(gate) * f64::from(up)) as f32, |_, _| 0)
 }
 
-pub(super) fn rms_norm(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+pub(super) fn rms_norm(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let Kind::RmsNorm { epsilon } = kind else { unreachable!("rms_norm's kind") };
     let [x, gamma] = operands else { unreachable!("rms_norm takes x and gamma") };
     let width = gamma.shape[0].max(1);
-    let data = x.floats().chunks(width).flat_map(|row| {
+    let rstd = |row: &[f32]| {
         let mean = row.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / width as f64;
-        let factor = (mean + epsilon).sqrt().recip();
+        (mean + epsilon).sqrt().recip()
+    };
+    let data = x.floats().chunks(width).flat_map(|row| {
+        let factor = rstd(row);
         row.iter().zip(gamma.floats()).map(move |(x, gamma)| (f64::from(*x) * factor * f64::from(*gamma)) as f32)
     });
-    HostTensor::float(result.shape.clone(), result.dtype, data.collect())
+    let normal = HostTensor::float(x.shape.clone(), x.dtype, data.collect());
+    let rows: Shape = x.shape[..x.shape.rank() - 1].into();
+    vec![normal, HostTensor::float(rows, DType::F32, x.floats().chunks(width).map(|row| rstd(row) as f32).collect())]
 }
 
 pub(super) fn rope(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {

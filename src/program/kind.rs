@@ -80,6 +80,62 @@ pub enum Kind {
         /// For each dim of the result, the operand's.
         dims: Vec<usize>,
     },
+    /// `x` repeated along the dims that it lacks: those of `like`, of which nothing but the shape counts.
+    Expand {
+        /// Dims of the result.
+        dims: Vec<usize>,
+    },
+    /// `x` summed to the shape of `like`, which broadcasts to `x` as the second operand of [`Kind::Add`]; nothing but the
+    /// shape of `like` counts.
+    ReduceTo,
+    /// Cotangent of `x` in `y = silu(x)`, of `x` and the cotangent of `y`.
+    SiluGrad,
+    /// Cotangents of `gate` and `up`, of `gate`, `up` and the cotangent of [`Kind::SwiGlu`].
+    SwiGluGrad,
+    /// Cotangents of `x` and `gamma`, of the cotangent of [`Kind::RmsNorm`], `x`, its second result and `gamma`. That of `gamma`
+    /// is f32.
+    RmsNormGrad,
+    /// Cotangents of queries, keys and values, of the operands of [`Kind::Attention`] and the cotangent of its result.
+    AttentionGrad {
+        /// Factor of the scores.
+        scale: f64,
+    },
+    /// Cotangent of the table of [`Kind::Embed`], of ids, the cotangent of its result and the table, of which nothing but the
+    /// shape counts.
+    EmbedGrad,
+    /// Cotangent of `x` in [`Kind::Take`], of the index, the cotangent of its result and `x`, of which nothing but the shape
+    /// counts.
+    TakeGrad,
+    /// `y[…] = Σ exp(x[…,v] - largest[…])` over the last dim.
+    SumExp,
+    /// `y[…] = x[…, label[…]] - largest[…] - ln sum[…]`, where `largest` is the [`Kind::ReduceMax`] of `x` over the last dim
+    /// and `sum` its [`Kind::SumExp`]: the logarithm of the label's probability. Its gradient is that of the whole, through
+    /// `largest` and `sum` too.
+    LogProbability,
+    /// Cotangent of `x` in [`Kind::LogProbability`], of its operands and the cotangent of its result.
+    LogProbabilityGrad,
+    /// `x + y` of two numbers of which each may be a part of a sum: what is whole counts once.
+    Total,
+    /// `norm = sqrt(x)` and `factor = min(1, largest / (norm + 1e-6))`, of a sum of squares.
+    ClipFactor {
+        /// The largest norm; 0: none, the factor is 1.
+        largest: f64,
+    },
+    /// One step of `AdamW` with decoupled decay, of `w`, its moments `m` and `v`, its gradient `g`, and four numbers: a factor
+    /// of the gradient, the rate `lr`, `c1 = 1 - beta1^t` and `c2 = 1 - beta2^t`: `m = beta1 m + (1 - beta1) g`,
+    /// `v = beta2 v + (1 - beta2) g²`, both in place, and `w (1 - lr decay) - lr / c1 · m / (sqrt(v / c2) + epsilon)`.
+    AdamW {
+        /// Share of the old first moment.
+        beta1: f64,
+        /// Share of the old second moment.
+        beta2: f64,
+        /// Added outside the root.
+        epsilon: f64,
+        /// Share of the weight that goes, times the rate.
+        decay: f64,
+    },
+    /// `x = y`, in place.
+    Assign,
     /// The same value in another layout; placement inserts it, `collective::lower` replaces it.
     Reshard,
     /// Partial → whole on `axes`.
@@ -162,9 +218,15 @@ impl Kind {
             Self::Scale { by } => vec![("by", format!("{by:?}"))],
             Self::RmsNorm { epsilon } => vec![("epsilon", format!("{epsilon:?}"))],
             Self::Attention { scale } => vec![("scale", format!("{scale:?}"))],
+            Self::AttentionGrad { scale } => vec![("scale", format!("{scale:?}"))],
+            Self::ClipFactor { largest } => vec![("largest", format!("{largest:?}"))],
+            Self::AdamW { beta1, beta2, epsilon, decay } => {
+                let numbers = [("beta1", beta1), ("beta2", beta2), ("epsilon", epsilon), ("decay", decay)];
+                numbers.map(|(key, number)| (key, format!("{number:?}"))).to_vec()
+            }
             Self::ReduceSum { dim } | Self::ReduceMax { dim } => vec![("dim", dim.to_string())],
             Self::Cast { to } => vec![("to", to.to_string())],
-            Self::Permute { dims } => {
+            Self::Permute { dims } | Self::Expand { dims } => {
                 vec![("dims", dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("*"))]
             }
             Self::AllReduce { axes, reduce } => vec![("axes", names(axes)), ("reduce", reduce.to_string())],
@@ -187,6 +249,17 @@ impl Kind {
             | Self::CacheWrite
             | Self::Take
             | Self::IndexOf
+            | Self::ReduceTo
+            | Self::SiluGrad
+            | Self::SwiGluGrad
+            | Self::RmsNormGrad
+            | Self::EmbedGrad
+            | Self::TakeGrad
+            | Self::SumExp
+            | Self::LogProbability
+            | Self::LogProbabilityGrad
+            | Self::Total
+            | Self::Assign
             | Self::Reshard => Vec::new(),
         }
     }
@@ -214,6 +287,8 @@ impl Kind {
                 })
                 .collect()
         };
+        let dims =
+            || -> Result<Vec<usize>, String> { attribute("dims")?.split('*').map(|dim| parse("dims", dim)).collect() };
         let reduce = || {
             let text = attribute("reduce")?;
             Reduce::named(&text).ok_or_else(|| format!("`{text}` is no reduction"))
@@ -236,9 +311,27 @@ impl Kind {
             "reduce_max" => Self::ReduceMax { dim: number("dim")? },
             "index_of" => Self::IndexOf,
             "cast" => Self::Cast { to: attribute("to")?.parse().map_err(|e| format!("{e}"))? },
-            "permute" => Self::Permute {
-                dims: attribute("dims")?.split('*').map(|dim| parse("dims", dim)).collect::<Result<_, _>>()?,
+            "permute" => Self::Permute { dims: dims()? },
+            "expand" => Self::Expand { dims: dims()? },
+            "reduce_to" => Self::ReduceTo,
+            "silu_grad" => Self::SiluGrad,
+            "swiglu_grad" => Self::SwiGluGrad,
+            "rms_norm_grad" => Self::RmsNormGrad,
+            "attention_grad" => Self::AttentionGrad { scale: real("scale")? },
+            "embed_grad" => Self::EmbedGrad,
+            "take_grad" => Self::TakeGrad,
+            "sum_exp" => Self::SumExp,
+            "log_probability" => Self::LogProbability,
+            "log_probability_grad" => Self::LogProbabilityGrad,
+            "total" => Self::Total,
+            "clip_factor" => Self::ClipFactor { largest: real("largest")? },
+            "adamw" => Self::AdamW {
+                beta1: real("beta1")?,
+                beta2: real("beta2")?,
+                epsilon: real("epsilon")?,
+                decay: real("decay")?,
             },
+            "assign" => Self::Assign,
             "reshard" => Self::Reshard,
             "all_reduce" => Self::AllReduce { axes: axes()?, reduce: reduce()? },
             "all_gather" => Self::AllGather { axes: axes()?, dim: number("dim")? },

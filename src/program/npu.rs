@@ -4,6 +4,8 @@
 //! the element type and shape at hand; where the fused operator refuses, a composition. The caller skips ops whose
 //! results are empty on this card, so results have at least one element here; operands may be empty.
 
+pub(super) mod training;
+
 use smallvec::SmallVec;
 
 use crate::base::{Bytes, DType, Dims, Shape};
@@ -60,6 +62,11 @@ impl Emit<'_> {
 
     fn out(&self) -> View {
         self.results[0].view.clone()
+    }
+
+    /// Result `index`, if somebody wants it.
+    fn result(&self, index: usize) -> Option<View> {
+        self.results.get(index).map(|result| result.view.clone())
     }
 
     /// A new dense tensor.
@@ -239,7 +246,11 @@ pub(super) fn swiglu(_: &Kind, emit: &mut Emit<'_>) {
 pub(super) fn rms_norm(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::RmsNorm { epsilon } = kind else { return };
     let x = emit.view(0);
-    let rstd = emit.temporary(DType::F32, x.shape.with(x.shape.rank() - 1, 1));
+    let last = x.shape.rank() - 1;
+    let rstd = match emit.result(1) {
+        Some(rstd) => rstd.repeat(last, 1),
+        None => emit.temporary(DType::F32, x.shape.with(last, 1)),
+    };
     emit.calls.push(Call::RmsNorm { x, gamma: emit.view(1), out: emit.out(), rstd, epsilon: *epsilon });
 }
 

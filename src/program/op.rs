@@ -2,12 +2,16 @@
 //!
 //! A [`Row`] gives an op's name, its sharding rule, which operands it is linear in, its result type, its meaning on the
 //! host and the aclnn calls that compute it on a card. Attributes live in [`Kind`]. Passes hold no list of ops of their
-//! own; a new op is a row here, a function in `interpret` and one in `npu`.
+//! own; a new op is a row here, a function in `interpret`, one in `npu` and, if it has a gradient, one in `grad`. The rows of
+//! `training` are those that only training has.
+
+mod training;
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::base::{DType, Shape};
 
+use super::grad::{self, GradFn};
 use super::graph::{Op, Value};
 use super::interpret::{self as host, HostTensor};
 pub use super::kind::Kind;
@@ -23,6 +27,8 @@ pub enum Linear {
     InEach(&'static [usize]),
     /// All operands together: the op is linear in the tuple of them.
     Jointly,
+    /// As [`Linear::Jointly`], of numbers: an operand that is whole is made a sum of which one card has all.
+    Parts,
 }
 
 /// The first stage at which an op may occur.
@@ -71,6 +77,8 @@ pub struct Row {
     pub host: Host,
     /// The calls that compute it on one card's shards.
     pub npu: NpuFn,
+    /// The ops that compute its operands' cotangents, if it has any.
+    pub grad: Option<GradFn>,
 }
 
 impl std::fmt::Debug for Row {
@@ -147,6 +155,7 @@ const BASE: Row = Row {
     in_place: &[],
     host: Host::One(host::identity),
     npu: npu::nothing,
+    grad: None,
 };
 
 static EMBED: Row = Row {
@@ -160,6 +169,7 @@ static EMBED: Row = Row {
     dtype: |_, dtypes| floats_with_index(dtypes, 0),
     host: Host::One(host::embed),
     npu: npu::embed,
+    grad: Some(grad::embed),
     ..BASE
 };
 static MATMUL: Row = Row {
@@ -172,6 +182,7 @@ static MATMUL: Row = Row {
     linear: Linear::InEach(&[0, 1]),
     host: Host::One(host::matmul),
     npu: npu::matmul,
+    grad: Some(grad::matmul),
     ..BASE
 };
 static ADD: Row = Row {
@@ -181,6 +192,7 @@ static ADD: Row = Row {
     dtype: all_equal,
     host: Host::One(host::add),
     npu: npu::add,
+    grad: Some(grad::add_op),
     ..BASE
 };
 static QUANT_MATMUL: Row = Row {
@@ -206,21 +218,31 @@ static MUL: Row = Row {
     dtype: all_equal,
     host: Host::One(host::mul),
     npu: npu::mul,
+    grad: Some(grad::mul),
     ..BASE
 };
-static SCALE: Row =
-    Row { name: "scale", linear: Linear::InEach(&[0]), host: Host::One(host::scale), npu: npu::scale, ..BASE };
-static SILU: Row = Row { name: "silu", host: Host::One(host::silu), npu: npu::silu, ..BASE };
-static SWIGLU: Row = Row { name: "swiglu", arity: 2, host: Host::One(host::swiglu), npu: npu::swiglu, ..BASE };
+static SCALE: Row = Row {
+    name: "scale",
+    linear: Linear::InEach(&[0]),
+    host: Host::One(host::scale),
+    npu: npu::scale,
+    grad: Some(grad::scale),
+    ..BASE
+};
+static SILU: Row = Row { name: "silu", host: Host::One(host::silu), npu: npu::silu, grad: Some(grad::silu), ..BASE };
+static SWIGLU: Row =
+    Row { name: "swiglu", arity: 2, host: Host::One(host::swiglu), npu: npu::swiglu, grad: Some(grad::swiglu), ..BASE };
 static RMS_NORM: Row = Row {
     name: "rms_norm",
     arity: 2,
     rule: |_, shapes| match shapes[0].rank().checked_sub(1) {
-        Some(lead) => sum(&format!("{0}Z,Z->{0}Z", any_rank(lead))),
+        Some(lead) => sum(&format!("{0}Z,Z->{0}Z,{0}", any_rank(lead))),
         None => Err("a scalar has no last dim".to_owned()),
     },
-    host: Host::One(host::rms_norm),
+    dtype: |kind, dtypes| all_float(kind, dtypes).map(|found| smallvec![found[0], DType::F32]),
+    host: Host::Several(host::rms_norm),
     npu: npu::rms_norm,
+    grad: Some(grad::rms_norm),
     ..BASE
 };
 static ROPE: Row = Row {
@@ -236,6 +258,7 @@ static ROPE: Row = Row {
     linear: Linear::InEach(&[0]),
     host: Host::One(host::rope),
     npu: npu::rope,
+    grad: Some(grad::rope),
     ..BASE
 };
 static ATTENTION: Row = Row {
@@ -250,6 +273,7 @@ static ATTENTION: Row = Row {
     },
     host: Host::One(host::attention),
     npu: npu::attention,
+    grad: Some(grad::attention),
     ..BASE
 };
 static CACHE_WRITE: Row = Row {
@@ -270,6 +294,7 @@ static TAKE: Row = Row {
     dtype: |_, dtypes| floats_with_index(dtypes, 1),
     host: Host::One(host::take),
     npu: npu::take,
+    grad: Some(grad::take),
     ..BASE
 };
 static REDUCE_SUM: Row = Row {
@@ -281,6 +306,7 @@ static REDUCE_SUM: Row = Row {
     linear: Linear::InEach(&[0]),
     host: Host::One(host::reduce_sum),
     npu: npu::reduce_sum,
+    grad: Some(grad::reduce_sum),
     ..BASE
 };
 static REDUCE_MAX: Row = Row {
@@ -313,6 +339,7 @@ static CAST: Row = Row {
     },
     host: Host::One(host::cast),
     npu: npu::cast,
+    grad: Some(grad::cast),
     ..BASE
 };
 static PERMUTE: Row = Row {
@@ -332,6 +359,7 @@ static PERMUTE: Row = Row {
     dtype: first,
     host: Host::One(host::permute),
     npu: npu::permute,
+    grad: Some(grad::permute),
     ..BASE
 };
 
@@ -348,7 +376,7 @@ static SLICE: Row = movement("slice", Stage::Lowered);
 static LEADER: Row = movement("leader", Stage::Lowered);
 
 /// Every row.
-static ROWS: [&Row; 25] = [
+static ROWS: [&Row; 40] = [
     &EMBED,
     &MATMUL,
     &QUANT_MATMUL,
@@ -367,6 +395,21 @@ static ROWS: [&Row; 25] = [
     &INDEX_OF,
     &CAST,
     &PERMUTE,
+    &training::EXPAND,
+    &training::REDUCE_TO,
+    &training::SILU_GRAD,
+    &training::SWIGLU_GRAD,
+    &training::RMS_NORM_GRAD,
+    &training::ATTENTION_GRAD,
+    &training::EMBED_GRAD,
+    &training::TAKE_GRAD,
+    &training::SUM_EXP,
+    &training::LOG_PROBABILITY,
+    &training::LOG_PROBABILITY_GRAD,
+    &training::TOTAL,
+    &training::CLIP_FACTOR,
+    &training::ADAMW,
+    &training::ASSIGN,
     &RESHARD,
     &ALL_REDUCE,
     &ALL_GATHER,
@@ -375,6 +418,12 @@ static ROWS: [&Row; 25] = [
     &SLICE,
     &LEADER,
 ];
+
+/// Every row, for tests and tables.
+#[must_use]
+pub fn rows() -> &'static [&'static Row] {
+    &ROWS
+}
 
 impl Kind {
     /// The op's row.
@@ -399,6 +448,21 @@ impl Kind {
             Self::IndexOf => &INDEX_OF,
             Self::Cast { .. } => &CAST,
             Self::Permute { .. } => &PERMUTE,
+            Self::Expand { .. } => &training::EXPAND,
+            Self::ReduceTo => &training::REDUCE_TO,
+            Self::SiluGrad => &training::SILU_GRAD,
+            Self::SwiGluGrad => &training::SWIGLU_GRAD,
+            Self::RmsNormGrad => &training::RMS_NORM_GRAD,
+            Self::AttentionGrad { .. } => &training::ATTENTION_GRAD,
+            Self::EmbedGrad => &training::EMBED_GRAD,
+            Self::TakeGrad => &training::TAKE_GRAD,
+            Self::SumExp => &training::SUM_EXP,
+            Self::LogProbability => &training::LOG_PROBABILITY,
+            Self::LogProbabilityGrad => &training::LOG_PROBABILITY_GRAD,
+            Self::Total => &training::TOTAL,
+            Self::ClipFactor { .. } => &training::CLIP_FACTOR,
+            Self::AdamW { .. } => &training::ADAMW,
+            Self::Assign => &training::ASSIGN,
             Self::Reshard => &RESHARD,
             Self::AllReduce { .. } => &ALL_REDUCE,
             Self::AllGather { .. } => &ALL_GATHER,

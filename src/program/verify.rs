@@ -1,7 +1,7 @@
 //! Checks a program, of any stage, and reports all problems at once:
 //! - each op has the operands of its row, its results have the types that the row gives;
 //! - a value is made by one op, before its uses; inputs, params and states by none, and their names are unique;
-//! - an in-place op is the last user of what it overwrites, and what it overwrites is a state;
+//! - an in-place op is the last user of what it overwrites, and what it overwrites is a state or a param;
 //! - outputs exist and their names are unique.
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let mut made: Vec<bool> = program.values.values().iter().map(|value| value.role != Role::Result).collect();
     let mut overwritten = vec![false; program.values.len()];
-    let mut is_state: Vec<bool> = program.values.values().iter().map(|value| value.role == Role::State).collect();
+    let mut is_state: Vec<bool> = program.values.values().iter().map(|value| matches!(value.role, Role::State | Role::Param)).collect();
     let mut names = BTreeSet::new();
     for (id, value) in program.values.iter().filter(|(_, value)| value.role != Role::Result) {
         if value.name.is_empty() || !names.insert((value.role, value.name.as_str())) {
@@ -80,7 +80,7 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
         }
         for (operand, result) in row.in_place.iter().filter_map(|at| op.operands.get(*at)).zip(&op.results) {
             if !is_state[operand.index()] {
-                problems.push(Diagnostic::new(place(), format!("{operand} is overwritten but is no state")));
+                problems.push(Diagnostic::new(place(), format!("{operand} is overwritten but is neither state nor param")));
             }
             overwritten[operand.index()] = true;
             is_state[result.index()] = true;

@@ -259,7 +259,8 @@ fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part],
     }
     let row_bytes = (k * element.size()).max(1);
     let tile_bytes = (parts.len() * n * row_bytes / DOT_TILES).clamp(DOT_TILE_BYTES.0, DOT_TILE_BYTES.1);
-    let height = (tile_bytes / row_bytes).next_multiple_of(dot::LANES).min(n);
+    // A row may be longer than a tile.
+    let height = (tile_bytes / row_bytes).max(1).next_multiple_of(dot::LANES).min(n);
     let down = n.div_ceil(height);
     tiles.run(parts.len() * down, &|tile| {
         let (part, first) = (tile / down, tile % down * height);

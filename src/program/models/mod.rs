@@ -7,6 +7,7 @@
 //! Invariants: inputs, states and params have the same names in every program of a model, so that a prefill and a
 //! decode program share weights and caches; the residual stream's values are named `residual.…`, so that pins find them.
 
+mod loss;
 mod names;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use super::build::{Builder, Operand};
 use super::graph::{Form, Program, Role, Source};
 use super::op::Kind;
 
+pub use loss::{Loss, loss};
 use names::Names;
 pub use names::{IGNORED_TENSORS, layer_of};
 
@@ -57,6 +59,10 @@ pub mod input {
     pub const SIN: &str = "sin";
     /// `[b,s,1,1,1]`: the original Qwen's factor of long queries; only if the model has it.
     pub const LOGN: &str = "logn";
+    /// `[b,s]` i64: the token that follows each; for [`super::loss`].
+    pub const LABELS: &str = "labels";
+    /// `[b,s]` f32: what each label counts, such as one over the labels of the whole global batch; 0: nothing.
+    pub const LABEL_WEIGHTS: &str = "label_weights";
     /// `[b]` i64: the position within `s` whose next token is wanted; not for [`super::Head::AllLogits`].
     pub const LAST: &str = "last";
 }
@@ -93,28 +99,10 @@ pub fn decoder(
     let sin = build.input(input::SIN, [b, s, d], dtype);
     let logn = config.logn.is_some().then(|| build.input(input::LOGN, [b, s, 1, 1, 1], dtype));
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
-    let shared = Shared { config, names, run, dtype, weights, positions, mask, cos, sin, logn };
+    let caches = Some(Caches { positions, length: t });
+    let shared = Shared { config, names, batch: b, caches, stored: dtype, dtype, weights, mask, cos, sin, logn };
 
-    let table = build.param(names.embedding, [v, h], dtype);
-    let embedded = build.op(Kind::Embed, &[ids, table]);
-    let mut residual = build.name(embedded, "residual.embedding");
-    for layer in 0..config.layers {
-        let gamma = build.param(&names.layer(layer, names.attention_norm), [h], dtype);
-        let x = build.rms_norm(residual, gamma, config.norm_epsilon);
-        let x = build.name(x, format!("layers.{layer}.attention.norm"));
-        let x = shared.attention(&mut build, layer, x);
-        let sum = build.add(residual, x);
-        residual = build.name(sum, format!("residual.{layer}.attention"));
-        let gamma = build.param(&names.layer(layer, names.mlp_norm), [h], dtype);
-        let x = build.rms_norm(residual, gamma, config.norm_epsilon);
-        let x = build.name(x, format!("layers.{layer}.mlp.norm"));
-        let x = shared.mlp(&mut build, layer, x);
-        let sum = build.add(residual, x);
-        residual = build.name(sum, format!("residual.{layer}.mlp"));
-    }
-    let gamma = build.param(names.final_norm, [h], dtype);
-    let x = build.rms_norm(residual, gamma, config.norm_epsilon);
-    let x = build.name(x, "final_norm");
+    let (x, table) = shared.layers(&mut build, ids);
     let head_weight = if config.tied_embeddings { table } else { build.param(names.head, [v, h], dtype) };
     let logits = match last {
         None => build.matmul("bsh,vh->bsv", x, head_weight),
@@ -171,14 +159,24 @@ fn whole(tensor: &str) -> Source {
     Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
 }
 
+/// Where keys and values of earlier runs lie.
+struct Caches {
+    positions: Operand,
+    length: usize,
+}
+
 /// What every layer reads.
 struct Shared<'a> {
     config: &'a ModelConfig,
     names: &'static Names,
-    run: RunShape,
+    batch: usize,
+    /// None: attention sees the keys and values of this run alone.
+    caches: Option<Caches>,
+    /// Element type of params, of the residual stream and of norms.
+    stored: DType,
+    /// Element type of what is between: products and attention.
     dtype: DType,
     weights: Weights,
-    positions: Operand,
     mask: Operand,
     cos: Operand,
     sin: Operand,
@@ -186,11 +184,52 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
+    /// From ids to the normed output of the last layer, and the embedding table.
+    fn layers(&self, build: &mut Builder, ids: Operand) -> (Operand, Operand) {
+        let Self { config, names, stored, .. } = *self;
+        let table = build.param(names.embedding, [config.vocab_size, config.hidden_size], stored);
+        let embedded = build.op(Kind::Embed, &[ids, table]);
+        let mut residual = build.name(embedded, "residual.embedding");
+        for layer in 0..config.layers {
+            let x = self.norm(build, residual, &names.layer(layer, names.attention_norm));
+            let x = build.name(x, format!("layers.{layer}.attention.norm"));
+            let x = self.cast(build, x, self.dtype);
+            let x = self.attention(build, layer, x);
+            let x = self.cast(build, x, stored);
+            let sum = build.add(residual, x);
+            residual = build.name(sum, format!("residual.{layer}.attention"));
+            let x = self.norm(build, residual, &names.layer(layer, names.mlp_norm));
+            let x = build.name(x, format!("layers.{layer}.mlp.norm"));
+            let x = self.cast(build, x, self.dtype);
+            let x = self.mlp(build, layer, x);
+            let x = self.cast(build, x, stored);
+            let sum = build.add(residual, x);
+            residual = build.name(sum, format!("residual.{layer}.mlp"));
+        }
+        let x = self.norm(build, residual, names.final_norm);
+        (build.name(x, "final_norm"), table)
+    }
+
+    fn norm(&self, build: &mut Builder, x: Operand, name: &str) -> Operand {
+        let width = build.value(x).shape.last().copied().unwrap_or_default();
+        let gamma = build.param(name, [width], self.stored);
+        build.rms_norm(x, gamma, self.config.norm_epsilon)
+    }
+
+    fn cast(&self, build: &mut Builder, x: Operand, to: DType) -> Operand {
+        if build.value(x).dtype == to { x } else { build.op(Kind::Cast { to }, &[x]) }
+    }
+
+    /// A param as products take it.
+    fn param(&self, build: &mut Builder, name: &str, shape: &[usize], source: Source) -> Operand {
+        let param = build.param_from(name, shape, self.stored, source);
+        self.cast(build, param, self.dtype)
+    }
+
     fn attention(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
         let config = self.config;
         let (h, k, d) = (config.hidden_size, config.kv_heads, config.head_dim);
         let g = config.heads_per_kv_head();
-        let cache = [self.run.batch, self.run.cache_length, k, d];
         let tag = |name: &str| format!("layers.{layer}.attention.{name}");
 
         let mut heads = |part: usize, which: &str, group: Option<usize>| {
@@ -200,7 +239,7 @@ impl Shared<'_> {
             let mut y = self.linear(build, spec, x, &name, source, &[&sizes[..], &[h]].concat());
             if config.qkv_bias {
                 let (name, source) = self.projection(layer, part, "bias");
-                let bias = build.param_from(&name, sizes, self.dtype, source);
+                let bias = self.param(build, &name, &sizes, source);
                 y = build.add(y, bias);
             }
             build.name(y, tag(which))
@@ -209,20 +248,25 @@ impl Shared<'_> {
         let mut key = heads(1, "k", None);
         let value = heads(2, "v", None);
         if config.qk_norm {
-            let gamma = build.param(&self.names.layer(layer, "self_attn.q_norm.weight"), [d], self.dtype);
-            q = build.rms_norm(q, gamma, config.norm_epsilon);
-            let gamma = build.param(&self.names.layer(layer, "self_attn.k_norm.weight"), [d], self.dtype);
-            key = build.rms_norm(key, gamma, config.norm_epsilon);
+            for (x, name) in [(&mut q, "self_attn.q_norm.weight"), (&mut key, "self_attn.k_norm.weight")] {
+                let wide = self.cast(build, *x, self.stored);
+                let normed = self.norm(build, wide, &self.names.layer(layer, name));
+                *x = self.cast(build, normed, self.dtype);
+            }
         }
         q = build.op(Kind::Rope, &[q, self.cos, self.sin]);
         key = build.op(Kind::Rope, &[key, self.cos, self.sin]);
         if let Some(logn) = self.logn {
             q = build.mul(q, logn);
         }
-        let keys = build.state(&format!("layers.{layer}.keys"), cache, self.dtype);
-        let keys = build.op(Kind::CacheWrite, &[keys, key, self.positions]);
-        let values = build.state(&format!("layers.{layer}.values"), cache, self.dtype);
-        let values = build.op(Kind::CacheWrite, &[values, value, self.positions]);
+        let (mut keys, mut values) = (key, value);
+        if let Some(Caches { positions, length }) = self.caches {
+            let cache = [self.batch, length, k, d];
+            let state = build.state(&format!("layers.{layer}.keys"), cache, self.dtype);
+            keys = build.op(Kind::CacheWrite, &[state, key, positions]);
+            let state = build.state(&format!("layers.{layer}.values"), cache, self.dtype);
+            values = build.op(Kind::CacheWrite, &[state, value, positions]);
+        }
         let scale = (d as f64).sqrt().recip();
         let y = build.op(Kind::Attention { scale }, &[q, keys, values, self.mask]);
         let y = build.name(y, tag("heads"));
@@ -230,7 +274,8 @@ impl Shared<'_> {
         let weight = format!("{name}.weight");
         let mut y = self.linear(build, "bskgd,okgd->bso", y, &weight, whole(&weight), &[h, k, g, d]);
         if config.output_bias {
-            let bias = build.param(&format!("{name}.bias"), [h], self.dtype);
+            let bias = format!("{name}.bias");
+            let bias = self.param(build, &bias, &[h], whole(&bias));
             y = build.add(y, bias);
         }
         build.name(y, tag("out"))
@@ -247,7 +292,7 @@ impl Shared<'_> {
         shape: &[usize],
     ) -> Operand {
         if self.weights == Weights::Float {
-            let weight = build.param_from(name, shape, self.dtype, source);
+            let weight = self.param(build, name, shape, source);
             return build.matmul(spec, x, weight);
         }
         let result = spec.split_once("->").map_or("", |(_, result)| result);
@@ -288,7 +333,8 @@ impl Shared<'_> {
             if !self.config.mlp_bias {
                 return y;
             }
-            let bias = build.param(&format!("{name}.bias"), [sizes[0]], self.dtype);
+            let bias = format!("{name}.bias");
+            let bias = self.param(build, &bias, &sizes[..1], whole(&bias));
             build.add(y, bias)
         };
         let gate = linear(build, self.names.gate, "bsh,fh->bsf", x, [f, h]);

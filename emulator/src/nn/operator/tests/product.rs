@@ -78,6 +78,18 @@ fn halves_accumulate_in_single_precision() {
     assert_eq!(out.values(), [1.0]);
 }
 
+/// A row of the right operand may be longer than any tile.
+#[test]
+fn a_product_of_two_long_rows_is_their_sum() {
+    for n in [60_000, 100_000, 1 << 20] {
+        let (mut a, mut b) =
+            (Data::new(DType::F32, &[1, n], &vec![1.0; n]), Data::new(DType::F32, &[n, 1], &vec![1.0; n]));
+        let mut out = Data::blank(DType::F32, &[1, 1]);
+        run("aclnnMm", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+        assert_eq!(out.values(), [n as f64]);
+    }
+}
+
 #[test]
 fn batched_products_repeat_a_batch_of_one() {
     for (a_batch, b_batch) in [(2, 2), (1, 3), (3, 1)] {

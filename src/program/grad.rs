@@ -1,0 +1,300 @@
+//! Gradients: a program → the same program with the ops that compute them behind it.
+//!
+//! Input → output: a [`Builder`] with a program, cotangents of some of its values and the values whose gradients are wanted →
+//! those gradients, as values of the same builder. Reverse mode over whole tensors, before any placement: which card adds what
+//! to which gradient follows from the rules of the ops that are written here, so nothing is registered for a reduction.
+//!
+//! Each op's adjoint is the column `grad` of its row: it writes ops of the same table. This pass holds no list of ops.
+//! Invariants: ops that were there keep their order and operands; they may get results that nobody wanted before.
+
+use crate::base::{DType, Diagnostic, Id};
+
+use super::build::{Builder, Operand};
+use super::graph::{OpId, Value, ValueId};
+use super::op::Kind;
+
+/// The adjoint of one op of a program, while it is written.
+pub struct Adjoint<'a> {
+    build: &'a mut Builder,
+    op: OpId,
+    cotangents: Vec<Option<Operand>>,
+    wanted: Vec<bool>,
+    found: Vec<Option<Operand>>,
+}
+
+impl std::fmt::Debug for Adjoint<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adjoint").field("op", &self.op).field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+/// Writes the cotangents of an op's operands, as far as they are wanted.
+pub type GradFn = fn(&Kind, &mut Adjoint<'_>);
+
+impl Adjoint<'_> {
+    /// Operand `index` of the op.
+    #[must_use]
+    pub fn operand(&self, index: usize) -> Operand {
+        self.build.operand(self.build.program().ops[self.op].operands[index])
+    }
+
+    /// What is known of operand `index`.
+    #[must_use]
+    pub fn value(&self, index: usize) -> &Value {
+        &self.build.program().values[self.build.program().ops[self.op].operands[index]]
+    }
+
+    /// Result `index` of the op, also one that nobody wanted before.
+    pub fn result(&mut self, index: usize) -> Operand {
+        self.build.result(self.op, index)
+    }
+
+    /// The cotangent of result `index`, if something depends on it.
+    #[must_use]
+    pub fn cotangent(&self, index: usize) -> Option<Operand> {
+        self.cotangents.get(index).copied().flatten()
+    }
+
+    /// Whether anything that is wanted depends on operand `index`.
+    #[must_use]
+    pub fn wants(&self, index: usize) -> bool {
+        self.wanted[index]
+    }
+
+    /// Writes an op, for its first result.
+    pub fn op(&mut self, kind: Kind, operands: &[Operand]) -> Operand {
+        self.build.op(kind, operands)
+    }
+
+    /// Says what the cotangent of operand `index` is.
+    pub fn give(&mut self, index: usize, cotangent: Operand) {
+        self.found[index] = Some(cotangent);
+    }
+
+    /// As [`Adjoint::give`], of an operand that is wanted: the cotangent is written only then.
+    pub fn give_if_wanted(&mut self, index: usize, write: impl FnOnce(&mut Self) -> Operand) {
+        if self.wants(index) {
+            let cotangent = write(self);
+            self.give(index, cotangent);
+        }
+    }
+
+    /// `cotangent` summed to the shape of operand `index`, which broadcasts to it.
+    fn summed(&mut self, cotangent: Operand, index: usize) -> Operand {
+        let like = self.operand(index);
+        if self.build.value(cotangent).shape == self.value(index).shape {
+            return cotangent;
+        }
+        self.op(Kind::ReduceTo, &[cotangent, like])
+    }
+}
+
+/// Writes the gradients behind the program of `build`: of the values of `seeds`, each with its cotangent (a loss with a number,
+/// 1 or the scale of the loss), in each of `wanted`. `None`: nothing that has a cotangent depends on it.
+///
+/// A value that has a name, `layers.0.mlp`, gives its cotangent the name `grad.layers.0.mlp`.
+///
+/// Problems are found by [`Builder::finish`]: a cotangent of another shape than its value, and ops on the way that have no
+/// gradient.
+pub fn gradients(build: &mut Builder, seeds: &[(Operand, Operand)], wanted: &[Operand]) -> Vec<Option<Operand>> {
+    let forward = build.program().ops.len();
+    let mut depends = vec![false; build.program().values.len()];
+    wanted.iter().for_each(|operand| depends[operand.id().index()] = true);
+    for op in build.program().ops.values() {
+        if op.operands.iter().any(|operand| depends[operand.index()]) {
+            op.results.iter().for_each(|result| depends[result.index()] = true);
+        }
+    }
+    let mut cotangents: Vec<Option<Operand>> = vec![None; depends.len()];
+    for (of, cotangent) in seeds {
+        let (value, found) = (build.value(*of).clone(), build.value(*cotangent).clone());
+        if (&value.shape, value.dtype) != (&found.shape, found.dtype) {
+            let problem = Diagnostic::new(format!("the cotangent of {}", value.name), "is of another type");
+            let text = |value: &Value| format!("{}{}", value.dtype, value.shape);
+            build.problem(problem.expected(text(&value)).found(text(&found)));
+            continue;
+        }
+        add(build, &mut cotangents, of.id(), *cotangent);
+    }
+    for id in (0..forward).rev().map(OpId::from_index) {
+        let op = build.program().ops[id].clone();
+        let is_reached =
+            op.results.iter().any(|result| cotangents[result.index()].is_some() && depends[result.index()]);
+        if !is_reached {
+            continue;
+        }
+        let Some(grad) = op.kind.row().grad else {
+            let place = super::text::op_text(build.program(), &op);
+            build.problem(Diagnostic::new(place, "has no gradient, and something wanted depends on it"));
+            continue;
+        };
+        let mut adjoint = Adjoint {
+            op: id,
+            cotangents: op.results.iter().map(|result| named(build, &cotangents, *result)).collect(),
+            wanted: op.operands.iter().map(|operand| depends[operand.index()]).collect(),
+            found: vec![None; op.operands.len()],
+            build,
+        };
+        grad(&op.kind, &mut adjoint);
+        let found = adjoint.found;
+        for (operand, cotangent) in op.operands.iter().zip(found) {
+            if let Some(cotangent) = cotangent.filter(|_| depends[operand.index()]) {
+                add(build, &mut cotangents, *operand, cotangent);
+            }
+        }
+    }
+    wanted.iter().map(|operand| named(build, &cotangents, operand.id())).collect()
+}
+
+/// Adds to the cotangent of a value.
+fn add(build: &mut Builder, cotangents: &mut Vec<Option<Operand>>, of: ValueId, cotangent: Operand) {
+    let sum = match cotangents[of.index()] {
+        Some(known) => build.add(known, cotangent),
+        None => cotangent,
+    };
+    cotangents[of.index()] = Some(sum);
+}
+
+/// The cotangent of a value, with its name.
+fn named(build: &mut Builder, cotangents: &[Option<Operand>], of: ValueId) -> Option<Operand> {
+    let cotangent = cotangents[of.index()]?;
+    let name = build.program().values[of].name.clone();
+    if !name.is_empty() && build.value(cotangent).name.is_empty() {
+        build.name(cotangent, format!("grad.{name}"));
+    }
+    Some(cotangent)
+}
+
+pub(super) fn embed(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    adjoint.give_if_wanted(1, |adjoint| {
+        let (ids, table) = (adjoint.operand(0), adjoint.operand(1));
+        adjoint.op(Kind::EmbedGrad, &[ids, dy, table])
+    });
+}
+
+pub(super) fn matmul(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+    let (Kind::MatMul { spec }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let Some((operands, result)) = spec.split_once("->") else { return };
+    let Some((x, w)) = operands.split_once(',') else { return };
+    adjoint.give_if_wanted(0, |adjoint| {
+        let w_operand = adjoint.operand(1);
+        adjoint.op(Kind::MatMul { spec: format!("{result},{w}->{x}") }, &[dy, w_operand])
+    });
+    adjoint.give_if_wanted(1, |adjoint| {
+        let x_operand = adjoint.operand(0);
+        adjoint.op(Kind::MatMul { spec: format!("{result},{x}->{w}") }, &[dy, x_operand])
+    });
+}
+
+pub(super) fn add_op(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    adjoint.give_if_wanted(0, |_| dy);
+    adjoint.give_if_wanted(1, |adjoint| adjoint.summed(dy, 1));
+}
+
+pub(super) fn mul(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let (x, y) = (adjoint.operand(0), adjoint.operand(1));
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Mul, &[dy, y]));
+    adjoint.give_if_wanted(1, |adjoint| {
+        let product = adjoint.op(Kind::Mul, &[dy, x]);
+        adjoint.summed(product, 1)
+    });
+}
+
+pub(super) fn scale(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(kind.clone(), &[dy]));
+}
+
+pub(super) fn silu(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let x = adjoint.operand(0);
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::SiluGrad, &[x, dy]));
+}
+
+pub(super) fn swiglu(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let (gate, up) = (adjoint.operand(0), adjoint.operand(1));
+    let [of_gate, of_up] = adjoint.build.several(Kind::SwiGluGrad, &[gate, up, dy]);
+    adjoint.give(0, of_gate);
+    adjoint.give(1, of_up);
+}
+
+pub(super) fn rms_norm(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let (x, gamma, rstd) = (adjoint.operand(0), adjoint.operand(1), adjoint.result(1));
+    let [of_x, of_gamma] = adjoint.build.several(Kind::RmsNormGrad, &[dy, x, rstd, gamma]);
+    adjoint.give(0, of_x);
+    adjoint.give_if_wanted(1, |adjoint| match adjoint.value(1).dtype {
+        DType::F32 => of_gamma,
+        to => adjoint.op(Kind::Cast { to }, &[of_gamma]),
+    });
+}
+
+/// A rotation is undone by the opposite angle: each dim has the angle of the one that it is rotated with.
+pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let (cos, sin) = (adjoint.operand(1), adjoint.operand(2));
+    adjoint.give_if_wanted(0, |adjoint| {
+        let back = adjoint.op(Kind::Scale { by: -1.0 }, &[sin]);
+        adjoint.op(Kind::Rope, &[dy, cos, back])
+    });
+}
+
+pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+    let (Kind::Attention { scale }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
+    let kind = Kind::AttentionGrad { scale: *scale };
+    let found: [Operand; 3] = adjoint.build.several(kind, &[q, keys, values, mask, dy]);
+    found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
+}
+
+pub(super) fn take(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let (x, index) = (adjoint.operand(0), adjoint.operand(1));
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::TakeGrad, &[index, dy, x]));
+}
+
+pub(super) fn reduce_sum(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+    let (Kind::ReduceSum { dim }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let x = adjoint.operand(0);
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Expand { dims: vec![*dim] }, &[dy, x]));
+}
+
+pub(super) fn cast(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    adjoint.give_if_wanted(0, |adjoint| {
+        let to = adjoint.value(0).dtype;
+        adjoint.op(Kind::Cast { to }, &[dy])
+    });
+}
+
+pub(super) fn permute(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+    let (Kind::Permute { dims }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let mut inverse = vec![0; dims.len()];
+    dims.iter().enumerate().for_each(|(to, from)| inverse[*from] = to);
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Permute { dims: inverse }, &[dy]));
+}
+
+pub(super) fn expand(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+    let (Kind::Expand { dims }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let mut dims = dims.clone();
+    dims.sort_unstable();
+    adjoint.give_if_wanted(0, |adjoint| {
+        dims.iter().rev().fold(dy, |sum, dim| adjoint.op(Kind::ReduceSum { dim: *dim }, &[sum]))
+    });
+}
+
+pub(super) fn log_probability(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let [x, labels, largest, sum] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
+    adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::LogProbabilityGrad, &[x, labels, largest, sum, dy]));
+}
+
+pub(super) fn total(_: &Kind, adjoint: &mut Adjoint<'_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    adjoint.give(0, dy);
+    adjoint.give(1, dy);
+}

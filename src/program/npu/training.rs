@@ -1,0 +1,332 @@
+//! The ops that only training has, as aclnn calls on one card's shards.
+
+use crate::base::{DType, Shape};
+use crate::program::call::{Call, Number, View};
+use crate::program::op::Kind;
+
+use super::Emit;
+
+/// A view with one more dim of size 1 at the end, to broadcast along rows.
+fn column(view: &View) -> View {
+    view.repeat(view.shape.rank(), 1)
+}
+
+/// Zeros in all results that hold an element.
+fn zeros(emit: &mut Emit<'_>) {
+    let views = emit.results.iter().map(|result| result.view.clone()).filter(|view| view.elems() > 0);
+    emit.calls.extend(views.map(|into| Call::Zero { into }));
+}
+
+pub(in crate::program) fn expand(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Expand { dims } = kind else { return };
+    let (mut from, into) = (emit.view(0), emit.out());
+    let mut dims = dims.clone();
+    dims.sort_unstable();
+    for dim in dims {
+        from = from.repeat(dim, into.shape[dim]);
+    }
+    emit.calls.push(Call::Copy { from, into });
+}
+
+pub(in crate::program) fn reduce_to(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, out) = (emit.view(0), emit.out());
+    if x.elems() == 0 {
+        zeros(emit);
+        return;
+    }
+    // What the result lacks is one dim in front, which the sum may keep.
+    let lead = x.shape.rank() - out.shape.rank();
+    let (mut x, mut out) = (x, out);
+    if lead > 0 {
+        let rows = x.shape[..lead].iter().product::<usize>();
+        let shape: Shape = std::iter::once(rows).chain(x.shape[lead..].iter().copied()).collect();
+        x = emit.shaped(x, shape);
+        out = out.repeat(0, 1);
+    }
+    let mut dims: Vec<usize> = (0..x.shape.rank()).filter(|dim| x.shape[*dim] != out.shape[*dim]).collect();
+    let Some(last) = dims.pop() else {
+        emit.calls.push(Call::Copy { from: x, into: out });
+        return;
+    };
+    for dim in dims {
+        let sum = emit.temporary(x.dtype, x.shape.with(dim, 1));
+        emit.calls.push(Call::ReduceSum { x, out: sum.clone(), dim });
+        x = sum;
+    }
+    emit.calls.push(Call::ReduceSum { x, out, dim: last });
+}
+
+/// `slope = silu'(x)` into a new tensor; `y`, if wanted, becomes `silu(x)`.
+fn silu_slope(emit: &mut Emit<'_>, x: View) -> (View, View) {
+    let slope = emit.temporary(x.dtype, x.shape.clone());
+    let y = emit.temporary(x.dtype, x.shape.clone());
+    let rest = emit.temporary(x.dtype, x.shape.clone());
+    // With s = sigmoid(x) and y = x s: silu'(x) = s + y - y s.
+    emit.calls.extend([
+        Call::Sigmoid { x: x.clone(), out: slope.clone() },
+        Call::Mul { a: x, b: slope.clone(), out: y.clone() },
+        Call::Mul { a: y.clone(), b: slope.clone(), out: rest.clone() },
+        Call::Sub { a: y.clone(), b: rest.clone(), out: rest.clone() },
+        Call::Add { a: slope.clone(), b: rest, out: slope.clone() },
+    ]);
+    (slope, y)
+}
+
+pub(in crate::program) fn silu_grad(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, dy, out) = (emit.view(0), emit.view(1), emit.out());
+    let (slope, _) = silu_slope(emit, x);
+    emit.calls.push(Call::Mul { a: slope, b: dy, out });
+}
+
+pub(in crate::program) fn swiglu_grad(_: &Kind, emit: &mut Emit<'_>) {
+    let (gate, up, dy) = (emit.view(0), emit.view(1), emit.view(2));
+    let (slope, y) = silu_slope(emit, gate);
+    let out = emit.out();
+    emit.calls.extend([
+        Call::Mul { a: slope.clone(), b: up, out: slope.clone() },
+        Call::Mul { a: slope, b: dy.clone(), out },
+    ]);
+    if let Some(out) = emit.result(1) {
+        emit.calls.push(Call::Mul { a: y, b: dy, out });
+    }
+}
+
+pub(in crate::program) fn rms_norm_grad(_: &Kind, emit: &mut Emit<'_>) {
+    let (dy, x, rstd, gamma, out) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.out());
+    if x.elems() == 0 {
+        zeros(emit);
+        return;
+    }
+    let last = x.shape.rank() - 1;
+    let width = x.shape[last];
+    let mut rstd = column(&rstd);
+    if x.dtype != DType::F32 {
+        let narrow = emit.temporary(x.dtype, rstd.shape.clone());
+        emit.calls.push(Call::Cast { x: rstd, out: narrow.clone() });
+        rstd = narrow;
+    }
+    let [normal, inner, product] = [(); 3].map(|()| emit.temporary(x.dtype, x.shape.clone()));
+    let mean = emit.temporary(x.dtype, x.shape.with(last, 1));
+    emit.calls.extend([
+        Call::Mul { a: x, b: rstd.clone(), out: normal.clone() },
+        Call::Mul { a: dy.clone(), b: normal.clone(), out: product.clone() },
+    ]);
+    if let Some(dgamma) = emit.result(1) {
+        let rows = product.shape.elems() / width.max(1);
+        let rows = emit.shaped(product.clone(), [rows, width]);
+        emit.calls.push(Call::ReduceSum { x: rows, out: dgamma, dim: 0 });
+    }
+    emit.calls.extend([
+        Call::Mul { a: product.clone(), b: gamma.clone(), out: product.clone() },
+        Call::ReduceSum { x: product, out: mean.clone(), dim: last },
+        Call::Muls { x: mean.clone(), out: mean.clone(), by: Number::Float((width as f64).recip()) },
+        Call::Mul { a: normal.clone(), b: mean, out: normal.clone() },
+        Call::Mul { a: dy, b: gamma, out: inner.clone() },
+        Call::Sub { a: inner.clone(), b: normal, out: inner.clone() },
+        Call::Mul { a: inner, b: rstd, out },
+    ]);
+}
+
+pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::AttentionGrad { scale } = kind else { return };
+    let (q, keys, values, mask, dy) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.view(4));
+    let &[b, s, k, g, d] = q.shape.sizes() else { return };
+    let t = keys.shape[1];
+    if q.elems() == 0 || t == 0 {
+        zeros(emit);
+        return;
+    }
+    let by_head = |view: &View| view.permute(&[0, 2, 3, 1, 4]);
+    let by_key = |view: &View| view.permute(&[0, 2, 1, 3]);
+    let transposed = |view: &View| view.permute(&[0, 1, 3, 2]);
+    let [scores, weights, of_weights] = [(); 3].map(|()| emit.temporary(q.dtype, [b, k, g, s, t]));
+    let means = emit.temporary(q.dtype, [b, k, g, s, 1]);
+    let each_group = |view: View| view.repeat(2, 1);
+    emit.calls.extend([
+        Call::Matmul { a: by_head(&q), b: each_group(transposed(&by_key(&keys))), out: scores.clone() },
+        Call::Muls { x: scores.clone(), out: scores.clone(), by: Number::Float(*scale) },
+        Call::MaskedFill {
+            mask: mask.repeat(1, 1).repeat(1, 1),
+            into: scores.clone(),
+            value: Number::Float(f64::NEG_INFINITY),
+        },
+        Call::Softmax { x: scores.clone(), out: weights.clone(), dim: 4 },
+        Call::Matmul { a: by_head(&dy), b: each_group(transposed(&by_key(&values))), out: of_weights.clone() },
+        // d score = weight (d weight - Σ weight d weight)
+        Call::Mul { a: weights.clone(), b: of_weights.clone(), out: scores.clone() },
+        Call::ReduceSum { x: scores.clone(), out: means.clone(), dim: 4 },
+        Call::Sub { a: of_weights.clone(), b: means, out: of_weights.clone() },
+        Call::Mul { a: of_weights.clone(), b: weights.clone(), out: scores.clone() },
+        Call::Muls { x: scores.clone(), out: scores.clone(), by: Number::Float(*scale) },
+    ]);
+    let dq = emit.out();
+    emit.write_shaped(by_head(&dq), [b, k, g, s, d], |emit, out| {
+        emit.calls.push(Call::Matmul { a: scores.clone(), b: each_group(by_key(&keys)), out });
+    });
+    // Keys and values are summed over the queries of all heads of their group.
+    for (result, factor, of) in [(1, scores, q), (2, weights, dy)] {
+        let Some(out) = emit.result(result) else { continue };
+        let rows = emit.shaped(by_head(&of), [b, k, g * s, d]);
+        let factor = emit.shaped(factor, [b, k, g * s, t]);
+        emit.write_shaped(by_key(&out), [b, k, t, d], |emit, out| {
+            emit.calls.push(Call::Matmul { a: transposed(&factor), b: rows, out });
+        });
+    }
+}
+
+/// Where rows of the whole lie on this card: their indices here, clamped, and what is true of those that lie elsewhere, if
+/// any may.
+fn local_index(emit: &mut Emit<'_>, index: View, of: usize, dim: usize) -> (View, Option<View>) {
+    let rows = emit.operands[of].view.shape[dim];
+    if rows == emit.operands[of].whole[dim] {
+        return (index, None);
+    }
+    let start = Number::Int(-(emit.operands[of].starts[dim] as i64));
+    let shifted = emit.temporary(index.dtype, index.shape.clone());
+    let clamped = emit.temporary(index.dtype, index.shape.clone());
+    let elsewhere = emit.temporary(DType::Bool, index.shape.clone());
+    let (low, high) = (Number::Int(0), Number::Int(rows as i64 - 1));
+    emit.calls.extend([
+        Call::Adds { x: index, out: shifted.clone(), by: start },
+        Call::Clamp { x: shifted.clone(), out: clamped.clone(), low, high },
+        Call::Ne { a: shifted, b: clamped.clone(), out: elsewhere.clone() },
+    ]);
+    (clamped, Some(elsewhere))
+}
+
+/// A dense copy of `view` with zeros where `elsewhere` is true.
+fn blanked(emit: &mut Emit<'_>, view: View, elsewhere: Option<View>) -> View {
+    let Some(mask) = elsewhere else { return view };
+    let into = emit.temporary(view.dtype, view.shape.clone());
+    let mask = (mask.shape.rank()..into.shape.rank()).fold(mask, |mask, dim| mask.repeat(dim, 1));
+    emit.calls.push(Call::Copy { from: view, into: into.clone() });
+    emit.calls.push(Call::MaskedFill { mask, into: into.clone(), value: Number::Float(0.0) });
+    into
+}
+
+pub(in crate::program) fn embed_grad(_: &Kind, emit: &mut Emit<'_>) {
+    let (ids, dy, into) = (emit.view(0), emit.view(1), emit.out());
+    zeros(emit);
+    if ids.elems() == 0 {
+        return;
+    }
+    let (index, elsewhere) = local_index(emit, ids, 2, 0);
+    let dy = blanked(emit, dy, elsewhere);
+    let (count, width) = (index.elems(), into.shape[1]);
+    let index = emit.shaped(index, [count]);
+    let rows = emit.shaped(dy, [count, width]);
+    emit.calls.push(Call::IndexAdd { index, rows, into, dim: 0 });
+}
+
+pub(in crate::program) fn take_grad(_: &Kind, emit: &mut Emit<'_>) {
+    let (index, dy, into) = (emit.view(0), emit.view(1), emit.out());
+    zeros(emit);
+    let index = index.repeat(1, 1).repeat(2, into.shape[2]);
+    emit.calls.push(Call::ScatterAdd { index, from: dy.repeat(1, 1), into, dim: 1 });
+}
+
+/// `exp(x - largest)` along rows.
+fn exponentials(emit: &mut Emit<'_>, x: View, largest: &View, out: View) {
+    emit.calls.extend([Call::Sub { a: x, b: column(largest), out: out.clone() }, Call::Exp { x: out.clone(), out }]);
+}
+
+pub(in crate::program) fn sum_exp(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, largest, out) = (emit.view(0), emit.view(1), emit.out());
+    if x.elems() == 0 {
+        zeros(emit);
+        return;
+    }
+    let powers = emit.temporary(x.dtype, x.shape.clone());
+    let dim = x.shape.rank() - 1;
+    exponentials(emit, x, &largest, powers.clone());
+    emit.calls.push(Call::ReduceSum { x: powers, out, dim });
+}
+
+pub(in crate::program) fn log_probability(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, labels, largest, sum, out) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.out());
+    if x.elems() == 0 {
+        zeros(emit);
+        return;
+    }
+    let dim = x.shape.rank() - 1;
+    let (index, elsewhere) = local_index(emit, labels, 0, dim);
+    let log = emit.temporary(sum.dtype, sum.shape.clone());
+    emit.calls.extend([
+        Call::Gather { x, index: column(&index), out: column(&out), dim },
+        Call::Log { x: sum, out: log.clone() },
+        Call::Add { a: log.clone(), b: largest, out: log.clone() },
+        Call::Sub { a: out.clone(), b: log, out: out.clone() },
+    ]);
+    emit.calls.extend(elsewhere.map(|mask| Call::MaskedFill { mask, into: out, value: Number::Float(0.0) }));
+}
+
+pub(in crate::program) fn log_probability_grad(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, labels, largest, sum) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3));
+    let (dy, into) = (emit.view(4), emit.out());
+    let dim = x.shape.rank() - 1;
+    let factor = emit.temporary(dy.dtype, dy.shape.clone());
+    exponentials(emit, x, &largest, into.clone());
+    emit.calls.extend([
+        Call::Div { a: dy.clone(), b: sum, out: factor.clone() },
+        Call::Muls { x: factor.clone(), out: factor.clone(), by: Number::Float(-1.0) },
+        Call::Mul { a: into.clone(), b: column(&factor), out: into.clone() },
+    ]);
+    let (index, elsewhere) = local_index(emit, labels, 0, dim);
+    let dy = blanked(emit, dy, elsewhere);
+    emit.calls.push(Call::ScatterAdd { index: column(&index), from: column(&dy), into, dim });
+}
+
+pub(in crate::program) fn clip_factor(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::ClipFactor { largest } = kind else { return };
+    let (x, norm) = (emit.view(0), emit.out());
+    emit.calls.push(Call::Sqrt { x, out: norm.clone() });
+    let Some(out) = emit.result(1) else { return };
+    if *largest <= 0.0 {
+        emit.calls.push(Call::Fill { into: out, value: Number::Float(1.0) });
+        return;
+    }
+    emit.calls.extend([
+        Call::Adds { x: norm, out: out.clone(), by: Number::Float(1e-6) },
+        Call::Reciprocal { x: out.clone(), out: out.clone() },
+        Call::Muls { x: out.clone(), out: out.clone(), by: Number::Float(*largest) },
+        Call::Clamp { x: out.clone(), out, low: Number::Float(0.0), high: Number::Float(1.0) },
+    ]);
+}
+
+pub(in crate::program) fn adamw(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::AdamW { beta1, beta2, epsilon, decay } = *kind else { return };
+    let (w, g, factor) = (emit.view(0), emit.view(3), emit.view(4));
+    let (rate, c1, c2) = (emit.view(5), emit.view(6), emit.view(7));
+    let (m, v) = (emit.out(), emit.results[1].view.clone());
+    let moved = emit.result(2).filter(|moved| moved.elems() > 0);
+    let [scaled, term] = [(); 2].map(|()| emit.temporary(w.dtype, w.shape.clone()));
+    let by = Number::Float;
+    emit.calls.extend([
+        Call::Mul { a: g, b: factor, out: scaled.clone() },
+        Call::Muls { x: m.clone(), out: m.clone(), by: by(beta1) },
+        Call::Muls { x: scaled.clone(), out: term.clone(), by: by(1.0 - beta1) },
+        Call::Add { a: m.clone(), b: term.clone(), out: m.clone() },
+        Call::Muls { x: v.clone(), out: v.clone(), by: by(beta2) },
+        Call::Mul { a: scaled.clone(), b: scaled.clone(), out: scaled.clone() },
+        Call::Muls { x: scaled.clone(), out: scaled.clone(), by: by(1.0 - beta2) },
+        Call::Add { a: v.clone(), b: scaled.clone(), out: v.clone() },
+    ]);
+    let Some(moved) = moved else { return };
+    let [step, keep] = [(); 2].map(|()| emit.temporary(rate.dtype, rate.shape.clone()));
+    emit.calls.extend([
+        Call::Div { a: v, b: c2, out: scaled.clone() },
+        Call::Sqrt { x: scaled.clone(), out: scaled.clone() },
+        Call::Adds { x: scaled.clone(), out: scaled.clone(), by: by(epsilon) },
+        Call::Div { a: m, b: scaled, out: term.clone() },
+        Call::Div { a: rate.clone(), b: c1, out: step.clone() },
+        Call::Mul { a: term.clone(), b: step, out: term.clone() },
+        Call::Muls { x: rate, out: keep.clone(), by: by(-decay) },
+        Call::Adds { x: keep.clone(), out: keep.clone(), by: by(1.0) },
+        Call::Mul { a: w, b: keep, out: moved.clone() },
+        Call::Sub { a: moved.clone(), b: term, out: moved },
+    ]);
+}
+
+pub(in crate::program) fn assign(_: &Kind, emit: &mut Emit<'_>) {
+    emit.calls.push(Call::Copy { from: emit.view(1), into: emit.out() });
+}

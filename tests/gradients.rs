@@ -1,0 +1,365 @@
+//! Gradients: each row of the op table against finite differences, and whole models against what torch computed, on meshes of
+//! data, tensor and sequence parallel.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ascend_tp::base::{DType, Id};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::placement::Residual;
+use ascend_tp::program::grad::gradients;
+use ascend_tp::program::models::{self, input};
+use ascend_tp::program::op::{Kind, rows};
+use ascend_tp::program::{Builder, HostTensor, Operand, Program, Role, ValueId, interpret};
+use ascend_tp::schedule::schedule;
+use ascend_tp::weights::Checkpoint;
+use ascend_tp::{Mesh, Pins, parallelize};
+
+use common::{Run, Tensors, cann, run, start};
+
+/// A stream of numbers in -1 .. 1.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    fn tensor(&mut self, shape: &[usize]) -> HostTensor {
+        let elems = shape.iter().product();
+        HostTensor::float(shape, DType::F32, (0..elems).map(|_| self.next()).collect())
+    }
+}
+
+/// One op between inputs and its first result, with the operands that have gradients.
+struct Sample {
+    build: Builder,
+    tensors: BTreeMap<ValueId, HostTensor>,
+    numbers: Numbers,
+    wanted: Vec<Operand>,
+}
+
+impl Sample {
+    fn float(&mut self, shape: &[usize]) -> Operand {
+        let tensor = self.numbers.tensor(shape);
+        let operand = self.given(shape, DType::F32, tensor);
+        self.wanted.push(operand);
+        operand
+    }
+
+    fn given(&mut self, shape: &[usize], dtype: DType, tensor: HostTensor) -> Operand {
+        let operand = self.build.input(&format!("x{}", self.tensors.len()), shape, dtype);
+        self.tensors.insert(operand.id(), tensor);
+        operand
+    }
+
+    fn ints(&mut self, shape: &[usize], dtype: DType, data: Vec<i64>) -> Operand {
+        self.given(shape, dtype, HostTensor::int(shape, dtype, data))
+    }
+
+    /// The gradients by the pass agree with differences of the op's meaning along random directions.
+    ///
+    /// Five-point differences with steps of 1/16 are off by h⁴/30 of the fifth derivative and by the f32 rounding of the
+    /// result over h: far below a thousandth of what the terms sum to, for operands of size 1.
+    fn check(mut self, name: &str, y: Operand) {
+        let value = self.build.program().values[y.id()].clone();
+        let factors = self.numbers.tensor(&value.shape);
+        let dy = self.given(&value.shape.clone(), DType::F32, factors.clone());
+        let forward = self.build.program().clone();
+        let found = gradients(&mut self.build, &[(y, dy)], &self.wanted);
+        let program = self.build.finish().unwrap_or_else(|problems| panic!("{name}: {problems}"));
+        let values = interpret(&program, |id, _| self.tensors[&id].clone());
+        // Σ dy · y at the operands moved by `by` along the directions, and Σ |dy · y|.
+        let along = |directions: &BTreeMap<ValueId, HostTensor>, by: f32| {
+            let values = interpret(&forward, |id, _| {
+                let mut tensor = self.tensors[&id].clone();
+                if let Some(direction) = directions.get(&id) {
+                    let moved = tensor.floats().iter().zip(direction.floats()).map(|(x, u)| x + by * u).collect();
+                    tensor = HostTensor::float(tensor.shape.clone(), DType::F32, moved);
+                }
+                tensor
+            });
+            let terms = values[y.id().index()].floats().iter().zip(factors.floats());
+            terms
+                .map(|(y, dy)| f64::from(*y) * f64::from(*dy))
+                .fold((0.0, 0.0), |(sum, size), term| (sum + term, size + f64::abs(term)))
+        };
+        for (operand, gradient) in self.wanted.iter().zip(found) {
+            let gradient = values[gradient.unwrap_or_else(|| panic!("{name}: no gradient")).id().index()].floats();
+            for _ in 0..6 {
+                let shape = &program.values[operand.id()].shape;
+                let direction = self.numbers.tensor(shape);
+                let expected: f64 =
+                    gradient.iter().zip(direction.floats()).map(|(g, u)| f64::from(*g) * f64::from(*u)).sum();
+                let directions = BTreeMap::from([(operand.id(), direction)]);
+                let h = 1.0 / 16.0;
+                let at = |steps: f32| along(&directions, steps * h);
+                let found = (8.0 * (at(1.0).0 - at(-1.0).0) - (at(2.0).0 - at(-2.0).0)) / (12.0 * f64::from(h));
+                let scale = at(0.0).1 + expected.abs();
+                assert!((found - expected).abs() <= 1e-3 * scale, "{name}: {found} by differences, {expected} by ops");
+            }
+        }
+    }
+}
+
+/// The rows that have a sample: kind, operands.
+fn samples() -> Vec<(&'static str, Kind, fn(&mut Sample) -> Vec<Operand>)> {
+    let matmul = |spec: &str| Kind::MatMul { spec: spec.to_owned() };
+    let both = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[2, 3, 4])];
+    let rows = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[4])];
+    let one = |sample: &mut Sample| vec![sample.float(&[2, 3, 4])];
+    vec![
+        ("embed", Kind::Embed, |sample| {
+            vec![sample.ints(&[2, 3], DType::I64, vec![0, 4, 2, 4, 4, 1]), sample.float(&[5, 4])]
+        }),
+        ("matmul", matmul("abc,dc->abd"), |sample| vec![sample.float(&[2, 3, 4]), sample.float(&[5, 4])]),
+        ("matmul", matmul("abc,acd->dab"), |sample| vec![sample.float(&[2, 3, 4]), sample.float(&[2, 4, 3])]),
+        ("matmul", matmul("ab,ab->"), |sample| vec![sample.float(&[2, 3]), sample.float(&[2, 3])]),
+        ("add", Kind::Add, both),
+        ("add", Kind::Add, rows),
+        ("add", Kind::Add, |sample| vec![sample.float(&[2, 3, 4]), sample.float(&[3, 1])]),
+        ("mul", Kind::Mul, both),
+        ("mul", Kind::Mul, rows),
+        ("mul", Kind::Mul, |sample| vec![sample.float(&[2, 3, 4]), sample.float(&[])]),
+        ("scale", Kind::Scale { by: -0.75 }, one),
+        ("silu", Kind::Silu, one),
+        ("swiglu", Kind::SwiGlu, both),
+        ("rms_norm", Kind::RmsNorm { epsilon: 1e-2 }, rows),
+        ("rope", Kind::Rope, |sample| {
+            let x = sample.float(&[2, 3, 2, 4]);
+            // A dim and the one it is rotated with have one angle.
+            let [cos, sin] = [(); 2].map(|()| {
+                let halves = sample.numbers.tensor(&[2, 3, 2]);
+                let data = halves.floats().chunks(2).flat_map(|row| [row, row].concat()).collect();
+                sample.given(&[2, 3, 4], DType::F32, HostTensor::float([2, 3, 4], DType::F32, data))
+            });
+            vec![x, cos, sin]
+        }),
+        ("attention", Kind::Attention { scale: 0.6 }, |sample| {
+            let (q, k, v) = (sample.float(&[2, 3, 2, 2, 4]), sample.float(&[2, 5, 2, 4]), sample.float(&[2, 5, 2, 4]));
+            let hidden = (0..30).map(|at| i64::from(at % 5 > 2 + at / 5 % 3)).collect();
+            vec![q, k, v, sample.ints(&[2, 3, 5], DType::Bool, hidden)]
+        }),
+        ("take", Kind::Take, |sample| vec![sample.float(&[2, 3, 4]), sample.ints(&[2], DType::I64, vec![2, 0])]),
+        ("reduce_sum", Kind::ReduceSum { dim: 1 }, one),
+        ("cast", Kind::Cast { to: DType::F32 }, one),
+        ("permute", Kind::Permute { dims: vec![2, 0, 1] }, one),
+        ("expand", Kind::Expand { dims: vec![1, 2] }, |sample| {
+            let x = sample.float(&[2]);
+            let like = sample.numbers.tensor(&[2, 3, 4]);
+            vec![x, sample.given(&[2, 3, 4], DType::F32, like)]
+        }),
+        ("total", Kind::Total, |sample| vec![sample.float(&[]), sample.float(&[])]),
+    ]
+}
+
+fn sample(seed: u64) -> Sample {
+    let build = Builder::new("sample");
+    Sample { build, tensors: BTreeMap::new(), numbers: Numbers(seed), wanted: Vec::new() }
+}
+
+#[test]
+fn every_row_has_the_gradient_that_differences_show() {
+    let mut seen = BTreeSet::from(["log_probability"]);
+    for (seed, (name, kind, operands)) in samples().into_iter().enumerate() {
+        let mut sample = sample(seed as u64);
+        let operands = operands(&mut sample);
+        let y = sample.build.op(kind, &operands);
+        sample.check(name, y);
+        seen.insert(name);
+    }
+    // Its gradient is the whole one, through the largest logit and the sum.
+    let mut sample = sample(99);
+    let logits = sample.float(&[2, 3, 5]);
+    let labels = sample.ints(&[2, 3], DType::I64, vec![0, 4, 2, 4, 1, 3]);
+    let largest = sample.build.op(Kind::ReduceMax { dim: 2 }, &[logits]);
+    let sum = sample.build.op(Kind::SumExp, &[logits, largest]);
+    let y = sample.build.op(Kind::LogProbability, &[logits, labels, largest, sum]);
+    sample.check("log_probability", y);
+    let missing: Vec<&str> = rows()
+        .iter()
+        .filter(|row| row.grad.is_some())
+        .map(|row| row.name)
+        .filter(|name| !seen.contains(name))
+        .collect();
+    assert_eq!(missing, [] as [&str; 0], "rows without a sample");
+}
+
+#[test]
+fn what_has_no_gradient_is_said() {
+    let mut build = Builder::new("loss");
+    let x = build.param("x", [2, 3], DType::F32);
+    let largest = build.op(Kind::ReduceMax { dim: 1 }, &[x]);
+    let dy = build.input("dy", [2], DType::F32);
+    let wrong = build.input("wrong", [3], DType::F32);
+    gradients(&mut build, &[(largest, dy), (largest, wrong)], &[x]);
+    let problems = build.finish().unwrap_err().to_string();
+    assert!(problems.contains("%1 = reduce_max(dim=1) %0: has no gradient"), "{problems}");
+    assert!(problems.contains("is of another type: expected f32[2], found f32[3]"), "{problems}");
+}
+
+/// A fixture's loss with its gradients as outputs.
+struct Fixture {
+    config: ModelConfig,
+    program: Program,
+    params: Tensors,
+    inputs: Tensors,
+    /// By param: the gradient, and the largest element of the checkpoint's tensor that it is a part of.
+    expected: BTreeMap<String, (HostTensor, f32)>,
+    loss: f32,
+}
+
+impl Fixture {
+    fn read(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let config = ModelConfig::from_json(&std::fs::read_to_string(folder.join("config.json")).unwrap()).unwrap();
+        let reference = Checkpoint::open_file(&folder.join("expected.safetensors")).unwrap();
+        let (shape, ids) = reference.read_i64("input_ids").unwrap();
+        let (b, s) = (shape[0], shape[1]);
+        let mut build = Builder::new(name);
+        let loss = models::loss(&mut build, &config, b, s, DType::F32);
+        let seed = build.input("loss_scale", [], DType::F32);
+        let found = gradients(&mut build, &[(loss.loss, seed)], &loss.params);
+        build.output("loss", loss.loss);
+        for (param, gradient) in loss.params.iter().zip(found) {
+            let name = build.program().values[param.id()].name.clone();
+            build.output(&name, gradient.unwrap());
+        }
+        let program = build.finish().unwrap_or_else(|problems| panic!("{name}: {problems}"));
+        let (checkpoint, grads) = (
+            Checkpoint::open(&folder).unwrap(),
+            Checkpoint::open_file(&folder.join("expected_grads.safetensors")).unwrap(),
+        );
+        let [params, expected] = [&checkpoint, &grads].map(|file| {
+            let read = |id| {
+                let value = &program.values[id];
+                let source = value.source.as_ref().unwrap();
+                let mut bytes = vec![0; value.shape.elems() * 4];
+                let ranges: Vec<_> = value.shape.iter().map(|size| 0..*size).collect();
+                let (tensor, offset) = (&source.tensor, source.element_offset);
+                file.read_slice(tensor, offset, &value.shape, &ranges, DType::F32, &mut bytes).unwrap();
+                (value.name.clone(), HostTensor::from_bytes(value.shape.clone(), DType::F32, &bytes))
+            };
+            program.with_role(Role::Param).map(read).collect::<Tensors>()
+        });
+        let of_tensor = |name: &String| {
+            let tensor = |id| program.values[id].source.as_ref().map(|source| source.tensor.clone());
+            let param = program.find(Role::Param, name).unwrap();
+            let parts = program.with_role(Role::Param).filter(|other| tensor(*other) == tensor(param));
+            parts.map(|part| largest(&expected[&program.values[part].name])).fold(0.0, f32::max)
+        };
+        let expected = expected.iter().map(|(name, found)| (name.clone(), (found.clone(), of_tensor(name)))).collect();
+        let loss = reference.read_f32("loss").unwrap().1[0];
+        let inputs = inputs(&config, b, s, &ids);
+        Self { config, program, params, inputs, expected, loss }
+    }
+}
+
+/// A batch whose labels are its own ids, as transformers has them: the mean over all but the last position.
+fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
+    let positions: Vec<usize> = (0..b * s).map(|at| at % s).collect();
+    let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, s);
+    let hidden = positions.iter().flat_map(|position| (0..s).map(move |row| i64::from(row > *position))).collect();
+    let labels = (0..b * s).map(|at| ids[if at % s + 1 < s { at + 1 } else { at }]).collect();
+    let weight = |at: usize| if at % s + 1 < s { 1.0 / (b * (s - 1)) as f32 } else { 0.0 };
+    let rotary = [b, s, config.head_dim];
+    let mut inputs = Tensors::from([
+        (input::IDS.to_owned(), HostTensor::int([b, s], DType::I64, ids.to_vec())),
+        (input::MASK.to_owned(), HostTensor::int([b, s, s], DType::Bool, hidden)),
+        (input::COS.to_owned(), HostTensor::float(rotary, DType::F32, cos)),
+        (input::SIN.to_owned(), HostTensor::float(rotary, DType::F32, sin)),
+        (input::LABELS.to_owned(), HostTensor::int([b, s], DType::I64, labels)),
+        (input::LABEL_WEIGHTS.to_owned(), HostTensor::float([b, s], DType::F32, (0..b * s).map(weight).collect())),
+        ("loss_scale".to_owned(), HostTensor::float([], DType::F32, vec![1.0])),
+    ]);
+    if let Some(logn) = &config.logn {
+        inputs.insert(input::LOGN.to_owned(), HostTensor::float([b, s, 1, 1, 1], DType::F32, logn.scale(&positions)));
+    }
+    inputs
+}
+
+/// Sequences over `dp`, the residual stream as asked for.
+fn pins(program: &Program, residual: Residual) -> Pins {
+    let batch = program.with_role(Role::Input).map(|id| &program.values[id]).filter(|value| value.shape.rank() > 0);
+    let pins = batch.fold(Pins::auto(residual), |pins, value| pins.value(&value.name, &[(0, "dp")]));
+    let stream: &[(usize, &str)] = match residual {
+        Residual::Replicate => &[(0, "dp")],
+        Residual::Seq => &[(0, "dp"), (1, "tp")],
+    };
+    pins.value("residual.*", stream).value("grad.residual.*", stream)
+}
+
+fn largest(tensor: &HostTensor) -> f32 {
+    tensor.floats().iter().fold(0.0, |most: f32, x| most.max(x.abs()))
+}
+
+/// How far a gradient is from what it should be, over the largest of the checkpoint's tensor that it is of.
+fn distance(found: &HostTensor, (expected, largest): &(HostTensor, f32)) -> f32 {
+    let errors = found.floats().iter().zip(expected.floats()).map(|(a, b)| (a - b).abs());
+    errors.fold(0.0, |most: f32, error| if error.is_nan() { f32::INFINITY } else { most.max(error) }) / largest
+}
+
+fn fixture(name: &str) {
+    const BOUND: f32 = 1e-5;
+    let fixture = Fixture::read(name);
+    let values = interpret(&fixture.program, |_, value| match value.role {
+        Role::Param => fixture.params[&value.name].clone(),
+        _ => fixture.inputs[&value.name].clone(),
+    });
+    for (output, id) in &fixture.program.outputs[1..] {
+        let error = distance(&values[id.index()], &fixture.expected[output]);
+        assert!(error <= BOUND, "{name}: {output} on the host is off by {error:.1e}");
+    }
+    let cann = cann(16);
+    for (dp, tp) in [(1, 1), (1, 2), (1, 3), (1, 4), (1, 8), (2, 1), (2, 2), (2, 3), (2, 4), (2, 8)] {
+        for residual in [Residual::Replicate, Residual::Seq] {
+            let config = &fixture.config;
+            let mesh = Mesh::tensor_parallel(tp, config.kv_heads, config.heads_per_kv_head()).unwrap();
+            let mesh = mesh.under(&[("dp", dp)]).unwrap();
+            let place = format!("{name} on {mesh}, {residual:?}");
+            let split = parallelize(&fixture.program, &mesh, &pins(&fixture.program, residual))
+                .unwrap_or_else(|problems| panic!("{place}: {problems}"));
+            let plans = schedule(&split.lowered).unwrap_or_else(|problems| panic!("{place}: {problems}"));
+            let mut engine = start(&cann, plans, &fixture.params).unwrap();
+            let Run { outputs: found, parts } =
+                run(&mut engine, &fixture.inputs).unwrap_or_else(|error| panic!("{place}: {error}"));
+            let finite = parts.values().flatten().all(|part| part.floats().iter().all(|x| !x.is_nan()));
+            assert!(finite, "{place}: a value is NaN");
+            let loss = found["loss"].floats()[0];
+            assert!((loss - fixture.loss).abs() <= BOUND, "{place}: loss {loss}, expected {}", fixture.loss);
+            let worst = fixture.expected.iter().map(|(name, expected)| (distance(&found[name], expected), name));
+            let (error, worst) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
+            println!("{place}: {worst} is off by {error:.1e}");
+            assert!(error <= BOUND, "{place}: {worst} is off by {error:.1e}");
+        }
+    }
+}
+
+#[test]
+fn llama3_with_scaled_rotary_positions() {
+    fixture("llama3-ropescaling");
+}
+
+#[test]
+fn the_original_qwen_with_one_tensor_for_queries_keys_and_values() {
+    fixture("qwen-v1-mha");
+}
+
+#[test]
+fn qwen2_with_grouped_heads() {
+    fixture("qwen2-gqa");
+}
+
+#[test]
+fn qwen2_tied_with_sizes_that_do_not_divide() {
+    fixture("qwen2-tied-uneven");
+}
+
+#[test]
+fn qwen3_with_normed_queries_and_keys() {
+    fixture("qwen3-qknorm");
+}
