@@ -3,7 +3,8 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::{Diagnostic, Id};
-use crate::program::Role;
+
+use crate::program::{Program, Reduce, Role};
 
 use super::layout::Layout;
 use super::mesh::Mesh;
@@ -19,12 +20,20 @@ pub enum Residual {
     Seq,
 }
 
+/// The layout of a value, by names of axes.
+#[derive(Clone, Debug, PartialEq)]
+struct ValuePin {
+    dims: Vec<(usize, String)>,
+    /// The axes on which each card holds a part of a sum.
+    partial: Vec<String>,
+}
+
 /// Decisions by name. A pattern is a name in which `*` stands for any text; the last pattern that fits wins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pins {
     cuts: Patterns<Option<usize>>,
     gathered: Patterns<()>,
-    values: Patterns<Vec<(usize, String)>>,
+    values: Patterns<ValuePin>,
     axis: Option<String>,
 }
 
@@ -119,9 +128,16 @@ impl Pins {
 
     /// Lays the values that fit `pattern` out with these dims sharded on these axes and everything else whole.
     #[must_use]
-    pub fn value(mut self, pattern: &str, dims: &[(usize, &str)]) -> Self {
+    pub fn value(self, pattern: &str, dims: &[(usize, &str)]) -> Self {
+        self.partial_value(pattern, dims, &[])
+    }
+
+    /// As [`Pins::value`], and on the axes of `partial` each card holds a part of a sum: of a state to which programs add.
+    #[must_use]
+    pub fn partial_value(mut self, pattern: &str, dims: &[(usize, &str)], partial: &[&str]) -> Self {
         let dims = dims.iter().map(|(dim, axis)| (*dim, (*axis).to_owned())).collect();
-        self.values.push(pattern, dims);
+        let partial = partial.iter().map(|axis| (*axis).to_owned()).collect();
+        self.values.push(pattern, ValuePin { dims, partial });
         self
     }
 
@@ -132,8 +148,23 @@ impl Pins {
         for (id, value) in other.program.values.iter().filter(|(_, v)| matches!(v.role, Role::Param | Role::State)) {
             let axes = other.layouts[id].dims.iter().enumerate();
             let dims = axes.flat_map(|(dim, axes)| axes.iter().map(move |axis| (dim, axis.index())));
-            self.values.push(&value.name, dims.map(|(dim, axis)| (dim, names[axis].clone())).collect());
+            let dims = dims.map(|(dim, axis)| (dim, names[axis].clone())).collect();
+            self.values.push(&value.name, ValuePin { dims, partial: Vec::new() });
         }
+        self
+    }
+
+    /// Without what is pinned for single values that a program does not have.
+    #[must_use]
+    pub fn among(mut self, program: &Program) -> Self {
+        let names: FxHashSet<&str> = program.values.values().iter().map(|value| value.name.as_str()).collect();
+        let mut values = Patterns::default();
+        for (pattern, pin) in self.values.decided {
+            if pattern.contains('*') || names.contains(pattern.as_str()) {
+                values.push(&pattern, pin);
+            }
+        }
+        self.values = values;
         self
     }
 
@@ -165,7 +196,7 @@ impl Pins {
     /// # Errors
     /// The pin names an axis or a dim that there is not.
     pub(super) fn value_pin(&self, name: &str, rank: usize, mesh: &Mesh) -> Result<Option<Layout>, Diagnostic> {
-        let Some((pattern, dims)) = self.values.last(name) else {
+        let Some((pattern, ValuePin { dims, partial })) = self.values.last(name) else {
             return Ok(None);
         };
         let mut layout = Layout::replicated(rank);
@@ -180,6 +211,9 @@ impl Pins {
             for axis in axes.into_iter().filter(|axis| mesh.size(*axis) > 1) {
                 layout = layout.sharded(*dim, axis);
             }
+        }
+        for axis in partial.iter().flat_map(|axis| mesh.named(axis)).filter(|axis| mesh.size(*axis) > 1) {
+            layout = layout.with_partial(axis, Reduce::Sum);
         }
         match layout.problem(mesh, rank) {
             Some(problem) => Err(Diagnostic::new(format!("pin `{pattern}`"), problem)),

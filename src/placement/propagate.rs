@@ -513,8 +513,17 @@ impl<'a> Pass<'a> {
         };
         match op.kind.row().linear {
             Linear::No => {}
+            // What is written over a part of a sum becomes a part.
+            Linear::Jointly if op.kind.row().in_place.iter().any(|operand| is_sum(&op.operands[*operand])) => {
+                add(OnAxis::PassAll);
+            }
             Linear::Jointly if op.operands.iter().all(is_sum) => add(OnAxis::PassAll),
-            Linear::Jointly => {}
+            Linear::Parts if op.operands.iter().any(is_sum) => {
+                // What is whole becomes a part without an exchange, and the sum waits for its last summand.
+                add(OnAxis::PassAll);
+                return found;
+            }
+            Linear::Jointly | Linear::Parts => {}
             Linear::InEach(operands) => {
                 for operand in operands.iter().filter(|operand| is_sum(&op.operands[**operand])) {
                     add(OnAxis::Pass(*operand));
@@ -595,11 +604,15 @@ impl<'a> Pass<'a> {
                 ..Score::default()
             });
         };
-        if found == layout || now.copies.get(&operand).is_some_and(|copies| copies.contains(layout)) {
+        if found == layout {
             return Some(Score::default());
         }
+        // What is overwritten is the value itself, no copy of it.
         if in_place {
             return None;
+        }
+        if now.copies.get(&operand).is_some_and(|copies| copies.contains(layout)) {
+            return Some(Score::default());
         }
         let mut cost = cost(found, layout, self.mesh, &value.shape, value.dtype.size_bytes())?;
         if value.role == Role::Param {

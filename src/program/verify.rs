@@ -20,7 +20,8 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let mut made: Vec<bool> = program.values.values().iter().map(|value| value.role != Role::Result).collect();
     let mut overwritten = vec![false; program.values.len()];
-    let mut is_state: Vec<bool> = program.values.values().iter().map(|value| matches!(value.role, Role::State | Role::Param)).collect();
+    let mut is_state: Vec<bool> =
+        program.values.values().iter().map(|value| matches!(value.role, Role::State | Role::Param)).collect();
     let mut names = BTreeSet::new();
     for (id, value) in program.values.iter().filter(|(_, value)| value.role != Role::Result) {
         if value.name.is_empty() || !names.insert((value.role, value.name.as_str())) {
@@ -80,7 +81,8 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
         }
         for (operand, result) in row.in_place.iter().filter_map(|at| op.operands.get(*at)).zip(&op.results) {
             if !is_state[operand.index()] {
-                problems.push(Diagnostic::new(place(), format!("{operand} is overwritten but is neither state nor param")));
+                problems
+                    .push(Diagnostic::new(place(), format!("{operand} is overwritten but is neither state nor param")));
             }
             overwritten[operand.index()] = true;
             is_state[result.index()] = true;
