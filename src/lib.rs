@@ -31,6 +31,7 @@ pub mod planner;
 pub mod program;
 pub mod rehearse;
 pub mod schedule;
+pub mod train;
 pub mod weights;
 pub mod world;
 

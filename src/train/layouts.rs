@@ -1,0 +1,95 @@
+//! Where the values of training lie: pins for data parallel, and for `ZeRO`.
+//!
+//! Input → output: the loss program, a mesh and how much is cut over data-parallel cards → [`Pins`]. Weights lie as inference
+//! has them, by their products; gradients, moments and, from stage 3 on, weights are cut further over [`DATA`], along a dim
+//! that no other axis cuts. Sizes that do not divide are ordinary.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::{Diagnostic, Diagnostics, Id};
+use crate::placement::{Layout, Mesh, Pins, Residual, place};
+use crate::program::{Program, Role};
+
+use super::optimizer::STATES;
+
+/// The axis over which sequences are dealt.
+pub const DATA: &str = "dp";
+
+/// What stands before a param's name in the name of its gradient.
+pub const GRADIENT: &str = "grad.";
+/// … of what the gradients of earlier micro-batches sum to.
+pub const ACCUMULATED: &str = "accumulated.";
+
+/// How much of what belongs to a weight is cut over the cards of [`DATA`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Zero {
+    /// Nothing.
+    #[default]
+    None,
+    /// Moments; gradients once they are summed.
+    Moments,
+    /// Gradients too, from the first micro-batch on.
+    Gradients,
+}
+
+impl Zero {
+    /// By the stage's usual number.
+    #[must_use]
+    pub const fn of_stage(stage: u8) -> Option<Self> {
+        match stage {
+            0 => Some(Self::None),
+            1 => Some(Self::Moments),
+            2 => Some(Self::Gradients),
+            _ => None,
+        }
+    }
+}
+
+/// The pins of all programs of a run, made from the program of its loss.
+///
+/// # Errors
+/// The loss program cannot be placed on the mesh.
+pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Result<Pins, Diagnostics> {
+    let mut base = Pins::auto(residual);
+    let has_data = !mesh.named(DATA).is_empty();
+    if has_data {
+        let batches = loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
+        base = batches.fold(base, |pins, value| pins.value(&value.name, &[(0, DATA)]));
+    }
+    let mut stream: Vec<(usize, &str)> = if has_data { vec![(0, DATA)] } else { Vec::new() };
+    if residual == Residual::Seq {
+        stream.push((1, "tp"));
+    }
+    base = base.value("residual.*", &stream).value("grad.residual.*", &stream);
+    let placed = place(loss, mesh, &base)?;
+    let names = mesh.axis_names();
+    let mut problems = Diagnostics::new();
+    let mut pins = base;
+    for id in loss.with_role(Role::Param) {
+        let value = &loss.values[id];
+        let layout = &placed.stored[id.index()];
+        let own = dims(layout, &names);
+        if value.name.contains('*') {
+            problems.push(Diagnostic::new(&value.name, "a param's name has no `*`"));
+        }
+        let free = || (0..value.shape.rank()).filter(|dim| layout.dims[*dim].is_empty());
+        let cut = free().max_by_key(|dim| (value.shape[*dim], std::cmp::Reverse(*dim)));
+        let mut shared = own.clone();
+        if let Some(dim) = cut.filter(|_| has_data && zero >= Zero::Moments) {
+            shared.push((dim, DATA));
+        }
+        let (data, accumulated): (&[&str], _) = if zero >= Zero::Gradients { (&[], &shared) } else { (&[DATA], &own) };
+        let data = if has_data { data } else { &[] };
+        let name = &value.name;
+        pins = pins.value(name, &own).value(&format!("{GRADIENT}{name}"), &shared);
+        pins = STATES.iter().fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
+        pins = pins.partial_value(&format!("{ACCUMULATED}{name}"), accumulated, data);
+    }
+    problems.into_result(pins)
+}
+
+/// A layout's cuts, by dim and name of the axis.
+fn dims<'a>(layout: &Layout, names: &'a [String]) -> Vec<(usize, &'a str)> {
+    let axes = layout.dims.iter().enumerate();
+    axes.flat_map(|(dim, axes)| axes.iter().map(move |axis| (dim, names[axis.index()].as_str()))).collect()
+}

@@ -1,0 +1,175 @@
+//! Optimizers as ops behind a program.
+//!
+//! Input → output: a [`Builder`] with params and their gradients → states, updates and the norm of all gradients in it. The
+//! norm counts each gradient once, however it lies: it is a sum of products over whole tensors.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::DType;
+use crate::program::{Builder, Kind, Operand, Role, ValueId};
+
+/// How gradients change weights.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Optimizer {
+    /// Adam with decoupled decay, of matrices alone.
+    Adamw {
+        /// Shares of the old moments.
+        #[serde(default = "Optimizer::betas")]
+        betas: [f64; 2],
+        /// Added outside the root.
+        #[serde(default = "Optimizer::eps")]
+        eps: f64,
+        /// Share of a weight that goes each step, times the rate.
+        #[serde(default = "Optimizer::weight_decay")]
+        weight_decay: f64,
+    },
+    /// Gradient descent.
+    Sgd {
+        /// Share of the old update.
+        #[serde(default)]
+        momentum: f64,
+    },
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self::Adamw { betas: Self::betas(), eps: Self::eps(), weight_decay: Self::weight_decay() }
+    }
+}
+
+/// Names of the inputs that a step brings.
+pub mod input {
+    /// `[]` f32: the rate.
+    pub const RATE: &str = "rate";
+    /// `[]` f32: `1 - beta1^t`, `t` from 1; for [`super::Optimizer::Adamw`].
+    pub const CORRECTION_1: &str = "correction_1";
+    /// `[]` f32: `1 - beta2^t`.
+    pub const CORRECTION_2: &str = "correction_2";
+}
+
+/// What stands before a param's name in the names of its states.
+pub const STATES: [&str; 3] = ["first_moment.", "second_moment.", "momentum."];
+
+impl Optimizer {
+    const fn betas() -> [f64; 2] {
+        [0.9, 0.95]
+    }
+
+    const fn eps() -> f64 {
+        1e-8
+    }
+
+    const fn weight_decay() -> f64 {
+        0.1
+    }
+
+    /// What step `step`, from 0, brings besides the rate: names and numbers.
+    #[must_use]
+    pub fn corrections(&self, step: usize) -> Vec<(&'static str, f64)> {
+        match self {
+            Self::Adamw { betas: [beta1, beta2], .. } => {
+                let correction = |beta: &f64| 1.0 - beta.powf(step as f64 + 1.0);
+                vec![(input::CORRECTION_1, correction(beta1)), (input::CORRECTION_2, correction(beta2))]
+            }
+            Self::Sgd { .. } => Vec::new(),
+        }
+    }
+
+    /// The states of a param, zeros before the first step: prefixes of [`STATES`].
+    #[must_use]
+    pub fn states(&self) -> &'static [&'static str] {
+        match self {
+            Self::Adamw { .. } => &STATES[..2],
+            Self::Sgd { momentum } if *momentum > 0.0 => &STATES[2..],
+            Self::Sgd { .. } => &[],
+        }
+    }
+
+    /// Declares the states of `params`, in their order.
+    pub fn declare(&self, build: &mut Builder, params: &[Operand]) -> Vec<Vec<Operand>> {
+        let declare = |param: &Operand| {
+            let value = build.program().values[param.id()].clone();
+            let state =
+                |prefix: &&str| build.state(&format!("{prefix}{}", value.name), value.shape.clone(), value.dtype);
+            self.states().iter().map(state).collect()
+        };
+        params.iter().map(declare).collect()
+    }
+
+    /// Writes one step: `gradients` by param, `states` as [`Optimizer::declare`] gave them. The answer is the norm of all
+    /// gradients, before it is cut to `clip_norm`.
+    pub fn update(
+        &self,
+        build: &mut Builder,
+        params: &[Operand],
+        gradients: &[Operand],
+        states: &[Vec<Operand>],
+        clip_norm: f64,
+    ) -> Operand {
+        let rate = build.input(input::RATE, [], DType::F32);
+        let corrections: Vec<Operand> =
+            self.corrections(0).into_iter().map(|(name, _)| build.input(name, [], DType::F32)).collect();
+        let mut squares: Option<Operand> = None;
+        for gradient in gradients {
+            let dims: String = (b'a'..=b'z').take(rank(build, *gradient)).map(char::from).collect();
+            let square = build.matmul(&format!("{dims},{dims}->"), *gradient, *gradient);
+            squares = Some(match squares {
+                Some(sum) => build.op(Kind::Total, &[sum, square]),
+                None => square,
+            });
+        }
+        // A program without params has no gradients either.
+        let squares = squares.unwrap_or(rate);
+        let [norm, factor] = build.several(Kind::ClipFactor { largest: clip_norm }, &[squares]);
+        let matrices = matrices(build);
+        for ((param, gradient), states) in params.iter().zip(gradients).zip(states) {
+            let moved = match *self {
+                Self::Adamw { betas: [beta1, beta2], eps, weight_decay } => {
+                    let decay = if matrices.contains(&param.id()) { weight_decay } else { 0.0 };
+                    let kind = Kind::AdamW { beta1, beta2, epsilon: eps, decay };
+                    let operands =
+                        [*param, states[0], states[1], *gradient, factor, rate, corrections[0], corrections[1]];
+                    let [_, _, moved] = build.several(kind, &operands);
+                    moved
+                }
+                Self::Sgd { momentum } => {
+                    let mut update = build.mul(*gradient, factor);
+                    if let Some(state) = states.first() {
+                        let kept = build.op(Kind::Scale { by: momentum }, &[*state]);
+                        let sum = build.add(kept, update);
+                        update = build.op(Kind::Assign, &[*state, sum]);
+                    }
+                    let back = build.op(Kind::Scale { by: -1.0 }, &[rate]);
+                    let step = build.mul(update, back);
+                    build.add(*param, step)
+                }
+            };
+            build.op(Kind::Assign, &[*param, moved]);
+        }
+        norm
+    }
+}
+
+fn rank(build: &Builder, operand: Operand) -> usize {
+    build.program().values[operand.id()].shape.rank()
+}
+
+/// The params that are multiplied or looked up, in whatever type: matrices, however a program shapes them. The others, biases
+/// and norms, do not decay.
+fn matrices(build: &Builder) -> BTreeSet<ValueId> {
+    let program = build.program();
+    let casts: BTreeMap<ValueId, ValueId> = program
+        .ops
+        .values()
+        .iter()
+        .filter(|op| matches!(op.kind, Kind::Cast { .. }))
+        .map(|op| (op.result(), op.operands[0]))
+        .collect();
+    let products = program.ops.values().iter().filter(|op| matches!(op.kind, Kind::MatMul { .. } | Kind::Embed));
+    let operands = products.flat_map(|op| op.operands.iter().copied());
+    let origins = operands.map(|operand| casts.get(&operand).copied().unwrap_or(operand));
+    origins.filter(|id| program.values[*id].role == Role::Param).collect()
+}

@@ -1,0 +1,208 @@
+//! What a run of training does, as it stands in `recipe.toml`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::{DType, Diagnostic, Diagnostics};
+
+use super::optimizer::Optimizer;
+
+/// A run of training. Keys that are missing have the defaults that train a small model well.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Recipe {
+    /// Steps of the optimizer.
+    pub steps: usize,
+    /// Sequences of a step, over all cards and micro-batches.
+    pub global_batch: usize,
+    /// Tokens of a sequence that are predicted.
+    pub seq: usize,
+    /// Element type of products and attention; everything else is f32.
+    pub precision: Precision,
+    /// The largest norm of all gradients together; 0: none.
+    pub clip_norm: f64,
+    /// How gradients change weights.
+    pub optimizer: Optimizer,
+    /// The rate by step.
+    pub schedule: Schedule,
+}
+
+/// Element type of products and attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// f32
+    F32,
+}
+
+impl Precision {
+    /// The element type.
+    #[must_use]
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+        }
+    }
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Self {
+            steps: 300,
+            global_batch: 8,
+            seq: 256,
+            precision: Precision::F32,
+            clip_norm: 1.0,
+            optimizer: Optimizer::default(),
+            schedule: Schedule::default(),
+        }
+    }
+}
+
+/// How the rate goes on after the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScheduleKind {
+    /// `lr`.
+    Constant,
+    /// From `lr` to `min_lr` along a line.
+    Linear,
+    /// From `lr` to `min_lr` along half a cosine.
+    Cosine,
+    /// `lr`, and over the last fifth of the steps along a line to `min_lr`.
+    Wsd,
+}
+
+/// The rate by step: a warm-up along a line, then by `name`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Schedule {
+    /// After the warm-up.
+    pub name: ScheduleKind,
+    /// The largest rate.
+    pub lr: f64,
+    /// The rate of the end.
+    pub min_lr: f64,
+    /// Steps until the largest rate.
+    pub warmup_steps: usize,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self { name: ScheduleKind::Cosine, lr: 1e-3, min_lr: 1e-4, warmup_steps: 20 }
+    }
+}
+
+impl Schedule {
+    /// Share of the steps over which `wsd` decays.
+    const DECAY: f64 = 0.2;
+
+    /// The rate of the update of step `step`, from 0, of `steps`.
+    #[must_use]
+    pub fn rate(&self, step: usize, steps: usize) -> f64 {
+        if step < self.warmup_steps {
+            return self.lr * (step + 1) as f64 / self.warmup_steps as f64;
+        }
+        let all = steps.saturating_sub(self.warmup_steps).max(1) as f64;
+        let at = ((step - self.warmup_steps) as f64 / all).min(1.0);
+        let falls = |share: f64| self.min_lr + (self.lr - self.min_lr) * share;
+        match self.name {
+            ScheduleKind::Constant => self.lr,
+            ScheduleKind::Linear => falls(1.0 - at),
+            ScheduleKind::Cosine => falls((1.0 + (std::f64::consts::PI * at).cos()) / 2.0),
+            ScheduleKind::Wsd => falls(((1.0 - at) / Self::DECAY).min(1.0)),
+        }
+    }
+}
+
+impl Recipe {
+    /// Reads a recipe.
+    ///
+    /// # Errors
+    /// A text that is no TOML, or keys that a recipe does not have, with their line; then all values that cannot be.
+    pub fn from_toml(text: &str) -> Result<Self, Diagnostics> {
+        let recipe: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            Diagnostic::new(format!("recipe: line {line}"), error.message())
+        })?;
+        recipe.check().map(|()| recipe)
+    }
+
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// All that cannot be.
+    pub fn check(&self) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let mut need = |key: &str, expected: &str, found: String, holds: bool| {
+            if !holds {
+                problems.push(Diagnostic::new(format!("recipe: {key}"), "cannot be").expected(expected).found(found));
+            }
+        };
+        let positive = "a number above 0";
+        for (key, value) in [("steps", self.steps), ("global_batch", self.global_batch), ("seq", self.seq)] {
+            need(key, positive, value.to_string(), value > 0);
+        }
+        let not_negative = |value: f64| value.is_finite() && value >= 0.0;
+        let Schedule { lr, min_lr, .. } = self.schedule;
+        need("schedule.lr", positive, lr.to_string(), lr.is_finite() && lr > 0.0);
+        need("schedule.min_lr", "0 to lr", min_lr.to_string(), not_negative(min_lr) && min_lr <= lr);
+        need("clip_norm", "0 (none) or more", self.clip_norm.to_string(), not_negative(self.clip_norm));
+        match self.optimizer {
+            Optimizer::Adamw { betas, eps, weight_decay } => {
+                for (beta, key) in betas.into_iter().zip(["optimizer.betas[0]", "optimizer.betas[1]"]) {
+                    need(key, "at least 0 and below 1", beta.to_string(), (0.0..1.0).contains(&beta));
+                }
+                need("optimizer.eps", positive, eps.to_string(), eps.is_finite() && eps > 0.0);
+                let key = "optimizer.weight_decay";
+                need(key, "0 or more", weight_decay.to_string(), not_negative(weight_decay));
+            }
+            Optimizer::Sgd { momentum } => {
+                need(
+                    "optimizer.momentum",
+                    "at least 0 and below 1",
+                    momentum.to_string(),
+                    (0.0..1.0).contains(&momentum),
+                );
+            }
+        }
+        problems.into_result(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recipe_keeps_what_it_says_and_the_rest_is_default() {
+        let text = "steps = 40\n[optimizer]\nname = \"sgd\"\nmomentum = 0.5\n[schedule]\nname = \"linear\"\nlr = 0.1\n";
+        let recipe = Recipe::from_toml(text).unwrap();
+        assert_eq!((recipe.steps, recipe.seq), (40, Recipe::default().seq));
+        assert_eq!(recipe.optimizer, Optimizer::Sgd { momentum: 0.5 });
+        assert_eq!(Recipe::from_toml(&toml::to_string(&recipe).unwrap()).unwrap(), recipe);
+    }
+
+    #[test]
+    fn keys_that_are_misspelt_and_values_that_cannot_be_are_said() {
+        let error = Recipe::from_toml("steps = 4\nclipnorm = 1.0\n").unwrap_err().to_string();
+        assert!(error.starts_with("recipe: line 2: unknown field `clipnorm`"), "{error}");
+        let error = Recipe::from_toml("steps = 0\nseq = 0\n[schedule]\nlr = -1.0\n").unwrap_err().to_string();
+        for place in ["recipe: steps", "recipe: seq", "recipe: schedule.lr", "recipe: schedule.min_lr"] {
+            assert!(error.contains(place), "{error}");
+        }
+    }
+
+    #[test]
+    fn rates_meet_where_their_parts_meet() {
+        let schedule = |name| Schedule { name, lr: 1.0, min_lr: 0.1, warmup_steps: 4 };
+        for name in [ScheduleKind::Constant, ScheduleKind::Linear, ScheduleKind::Cosine, ScheduleKind::Wsd] {
+            let schedule = schedule(name);
+            assert_eq!([0, 1, 2, 3].map(|step| schedule.rate(step, 24)), [0.25, 0.5, 0.75, 1.0]);
+            assert_eq!(schedule.rate(4, 24), 1.0);
+        }
+        assert!((schedule(ScheduleKind::Linear).rate(14, 24) - 0.55).abs() < 1e-12);
+        assert!((schedule(ScheduleKind::Cosine).rate(14, 24) - 0.55).abs() < 1e-12);
+        assert_eq!(schedule(ScheduleKind::Wsd).rate(20, 24), 1.0);
+        assert!((schedule(ScheduleKind::Wsd).rate(22, 24) - 0.55).abs() < 1e-12);
+    }
+}
