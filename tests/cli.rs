@@ -11,7 +11,7 @@ use ascend_tp::{placement, program, schedule};
 use serde_json::Value;
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
-const OPTIONS: [(&str, &[&str]); 6] = [
+const OPTIONS: [(&str, &[&str]); 9] = [
     (
         "generate",
         &[
@@ -49,6 +49,9 @@ const OPTIONS: [(&str, &[&str]); 6] = [
             "residual", "eager", "captured", "trace", "html", "json", "help",
         ],
     ),
+    ("data prepare", &["tokenizer", "out", "separator", "json", "help"]),
+    ("data inspect", &["tokenizer", "documents", "json", "help"]),
+    ("data tokenizer", &["vocab-size", "out", "json", "help"]),
     ("bench", &["quick", "json", "plot", "report", "device", "help"]),
     (
         "plan",

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::{self, BenchOptions};
 use super::calibrate::CalibrateOptions;
+use super::data::{self, DataOptions};
 use super::failure::EXIT_CODES;
 use super::plan::{self, PlanOptions};
 use super::site::SiteOptions;
@@ -98,6 +99,9 @@ pub(super) enum Command {
     /// Measure this machine and what runs on it, each figure beside its limit
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchOptions),
+    /// Make, read and show the data that a model is trained on
+    #[command(after_help = data::EXAMPLES)]
+    Data(DataOptions),
     /// List the presets, their sizes and the cards they need
     Models(ModelsOptions),
     /// Print the completions of a shell

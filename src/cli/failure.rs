@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use ascend_tp::base::Diagnostics;
+use ascend_tp::train::data;
 use ascend_tp::{exec, generate, weights};
 
 use super::{complain, note};
@@ -116,6 +117,16 @@ impl From<generate::Error> for Failure {
                 Self::Input(exec::Error::Fill(source).into())
             }
             generate::Error::Run(exec::Error::Interrupted) => Self::Interrupted,
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
+impl From<data::Error> for Failure {
+    /// What is found before anything runs is the input's fault.
+    fn from(error: data::Error) -> Self {
+        match error {
+            data::Error::Refused(problems) => problems.into(),
             error => Self::Run(error.into()),
         }
     }

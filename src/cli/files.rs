@@ -2,7 +2,7 @@
 //!
 //! Input → output: an option, its path and a text → a file. Invariants: a path that cannot be written is refused before the
 //! work ([`check`]), not after it; a file is written whole beside its place and then takes it, so that a full disk or the end
-//! of the process leaves what was there before. What is no regular file (a terminal, a pipe) is written to as it is.
+//! of the process leaves what was there before; a [`Draft`] is one that is written over a longer time. What is no regular file (a terminal, a pipe) is written to as it is.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -56,13 +56,74 @@ pub(super) fn write(
         Ok(Place::Stream) => OpenOptions::new().write(true).open(path).and_then(|file| fill(&file, write)),
         Ok(Place::File { path, permissions }) => beside(&path, permissions).and_then(|temporary| {
             fill(temporary.as_file(), write)?;
-            // Some systems find only here that there is no room.
-            temporary.as_file().sync_all()?;
-            temporary.persist(&path).map(drop).map_err(|error| error.error)
+            settle(temporary, &path)
         }),
         Err(error) => Err(error),
     };
     written.map_err(|error| Failure::Run(Diagnostics::from(refused(option, path, &error)).into()))
+}
+
+/// A file that grows beside its place and takes it in the end. Dropping it leaves what was there before.
+#[derive(Debug)]
+pub(super) struct Draft {
+    option: &'static str,
+    path: PathBuf,
+    /// The file and its place. None before the first byte: a file that is not written to is never made.
+    begun: Option<(BufWriter<NamedTempFile>, PathBuf)>,
+}
+
+impl Draft {
+    /// A file that will be at `path`.
+    pub(super) const fn new(option: &'static str, path: PathBuf) -> Self {
+        Self { option, path, begun: None }
+    }
+
+    /// Puts the file in its place, if anything was written to it.
+    ///
+    /// # Errors
+    /// The option and the path, with what the system says.
+    pub(super) fn commit(self) -> Result<(), Failure> {
+        let Self { option, path, begun } = self;
+        let Some((out, place)) = begun else { return Ok(()) };
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error);
+        let settled = file.and_then(|file| settle(file, &place));
+        settled.map_err(|error| Failure::Run(Diagnostics::from(refused(option, &path, &error)).into()))
+    }
+
+    fn begin(&self) -> io::Result<(BufWriter<NamedTempFile>, PathBuf)> {
+        match Place::of(&self.path)? {
+            Place::File { path, permissions } => Ok((BufWriter::new(beside(&path, permissions)?), path)),
+            Place::Stream => Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file")),
+        }
+    }
+
+    fn located(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), refused(self.option, &self.path, error).to_string())
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let begun = match self.begun.take() {
+            None if bytes.is_empty() => return Ok(0),
+            None => self.begin(),
+            Some(begun) => Ok(begun),
+        };
+        let written = begun.and_then(|begun| self.begun.insert(begun).0.write(bytes));
+        written.map_err(|error| self.located(&error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.begun.as_mut().map_or(Ok(()), |(out, _)| out.flush());
+        flushed.map_err(|error| self.located(&error))
+    }
+}
+
+/// Puts a whole file in its place.
+fn settle(temporary: NamedTempFile, path: &Path) -> io::Result<()> {
+    // Some systems find only here that there is no room.
+    temporary.as_file().sync_all()?;
+    temporary.persist(path).map(drop).map_err(|error| error.error)
 }
 
 /// What is at a path.
@@ -141,6 +202,32 @@ mod tests {
         write("--report", &path, |out| out.write_all(b"after")).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "after");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_draft_is_nothing_before_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        Draft::new("--out", path.clone()).commit().unwrap();
+        assert_eq!(names(folder.path()), Vec::<String>::new(), "nothing was written");
+        let mut draft = Draft::new("--out", path.clone());
+        draft.write_all(b"whole").unwrap();
+        assert!(!path.exists());
+        drop(draft);
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+        fs::write(&path, "before").unwrap();
+        let mut draft = Draft::new("--out", path.clone());
+        draft.write_all(b"wh").unwrap();
+        draft.write_all(b"ole").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+        draft.commit().unwrap();
+        assert_eq!(
+            (names(folder.path()), fs::read_to_string(&path).unwrap().as_str()),
+            (vec!["a.bin".into()], "whole")
+        );
+        let nowhere = folder.path().join("no").join("a.bin");
+        let message = Draft::new("--out", nowhere.clone()).write_all(b"x").unwrap_err().to_string();
+        assert!(message.starts_with(&format!("--out: {}: cannot be written: found ", nowhere.display())), "{message}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What is being done, on stderr, where stderr is a terminal: a turning mark while a model is compiled, then a bar of its weights.
+//! What is being done, on stderr, where stderr is a terminal: a turning mark while a model is compiled, then a bar of its weights;
+//! a bar of files that are read.
 
 use std::sync::Once;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use super::{Loudness, is_at_least};
 
 const COMPILING: &str = "compiling {spinner}";
 const LOADING: &str = "loading weights {bar:32} {bytes} of {total_bytes}, {bytes_per_sec}";
+
+const READING: &str = "reading {bar:32} {bytes} of {total_bytes}, {bytes_per_sec}";
 
 /// Between two turns of the mark.
 const TURN: Duration = Duration::from_millis(120);
@@ -34,6 +37,21 @@ impl Progress {
             bar.enable_steady_tick(TURN);
         }
         Self { bar, loads: Once::new() }
+    }
+
+    /// A bar of files of so many bytes, which [`advance`](Self::advance) moves.
+    pub(super) fn reading(total: Bytes) -> Self {
+        let bar = ProgressBar::new(total.0);
+        if !is_at_least(Loudness::Normal) {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        draw_as(&bar, READING);
+        Self { bar, loads: Once::new() }
+    }
+
+    /// So many more bytes have been read.
+    pub(super) fn advance(&self, read: Bytes) {
+        self.bar.inc(read.0);
     }
 
     /// What the loader calls.
@@ -73,7 +91,17 @@ mod tests {
     }
 
     #[test]
+    fn files_move_their_bar() {
+        let progress = Progress::reading(Bytes(16));
+        progress.advance(Bytes(4));
+        progress.advance(Bytes(8));
+        assert_eq!((progress.bar.position(), progress.bar.length()), (12, Some(16)));
+    }
+
+    #[test]
     fn the_templates_are_templates() {
-        assert!([COMPILING, LOADING].into_iter().all(|template| ProgressStyle::with_template(template).is_ok()));
+        assert!(
+            [COMPILING, LOADING, READING].into_iter().all(|template| ProgressStyle::with_template(template).is_ok())
+        );
     }
 }

@@ -90,6 +90,24 @@ impl ChatTemplate {
     /// # Errors
     /// The template refuses the conversation.
     pub fn render(&self, messages: &[Message]) -> Result<String, Diagnostics> {
+        self.write(messages, true)
+    }
+
+    /// The text of a conversation as it was, with no answer to come.
+    ///
+    /// # Errors
+    /// The template refuses the conversation.
+    pub fn transcript(&self, messages: &[Message]) -> Result<String, Diagnostics> {
+        self.write(messages, false)
+    }
+
+    /// The file that the template stands in, for messages.
+    #[must_use]
+    pub const fn file(&self) -> &'static str {
+        self.file
+    }
+
+    fn write(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, Diagnostics> {
         let Self { environment, file, bos_token, eos_token } = self;
         let messages: Vec<BTreeMap<&str, Value>> = messages
             .iter()
@@ -98,9 +116,8 @@ impl ChatTemplate {
             })
             .collect();
         let template = environment.get_template("chat");
-        let text = template.and_then(|template| {
-            template.render(context! { messages, bos_token, eos_token, add_generation_prompt => true })
-        });
+        let text = template
+            .and_then(|template| template.render(context! { messages, bos_token, eos_token, add_generation_prompt }));
         text.map_err(|error| Diagnostic::new(*file, "the chat template refuses the messages").found(error).into())
     }
 }
@@ -161,6 +178,10 @@ mod tests {
         assert_eq!(
             template.render(&[Message::new("user", "Hi")]).unwrap(),
             "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        );
+        assert_eq!(
+            template.transcript(&[Message::new("system", "Be."), Message::new("user", "Hi")]).unwrap(),
+            "<|im_start|>system\nBe.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
         );
         let found = template.render(&[Message::new("system", " Be brief. "), Message::new("user", "Hi")]).unwrap();
         assert!(found.starts_with("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user"), "{found}");

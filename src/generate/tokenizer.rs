@@ -8,6 +8,7 @@ mod stream;
 mod tiktoken;
 
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::base::{Diagnostic, Diagnostics};
@@ -16,6 +17,18 @@ pub use stream::Stream;
 
 const TOKENIZER_JSON: &str = "tokenizer.json";
 const QWEN_TIKTOKEN: &str = "qwen.tiktoken";
+
+/// A token of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The token.
+    pub id: u32,
+    /// What it stands for. Many tokenizers leave out the spaces it begins with; of a character that several tokens make up, each
+    /// has the whole.
+    pub bytes: Range<usize>,
+    /// Whether it is one of the tokenizer's special tokens, which decoding leaves out.
+    pub is_special: bool,
+}
 
 /// A model's tokenizer.
 #[derive(Clone, Debug)]
@@ -94,6 +107,22 @@ impl Tokenizer {
     /// The tokenizer has no token for a part of the text.
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
         self.encode_with(text, false)
+    }
+
+    /// As [`encode_whole`](Self::encode_whole), with the part of the text that each token stands for.
+    ///
+    /// # Errors
+    /// The tokenizer has no token for a part of the text.
+    pub fn pieces(&self, text: &str) -> Result<Vec<Piece>, Diagnostics> {
+        let encoding =
+            self.inner.encode(text, false).map_err(|error| self.failed("the text cannot be encoded", &error))?;
+        let added = self.inner.get_added_vocabulary();
+        let tokens = encoding.get_tokens().iter().map(|token| added.is_special_token(token));
+        let parts = encoding.get_ids().iter().zip(encoding.get_offsets());
+        Ok(parts
+            .zip(tokens)
+            .map(|((id, (start, end)), is_special)| Piece { id: *id, bytes: *start..*end, is_special })
+            .collect())
     }
 
     fn encode_with(&self, text: &str, adds_special: bool) -> Result<Vec<u32>, Diagnostics> {
@@ -199,6 +228,20 @@ mod tests {
         }
         assert_eq!(tokenizer.decode(&[0]).unwrap(), "");
         assert_eq!(tokenizer.encode("<|endoftext|>").unwrap(), [0]);
+    }
+
+    #[test]
+    fn pieces_say_what_they_stand_for() {
+        let tokenizer = Tokenizer::open(&shipped(), 4096).unwrap();
+        let text = "é the<|endoftext|>\nking";
+        let pieces = tokenizer.pieces(text).unwrap();
+        let ids: Vec<u32> = pieces.iter().map(|piece| piece.id).collect();
+        assert_eq!(ids, tokenizer.encode_whole(text).unwrap());
+        let special: Vec<&str> =
+            pieces.iter().filter(|piece| piece.is_special).map(|piece| &text[piece.bytes.clone()]).collect();
+        assert_eq!(special, ["<|endoftext|>"]);
+        assert_eq!(pieces[0].bytes, 0..2);
+        assert_eq!(&text[pieces[pieces.len() - 1].bytes.clone()], "king");
     }
 
     #[test]

@@ -75,10 +75,34 @@ pub(super) fn read(file: &File) -> io::Result<(Vec<u8>, usize)> {
 /// # Errors
 /// Every problem of the file.
 pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<Entry>, Diagnostics> {
-    let (header, data_start) = split_header(file, head, length)?;
-    let entries: Entries<Value> = serde_json::from_slice(header).map_err(|error| {
-        Diagnostic::new(file, "the header is not a JSON object").found(error).help("download the file again")
-    })?;
+    let (parsed, mut problems) = parse_any(file, head, length);
+    let supported = parsed.into_iter().filter_map(|entry| entry.supported(file, &mut problems)).collect();
+    problems.into_result(supported)
+}
+
+/// The tensors of a file, of whatever element types, in the order of their bytes. `name` is for problems.
+///
+/// # Errors
+/// It cannot be read, or every problem of its header.
+pub(crate) fn any_entries(name: &str, file: &File) -> Result<Vec<AnyEntry>, Diagnostics> {
+    let (head, length) = read(file).map_err(|error| Diagnostic::new(name, "cannot be read").found(error))?;
+    let (parsed, problems) = parse_any(name, &head, length);
+    problems.into_result(parsed)
+}
+
+/// The tensors that can be made out, and every problem of the others and of all together.
+fn parse_any(file: &str, head: &[u8], length: usize) -> (Vec<AnyEntry>, Diagnostics) {
+    let (header, data_start) = match split_header(file, head, length) {
+        Ok(split) => split,
+        Err(problems) => return (Vec::new(), problems),
+    };
+    let entries: Entries<Value> = match serde_json::from_slice(header) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let problem = Diagnostic::new(file, "the header is not a JSON object").found(error);
+            return (Vec::new(), problem.help("download the file again").into());
+        }
+    };
     let mut problems = Diagnostics::new();
     for name in entries.repeated() {
         problems.push(
@@ -98,8 +122,7 @@ pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<Entry>
         parsed.sort_by_key(|entry| (entry.bytes.start, entry.bytes.end));
         check_cover(file, &parsed, &data, &mut problems);
     }
-    let supported = parsed.into_iter().filter_map(|entry| entry.supported(file, &mut problems)).collect();
-    problems.into_result(supported)
+    (parsed, problems)
 }
 
 /// The header's bytes, and where the data starts.
@@ -136,11 +159,15 @@ fn place(file: &str, name: &str) -> String {
 
 /// An entry whose element type may be one this runtime does not compute with.
 #[derive(Debug)]
-struct AnyEntry {
-    name: String,
-    dtype: Dtype,
-    shape: Shape,
-    bytes: Range<usize>,
+pub(crate) struct AnyEntry {
+    /// The name.
+    pub(crate) name: String,
+    /// Element type.
+    pub(crate) dtype: Dtype,
+    /// Sizes, outermost first.
+    pub(crate) shape: Shape,
+    /// Where its bytes are, from the start of the file.
+    pub(crate) bytes: Range<usize>,
 }
 
 impl AnyEntry {

@@ -20,5 +20,6 @@ mod slice;
 mod weight;
 
 pub use checkpoint::{Checkpoint, ExpectedTensor, TensorInfo};
+pub(crate) use header::any_entries;
 pub use load::fill_from;
 pub use slice::Error;

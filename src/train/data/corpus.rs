@@ -1,0 +1,251 @@
+//! The documents of all files as one row of tokens.
+//!
+//! Input → output: sources → [`Corpus`]; a range of its tokens → their ids, and which count nothing as labels. Invariant: after
+//! opening, every token was below the vocabulary. Texts are in memory as ids; of indexed data only where documents begin.
+
+use std::io;
+use std::ops::Range;
+
+use super::digest::Digest;
+use super::encoder::Document;
+use super::indexed::IndexedFile;
+use super::source::Source;
+use super::{MOST_PROBLEMS, reader};
+use crate::base::{Bytes, Diagnostic, Diagnostics};
+
+/// Tokens that are looked through at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// Documents, one after another.
+#[derive(Debug)]
+pub(super) struct Corpus {
+    parts: Vec<Part>,
+    /// The token with which each document begins, and how many tokens there are.
+    starts: Vec<u64>,
+}
+
+/// The documents of one source.
+#[derive(Debug)]
+struct Part {
+    name: String,
+    first_document: usize,
+    first_token: u64,
+    tokens: u64,
+    store: Store,
+}
+
+#[derive(Debug)]
+enum Store {
+    /// `ignore` is empty if all count.
+    Memory {
+        ids: Vec<u32>,
+        ignore: Vec<u8>,
+    },
+    File(IndexedFile),
+}
+
+/// A range of tokens could not be read.
+#[derive(Debug)]
+pub(super) struct Unread {
+    /// The file and the tokens of it.
+    pub(super) place: String,
+    pub(super) source: io::Error,
+}
+
+impl Corpus {
+    /// The documents of all sources in their order. Problems of one do not hide those of another.
+    ///
+    /// # Errors
+    /// Every problem of every file, tokens beyond the vocabulary among them.
+    pub(super) fn open(sources: &[Source], vocabulary: usize) -> Result<Self, Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let mut corpus = Self { parts: Vec::new(), starts: vec![0] };
+        for source in sources {
+            match open(source) {
+                Ok((name, starts, store)) => corpus.add(name, &starts, store),
+                Err(found) => problems.append(found),
+            }
+        }
+        for part in &corpus.parts {
+            corpus.check(part, vocabulary, &mut problems);
+        }
+        problems.into_result(corpus)
+    }
+
+    /// `starts` are those of the part alone.
+    fn add(&mut self, name: String, starts: &[u64], store: Store) {
+        let (first_token, first_document) = (self.tokens(), self.documents());
+        self.starts.extend(starts[1..].iter().map(|start| first_token + start));
+        self.parts.push(Part { name, first_document, first_token, tokens: self.tokens() - first_token, store });
+    }
+
+    /// How many tokens there are.
+    pub(super) fn tokens(&self) -> u64 {
+        self.starts[self.documents()]
+    }
+
+    /// How many documents there are.
+    pub(super) const fn documents(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The document of a token; empty ones have none.
+    pub(super) fn document_at(&self, token: u64) -> usize {
+        self.starts.partition_point(|start| *start <= token) - 1
+    }
+
+    /// The token behind the last of a document.
+    pub(super) fn end_of(&self, document: usize) -> u64 {
+        self.starts[document + 1]
+    }
+
+    /// Where a token stands: its file, document and place in it, all from 0.
+    pub(super) fn place(&self, token: u64) -> String {
+        let document = self.document_at(token);
+        let part = self.parts.partition_point(|part| part.first_token <= token) - 1;
+        let Part { name, first_document, .. } = &self.parts[part];
+        format!("{name}: document {}, token {}", document - first_document, token - self.starts[document])
+    }
+
+    /// Whether some labels may count nothing for another reason than a border.
+    pub(super) fn has_ignored(&self) -> bool {
+        self.parts.iter().any(|part| match &part.store {
+            Store::Memory { ignore, .. } => !ignore.is_empty(),
+            Store::File(file) => file.has_ignored(),
+        })
+    }
+
+    /// What the documents are, in few bits.
+    pub(super) fn add_to(&self, digest: &mut Digest) {
+        for part in &self.parts {
+            match &part.store {
+                Store::Memory { ids, ignore } => {
+                    digest.add(part.name.rsplit('/').next().unwrap_or_default().as_bytes());
+                    digest.add_number(part.tokens);
+                    ids.iter().for_each(|id| digest.add_number(u64::from(*id)));
+                    digest.add(ignore);
+                }
+                Store::File(file) => digest.add(file.digest().text().as_bytes()),
+            }
+        }
+        self.starts.iter().for_each(|start| digest.add_number(*start));
+    }
+
+    /// Appends the ids of a range, and for each whether it counts nothing as a label.
+    ///
+    /// # Errors
+    /// A file cannot be read any more.
+    pub(super) fn read(&self, range: Range<u64>, ids: &mut Vec<i64>, ignore: &mut Vec<u8>) -> Result<(), Unread> {
+        let first = self.parts.partition_point(|part| part.first_token + part.tokens <= range.start);
+        for part in self.parts[first..].iter().take_while(|part| part.first_token < range.end) {
+            let start = range.start.max(part.first_token) - part.first_token;
+            let end = range.end.min(part.first_token + part.tokens) - part.first_token;
+            part.read(start..end, ids, ignore)
+                .map_err(|source| Unread { place: format!("{}: tokens {start} to {end}", part.name), source })?;
+        }
+        Ok(())
+    }
+
+    /// Reports the tokens of a part that are beyond the vocabulary.
+    fn check(&self, part: &Part, vocabulary: usize, problems: &mut Diagnostics) {
+        let (mut found, mut at) = (0, 0);
+        while at < part.tokens {
+            let end = part.tokens.min(at + CHUNK);
+            let mut ids = Vec::new();
+            if let Err(source) = part.read_ids(at..end, &mut ids) {
+                let place = format!("{}: tokens {at} to {end}", part.name);
+                problems.push(Diagnostic::new(place, "cannot be read").found(source));
+                return;
+            }
+            for (index, id) in ids.iter().enumerate().filter(|(_, id)| !is_below(**id, vocabulary)) {
+                found += 1;
+                let place = self.place(part.first_token + at + index as u64);
+                problems.push(
+                    Diagnostic::new(place, "token beyond the vocabulary")
+                        .expected(format!("ids below {vocabulary}"))
+                        .found(id),
+                );
+                if found == MOST_PROBLEMS {
+                    let many = format!("{found} tokens are beyond the vocabulary; the rest is not read");
+                    let help = "the data was made with another tokenizer";
+                    problems.push(Diagnostic::new(&part.name, many).help(help));
+                    return;
+                }
+            }
+            at = end;
+        }
+    }
+}
+
+/// Whether the model has a row for an id.
+pub(super) fn is_below(id: i64, vocabulary: usize) -> bool {
+    usize::try_from(id).is_ok_and(|id| id < vocabulary)
+}
+
+impl Part {
+    fn read(&self, range: Range<u64>, ids: &mut Vec<i64>, ignore: &mut Vec<u8>) -> io::Result<()> {
+        self.read_ids(range.clone(), ids)?;
+        match &self.store {
+            Store::Memory { ignore: all, .. } if !all.is_empty() => ignore.extend_from_slice(&all[indices(&range)]),
+            Store::Memory { .. } => ignore.resize(ignore.len() + indices(&range).len(), 0),
+            Store::File(file) => file.read_ignored(range, ignore)?,
+        }
+        Ok(())
+    }
+
+    fn read_ids(&self, range: Range<u64>, into: &mut Vec<i64>) -> io::Result<()> {
+        match &self.store {
+            Store::Memory { ids, .. } => into.extend(ids[indices(&range)].iter().map(|id| i64::from(*id))),
+            Store::File(file) => file.read(range, into)?,
+        }
+        Ok(())
+    }
+}
+
+/// The positions of a range of what is in memory.
+fn indices(range: &Range<u64>) -> Range<usize> {
+    let index = |token| usize::try_from(token).unwrap_or(usize::MAX);
+    index(range.start)..index(range.end)
+}
+
+/// The name of a source, where its documents begin, and its tokens.
+fn open(source: &Source) -> Result<(String, Vec<u64>, Store), Diagnostics> {
+    match source {
+        Source::Indexed { prefix } => {
+            let file = IndexedFile::open(prefix)?;
+            Ok((file.name.clone(), file.index.starts(), Store::File(file)))
+        }
+        Source::Tokens { path } => {
+            let problem =
+                Diagnostic::new(path.display().to_string(), "batches that are ready are all the data of a run");
+            Err(problem.help("give this file alone").into())
+        }
+        Source::Text { file, encoder } => {
+            let mut problems = Diagnostics::new();
+            let (mut starts, mut ids, mut ignore) = (vec![0], Vec::new(), Vec::new());
+            let mut take = |document: Document| {
+                append(&document, &mut ids, &mut ignore);
+                starts.push(ids.len() as u64);
+                Ok(())
+            };
+            let read = reader::encode(file, encoder, &mut problems, &|_: Bytes| {}, &mut take);
+            if let Err(error) = read {
+                problems.push(Diagnostic::new(file.name(), "cannot be held in memory").found(error));
+            }
+            problems.into_result((file.name(), starts, Store::Memory { ids, ignore }))
+        }
+    }
+}
+
+/// Adds a document to those in memory.
+fn append(document: &Document, ids: &mut Vec<u32>, ignore: &mut Vec<u8>) {
+    if !document.ignore.is_empty() || !ignore.is_empty() {
+        // Those before it, or it, count whole.
+        ignore.resize(ids.len(), 0);
+        ignore.extend_from_slice(&document.ignore);
+    }
+    ids.extend_from_slice(&document.ids);
+    if !ignore.is_empty() {
+        ignore.resize(ids.len(), 0);
+    }
+}

@@ -1,0 +1,102 @@
+//! The data of a run: batches that are ready, or samples of documents.
+//!
+//! Input → output: [`DataOptions`] → [`Dataset`], or all that is wrong; a step → its batch. Invariant: what could be known to fail
+//! at a later step has been looked for.
+
+use std::ops::Range;
+
+use super::corpus::Corpus;
+use super::digest::Digest;
+use super::pack::Packed;
+use super::source::Source;
+use super::tokens::ReadyBatches;
+use super::{Batch, DataOptions, Error, MOST_PROBLEMS};
+use crate::base::{Diagnostic, Diagnostics};
+
+/// What batches come from.
+#[derive(Debug)]
+pub(super) enum Dataset {
+    Packed(Packed),
+    Ready(ReadyBatches),
+}
+
+impl Dataset {
+    /// Opens the files for a run that begins with `first_step`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the options and the files.
+    pub(super) fn open(options: &DataOptions, first_step: u64) -> Result<Self, Diagnostics> {
+        let mut problems = Diagnostics::new();
+        for (name, number) in [("sequence", options.sequence), ("global batch", options.global_batch)] {
+            if number == 0 {
+                problems.push(Diagnostic::new(name, "nothing to train on").expected("at least 1").found(0));
+            }
+        }
+        let has_sizes = problems.is_empty();
+        let opened = match options.sources.as_slice() {
+            [] => Err(Diagnostic::new("data", "no files").into()),
+            [Source::Tokens { path }] => ReadyBatches::open(path, options).map(Self::Ready),
+            sources => Corpus::open(sources, options.vocabulary).and_then(|corpus| {
+                if has_sizes { Ok(Self::Packed(Packed::new(corpus, options)?)) } else { Err(Diagnostics::new()) }
+            }),
+        };
+        match opened {
+            Ok(dataset) if problems.is_empty() => {
+                dataset.check_labels(first_step..options.steps, &mut problems);
+                problems.into_result(dataset)
+            }
+            Ok(_) => Err(problems),
+            Err(found) => {
+                problems.append(found);
+                Err(problems)
+            }
+        }
+    }
+
+    /// The batch of a step.
+    ///
+    /// # Errors
+    /// A file has changed since it was opened, or no label counts.
+    pub(super) fn batch(&self, step: u64) -> Result<Batch, Error> {
+        let batch = match self {
+            Self::Packed(packed) => packed.batch(step)?,
+            Self::Ready(ready) => ready.batch(step)?,
+        };
+        if batch.counted_labels() == 0 { Err(Error::NoLabels { step }) } else { Ok(batch) }
+    }
+
+    /// What the data is, in few bits.
+    pub(super) fn digest(&self) -> String {
+        let mut digest = Digest::new();
+        match self {
+            Self::Packed(packed) => packed.corpus.add_to(&mut digest),
+            Self::Ready(ready) => digest = ready.digest(),
+        }
+        digest.text()
+    }
+
+    /// Reports the steps of which no label counts, where the data itself says that some do not.
+    fn check_labels(&self, steps: Range<u64>, problems: &mut Diagnostics) {
+        let has_ignored = match self {
+            Self::Packed(packed) => packed.corpus.has_ignored(),
+            Self::Ready(ready) => ready.has_ignored(),
+        };
+        if !has_ignored {
+            return;
+        }
+        for step in steps {
+            let problem = match self.batch(step) {
+                Ok(_) => continue,
+                Err(Error::NoLabels { .. }) => {
+                    Diagnostic::new(format!("step {step}"), "no label of the whole batch counts")
+                        .help("a longer sequence or a larger global batch has some")
+                }
+                Err(error) => Diagnostic::new("data", error.to_string()),
+            };
+            problems.push(problem);
+            if problems.items().len() == MOST_PROBLEMS {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The order of an epoch's samples.
+//!
+//! Input → output: a seed, an epoch, how many samples there are, and which one is asked for → that sample. Invariants: for each
+//! seed and epoch it is a permutation; it needs no memory and no sample before, so any step of a run is as cheap as the next.
+//!
+//! A Feistel network shuffles the numbers below a power of four, and one that leads out of the range goes through it again, until
+//! it is back in ("cycle walking").
+//!
+//! # Source
+//! Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (2002), section 3 and 4; the mixing function is that of `SplitMix64`.
+
+/// Enough for numbers of few bits, whose halves say little about each other.
+const ROUNDS: u64 = 8;
+
+/// Which of `count` samples comes at position `at` of an epoch.
+pub(super) fn shuffled(seed: u64, epoch: u64, count: u64, at: u64) -> u64 {
+    debug_assert!(at < count, "position {at} of {count}");
+    let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
+    let half = bits.div_ceil(2).max(1);
+    let mask = (1_u64 << half) - 1;
+    let key = mix(mix(seed) ^ epoch);
+    let mut number = at;
+    loop {
+        let (mut left, mut right) = (number >> half, number & mask);
+        for round in 0..ROUNDS {
+            // The constant keeps rounds apart, whatever the halves are.
+            let added = mix(key ^ mix(right ^ ((round + 1) << 56)));
+            (left, right) = (right, left ^ (added & mask));
+        }
+        number = (left << half) | right;
+        if number < count {
+            return number;
+        }
+    }
+}
+
+/// A bijection of 64 bits under which any change of a bit changes half of them.
+const fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::any;
+    use proptest::{prop_assert, prop_assert_eq, proptest};
+
+    use super::*;
+
+    fn order(seed: u64, epoch: u64, count: u64) -> Vec<u64> {
+        (0..count).map(|at| shuffled(seed, epoch, count, at)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_permutation(seed in any::<u64>(), epoch in any::<u64>(), count in 1_u64..3000) {
+            let mut found = order(seed, epoch, count);
+            found.sort_unstable();
+            prop_assert_eq!(found, (0..count).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn numbers_of_all_sizes_stay_in_range(seed in any::<u64>(), count in 1_u64..=1 << 62, at in any::<u64>()) {
+            prop_assert!(shuffled(seed, 0, count, at % count) < count);
+        }
+    }
+
+    #[test]
+    fn seeds_and_epochs_differ() {
+        assert_ne!(order(1, 0, 100), order(2, 0, 100));
+        assert_ne!(order(1, 0, 100), order(1, 1, 100));
+        assert_ne!(order(1, 0, 100), order(0, 1, 100));
+        assert_eq!(order(7, 3, 1), [0]);
+        assert_ne!(order(1, 0, 1000), (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_sample_comes_everywhere_equally_often() {
+        // Of n = count / 5 samples n / 5 are expected in a cell, with the variance of draws without replacement; the bounds are
+        // seven deviations of 2,000 orders.
+        for (count, bound) in [(5_u64, 126), (40, 321)] {
+            let groups = 5;
+            let mut cells = vec![0_i64; groups * groups];
+            for seed in 0..2000 {
+                for (at, sample) in order(seed, 0, count).into_iter().enumerate() {
+                    let of = |number: usize| number * groups / usize::try_from(count).unwrap();
+                    cells[of(at) * groups + of(usize::try_from(sample).unwrap())] += 1;
+                }
+            }
+            let each = i64::try_from(2000 * count).unwrap() / 25;
+            assert!(cells.iter().all(|cell| (cell - each).abs() <= bound), "{each}: {cells:?}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_a_seed_never_changes() {
+        // A run that is continued with a later version of this program must see the same samples.
+        assert_eq!(order(1234, 0, 10), FIRST);
+    }
+
+    const FIRST: [u64; 10] = [6, 1, 9, 0, 5, 7, 4, 3, 8, 2];
+}

@@ -1,0 +1,227 @@
+//! Texts on their way to indexed data and back, and which of a conversation is learned.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::super::indexed::{IGNORE, bin_path, idx_path};
+use super::super::pack::tests::options;
+use super::super::source::{Source, TextFormat};
+use super::super::{Batch, DataOptions, Loader};
+use super::*;
+
+fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")
+}
+
+/// The shipped tokenizer with a chat template. `ends` names the special tokens beside its own.
+fn with_template(template: &str, ends: &[&str]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let text = fs::read_to_string(shipped().join("tokenizer.json")).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let added = json["added_tokens"].as_array_mut().unwrap();
+    for (at, content) in ends.iter().enumerate() {
+        added.push(serde_json::json!({"id": 4096 + at, "content": content, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}));
+    }
+    fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+    fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+    folder
+}
+
+fn written(folder: &TempDir, name: &str, text: &str) -> TextFile {
+    let path = folder.path().join(name);
+    fs::write(&path, text).unwrap();
+    TextFile {
+        path,
+        format: if name.ends_with(".jsonl") { TextFormat::JsonLines } else { TextFormat::Separated("\n\n".into()) },
+    }
+}
+
+/// The files that `prepare` gives, beside each other; whether there is one of ignored labels.
+fn write(prefix: &Path, from: &[TextFile], encoder: &Encoder) -> Result<Prepared, Error> {
+    let (mut tokens, mut ignore) = (Vec::new(), Vec::new());
+    let prepared = prepare(from, encoder, &mut tokens, &mut ignore, &|_: Bytes| {})?;
+    let pair = |prefix: &Path, index: &Index, bytes: &[u8]| {
+        let mut idx = Vec::new();
+        index.write(&mut idx).unwrap();
+        fs::write(idx_path(prefix), idx).unwrap();
+        fs::write(bin_path(prefix), bytes).unwrap();
+    };
+    pair(prefix, &prepared.index, &tokens);
+    match &prepared.ignore {
+        Some(index) => pair(Path::new(&format!("{}{IGNORE}", prefix.display())), index, &ignore),
+        None => assert!(ignore.is_empty()),
+    }
+    Ok(prepared)
+}
+
+fn batches(source: Source) -> Vec<Batch> {
+    let options = DataOptions { vocabulary: 5000, steps: 6, ..options(vec![source], 12, 2) };
+    let mut loader = Loader::start(options, 0).unwrap();
+    (0..6).map(|_| loader.next().unwrap()).collect()
+}
+
+#[test]
+fn texts_are_the_same_read_and_prepared() {
+    let folder = TempDir::new().unwrap();
+    let encoder = Arc::new(Encoder::open(&shipped(), 4096).unwrap());
+    let text = "In the beginning God created the heaven and the earth.\n\nAnd the earth was without form,\nand void;\n\nAnd God said\n";
+    for file in [
+        written(&folder, "a.txt", text),
+        written(
+            &folder,
+            "a.jsonl",
+            &text.split("\n\n").map(|text| format!("{}\n", serde_json::json!({"text": text}))).collect::<String>(),
+        ),
+    ] {
+        let prefix = folder.path().join("prepared");
+        let prepared = write(&prefix, std::slice::from_ref(&file), &encoder).unwrap();
+        assert_eq!((prepared.index.lengths.len(), prepared.index.dtype, prepared.ignored), (3, TokenType::U16, 0));
+        assert_eq!(
+            prepared.tokens,
+            prepared.index.lengths.iter().map(|length| u64::try_from(*length).unwrap()).sum::<u64>()
+        );
+        let bytes = fs::read(bin_path(&prefix)).unwrap();
+        let ids: Vec<u32> = bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id).into()).collect();
+        let expected: Vec<u32> =
+            text.split("\n\n").flat_map(|text| [encoder.tokenizer().encode(text).unwrap(), vec![0]].concat()).collect();
+        assert_eq!(ids, expected, "each document, and the token that ends it");
+        let direct = Source::Text { file, encoder: Arc::clone(&encoder) };
+        assert_eq!(batches(direct), batches(Source::Indexed { prefix }));
+    }
+}
+
+const CHATML: &str = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content.strip() + '<|im_end|>\\n' }}{% endfor %}\
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+/// What is learned of a conversation: the text of the tokens whose labels count, pieces apart by `|`.
+fn learned(folder: &TempDir, line: &str) -> Result<String, String> {
+    let encoder = Encoder::open(folder.path(), 5000).unwrap();
+    let prefix = folder.path().join("out");
+    let prepared = write(&prefix, &[written(folder, "a.jsonl", line)], &encoder)
+        .map_err(|error| error.to_string().replace(&format!("{}/", folder.path().display()), ""))?;
+    let bytes = fs::read(bin_path(&prefix)).unwrap();
+    let ignore = fs::read(bin_path(Path::new(&format!("{}{IGNORE}", prefix.display())))).unwrap();
+    assert_eq!(ignore.len() as u64, prepared.tokens);
+    assert_eq!(ignore.iter().map(|flag| u64::from(*flag)).sum::<u64>(), prepared.ignored);
+    let names = |id: u32| match id {
+        4096 => "<|im_start|>".to_owned(),
+        4097 => "<|im_end|>".to_owned(),
+        id => encoder.tokenizer().decode(&[id]).unwrap(),
+    };
+    let mut text = String::new();
+    let mut is_apart = false;
+    for (id, flag) in bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id)).zip(ignore) {
+        if flag == 0 {
+            if is_apart && !text.is_empty() {
+                text.push('|');
+            }
+            text.push_str(&names(id.into()));
+        }
+        is_apart = flag != 0;
+    }
+    Ok(text)
+}
+
+#[test]
+fn what_assistants_say_is_learned() {
+    let folder = with_template(CHATML, &["<|im_start|>", "<|im_end|>"]);
+    let line = r#"{"messages": [{"role": "system", "content": "Be."}, {"role": "user", "content": "who created the heaven"},
+        {"role": "assistant", "content": " God, in the beginning.\n"}, {"role": "user", "content": "and the earth"},
+        {"role": "assistant", "content": "God."}]}"#;
+    let found = learned(&folder, &line.replace('\n', " ")).unwrap();
+    assert_eq!(found, "God, in the beginning.<|im_end|>|God.<|im_end|>");
+    // Whole texts in the same file count whole, before and after.
+    let mixed = format!("{{\"text\": \"the king\"}}\n{}\n{{\"text\": \"the king\"}}", line.replace('\n', " "));
+    assert_eq!(learned(&folder, &mixed).unwrap(), "the king|God, in the beginning.<|im_end|>|God.<|im_end|>|the king");
+}
+
+/// Earlier answers lose their thoughts, the last gets empty ones, as Qwen3's template does.
+#[test]
+fn a_template_may_write_earlier_answers_otherwise() {
+    let template = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}\
+        {% if loop.last %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}\
+        {{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    let folder = with_template(template, &["<|im_start|>", "<|im_end|>"]);
+    let line = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>why</think>God"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "King"}]}"#;
+    assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>|<think>\n\n</think>\n\nKing<|im_end|>");
+}
+
+#[test]
+fn a_template_without_special_tokens_ends_answers_with_their_words() {
+    let template = "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}";
+    let folder = with_template(template, &[]);
+    let line = r#"{"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": "the king"}, {"role": "user", "content": "and"}]}"#;
+    assert_eq!(learned(&folder, line).unwrap(), " the king");
+}
+
+#[test]
+fn conversations_that_cannot_be_learned_from_are_refused_by_line() {
+    let folder = with_template(CHATML, &["<|im_start|>", "<|im_end|>"]);
+    let silent = r#"{"messages": [{"role": "user", "content": "who"}]}"#;
+    let message = learned(&folder, &format!("{silent}\n{silent}")).unwrap_err();
+    assert_eq!(
+        message.lines().collect::<Vec<_>>(),
+        [1, 2].map(|line| format!(
+            "a.jsonl: line {line}: chat_template.jinja: there is nothing to learn from messages without one of an assistant"
+        ))
+    );
+    let line = r#"{"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": "God"}]}"#;
+    let upper = with_template(
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}{{ 'now:' }}{% endif %}",
+        &[],
+    );
+    let message = learned(&upper, line).unwrap_err();
+    assert!(
+        message.contains("line 1: chat_template.jinja: the template begins an answer otherwise than it asks for one"),
+        "{message}"
+    );
+    let counting = with_template("{% for m in messages %}{{ m.content|length }}{{ m.content }}{% endfor %}", &[]);
+    let message = learned(&counting, line).unwrap_err();
+    assert!(message.contains("the template writes an answer otherwise where a character follows it"), "{message}");
+    let refusing = with_template("{{ raise_exception('no') }}", &[]);
+    assert!(
+        learned(&refusing, line)
+            .unwrap_err()
+            .contains("a.jsonl: line 1: chat_template.jinja: the chat template refuses")
+    );
+    let none = with_template("", &[]);
+    fs::remove_file(none.path().join("chat_template.jinja")).unwrap();
+    assert!(learned(&none, line).unwrap_err().contains("has no chat template"));
+}
+
+#[test]
+fn a_tokenizer_must_be_able_to_end_a_text() {
+    let folder = with_template(CHATML, &[]);
+    assert_eq!(Encoder::open(folder.path(), 4096).unwrap().tokenizer().size(), 4096);
+    let config = |text: &str| {
+        fs::write(folder.path().join("tokenizer_config.json"), text).unwrap();
+        Encoder::open(folder.path(), 4096).map(drop).map_err(|error| error.to_string())
+    };
+    config(r#"{"eos_token": {"content": "<|endoftext|>"}}"#).unwrap();
+    config(r#"{"eos_token": null}"#).unwrap();
+    let message = config(r#"{"eos_token": "</s>"}"#).unwrap_err();
+    assert!(
+        message.contains("the tokenizer has no token to end a text with") && message.ends_with("found eos_token </s>"),
+        "{message}"
+    );
+    assert!(config("{").unwrap_err().contains("tokenizer_config.json: is no JSON"));
+}
+
+#[test]
+fn all_files_are_read_before_anything_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let encoder = Encoder::open(&shipped(), 4096).unwrap();
+    let absent = TextFile { path: folder.path().join("absent.txt"), format: TextFormat::Whole };
+    let files = [written(&folder, "a.jsonl", "{\n"), absent, written(&folder, "b.jsonl", "7\n")];
+    let message = write(&folder.path().join("out"), &files, &encoder).unwrap_err().to_string();
+    for part in ["a.jsonl: line 1: no document", "absent.txt: cannot be read", "b.jsonl: line 1: no document"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let nothing = written(&folder, "c.txt", "\n\n\n\n");
+    let message = write(&folder.path().join("out"), &[nothing], &encoder).unwrap_err().to_string();
+    assert_eq!(message, "all texts: there is no document in them");
+}
