@@ -13,11 +13,12 @@
 //! | know what a model would do on cards nobody has yet | [`rehearse::Rehearsal`] |
 //! | find the best split of some cards, and why it is | [`planner`] |
 //! | call operators and collectives yourself | [`device`] |
+//! | keep the tensors of a training run, and load them on any other mesh | [`train::checkpoint`] |
 //! | know how fast all of it is, and how fast it could be | [`bench`](mod@bench) |
 //!
 //! Modules stand in the order in which data flows; each imports only those before it.
 //! `base` `config` `program` `placement` `collective` `schedule` `planner` are pure; `device` `exec` `weights` `generate`
-//! `rehearse` `bench` have effects.
+//! `rehearse` `bench` `train` have effects.
 
 pub mod base;
 pub mod bench;
@@ -31,6 +32,7 @@ pub mod planner;
 pub mod program;
 pub mod rehearse;
 pub mod schedule;
+pub mod train;
 pub mod weights;
 pub mod world;
 

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::{self, BenchOptions};
 use super::calibrate::CalibrateOptions;
+use super::checkpoint::{self, CheckpointOptions};
 use super::failure::EXIT_CODES;
 use super::plan::{self, PlanOptions};
 use super::site::SiteOptions;
@@ -98,6 +99,9 @@ pub(super) enum Command {
     /// Measure this machine and what runs on it, each figure beside its limit
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchOptions),
+    /// Look at the checkpoints of a training run, check them, cut them for other cards, or export the model
+    #[command(after_help = checkpoint::EXAMPLES)]
+    Checkpoint(CheckpointOptions),
     /// List the presets, their sizes and the cards they need
     Models(ModelsOptions),
     /// Print the completions of a shell

@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use ascend_tp::base::Diagnostics;
+use ascend_tp::train::checkpoint;
 use ascend_tp::{exec, generate, weights};
 
 use super::{complain, note};
@@ -116,6 +117,15 @@ impl From<generate::Error> for Failure {
                 Self::Input(exec::Error::Fill(source).into())
             }
             generate::Error::Run(exec::Error::Interrupted) => Self::Interrupted,
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
+impl From<checkpoint::Error> for Failure {
+    fn from(error: checkpoint::Error) -> Self {
+        match error {
+            checkpoint::Error::Refused(problems) => problems.into(),
             error => Self::Run(error.into()),
         }
     }
