@@ -14,6 +14,7 @@
 //! | find the best split of some cards, and why it is | [`planner`] |
 //! | call operators and collectives yourself | [`device`] |
 //! | read the texts that a model is trained on | [`train::data`] |
+//! | keep the tensors of a training run, and load them on any other mesh | [`train::checkpoint`] |
 //! | know how fast all of it is, and how fast it could be | [`bench`](mod@bench) |
 //!
 //! Modules stand in the order in which data flows; each imports only those before it.

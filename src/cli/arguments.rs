@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::{self, BenchOptions};
 use super::calibrate::CalibrateOptions;
+use super::checkpoint::{self, CheckpointOptions};
 use super::data::{self, DataOptions};
 use super::failure::EXIT_CODES;
 use super::plan::{self, PlanOptions};
@@ -102,6 +103,9 @@ pub(super) enum Command {
     /// Make, read and show the data that a model is trained on
     #[command(after_help = data::EXAMPLES)]
     Data(DataOptions),
+    /// Look at the checkpoints of a training run, check them, cut them for other cards, or export the model
+    #[command(after_help = checkpoint::EXAMPLES)]
+    Checkpoint(CheckpointOptions),
     /// List the presets, their sizes and the cards they need
     Models(ModelsOptions),
     /// Print the completions of a shell

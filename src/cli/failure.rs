@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use ascend_tp::base::Diagnostics;
-use ascend_tp::train::data;
+use ascend_tp::train::{self, checkpoint, data};
 use ascend_tp::{exec, generate, weights};
 
 use super::{complain, note};
@@ -127,6 +127,27 @@ impl From<data::Error> for Failure {
     fn from(error: data::Error) -> Self {
         match error {
             data::Error::Refused(problems) => problems.into(),
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
+impl From<checkpoint::Error> for Failure {
+    fn from(error: checkpoint::Error) -> Self {
+        match error {
+            checkpoint::Error::Refused(problems) => problems.into(),
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
+impl From<train::Error> for Failure {
+    /// What the library refuses before it runs is the input's fault.
+    fn from(error: train::Error) -> Self {
+        match error {
+            train::Error::Refused(problems) | train::Error::Run(exec::Error::Refused(problems)) => problems.into(),
+            train::Error::Run(exec::Error::Interrupted) => Self::Interrupted,
+            train::Error::Run(error) => generate::Error::Run(error).into(),
             error => Self::Run(error.into()),
         }
     }

@@ -9,6 +9,7 @@ mod arguments;
 mod bench;
 mod calibrate;
 mod cards;
+mod checkpoint;
 mod data;
 mod explain;
 mod failure;
@@ -57,6 +58,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Calibrate(options) => calibrate::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Data(options) => data::run(&options),
+        Command::Checkpoint(options) => checkpoint::run(&options.command),
         Command::Models(options) => models::run(&options),
         Command::Completions { shell } => about::completions(shell),
         Command::Man { command } => about::manual(command.as_deref()),

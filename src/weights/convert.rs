@@ -14,11 +14,11 @@ const BLOCK: usize = 1024;
 
 /// A finite number that became infinite.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Overflow {
+pub(crate) struct Overflow {
     /// Index of the element in the source.
-    pub(super) index: usize,
+    pub(crate) index: usize,
     /// Its value.
-    pub(super) value: f32,
+    pub(crate) value: f32,
 }
 
 /// Whether [`convert`] knows how.
@@ -29,7 +29,7 @@ pub(super) const fn is_convertible(from: DType, to: DType) -> bool {
 /// Converts all elements of `source` into `out`, which is as long as they need.
 ///
 /// The pair of types is one that [`is_convertible`] accepts.
-pub(super) fn convert(from: DType, to: DType, source: &[u8], out: &mut [u8]) -> Result<(), Overflow> {
+pub(crate) fn convert(from: DType, to: DType, source: &[u8], out: &mut [u8]) -> Result<(), Overflow> {
     if from == to {
         out.copy_from_slice(source);
         return Ok(());
@@ -45,7 +45,7 @@ pub(super) fn convert(from: DType, to: DType, source: &[u8], out: &mut [u8]) -> 
 }
 
 /// Index of the first element that is NaN or infinite, with its value.
-pub(super) fn first_not_finite(dtype: DType, bytes: &[u8]) -> Option<(usize, f32)> {
+pub(crate) fn first_not_finite(dtype: DType, bytes: &[u8]) -> Option<(usize, f32)> {
     // All bits of the exponent are set. Several elements are tested at once, as no test ends the loop.
     fn first<const N: usize>(bytes: &[u8], is_odd: impl Fn([u8; N]) -> bool) -> Option<usize> {
         for (block, elements) in bytes.as_chunks::<N>().0.chunks(BLOCK).enumerate() {

@@ -10,7 +10,7 @@
 //! nothing; [`fill_from`] tells its caller how far it is.
 
 mod checkpoint;
-mod convert;
+pub(crate) mod convert;
 pub mod file;
 mod header;
 mod json;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{Error, PeerFailure};
-use super::store::{Peer, Store};
+use super::store::{Peer, Sequence, Store};
 use super::{World, place::Place};
 
 /// Is told what is waited for while processes meet: at once what cannot be reached at all, the rest after 3 s and then every 30 s.
@@ -102,8 +102,21 @@ impl ProcessGroup {
     /// # Errors
     /// Another process failed or ended, or is at another exchange.
     pub fn exchange(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
+        self.exchange_in(Sequence::Main, what, bytes)
+    }
+
+    /// As [`ProcessGroup::exchange`], for one thread of each process that works beside the one which makes the others: these
+    /// exchanges have an order of their own, and neither kind waits for the other.
+    ///
+    /// # Errors
+    /// As for [`ProcessGroup::exchange`].
+    pub fn exchange_aside(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
+        self.exchange_in(Sequence::Aside, what, bytes)
+    }
+
+    fn exchange_in(&self, sequence: Sequence, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         match &self.store {
-            Some(store) => store.exchange(what, bytes),
+            Some(store) => store.exchange(sequence, what, bytes),
             None => Ok(vec![bytes]),
         }
     }

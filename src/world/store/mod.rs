@@ -3,7 +3,7 @@
 //! Input → output: a [`Place`](super::Place) and who this process is → a [`Store`]: exchanges in which every rank gives
 //! bytes and gets everybody's, and news of failures as they happen. Rank 0 serves ([`server`]), every rank is a client.
 //! Invariants: an exchange ends with all parts or with the failure that prevents it, never by waiting for a process that
-//! is gone; ranks make the same exchanges in the same order, and the first that differ are named.
+//! is gone; ranks make the same exchanges of a sequence in the same order, and the first that differ are named.
 
 mod connect;
 mod life;
@@ -29,7 +29,7 @@ use wire::{FRAME_BYTES, Message, Socket};
 pub(super) struct Store {
     peers: Vec<Peer>,
     rank: usize,
-    writer: Arc<Mutex<(Socket, u64)>>,
+    writer: Arc<Mutex<(Socket, Rounds)>>,
     shared: Arc<Shared>,
     reader: Option<JoinHandle<()>>,
     pulse: Option<JoinHandle<()>>,
@@ -49,6 +49,28 @@ struct Shared {
     life: Life,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// Exchanges that follow one another. Those of one sequence do not wait for those of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sequence {
+    /// Those of the thread that runs the program.
+    Main,
+    /// Those of one thread beside it.
+    Aside,
+}
+
+/// How many exchanges of each sequence this process has begun.
+#[derive(Debug, Default)]
+struct Rounds([u64; 2]);
+
+impl Rounds {
+    /// Sequences are told apart by the number's last bit.
+    fn next(&mut self, sequence: Sequence) -> u64 {
+        let at = sequence as usize;
+        self.0[at] += 1;
+        self.0[at] * 2 + at as u64
+    }
 }
 
 /// Called once with the first failure.
@@ -91,7 +113,7 @@ impl Store {
             .name("store news".to_owned())
             .spawn(move || listening.read(reading, &names))
             .map_err(|error| broken(&format!("cannot start a thread ({error})")))?;
-        let writer = Arc::new(Mutex::new((socket, 0)));
+        let writer = Arc::new(Mutex::new((socket, Rounds::default())));
         let (watched, watching, speaking) = (peers[0].clone(), Arc::clone(&shared), Arc::clone(&writer));
         // Rank 0 need not watch itself.
         let pulse = (rank != 0).then(|| {
@@ -111,12 +133,11 @@ impl Store {
     ///
     /// # Errors
     /// A process failed or left, so that the exchange will never be complete.
-    pub(super) fn exchange(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
+    pub(super) fn exchange(&self, sequence: Sequence, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         let round = {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let (socket, rounds) = &mut *writer;
-            *rounds += 1;
-            let round = *rounds;
+            let round = rounds.next(sequence);
             if let Err(error) = socket.send(&Message::Give { round, what: what.to_owned(), bytes }) {
                 drop(writer);
                 let limit = Duration::from_secs(1);
@@ -226,7 +247,7 @@ impl Shared {
     }
 
     /// Gives signs of life to rank 0's store, and looks whether rank 0 does, until this process leaves.
-    fn pulse(&self, writer: &Mutex<(Socket, u64)>, rank_0: &Peer, host_id: &str) {
+    fn pulse(&self, writer: &Mutex<(Socket, Rounds)>, rank_0: &Peer, host_id: &str) {
         let mut next = Instant::now() + TICK;
         let mut ticks = 0;
         let mut state = self.lock();

@@ -52,10 +52,30 @@ fn everybody_gets_what_everybody_gives() {
         for store in &stores {
             scope.spawn(move || {
                 for round in 0..3_u8 {
-                    let given = store.exchange("numbers", vec![round; store.rank]).unwrap();
+                    let given = store.exchange(Sequence::Main, "numbers", vec![round; store.rank]).unwrap();
                     assert_eq!(given, (0..5).map(|rank| vec![round; rank]).collect::<Vec<_>>());
                 }
             });
+        }
+    });
+}
+
+#[test]
+fn a_thread_beside_has_exchanges_of_its_own() {
+    let stores = met("aside", 2);
+    thread::scope(|scope| {
+        let aside = |rank: usize| {
+            let store = &stores[rank];
+            scope.spawn(move || store.exchange(Sequence::Aside, "files", vec![rank as u8]))
+        };
+        // Rank 0 is at its exchange beside, rank 1 not yet; what the programs exchange goes on.
+        let first = aside(0);
+        let other = scope.spawn(|| stores[1].exchange(Sequence::Main, "numbers", vec![8]));
+        assert_eq!(stores[0].exchange(Sequence::Main, "numbers", vec![7]).unwrap(), [[7], [8]]);
+        assert_eq!(other.join().unwrap().unwrap(), [[7], [8]]);
+        let second = aside(1);
+        for thread in [first, second] {
+            assert_eq!(thread.join().unwrap().unwrap(), [[0], [1]]);
         }
     });
 }
@@ -70,7 +90,7 @@ fn a_tcp_port_does_as_well() {
             let place = &place;
             scope.spawn(move || {
                 let store = Store::meet(place, peer(rank, 3), LONG, &nobody()).unwrap();
-                assert_eq!(store.exchange("rank", vec![rank as u8]).unwrap(), [[0], [1], [2]]);
+                assert_eq!(store.exchange(Sequence::Main, "rank", vec![rank as u8]).unwrap(), [[0], [1], [2]]);
             });
         }
     });
@@ -110,7 +130,7 @@ fn a_failure_reaches_everybody_and_ends_what_they_wait_for() {
     let (heard, news) = channel();
     stores[1].on_failure(Box::new(move |failure| heard.send(failure.clone()).unwrap()));
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| stores[0].exchange("verdict", Vec::new()));
+        let waiting = scope.spawn(|| stores[0].exchange(Sequence::Main, "verdict", Vec::new()));
         stores[2].fail("rank 2 (card 2), layer 3: broken");
         let error = waiting.join().unwrap().unwrap_err();
         assert_eq!((error.rank, error.text.as_str()), (2, "rank 2 (card 2), layer 3: broken"));
@@ -144,7 +164,7 @@ fn whoever_leaves_in_order_is_no_failure() {
     let mut stores = met("leave", 3);
     // Rank 0 with the store first.
     drop(stores.remove(0));
-    let error = stores[0].exchange("more", Vec::new()).unwrap_err();
+    let error = stores[0].exchange(Sequence::Main, "more", Vec::new()).unwrap_err();
     assert!(error.text.contains("it has ended") || error.text.contains("without a word"), "{error}");
     assert_eq!(stores[1].failure_within(Duration::from_millis(50)), None);
 }
@@ -153,8 +173,8 @@ fn whoever_leaves_in_order_is_no_failure() {
 fn different_programs_are_named() {
     let stores = met("programs", 2);
     thread::scope(|scope| {
-        let other = scope.spawn(|| stores[1].exchange("verdict", Vec::new()));
-        let one = stores[0].exchange("plans", Vec::new()).unwrap_err();
+        let other = scope.spawn(|| stores[1].exchange(Sequence::Main, "verdict", Vec::new()));
+        let one = stores[0].exchange(Sequence::Main, "plans", Vec::new()).unwrap_err();
         let two = other.join().unwrap().unwrap_err();
         assert_eq!(one, two);
         assert!(one.text.contains("is at plans") || one.text.contains("at plans"), "{one}");

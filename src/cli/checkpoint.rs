@@ -1,0 +1,242 @@
+//! `checkpoint`: the checkpoints of a training run, looked at, checked, cut for other cards, or exported.
+//!
+//! Input → output: a checkpoint's folder, or a run's whose newest is meant → a report, or a new folder beside which nothing
+//! changes. It decides nothing about formats.
+
+use std::path::PathBuf;
+
+use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
+use ascend_tp::placement::Mesh;
+use ascend_tp::train::checkpoint::{Checkpoint, Index, TensorRecord, export, reshard, stored_layouts_on};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use super::failure::{Failure, Outcome};
+use super::files;
+use super::table::{Align, Table};
+use super::{note, print, print_json};
+
+pub(super) const EXAMPLES: &str = "\
+DIR is a checkpoint, such as SAVE/step-00000050, or the folder of a run, whose newest checkpoint it is.
+
+Examples:
+  ascend-tp checkpoint inspect SAVE
+  ascend-tp checkpoint inspect SAVE --json | jq .state
+  ascend-tp checkpoint verify SAVE/step-00000050
+  ascend-tp checkpoint reshard SAVE --mesh dp=2,tp=4 --out SAVE-8
+  ascend-tp checkpoint export SAVE --hf MODEL --dtype bf16";
+
+#[derive(Debug, Args)]
+pub(super) struct CheckpointOptions {
+    #[command(subcommand)]
+    pub(super) command: CheckpointCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum CheckpointCommand {
+    /// Show step, mesh, files, tensors with their layouts, and the run's state
+    Inspect(InspectOptions),
+    /// Read every byte and compare it with what was written
+    Verify(VerifyOptions),
+    /// Write it again for another mesh: the same numbers, each dim cut along those of its axes that the mesh has
+    Reshard(ReshardOptions),
+    /// Write the model alone, as transformers reads it
+    Export(ExportOptions),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InspectOptions {
+    /// A checkpoint, or a run's folder
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+    /// Print all of it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyOptions {
+    /// A checkpoint, or a run's folder
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReshardOptions {
+    /// A checkpoint, or a run's folder
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+    /// Axes of the new mesh with their cards, outermost first: dp=2,tp=4
+    #[arg(long, value_name = "MESH", value_parser = mesh)]
+    mesh: Mesh,
+    /// Folder of checkpoints that the new one goes into
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExportOptions {
+    /// A checkpoint, or a run's folder
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+    /// The folder to write, new or empty
+    #[arg(long, value_name = "OUT")]
+    hf: PathBuf,
+    /// Element type of the weights
+    #[arg(long, value_enum, default_value = "bf16", value_name = "TYPE")]
+    dtype: WeightType,
+    /// Folder that the model came from, with config.json and tokenizer [default: the one that the run's state names]
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+}
+
+/// Element types of exported weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum WeightType {
+    F32,
+    F16,
+    Bf16,
+}
+
+/// The key of a run's state that names the folder of its model.
+const MODEL: &str = "model";
+
+/// Axes as options give them.
+fn mesh(text: &str) -> Result<Mesh, String> {
+    let axis = |axis: &'_ str| {
+        let (name, size) = axis.split_once('=')?;
+        Some((name.trim().to_owned(), size.trim().parse().ok()?))
+    };
+    let axes: Vec<(String, usize)> = text
+        .split(',')
+        .map(axis)
+        .collect::<Option<_>>()
+        .ok_or_else(|| format!("expected axes with their cards such as dp=2,tp=4, found {text}"))?;
+    let axes: Vec<(&str, usize)> = axes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
+    Mesh::new(&axes).map_err(|error| error.to_string())
+}
+
+/// Runs the command.
+pub(super) fn run(command: &CheckpointCommand) -> Result<Outcome, Failure> {
+    match command {
+        CheckpointCommand::Inspect(options) => inspect(options),
+        CheckpointCommand::Verify(options) => verify(options),
+        CheckpointCommand::Reshard(options) => cut(options),
+        CheckpointCommand::Export(options) => export_model(options),
+    }
+}
+
+fn inspect(options: &InspectOptions) -> Result<Outcome, Failure> {
+    let checkpoint = Checkpoint::named(&options.path)?;
+    if options.json {
+        #[derive(Serialize)]
+        struct Report<'a> {
+            path: String,
+            #[serde(flatten)]
+            index: &'a Index,
+        }
+        print_json(&Report { path: checkpoint.path().display().to_string(), index: checkpoint.index() })?;
+        return Ok(Outcome::Done);
+    }
+    let index = checkpoint.index();
+    let mut table = Table::new([
+        ("tensor", Align::Left),
+        ("type", Align::Left),
+        ("shape", Align::Left),
+        ("layout", Align::Left),
+        ("parts", Align::Right),
+        ("bytes", Align::Right),
+    ]);
+    for (name, tensor) in &index.tensors {
+        table.row([
+            name.clone(),
+            tensor.dtype.clone(),
+            tensor.shape().to_string(),
+            format!("{{{}}}", tensor.layout),
+            tensor.parts.len().to_string(),
+            bytes(tensor).to_string(),
+        ]);
+    }
+    let state = serde_json::to_string_pretty(&index.state).map_err(|error| Failure::Run(error.into()))?;
+    print(&format!(
+        "{}\n  step {}, {}, {} files, {}, {} tensors\n\n{table}\n  state {}\n",
+        checkpoint.path().display(),
+        index.step,
+        index.mesh,
+        index.files.len(),
+        checkpoint.bytes(),
+        index.tensors.len(),
+        state.replace('\n', "\n  "),
+    ))?;
+    Ok(Outcome::Done)
+}
+
+fn bytes(tensor: &TensorRecord) -> Bytes {
+    Bytes::of(tensor.shape().elems(), tensor.dtype().map_or(0, DType::size_bytes))
+}
+
+fn verify(options: &VerifyOptions) -> Result<Outcome, Failure> {
+    let checkpoint = Checkpoint::named(&options.path)?;
+    checkpoint.verify()?;
+    let (path, index) = (checkpoint.path().display(), checkpoint.index());
+    let text =
+        format!("{path}: step {}, {} files, {}: as written\n", index.step, index.files.len(), checkpoint.bytes());
+    print(&text)?;
+    Ok(Outcome::Done)
+}
+
+fn cut(options: &ReshardOptions) -> Result<Outcome, Failure> {
+    let checkpoint = Checkpoint::named(&options.path)?;
+    files::check_folder("--out", &options.out).map_err(Diagnostics::from)?;
+    let sharding = stored_layouts_on(&checkpoint, &options.mesh)?;
+    let saved = reshard(&checkpoint, &sharding, &options.out)?;
+    note(&format!("{} → {}", checkpoint.index().mesh, sharding.mesh()));
+    print(&format!("{}: {} in {} files\n", saved.path.display(), saved.bytes, sharding.world()))?;
+    Ok(Outcome::Done)
+}
+
+fn export_model(options: &ExportOptions) -> Result<Outcome, Failure> {
+    let checkpoint = Checkpoint::named(&options.path)?;
+    let stated = || checkpoint.index().state.get(MODEL)?.as_str().map(PathBuf::from);
+    let Some(model) = options.model.clone().or_else(stated) else {
+        return Err(Diagnostics::from(
+            Diagnostic::new(
+                checkpoint.path().display().to_string(),
+                "the run's state does not name its model's folder",
+            )
+            .help("name it with --model"),
+        )
+        .into());
+    };
+    let dtype = match options.dtype {
+        WeightType::F32 => DType::F32,
+        WeightType::F16 => DType::F16,
+        WeightType::Bf16 => DType::BF16,
+    };
+    let exported = export(&checkpoint, &model, dtype, &options.hf)?;
+    let (path, tensors) = (exported.path.display(), exported.tensors);
+    print(&format!("{path}: {tensors} weights in {dtype}, {}: {}\n", exported.bytes, exported.files.join(", ")))?;
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_is_its_axes() {
+        assert_eq!(mesh("dp=2,tp=4").unwrap().to_string(), "mesh dp=2, tp=4");
+        assert_eq!(mesh("tp=3").unwrap().cards(), 3);
+        for (text, expected) in [
+            ("dp2", "expected axes with their cards such as dp=2,tp=4, found dp2"),
+            ("", "expected axes with their cards"),
+            ("dp=2,", "expected axes with their cards"),
+            ("dp=0", "mesh axis `dp` has size 0"),
+            ("dp=2,dp=2", "mesh axis `dp` is given twice"),
+            ("d p=2", "mesh axis `d p`"),
+        ] {
+            let message = mesh(text).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The model of a checkpoint as others read it: a folder that transformers opens.
+//!
+//! Input → output: a checkpoint and the folder that the model came from → its configuration and tokenizer files, copied, and the
+//! weights under their names there, in one type, in files of 5 GB at most. Invariants: only tensors with a source are weights;
+//! the pieces of a fused one are put together where their sources say, and are all of it once; the folder appears when it is
+//! complete; one tensor is in memory at a time.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::TensorInfo;
+use serde_json::{Value, json};
+
+use super::Error;
+use super::rank_file::{header, stored};
+use super::read::Checkpoint;
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
+use crate::config::ModelConfig;
+use crate::program::Source;
+use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
+use crate::weights::convert::{convert, first_not_finite};
+use crate::weights::file;
+
+/// Bytes of a file, at most, unless one tensor has more: what transformers and the Hub take.
+const FILE_BYTES: u64 = 5_000_000_000;
+
+/// Mode of a new folder, less what the process' mask takes away.
+const FOLDER_MODE: u32 = 0o777;
+
+/// The configuration of a model.
+const CONFIG: &str = "config.json";
+
+/// What else of a model's folder goes along: tokenizers, templates, defaults of generation, and code that a configuration names.
+const ALONG: [&str; 13] = [
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "qwen.tiktoken",
+    "chat_template.jinja",
+    "chat_template.json",
+    "preprocessor_config.json",
+    "LICENSE",
+];
+
+/// Extension of code that `auto_map` of a configuration names.
+const CODE: &str = "py";
+
+/// What an export wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// The folder.
+    pub path: PathBuf,
+    /// Weights.
+    pub tensors: usize,
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// All files, by name.
+    pub files: Vec<String>,
+}
+
+/// A weight of the model and the tensors it is made of.
+struct Weight<'a> {
+    name: &'a str,
+    shape: &'a Shape,
+    /// Ascending, without holes.
+    pieces: Vec<(&'a str, Source)>,
+}
+
+/// Writes the model of a checkpoint into `into`, which is new or empty, with weights of `dtype`. `model` is the folder that the
+/// model came from: of it only the configuration and what belongs to a tokenizer are read.
+///
+/// # Errors
+/// `dtype` is no type of weights; `into` is not empty; the configuration does not say the tensors that the checkpoint has, all
+/// of it; weights that are no finite numbers or too large for the type; a damaged file; a folder that cannot be written.
+pub fn export(checkpoint: &Checkpoint, model: &Path, dtype: DType, into: &Path) -> Result<Exported, Error> {
+    export_in(checkpoint, model, dtype, into, FILE_BYTES)
+}
+
+fn export_in(
+    checkpoint: &Checkpoint,
+    model: &Path,
+    dtype: DType,
+    into: &Path,
+    file_bytes: u64,
+) -> Result<Exported, Error> {
+    let mut problems = Diagnostics::new();
+    if !dtype.is_float() {
+        problems.push(Diagnostic::new("dtype", "not a type of weights").expected("f32, bf16 or f16").found(dtype));
+    }
+    if fs::read_dir(into).is_ok_and(|mut entries| entries.next().is_some()) || into.is_file() {
+        let problem = Diagnostic::new(into.display().to_string(), "something is there already");
+        problems.push(problem.expected("a new or an empty folder"));
+    }
+    let path = model.join(CONFIG);
+    let config: Result<String, Diagnostics> = file::read_text(&path).map_err(|error| {
+        let help = "name the folder that the model came from";
+        Diagnostic::new(path.display().to_string(), "cannot be read").found(error).help(help).into()
+    });
+    let shapes = config.clone().and_then(|text| shapes(&text));
+    let (config, shapes) = match (config, shapes) {
+        (Ok(config), Ok(shapes)) => (config, shapes),
+        (_, Err(found)) | (Err(found), _) => {
+            problems.append(found);
+            return Err(problems.into());
+        }
+    };
+    let weights = weights(checkpoint, &shapes, &mut problems);
+    problems.into_result(())?;
+
+    // Beside the place, so that taking its name is one step.
+    let parent = into.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = |error: io::Error| Error::write(into, "cannot be written", &error);
+    fs::create_dir_all(parent).map_err(failed)?;
+    let mode = fs::Permissions::from_mode(FOLDER_MODE);
+    let partial =
+        tempfile::Builder::new().prefix(".ascend-tp-").permissions(mode).tempdir_in(parent).map_err(failed)?;
+    let bytes = write_weights(checkpoint, &weights, dtype, partial.path(), file_bytes)?;
+    copy_files(model, &config, dtype, partial.path())?;
+    let mut files = Vec::new();
+    for entry in fs::read_dir(partial.path()).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        File::open(entry.path()).and_then(|file| file.sync_all()).map_err(failed)?;
+        files.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    files.sort_unstable();
+    fs::rename(partial.path(), into).map_err(failed)?;
+    // It has another name now, and stays.
+    let _renamed = partial.keep();
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+    Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
+}
+
+/// The tensors of a model's files, which its configuration tells.
+fn shapes(config: &str) -> Result<BTreeMap<String, Shape>, Diagnostics> {
+    let config = ModelConfig::from_json(config)?;
+    let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+    Ok(checkpoint_tensors(&decoder(&config, run, DType::F32, Head::AllLogits)?))
+}
+
+/// What each weight is made of.
+fn weights<'a>(
+    checkpoint: &'a Checkpoint,
+    shapes: &'a BTreeMap<String, Shape>,
+    problems: &mut Diagnostics,
+) -> Vec<Weight<'a>> {
+    let mut pieces: BTreeMap<&str, Vec<(&str, Source, usize)>> = BTreeMap::new();
+    for (name, record) in &checkpoint.index().tensors {
+        let Some(source) = record.source() else { continue };
+        let place = || format!("{}: {name}", checkpoint.path().display());
+        match (shapes.get_key_value(&source.tensor), record.dtype()) {
+            (Some((weight, _)), Some(dtype)) if dtype.is_float() => {
+                pieces.entry(weight.as_str()).or_default().push((name, source, record.shape().elems()));
+            }
+            (Some(_), _) => problems.push(Diagnostic::new(place(), "not a floating-point weight").found(&record.dtype)),
+            (None, _) => problems.push(
+                Diagnostic::new(place(), "a weight that the model does not have")
+                    .found(&source.tensor)
+                    .help("name the folder that the model came from"),
+            ),
+        }
+    }
+    let mut weights = Vec::new();
+    for (name, shape) in shapes {
+        let mut pieces = pieces.remove(name.as_str()).unwrap_or_default();
+        pieces.sort_by_key(|(_, source, _)| source.element_offset);
+        let mut end = 0;
+        for (piece, source, elems) in &pieces {
+            if source.element_offset != end {
+                problems.push(
+                    Diagnostic::new(
+                        format!("{}: {piece}", checkpoint.path().display()),
+                        "not the next piece of its weight",
+                    )
+                    .expected(format!("element {end} of {name}"))
+                    .found(format!("element {}", source.element_offset)),
+                );
+            }
+            end = source.element_offset + elems;
+        }
+        if end != shape.elems() {
+            problems.push(
+                Diagnostic::new(format!("{}: {name}", checkpoint.path().display()), "not all of the weight")
+                    .expected(format!("{} elements, {shape}", shape.elems()))
+                    .found(format!("{end} elements")),
+            );
+        }
+        weights.push(Weight {
+            name,
+            shape,
+            pieces: pieces.into_iter().map(|(name, source, _)| (name, source)).collect(),
+        });
+    }
+    weights
+}
+
+/// Writes the weights; their bytes.
+fn write_weights(
+    checkpoint: &Checkpoint,
+    weights: &[Weight<'_>],
+    dtype: DType,
+    folder: &Path,
+    file_bytes: u64,
+) -> Result<Bytes, Error> {
+    let bytes_of = |weight: &Weight<'_>| Bytes::of(weight.shape.elems(), dtype.size_bytes()).0;
+    let mut files: Vec<&[Weight<'_>]> = Vec::new();
+    let mut rest = weights;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fitting = rest.iter().take_while(|weight| {
+            bytes += bytes_of(weight);
+            bytes <= file_bytes
+        });
+        let (file, others) = rest.split_at(fitting.count().max(1));
+        files.push(file);
+        rest = others;
+    }
+    let mut places = serde_json::Map::new();
+    for (number, weights) in files.iter().enumerate() {
+        let name = match files.len() {
+            1 => "model.safetensors".to_owned(),
+            count => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
+        };
+        let path = folder.join(&name);
+        let failed = |error: io::Error| Error::write(&path, "cannot be written", &error);
+        let mut end = 0;
+        let entries = weights.iter().map(|weight| {
+            let begin = end;
+            end += weight.shape.elems() * dtype.size_bytes();
+            let info = TensorInfo { dtype: stored(dtype), shape: weight.shape.to_vec(), data_offsets: (begin, end) };
+            (weight.name.to_owned(), info)
+        });
+        let header =
+            header("format", "pt".to_owned(), entries.collect()).map_err(|error| failed(io::Error::other(error)))?;
+        let mut file = File::create_new(&path).map_err(failed)?;
+        file.write_all(&header).map_err(failed)?;
+        for weight in *weights {
+            file.write_all(&numbers(checkpoint, weight, dtype)?).map_err(failed)?;
+            places.insert(weight.name.to_owned(), Value::String(name.clone()));
+        }
+    }
+    let bytes: u64 = weights.iter().map(bytes_of).sum();
+    if files.len() > 1 {
+        let index = json!({ "metadata": { "total_size": bytes }, "weight_map": places });
+        write_json(&folder.join("model.safetensors.index.json"), &index)?;
+    }
+    Ok(Bytes(bytes))
+}
+
+/// A weight's numbers.
+fn numbers(checkpoint: &Checkpoint, weight: &Weight<'_>, dtype: DType) -> Result<Vec<u8>, Error> {
+    let mut out = vec![0; weight.shape.elems() * dtype.size_bytes()];
+    for (name, source) in &weight.pieces {
+        let (_, from, bytes) = checkpoint.read_whole(name)?;
+        let place = || format!("{}: {name}", checkpoint.path().display());
+        if let Some((index, value)) = first_not_finite(from, &bytes) {
+            return Err(Diagnostic::new(place(), "a weight that is no finite number: the run had diverged")
+                .found(format!("element {index} is {value}"))
+                .help("export an earlier checkpoint")
+                .into());
+        }
+        let elems = bytes.len() / from.size_bytes();
+        let begin = source.element_offset * dtype.size_bytes();
+        convert(from, dtype, &bytes, &mut out[begin..begin + elems * dtype.size_bytes()]).map_err(|overflow| {
+            Diagnostic::new(place(), format!("a number too large for {dtype}"))
+                .found(format!("element {} is {}", overflow.index, overflow.value))
+                .help("choose a type with a larger range, such as bf16")
+        })?;
+    }
+    Ok(out)
+}
+
+/// The configuration, with the type of the weights as they are now, and all that goes along.
+fn copy_files(model: &Path, config: &str, dtype: DType, folder: &Path) -> Result<(), Error> {
+    let path = folder.join(CONFIG);
+    let failed = |error: io::Error| Error::write(&path, "cannot be written", &error);
+    let mut config: Value = serde_json::from_str(config).map_err(|error| failed(error.into()))?;
+    let name = match dtype {
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        _ => "float32",
+    };
+    // Its name was the first of these for years, and is the second since transformers 5.
+    let mut keys = vec!["torch_dtype", "dtype"];
+    keys.retain(|key| config.get(key).is_some());
+    if keys.is_empty() {
+        keys.push("torch_dtype");
+    }
+    for key in keys {
+        config[key] = Value::String(name.to_owned());
+    }
+    write_json(&path, &config)?;
+    for entry in fs::read_dir(model).map_err(|error| Error::write(model, "cannot be read", &error))? {
+        let entry = entry.map_err(|error| Error::write(model, "cannot be read", &error))?;
+        let name = entry.file_name();
+        let is_code = Path::new(&name).extension().is_some_and(|extension| extension == CODE);
+        if entry.path().is_file() && (is_code || ALONG.iter().any(|along| name == *along)) {
+            fs::copy(entry.path(), folder.join(&name))
+                .map_err(|error| Error::write(&entry.path(), "cannot be copied", &error))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<(), Error> {
+    let failed = |error: io::Error| Error::write(path, "cannot be written", &error);
+    let text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
+    fs::write(path, text + "\n").map_err(failed)
+}
+
+#[cfg(test)]
+mod tests;

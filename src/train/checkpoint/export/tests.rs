@@ -1,0 +1,169 @@
+//! Exports of the shipped and the fixtures' models.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::super::sharding::{ShardedTensor, Sharding};
+use super::super::writer::{PartBytes, Writer};
+use super::*;
+use crate::base::{AxisId, Id};
+use crate::generate::Model;
+use crate::placement::{Layout, Mesh};
+use crate::program::Role;
+use crate::weights;
+use crate::world::ProcessGroup;
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A checkpoint of a model's weights in f32, cut on two axes where the tensors have dims to cut, with a moment beside each.
+fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut Vec<u8>)) -> Checkpoint {
+    let mesh = Mesh::new(&[("dp", 2), ("tp", 3)]).unwrap();
+    let config = Model::open_config(model).unwrap();
+    let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
+    let program = decoder(&config, run, DType::F32, Head::AllLogits).unwrap();
+    let source = weights::Checkpoint::open(model).unwrap();
+    let (mut tensors, mut wholes) = (Vec::new(), BTreeMap::new());
+    for value in program.with_role(Role::Param).map(|id| &program.values[id]) {
+        let rank = value.shape.rank();
+        let mut layout = Layout::replicated(rank).sharded(0, AxisId::from_index(1));
+        if rank > 1 {
+            layout = layout.sharded(rank - 1, AxisId::from_index(0));
+        }
+        let from = value.source.clone().unwrap();
+        let all: Vec<Range<usize>> = value.shape.iter().map(|size| 0..*size).collect();
+        let mut bytes = vec![0; value.shape.elems() * 4];
+        source.read_slice(&from.tensor, from.element_offset, &value.shape, &all, DType::F32, &mut bytes).unwrap();
+        let mut tensor = ShardedTensor::placed(&value.name, &value.shape, DType::F32, &mesh, &layout);
+        let moment = ShardedTensor { name: format!("{}.m", value.name), ..tensor.clone() };
+        wholes.insert(moment.name.clone(), vec![0; bytes.len()]);
+        tensor.source = Some(from);
+        change(&mut tensor, &mut bytes);
+        wholes.insert(tensor.name.clone(), bytes);
+        tensors.extend([tensor, moment]);
+    }
+    let sharding = Sharding::new(mesh, tensors).unwrap();
+    let mut writer = Writer::new(folder, None, sharding, Arc::new(ProcessGroup::alone())).unwrap();
+    let parts = writer.parts().map(|(rank, tensor, part)| {
+        let planned = crate::schedule::plan::Tensor {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            dtype: tensor.dtype,
+            ranges: part.to_vec(),
+            buffer: Id::from_index(0),
+            source: None,
+        };
+        PartBytes { rank, tensor: tensor.name.clone(), bytes: planned.cut(&wholes[&tensor.name]).into_owned() }
+    });
+    let parts = parts.collect();
+    writer.begin(1, json!({}), parts).unwrap();
+    writer.finish().unwrap();
+    Checkpoint::latest(folder).unwrap().unwrap()
+}
+
+/// Every tensor, in its own type.
+fn stored_weights(folder: &Path) -> BTreeMap<String, (DType, Shape, Vec<u8>)> {
+    let checkpoint = weights::Checkpoint::open(folder).unwrap();
+    let read = |(name, info): (&str, &weights::TensorInfo)| {
+        let all: Vec<Range<usize>> = info.shape.iter().map(|size| 0..*size).collect();
+        let mut bytes = vec![0; info.shape.elems() * info.dtype.size_bytes()];
+        checkpoint.read_slice(name, 0, &info.shape, &all, info.dtype, &mut bytes).unwrap();
+        (name.to_owned(), (info.dtype, info.shape.clone(), bytes))
+    };
+    checkpoint.tensors().map(read).collect()
+}
+
+#[test]
+fn an_export_has_the_bytes_that_the_model_came_with() {
+    for name in ["models/kjv-qwen2", "tests/fixtures/qwen-v1-mha", "tests/fixtures/qwen2-tied-uneven"] {
+        let (model, folder) = (root(name), tempfile::tempdir().unwrap());
+        let checkpoint = saved(&model, &folder.path().join("run"), |_, _| ());
+        let source = stored_weights(&model);
+        let dtype = source.values().next().unwrap().0;
+        let out = folder.path().join("out");
+        // Small files, so that there are several.
+        let exported = export_in(&checkpoint, &model, dtype, &out, 400_000).unwrap();
+        assert_eq!(stored_weights(&out), source, "{name}");
+        assert_eq!(exported.tensors, source.len());
+        assert!(exported.files.contains(&"model.safetensors.index.json".to_owned()), "{:?}", exported.files);
+        assert_eq!(exported.bytes, Model::open(&out).unwrap().checkpoint.bytes());
+        for file in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+            assert_eq!(model.join(file).exists(), out.join(file).exists());
+        }
+        let config = |folder: &Path| -> Value {
+            serde_json::from_str(&fs::read_to_string(folder.join("config.json")).unwrap()).unwrap()
+        };
+        assert_eq!(config(&out), config(&model), "the type is as it was");
+    }
+}
+
+#[test]
+fn another_type_is_rounded_and_said() {
+    let (model, folder) = (root("tests/fixtures/qwen3-qknorm"), tempfile::tempdir().unwrap());
+    let checkpoint = saved(&model, &folder.path().join("run"), |_, _| ());
+    let (whole, half) = (folder.path().join("f32"), folder.path().join("deep").join("f16"));
+    export(&checkpoint, &model, DType::F32, &whole).unwrap();
+    export(&checkpoint, &model, DType::F16, &half).unwrap();
+    let (whole_weights, half_weights) = (stored_weights(&whole), stored_weights(&half));
+    for (name, (_, _, bytes)) in &whole_weights {
+        let mut rounded = vec![0; bytes.len() / 2];
+        convert(DType::F32, DType::F16, bytes, &mut rounded).unwrap();
+        assert_eq!(half_weights[name].2, rounded, "{name}");
+    }
+    let config: Value = serde_json::from_str(&fs::read_to_string(half.join("config.json")).unwrap()).unwrap();
+    let said: Vec<&Value> = ["torch_dtype", "dtype"].iter().filter_map(|key| config.get(key)).collect();
+    assert!(!said.is_empty() && said.iter().all(|said| *said == "float16"), "{said:?}");
+    let header = fs::read(half.join("model.safetensors")).unwrap();
+    let (_, metadata) = safetensors::SafeTensors::read_metadata(&header).unwrap();
+    assert_eq!(metadata.metadata().as_ref().unwrap()["format"], "pt", "transformers asks for it");
+}
+
+#[test]
+fn what_cannot_be_exported_is_named_at_once_and_nothing_is_left() {
+    let (model, folder) = (root("tests/fixtures/qwen2-gqa"), tempfile::tempdir().unwrap());
+    let out = folder.path().join("out");
+    let refused = |checkpoint: &Checkpoint, model: &Path, dtype, out: &Path| {
+        let text = export(checkpoint, model, dtype, out).unwrap_err().to_string();
+        assert!(!out.join("config.json").exists());
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let checkpoint = saved(&model, &folder.path().join("a"), |tensor, _| {
+        let source = tensor.source.as_mut().unwrap();
+        if source.tensor == "model.norm.weight" {
+            source.tensor = "model.norm.bias".to_owned();
+        }
+        if source.tensor == "model.layers.0.mlp.up_proj.weight" {
+            source.element_offset = 8;
+        }
+    });
+    let lines = refused(&checkpoint, &model, DType::BF16, &out);
+    for expected in [
+        "a weight that the model does not have: found model.norm.bias",
+        "not the next piece of its weight: expected element 0 of model.layers.0.mlp.up_proj.weight, found element 8",
+        "model.norm.weight: not all of the weight: expected",
+    ] {
+        assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:#?}");
+    }
+    let lines = refused(&checkpoint, folder.path(), DType::I32, folder.path());
+    for expected in ["dtype: not a type of weights", "something is there already", "config.json: cannot be read"] {
+        assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:#?}");
+    }
+    let nan = saved(&model, &folder.path().join("b"), |tensor, bytes| {
+        if tensor.name.ends_with("norm.weight") {
+            bytes[8..12].copy_from_slice(&f32::NAN.to_le_bytes());
+        }
+    });
+    let lines = refused(&nan, &model, DType::BF16, &out);
+    assert!(
+        lines[0].contains("a weight that is no finite number: the run had diverged: found element 2 is NaN"),
+        "{lines:?}"
+    );
+    let large = saved(&model, &folder.path().join("c"), |_, bytes| {
+        bytes[..4].copy_from_slice(&1e6_f32.to_le_bytes());
+    });
+    let lines = refused(&large, &model, DType::F16, &out);
+    assert!(lines[0].contains("a number too large for f16: found element 0 is 1000000"), "{lines:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "the checkpoints alone");
+}

@@ -1,0 +1,143 @@
+//! The folder of a run's checkpoints.
+//!
+//! Input → output: a folder → the checkpoints in it by step, and what is left of those that were not finished. Invariants: a
+//! checkpoint is a folder named after its step with an index; names that begin with a point are nobody's but the writer's.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::index::INDEX;
+use super::storage::Storage;
+
+/// Digits of a step in a name, at least.
+const DIGITS: usize = 8;
+
+/// A checkpoint's name.
+pub(super) fn name(step: u64) -> String {
+    format!("step-{step:0DIGITS$}")
+}
+
+/// The name while it is written.
+pub(super) fn partial_name(step: u64) -> String {
+    format!(".{}.partial", name(step))
+}
+
+/// The name while it is removed.
+pub(super) fn removed_name(step: u64) -> String {
+    format!(".{}.removed", name(step))
+}
+
+/// The step of a checkpoint's name.
+pub(super) fn step_of(text: &str) -> Option<u64> {
+    let step = text.strip_prefix("step-")?.parse().ok()?;
+    (name(step) == text).then_some(step)
+}
+
+/// The complete checkpoints in a folder, the oldest first; none if there is no such folder.
+///
+/// # Errors
+/// It cannot be read.
+pub fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for (name, path) in entries(folder)? {
+        if let Some(step) = step_of(&name)
+            && path.join(INDEX).is_file()
+        {
+            found.push((step, path));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Removes what is left of checkpoints that were being written or removed when their process ended.
+pub(super) fn clear(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
+    for (name, path) in entries(folder)? {
+        let inner = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
+        if inner.is_some_and(|(name, end)| step_of(name).is_some() && ["partial", "removed"].contains(&end)) {
+            storage.remove_folder(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the oldest checkpoints up to `newest`, so that `keep` are left of these.
+pub(super) fn keep_newest(folder: &Path, newest: u64, keep: usize, storage: &dyn Storage) -> io::Result<()> {
+    let mut old = complete(folder)?;
+    old.retain(|(step, _)| *step <= newest);
+    old.truncate(old.len().saturating_sub(keep));
+    for (step, path) in old {
+        // Out of sight first, so that nobody sees one that is half gone.
+        let removed = folder.join(removed_name(step));
+        storage.rename(&path, &removed)?;
+        storage.remove_folder(&removed)?;
+    }
+    Ok(())
+}
+
+/// Names and paths in the order of names; none if there is no such folder.
+fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        // Other names are no checkpoint's.
+        if let Ok(name) = entry.file_name().into_string() {
+            found.push((name, entry.path()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::storage::Disk;
+    use super::*;
+
+    #[test]
+    fn steps_have_one_name_each() {
+        assert_eq!((name(50).as_str(), step_of("step-00000050")), ("step-00000050", Some(50)));
+        assert_eq!(step_of(&name(u64::MAX)), Some(u64::MAX));
+        for other in ["step-50", "step-000000050", "step-0000005x", "step-+0000050", ".step-00000050", "step-"] {
+            assert_eq!(step_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_complete_counts_and_only_the_writers_own_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (name, has_index) in [
+            ("step-00000003", true),
+            ("step-00000001", true),
+            ("step-00000002", true),
+            ("step-00000009", false),
+            ("best", true),
+            (".step-00000004.partial", true),
+            (".step-00000004.removed", true),
+            (".step-00000004.mine", true),
+            (".mine.partial", true),
+        ] {
+            fs::create_dir(at(name)).unwrap();
+            if has_index {
+                fs::write(at(name).join(INDEX), "{}").unwrap();
+            }
+        }
+        let steps = || complete(folder.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
+        assert_eq!(steps(), [1, 2, 3]);
+        clear(folder.path(), &Disk).unwrap();
+        keep_newest(folder.path(), 2, 1, &Disk).unwrap();
+        assert_eq!(steps(), [2, 3], "a later one than the one just written is not its to remove");
+        let names: Vec<String> = entries(folder.path()).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            names,
+            [".mine.partial", ".step-00000004.mine", "best", "step-00000002", "step-00000003", "step-00000009"]
+        );
+        assert_eq!(complete(&at("none")).unwrap(), []);
+    }
+}

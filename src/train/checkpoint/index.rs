@@ -1,0 +1,353 @@
+//! `index.json`: what a checkpoint consists of.
+//!
+//! Input → output: [`Index`] ↔ text, sealed by a digest of itself; a text → the index, or every problem of it. Invariants of
+//! one that was read: not a byte is other than it was written; every part lies inside its tensor and its file, and the parts of
+//! a tensor are every element once.
+//!
+//! Digests are XXH3 with 128 bits: they find damage (a torn write, a flipped bit, a file of another run), at the speed of
+//! memory, so that a host which also feeds eight cards does not notice. Against somebody who forges both files and index no
+//! digest beside them would help.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use twox_hash::xxhash3_128::Hasher;
+
+use super::cover;
+use crate::base::{DType, Diagnostic, Diagnostics, Shape};
+use crate::placement::{Layout, Mesh};
+use crate::program::{Form, Source};
+
+/// The name of the file.
+pub(super) const INDEX: &str = "index.json";
+
+/// Counts the versions of the format.
+pub(super) const FORMAT: u32 = 1;
+
+/// Stands for the index's own digest while that is computed.
+const UNSEALED: &str = "00000000000000000000000000000000";
+
+/// All that a checkpoint says about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Index {
+    /// Version of the format.
+    pub format: u32,
+    /// XXH3-128 of this text with zeros for the digest.
+    digest: String,
+    /// Steps done.
+    pub step: u64,
+    /// The mesh it was written on: `mesh dp=2, tp=4`.
+    pub mesh: String,
+    /// Its ranks.
+    pub world: usize,
+    /// By rank.
+    pub files: Vec<FileRecord>,
+    /// By name.
+    pub tensors: BTreeMap<String, TensorRecord>,
+    /// What else the run needs to go on; its own form.
+    pub state: Value,
+}
+
+/// One file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileRecord {
+    /// In the checkpoint's folder.
+    pub name: String,
+    /// Length.
+    pub bytes: u64,
+    /// XXH3-128, in hexadecimal digits.
+    pub digest: String,
+}
+
+/// One tensor of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorRecord {
+    /// The whole tensor's sizes.
+    pub shape: Vec<usize>,
+    /// Element type, as [`DType::name`] has it.
+    pub dtype: String,
+    /// How it lay on the mesh.
+    pub layout: String,
+    /// For weights of a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceRecord>,
+    /// Where its elements are.
+    pub parts: Vec<PartRecord>,
+}
+
+/// Where a model's files have the elements of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceRecord {
+    /// The tensor there.
+    pub tensor: String,
+    /// Its first element that is one of this tensor.
+    pub element_offset: usize,
+}
+
+/// A part of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartRecord {
+    /// Which of the files has it.
+    pub file: usize,
+    /// Its first byte there.
+    pub at: u64,
+    /// By dim: the first element and the one after the last.
+    pub ranges: Vec<(usize, usize)>,
+}
+
+impl TensorRecord {
+    /// The sizes.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        Shape::from(self.shape.as_slice())
+    }
+
+    /// The element type, if this version knows it.
+    #[must_use]
+    pub fn dtype(&self) -> Option<DType> {
+        self.dtype.parse().ok()
+    }
+
+    /// Where an export has the elements.
+    #[must_use]
+    pub fn source(&self) -> Option<Source> {
+        let SourceRecord { tensor, element_offset } = self.source.clone()?;
+        Some(Source { tensor, element_offset, form: Form::Numbers })
+    }
+}
+
+impl PartRecord {
+    /// The part of the whole.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<Range<usize>> {
+        self.ranges.iter().map(|(start, end)| *start..*end).collect()
+    }
+}
+
+impl Index {
+    pub(super) fn new(
+        step: u64,
+        mesh: &Mesh,
+        files: Vec<FileRecord>,
+        tensors: BTreeMap<String, TensorRecord>,
+        state: Value,
+    ) -> Self {
+        let (mesh, world) = (mesh.to_string(), mesh.cards());
+        Self { format: FORMAT, digest: UNSEALED.to_owned(), step, mesh, world, files, tensors, state }
+    }
+
+    /// The mesh. One that was read is sound.
+    pub(super) fn mesh(&self) -> Option<Mesh> {
+        Mesh::parse(&self.mesh).ok()
+    }
+
+    /// The file's text.
+    pub(super) fn sealed(&self) -> serde_json::Result<String> {
+        let text = serde_json::to_string(&Self { digest: UNSEALED.to_owned(), ..self.clone() })?;
+        Ok(text.replacen(UNSEALED, &digest(text.as_bytes()), 1))
+    }
+
+    /// The index of a text. `place` is the file for messages.
+    ///
+    /// # Errors
+    /// Every problem of it.
+    pub(super) fn read(place: &str, text: &str) -> Result<Self, Diagnostics> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let unreadable =
+            |error: serde_json::Error| Diagnostic::new(place, "not the index of a checkpoint, or torn").found(error);
+        let Version { format } = serde_json::from_str(text).map_err(unreadable)?;
+        if format != FORMAT {
+            return Err(Diagnostic::new(place, "another version of the format")
+                .expected(FORMAT)
+                .found(format)
+                .help("read it with the version of this program that wrote it")
+                .into());
+        }
+        let index: Self = serde_json::from_str(text).map_err(unreadable)?;
+        let found = digest(text.replacen(&index.digest, UNSEALED, 1).as_bytes());
+        if found != index.digest {
+            return Err(Diagnostic::new(place, "altered since it was written")
+                .expected(format!("digest {}", index.digest))
+                .found(found)
+                .help(ANOTHER)
+                .into());
+        }
+        let mut problems = Diagnostics::new();
+        index.check(place, &mut problems);
+        problems.into_result(index)
+    }
+
+    fn check(&self, place: &str, problems: &mut Diagnostics) {
+        let mesh = match Mesh::parse(&self.mesh) {
+            Ok(mesh) if mesh.cards() == self.world && self.files.len() == self.world => mesh,
+            Ok(mesh) => {
+                let found = format!("world {} and {} files", self.world, self.files.len());
+                let expected = format!("{} of each, the cards of {}", mesh.cards(), self.mesh);
+                problems.push(Diagnostic::new(place, "not as many ranks as cards").expected(expected).found(found));
+                return;
+            }
+            Err(error) => {
+                problems.push(Diagnostic::new(place, "not a mesh").found(error));
+                return;
+            }
+        };
+        for file in &self.files {
+            if std::path::Path::new(&file.name).file_name().is_none_or(|name| name != file.name.as_str()) {
+                problems.push(Diagnostic::new(place, "not the name of a file in the same folder").found(&file.name));
+            }
+        }
+        for (name, tensor) in &self.tensors {
+            if let Err(problem) = self.check_tensor(tensor, &mesh) {
+                problems.push(Diagnostic { place: format!("{place}: {name}"), ..problem });
+            }
+        }
+    }
+
+    fn check_tensor(&self, tensor: &TensorRecord, mesh: &Mesh) -> Result<(), Diagnostic> {
+        let problem = |what: &str| Diagnostic::new("", what);
+        let dtype: DType = tensor.dtype.parse().map_err(|error| problem("not an element type").found(error))?;
+        let shape = tensor.shape();
+        let elems = shape.iter().try_fold(dtype.size_bytes(), |bytes, size| bytes.checked_mul(*size));
+        if elems.is_none() {
+            return Err(problem("more elements than a machine can count").found(&shape));
+        }
+        Layout::parse(&tensor.layout, shape.rank(), &mesh.axis_names())
+            .map_err(|error| problem("not a layout on the mesh").found(error))?;
+        let parts: Vec<Vec<Range<usize>>> = tensor.parts.iter().map(PartRecord::ranges).collect();
+        for (part, ranges) in tensor.parts.iter().zip(&parts) {
+            if !cover::is_inside(ranges, &shape) {
+                return Err(problem("a part outside the tensor").expected(&shape).found(cover::text(ranges)));
+            }
+            let bytes = (cover::volume(ranges) * dtype.size_bytes()) as u64;
+            let file = self.files.get(part.file);
+            if !file.is_some_and(|file| part.at.checked_add(bytes).is_some_and(|end| end <= file.bytes)) {
+                let found = format!("{bytes} bytes from {} on in file {}", part.at, part.file);
+                return Err(problem("a part outside its file").found(found));
+            }
+        }
+        match cover::problem(&shape, &parts.iter().map(Vec::as_slice).collect::<Vec<_>>()) {
+            None => Ok(()),
+            Some((expected, found)) => {
+                Err(problem("the parts are not the whole tensor").expected(expected).found(found))
+            }
+        }
+    }
+}
+
+/// What to do about a damaged checkpoint.
+pub(super) const ANOTHER: &str = "remove the folder and take an earlier checkpoint, or a copy";
+
+/// XXH3-128 in hexadecimal digits, as `xxh128sum` prints it.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    let mut hasher = Hasher::new();
+    hasher.write(bytes);
+    digits(&hasher)
+}
+
+/// What a hasher has heard.
+pub(super) fn digits(hasher: &Hasher) -> String {
+    format!("{:032x}", hasher.finish_128())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn index() -> Index {
+        let mesh = Mesh::new(&[("tp", 2)]).unwrap();
+        let file = |rank: usize| FileRecord { name: format!("rank-{rank}"), bytes: 100, digest: digest(&[]) };
+        let part = |file, at, rows| PartRecord { file, at, ranges: vec![rows, (0, 3)] };
+        let tensor = TensorRecord {
+            shape: vec![4, 3],
+            dtype: "f32".into(),
+            layout: "tp,_".into(),
+            source: Some(SourceRecord { tensor: "w".into(), element_offset: 12 }),
+            parts: vec![part(0, 64, (0, 2)), part(1, 64, (2, 4))],
+        };
+        let state = json!({"scale": 65536.0, "seed": u64::MAX, "loss": 0.1 + 0.2, "digest": UNSEALED});
+        Index::new(7, &mesh, vec![file(0), file(1)], [("a".to_owned(), tensor)].into(), state)
+    }
+
+    fn refused(change: impl FnOnce(&mut Index)) -> String {
+        let mut changed = index();
+        change(&mut changed);
+        Index::read("index.json", &changed.sealed().unwrap()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let text = index().sealed().unwrap();
+        let read = Index::read("index.json", &text).unwrap();
+        assert_eq!(read.sealed().unwrap(), text);
+        assert_eq!((read.step, &read.tensors, &read.state), (7, &index().tensors, &index().state));
+        assert_eq!(read.tensors["a"].source().unwrap().to_string(), "from \"w\"+12");
+        // The published value of no bytes.
+        assert_eq!(digest(b""), "99aa06d3014798d86001c324468d497f");
+    }
+
+    #[test]
+    fn a_text_that_was_altered_anywhere_is_refused() {
+        let text = index().sealed().unwrap();
+        for at in 0..text.len() {
+            for with in [b'1', b'"', b' '] {
+                let mut altered = text.clone().into_bytes();
+                if altered[at] == with {
+                    continue;
+                }
+                altered[at] = with;
+                let altered = String::from_utf8(altered).unwrap();
+                let error = Index::read("index.json", &altered).unwrap_err().to_string();
+                let is_located = error.starts_with("index.json: altered since it was written: expected digest")
+                    || error.starts_with("index.json: not the index of a checkpoint, or torn: found")
+                    || error.starts_with("index.json: another version of the format: expected 1, found");
+                assert!(is_located, "{at}: {error}");
+            }
+            assert!(Index::read("index.json", &text[..at]).is_err());
+        }
+    }
+
+    #[test]
+    fn parts_that_are_no_whole_are_refused() {
+        let tensor = |index: &mut Index, change: fn(&mut TensorRecord)| change(index.tensors.get_mut("a").unwrap());
+        for (change, expected) in [
+            (
+                (|tensor| tensor.parts.truncate(1)) as fn(&mut TensorRecord),
+                "index.json: a: the parts are not the whole tensor: expected parts that have all 12 elements, found 6 elements",
+            ),
+            (
+                |tensor| tensor.parts[1].ranges[0].0 = 1,
+                "a: the parts are not the whole tensor: expected parts that share no",
+            ),
+            (|tensor| tensor.parts[1].ranges[0].1 = 5, "a: a part outside the tensor: expected [4,3], found 2..5,0..3"),
+            (|tensor| tensor.parts[0].file = 2, "a: a part outside its file: found 24 bytes from 64 on in file 2"),
+            (|tensor| tensor.parts[0].at = 77, "a: a part outside its file: found 24 bytes from 77 on in file 0"),
+            (|tensor| tensor.parts[0].at = u64::MAX, "a: a part outside its file"),
+            (|tensor| tensor.shape[0] = usize::MAX, "a: more elements than a machine can count"),
+            (|tensor| tensor.dtype = "f8".into(), "a: not an element type: found `f8`"),
+            (|tensor| tensor.layout = "dp,_".into(), "a: not a layout on the mesh: found the mesh has no axis `dp`"),
+        ] {
+            let message = refused(|index| tensor(index, change));
+            assert!(message.contains(expected), "{message}");
+        }
+        let message = refused(|index| index.world = 3);
+        assert!(
+            message.contains("not as many ranks as cards: expected 2 of each, the cards of mesh tp=2"),
+            "{message}"
+        );
+        assert!(refused(|index| index.mesh = "tp".into()).contains("not a mesh: found `tp` is no mesh"));
+        assert!(refused(|index| index.files[0].name = "../x".into()).contains("not the name of a file"));
+        assert!(refused(|index| index.format = 2).contains("another version of the format: expected 1, found 2"));
+    }
+}

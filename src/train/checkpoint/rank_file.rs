@@ -1,0 +1,250 @@
+//! The file of one rank.
+//!
+//! Input → output: a sharding and a rank → [`RankFile`]: where each part lies in the file, which every process can tell without
+//! seeing it; the parts' bytes → the file, with its digest. Invariants: the same parts are the same file, byte for byte; it is
+//! safetensors, aligned as that crate aligns, and says by itself what it is a part of.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde::{Deserialize, Serialize};
+use twox_hash::xxhash3_128::Hasher;
+
+use super::Error;
+use super::index::{FORMAT, FileRecord, Index, digits};
+use super::save::BytesOf;
+use super::sharding::{ShardedTensor, Sharding};
+use super::storage::Storage;
+use crate::base::{DType, Diagnostic};
+
+/// The one key of the file's metadata; its value is a [`Description`].
+const KEY: &str = "ascend-tp";
+
+/// Bytes that are hashed and written, or read and hashed, at once: they stay in a core's cache between the two.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Bytes before the header: its length.
+const LENGTH_BYTES: usize = 8;
+
+/// What a file says about itself.
+#[derive(Debug, Serialize, Deserialize)]
+struct Description {
+    format: u32,
+    step: u64,
+    rank: usize,
+    world: usize,
+    mesh: String,
+    /// By name.
+    tensors: BTreeMap<String, Place>,
+}
+
+/// Where a part belongs.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    /// Sizes of the whole tensor.
+    shape: Vec<usize>,
+    /// By dim: the part's first element.
+    offset: Vec<usize>,
+    /// How the tensor lies on the mesh.
+    layout: String,
+}
+
+/// A rank's file before it is written.
+#[derive(Debug)]
+pub(super) struct RankFile<'a> {
+    /// Its name.
+    pub(super) name: String,
+    rank: usize,
+    /// With its length before it.
+    header: Vec<u8>,
+    /// In the file's order, each with its first byte.
+    pub(super) parts: Vec<(&'a ShardedTensor, &'a [Range<usize>], u64)>,
+    /// Length of the file.
+    pub(super) bytes: u64,
+}
+
+impl<'a> RankFile<'a> {
+    /// The file of a rank.
+    ///
+    /// # Errors
+    /// More tensors than a header of this format can name.
+    pub(super) fn new(sharding: &'a Sharding, rank: usize, step: u64) -> Result<Self, Diagnostic> {
+        let world = sharding.world();
+        let name = format!("rank-{rank:05}-of-{world:05}.safetensors");
+        let mut parts: Vec<_> = sharding.written_by(rank).collect();
+        // Stable, so by name within a size.
+        parts.sort_by_key(|(tensor, _)| std::cmp::Reverse(tensor.dtype.size_bytes()));
+        let place = |(tensor, ranges): &(&ShardedTensor, &[Range<usize>])| {
+            let offset = ranges.iter().map(|range| range.start).collect();
+            (tensor.name.clone(), Place { shape: tensor.shape.to_vec(), offset, layout: tensor.layout.clone() })
+        };
+        let tensors = parts.iter().map(place).collect();
+        let mesh = sharding.mesh().to_string();
+        let description = Description { format: FORMAT, step, rank, world, mesh, tensors };
+        let mut end = 0;
+        let mut entries = Vec::with_capacity(parts.len());
+        let mut starts = Vec::with_capacity(parts.len());
+        for (tensor, ranges) in &parts {
+            let bytes = tensor.part_bytes(ranges);
+            let shape = ranges.iter().map(ExactSizeIterator::len).collect();
+            let info = TensorInfo { dtype: stored(tensor.dtype), shape, data_offsets: (end, end + bytes) };
+            entries.push((tensor.name.clone(), info));
+            starts.push(end as u64);
+            end += bytes;
+        }
+        let unwritable = |error: &dyn std::fmt::Display| Diagnostic::new(&name, "no header can hold this").found(error);
+        let description = serde_json::to_string(&description).map_err(|error| unwritable(&error))?;
+        let header = header(KEY, description, entries).map_err(|error| unwritable(&error))?;
+        let data = header.len() as u64;
+        let parts =
+            parts.into_iter().zip(starts).map(|((tensor, ranges), start)| (tensor, ranges, data + start)).collect();
+        Ok(Self { name, rank, header, parts, bytes: data + end as u64 })
+    }
+
+    /// Writes the file into a folder; it is on disk on return.
+    ///
+    /// # Errors
+    /// What the storage or `bytes_of` says, or bytes that are not as many as the part has.
+    pub(super) fn write(
+        &self,
+        folder: &Path,
+        storage: &dyn Storage,
+        bytes_of: BytesOf<'_>,
+    ) -> Result<FileRecord, Error> {
+        let path = folder.join(&self.name);
+        let failed = |error: io::Error| Error::write(&path, "cannot be written", &error);
+        let mut file = storage.create(&path).map_err(failed)?;
+        let mut hasher = Hasher::new();
+        let mut put = |bytes: &[u8]| {
+            bytes.chunks(PIECE_BYTES).try_for_each(|piece| {
+                hasher.write(piece);
+                file.write_all(piece)
+            })
+        };
+        put(&self.header).map_err(failed)?;
+        for (tensor, ranges, _) in &self.parts {
+            let bytes = bytes_of(self.rank, tensor, ranges)?;
+            if bytes.len() != tensor.part_bytes(ranges) {
+                return Err(Diagnostic::new(
+                    format!("rank {}: {}", self.rank, tensor.name),
+                    "not the bytes of the part",
+                )
+                .expected(format!("{} bytes", tensor.part_bytes(ranges)))
+                .found(format!("{} bytes", bytes.len()))
+                .into());
+            }
+            put(&bytes).map_err(failed)?;
+        }
+        file.sync().map_err(failed)?;
+        Ok(FileRecord { name: self.name.clone(), bytes: self.bytes, digest: digits(&hasher) })
+    }
+}
+
+/// Length and header, filled up so that the data is aligned; `description` stands in the metadata under `key`.
+pub(super) fn header(
+    key: &str,
+    description: String,
+    entries: Vec<(String, TensorInfo)>,
+) -> Result<Vec<u8>, HeaderError> {
+    // One key only: the order of several would be another each time.
+    let metadata = Metadata::new(Some(HashMap::from([(key.to_owned(), description)])), entries)?;
+    let mut text = serde_json::to_vec(&metadata)?;
+    text.resize(text.len().next_multiple_of(LENGTH_BYTES), b' ');
+    if text.len() > LONGEST_HEADER {
+        return Err(HeaderError::TooLong(text.len()));
+    }
+    let mut header = (text.len() as u64).to_le_bytes().to_vec();
+    header.append(&mut text);
+    Ok(header)
+}
+
+/// The format's own limit.
+const LONGEST_HEADER: usize = 100_000_000;
+
+/// Why there is no header.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HeaderError {
+    #[error(transparent)]
+    Entries(#[from] safetensors::SafeTensorError),
+    #[error(transparent)]
+    Text(#[from] serde_json::Error),
+    #[error("a header of {0} bytes, where the format allows {LONGEST_HEADER}")]
+    TooLong(usize),
+}
+
+/// The name of an element type in the format.
+pub(super) const fn stored(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
+        DType::I8 => Dtype::I8,
+        DType::Bool => Dtype::BOOL,
+    }
+}
+
+/// The digest of a file's first `bytes` bytes.
+///
+/// # Errors
+/// It cannot be read, or ends before.
+pub(super) fn digest_of(file: &File, bytes: u64) -> io::Result<String> {
+    let mut hasher = Hasher::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < bytes {
+        let length = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        file.read_exact_at(&mut piece[..length], at)?;
+        hasher.write(&piece[..length]);
+        at += length as u64;
+    }
+    Ok(digits(&hasher))
+}
+
+/// Why a file's header is not of the parts that the index says the file has, if it is not.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::Result<Option<Diagnostic>> {
+    let mut length = [0; LENGTH_BYTES];
+    file.read_exact_at(&mut length, 0)?;
+    let length = u64::from_le_bytes(length);
+    let longest = index.files[number].bytes.saturating_sub(LENGTH_BYTES as u64);
+    let mut text = vec![0; usize::try_from(length.min(longest)).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut text, LENGTH_BYTES as u64)?;
+    let problem = |what: &str| Some(Diagnostic::new(&index.files[number].name, what));
+    let Ok(header) = serde_json::from_slice::<Metadata>(&text) else { return Ok(problem("no header of safetensors")) };
+    let description = header.metadata().as_ref().and_then(|metadata| metadata.get(KEY));
+    let Some(description) = description.and_then(|text| serde_json::from_str::<Description>(text).ok()) else {
+        return Ok(problem("the header does not say what the file is a part of"));
+    };
+    let data = LENGTH_BYTES as u64 + length;
+    let mut expected = BTreeMap::new();
+    for (name, tensor) in &index.tensors {
+        for part in tensor.parts.iter().filter(|part| part.file == number) {
+            let (starts, sizes): (Vec<usize>, Vec<usize>) =
+                part.ranges.iter().map(|(start, end)| (*start, end - start)).unzip();
+            let place = Place { shape: tensor.shape.clone(), offset: starts, layout: tensor.layout.clone() };
+            expected.insert(name.as_str(), (part.at, tensor.dtype().map(stored), sizes, place));
+        }
+    }
+    let found: BTreeMap<&str, _> = description
+        .tensors
+        .into_iter()
+        .filter_map(|(name, place)| {
+            let (name, _) = index.tensors.get_key_value(&name)?;
+            let info = header.info(name)?;
+            Some((name.as_str(), (data + info.data_offsets.0 as u64, Some(info.dtype), info.shape.clone(), place)))
+        })
+        .collect();
+    let is_of = (description.step, description.rank, description.world) == (index.step, number, index.world);
+    let is_same = is_of && found == expected && header.tensors().len() == expected.len();
+    Ok(if is_same { None } else { problem("the header names other parts than the index") })
+}

@@ -1,0 +1,200 @@
+//! Writing one checkpoint, from the first file to the name that makes it one.
+//!
+//! Input → output: a sharding, the parts' bytes and the processes of the run → a folder named after its step. Every process
+//! writes the files of its ranks into a hidden folder beside; when all have said that theirs are on disk, the first writes the
+//! index, syncs the folder and gives it its name.
+//!
+//! Invariants: whatever ends at whatever point, the folder of this name is complete or not there, and older checkpoints are
+//! as they were until it is; a failure of one process is every process' failure.
+
+use std::borrow::Cow;
+use std::io;
+use std::num::NonZero;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::index::{FileRecord, INDEX, Index, PartRecord, SourceRecord, TensorRecord};
+use super::rank_file::RankFile;
+use super::sharding::{ShardedTensor, Sharding};
+use super::storage::Storage;
+use super::{Error, folder};
+use crate::base::{Bytes, Diagnostic};
+use crate::world::ProcessGroup;
+
+/// Gives the bytes of a rank's part of a tensor, row-major.
+pub(super) type BytesOf<'a> = &'a (dyn Fn(usize, &ShardedTensor, &[Range<usize>]) -> Result<Cow<'a, [u8]>, Error> + 'a);
+
+/// Where checkpoints go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// The folder of all.
+    pub(super) folder: &'a Path,
+    /// How many of them stay; all if it says nothing.
+    pub(super) keep: Option<NonZero<usize>>,
+    pub(super) storage: &'a dyn Storage,
+    pub(super) group: &'a ProcessGroup,
+}
+
+/// A checkpoint that is complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Its step.
+    pub step: u64,
+    /// Its folder.
+    pub path: PathBuf,
+    /// Bytes of the files of all ranks.
+    pub bytes: Bytes,
+    /// From the first file to the name.
+    pub took: Duration,
+}
+
+/// Writes a checkpoint. All processes of the group do so at the same time.
+pub(super) fn save(
+    place: Place<'_>,
+    sharding: &Sharding,
+    step: u64,
+    state: &Value,
+    bytes_of: BytesOf<'_>,
+) -> Result<Saved, Error> {
+    let began = Instant::now();
+    let Place { folder, storage, group, .. } = place;
+    let partial = folder.join(folder::partial_name(step));
+    let is_first = group.is_first();
+    let begun = if is_first { begin(folder, &partial, storage) } else { Ok(()) };
+    agree(group, "that a checkpoint is begun", begun)?;
+    let written = match write(&partial, storage, group, sharding, step, bytes_of) {
+        // The others are told, and this folder will never be complete.
+        Err(error) if is_first => {
+            // What cannot be removed now is removed before the next.
+            let _left = storage.remove_folder(&partial);
+            Err(error)
+        }
+        written => written,
+    };
+    let files: Vec<FileRecord> = agree(group, "the files of a checkpoint", written)?.into_iter().flatten().collect();
+    let bytes = files.iter().map(|file| Bytes(file.bytes)).sum();
+    let completed = if is_first { complete(place, &partial, sharding, step, state, files) } else { Ok(()) };
+    agree(group, "that a checkpoint is complete", completed)?;
+    Ok(Saved { step, path: folder.join(folder::name(step)), bytes, took: began.elapsed() })
+}
+
+/// The ranks whose files this process writes.
+pub(super) fn ranks_here(group: &ProcessGroup, world: usize) -> Range<usize> {
+    if group.size() == 1 { 0..world } else { group.rank()..group.rank() + 1 }
+}
+
+/// Makes room: a new hidden folder, and none that others left.
+fn begin(folder: &Path, partial: &Path, storage: &dyn Storage) -> Result<(), Error> {
+    let failed = |what: &'static str| move |error: io::Error| Error::write(folder, what, &error);
+    folder::clear(folder, storage).map_err(failed("what an unfinished checkpoint left cannot be removed"))?;
+    storage.create_folder(partial).map_err(failed("no checkpoint can be written here"))
+}
+
+/// Writes the files of the ranks here.
+fn write(
+    partial: &Path,
+    storage: &dyn Storage,
+    group: &ProcessGroup,
+    sharding: &Sharding,
+    step: u64,
+    bytes_of: BytesOf<'_>,
+) -> Result<Vec<FileRecord>, Error> {
+    let ranks = ranks_here(group, sharding.world());
+    ranks.map(|rank| RankFile::new(sharding, rank, step)?.write(partial, storage, bytes_of)).collect()
+}
+
+/// Makes a checkpoint of the files, and removes those that are not kept.
+fn complete(
+    place: Place<'_>,
+    partial: &Path,
+    sharding: &Sharding,
+    step: u64,
+    state: &Value,
+    files: Vec<FileRecord>,
+) -> Result<(), Error> {
+    let Place { folder, storage, .. } = place;
+    let index = index(sharding, step, state, files)?;
+    let path = partial.join(INDEX);
+    let failed = |error: io::Error| Error::write(&path, "cannot be written", &error);
+    let text = index.sealed().map_err(|error| failed(error.into()))?;
+    let mut file = storage.create(&path).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    file.sync().map_err(failed)?;
+    drop(file);
+    storage.sync_folder(partial).map_err(failed)?;
+
+    let named = folder.join(folder::name(step));
+    let failed = |error: io::Error| Error::write(&named, "cannot take its name", &error);
+    if named.exists() {
+        // Written again, by a run that began anew from an earlier step.
+        storage.exchange(partial, &named).map_err(failed)?;
+        storage.remove_folder(partial).map_err(failed)?;
+    } else {
+        storage.rename(partial, &named).map_err(failed)?;
+    }
+    storage.sync_folder(folder).map_err(failed)?;
+    let Some(keep) = place.keep else { return Ok(()) };
+    folder::keep_newest(folder, step, keep.get(), storage)
+        .map_err(|error| Error::write(folder, "earlier checkpoints cannot be removed", &error))
+}
+
+/// The index of files that all are written.
+fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) -> Result<Index, Error> {
+    let record = |tensor: &ShardedTensor| TensorRecord {
+        shape: tensor.shape.to_vec(),
+        dtype: tensor.dtype.name().to_owned(),
+        layout: tensor.layout.clone(),
+        source: tensor
+            .source
+            .as_ref()
+            .map(|source| SourceRecord { tensor: source.tensor.clone(), element_offset: source.element_offset }),
+        parts: Vec::new(),
+    };
+    let mut tensors: std::collections::BTreeMap<String, TensorRecord> =
+        sharding.tensors().iter().map(|tensor| (tensor.name.clone(), record(tensor))).collect();
+    for (rank, found) in files.iter().enumerate() {
+        let file = RankFile::new(sharding, rank, step)?;
+        if (&file.name, file.bytes) != (&found.name, found.bytes) {
+            return Err(Diagnostic::new(format!("rank {rank}"), "the processes do not lay tensors out alike")
+                .expected(format!("{} of {} bytes", file.name, file.bytes))
+                .found(format!("{} of {} bytes", found.name, found.bytes))
+                .into());
+        }
+        for (tensor, ranges, at) in file.parts {
+            let ranges = ranges.iter().map(|range| (range.start, range.end)).collect();
+            // Every tensor of a file is one of the sharding.
+            if let Some(record) = tensors.get_mut(&tensor.name) {
+                record.parts.push(PartRecord { file: rank, at, ranges });
+            }
+        }
+    }
+    Ok(Index::new(step, sharding.mesh(), files, tensors, state.clone()))
+}
+
+/// Tells the other processes how a step of the way went here, and learns how it went there; by rank.
+///
+/// # Errors
+/// This process' failure, or that of another, or one of them is gone.
+fn agree<T: Serialize + DeserializeOwned>(
+    group: &ProcessGroup,
+    what: &str,
+    mine: Result<T, Error>,
+) -> Result<Vec<T>, Error> {
+    let unreadable = |error: serde_json::Error| Error::Write(Diagnostic::new(what, "cannot be said").found(error));
+    let text = serde_json::to_vec(&mine.as_ref().map_err(ToString::to_string)).map_err(unreadable)?;
+    let all = group.exchange_aside(what, text);
+    mine?;
+    let mut given = Vec::new();
+    for (rank, text) in all?.into_iter().enumerate() {
+        match serde_json::from_slice::<Result<T, String>>(&text).map_err(unreadable)? {
+            Ok(one) => given.push(one),
+            Err(text) => return Err(Error::Write(Diagnostic::new(format!("rank {rank}"), text))),
+        }
+    }
+    Ok(given)
+}

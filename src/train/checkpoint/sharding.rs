@@ -1,0 +1,253 @@
+//! How the tensors of a run lie on its ranks, and which rank writes what.
+//!
+//! Input → output: a mesh and each tensor's ranges by rank → [`Sharding`]: for each rank the parts that it is the first to hold.
+//! Invariants: these parts are every element of every tensor once; of ranks that hold alike, the lowest writes; empty parts
+//! are written by nobody. Every process of a run makes the same one.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::cover;
+use crate::base::{DType, Diagnostic, Diagnostics, Shape};
+use crate::placement::{Layout, Mesh};
+use crate::program::{Form, Source};
+use crate::schedule::Plan;
+
+/// One tensor, whole, and where it lies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardedTensor {
+    /// Its name: unique in a checkpoint.
+    pub name: String,
+    /// The whole tensor's sizes.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// Its layout on the mesh, as [`Layout::text`] has it.
+    pub layout: String,
+    /// For weights of a model: where an export has its elements.
+    pub source: Option<Source>,
+    /// By rank: the part of the whole that it holds.
+    pub ranges: Vec<Vec<Range<usize>>>,
+}
+
+impl ShardedTensor {
+    /// A tensor in a layout.
+    #[must_use]
+    pub fn placed(name: &str, shape: &Shape, dtype: DType, mesh: &Mesh, layout: &Layout) -> Self {
+        Self {
+            name: name.to_owned(),
+            shape: shape.clone(),
+            dtype,
+            layout: layout.text(&mesh.axis_names()),
+            source: None,
+            ranges: (0..mesh.cards()).map(|rank| layout.ranges(mesh, shape, rank)).collect(),
+        }
+    }
+
+    /// A weight or state of the plans of all ranks, if all have it. They do not say what its layout is.
+    #[must_use]
+    pub fn planned(name: &str, plans: &[Plan], layout: String) -> Option<Self> {
+        let of = |plan: &Plan| plan.params.iter().chain(&plan.states).find(|tensor| tensor.name == name).cloned();
+        let tensors: Vec<_> = plans.iter().map(of).collect::<Option<_>>()?;
+        let first = tensors.first()?.clone();
+        let ranges = tensors.into_iter().map(|tensor| tensor.ranges).collect();
+        let (name, shape, dtype, source) = (first.name, first.shape, first.dtype, first.source);
+        Some(Self { name, shape, dtype, layout, source, ranges })
+    }
+
+    /// Bytes of this part of it.
+    #[must_use]
+    pub fn part_bytes(&self, ranges: &[Range<usize>]) -> usize {
+        cover::volume(ranges) * self.dtype.size_bytes()
+    }
+
+    /// All that makes the tensor none of a checkpoint for this many ranks.
+    fn problems(&self, mesh: &Mesh, problems: &mut Diagnostics) {
+        let problem = |what: &str| Diagnostic::new(self.name.clone(), what);
+        match Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()) {
+            Err(what) => problems.push(problem("not a layout of the tensor on the mesh").found(what)),
+            Ok(layout) if !layout.partial.is_empty() => {
+                problems.push(
+                    problem("a part of a reduction cannot be saved")
+                        .expected("a layout without `@`")
+                        .found(&self.layout),
+                );
+            }
+            Ok(_) => {}
+        }
+        if let Some(source) = self.source.as_ref().filter(|source| source.form != Form::Numbers) {
+            problems.push(problem("quantised weights cannot be saved").found(source));
+        }
+        if self.ranges.len() != mesh.cards() {
+            let of = |count: usize| format!("ranges of {count} ranks");
+            problems.push(problem("not the ranks of the mesh").expected(of(mesh.cards())).found(of(self.ranges.len())));
+            return;
+        }
+        if let Some(rank) = (0..mesh.cards()).find(|rank| !cover::is_inside(&self.ranges[*rank], &self.shape)) {
+            let found = format!("{} on rank {rank}", cover::text(&self.ranges[rank]));
+            problems.push(problem("ranges outside the tensor").expected(format!("inside {}", self.shape)).found(found));
+            return;
+        }
+        let first: Vec<&[Range<usize>]> = self.first_holders().into_iter().map(|rank| &*self.ranges[rank]).collect();
+        if let Some((expected, found)) = cover::problem(&self.shape, &first) {
+            problems.push(problem("the ranks do not hold the whole tensor once").expected(expected).found(found));
+        }
+    }
+
+    /// The ranks that hold something no lower rank holds, in order. There is one for each distinct part with elements.
+    fn first_holders(&self) -> Vec<usize> {
+        let mut first: BTreeMap<Vec<(usize, usize)>, usize> = BTreeMap::new();
+        for (rank, ranges) in self.ranges.iter().enumerate().filter(|(_, ranges)| cover::volume(ranges) > 0) {
+            first.entry(ranges.iter().map(|range| (range.start, range.end)).collect()).or_insert(rank);
+        }
+        let mut ranks: Vec<usize> = first.into_values().collect();
+        ranks.sort_unstable();
+        ranks
+    }
+}
+
+/// All tensors of a checkpoint on the ranks of a mesh.
+#[derive(Clone, Debug)]
+pub struct Sharding {
+    mesh: Mesh,
+    /// By name.
+    tensors: Vec<ShardedTensor>,
+    /// By rank: which tensors it writes its part of.
+    written: Vec<Vec<usize>>,
+}
+
+impl Sharding {
+    /// The tensors of a run on `mesh`, in any order.
+    ///
+    /// # Errors
+    /// Every tensor that is there twice, whose ranges are not those of as many ranks, or are not the whole tensor once.
+    pub fn new(mesh: Mesh, mut tensors: Vec<ShardedTensor>) -> Result<Self, Diagnostics> {
+        let mut problems = Diagnostics::new();
+        tensors.sort_by(|a, b| a.name.cmp(&b.name));
+        for pair in tensors.windows(2).filter(|pair| pair[0].name == pair[1].name) {
+            problems.push(Diagnostic::new(pair[0].name.clone(), "two tensors have this name"));
+        }
+        tensors.iter().for_each(|tensor| tensor.problems(&mesh, &mut problems));
+        problems.into_result(())?;
+        let mut written = vec![Vec::new(); mesh.cards()];
+        for (at, tensor) in tensors.iter().enumerate() {
+            tensor.first_holders().into_iter().for_each(|rank| written[rank].push(at));
+        }
+        Ok(Self { mesh, tensors, written })
+    }
+
+    /// The cards.
+    #[must_use]
+    pub const fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn world(&self) -> usize {
+        self.mesh.cards()
+    }
+
+    /// All tensors, by name.
+    #[must_use]
+    pub fn tensors(&self) -> &[ShardedTensor] {
+        &self.tensors
+    }
+
+    /// The tensors that a rank writes its part of, with the part: those it is the first to hold. Only these have to come off
+    /// its card.
+    pub fn written_by(&self, rank: usize) -> impl Iterator<Item = (&ShardedTensor, &[Range<usize>])> {
+        let tensors = self.written.get(rank).into_iter().flatten();
+        tensors.map(move |at| (&self.tensors[*at], &*self.tensors[*at].ranges[rank]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{AxisId, Id};
+
+    fn mesh() -> Mesh {
+        Mesh::new(&[("dp", 2), ("tp", 3)]).unwrap()
+    }
+
+    fn axis(index: usize) -> AxisId {
+        AxisId::from_index(index)
+    }
+
+    fn one(range: Range<usize>) -> Vec<Range<usize>> {
+        std::iter::once(range).collect()
+    }
+
+    fn written(sharding: &Sharding) -> Vec<String> {
+        let ranks = 0..sharding.world();
+        let of =
+            |rank| sharding.written_by(rank).map(|(tensor, part)| format!("{}[{}]", tensor.name, cover::text(part)));
+        ranks.map(|rank| of(rank).collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    #[test]
+    fn the_first_of_those_that_hold_alike_writes() {
+        let mesh = mesh();
+        let tensor = |name: &str, shape: &[usize], layout: Layout| {
+            ShardedTensor::placed(name, &Shape::from(shape), DType::F32, &mesh, &layout)
+        };
+        let tensors = vec![
+            tensor("cut", &[4, 2], Layout::replicated(2).sharded(0, axis(1))),
+            tensor("both", &[4, 2], Layout::replicated(2).sharded(0, axis(0)).sharded(1, axis(1))),
+            tensor("whole", &[3], Layout::replicated(1)),
+            tensor("step", &[], Layout::replicated(0)),
+            tensor("nothing", &[0, 5], Layout::replicated(2).sharded(1, axis(1))),
+        ];
+        let sharding = Sharding::new(mesh, tensors).unwrap();
+        let expected = [
+            "both[0..2,0..1] cut[0..2,0..2] step[all] whole[0..3]",
+            "both[0..2,1..2] cut[2..3,0..2]",
+            "cut[3..4,0..2]",
+            "both[2..4,0..1]",
+            "both[2..4,1..2]",
+            "",
+        ];
+        assert_eq!(written(&sharding), expected);
+    }
+
+    #[test]
+    fn every_tensor_that_cannot_be_saved_is_named_at_once() {
+        let good = |name: &str| {
+            ShardedTensor::placed(
+                name,
+                &Shape::from([4]),
+                DType::F32,
+                &mesh(),
+                &Layout::replicated(1).sharded(0, axis(1)),
+            )
+        };
+        let hole = |mut tensor: ShardedTensor| {
+            tensor.ranges[2] = one(4..4);
+            tensor.ranges[5] = one(4..4);
+            tensor
+        };
+        let quantised = Source { tensor: "w".into(), element_offset: 0, form: Form::RowScales { row_elems: 4 } };
+        let tensors = vec![
+            good("a"),
+            good("a"),
+            hole(good("hole")),
+            ShardedTensor { layout: "pp".into(), ..good("layout") },
+            ShardedTensor { source: Some(quantised), ..good("scales") },
+            ShardedTensor { layout: "_; sum@dp".into(), ..good("sum") },
+            ShardedTensor { ranges: vec![one(0..4); 5], ..good("five") },
+            ShardedTensor { ranges: vec![one(0..5); 6], ..good("beyond") },
+        ];
+        let expected = [
+            "a: two tensors have this name",
+            "beyond: ranges outside the tensor: expected inside [4], found 0..5 on rank 0",
+            "five: not the ranks of the mesh: expected ranges of 6 ranks, found ranges of 5 ranks",
+            "hole: the ranks do not hold the whole tensor once: expected parts that have all 4 elements, found 3 elements",
+            "layout: not a layout of the tensor on the mesh: found the mesh has no axis `pp`",
+            "scales: quantised weights cannot be saved: found from \"w\"+0 scales/4",
+            "sum: a part of a reduction cannot be saved: expected a layout without `@`, found _; sum@dp",
+        ];
+        let problems = Sharding::new(mesh(), tensors).unwrap_err();
+        assert_eq!(problems.items().iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+    }
+}

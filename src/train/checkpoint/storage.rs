@@ -1,0 +1,183 @@
+//! What writing a checkpoint does to a file system, one call an effect.
+//!
+//! Input → output: paths and bytes → the effect, on disk when the call that syncs it returns. Invariants: nothing is decided
+//! here. That every effect passes here is what lets a test end the process between any two of them.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+/// A file being written.
+pub(super) trait Output: Write {
+    /// Returns when all that was written is on disk.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// The effects.
+pub(super) trait Storage: Send + Sync + fmt::Debug {
+    /// A new folder, and those above it.
+    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    /// A new file.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Output>>;
+    /// Returns when the names in a folder are on disk.
+    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+    /// Gives a folder another name, which is free.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives two folders each other's name, at once.
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()>;
+    /// Removes a folder with all that is in it.
+    fn remove_folder(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The file system of this machine.
+#[derive(Debug)]
+pub(super) struct Disk;
+
+impl Output for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+impl Storage for Disk {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
+        Ok(Box::new(File::create_new(path)?))
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A disk of a machine that stops after some effects: the write under way is torn in the middle, and nothing happens after.
+    #[derive(Clone, Debug)]
+    pub(in crate::train::checkpoint) struct Stopping {
+        state: Arc<Mutex<State>>,
+    }
+
+    #[derive(Debug)]
+    struct State {
+        left: usize,
+        done: Vec<String>,
+    }
+
+    impl Stopping {
+        pub(in crate::train::checkpoint) fn after(effects: usize) -> Self {
+            Self { state: Arc::new(Mutex::new(State { left: effects, done: Vec::new() })) }
+        }
+
+        /// What was done, each with the last part of its path.
+        pub(in crate::train::checkpoint) fn done(&self) -> Vec<String> {
+            self.state.lock().unwrap().done.clone()
+        }
+
+        fn effect(&self, what: &str, path: &Path) -> io::Result<()> {
+            let mut state = self.state.lock().unwrap();
+            if state.left == 0 {
+                return Err(io::Error::other("the machine has stopped"));
+            }
+            state.left -= 1;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if state.done.last().is_none_or(|last| *last != format!("{what} {name}")) {
+                state.done.push(format!("{what} {name}"));
+            }
+            Ok(())
+        }
+    }
+
+    struct Torn {
+        file: File,
+        name: std::path::PathBuf,
+        machine: Stopping,
+    }
+
+    impl Write for Torn {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if let Err(error) = self.machine.effect("write", &self.name) {
+                let state = self.machine.state.lock().unwrap();
+                // What was on its way to the disk when the machine stopped, and no more after that.
+                if !state.done.last().is_some_and(|last| last == "stop") {
+                    self.file.write_all(&bytes[..bytes.len() / 2])?;
+                    drop(state);
+                    self.machine.state.lock().unwrap().done.push("stop".to_owned());
+                }
+                return Err(error);
+            }
+            self.file.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Output for Torn {
+        fn sync(&mut self) -> io::Result<()> {
+            self.machine.effect("sync", &self.name)?;
+            self.file.sync_all()
+        }
+    }
+
+    impl Storage for Stopping {
+        fn create_folder(&self, path: &Path) -> io::Result<()> {
+            self.effect("folder", path)?;
+            Disk.create_folder(path)
+        }
+
+        fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
+            self.effect("create", path)?;
+            Ok(Box::new(Torn { file: File::create_new(path)?, name: path.to_path_buf(), machine: self.clone() }))
+        }
+
+        fn sync_folder(&self, path: &Path) -> io::Result<()> {
+            self.effect("sync", path)?;
+            Disk.sync_folder(path)
+        }
+
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.effect("rename", to)?;
+            Disk.rename(from, to)
+        }
+
+        fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+            self.effect("exchange", other)?;
+            Disk.exchange(one, other)
+        }
+
+        fn remove_folder(&self, path: &Path) -> io::Result<()> {
+            // Removing a folder is many effects: files go one by one, and the machine stops between them too.
+            for entry in fs::read_dir(path)? {
+                let entry = entry?.path();
+                self.effect("remove", &entry)?;
+                fs::remove_file(entry)?;
+            }
+            self.effect("remove", path)?;
+            fs::remove_dir(path)
+        }
+    }
+}

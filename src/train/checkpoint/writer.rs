@@ -1,0 +1,162 @@
+//! Checkpoints beside the steps.
+//!
+//! Input → output: bytes that came off the cards → a checkpoint, written by a thread while the steps go on. Invariants: at most
+//! one is under way, and the next waits for it; the outcome of each is given once, by the next call that asks; dropping a
+//! writer waits for the one under way.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+
+use super::Error;
+use super::save::{Place, Saved, ranks_here, save};
+use super::sharding::{ShardedTensor, Sharding};
+use super::storage::{Disk, Storage};
+use crate::base::{Diagnostic, Diagnostics};
+use crate::world::ProcessGroup;
+
+/// A rank's part of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartBytes {
+    /// Which rank's.
+    pub rank: usize,
+    /// The tensor.
+    pub tensor: String,
+    /// The part's elements, row-major, little-endian.
+    pub bytes: Vec<u8>,
+}
+
+/// Writes the checkpoints of a run. Every process of the group has one and makes the same calls.
+#[derive(Debug)]
+pub struct Writer {
+    folder: PathBuf,
+    keep: Option<NonZero<usize>>,
+    sharding: Arc<Sharding>,
+    group: Arc<ProcessGroup>,
+    storage: Arc<dyn Storage>,
+    under_way: Option<JoinHandle<Result<Saved, Error>>>,
+}
+
+impl Writer {
+    /// A writer of checkpoints in `folder`, of which the newest `keep` stay, or all.
+    ///
+    /// # Errors
+    /// The group is neither one process nor one for each rank.
+    pub fn new(
+        folder: &Path,
+        keep: Option<NonZero<usize>>,
+        sharding: Sharding,
+        group: Arc<ProcessGroup>,
+    ) -> Result<Self, Error> {
+        Self::on(Arc::new(Disk), folder, keep, sharding, group)
+    }
+
+    fn on(
+        storage: Arc<dyn Storage>,
+        folder: &Path,
+        keep: Option<NonZero<usize>>,
+        sharding: Sharding,
+        group: Arc<ProcessGroup>,
+    ) -> Result<Self, Error> {
+        let (size, world) = (group.size(), sharding.world());
+        if size != 1 && size != world {
+            return Err(Diagnostic::new(sharding.mesh().to_string(), "neither one process nor one for each rank")
+                .expected(format!("1 or {world} processes"))
+                .found(format!("{size} processes"))
+                .into());
+        }
+        let (folder, sharding) = (folder.to_path_buf(), Arc::new(sharding));
+        Ok(Self { folder, keep, sharding, group, storage, under_way: None })
+    }
+
+    /// What this process gives to each checkpoint: rank, tensor and the part of it.
+    pub fn parts(&self) -> impl Iterator<Item = (usize, &ShardedTensor, &[Range<usize>])> {
+        let written_by = |rank| self.sharding.written_by(rank).map(move |(tensor, part)| (rank, tensor, part));
+        ranks_here(&self.group, self.sharding.world()).flat_map(written_by)
+    }
+
+    /// Begins the checkpoint of a step, of which this process gives [`Writer::parts`], and returns while it is written. The
+    /// first process' `state` counts. Gives the checkpoint before, if nobody has asked for it yet.
+    ///
+    /// # Errors
+    /// The checkpoint before failed, or the parts are not those of this process; then none is begun.
+    pub fn begin(&mut self, step: u64, state: Value, parts: Vec<PartBytes>) -> Result<Option<Saved>, Error> {
+        let before = self.finish()?;
+        let parts = self.checked(parts)?;
+        let (folder, keep) = (self.folder.clone(), self.keep);
+        let (sharding, group, storage) = (self.sharding.clone(), self.group.clone(), self.storage.clone());
+        let body = move || {
+            let bytes_of = |rank: usize, tensor: &ShardedTensor, _: &[Range<usize>]| match parts
+                .get(&(rank, tensor.name.clone()))
+            {
+                Some(bytes) => Ok(Cow::Borrowed(bytes.as_slice())),
+                None => Err(Diagnostic::new(format!("rank {rank}: {}", tensor.name), "no bytes were given").into()),
+            };
+            let place = Place { folder: &folder, keep, storage: &*storage, group: &group };
+            save(place, &sharding, step, &state, &bytes_of)
+        };
+        let started = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(body);
+        self.under_way = Some(started.map_err(|error| Error::write(&self.folder, "no thread to write it", &error))?);
+        Ok(before)
+    }
+
+    /// The checkpoint that has become complete since the last call, without waiting.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn poll(&mut self) -> Result<Option<Saved>, Error> {
+        if self.under_way.as_ref().is_some_and(JoinHandle::is_finished) { self.finish() } else { Ok(None) }
+    }
+
+    /// Waits for the checkpoint under way.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn finish(&mut self) -> Result<Option<Saved>, Error> {
+        let Some(thread) = self.under_way.take() else { return Ok(None) };
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(Some)
+    }
+
+    /// The bytes by rank and tensor.
+    fn checked(&self, parts: Vec<PartBytes>) -> Result<BTreeMap<(usize, String), Vec<u8>>, Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let mut expected: BTreeMap<(usize, String), usize> =
+            self.parts().map(|(rank, tensor, part)| ((rank, tensor.name.clone()), tensor.part_bytes(part))).collect();
+        let mut given = BTreeMap::new();
+        for PartBytes { rank, tensor, bytes } in parts {
+            let key = (rank, tensor);
+            let place = || format!("rank {rank}: {}", key.1);
+            match expected.remove(&key) {
+                Some(length) if length == bytes.len() => drop(given.insert(key, bytes)),
+                Some(length) => problems.push(
+                    Diagnostic::new(place(), "not the bytes of the part")
+                        .expected(format!("{length} bytes"))
+                        .found(format!("{} bytes", bytes.len())),
+                ),
+                None => problems.push(Diagnostic::new(place(), "not a part that this process gives, or given twice")),
+            }
+        }
+        for ((rank, tensor), _) in expected {
+            problems.push(Diagnostic::new(format!("rank {rank}: {tensor}"), "a part is missing"));
+        }
+        problems.into_result(given)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(thread) = self.under_way.take() {
+            // Who wants to know how it went calls `finish`.
+            let _outcome = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
