@@ -5,6 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "processes/link.rs"]
+mod link;
+
 use std::io::Read;
 use std::net::TcpListener;
 use std::path::Path;

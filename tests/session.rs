@@ -229,34 +229,58 @@ fn requests_that_do_not_fit_are_refused_together() {
     assert_eq!(run(&mut session, &[Request { max_new_tokens: Some(1), ..Request::new("The") }]).sequences.len(), 1);
 }
 
-/// Weights that are numbers, of which the cards make none.
-#[test]
-fn logits_that_are_no_numbers_are_an_error_with_the_first_place() {
+/// Numbers, by weight, of which the cards make what is none. Weights that are not named stay as they are.
+type Overflow = fn(name: &str, row: usize, column: usize) -> Option<f32>;
+
+/// The message of a session whose weights are changed, and the first value that is not finite.
+fn without_a_number(choosing: Choosing, overflow: Overflow) -> (String, String) {
     let model = shipped();
     let (_emulator, cann) = cards(CARDS);
+    let options = ascend_tp::generate::SessionOptions {
+        precision: DType::F32.into(),
+        longest_prompt: 40,
+        context: 48,
+        choosing,
+        ..ascend_tp::generate::SessionOptions::of(&model.config, CARDS)
+    };
+    let (checkpoint, engine) = (&model.checkpoint, Default::default());
+    let mut session = Session::start_filled(&cann, &model.config, &options, &engine, |shards| {
+        ascend_tp::weights::fill_from(checkpoint, shards, &|_| ())?;
+        for part in shards.parts().filter(|part| overflow(&part.tensor().name, 0, 0).is_some()) {
+            let ranges = &part.tensor().ranges;
+            let columns = ranges.last().map_or(0, ExactSizeIterator::len);
+            let elems: usize = ranges.iter().map(ExactSizeIterator::len).product();
+            let value = |at: usize| overflow(&part.tensor().name, at / columns, at % columns).unwrap();
+            part.write(0, &(0..elems).flat_map(|at| value(at).to_le_bytes()).collect::<Vec<u8>>())?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    let request = Request::new(vec![3, 4, 5]);
+    let message = session.generate(&[request], &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    let place = message.split_once("the first value that is not finite: ").unwrap().1.to_owned();
+    (message, place)
+}
+
+/// Weights that are numbers, of which the cards make none: NaN in a layer, and +inf first in the logits.
+#[test]
+fn logits_that_are_no_numbers_are_an_error_with_the_first_place() {
+    // A product of two such numbers is more than f32 holds.
+    let in_a_layer: Overflow = |name, _, _| (name == "model.layers.3.mlp.up_proj.weight").then_some(1e38);
+    // One element of each row is not zero, so that no sum of infinities of both signs is NaN; tokens take turns at +inf.
+    let in_the_logits: Overflow = |name, row, column| match name {
+        "model.norm.weight" => Some(if column == 0 { 1e37 } else { 0.0 }),
+        "lm_head.weight" => Some(if row % 2 == 0 { 1e7 } else { -1e7 }),
+        _ => None,
+    };
     for choosing in [Choosing::Greedy, Choosing::FromLogits] {
-        let options = ascend_tp::generate::SessionOptions {
-            precision: DType::F32.into(),
-            longest_prompt: 40,
-            context: 48,
-            choosing,
-            ..ascend_tp::generate::SessionOptions::of(&model.config, CARDS)
-        };
-        let (checkpoint, engine) = (&model.checkpoint, Default::default());
-        let mut session = Session::start_filled(&cann, &model.config, &options, &engine, |shards| {
-            ascend_tp::weights::fill_from(checkpoint, shards, &|_| ())?;
-            for part in shards.parts().filter(|part| part.tensor().name == "model.layers.3.mlp.up_proj.weight") {
-                // A product of two such numbers is more than f32 holds.
-                part.write(0, &1e38_f32.to_le_bytes().repeat(256))?;
-            }
-            Ok(())
-        })
-        .unwrap();
-        let request = Request::new(vec![3, 4, 5]);
-        let message = session.generate(&[request], &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        let (message, place) = without_a_number(choosing, in_a_layer);
         assert!(message.starts_with("request 0, position 3: the l"), "{message}");
         assert!(message.contains("NaN") || message.contains("inf"), "{message}");
-        let place = message.split_once("the first value that is not finite: ").unwrap().1;
         assert!(place.contains("layer 3") || place.contains("layers.3"), "{message}");
+
+        let (message, place) = without_a_number(choosing, in_the_logits);
+        assert!(message.starts_with("request 0, position 3: the l"), "{message}");
+        assert!(place.contains("logits") && place.contains("inf"), "{message}");
     }
 }

@@ -6,8 +6,11 @@ mod common;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use ascend_tp_emulator::ReportKind;
-use ascend_tp_sys::{HcclDataType, HcclReduceOp, Table, aclrtEvent, aclrtStream};
+use ascend_tp_emulator::{Fault, ReportKind};
+use ascend_tp_sys::{
+    HcclDataType, HcclReduceOp, Table, aclmdlRICaptureMode, aclrtEvent, aclrtEventRecordedStatus, aclrtStream,
+    aclrtStreamStatus,
+};
 use common::strict::{strict, texts};
 use common::{Card, D2D, D2H, H2D, call, hccl_ok, ok, world};
 
@@ -236,8 +239,101 @@ fn a_buffer_used_on_a_second_stream_while_a_collective_runs_is_a_race() {
 }
 
 #[test]
+fn that_one_rank_has_received_does_not_say_that_another_has() {
+    for (seed, waits_for) in (0..20).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+        let (emulator, table) = strict(2, seed);
+        let (cards, comms) = world(&table, 2);
+        let buffers: Vec<*mut c_void> = cards.iter().map(|card| card.malloc(64)).collect();
+        let (before, copied, sum) = (cards[1].malloc(64), cards[1].malloc(64), cards[1].malloc(64));
+        let other = cards[1].stream();
+        cards[1].enter();
+        fill(&table, before, 64, cards[1].stream);
+        for (card, buffer) in cards.iter().zip(&buffers) {
+            card.enter();
+            fill(&table, *buffer, 64, card.stream);
+        }
+        all_reduce(&table, &cards, &comms, &buffers);
+        cards[waits_for].synchronize();
+        // The host knows of card 1 what was before its call in either case, and its result only if it waited for it.
+        cards[1].enter();
+        copy(&table, copied, before, 64, other);
+        copy(&table, sum, buffers[1], 64, other);
+        cards[1].synchronize();
+        ok(&table, call!(table, aclrtSynchronizeStream(other)));
+        cards[0].synchronize();
+        let found = texts(&emulator);
+        if waits_for == 1 {
+            assert_eq!(found, [""; 0], "seed {seed}");
+            continue;
+        }
+        assert_eq!(found.len(), 1, "seed {seed}: {found:?}");
+        let is_named =
+            ["race: bytes 0 to 63 of the 64-byte buffer on card 1", "[1] HcclAllReduce", "[2] aclrtMemcpyAsync"];
+        assert!(is_named.iter().all(|part| found[0].contains(part)), "seed {seed}: {}", found[0]);
+    }
+}
+
+/// The stream of the second access has not begun when all that was before the host's wait is forgotten.
+#[test]
+fn a_wait_of_the_host_orders_nothing_that_was_enqueued_before_it() {
+    for (seed, is_enqueued_after) in (0..5).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let (emulator, table) = strict(1, seed);
+        let card = Card::new(&table, 0);
+        let (shared, own, scratch) = (card.malloc(64), card.malloc(64), card.malloc(64));
+        let other = card.stream();
+        if is_enqueued_after {
+            fill(&table, shared, 64, card.stream);
+            card.synchronize();
+        }
+        let stuck = emulator.inject(Fault::Stuck { at: 1, card: 0, limit: None }).expect("card 0 is there");
+        copy(&table, own, shared, 64, other);
+        while stuck.struck() == 0 {
+            let mut status = aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY;
+            ok(&table, call!(table, aclrtStreamQuery(other, &raw mut status)));
+        }
+        if !is_enqueued_after {
+            fill(&table, shared, 64, card.stream);
+            card.synchronize();
+        }
+        for _ in 0..600 {
+            fill(&table, scratch, 64, card.stream);
+        }
+        card.synchronize();
+        assert_eq!(stuck.lift(), 1);
+        ok(&table, call!(table, aclrtSynchronizeStream(other)));
+        let kinds: Vec<ReportKind> = emulator.reports().iter().map(ascend_tp_emulator::Report::kind).collect();
+        let expected: &[ReportKind] = if is_enqueued_after { &[] } else { &[ReportKind::Race] };
+        assert_eq!(kinds, expected, "seed {seed}: {:?}", texts(&emulator));
+    }
+}
+
+/// Whether the first has ended when the second is asked for is the seed's choice.
+#[test]
+fn replays_of_one_graph_on_two_streams_are_in_order() {
+    for seed in 0..20 {
+        let (emulator, table) = strict(1, seed);
+        let card = Card::new(&table, 0);
+        let (buffer, other) = (card.malloc(64), card.stream());
+        let mode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
+        ok(&table, call!(table, aclmdlRICaptureBegin(card.stream, mode)));
+        fill(&table, buffer, 64, card.stream);
+        let mut graph = null_mut();
+        ok(&table, call!(table, aclmdlRICaptureEnd(card.stream, &raw mut graph)));
+        for stream in [card.stream, other] {
+            ok(&table, call!(table, aclmdlRIExecuteAsync(graph, stream)));
+            // Calls between which the first replay may end.
+            for _ in 0..3 {
+                let _ = card.event();
+            }
+        }
+        ok(&table, call!(table, aclrtSynchronizeDevice()));
+        ok(&table, call!(table, aclmdlRIDestroy(graph)));
+        assert_eq!(texts(&emulator), [""; 0], "seed {seed}");
+    }
+}
+
+#[test]
 fn what_the_host_learned_by_polling_counts() {
-    use ascend_tp_sys::{aclrtEventRecordedStatus, aclrtStreamStatus};
     let (emulator, table) = strict(1, 19);
     let card = Card::new(&table, 0);
     let buffer = card.malloc(64);

@@ -97,16 +97,21 @@ pub enum SamplingError {
     NoLogits,
     /// A logit is NaN or +∞.
     #[error(
-        "{} is {value}: expected finite logits; \
-         the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32",
-        token.map_or_else(|| "the largest logit".to_owned(), |token| format!("the logit of token {token}"))
+        "the logit of token {token} is {value}: expected finite logits; \
+         the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32"
     )]
     NotFinite {
-        /// The first such token, if it is known.
-        token: Option<u32>,
+        /// The first such token.
+        token: u32,
         /// Its logit.
         value: f32,
     },
+    /// The largest logit, which the cards keep for themselves, is NaN or infinite.
+    #[error(
+        "the largest logit is NaN or inf: expected a finite one; \
+         the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32"
+    )]
+    NoLargest,
     /// Every logit is −∞.
     #[error("all {tokens} logits are -inf: expected at least one possible token")]
     NoPossibleToken {
@@ -255,7 +260,7 @@ fn check_logits(logits: &[f32]) -> Result<usize, SamplingError> {
     let mut best = None;
     for (token, &value) in logits.iter().enumerate() {
         if value.is_nan() || value == f32::INFINITY {
-            return Err(SamplingError::NotFinite { token: Some(token as u32), value });
+            return Err(SamplingError::NotFinite { token: token as u32, value });
         }
         if best.is_none_or(|(_, largest)| value > largest) {
             best = Some((token, value));
@@ -409,7 +414,7 @@ mod tests {
             let error = sampler.sample(&[1.0, f32::NAN]).unwrap_err();
             assert!(error.to_string().starts_with("the logit of token 1 is NaN"), "{error}");
             let value = f32::INFINITY;
-            assert_eq!(sampler.sample(&[value]), Err(SamplingError::NotFinite { token: Some(0), value }));
+            assert_eq!(sampler.sample(&[value]), Err(SamplingError::NotFinite { token: 0, value }));
             assert_eq!(sampler.sample(&[f32::NEG_INFINITY; 3]), Err(SamplingError::NoPossibleToken { tokens: 3 }));
         }
     }

@@ -255,9 +255,9 @@ impl Session {
         let logits = if self.options.head() == Head::LastToken {
             let tokens = HostTensor::from_bytes([batch], DType::I64, &bytes);
             for (running, id) in running.iter().zip(tokens.ints()) {
-                // No logit equals a largest one that is NaN, so no token is found.
+                // No card holds a largest logit that is NaN or infinite, so no token is found.
                 let token = u32::try_from(*id).ok().filter(|token| (*token as usize) < vocabulary);
-                let found = token.ok_or(SamplingError::NotFinite { token: None, value: f32::NAN });
+                let found = token.ok_or(SamplingError::NoLargest);
                 chosen.push(running.finish.is_none().then_some(found));
             }
             None
@@ -275,7 +275,9 @@ impl Session {
                 Err(source) => {
                     let position = running.sequence.prompt_ids.len() + running.sequence.ids.len();
                     let place = match source {
-                        SamplingError::NotFinite { .. } => self.first_not_finite(ran.0, ran.1)?,
+                        SamplingError::NotFinite { .. } | SamplingError::NoLargest => {
+                            self.first_not_finite(ran.0, ran.1)?
+                        }
                         _ => None,
                     };
                     return Err(Error::Sampling { request, position, source, place });

@@ -477,7 +477,7 @@ pub(super) fn index_of(_: &Kind, operands: &[&HostTensor], result: &Value) -> Ho
     let data = along(x, x.shape.rank() - 1)
         .zip(wanted.floats())
         .map(|(cells, wanted)| {
-            let index = cells.iter().position(|cell| cell == wanted);
+            let index = cells.iter().position(|cell| cell == wanted && wanted.is_finite());
             index.map_or(i64::MAX, |index| i64::try_from(index).unwrap_or(i64::MAX))
         })
         .collect();

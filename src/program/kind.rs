@@ -68,7 +68,7 @@ pub enum Kind {
         dim: usize,
     },
     /// First index along the last dim at which `x[…,v]` equals `largest[…]`, which must be the [`Kind::ReduceMax`] of `x`
-    /// over that dim; the greatest i64 on a shard that does not hold it.
+    /// over that dim; the greatest i64 on a shard that does not hold it, and on all where it is NaN or infinite.
     IndexOf,
     /// Conversion of the element type, rounding to nearest even.
     Cast {

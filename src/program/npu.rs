@@ -348,6 +348,15 @@ pub(super) fn reduce_max(kind: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::MaxDim { x, values: out, indices, dim: *dim });
 }
 
+/// The largest finite number of a float type.
+fn largest_finite(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => f64::from(half::f16::MAX),
+        DType::BF16 => f64::from(half::bf16::MAX),
+        _ => f64::from(f32::MAX),
+    }
+}
+
 pub(super) fn index_of(_: &Kind, emit: &mut Emit<'_>) {
     let (x, wanted, out) = (emit.view(0), emit.view(1), emit.out());
     let dim = x.shape.rank() - 1;
@@ -360,9 +369,12 @@ pub(super) fn index_of(_: &Kind, emit: &mut Emit<'_>) {
     let largest = emit.temporary(x.dtype, out.shape.clone());
     let first = emit.temporary(DType::I64, out.shape.clone());
     let elsewhere = emit.temporary(DType::Bool, out.shape.clone());
+    let most = largest_finite(x.dtype);
     emit.calls.extend([
         Call::MaxDim { x, values: largest.clone(), indices: first.clone(), dim },
         Call::Adds { x: first, out: out.clone(), by: start },
+        // An infinite one then differs from what is wanted, so that no card holds it.
+        Call::Clamp { x: largest.clone(), out: largest.clone(), low: Number::Float(-most), high: Number::Float(most) },
         Call::Ne { a: largest, b: wanted, out: elsewhere.clone() },
         Call::MaskedFill { mask: elsewhere, into: out, value: Number::Int(i64::MAX) },
     ]);

@@ -26,7 +26,8 @@ impl State {
         self.check_replay(id, stream)?;
         let mut seats = self.join_collectives(id)?.into_iter();
         let graph = self.graphs.graph(id)?;
-        let previous = graph.last_end.clone().filter(|end| end.at().is_none());
+        // In strict mode also one that has ended: that this replay comes after it must not depend on when it ended.
+        let previous = graph.last_end.clone().filter(|end| self.is_strict() || end.at().is_none());
         let streams: Vec<u64> = graph.lanes.iter().map(|lane| lane.plays_on.unwrap_or(stream)).collect();
         let mut records: Vec<Option<Arc<Record>>> = vec![None; graph.records.len()];
         for node in &graph.nodes {

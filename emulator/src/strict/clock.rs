@@ -25,6 +25,15 @@ impl Clock {
         *count
     }
 
+    /// The point before the actor's last step.
+    pub(crate) fn before_last(&self, actor: u64) -> Self {
+        let mut before = self.clone();
+        if let Some(count) = before.0.get_mut(&actor) {
+            *count -= 1;
+        }
+        before
+    }
+
     /// Everything before `other` is now before this.
     pub(crate) fn join(&mut self, other: &Self) {
         for (actor, count) in &other.0 {
@@ -58,6 +67,7 @@ mod tests {
         let mut joined = a.clone();
         joined.join(&b);
         assert_eq!((joined.of(7), joined.of(9), joined.of(HOST)), (2, 1, 0));
+        assert_eq!((joined.before_last(7).of(7), joined.before_last(7).of(9)), (1, 1));
         a.meet(&b);
         assert_eq!((a.of(7), a.of(9)), (1, 0));
     }

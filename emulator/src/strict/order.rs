@@ -2,10 +2,10 @@
 //!
 //! Input: entries as they are enqueued, started and ended, waits of host threads, collectives, accesses of the host.
 //! Output: reports about accesses that nothing orders, and about memory freed while work may use it. An entry is after the
-//! calls made before it was enqueued, the entries before it on its stream, the records it waited for, and the ranks it
-//! received from; the host is after what it waited for. Invariants: called under the state lock, in strict mode only;
-//! whether a conflict is found does not depend on the order the seed picks, as long as the host's threads order themselves:
-//! they count as one actor. Does not: schedule.
+//! calls made before it was enqueued, the entries before it on its stream, the records it waited for, and what was before
+//! the calls of the ranks it received from, whose own receiving may still go on; the host is after what it waited for.
+//! Invariants: called under the state lock, in strict mode only; whether a conflict is found does not depend on the order
+//! the seed picks, as long as the host's threads order themselves: they count as one actor. Does not: schedule.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -73,8 +73,11 @@ enum Effect {
     Notify(u64),
     /// It is after who wrote the value at this address.
     Value(usize),
-    /// Its accesses happen together with those of other ranks.
-    Meet,
+    /// Its accesses happen together with those of other ranks. All that these can come to know of its stream is what was
+    /// before it.
+    Meet {
+        before: Clock,
+    },
     /// It is after the function that ran.
     Function,
 }
@@ -124,16 +127,16 @@ impl Order {
     /// Forgets what everything that can still come is after.
     fn prune(&mut self) {
         let mut low = (*self.host).clone();
-        for (stream, clock) in &self.streams {
-            let first = self.pending.get(stream).and_then(VecDeque::front);
-            let meets = self.under_way.get(stream).is_some_and(|entry| matches!(entry.effect, Effect::Meet));
-            if meets {
-                low.meet(clock);
-            } else if let Some(first) = first {
-                let mut next = clock.clone();
-                next.join(&first.host);
-                low.meet(&next);
-            }
+        let reached = |stream: &u64| self.streams.get(stream).cloned().unwrap_or_default();
+        let meeting = self.under_way.iter().filter(|(_, entry)| matches!(entry.effect, Effect::Meet { .. }));
+        for (stream, _) in meeting {
+            low.meet(&reached(stream));
+        }
+        // A stream that has not begun has no clock, but what is in its queue was enqueued at some point.
+        for (stream, first) in self.pending.iter().filter_map(|(stream, queue)| Some((stream, queue.front()?))) {
+            let mut next = reached(stream);
+            next.join(&first.host);
+            low.meet(&next);
         }
         self.shadow.prune(&low, &self.gone);
         let past = self.gone.prune(&low);
@@ -259,11 +262,11 @@ pub(crate) fn started(state: &mut State, stream: u64, queued: &Queued) {
             Entry::Wait(record) => Effect::Wait(Arc::clone(record)),
             Entry::NotifyWait(notify) => Effect::Notify(*notify),
             Entry::ValueWait(wait) => Effect::Value(wait.place.address()),
-            Entry::Meet(_) => Effect::Meet,
+            Entry::Meet(_) => Effect::Meet { before: clock.before_last(stream) },
             Entry::Callback(_) | Entry::HostFunction(_) => Effect::Function,
         };
         let reports = match effect {
-            Effect::Meet => Vec::new(),
+            Effect::Meet { .. } => Vec::new(),
             _ => order.touch(stream, &clock, &accesses, site.as_ref()),
         };
         order.streams.insert(stream, clock);
@@ -296,7 +299,7 @@ pub(crate) fn ended(state: &mut State, stream: u64) {
                     clock.join(written);
                 }
             }
-            Effect::Meet => reports = order.touch(stream, &clock, &entry.accesses, entry.site.as_ref()),
+            Effect::Meet { .. } => reports = order.touch(stream, &clock, &entry.accesses, entry.site.as_ref()),
         }
         order.streams.insert(stream, clock);
         reports
@@ -325,19 +328,19 @@ pub(crate) fn stream_removed(state: &mut State, stream: u64) {
 /// All ranks have arrived and the data has moved; the entries of its streams end after this.
 pub(crate) fn met(state: &mut State, meeting: &Meeting) {
     with(state, |order| {
-        let parts: Vec<(u32, &Call, u64, Clock)> = meeting
-            .parts()
-            .filter_map(|(rank, call, stream)| stream.map(|stream| (rank, call, stream)))
-            .map(|(rank, call, stream)| (rank, call, stream, order.streams.get(&stream).cloned().unwrap_or_default()))
-            .collect();
-        for (rank, call, stream, _) in &parts {
-            let mut clock = order.streams.remove(stream).unwrap_or_default();
-            for (from, _, _, before) in &parts {
-                if from != rank && flows(*from, *rank, call) {
+        let Order { streams, under_way, .. } = order;
+        let before = |stream: u64| match &under_way.get(&stream)?.effect {
+            Effect::Meet { before } => Some(before),
+            _ => None,
+        };
+        let parts = || meeting.parts().filter_map(|(rank, call, stream)| Some((rank, call, stream?)));
+        for (rank, call, stream) in parts() {
+            let clock = streams.entry(stream).or_default();
+            for (_, _, sender) in parts().filter(|(from, _, _)| *from != rank && flows(*from, rank, call)) {
+                if let Some(before) = before(sender) {
                     clock.join(before);
                 }
             }
-            order.streams.insert(*stream, clock);
         }
     });
 }
@@ -411,7 +414,7 @@ pub(crate) fn freed(state: &mut State, allocation: &Allocation, site: Option<&Ar
         let meeting = order
             .under_way
             .iter_mut()
-            .filter(|(_, entry)| matches!(entry.effect, Effect::Meet))
+            .filter(|(_, entry)| matches!(entry.effect, Effect::Meet { .. }))
             .map(|(stream, entry)| (*stream, &mut entry.accesses, &entry.site));
         for (stream, accesses, site) in queued.chain(meeting) {
             users.extend(

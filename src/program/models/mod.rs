@@ -30,7 +30,8 @@ pub enum Head {
     AllLogits,
     /// `logits[b,v]` of the position that input `last` names.
     LastLogits,
-    /// `token[b]`: the likeliest token of that position; none of the vocabulary where a logit is NaN.
+    /// `token[b]`: the likeliest token of that position; none of the vocabulary where the largest logit is NaN or
+    /// infinite.
     LastToken,
 }
 
