@@ -9,7 +9,8 @@ use ascend_tp::Cann;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
-use ascend_tp::train::{Batch, Error, Layout, Optimizer, Recipe, Schedule, ScheduleKind, Trainer, Zero, recipe};
+use ascend_tp::train::data::Batch;
+use ascend_tp::train::{Error, Layout, Optimizer, Recipe, Schedule, ScheduleKind, Trainer, Zero, compile, recipe};
 use ascend_tp::weights::fill_from;
 use ascend_tp_emulator::{Config, Emulator};
 use safetensors::SafeTensors;
@@ -67,16 +68,22 @@ impl Golden {
         let bytes = std::fs::read(dir.join("data.safetensors")).unwrap();
         let data = SafeTensors::deserialize(&bytes).unwrap();
         let tokens = data.tensor("tokens").unwrap().data().chunks(4);
-        let tokens: Vec<i64> = tokens.map(|id| i64::from(i32::from_le_bytes(id.try_into().unwrap()))).collect();
+        let tokens: Vec<i32> = tokens.map(|id| i32::from_le_bytes(id.try_into().unwrap())).collect();
         let sequences = recipe.global_batch;
         let ignore = match data.tensor("ignore") {
             Ok(ignore) => ignore.data().to_vec(),
             Err(_) => vec![0; recipe.steps * sequences * recipe.seq],
         };
         let batches = tokens.chunks(sequences * (recipe.seq + 1)).zip(ignore.chunks(sequences * recipe.seq));
-        let batches = batches.map(|(tokens, ignore)| Batch {
+        let labels = 0..i32::try_from(recipe.seq).unwrap();
+        let batches = batches.zip(0..).map(|((tokens, ignore), step)| Batch {
+            step,
+            global_batch: sequences,
+            sequence: recipe.seq,
             tokens: tokens.to_vec(),
-            counted: ignore.iter().map(|ignored| *ignored == 0).collect(),
+            ignore: ignore.to_vec(),
+            positions: (0..sequences).flat_map(|_| labels.clone()).collect(),
+            documents: vec![0; sequences * recipe.seq],
         });
         let step = |step: &Value| {
             let at = |key: &str| step[key].as_f64().unwrap();
@@ -89,7 +96,9 @@ impl Golden {
 
     fn start(&self, layout: Layout) -> Result<Trainer, Error> {
         let (config, checkpoint) = (&self.model.config, Arc::clone(&self.model.checkpoint));
-        Trainer::start(&cards(layout.cards()), config, &self.recipe, layout, &EngineOptions::default(), |shards| {
+        let compiled = compile(config, &self.recipe, &layout)?;
+        let (cann, options) = (cards(layout.cards()), EngineOptions::default());
+        Trainer::start(&cann, config, &self.recipe, layout, compiled, &options, |shards| {
             fill_from(&checkpoint, shards, &|_| ())
         })
     }

@@ -13,6 +13,7 @@ use super::data::{self, DataOptions};
 use super::failure::EXIT_CODES;
 use super::plan::{self, PlanOptions};
 use super::site::SiteOptions;
+use super::train::{self, TrainOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,6 +104,9 @@ pub(super) enum Command {
     /// Make, read and show the data that a model is trained on
     #[command(after_help = data::EXAMPLES)]
     Data(DataOptions),
+    /// Train a model
+    #[command(after_help = train::EXAMPLES)]
+    Train(Box<TrainOptions>),
     /// Look at the checkpoints of a training run, check them, cut them for other cards, or export the model
     #[command(after_help = checkpoint::EXAMPLES)]
     Checkpoint(CheckpointOptions),

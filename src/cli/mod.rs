@@ -26,6 +26,7 @@ mod prompts;
 mod rehearse;
 mod site;
 mod table;
+mod train;
 mod verify;
 
 use std::io::Write;
@@ -58,6 +59,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Calibrate(options) => calibrate::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Data(options) => data::run(&options),
+        Command::Train(options) => train::run(&options),
         Command::Checkpoint(options) => checkpoint::run(&options.command),
         Command::Models(options) => models::run(&options),
         Command::Completions { shell } => about::completions(shell),

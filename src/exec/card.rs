@@ -267,9 +267,9 @@ impl Card {
         self.workspace_bytes
     }
 
-    /// The memory of the weights, which is the same for all plans.
-    pub(super) fn weights(&self) -> Buffer {
-        self.regions[Region::Weights as usize].clone()
+    /// The memory of the weights and of the states, which is the same for all plans.
+    pub(super) fn kept(&self) -> [Buffer; 2] {
+        [Region::Weights, Region::States].map(|region| self.regions[region as usize].clone())
     }
 
     /// Runs a plan. `inputs` are whole tensors, in its order and of the lengths it wants.

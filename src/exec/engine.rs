@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::base::{Bytes, Diagnostic, Diagnostics};
-use crate::device::{Cann, Device, RootInfo};
+use crate::device::{Buffer, Cann, Device, RootInfo};
 use crate::schedule::plan::{Plan, Region};
 use crate::world::{PeerFailure, ProcessGroup};
 
@@ -197,7 +197,7 @@ impl Engine {
                 problems.push(problem.expected(format!("card {}", held.card)).found(card));
                 continue;
             }
-            weights.push(held.map(|held| held.memory.shared_with(device)).transpose()?);
+            weights.push(held.map(|held| held.weights.shared_with(device)).transpose()?);
             memory_problem(&programs, *rank, device, weights_of.is_some())?
                 .into_iter()
                 .for_each(|problem| problems.push(problem));
@@ -257,11 +257,12 @@ impl Engine {
         }
         let opened = opened?;
         let workspaces = workspace_bytes(&opened);
-        let memories = opened.into_iter().filter_map(|answer| answer.weights);
-        let shard = |(thread, memory): (&RankThread, _)| Shard {
+        let memories = opened.into_iter().filter_map(|answer| answer.kept);
+        let shard = |(thread, [weights, states]): (&RankThread, [Buffer; 2])| Shard {
             plan: Arc::clone(&engine.programs[0][thread.rank]),
             card: thread.card,
-            memory,
+            weights,
+            states,
         };
         engine.shards = engine.ranks.iter().zip(memories).map(shard).collect();
         engine.share_workspaces(workspaces)?;
@@ -367,7 +368,7 @@ impl Engine {
         regions.chain([("workspace", self.workspace_bytes.get(rank).copied().unwrap_or_default())]).collect()
     }
 
-    /// Lets `fill` write the weights of all ranks here.
+    /// Lets `fill` write the weights and states of all ranks here, or read them.
     ///
     /// # Errors
     /// What `fill` or a card refuses; after it the engine is stopped.

@@ -58,8 +58,8 @@ pub(super) struct Answer {
     pub(super) collectives_us: f64,
     /// Bytes of the operators' workspace, once the card is open or has one more program.
     pub(super) workspace_bytes: usize,
-    /// The memory of the weights, once the card is open.
-    pub(super) weights: Option<Buffer>,
+    /// The memory of the weights and of the states, once the card is open.
+    pub(super) kept: Option<[Buffer; 2]>,
     /// When a run began and ended, if the rank has a clock.
     pub(super) run_time: Option<std::ops::Range<u64>>,
 }
@@ -155,8 +155,8 @@ fn serve(
             return;
         }
     };
-    let (workspace_bytes, weights) = (card.workspace_bytes(), Some(card.weights()));
-    if !say(Ok(Answer { workspace_bytes, weights, ..Answer::default() })) {
+    let (workspace_bytes, kept) = (card.workspace_bytes(), Some(card.kept()));
+    if !say(Ok(Answer { workspace_bytes, kept, ..Answer::default() })) {
         return;
     }
     for command in inbox {

@@ -1,6 +1,6 @@
-//! The weights of this process' ranks, as memory to be filled.
+//! The weights and states of this process' ranks, as memory to be filled and read.
 //!
-//! Input → output: the ranks' plans and the memory of their weights → [`Shards`], which any number of threads may write at once.
+//! Input → output: the ranks' plans and the memory of what they keep → [`Shards`], which any number of threads may use at once.
 //! Invariants: a write stays within its part; none is begun after the engine was told to stop or another process has failed.
 
 use std::sync::Arc;
@@ -16,12 +16,13 @@ use crate::world::ProcessGroup;
 /// Why a weight could not be given.
 pub type FillError = Box<dyn std::error::Error + Send + Sync>;
 
-/// One rank's memory of weights.
+/// One rank's memory of weights and of states.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) plan: Arc<Plan>,
     pub(super) card: usize,
-    pub(super) memory: Buffer,
+    pub(super) weights: Buffer,
+    pub(super) states: Buffer,
 }
 
 /// When writing ends early.
@@ -41,42 +42,60 @@ impl Ends {
     }
 }
 
-/// What the ranks of a process hold of each weight.
+/// What the ranks of a process hold of each weight and of each state.
 #[derive(Debug)]
-pub struct Shards<'a>(Vec<Vec<Part<'a>>>);
+pub struct Shards<'a> {
+    weights: Vec<Vec<Part<'a>>>,
+    states: Vec<Vec<Part<'a>>>,
+}
 
-/// What one rank holds of a weight.
+/// What one rank holds of a weight or a state.
 #[derive(Debug)]
 pub struct Part<'a> {
     tensor: &'a Tensor,
     slot: Slot,
     shard: &'a Shard,
+    memory: &'a Buffer,
     ends: &'a Ends,
 }
 
 impl<'a> Shards<'a> {
     pub(super) fn new(shards: &'a [Shard], ends: &'a Ends) -> Self {
-        let part = |shard: &'a Shard, weight: usize| {
-            let tensor = &shard.plan.params[weight];
-            Part { tensor, slot: shard.plan.buffers[tensor.buffer], shard, ends }
+        let part = |shard: &'a Shard, tensor: &'a Tensor, memory| {
+            let slot = shard.plan.buffers[tensor.buffer];
+            Part { tensor, slot, shard, memory, ends }
         };
-        // The ranks have the same weights.
-        let weights = shards.first().map_or(0, |shard| shard.plan.params.len());
-        Self((0..weights).map(|weight| shards.iter().map(|shard| part(shard, weight)).collect()).collect())
+        // The ranks have the same weights and states.
+        let all = |of: fn(&Plan) -> &[Tensor], memory: fn(&Shard) -> &Buffer| {
+            let count = shards.first().map_or(0, |shard| of(&shard.plan).len());
+            let parts =
+                |at: usize| shards.iter().map(|shard| part(shard, &of(&shard.plan)[at], memory(shard))).collect();
+            (0..count).map(parts).collect()
+        };
+        Self {
+            weights: all(|plan| &plan.params, |shard| &shard.weights),
+            states: all(|plan| &plan.states, |shard| &shard.states),
+        }
     }
 
     /// The parts by weight, in the order of the program, and by rank.
     #[must_use]
     pub fn weights(&self) -> &[Vec<Part<'a>>] {
-        &self.0
+        &self.weights
+    }
+
+    /// The parts by state, in the order of the program, and by rank.
+    #[must_use]
+    pub fn states(&self) -> &[Vec<Part<'a>>] {
+        &self.states
     }
 
     /// All parts of all weights.
     pub fn parts(&self) -> impl Iterator<Item = &Part<'a>> {
-        self.0.iter().flatten()
+        self.weights.iter().flatten()
     }
 
-    /// Bytes of all parts.
+    /// Bytes of all parts of all weights.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.parts().map(|part| part.slot.bytes).sum()
@@ -84,7 +103,13 @@ impl<'a> Shards<'a> {
 }
 
 impl Part<'_> {
-    /// The weight, with the ranges that this rank holds.
+    /// The rank that holds it.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.shard.plan.rank
+    }
+
+    /// The weight or state, with the ranges that this rank holds.
     #[must_use]
     pub const fn tensor(&self) -> &Tensor {
         self.tensor
@@ -96,17 +121,7 @@ impl Part<'_> {
     /// The card refuses, or there is no need any more.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), FillError> {
         self.ends.check()?;
-        let Shard { plan, card, memory } = self.shard;
-        let place = || format!("loading {}", self.tensor.name);
-        let failed = |source: FillError| {
-            Error::Ranks(vec![RankError {
-                rank: plan.rank,
-                card: *card,
-                place: Some(place()),
-                source,
-                at: Instant::now(),
-            }])
-        };
+        let failed = |source| self.failed("loading", source);
         let end = (offset as u64).saturating_add(bytes.len() as u64);
         if end > self.slot.bytes.0 {
             let what = format!("bytes {offset}..{end} of a part of {}", self.slot.bytes.0);
@@ -114,6 +129,28 @@ impl Part<'_> {
         }
         // The part's memory exists, so its offset fits the address space.
         let start = usize::try_from(self.slot.offset.0).unwrap_or(usize::MAX);
-        Ok(memory.write(start + offset, bytes).map_err(|source| failed(source.into()))?)
+        Ok(self.memory.write(start + offset, bytes).map_err(|source| failed(source.into()))?)
+    }
+
+    /// The bytes of the part, row-major.
+    ///
+    /// # Errors
+    /// The card refuses, or there is no need any more.
+    pub fn read(&self) -> Result<Vec<u8>, FillError> {
+        self.ends.check()?;
+        let elems: usize = self.tensor.ranges.iter().map(std::ops::Range::len).product();
+        let mut bytes = vec![0; elems * self.tensor.dtype.size_bytes()];
+        let start = usize::try_from(self.slot.offset.0).unwrap_or(usize::MAX);
+        Ok(self
+            .memory
+            .read(start, &mut bytes)
+            .map_err(|source| self.failed("reading", source.into()))
+            .map(|()| bytes)?)
+    }
+
+    fn failed(&self, doing: &str, source: FillError) -> Error {
+        let place = Some(format!("{doing} {}", self.tensor.name));
+        let (rank, card) = (self.shard.plan.rank, self.shard.card);
+        Error::Ranks(vec![RankError { rank, card, place, source, at: Instant::now() }])
     }
 }

@@ -12,6 +12,7 @@
 
 pub mod checkpoint;
 pub mod data;
+pub mod init;
 pub mod layouts;
 pub mod metrics;
 pub mod optimizer;
@@ -22,4 +23,4 @@ mod trainer;
 pub use layouts::Zero;
 pub use optimizer::Optimizer;
 pub use recipe::{Recipe, Schedule, ScheduleKind};
-pub use trainer::{Error, Layout, Step, Trainer, plans};
+pub use trainer::{Compiled, Error, Layout, Step, Trainer, compile};

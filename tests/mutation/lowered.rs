@@ -148,7 +148,7 @@ fn with_negated(placed: &Placed, id: OpId, operand: usize) -> Placed {
         mutant.program.values.push(Value { name: String::new(), role: Role::Result, source: None, ..value.clone() });
     mutant.layouts.push(placed.layouts[negated].clone());
     mutant.program.ops[id].operands[operand] = result;
-    let op = Op { kind: Kind::Scale { by: -1.0 }, operands: vec![negated], result };
+    let op = Op { kind: Kind::Scale { by: -1.0 }, operands: vec![negated], results: smallvec::smallvec![result] };
     let before = BTreeMap::from([(id, op)]);
     let ops = mutant.program.ops.iter().flat_map(|(id, op)| before.get(&id).cloned().into_iter().chain([op.clone()]));
     mutant.program.ops = ops.collect();
