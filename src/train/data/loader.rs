@@ -72,8 +72,8 @@ impl Loader {
     ///
     /// # Errors
     /// Everything that is wrong with the options and the files, or the system gives no thread.
-    pub fn start(options: DataOptions, first_step: u64) -> Result<Self, Error> {
-        let dataset = Dataset::open(&options, first_step)?;
+    pub fn start(options: &DataOptions, first_step: u64) -> Result<Self, Error> {
+        let dataset = Dataset::open(options, first_step)?;
         let state = State {
             seed: options.seed,
             step: first_step,

@@ -71,7 +71,7 @@ impl ReadyBatches {
         if let Some(ignore) = &ignore {
             let place = format!("{name}: {IGNORE}");
             check_type(&place, ignore.dtype, Dtype::U8, &mut problems);
-            if let [steps, samples, length] = *tokens.shape.dims() {
+            if let [steps, samples, length] = tokens.shape[..] {
                 let expected = Shape::new([steps, samples, length.saturating_sub(1)]);
                 if ignore.shape != expected {
                     problems.push(
@@ -144,7 +144,8 @@ impl ReadyBatches {
     fn read_tokens(&self, step: u64) -> io::Result<Vec<i32>> {
         let tokens = self.global_batch * (self.sequence + 1);
         let mut bytes = vec![0; 4 * tokens];
-        self.file.read_exact_at(&mut bytes, self.tokens_at + step * bytes.len() as u64)?;
+        let start = self.tokens_at + step * bytes.len() as u64;
+        self.file.read_exact_at(&mut bytes, start)?;
         Ok(bytes.as_chunks().0.iter().map(|token| i32::from_le_bytes(*token)).collect())
     }
 
@@ -197,7 +198,7 @@ fn check_type(place: &str, found: Dtype, expected: Dtype, problems: &mut Diagnos
 
 /// Whether the tokens are those of the run.
 fn check_sizes(place: &str, shape: &Shape, options: &DataOptions, problems: &mut Diagnostics) {
-    let [steps, samples, length] = *shape.dims() else {
+    let [steps, samples, length] = shape[..] else {
         let expected = "three dims: steps, global_batch, sequence + 1";
         problems.push(Diagnostic::new(place, "wrong shape").expected(expected).found(shape));
         return;

@@ -17,13 +17,13 @@ fn documents(folder: &TempDir) -> Source {
 }
 
 fn all(options: &DataOptions, first_step: u64) -> Vec<Batch> {
-    let mut loader = Loader::start(options.clone(), first_step).unwrap();
+    let mut loader = Loader::start(options, first_step).unwrap();
     let batches: Vec<Batch> = (first_step..options.steps).map(|_| loader.next().unwrap()).collect();
     assert!(matches!(loader.next(), Err(Error::Finished { steps }) if steps == options.steps));
     batches
 }
 
-fn refused(options: DataOptions) -> String {
+fn refused(options: &DataOptions) -> String {
     match Loader::start(options, 0) {
         Err(Error::Refused(problems)) => problems.to_string(),
         other => panic!("{other:?}"),
@@ -47,7 +47,7 @@ fn a_run_that_goes_on_sees_what_it_would_have_seen() {
 fn the_state_is_that_of_the_batch_that_comes_next() {
     let folder = TempDir::new().unwrap();
     let options = options(vec![documents(&folder)], 7, 3);
-    let mut loader = Loader::start(options.clone(), 4).unwrap();
+    let mut loader = Loader::start(&options, 4).unwrap();
     assert_eq!(loader.state().step, 4);
     loader.next().unwrap();
     let state = loader.state();
@@ -55,7 +55,7 @@ fn the_state_is_that_of_the_batch_that_comes_next() {
     let text = serde_json::to_string(&state).unwrap();
     assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
     let next = loader.next().unwrap();
-    let mut resumed = Loader::start(options, state.step).unwrap();
+    let mut resumed = Loader::start(&options, state.step).unwrap();
     resumed.state().check_continues(&state).unwrap();
     assert_eq!(resumed.next().unwrap(), next);
 }
@@ -64,11 +64,11 @@ fn the_state_is_that_of_the_batch_that_comes_next() {
 fn other_data_is_noticed_all_at_once() {
     let (folder, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let base = options(vec![documents(&folder)], 7, 3);
-    let state = |options: DataOptions| Loader::start(options, 0).unwrap().state();
+    let state = |options: DataOptions| Loader::start(&options, 0).unwrap().state();
     let saved = state(base.clone());
-    let same = DataOptions { sources: vec![documents(&moved)], ..base.clone() };
+    let same = DataOptions { sources: vec![documents(&moved)], ..base };
     state(same).check_continues(&saved).unwrap();
-    let twice = DataOptions { sources: vec![base.sources[0].clone(), base.sources[0].clone()], ..base.clone() };
+    let twice = DataOptions { sources: vec![base.sources[0].clone(), base.sources[0].clone()], ..base };
     let lines = state(twice).check_continues(&saved).unwrap_err().lines();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(
@@ -90,7 +90,7 @@ fn other_data_is_noticed_all_at_once() {
 fn a_loader_that_is_dropped_ends_its_thread() {
     let folder = TempDir::new().unwrap();
     let options = DataOptions { steps: u64::MAX, ..options(vec![documents(&folder)], 7, 3) };
-    let mut loader = Loader::start(options, 0).unwrap();
+    let mut loader = Loader::start(&options, 0).unwrap();
     loader.next().unwrap();
     // Joins the thread, which otherwise has batches to make for ever.
     drop(loader);
@@ -100,7 +100,7 @@ fn a_loader_that_is_dropped_ends_its_thread() {
 fn a_failure_on_the_thread_comes_with_its_step_and_is_the_last_thing() {
     let folder = TempDir::new().unwrap();
     let options = DataOptions { steps: 1000, ..options(vec![documents(&folder)], 7, 3) };
-    let mut loader = Loader::start(options, 0).unwrap();
+    let mut loader = Loader::start(&options, 0).unwrap();
     fs::write(folder.path().join("corpus.bin"), []).unwrap();
     let failed = (0..1000).find_map(|_| loader.next().err()).unwrap();
     let step = loader.state().step;
@@ -112,17 +112,17 @@ fn a_failure_on_the_thread_comes_with_its_step_and_is_the_last_thing() {
 fn options_and_files_are_refused_together() {
     let absent = Source::Indexed { prefix: "absent".into() };
     let ready = Source::Tokens { path: "ready.safetensors".into() };
-    let message = refused(options(vec![absent.clone(), ready], 0, 0));
+    let message = refused(&options(vec![absent.clone(), ready], 0, 0));
     for part in
         ["sequence: nothing to train on", "global batch: nothing", "absent.idx: cannot be read", "give this file alone"]
     {
         assert!(message.contains(part), "{part}: {message}");
     }
-    assert_eq!(refused(options(vec![], 4, 1)), "data: no files");
+    assert_eq!(refused(&options(vec![], 4, 1)), "data: no files");
     // Problems of a file stand beside those of the next.
     let folder = TempDir::new().unwrap();
     let beyond = write(&folder.path().join("a"), &[&[7, 500]], None);
-    let message = refused(options(vec![absent, beyond], 4, 1));
+    let message = refused(&options(vec![absent, beyond], 4, 1));
     assert!(message.contains("absent.bin: cannot be read") && message.contains("found 500"), "{message}");
 }
 
@@ -135,13 +135,13 @@ fn steps_of_which_no_label_counts_are_known_before() {
     let source = write(&folder.path().join("a"), &[&ids], Some(&ignore));
     let small = DataOptions { steps: 4, ..options(vec![source], 4, 1) };
     // One of the four samples of the epoch is the second.
-    let message = refused(small.clone());
+    let message = refused(&small);
     assert!(message.starts_with("step ") && message.contains(": no label of the whole batch counts"), "{message}");
     assert_eq!(message.lines().count(), 1, "{message}");
     all(&DataOptions { global_batch: 2, ..small }, 0);
     // Where no data says so, documents of one token each can.
     let single = write(&folder.path().join("b"), &[&[1], &[2], &[3], &[4], &[5]], None);
-    let mut loader = Loader::start(options(vec![single], 4, 1), 0).unwrap();
+    let mut loader = Loader::start(&options(vec![single], 4, 1), 0).unwrap();
     assert_eq!(
         loader.next().unwrap_err().to_string().split(';').next(),
         Some("step 0: no label of the whole batch counts")
@@ -188,7 +188,7 @@ fn ready_batches_of_another_run_are_refused_all_at_once() {
     let path = folder.path().join("data.safetensors");
     let refused = |source: Source, sequence, global_batch| {
         let run = DataOptions { steps: 5, vocabulary: 20, ..options(vec![source], sequence, global_batch) };
-        refused(run).replace(&format!("{}/", folder.path().display()), "")
+        refused(&run).replace(&format!("{}/", folder.path().display()), "")
     };
     let source = safetensors(&path, &[("tokens", Dtype::I32, vec![3, 2, 4], tokens(0..24))]);
     let found = refused(source, 4, 3);
@@ -211,7 +211,7 @@ fn ready_batches_of_another_run_are_refused_all_at_once() {
         "data.safetensors: labels: unexpected tensor: expected tokens, and perhaps ignore",
         "data.safetensors: tokens: wrong element type: expected I32, found I64",
         "data.safetensors: ignore: wrong element type: expected U8, found I32",
-        "data.safetensors: ignore: does not fit the tokens: expected [5, 1, 3], found [5, 1, 4]",
+        "data.safetensors: ignore: does not fit the tokens: expected [5,1,3], found [5,1,4]",
     ] {
         assert!(found.lines().any(|line| line.starts_with(expected)), "{expected}: {found}");
     }

@@ -60,7 +60,7 @@ fn write(prefix: &Path, from: &[TextFile], encoder: &Encoder) -> Result<Prepared
 
 fn batches(source: Source) -> Vec<Batch> {
     let options = DataOptions { vocabulary: 5000, steps: 6, ..options(vec![source], 12, 2) };
-    let mut loader = Loader::start(options, 0).unwrap();
+    let mut loader = Loader::start(&options, 0).unwrap();
     (0..6).map(|_| loader.next().unwrap()).collect()
 }
 
