@@ -266,16 +266,18 @@ impl Index {
     }
 
     fn check(&self, name: &str, places: impl Iterator<Item = i64>, bin_bytes: u64, problems: &mut Diagnostics) {
-        let mut end = 0_i128;
+        let (mut end, mut are_placed) = (0_i128, true);
         let most = |problems: &Diagnostics| problems.items().len() >= MOST_PROBLEMS;
         for (sequence, (length, place)) in self.lengths.iter().zip(places).enumerate() {
             let refused = |message: &str| Diagnostic::new(format!("{name}: sequence {sequence}"), message);
             if *length < 0 {
                 problems.push(refused("a length below 0").found(length));
-            } else if i128::from(place) != end {
+                // Where the next are to begin is not known.
+                are_placed = false;
+            } else if are_placed && i128::from(place) != end {
                 problems.push(refused("does not begin where the one before ends").expected(end).found(place));
             }
-            end = i128::from(place) + i128::from(*length) * self.dtype.size_bytes() as i128;
+            end += i128::from(*length) * self.dtype.size_bytes() as i128;
             if most(problems) {
                 return;
             }

@@ -211,7 +211,7 @@ fn ready_batches_of_another_run_are_refused_all_at_once() {
         "data.safetensors: labels: unexpected tensor: expected tokens, and perhaps ignore",
         "data.safetensors: tokens: wrong element type: expected I32, found I64",
         "data.safetensors: ignore: wrong element type: expected U8, found I32",
-        "data.safetensors: ignore: does not fit the tokens: expected [5, 1, 3], found [5, 1, 4]",
+        "data.safetensors: ignore: does not fit the tokens: expected [5,1,3], found [5,1,4]",
     ] {
         assert!(found.lines().any(|line| line.starts_with(expected)), "{expected}: {found}");
     }

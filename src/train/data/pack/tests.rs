@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use proptest::prelude::any;
+use proptest::prelude::{ProptestConfig, any};
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use tempfile::TempDir;
 
@@ -88,6 +88,8 @@ fn labels_that_count_nothing_stay_so() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// The documents of an epoch, put together again from its samples, in any order.
     #[test]
     fn every_token_is_a_label_once(
