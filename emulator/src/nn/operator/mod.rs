@@ -12,6 +12,7 @@ mod call;
 mod comparison;
 mod indexing;
 mod normal;
+mod optimizer;
 mod product;
 mod quantized;
 mod reduction;
@@ -104,6 +105,8 @@ pub(crate) mod sets {
 
     /// What the cube and most fused operators take.
     pub(crate) const FLOATING: &[DType] = &[F32, F16, BF16];
+    /// What a quotient of is one of the same type.
+    pub(crate) const REAL: &[DType] = &[F32, F16, BF16, F64];
     /// What the fused attention operators take without quantisation.
     pub(crate) const HALVES: &[DType] = &[F16, BF16];
     /// Quantised numbers.
@@ -139,12 +142,13 @@ pub(crate) mod sets {
 }
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 9] = [
+const FAMILIES: [&[Operator]; 10] = [
     product::OPERATORS,
     quantized::OPERATORS,
     arithmetic::OPERATORS,
     comparison::OPERATORS,
     normal::OPERATORS,
+    optimizer::OPERATORS,
     attention::OPERATORS,
     indexing::OPERATORS,
     reduction::OPERATORS,

@@ -5,6 +5,7 @@ mod attention;
 mod elementwise;
 mod indexing;
 mod normal;
+mod optimizer;
 mod product;
 mod quantized;
 mod reduction;
