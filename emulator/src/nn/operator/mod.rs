@@ -10,6 +10,7 @@ mod arithmetic;
 mod attention;
 mod call;
 mod comparison;
+mod gradient;
 mod indexing;
 mod normal;
 mod optimizer;
@@ -142,12 +143,13 @@ pub(crate) mod sets {
 }
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 10] = [
+const FAMILIES: [&[Operator]; 11] = [
     product::OPERATORS,
     quantized::OPERATORS,
     arithmetic::OPERATORS,
     comparison::OPERATORS,
     normal::OPERATORS,
+    gradient::OPERATORS,
     optimizer::OPERATORS,
     attention::OPERATORS,
     indexing::OPERATORS,

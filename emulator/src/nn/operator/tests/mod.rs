@@ -3,6 +3,7 @@
 
 mod attention;
 mod elementwise;
+mod gradient;
 mod indexing;
 mod normal;
 mod optimizer;
