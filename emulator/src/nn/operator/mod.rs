@@ -12,6 +12,7 @@ mod call;
 mod comparison;
 mod gradient;
 mod indexing;
+mod loss;
 mod normal;
 mod optimizer;
 mod product;
@@ -143,13 +144,14 @@ pub(crate) mod sets {
 }
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 11] = [
+const FAMILIES: [&[Operator]; 12] = [
     product::OPERATORS,
     quantized::OPERATORS,
     arithmetic::OPERATORS,
     comparison::OPERATORS,
     normal::OPERATORS,
     gradient::OPERATORS,
+    loss::OPERATORS,
     optimizer::OPERATORS,
     attention::OPERATORS,
     indexing::OPERATORS,

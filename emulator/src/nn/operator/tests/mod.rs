@@ -5,6 +5,7 @@ mod attention;
 mod elementwise;
 mod gradient;
 mod indexing;
+mod loss;
 mod normal;
 mod optimizer;
 mod product;
