@@ -10,6 +10,7 @@ mod arithmetic;
 mod attention;
 mod call;
 mod comparison;
+mod flash;
 mod gradient;
 mod indexing;
 mod loss;
@@ -144,7 +145,7 @@ pub(crate) mod sets {
 }
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 12] = [
+const FAMILIES: [&[Operator]; 13] = [
     product::OPERATORS,
     quantized::OPERATORS,
     arithmetic::OPERATORS,
@@ -154,6 +155,7 @@ const FAMILIES: [&[Operator]; 12] = [
     loss::OPERATORS,
     optimizer::OPERATORS,
     attention::OPERATORS,
+    flash::OPERATORS,
     indexing::OPERATORS,
     reduction::OPERATORS,
     shape::OPERATORS,

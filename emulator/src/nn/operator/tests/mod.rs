@@ -3,6 +3,7 @@
 
 mod attention;
 mod elementwise;
+mod flash;
 mod gradient;
 mod indexing;
 mod loss;
