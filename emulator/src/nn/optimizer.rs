@@ -10,7 +10,7 @@ use super::lane::Lane;
 use super::view::View;
 use crate::simd::dispatched;
 
-/// The scalars of a step of AdamW, each rounded to f32 once.
+/// The scalars of a step of [`adam_w`], each rounded to f32 once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AdamW {
     /// `1 - lr * weight_decay`.
@@ -97,8 +97,8 @@ dispatched! {
     }
 }
 
-/// A step of AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019) on parameters, first and second
-/// moments, and, for AMSGrad, the greatest second moments; all views have one shape.
+/// A step of `AdamW` (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019) on parameters, first and second
+/// moments, and, for `AMSGrad`, the greatest second moments; all views have one shape.
 ///
 /// `p *= keep; m += first * (g - m); v = v * beta2 + second * (g * g); p -= rate * (m / (sqrt(v) / root + eps))`: the order of
 /// `aclnnInplaceMuls`, `aclnnInplaceLerps`, `aclnnInplaceMuls` and `aclnnInplaceAddcmul`, `aclnnSqrt`, `aclnnDivs`,

@@ -3,7 +3,7 @@
 //! Input: what [`attention`](super::attention) took and gave, and the gradients of its results. Output: the gradients of the
 //! queries, keys and values.
 //! Scores are never kept: a block of keys meets block after block of rows, their scores are computed again, and five products
-//! make of them what the block adds to all three gradients (Dao et al., "FlashAttention", 2022). A range of keys is a tile:
+//! make of them what the block adds to all three gradients (Dao et al., "`FlashAttention`", 2022). A range of keys is a tile:
 //! the gradients of its keys and values are its own, what it adds to those of the queries is added in the order of the ranges.
 //! Invariants: everything is f32 until it is stored, rounded once; scratch is a block, but for the gradients of the queries,
 //! which each range sums by itself; neither tiles nor threads decide any bit; a key that no row sees has zeros.

@@ -250,7 +250,7 @@ fn apply_adam_w(call: &Call<'_>) -> Result<Plan, Refusal> {
     Plan::new(move |views, tiles| {
         let mut made = [0f64];
         f64::load(&views.of(step).collapsed(), 0, &mut made);
-        if !(made[0] >= 0.0) {
+        if made[0].is_nan() || made[0] < 0.0 {
             return Err(format!("step: expected the number of updates made before, at least 0, found {}", made[0]));
         }
         let state = [parameters, first, second].map(|slot| views.of(slot));
