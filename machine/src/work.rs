@@ -52,6 +52,8 @@ enum Class {
     Product(usize),
     /// Rows dealt out to experts: `[rows, k] × [experts, k, n]`.
     Grouped,
+    /// Groups of a contracted dim, `[k, m]` and `[k, n]`, whose products are added to `[groups, m, n]`.
+    GroupedSums,
     /// Queries, keys, values, maybe a mask.
     Attention,
     /// Its gradient: five products.
@@ -67,13 +69,14 @@ enum Class {
 }
 
 /// Operators that are not a pass with one operation an element. Sorts make log₂ n passes, of which some 8 leave the core.
-const CLASSES: [(&str, Class); 57] = [
+const CLASSES: [(&str, Class); 73] = [
     ("aclnnMatmul", Class::Product(0)),
     ("aclnnMm", Class::Product(0)),
     ("aclnnBatchMatMul", Class::Product(0)),
     ("aclnnQuantMatmulV4", Class::Product(0)),
     ("aclnnAddmm", Class::Product(1)),
     ("aclnnGroupedMatmulV4", Class::Grouped),
+    ("aclnnGroupedMatmulAdd", Class::GroupedSums),
     ("aclnnFusedInferAttentionScoreV2", Class::Attention),
     ("aclnnPromptFlashAttentionV3", Class::Attention),
     ("aclnnIncreFlashAttentionV4", Class::Attention),
@@ -95,9 +98,20 @@ const CLASSES: [(&str, Class); 57] = [
     ("aclnnReciprocal", Class::Pass(4.0)),
     ("aclnnDiv", Class::Pass(4.0)),
     ("aclnnDivs", Class::Pass(4.0)),
+    ("aclnnInplaceDiv", Class::Pass(4.0)),
+    ("aclnnInplaceDivs", Class::Pass(4.0)),
+    ("aclnnAddcmul", Class::Pass(3.0)),
+    ("aclnnInplaceAddcmul", Class::Pass(3.0)),
+    ("aclnnAddcdiv", Class::Pass(6.0)),
+    ("aclnnInplaceAddcdiv", Class::Pass(6.0)),
+    ("aclnnLerp", Class::Pass(3.0)),
+    ("aclnnInplaceLerp", Class::Pass(3.0)),
+    ("aclnnLerps", Class::Pass(3.0)),
+    ("aclnnInplaceLerps", Class::Pass(3.0)),
     ("aclnnTanh", Class::Pass(10.0)),
     ("aclnnSigmoid", Class::Pass(9.0)),
     ("aclnnSilu", Class::Pass(10.0)),
+    ("aclnnSiluBackward", Class::Pass(14.0)),
     ("aclnnGelu", Class::Pass(14.0)),
     ("aclnnGeluBackward", Class::Pass(20.0)),
     ("aclnnSwiGlu", Class::Pass(6.0)),
@@ -110,8 +124,13 @@ const CLASSES: [(&str, Class); 57] = [
     ("aclnnLayerNorm", Class::Pass(6.0)),
     ("aclnnSoftmax", Class::Pass(8.0)),
     ("aclnnLogSoftmax", Class::Pass(8.0)),
+    ("aclnnSoftmaxBackward", Class::Pass(4.0)),
+    ("aclnnCrossEntropyLoss", Class::Pass(8.0)),
+    ("aclnnCrossEntropyLossGrad", Class::Pass(6.0)),
     ("aclnnRotaryPositionEmbedding", Class::Pass(4.0)),
     ("aclnnRotaryPositionEmbeddingGrad", Class::Pass(4.0)),
+    // The root and two divisions, and 12 more.
+    ("aclnnApplyAdamWV2", Class::Pass(24.0)),
     ("aclnnInplaceCopy", Class::Pass(0.0)),
     ("aclnnInplaceZero", Class::Pass(0.0)),
     ("aclnnInplaceOne", Class::Pass(0.0)),
@@ -144,6 +163,7 @@ impl Work {
         match class {
             Class::Product(first) => work.product(launch.operands.get(first..).unwrap_or(&[])),
             Class::Grouped => work.grouped(&launch.operands),
+            Class::GroupedSums => work.grouped_sums(&launch.operands),
             Class::Attention => work.attention(&launch.operands, 1.0),
             Class::AttentionGrad => work.attention(&launch.operands, 2.5),
             Class::Pass(operations) => work.vector_operations *= operations,
@@ -236,6 +256,17 @@ impl Work {
         self.read_bytes -= weight.bytes() * (1.0 - touched / all.max(1.0));
     }
 
+    /// Groups are as large as each other.
+    fn grouped_sums(&mut self, operands: &[Operand]) {
+        self.vector_operations = 0.0;
+        let [x, weight, groups, ..] = operands else { return };
+        let ([k, m], [_, n]) = (x.dims.as_slice(), weight.dims.as_slice()) else { return };
+        let groups = groups.len().max(1) as f64;
+        self.element = x.element;
+        self.products.push(Gemm { batch: groups, m: *m as f64, n: *n as f64, k: *k as f64 / groups });
+        self.copy_strided(&operands[..2]);
+    }
+
     /// Queries `[b, s, n, d]`, keys `[b, t, h, d]` and values `[b, t, h, e]`; `times` the two products and the softmax.
     fn attention(&mut self, operands: &[Operand], times: f64) {
         self.vector_operations = 0.0;
@@ -305,6 +336,30 @@ mod tests {
             vec![Operand::dense(Element::Bf16, [4], Access::Read), Operand::dense(Element::Bf16, [4], Access::Write)];
         let flops = Work::of(&Launch { operator: "aclnnSilu", operands }).flops();
         assert!(flops == 0.0 && flops.is_sign_positive(), "{flops:?}");
+    }
+
+    #[test]
+    fn sums_of_groups_are_read_and_written() {
+        let operands = vec![
+            Operand::dense(Element::Bf16, [12, 3], Access::Read),
+            Operand::dense(Element::Bf16, [12, 5], Access::Read),
+            Operand::dense(Element::I64, [2], Access::Read),
+            Operand::dense(Element::F32, [6, 5], Access::Update),
+        ];
+        let work = Work::of(&Launch { operator: "aclnnGroupedMatmulAdd", operands });
+        assert_eq!(work.products, [Gemm { batch: 2.0, m: 3.0, n: 5.0, k: 6.0 }]);
+        assert_eq!((work.read_bytes, work.written_bytes), (72.0 + 120.0 + 16.0 + 120.0, 120.0));
+    }
+
+    #[test]
+    fn an_optimizer_reads_and_writes_its_state() {
+        let state = || Operand::dense(Element::F32, [7, 100], Access::Update);
+        let mut operands = vec![state(), state(), state()];
+        operands.push(Operand::dense(Element::F32, [7, 100], Access::Read));
+        operands.push(Operand::dense(Element::I64, [1], Access::Read));
+        let work = Work::of(&Launch { operator: "aclnnApplyAdamWV2", operands });
+        assert_eq!((work.read_bytes, work.written_bytes), (4.0 * 2800.0 + 8.0, 3.0 * 2800.0));
+        assert_eq!(work.vector_operations, 24.0 * 700.0);
     }
 
     #[test]

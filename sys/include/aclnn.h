@@ -121,6 +121,11 @@ aclnnStatus aclnnAddmmGetWorkspaceSize(const aclTensor *self, const aclTensor *m
     const aclScalar *beta, const aclScalar *alpha, aclTensor *out, int8_t cube_math_type, uint64_t *workspace_size,
     aclOpExecutor **executor);
 aclnnStatus aclnnAddmm(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnGroupedMatmulAddGetWorkspaceSize(const aclTensor *x, const aclTensor *weight,
+    const aclTensor *group_list, aclTensor *y_ref, bool transpose_x, bool transpose_weight, int64_t group_type,
+    uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnGroupedMatmulAdd(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
 /* scale: one per column of the product or one for all; pertoken_scale_optional: one per row. transpose_x1, transpose_x2:
  * the matrix is stored with its two dims swapped. */
 aclnnStatus aclnnQuantMatmulV4GetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,
@@ -142,6 +147,9 @@ aclnnStatus aclnnAdds(void *workspace, uint64_t workspace_size, aclOpExecutor *e
 aclnnStatus aclnnSubGetWorkspaceSize(const aclTensor *self, const aclTensor *other, const aclScalar *alpha,
     aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnSub(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnSubsGetWorkspaceSize(const aclTensor *self, const aclScalar *other, const aclScalar *alpha,
+    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnSubs(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
 aclnnStatus aclnnMulGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
     uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnMul(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
@@ -154,6 +162,18 @@ aclnnStatus aclnnDiv(void *workspace, uint64_t workspace_size, aclOpExecutor *ex
 aclnnStatus aclnnDivsGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
     uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnDivs(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnAddcmulGetWorkspaceSize(const aclTensor *self, const aclTensor *tensor1, const aclTensor *tensor2,
+    const aclScalar *value, aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnAddcmul(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnAddcdivGetWorkspaceSize(const aclTensor *self, const aclTensor *tensor1, const aclTensor *tensor2,
+    const aclScalar *value, const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnAddcdiv(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnLerpGetWorkspaceSize(const aclTensor *self, const aclTensor *end, const aclTensor *weight,
+    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnLerp(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnLerpsGetWorkspaceSize(const aclTensor *self, const aclTensor *end, const aclScalar *weight,
+    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnLerps(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
 aclnnStatus aclnnNegGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspace_size,
     aclOpExecutor **executor);
 aclnnStatus aclnnNeg(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
@@ -194,12 +214,38 @@ aclnnStatus aclnnInplaceAdd(void *workspace, uint64_t workspace_size, aclOpExecu
 aclnnStatus aclnnInplaceAddsGetWorkspaceSize(const aclTensor *self_ref, const aclScalar *other,
     const aclScalar *alpha, uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnInplaceAdds(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnInplaceSubGetWorkspaceSize(aclTensor *self_ref, const aclTensor *other, const aclScalar *alpha,
+    uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnInplaceSub(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnInplaceSubsGetWorkspaceSize(aclTensor *self_ref, const aclScalar *other, const aclScalar *alpha,
+    uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnInplaceSubs(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
 aclnnStatus aclnnInplaceMulGetWorkspaceSize(aclTensor *self_ref, const aclTensor *other, uint64_t *workspace_size,
     aclOpExecutor **executor);
 aclnnStatus aclnnInplaceMul(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
 aclnnStatus aclnnInplaceMulsGetWorkspaceSize(aclTensor *self_ref, const aclScalar *other, uint64_t *workspace_size,
     aclOpExecutor **executor);
 aclnnStatus aclnnInplaceMuls(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnInplaceDivGetWorkspaceSize(aclTensor *self_ref, const aclTensor *other, uint64_t *workspace_size,
+    aclOpExecutor **executor);
+aclnnStatus aclnnInplaceDiv(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnInplaceDivsGetWorkspaceSize(aclTensor *self_ref, const aclScalar *other, uint64_t *workspace_size,
+    aclOpExecutor **executor);
+aclnnStatus aclnnInplaceDivs(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnInplaceAddcmulGetWorkspaceSize(const aclTensor *self_ref, const aclTensor *tensor1,
+    const aclTensor *tensor2, const aclScalar *value, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnInplaceAddcmul(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
+aclnnStatus aclnnInplaceAddcdivGetWorkspaceSize(const aclTensor *self_ref, const aclTensor *tensor1,
+    const aclTensor *tensor2, const aclScalar *value, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnInplaceAddcdiv(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
+aclnnStatus aclnnInplaceLerpGetWorkspaceSize(aclTensor *self_ref, const aclTensor *end, const aclTensor *weight,
+    uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnInplaceLerp(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnInplaceLerpsGetWorkspaceSize(aclTensor *self_ref, const aclTensor *end, const aclScalar *weight,
+    uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnInplaceLerps(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
 
 /* Activations and norms */
 aclnnStatus aclnnTanhGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspace_size,
@@ -277,6 +323,64 @@ aclnnStatus aclnnIncreFlashAttentionV4GetWorkspaceSize(const aclTensor *query, c
     uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnIncreFlashAttentionV4(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
     aclrtStream stream);
+
+/* Losses, gradients and optimizers */
+aclnnStatus aclnnSiluBackwardGetWorkspaceSize(const aclTensor *grad_output, const aclTensor *self,
+    aclTensor *grad_input, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnSiluBackward(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnSwiGluGradGetWorkspaceSize(const aclTensor *y_grad, const aclTensor *x, int64_t dim,
+    const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnSwiGluGrad(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnRmsNormGradGetWorkspaceSize(const aclTensor *dy, const aclTensor *x, const aclTensor *rstd,
+    const aclTensor *gamma, const aclTensor *dx_out, const aclTensor *dgamma_out, uint64_t *workspace_size,
+    aclOpExecutor **executor);
+aclnnStatus aclnnRmsNormGrad(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnSoftmaxBackwardGetWorkspaceSize(const aclTensor *grad_output, const aclTensor *output, int64_t dim,
+    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnSoftmaxBackward(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
+aclnnStatus aclnnEmbeddingDenseBackwardGetWorkspaceSize(const aclTensor *grad, const aclTensor *indices,
+    uint64_t num_weights, uint64_t padding_idx, bool scale_grad_by_freq, const aclTensor *out,
+    uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnEmbeddingDenseBackward(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
+aclnnStatus aclnnCrossEntropyLossGetWorkspaceSize(const aclTensor *input, const aclTensor *target,
+    const aclTensor *weight_optional, char *reduction_optional, int64_t ignore_index, double label_smoothing,
+    double lse_square_scale_for_zloss, bool return_zloss, const aclTensor *loss_out, const aclTensor *log_prob_out,
+    const aclTensor *zloss_out, const aclTensor *lse_for_zloss_out, uint64_t *workspace_size,
+    aclOpExecutor **executor);
+aclnnStatus aclnnCrossEntropyLoss(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
+aclnnStatus aclnnCrossEntropyLossGradGetWorkspaceSize(const aclTensor *grad_loss, const aclTensor *log_prob,
+    const aclTensor *target, const aclTensor *weight_optional, const aclTensor *grad_zloss_optional,
+    const aclTensor *lse_for_zloss_optional, char *reduction_optional, int64_t ignore_index, double label_smoothing,
+    double lse_square_scale_for_zloss, const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnCrossEntropyLossGrad(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
+aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *real_shift_optional, const aclTensor *drop_mask_optional,
+    const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional, const aclIntArray *prefix_optional,
+    double scale_value, double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num,
+    char *input_layout, int64_t inner_precise, int64_t sparse_mode, const aclTensor *softmax_max_out,
+    const aclTensor *softmax_sum_out, const aclTensor *softmax_out_out, const aclTensor *attention_out_out,
+    uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnFlashAttentionScore(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
+aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(const aclTensor *query, const aclTensor *key_in,
+    const aclTensor *value, const aclTensor *dy, const aclTensor *pse_shift_optional,
+    const aclTensor *drop_mask_optional, const aclTensor *padding_mask_optional, const aclTensor *atten_mask_optional,
+    const aclTensor *softmax_max_optional, const aclTensor *softmax_sum_optional,
+    const aclTensor *softmax_in_optional, const aclTensor *attention_in_optional, const aclIntArray *prefix_optional,
+    double scale_value, double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num,
+    char *input_layout, int64_t inner_precise, int64_t sparse_mode, const aclTensor *dq_out, const aclTensor *dk_out,
+    const aclTensor *dv_out, const aclTensor *dpse_out, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnFlashAttentionScoreGrad(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
+aclnnStatus aclnnApplyAdamWV2GetWorkspaceSize(aclTensor *var_ref, aclTensor *m_ref, aclTensor *v_ref,
+    aclTensor *max_grad_norm_optional_ref, const aclTensor *grad, const aclTensor *step, float lr, float beta1,
+    float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, uint64_t *workspace_size,
+    aclOpExecutor **executor);
+aclnnStatus aclnnApplyAdamWV2(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
 
 /* Lookups and scatters */
 aclnnStatus aclnnEmbeddingGetWorkspaceSize(const aclTensor *weight, const aclTensor *indices, const aclTensor *out,
@@ -371,6 +475,9 @@ aclnnStatus aclnnLogicalAnd(void *workspace, uint64_t workspace_size, aclOpExecu
 aclnnStatus aclnnLogicalOrGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
     uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnLogicalOr(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+aclnnStatus aclnnIsFiniteGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspace_size,
+    aclOpExecutor **executor);
+aclnnStatus aclnnIsFinite(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
 aclnnStatus aclnnSWhereGetWorkspaceSize(const aclTensor *condition, const aclTensor *self, const aclTensor *other,
     aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnSWhere(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);

@@ -808,6 +808,23 @@ unsafe extern "C" {
         executor: *mut aclOpExecutor,
         stream: aclrtStream,
     ) -> aclnnStatus;
+    pub fn aclnnGroupedMatmulAddGetWorkspaceSize(
+        x: *const aclTensor,
+        weight: *const aclTensor,
+        group_list: *const aclTensor,
+        y_ref: *mut aclTensor,
+        transpose_x: bool,
+        transpose_weight: bool,
+        group_type: i64,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnGroupedMatmulAdd(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
     pub fn aclnnQuantMatmulV4GetWorkspaceSize(
         x1: *const aclTensor,
         x2: *const aclTensor,
@@ -883,6 +900,20 @@ unsafe extern "C" {
         executor: *mut aclOpExecutor,
         stream: aclrtStream,
     ) -> aclnnStatus;
+    pub fn aclnnSubsGetWorkspaceSize(
+        self_: *const aclTensor,
+        other: *const aclScalar,
+        alpha: *const aclScalar,
+        out: *mut aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnSubs(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
     pub fn aclnnMulGetWorkspaceSize(
         self_: *const aclTensor,
         other: *const aclTensor,
@@ -930,6 +961,64 @@ unsafe extern "C" {
         executor: *mut *mut aclOpExecutor,
     ) -> aclnnStatus;
     pub fn aclnnDivs(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnAddcmulGetWorkspaceSize(
+        self_: *const aclTensor,
+        tensor1: *const aclTensor,
+        tensor2: *const aclTensor,
+        value: *const aclScalar,
+        out: *mut aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnAddcmul(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnAddcdivGetWorkspaceSize(
+        self_: *const aclTensor,
+        tensor1: *const aclTensor,
+        tensor2: *const aclTensor,
+        value: *const aclScalar,
+        out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnAddcdiv(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnLerpGetWorkspaceSize(
+        self_: *const aclTensor,
+        end: *const aclTensor,
+        weight: *const aclTensor,
+        out: *mut aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnLerp(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnLerpsGetWorkspaceSize(
+        self_: *const aclTensor,
+        end: *const aclTensor,
+        weight: *const aclScalar,
+        out: *mut aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnLerps(
         workspace: *mut ::std::os::raw::c_void,
         workspace_size: u64,
         executor: *mut aclOpExecutor,
@@ -1099,6 +1188,32 @@ unsafe extern "C" {
         executor: *mut aclOpExecutor,
         stream: aclrtStream,
     ) -> aclnnStatus;
+    pub fn aclnnInplaceSubGetWorkspaceSize(
+        self_ref: *mut aclTensor,
+        other: *const aclTensor,
+        alpha: *const aclScalar,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceSub(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceSubsGetWorkspaceSize(
+        self_ref: *mut aclTensor,
+        other: *const aclScalar,
+        alpha: *const aclScalar,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceSubs(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
     pub fn aclnnInplaceMulGetWorkspaceSize(
         self_ref: *mut aclTensor,
         other: *const aclTensor,
@@ -1118,6 +1233,84 @@ unsafe extern "C" {
         executor: *mut *mut aclOpExecutor,
     ) -> aclnnStatus;
     pub fn aclnnInplaceMuls(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceDivGetWorkspaceSize(
+        self_ref: *mut aclTensor,
+        other: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceDiv(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceDivsGetWorkspaceSize(
+        self_ref: *mut aclTensor,
+        other: *const aclScalar,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceDivs(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceAddcmulGetWorkspaceSize(
+        self_ref: *const aclTensor,
+        tensor1: *const aclTensor,
+        tensor2: *const aclTensor,
+        value: *const aclScalar,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceAddcmul(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceAddcdivGetWorkspaceSize(
+        self_ref: *const aclTensor,
+        tensor1: *const aclTensor,
+        tensor2: *const aclTensor,
+        value: *const aclScalar,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceAddcdiv(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceLerpGetWorkspaceSize(
+        self_ref: *mut aclTensor,
+        end: *const aclTensor,
+        weight: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceLerp(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceLerpsGetWorkspaceSize(
+        self_ref: *mut aclTensor,
+        end: *const aclTensor,
+        weight: *const aclScalar,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnInplaceLerps(
         workspace: *mut ::std::os::raw::c_void,
         workspace_size: u64,
         executor: *mut aclOpExecutor,
@@ -1382,6 +1575,210 @@ unsafe extern "C" {
         executor: *mut *mut aclOpExecutor,
     ) -> aclnnStatus;
     pub fn aclnnIncreFlashAttentionV4(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnSiluBackwardGetWorkspaceSize(
+        grad_output: *const aclTensor,
+        self_: *const aclTensor,
+        grad_input: *mut aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnSiluBackward(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnSwiGluGradGetWorkspaceSize(
+        y_grad: *const aclTensor,
+        x: *const aclTensor,
+        dim: i64,
+        out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnSwiGluGrad(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnRmsNormGradGetWorkspaceSize(
+        dy: *const aclTensor,
+        x: *const aclTensor,
+        rstd: *const aclTensor,
+        gamma: *const aclTensor,
+        dx_out: *const aclTensor,
+        dgamma_out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnRmsNormGrad(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnSoftmaxBackwardGetWorkspaceSize(
+        grad_output: *const aclTensor,
+        output: *const aclTensor,
+        dim: i64,
+        out: *mut aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnSoftmaxBackward(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnEmbeddingDenseBackwardGetWorkspaceSize(
+        grad: *const aclTensor,
+        indices: *const aclTensor,
+        num_weights: u64,
+        padding_idx: u64,
+        scale_grad_by_freq: bool,
+        out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnEmbeddingDenseBackward(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnCrossEntropyLossGetWorkspaceSize(
+        input: *const aclTensor,
+        target: *const aclTensor,
+        weight_optional: *const aclTensor,
+        reduction_optional: *mut ::std::os::raw::c_char,
+        ignore_index: i64,
+        label_smoothing: f64,
+        lse_square_scale_for_zloss: f64,
+        return_zloss: bool,
+        loss_out: *const aclTensor,
+        log_prob_out: *const aclTensor,
+        zloss_out: *const aclTensor,
+        lse_for_zloss_out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnCrossEntropyLoss(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnCrossEntropyLossGradGetWorkspaceSize(
+        grad_loss: *const aclTensor,
+        log_prob: *const aclTensor,
+        target: *const aclTensor,
+        weight_optional: *const aclTensor,
+        grad_zloss_optional: *const aclTensor,
+        lse_for_zloss_optional: *const aclTensor,
+        reduction_optional: *mut ::std::os::raw::c_char,
+        ignore_index: i64,
+        label_smoothing: f64,
+        lse_square_scale_for_zloss: f64,
+        out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnCrossEntropyLossGrad(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnFlashAttentionScoreGetWorkspaceSize(
+        query: *const aclTensor,
+        key: *const aclTensor,
+        value: *const aclTensor,
+        real_shift_optional: *const aclTensor,
+        drop_mask_optional: *const aclTensor,
+        padding_mask_optional: *const aclTensor,
+        atten_mask_optional: *const aclTensor,
+        prefix_optional: *const aclIntArray,
+        scale_value: f64,
+        keep_prob: f64,
+        pre_tokens: i64,
+        next_tokens: i64,
+        head_num: i64,
+        input_layout: *mut ::std::os::raw::c_char,
+        inner_precise: i64,
+        sparse_mode: i64,
+        softmax_max_out: *const aclTensor,
+        softmax_sum_out: *const aclTensor,
+        softmax_out_out: *const aclTensor,
+        attention_out_out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnFlashAttentionScore(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnFlashAttentionScoreGradGetWorkspaceSize(
+        query: *const aclTensor,
+        key_in: *const aclTensor,
+        value: *const aclTensor,
+        dy: *const aclTensor,
+        pse_shift_optional: *const aclTensor,
+        drop_mask_optional: *const aclTensor,
+        padding_mask_optional: *const aclTensor,
+        atten_mask_optional: *const aclTensor,
+        softmax_max_optional: *const aclTensor,
+        softmax_sum_optional: *const aclTensor,
+        softmax_in_optional: *const aclTensor,
+        attention_in_optional: *const aclTensor,
+        prefix_optional: *const aclIntArray,
+        scale_value: f64,
+        keep_prob: f64,
+        pre_tokens: i64,
+        next_tokens: i64,
+        head_num: i64,
+        input_layout: *mut ::std::os::raw::c_char,
+        inner_precise: i64,
+        sparse_mode: i64,
+        dq_out: *const aclTensor,
+        dk_out: *const aclTensor,
+        dv_out: *const aclTensor,
+        dpse_out: *const aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnFlashAttentionScoreGrad(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnApplyAdamWV2GetWorkspaceSize(
+        var_ref: *mut aclTensor,
+        m_ref: *mut aclTensor,
+        v_ref: *mut aclTensor,
+        max_grad_norm_optional_ref: *mut aclTensor,
+        grad: *const aclTensor,
+        step: *const aclTensor,
+        lr: f32,
+        beta1: f32,
+        beta2: f32,
+        weight_decay: f32,
+        eps: f32,
+        amsgrad: bool,
+        maximize: bool,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnApplyAdamWV2(
         workspace: *mut ::std::os::raw::c_void,
         workspace_size: u64,
         executor: *mut aclOpExecutor,
@@ -1753,6 +2150,18 @@ unsafe extern "C" {
         executor: *mut *mut aclOpExecutor,
     ) -> aclnnStatus;
     pub fn aclnnLogicalOr(
+        workspace: *mut ::std::os::raw::c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus;
+    pub fn aclnnIsFiniteGetWorkspaceSize(
+        self_: *const aclTensor,
+        out: *mut aclTensor,
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
+    pub fn aclnnIsFinite(
         workspace: *mut ::std::os::raw::c_void,
         workspace_size: u64,
         executor: *mut aclOpExecutor,

@@ -421,6 +421,9 @@ macro_rules! for_each_symbol {
             out: *mut aclTensor, cube_math_type: i8);
         aclnnAddmm, aclnnAddmmGetWorkspaceSize(self_: *const aclTensor, mat1: *const aclTensor, mat2: *const aclTensor,
             beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cube_math_type: i8);
+        aclnnGroupedMatmulAdd, aclnnGroupedMatmulAddGetWorkspaceSize(x: *const aclTensor, weight: *const aclTensor,
+            group_list: *const aclTensor, y_ref: *mut aclTensor, transpose_x: bool, transpose_weight: bool,
+            group_type: i64);
         aclnnQuantMatmulV4, aclnnQuantMatmulV4GetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor,
             scale: *const aclTensor, offset: *const aclTensor, pertoken_scale_optional: *const aclTensor,
             bias: *const aclTensor, transpose_x1: bool, transpose_x2: bool, out: *const aclTensor);
@@ -433,10 +436,20 @@ macro_rules! for_each_symbol {
             out: *mut aclTensor);
         aclnnSub, aclnnSubGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, alpha: *const aclScalar,
             out: *mut aclTensor);
+        aclnnSubs, aclnnSubsGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, alpha: *const aclScalar,
+            out: *mut aclTensor);
         aclnnMul, aclnnMulGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
         aclnnMuls, aclnnMulsGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);
         aclnnDiv, aclnnDivGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
         aclnnDivs, aclnnDivsGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);
+        aclnnAddcmul, aclnnAddcmulGetWorkspaceSize(self_: *const aclTensor, tensor1: *const aclTensor,
+            tensor2: *const aclTensor, value: *const aclScalar, out: *mut aclTensor);
+        aclnnAddcdiv, aclnnAddcdivGetWorkspaceSize(self_: *const aclTensor, tensor1: *const aclTensor,
+            tensor2: *const aclTensor, value: *const aclScalar, out: *const aclTensor);
+        aclnnLerp, aclnnLerpGetWorkspaceSize(self_: *const aclTensor, end: *const aclTensor, weight: *const aclTensor,
+            out: *mut aclTensor);
+        aclnnLerps, aclnnLerpsGetWorkspaceSize(self_: *const aclTensor, end: *const aclTensor, weight: *const aclScalar,
+            out: *mut aclTensor);
         aclnnNeg, aclnnNegGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         aclnnExp, aclnnExpGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         aclnnLog, aclnnLogGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
@@ -457,8 +470,22 @@ macro_rules! for_each_symbol {
             alpha: *const aclScalar);
         aclnnInplaceAdds, aclnnInplaceAddsGetWorkspaceSize(self_ref: *const aclTensor, other: *const aclScalar,
             alpha: *const aclScalar);
+        aclnnInplaceSub, aclnnInplaceSubGetWorkspaceSize(self_ref: *mut aclTensor, other: *const aclTensor,
+            alpha: *const aclScalar);
+        aclnnInplaceSubs, aclnnInplaceSubsGetWorkspaceSize(self_ref: *mut aclTensor, other: *const aclScalar,
+            alpha: *const aclScalar);
         aclnnInplaceMul, aclnnInplaceMulGetWorkspaceSize(self_ref: *mut aclTensor, other: *const aclTensor);
         aclnnInplaceMuls, aclnnInplaceMulsGetWorkspaceSize(self_ref: *mut aclTensor, other: *const aclScalar);
+        aclnnInplaceDiv, aclnnInplaceDivGetWorkspaceSize(self_ref: *mut aclTensor, other: *const aclTensor);
+        aclnnInplaceDivs, aclnnInplaceDivsGetWorkspaceSize(self_ref: *mut aclTensor, other: *const aclScalar);
+        aclnnInplaceAddcmul, aclnnInplaceAddcmulGetWorkspaceSize(self_ref: *const aclTensor, tensor1: *const aclTensor,
+            tensor2: *const aclTensor, value: *const aclScalar);
+        aclnnInplaceAddcdiv, aclnnInplaceAddcdivGetWorkspaceSize(self_ref: *const aclTensor, tensor1: *const aclTensor,
+            tensor2: *const aclTensor, value: *const aclScalar);
+        aclnnInplaceLerp, aclnnInplaceLerpGetWorkspaceSize(self_ref: *mut aclTensor, end: *const aclTensor,
+            weight: *const aclTensor);
+        aclnnInplaceLerps, aclnnInplaceLerpsGetWorkspaceSize(self_ref: *mut aclTensor, end: *const aclTensor,
+            weight: *const aclScalar);
         // Activations and norms
         aclnnTanh, aclnnTanhGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         aclnnSigmoid, aclnnSigmoidGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
@@ -509,6 +536,47 @@ macro_rules! for_each_symbol {
             blocktable: *const aclTensor, kv_padding_size: *const aclTensor, num_heads: i64, scale_value: f64,
             input_layout: *mut c_char, num_key_value_heads: i64, block_size: i64, inner_precise: i64,
             attention_out: *const aclTensor);
+        // Losses, gradients and optimizers
+        aclnnSiluBackward, aclnnSiluBackwardGetWorkspaceSize(grad_output: *const aclTensor, self_: *const aclTensor,
+            grad_input: *mut aclTensor);
+        aclnnSwiGluGrad, aclnnSwiGluGradGetWorkspaceSize(y_grad: *const aclTensor, x: *const aclTensor, dim: i64,
+            out: *const aclTensor);
+        aclnnRmsNormGrad, aclnnRmsNormGradGetWorkspaceSize(dy: *const aclTensor, x: *const aclTensor,
+            rstd: *const aclTensor, gamma: *const aclTensor, dx_out: *const aclTensor, dgamma_out: *const aclTensor);
+        aclnnSoftmaxBackward, aclnnSoftmaxBackwardGetWorkspaceSize(grad_output: *const aclTensor,
+            output: *const aclTensor, dim: i64, out: *mut aclTensor);
+        aclnnEmbeddingDenseBackward, aclnnEmbeddingDenseBackwardGetWorkspaceSize(grad: *const aclTensor,
+            indices: *const aclTensor, num_weights: u64, padding_idx: u64, scale_grad_by_freq: bool,
+            out: *const aclTensor);
+        aclnnCrossEntropyLoss, aclnnCrossEntropyLossGetWorkspaceSize(input: *const aclTensor, target: *const aclTensor,
+            weight_optional: *const aclTensor, reduction_optional: *mut c_char, ignore_index: i64, label_smoothing: f64,
+            lse_square_scale_for_zloss: f64, return_zloss: bool, loss_out: *const aclTensor,
+            log_prob_out: *const aclTensor, zloss_out: *const aclTensor, lse_for_zloss_out: *const aclTensor);
+        aclnnCrossEntropyLossGrad, aclnnCrossEntropyLossGradGetWorkspaceSize(grad_loss: *const aclTensor,
+            log_prob: *const aclTensor, target: *const aclTensor, weight_optional: *const aclTensor,
+            grad_zloss_optional: *const aclTensor, lse_for_zloss_optional: *const aclTensor,
+            reduction_optional: *mut c_char, ignore_index: i64, label_smoothing: f64, lse_square_scale_for_zloss: f64,
+            out: *const aclTensor);
+        aclnnFlashAttentionScore, aclnnFlashAttentionScoreGetWorkspaceSize(query: *const aclTensor,
+            key: *const aclTensor, value: *const aclTensor, real_shift_optional: *const aclTensor,
+            drop_mask_optional: *const aclTensor, padding_mask_optional: *const aclTensor,
+            atten_mask_optional: *const aclTensor, prefix_optional: *const aclIntArray, scale_value: f64,
+            keep_prob: f64, pre_tokens: i64, next_tokens: i64, head_num: i64, input_layout: *mut c_char,
+            inner_precise: i64, sparse_mode: i64, softmax_max_out: *const aclTensor, softmax_sum_out: *const aclTensor,
+            softmax_out_out: *const aclTensor, attention_out_out: *const aclTensor);
+        aclnnFlashAttentionScoreGrad, aclnnFlashAttentionScoreGradGetWorkspaceSize(query: *const aclTensor,
+            key_in: *const aclTensor, value: *const aclTensor, dy: *const aclTensor,
+            pse_shift_optional: *const aclTensor, drop_mask_optional: *const aclTensor,
+            padding_mask_optional: *const aclTensor, atten_mask_optional: *const aclTensor,
+            softmax_max_optional: *const aclTensor, softmax_sum_optional: *const aclTensor,
+            softmax_in_optional: *const aclTensor, attention_in_optional: *const aclTensor,
+            prefix_optional: *const aclIntArray, scale_value: f64, keep_prob: f64, pre_tokens: i64, next_tokens: i64,
+            head_num: i64, input_layout: *mut c_char, inner_precise: i64, sparse_mode: i64, dq_out: *const aclTensor,
+            dk_out: *const aclTensor, dv_out: *const aclTensor, dpse_out: *const aclTensor);
+        aclnnApplyAdamWV2, aclnnApplyAdamWV2GetWorkspaceSize(var_ref: *mut aclTensor, m_ref: *mut aclTensor,
+            v_ref: *mut aclTensor, max_grad_norm_optional_ref: *mut aclTensor, grad: *const aclTensor,
+            step: *const aclTensor, lr: f32, beta1: f32, beta2: f32, weight_decay: f32, eps: f32, amsgrad: bool,
+            maximize: bool);
         // Lookups and scatters
         aclnnEmbedding, aclnnEmbeddingGetWorkspaceSize(weight: *const aclTensor, indices: *const aclTensor,
             out: *const aclTensor);
@@ -563,6 +631,7 @@ macro_rules! for_each_symbol {
             out: *mut aclTensor);
         aclnnLogicalOr, aclnnLogicalOrGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor,
             out: *mut aclTensor);
+        aclnnIsFinite, aclnnIsFiniteGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         aclnnSWhere, aclnnSWhereGetWorkspaceSize(condition: *const aclTensor, self_: *const aclTensor,
             other: *const aclTensor, out: *mut aclTensor);
         // Reductions and order

@@ -1,7 +1,8 @@
 //! Scaled dot-product attention with grouped key/value heads, masks and per-batch lengths.
 //!
 //! Input: queries `[B, N, Sq, D]`, keys and values `[Nkv, Skv, D]` per batch, lengths, and who may see whom.
-//! Output: `softmax(scale * q k^T + mask) v` of the shape of the queries, and optionally the log-sum-exp of each row.
+//! Output: `softmax(scale * q k^T + mask) v` of the shape of the queries, and what is wanted of the softmax of each row;
+//! [`gradient`] has the way back.
 //! The masks are read first, so that keys which no row of a block sees cost nothing; then blocks of rows meet blocks of
 //! keys, with a softmax that is corrected when a greater score appears (Milakov and Gimelshein, "Online normalizer
 //! calculation for softmax", 2018). Ranges of keys are computed each by itself and merged in order: for a few rows, as in
@@ -66,8 +67,49 @@ pub(crate) struct Attention {
     pub(crate) scale: f32,
     /// `[B, N, Sq, Dv]`.
     pub(crate) out: View,
-    /// `[B, N, Sq]` of f32, if wanted: log of the sum of the exponentials; +inf for a row that sees nothing.
-    pub(crate) log_sum_exp: Option<View>,
+    /// What else is wanted of each row.
+    pub(crate) statistics: Statistics,
+}
+
+/// What is kept of the softmax of each row, in f32.
+#[derive(Clone, Debug)]
+pub(crate) enum Statistics {
+    /// Nothing.
+    None,
+    /// `[B, N, Sq]`: log of the sum of the exponentials; +inf for a row that sees nothing.
+    LogSumExp(View),
+    /// `[B, N, Sq, 8]` each: the greatest score and the sum of the exponentials of what the scores are below it, eight times;
+    /// the least finite number and 0 for a row that sees nothing.
+    MaxAndSum(View, View),
+}
+
+/// How often [`Statistics::MaxAndSum`] has each number: a vector register's block of f32.
+pub(crate) const COPIES: usize = 8;
+
+impl Statistics {
+    /// The same with other views.
+    fn map(&self, change: impl Fn(&View) -> View) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::LogSumExp(sums) => Self::LogSumExp(change(sums)),
+            Self::MaxAndSum(max, sum) => Self::MaxAndSum(change(max), change(sum)),
+        }
+    }
+
+    /// Stores those of a row.
+    fn store(&self, row: usize, (max, sum): (f32, f32), is_blind: bool) {
+        match self {
+            Self::None => {}
+            Self::LogSumExp(sums) => {
+                f32::store(sums, row, &[if is_blind { f32::INFINITY } else { max + sum.ln() }]);
+            }
+            Self::MaxAndSum(greatest, sums) => {
+                let (max, sum) = if is_blind { (f32::MIN, 0.0) } else { (max, sum) };
+                f32::store(greatest, row * COPIES, &[max; COPIES]);
+                f32::store(sums, row * COPIES, &[sum; COPIES]);
+            }
+        }
+    }
 }
 
 /// Which keys a query position sees.
@@ -101,7 +143,7 @@ impl Batch {
     }
 }
 
-/// Computes `job.out`, and `job.log_sum_exp` if it is wanted.
+/// Computes `job.out` and `job.statistics`.
 pub(crate) fn attention(tiles: &dyn Tiles, job: &Attention) {
     attend(tiles, isa(), job);
 }
@@ -118,7 +160,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     let sights: Vec<Vec<Sight>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
     // The query heads of one key/value head are consecutive, so their rows form one long matrix.
     let (query, out) = (job.query.split(1, kv_heads, group), job.out.split(1, kv_heads, group));
-    let sums = job.log_sum_exp.as_ref().map(|view| view.split(1, kv_heads, group));
+    let statistics = job.statistics.map(|view| view.split(1, kv_heads, group));
     let blocks = (group * rows).div_ceil(ROWS);
     let few = group * rows <= FEW_ROWS;
     let head_of = |tile: usize| {
@@ -134,7 +176,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
             depth,
             width: job.out.dims()[3],
             out: part(&out),
-            sums: sums.as_ref().map(part),
+            statistics: statistics.map(part),
         }
     };
     let longest = |batch: &Vec<Sight>| batch.iter().map(|sight| sight.keys.len()).max().unwrap_or(0);
@@ -197,7 +239,7 @@ struct Head<'a> {
     depth: usize,
     width: usize,
     out: View,
-    sums: Option<View>,
+    statistics: Statistics,
 }
 
 /// Values weighed by the exponentials of scores of which the greatest is `max`, and the sum of those weights, per row.
@@ -386,14 +428,12 @@ impl Head<'_> {
             let factor = if blind { 0.0 } else { 1.0 / sum };
             // Sums of a row may have met zeros of keys it does not see, of either sign: zeros are positive.
             mean.iter_mut().for_each(|value| *value = *value * factor + 0.0);
-            if let Some(sums) = &self.sums {
-                let value = if blind { f32::INFINITY } else { max + sum.ln() };
-                f32::store(sums, rows.start + i, &[value]);
-            }
+            self.statistics.store(rows.start + i, (max, sum), blind);
         }
         f32::store(&self.out, rows.start * self.width, &values);
     }
 }
 
+pub(crate) mod gradient;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ pub(crate) fn blocks(tiles: &dyn Tiles, total: usize, body: &(dyn Fn(usize, usiz
 }
 
 /// As [`blocks`], with buffers that each tile makes once.
-fn blocks_with<B>(
+pub(crate) fn blocks_with<B>(
     tiles: &dyn Tiles,
     total: usize,
     buffers: impl Fn() -> B + Sync,
@@ -34,7 +34,7 @@ fn blocks_with<B>(
 }
 
 /// Blocks of as many operands.
-fn rooms<L: Lane, const COUNT: usize>() -> [[L; BLOCK]; COUNT] {
+pub(crate) fn rooms<L: Lane, const COUNT: usize>() -> [[L; BLOCK]; COUNT] {
     [[L::default(); BLOCK]; COUNT]
 }
 
@@ -62,10 +62,36 @@ pub(crate) fn map2<L: Lane>(tiles: &dyn Tiles, a: &View, b: &View, out: &View, f
     });
 }
 
+/// `out = f(a, b, c)`: `f` rewrites the block of `a` in place.
+pub(crate) fn map3<L: Lane>(
+    tiles: &dyn Tiles,
+    [a, b, c]: [&View; 3],
+    out: &View,
+    f: impl Fn(&mut [L], &[L], &[L]) + Sync,
+) {
+    let [a, b, c] = [a, b, c].map(|view| view.broadcast_to(out.dims()).collapsed());
+    let total = out.len();
+    let out = out.collapsed();
+    blocks_with(tiles, total, rooms, |[x, y, z]: &mut [_; 3], start, len| {
+        L::load(&a, start, &mut x[..len]);
+        L::load(&b, start, &mut y[..len]);
+        L::load(&c, start, &mut z[..len]);
+        f(&mut x[..len], &y[..len], &z[..len]);
+        L::store(&out, start, &x[..len]);
+    });
+}
+
 /// Applies `f` to each pair of two blocks.
 pub(crate) fn zip<L: Lane>(a: &mut [L], b: &[L], f: impl Fn(L, L) -> L) {
     for (x, &y) in a.iter_mut().zip(b) {
         *x = f(*x, y);
+    }
+}
+
+/// Applies `f` to each triple of three blocks.
+pub(crate) fn zip3<L: Lane>(a: &mut [L], b: &[L], c: &[L], f: impl Fn(L, L, L) -> L) {
+    for ((x, &y), &z) in a.iter_mut().zip(b).zip(c) {
+        *x = f(*x, y, z);
     }
 }
 

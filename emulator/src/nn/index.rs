@@ -1,15 +1,16 @@
 //! Kernels that address elements through an index tensor.
 //!
-//! Input: a data view, a dim, an index view of integers. Output: gathered elements, or a view with elements replaced or
-//! added at the indexed places.
+//! Input: a data view, a dim, an index view of integers. Output: gathered elements, a view with elements replaced or added at
+//! the indexed places, or the gradient of a table of which rows were gathered.
 //! Invariants: every index is checked before anything is written; one outside the dim is an error that names its
 //! position, value and legal range, never an access; elements are moved bit for bit; where indices repeat, updates are
 //! applied in index order.
 
 use super::Tiles;
 use super::lane::{Arithmetic, BLOCK, Lane};
+use super::math;
 use super::raw::Pod;
-use super::reduce::rows;
+use super::reduce::{rows, rows_with};
 use super::view::View;
 
 /// Whether indices below zero count from the end of the dim.
@@ -210,6 +211,59 @@ pub(crate) fn add_at<L: Arithmetic>(
             }
         }
         L::store(&target, block * extent * inner, &sums);
+    });
+    Ok(())
+}
+
+/// What [`embedding_grad`] makes of the sum of a row that was gathered several times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frequency {
+    /// Nothing.
+    Ignored,
+    /// It is divided by how often.
+    Divides,
+}
+
+/// `out[index[i], ..] = sum of grad[i, ..]` over all `i`, in their order, zeros where there are none and in the row `padding`.
+///
+/// Sums are f32 and rounded once. Every row of `out` is written by one tile.
+///
+/// # Errors
+/// If an index is outside the rows of `out`.
+pub(crate) fn embedding_grad(
+    tiles: &dyn Tiles,
+    grad: &View,
+    index: &View,
+    padding: Option<usize>,
+    frequency: Frequency,
+    out: &View,
+) -> Result<(), String> {
+    let (extent, inner) = (out.dims()[0], out.dims()[1]);
+    let places = positions(index, extent, Negative::Refused)?;
+    // Where the gradients of each row begin in `order`, which has them by row and then in their order.
+    let mut starts = vec![0usize; extent + 1];
+    places.iter().for_each(|&place| starts[place + 1] += 1);
+    for row in 0..extent {
+        starts[row + 1] += starts[row];
+    }
+    let (mut order, mut next) = (vec![0usize; places.len()], starts.clone());
+    for (i, &place) in places.iter().enumerate() {
+        order[next[place]] = i;
+        next[place] += 1;
+    }
+    let (grad, out) = (grad.collapsed(), out.collapsed());
+    let buffers = || [vec![0f32; inner], vec![0f32; inner]];
+    rows_with(tiles, extent, inner, buffers, |[sums, line], row| {
+        sums.fill(0.0);
+        let own = if padding == Some(row) { &[][..] } else { &order[starts[row]..starts[row + 1]] };
+        for &i in own {
+            f32::load(&grad, i * inner, line);
+            math::add(sums, line);
+        }
+        if frequency == Frequency::Divides && own.len() > 1 {
+            math::divide(sums, own.len() as f32);
+        }
+        f32::store(&out, row * inner, sums);
     });
     Ok(())
 }

@@ -80,6 +80,25 @@ dispatched! {
 }
 
 dispatched! {
+    /// `e^(x * scale - shift) * factor` of each.
+    pub(crate) fn exp_scaled(values: &mut [f32], scale: f32, shift: f32, factor: f32) {
+        for value in values {
+            *value = exponential(*value * scale - shift) * factor;
+        }
+    }
+}
+
+dispatched! {
+    /// The gradients of what a softmax is taken of, times `scale`, of those of its results, in `grads`: `total` is the sum of the
+    /// products of all results of the row with their gradients.
+    pub(crate) fn softmax_grad(grads: &mut [f32], results: &[f32], total: f32, scale: f32) {
+        for (grad, result) in grads.iter_mut().zip(results) {
+            *grad = result * (*grad - total) * scale;
+        }
+    }
+}
+
+dispatched! {
     /// The greatest value that is a number; minus infinity if there is none.
     pub(crate) fn greatest(values: &[f32]) -> f32 {
         let pick = |a: f32, b: f32| if b > a { b } else { a };
@@ -134,10 +153,46 @@ dispatched! {
 }
 
 dispatched! {
+    /// Sum of the products of pairs.
+    pub(crate) fn dot(values: &[f32], others: &[f32]) -> f32 {
+        let mut sums = [0f32; WIDTH];
+        let (chunks, rest) = (values.chunks_exact(WIDTH), values.len() / WIDTH * WIDTH);
+        let rest = values[rest..].iter().zip(&others[rest..]);
+        for (chunk, others) in chunks.zip(others.chunks_exact(WIDTH)) {
+            for ((value, other), sum) in chunk.iter().zip(others).zip(&mut sums) {
+                *sum += value * other;
+            }
+        }
+        for ((value, other), sum) in rest.zip(&mut sums) {
+            *sum += value * other;
+        }
+        folded(sums, |a, b| a + b)
+    }
+}
+
+dispatched! {
     /// Adds each pair, into `values`.
     pub(crate) fn add(values: &mut [f32], others: &[f32]) {
         for (value, other) in values.iter_mut().zip(others) {
             *value += other;
+        }
+    }
+}
+
+dispatched! {
+    /// Adds the product of each pair of others, into `values`.
+    pub(crate) fn add_products(values: &mut [f32], first: &[f32], second: &[f32]) {
+        for ((value, first), second) in values.iter_mut().zip(first).zip(second) {
+            *value += first * second;
+        }
+    }
+}
+
+dispatched! {
+    /// Multiplies each pair, into `values`.
+    pub(crate) fn multiply(values: &mut [f32], others: &[f32]) {
+        for (value, other) in values.iter_mut().zip(others) {
+            *value *= other;
         }
     }
 }
@@ -257,6 +312,32 @@ dispatched! {
     }
 }
 
+/// The sigmoid of a value and the derivative of `x * sigmoid(x)` there.
+#[inline(always)]
+fn silu_slope(x: f32) -> (f32, f32) {
+    let share = 1.0 / (1.0 + exponential(-x));
+    (share, share * (1.0 + x * (1.0 - share)))
+}
+
+dispatched! {
+    /// The gradients of `silu` of `values`: those of its results, in `grads`, times its derivative.
+    pub(crate) fn silu_grad(grads: &mut [f32], values: &[f32]) {
+        for (grad, value) in grads.iter_mut().zip(values) {
+            *grad *= silu_slope(*value).1;
+        }
+    }
+}
+
+dispatched! {
+    /// The gradients of both operands of `silu(gate) * up`, in their places, of those of its results.
+    pub(crate) fn swiglu_grad(gates: &mut [f32], ups: &mut [f32], grads: &[f32]) {
+        for ((gate, up), grad) in gates.iter_mut().zip(ups).zip(grads) {
+            let (share, slope) = silu_slope(*gate);
+            (*gate, *up) = (grad * slope * *up, grad * (share * *gate));
+        }
+    }
+}
+
 dispatched! {
     /// `silu(gate) * up` of each pair, into `gate`.
     pub(crate) fn swiglu(gate: &mut [f32], up: &[f32]) {
@@ -334,6 +415,24 @@ mod tests {
         check(sigmoid, &|x| 1.0 / (1.0 + (-x).exp()), &|_| 0.0);
         check(silu, &|x| x / (1.0 + (-x).exp()), &|_| 0.0);
         check(|values| swiglu(values, &vec![0.5; values.len()]), &|x| 0.5 * x / (1.0 + (-x).exp()), &|_| 0.0);
+        let slope = |x: f64| {
+            let share = 1.0 / (1.0 + (-x).exp());
+            share * (1.0 + x * (1.0 - share))
+        };
+        let mut grads = vec![2.0; inputs.len()];
+        silu_grad(&mut grads, &inputs);
+        let (mut gates, mut ups) = (inputs.clone(), vec![0.5; inputs.len()]);
+        swiglu_grad(&mut gates, &mut ups, &vec![4.0; inputs.len()]);
+        for (i, &x) in inputs.iter().enumerate() {
+            let x = f64::from(x);
+            let exact = [2.0 * slope(x), 2.0 * slope(x), 4.0 * x / (1.0 + (-x).exp())];
+            for (found, exact) in [grads[i], gates[i], ups[i]].into_iter().zip(exact) {
+                assert!(
+                    (f64::from(found) - exact).abs() <= 2e-6 * (1.0 + exact.abs()),
+                    "{x}: {found}, expected {exact}"
+                );
+            }
+        }
         let u = |x: f64| (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
         check(gelu, &|x| x / (1.0 + (-2.0 * u(x)).exp()), &|x| 2.0 * u(x));
     }
@@ -370,6 +469,8 @@ mod tests {
             let values: Vec<f32> = (0..len).map(|i| ((i * 7) % 11) as f32 - 4.0).collect();
             assert_eq!(sum(&values), values.iter().sum::<f32>());
             assert_eq!(sum_of_squares(&values), values.iter().map(|v| v * v).sum::<f32>());
+            let others: Vec<f32> = (0..len).map(|i| (i % 5) as f32).collect();
+            assert_eq!(dot(&values, &others), values.iter().zip(&others).map(|(a, b)| a * b).sum::<f32>());
             assert_eq!(greatest(&values), values.iter().copied().fold(f32::NEG_INFINITY, f32::max));
             let mut weights = values.clone();
             let total = exp_shifted(&mut weights, 6.0);

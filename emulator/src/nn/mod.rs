@@ -2,8 +2,9 @@
 //!
 //! Input: views of device memory and host attributes. Output: the operator's output views.
 //! Layers, each using those above it: [`dtype`] and [`raw`]; [`view`], [`lane`] and [`math`]; the kernels ([`elementwise`],
-//! [`matmul`], [`quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`]); and [`operator`], which holds one
-//! row per aclnn operator (what it accepts, where that is documented) and the plan that ends in a kernel.
+//! [`matmul`], [`quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`loss`], [`optimizer`]); and
+//! [`operator`], which holds one row per aclnn operator (what it accepts, where that is documented) and the plan that ends in a
+//! kernel.
 //! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
 //! tiles; f16 and bf16 accumulate in f32 and are rounded once.
 //! Not here: clocks, races, memory accounting, and operators without a row, which the ABI refuses by name.
@@ -13,10 +14,12 @@ pub(crate) mod dtype;
 pub(crate) mod elementwise;
 pub(crate) mod index;
 pub(crate) mod lane;
+pub(crate) mod loss;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod operator;
+pub(crate) mod optimizer;
 pub(crate) mod order;
 mod panel;
 pub(crate) mod quantize;

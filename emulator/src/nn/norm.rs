@@ -1,13 +1,13 @@
-//! Normalisation of rows: root mean square and layer norm.
+//! Normalisation of rows: root mean square and its gradients, and layer norm.
 //!
-//! Input: rows of trailing elements, scale and shift per element. Output: normalised rows and their statistics.
+//! Input: rows of trailing elements, scale and shift per element. Output: normalised rows and their statistics, or gradients.
 //! Invariant: statistics are computed in f32 in an order that depends on the row length only; the output is rounded
 //! once.
 
 use super::Tiles;
 use super::lane::Lane;
 use super::math;
-use super::reduce::rows_with;
+use super::reduce::{rows_with, sum_over_rows};
 use super::view::View;
 
 /// A row of f32 read once and used by every tile.
@@ -55,6 +55,36 @@ pub(crate) fn add_rms_norm(
         f32::store(&y, start, buffer);
         f32::store(&rstd, row, &[inverse]);
     });
+}
+
+/// The gradients of [`rms_norm`], of those of its results `dy` and of the statistic it gave.
+///
+/// With `n = x * rstd`: `dx = (dy * gamma - n * mean(dy * gamma * n)) * rstd`, and `dgamma` the sum of `dy * n` over the rows.
+pub(crate) fn rms_norm_grad(
+    tiles: &dyn Tiles,
+    dy: &View,
+    x: &View,
+    (rstd, gamma): (&View, &View),
+    dx: &View,
+    dgamma: &View,
+) {
+    let row_len = gamma.len();
+    let (gamma, rstd) = (line(gamma), line(rstd));
+    let (dy, x, dx) = (dy.collapsed(), x.collapsed(), dx.collapsed());
+    let buffers = || [vec![0f32; row_len], vec![0f32; row_len]];
+    let total = sum_over_rows(tiles, rstd.len(), row_len, buffers, |[grads, normal], row, sums| {
+        let start = row * row_len;
+        f32::load(&dy, start, grads);
+        f32::load(&x, start, normal);
+        math::scale(normal, rstd[row]);
+        math::add_products(sums, grads, normal);
+        math::multiply(grads, &gamma);
+        let mean = math::dot(grads, normal) / row_len as f32;
+        math::add_scaled(grads, normal, -mean);
+        math::scale(grads, rstd[row]);
+        f32::store(&dx, start, grads);
+    });
+    f32::store(&dgamma.collapsed(), 0, &total);
 }
 
 /// `y = (x - mean) * rstd * weight + bias` over `row_len` trailing elements; the statistics go to the outputs given.

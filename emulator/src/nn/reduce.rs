@@ -1,9 +1,11 @@
-//! Reductions along dims: sums, maxima with their positions, softmax, running sums.
+//! Reductions along dims: sums, maxima with their positions, softmax and its gradient, running sums.
 //!
 //! Input: a view and the dims to reduce, given as a view whose trailing dims are the reduced ones. Output: one value, or
 //! one row, per position of the leading dims.
 //! Invariants: each row is reduced by one tile in an order that depends on its length only; sums of f16 and bf16
 //! accumulate in f32, those of integers wrap; of equal maxima the first wins; NaN counts as the greatest value.
+
+use std::sync::{Mutex, PoisonError};
 
 use super::Tiles;
 use super::lane::{Arithmetic, BLOCK, Lane};
@@ -42,6 +44,37 @@ pub(crate) fn rows_with<B>(
             body(&mut buffers, row);
         }
     });
+}
+
+/// Partial sums that [`sum_over_rows`] keeps at most.
+const MOST_PARTS: usize = 64;
+
+/// The sum over all rows of vectors of `row_len`, of which `add` adds that of a row to the sums it is given.
+///
+/// Rows are summed one after the other in parts of as many rows, which then are added in order. How many depends on the
+/// numbers of rows and columns alone.
+pub(crate) fn sum_over_rows<B>(
+    tiles: &dyn Tiles,
+    count: usize,
+    row_len: usize,
+    buffers: impl Fn() -> B + Sync,
+    add: impl Fn(&mut B, usize, &mut [f32]) + Sync,
+) -> Vec<f32> {
+    let per_part = (GRAIN / row_len.max(1)).max(count.div_ceil(MOST_PARTS)).max(1);
+    let parts: Vec<Mutex<Vec<f32>>> = (0..count.div_ceil(per_part)).map(|_| Mutex::default()).collect();
+    tiles.run(parts.len(), &|part| {
+        let mut buffers = buffers();
+        let mut sums = vec![0f32; row_len];
+        for row in part * per_part..count.min((part + 1) * per_part) {
+            add(&mut buffers, row, &mut sums);
+        }
+        *parts[part].lock().unwrap_or_else(PoisonError::into_inner) = sums;
+    });
+    let mut total = vec![0f32; row_len];
+    for part in parts {
+        math::add(&mut total, &part.into_inner().unwrap_or_else(PoisonError::into_inner));
+    }
+    total
 }
 
 /// Sum of a row in `WIDTH` interleaved partial sums.
@@ -151,6 +184,21 @@ pub(crate) fn softmax(tiles: &dyn Tiles, x: &View, row_len: usize, out: &View, f
     });
 }
 
+/// The gradient of what a softmax is taken of: `result * (grad - sum(grad * result))` of each row of `row_len` trailing
+/// elements, in f32.
+pub(crate) fn softmax_grad(tiles: &dyn Tiles, grad: &View, result: &View, row_len: usize, out: &View) {
+    let count = out.len() / row_len.max(1);
+    let (grad, result, out) = (grad.collapsed(), result.collapsed(), out.collapsed());
+    let buffers = || [vec![0f32; row_len], vec![0f32; row_len]];
+    rows_with(tiles, count, row_len, buffers, |[grads, results], row| {
+        f32::load(&grad, row * row_len, grads);
+        f32::load(&result, row * row_len, results);
+        let total = math::dot(grads, results);
+        math::softmax_grad(grads, results, total, 1.0);
+        f32::store(&out, row * row_len, grads);
+    });
+}
+
 /// Running sum of each row of `row_len` trailing elements.
 pub(crate) fn cumulative_sum<L: Arithmetic>(tiles: &dyn Tiles, x: &View, row_len: usize, out: &View) {
     let count = x.len() / row_len.max(1);
@@ -190,6 +238,26 @@ mod tests {
         let middle = view(&mut out, DType::F32, &[3]);
         sum::<f32>(&Serial, &with_trailing(&x, &[0, 2]), 8, &middle, |s| s / 8.0);
         assert_eq!(out, [7.5, 11.5, 15.5]);
+    }
+
+    #[test]
+    fn sums_over_rows_do_not_depend_on_threads() {
+        for (count, row_len) in [(0, 3), (1, 5), (1000, 7), (300, 2000), (70_000, 1)] {
+            let run = |tiles: &dyn Tiles| {
+                let add = |(): &mut (), row: usize, sums: &mut [f32]| {
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        *sum += ((row * 7 + i * 3) % 11) as f32 / 3.0;
+                    }
+                };
+                sum_over_rows(tiles, count, row_len, || (), add)
+            };
+            let alone = run(&Serial);
+            for (i, &found) in alone.iter().enumerate() {
+                let exact: f64 = (0..count).map(|row| f64::from(((row * 7 + i * 3) % 11) as f32 / 3.0)).sum();
+                assert!((f64::from(found) - exact).abs() <= 1e-5 * exact.max(1.0), "{found}, expected {exact}");
+            }
+            assert_eq!(run(&super::super::tests::Threads(3)), alone);
+        }
     }
 
     #[test]

@@ -34,6 +34,9 @@ by_value! {
     i8 => |value| Argument::Int(i64::from(value)),
     i32 => |value| Argument::Int(i64::from(value)),
     i64 => Argument::Int,
+    // -1, which is a legal "none" for some, arrives as the greatest number.
+    u64 => |value| Argument::Int(value.cast_signed()),
+    f32 => |value| Argument::Float(f64::from(value)),
     f64 => Argument::Float,
     bool => Argument::Flag,
     aclDataType => |value| Argument::DataType(value.0),

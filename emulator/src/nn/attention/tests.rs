@@ -74,7 +74,7 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
             .collect(),
         scale: 0.25,
         out: view(&mut out, DType::F32, &[batches, heads, rows, depth]),
-        log_sum_exp: Some(view(&mut sums, DType::F32, &[batches, heads, rows])),
+        statistics: Statistics::LogSumExp(view(&mut sums, DType::F32, &[batches, heads, rows])),
     };
     attention(&Serial, &job);
     for (b, (query_len, key_len)) in lengths.into_iter().enumerate() {
@@ -118,7 +118,7 @@ fn one_row_over_many_ranges_of_keys_follows_the_definition() {
         }],
         scale: 0.125,
         out: view(&mut out, DType::F32, &[1, heads, 1, depth]),
-        log_sum_exp: Some(view(&mut sums, DType::F32, &[1, heads, 1])),
+        statistics: Statistics::LogSumExp(view(&mut sums, DType::F32, &[1, heads, 1])),
     };
     attention(&Serial, &job);
     for head in 0..heads {
@@ -150,7 +150,7 @@ fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
         }],
         scale: 1.0,
         out: view(&mut out, DType::F32, &[1, 1, rows, depth]),
-        log_sum_exp: None,
+        statistics: Statistics::None,
     };
     attention(&Serial, &job);
     close(&out, &naive(&q, &k, &v, depth, 1.0, |i, j| hidden[i * keys + j] == 0), 1e-6);
@@ -173,7 +173,7 @@ fn no_keys_give_zeros() {
         }],
         scale: 1.0,
         out: view(&mut out, DType::F32, &[1, 1, 2, 4]),
-        log_sum_exp: None,
+        statistics: Statistics::None,
     };
     attention(&Serial, &job);
     assert_eq!(out, [0.0; 8]);
@@ -205,7 +205,7 @@ fn bf16_in_a_token_major_layout() {
         }],
         scale: 0.25,
         out: vo,
-        log_sum_exp: None,
+        statistics: Statistics::None,
     };
     attention(&Serial, &job);
     for head in 0..heads {
@@ -277,7 +277,7 @@ impl Stored {
             batches: vec![batch],
             scale: 0.3,
             out: view(&mut out, DType::F32, &[1, heads, count, self.depth]),
-            log_sum_exp: Some(view(&mut sums, DType::F32, &[1, heads, count])),
+            statistics: Statistics::LogSumExp(view(&mut sums, DType::F32, &[1, heads, count])),
         };
         attend(tiles, isa, &job);
         let row = |(values, sum): (&[f32], &f32)| (values.iter().map(|value| value.to_bits()).collect(), sum.to_bits());

@@ -77,6 +77,27 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: |call| pair(call, "self", "out", Binary::Sub),
     },
     Operator {
+        name: "aclnnInplaceSub",
+        parameters: &[in_place("selfRef", NUMBER, 0, 8), input("other", NUMBER, 0, 8), scalar("alpha")],
+        limits: "other broadcasts to selfRef; common type storable in selfRef",
+        source: "ops-math math/sub/docs/aclnnSub&aclnnInplaceSub.md",
+        plan: |call| pair(call, "selfRef", "selfRef", Binary::Sub),
+    },
+    Operator {
+        name: "aclnnSubs",
+        parameters: &[input("self", NUMBER, 0, 8), scalar("other"), scalar("alpha"), output("out", NUMBER, 0, 8)],
+        limits: "out has the shape of self",
+        source: "ops-math math/sub/docs/aclnnSubs&aclnnInplaceSubs.md (BOOL is not modelled)",
+        plan: |call| with_scalar(call, "self", "out", Binary::Sub),
+    },
+    Operator {
+        name: "aclnnInplaceSubs",
+        parameters: &[in_place("selfRef", NUMBER, 0, 8), scalar("other"), scalar("alpha")],
+        limits: "common type storable in selfRef",
+        source: "ops-math math/sub/docs/aclnnSubs&aclnnInplaceSubs.md (BOOL is not modelled)",
+        plan: |call| with_scalar(call, "selfRef", "selfRef", Binary::Sub),
+    },
+    Operator {
         name: "aclnnMul",
         parameters: &[
             input("self", ARITHMETIC, 0, 8),
@@ -125,6 +146,20 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "out has the shape of self; integers divide as FLOAT",
         source: "CANN 8.1 aclnn API reference, aclnnDivs",
         plan: |call| with_scalar(call, "self", "out", Binary::Div),
+    },
+    Operator {
+        name: "aclnnInplaceDiv",
+        parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), input("other", ARITHMETIC, 0, 8)],
+        limits: "other broadcasts to selfRef; integers divide as FLOAT, which selfRef must hold",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceDiv",
+        plan: |call| pair(call, "selfRef", "selfRef", Binary::Div),
+    },
+    Operator {
+        name: "aclnnInplaceDivs",
+        parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), scalar("other")],
+        limits: "integers divide as FLOAT, which selfRef must hold",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceDivs",
+        plan: |call| with_scalar(call, "selfRef", "selfRef", Binary::Div),
     },
     Operator {
         name: "aclnnMaximum",
@@ -247,7 +282,7 @@ pub(super) fn with_scalar_type(tensor: DType, scalar: DType) -> DType {
 }
 
 /// Rounds a block to `computed` where the output would keep more digits.
-fn settle<L: Lane>(block: &mut [L], computed: DType, stored: DType) {
+pub(super) fn settle<L: Lane>(block: &mut [L], computed: DType, stored: DType) {
     if computed != stored {
         each(block, |value| value.rounded(computed));
     }

@@ -8,13 +8,13 @@ use super::call::{Call, Tensor};
 use super::row::{Operator, Parameter, attribute, input, inputs, ints, output, unmodelled};
 use super::sets::{HALVES, MASK, SINGLE};
 use super::{Plan, Refusal, Slot, Views};
-use crate::nn::attention::{Attention, Batch, attention};
+use crate::nn::attention::{Attention, Batch, Statistics, attention};
 use crate::nn::view::View;
 
 /// What the operators ask for besides their data: the tiling library's share.
-const WORKSPACE_BYTES: usize = 16 << 20;
+pub(super) const WORKSPACE_BYTES: usize = 16 << 20;
 /// Extent of the masks of the compressed sparse modes.
-const COMPRESSED: usize = 2048;
+pub(super) const COMPRESSED: usize = 2048;
 
 const FUSED: &[Parameter] = &[
     input("query", HALVES, 3, 4).contiguous(),
@@ -136,7 +136,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// Order of the dims of queries, keys, values or outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+pub(super) enum Order {
     /// Batch, position, heads times depth.
     Bsh,
     /// Batch, position, head, depth.
@@ -147,16 +147,16 @@ enum Order {
 
 /// Extents of queries, keys or values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Extents {
-    batch: usize,
-    heads: usize,
-    len: usize,
-    depth: usize,
+pub(super) struct Extents {
+    pub(super) batch: usize,
+    pub(super) heads: usize,
+    pub(super) len: usize,
+    pub(super) depth: usize,
 }
 
 impl Order {
     /// The extents of a tensor in this order.
-    fn extents(self, call: &Call<'_>, name: &str, dims: &[usize], heads: usize) -> Result<Extents, Refusal> {
+    pub(super) fn extents(self, call: &Call<'_>, name: &str, dims: &[usize], heads: usize) -> Result<Extents, Refusal> {
         let found = match (self, dims) {
             (Self::Bsh, &[batch, len, width]) => {
                 if width == 0 || !width.is_multiple_of(heads) {
@@ -177,7 +177,7 @@ impl Order {
     }
 
     /// The dims of a tensor of these extents.
-    fn dims(self, e: Extents) -> Vec<usize> {
+    pub(super) fn dims(self, e: Extents) -> Vec<usize> {
         match self {
             Self::Bsh => vec![e.batch, e.len, e.heads * e.depth],
             Self::Bsnd => vec![e.batch, e.len, e.heads, e.depth],
@@ -186,7 +186,7 @@ impl Order {
     }
 
     /// A tensor in this order as batch, head, position, depth.
-    fn head_major(self, view: &View, e: Extents) -> View {
+    pub(super) fn head_major(self, view: &View, e: Extents) -> View {
         match self {
             Self::Bsh => view.split(2, e.heads, e.depth).permute(&[0, 2, 1, 3]),
             Self::Bsnd => view.permute(&[0, 2, 1, 3]),
@@ -431,7 +431,7 @@ fn mask_of_batches(mask: &View, query: Extents) -> View {
 }
 
 /// Refuses a compressed mask that is not ones above the diagonal and zeros elsewhere, judged by its first and last rows.
-fn check_triangle(mask: &View) -> Result<(), String> {
+pub(super) fn check_triangle(mask: &View) -> Result<(), String> {
     let square = (0..mask.rank() - 2).fold(mask.clone(), |view, _| view.at(0, 0));
     let mut row = [0u8; COMPRESSED];
     for (line, masked_from) in [(0, 1), (COMPRESSED - 1, COMPRESSED)] {
@@ -557,7 +557,7 @@ fn shared(call: &Call<'_>, request: &Request<'_>) -> Result<Plan, Refusal> {
             batches,
             scale,
             out: out_order.head_major(views.of(out), q),
-            log_sum_exp: sums.map(|slot| views.of(slot).at(3, 0)),
+            statistics: sums.map_or(Statistics::None, |slot| Statistics::LogSumExp(views.of(slot).at(3, 0))),
         };
         attention(tiles, &job);
         Ok(())

@@ -6,7 +6,7 @@ use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{ANY, ARITHMETIC, BOOL, CONDITION, MASKABLE};
 use super::{Plan, Refusal};
 use crate::nn::elementwise::{self, each, map1, map2, zip};
-use crate::nn::lane::{BLOCK, Lane, with_lane};
+use crate::nn::lane::{Arithmetic, BLOCK, Lane, with_lane};
 
 /// A row that compares two tensors.
 macro_rules! compare_tensors {
@@ -54,6 +54,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "out has the shape of self",
         source: "CANN 8.1 aclnn API reference, aclnnLogicalNot",
         plan: logical_not,
+    },
+    Operator {
+        name: "aclnnIsFinite",
+        parameters: &[input("self", ARITHMETIC, 0, 8), output("out", BOOL, 0, 8)],
+        limits: "out has the shape of self",
+        source: "ops-math math/is_finite/docs/aclnnIsFinite.md",
+        plan: is_finite,
     },
     Operator {
         name: "aclnnLogicalAnd",
@@ -189,6 +196,19 @@ fn logical_not(call: &Call<'_>) -> Result<Plan, Refusal> {
     Plan::new(move |views, tiles| {
         with_lane!(dtype, L => map1::<L>(tiles, views.of(slot), views.of(out), |block| {
             each(block, |value| L::from_bool(value == L::default()));
+        }));
+        Ok(())
+    })
+}
+
+fn is_finite(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let x = call.tensor("self")?;
+    call.expect_shape("out", &x.dims, "of self")?;
+    let (slot, dtype, out) = (x.slot, x.dtype, call.tensor("out")?.slot);
+    Plan::new(move |views, tiles| {
+        // What is not finite is no number when it is taken from itself.
+        with_lane!(dtype, L => map1::<L>(tiles, views.of(slot), views.of(out), |block| {
+            each(block, |value| L::from_bool(value.minus(value) == L::default()));
         }));
         Ok(())
     })

@@ -10,8 +10,12 @@ mod arithmetic;
 mod attention;
 mod call;
 mod comparison;
+mod flash;
+mod gradient;
 mod indexing;
+mod loss;
 mod normal;
+mod optimizer;
 mod product;
 mod quantized;
 mod reduction;
@@ -104,6 +108,8 @@ pub(crate) mod sets {
 
     /// What the cube and most fused operators take.
     pub(crate) const FLOATING: &[DType] = &[F32, F16, BF16];
+    /// What a quotient of is one of the same type.
+    pub(crate) const REAL: &[DType] = &[F32, F16, BF16, F64];
     /// What the fused attention operators take without quantisation.
     pub(crate) const HALVES: &[DType] = &[F16, BF16];
     /// Quantised numbers.
@@ -139,13 +145,17 @@ pub(crate) mod sets {
 }
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 9] = [
+const FAMILIES: [&[Operator]; 13] = [
     product::OPERATORS,
     quantized::OPERATORS,
     arithmetic::OPERATORS,
     comparison::OPERATORS,
     normal::OPERATORS,
+    gradient::OPERATORS,
+    loss::OPERATORS,
+    optimizer::OPERATORS,
     attention::OPERATORS,
+    flash::OPERATORS,
     indexing::OPERATORS,
     reduction::OPERATORS,
     shape::OPERATORS,

@@ -1,10 +1,11 @@
 //! Rows of the matrix products.
 
 use super::call::Call;
-use super::row::{Operator, attribute, input, output, scalar};
-use super::sets::FLOATING;
+use super::row::{Operator, attribute, in_place, input, output, scalar};
+use super::sets::{FLOATING, HALVES, INDEX64, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
+use crate::nn::lane::Lane;
 use crate::nn::matmul::{self, Precision};
 use crate::nn::view::View;
 
@@ -59,6 +60,23 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "one element type for self, mat1, mat2 and out; self broadcasts to out",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnAddmm&aclnnInplaceAddmm.md",
         plan: addmm,
+    },
+    Operator {
+        name: "aclnnGroupedMatmulAdd",
+        parameters: &[
+            input("x", HALVES, 2, 2),
+            input("weight", HALVES, 2, 2),
+            input("groupList", INDEX64, 1, 1).contiguous(),
+            in_place("yRef", SINGLE, 2, 3).contiguous(),
+            attribute("transposeX"),
+            attribute("transposeWeight"),
+            attribute("groupType"),
+        ],
+        limits: "x [K, M], weight [K, N] of its type, yRef [groups * M, N] or [groups, M, N]; no empty tensors, M and N below \
+                 65536, at most 1024 groups; groupList has where each group of K ends, none before the one before it nor past \
+                 K; transposeX true, transposeWeight false, groupType 2",
+        source: "ops-transformer gmm/grouped_matmul_add/docs/aclnnGroupedMatmulAdd.md",
+        plan: grouped_matmul_add,
     },
 ];
 
@@ -143,4 +161,62 @@ fn addmm(call: &Call<'_>) -> Result<Plan, Refusal> {
         matmul::addmm(tiles, views.of(c), views.of(a), views.of(b), factors, precision, views.of(out));
         Ok(())
     })
+}
+
+fn grouped_matmul_add(call: &Call<'_>) -> Result<Plan, Refusal> {
+    let (x, weight, ends, sums) =
+        (call.tensor("x")?, call.tensor("weight")?, call.tensor("groupList")?, call.tensor("yRef")?);
+    for (name, expected) in [("transposeX", true), ("transposeWeight", false)] {
+        let found = call.flag(name)?;
+        if found != expected {
+            return Err(call.refuse(name, format!("expected {expected}, found {found}")));
+        }
+    }
+    let kind = call.int("groupType")?;
+    if kind != 2 {
+        return Err(call.refuse("groupType", format!("expected 2 (groups along K), found {kind}")));
+    }
+    call.expect_dtype("weight", x.dtype, "that of x")?;
+    for (name, tensor) in [("x", x), ("weight", weight), ("groupList", ends)] {
+        if tensor.len() == 0 {
+            return Err(call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims)));
+        }
+    }
+    let ([depth, m], n, groups) = ([x.dims[0], x.dims[1]], weight.dims[1], ends.dims[0]);
+    if weight.dims[0] != depth {
+        let text = format!("expected a first dim of {depth} as in x {:?}, found {:?}", x.dims, weight.dims);
+        return Err(call.refuse("weight", text));
+    }
+    for (name, extent) in [("x", m), ("weight", n)] {
+        if extent >= 65_536 {
+            return Err(call.refuse(name, format!("expected a last dim below 65536, found {extent}")));
+        }
+    }
+    if groups > 1024 {
+        return Err(call.refuse("groupList", format!("expected at most 1024 groups, found {groups}")));
+    }
+    if sums.dims != [groups * m, n] && sums.dims != [groups, m, n] {
+        let text = format!("expected [{}, {n}] or [{groups}, {m}, {n}], found {:?}", groups * m, sums.dims);
+        return Err(call.refuse("yRef", text));
+    }
+    let (x, weight, ends, sums) = (x.slot, weight.slot, ends.slot, sums.slot);
+    Plan::new(move |views, tiles| {
+        let mut places = vec![0i64; groups];
+        i64::load(views.of(ends), 0, &mut places);
+        let mut start = 0;
+        let groups = places.iter().enumerate().map(|(group, &end)| match usize::try_from(end) {
+            Ok(end) if start <= end && end <= depth => Ok((std::mem::replace(&mut start, end), end)),
+            _ => Err(format!("groupList: group {group} ends at {end}, expected {start} to {depth}")),
+        });
+        let groups = groups.collect::<Result<Vec<_>, _>>()?;
+        let sums = views.of(sums);
+        let sums = if sums.rank() == 2 { sums.split(0, groups.len(), m) } else { sums.clone() };
+        for (group, &(start, end)) in groups.iter().enumerate().filter(|(_, (start, end))| start < end) {
+            let part = |slot| views.of(slot).slice(0, start, end - start, 1);
+            let out = sums.at(0, group);
+            matmul::addmm(tiles, &out, &part(x).exchanged(), &part(weight), (1.0, 1.0), Precision::Keep, &out);
+        }
+        Ok(())
+    })
+    .map(Plan::reading_transposed)
 }

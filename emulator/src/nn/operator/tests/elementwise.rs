@@ -127,8 +127,19 @@ fn in_place_forms_change_their_first_operand() {
     run("aclnnInplaceAdds", vec![Arg::T(&mut x), whole(5), whole(2)]).unwrap();
     run("aclnnInplaceMuls", vec![Arg::T(&mut x), real(0.5)]).unwrap();
     assert_eq!(x.values(), [60.0, 225.0, 70.0, 245.0]);
+    run("aclnnInplaceSub", vec![Arg::T(&mut x), Arg::T(&mut y), whole(2)]).unwrap();
+    run("aclnnInplaceSubs", vec![Arg::T(&mut x), whole(4), real(2.5)]).unwrap();
+    assert_eq!(x.values(), [30.0, 175.0, 40.0, 195.0]);
+    run("aclnnInplaceDiv", vec![Arg::T(&mut x), Arg::T(&mut y)]).unwrap();
+    run("aclnnInplaceDivs", vec![Arg::T(&mut x), real(0.25)]).unwrap();
+    assert_eq!(x.values(), [12.0, 35.0, 16.0, 39.0]);
     let parts = ["selfRef: expected shape [2, 2] (to which selfRef and other broadcast), found [2]"];
-    refused("aclnnInplaceAdd", vec![Arg::T(&mut y), Arg::T(&mut x), whole(1)], &parts);
+    for name in ["aclnnInplaceAdd", "aclnnInplaceSub"] {
+        refused(name, vec![Arg::T(&mut y), Arg::T(&mut x), whole(1)], &parts);
+    }
+    let mut ints = Data::new(DType::I32, &[2], &[4.0, 6.0]);
+    let parts = ["selfRef: results of type FLOAT cannot be stored as INT32"];
+    refused("aclnnInplaceDivs", vec![Arg::T(&mut ints), whole(2)], &parts);
 }
 
 #[test]
@@ -139,6 +150,8 @@ fn scalars_widen_a_tensor_only_to_a_higher_category() {
     assert_eq!(out.values(), [0.5, 1.0, -1.5]);
     run("aclnnAdds", vec![Arg::T(&mut x), real(1.0), real(3.0), Arg::T(&mut out)]).unwrap();
     assert_eq!(out.values(), [4.0, 5.0, 0.0]);
+    run("aclnnSubs", vec![Arg::T(&mut x), real(1.0), real(3.0), Arg::T(&mut out)]).unwrap();
+    assert_eq!(out.values(), [-2.0, -1.0, -6.0]);
     run("aclnnDivs", vec![Arg::T(&mut x), whole(4), Arg::T(&mut out)]).unwrap();
     assert_eq!(out.values(), [0.25, 0.5, -0.75]);
     let mut ints = Data::new(DType::I32, &[3], &[1.0, 2.0, -3.0]);
@@ -303,6 +316,25 @@ fn comparisons_of_tensors_and_scalars() {
     assert_eq!(out.values(), [0.0, 0.0]);
     run("aclnnNeScalar", vec![Arg::T(&mut x), real(1.0), Arg::T(&mut out)]).unwrap();
     assert_eq!(out.values(), [1.0, 0.0], "NaN differs from everything");
+}
+
+#[test]
+fn what_is_finite_is_told_from_what_is_not() {
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {
+        let values = [1.0, f64::NAN, f64::INFINITY, 65504.0, f64::NEG_INFINITY, -0.0];
+        for strided in [false, true] {
+            let (x, out) = (Data::new(dtype, &[2, 3], &values), Data::new(DType::Bool, &[2, 3], &[1.0; 6]));
+            let (mut x, mut out) = if strided { (x.strided(), out.strided()) } else { (x, out) };
+            run("aclnnIsFinite", vec![Arg::T(&mut x), Arg::T(&mut out)]).unwrap();
+            assert_eq!(out.values(), [1.0, 0.0, 0.0, 1.0, 0.0, 1.0], "{dtype}");
+        }
+    }
+    let mut ints = Data::new(DType::I8, &[3], &[-128.0, 0.0, 127.0]);
+    let (mut out, mut flat) = (Data::blank(DType::Bool, &[3]), Data::blank(DType::Bool, &[1, 3]));
+    run("aclnnIsFinite", vec![Arg::T(&mut ints), Arg::T(&mut out)]).unwrap();
+    assert_eq!(out.values(), [1.0; 3]);
+    let parts = ["out: expected shape [3] (of self), found [1, 3]"];
+    refused("aclnnIsFinite", vec![Arg::T(&mut ints), Arg::T(&mut flat)], &parts);
 }
 
 #[test]

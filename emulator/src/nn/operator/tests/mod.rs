@@ -3,8 +3,12 @@
 
 mod attention;
 mod elementwise;
+mod flash;
+mod gradient;
 mod indexing;
+mod loss;
 mod normal;
+mod optimizer;
 mod product;
 mod quantized;
 mod reduction;

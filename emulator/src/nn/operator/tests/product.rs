@@ -178,3 +178,93 @@ fn products_refuse_what_the_cube_refuses() {
     );
     says("aclnnBatchMatMul", data(F32, &x), data(F32, &y), data(F32, &z), 0, "expected 3 to 3 dims");
 }
+
+/// Plays a sum of products of groups, `[K, M]` and `[K, N]`; gives the sums and what plain loops make of them.
+fn grouped(
+    dtype: DType,
+    (depth, m, n): (usize, usize, usize),
+    ends: &[i64],
+    dims: &[usize],
+    strided: bool,
+) -> Result<[Vec<f64>; 2], String> {
+    let (x, weight, sums) = (varied(depth * m, 1), varied(depth * n, 2), varied(dims.iter().product(), 3));
+    let (mut a, mut b) = (Data::new(dtype, &[depth, m], &x), Data::new(dtype, &[depth, n], &weight));
+    if strided {
+        (a, b) = (a.strided(), b.strided());
+    }
+    let ends_held: Vec<f64> = ends.iter().map(|&end| end as f64).collect();
+    let mut groups = Data::new(DType::I64, &[ends.len()], &ends_held);
+    let mut y = Data::new(DType::F32, dims, &sums);
+    let arguments = vec![
+        Arg::T(&mut a),
+        Arg::T(&mut b),
+        Arg::T(&mut groups),
+        Arg::T(&mut y),
+        Arg::B(true),
+        Arg::B(false),
+        Arg::I(2),
+    ];
+    run("aclnnGroupedMatmulAdd", arguments)?;
+    let mut wanted = sums;
+    for (group, &end) in ends.iter().enumerate() {
+        let start = if group == 0 { 0 } else { ends[group - 1] };
+        for i in 0..m * n {
+            let product = |d: i64| x[d as usize * m + i / n] * weight[d as usize * n + i % n];
+            wanted[group * m * n + i] += (start..end).map(product).sum::<f64>();
+        }
+    }
+    Ok([y.values(), wanted])
+}
+
+#[test]
+fn sums_of_products_of_groups() {
+    for dtype in [DType::F16, DType::BF16] {
+        for strided in [false, true] {
+            for (sizes, ends) in [
+                ((7, 3, 5), &[7][..]),
+                ((150, 33, 70), &[150]),
+                ((20, 4, 3), &[5, 5, 20]),
+                ((300, 17, 9), &[0, 130, 250]),
+                ((3, 1, 1), &[3]),
+            ] {
+                let (_, m, n) = sizes;
+                for dims in [&[ends.len() * m, n][..], &[ends.len(), m, n]] {
+                    let [found, wanted] = grouped(dtype, sizes, ends, dims, strided).unwrap();
+                    close(&found, &wanted, 1e-5, &format!("{dtype} {sizes:?} {ends:?}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_products_of_groups_are_refused_by_name() {
+    let says = |result: Result<[Vec<f64>; 2], String>, part: &str| {
+        let message = result.expect_err("must be refused");
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+    };
+    let call = |dtype, ends: &[i64], dims: &[usize]| grouped(dtype, (6, 2, 3), ends, dims, false);
+    says(call(DType::F16, &[4, 2], &[4, 3]), "groupList: group 1 ends at 2, expected 4 to 6");
+    says(call(DType::F16, &[4, 7], &[4, 3]), "groupList: group 1 ends at 7, expected 4 to 6");
+    says(call(DType::F16, &[4, 6], &[2, 3]), "yRef: expected [4, 3] or [2, 2, 3], found [2, 3]");
+    says(call(DType::F32, &[6], &[2, 3]), "x: expected an element type of FLOAT16, BFLOAT16, found FLOAT");
+    let data = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![1.0; dims.iter().product()]);
+    let flags = |x: &[usize], weight: DType, transposed: bool, kind: i64, part: &str| {
+        let (mut x, mut weight) = (data(DType::F16, x), data(weight, &[6, 3]));
+        let (mut ends, mut y) = (Data::new(DType::I64, &[1], &[6.0]), data(DType::F32, &[2, 3]));
+        let arguments = vec![
+            Arg::T(&mut x),
+            Arg::T(&mut weight),
+            Arg::T(&mut ends),
+            Arg::T(&mut y),
+            Arg::B(transposed),
+            Arg::B(false),
+            Arg::I(kind),
+        ];
+        refused("aclnnGroupedMatmulAdd", arguments, &[part]);
+    };
+    flags(&[6, 2], DType::F16, false, 2, "transposeX: expected true, found false");
+    flags(&[6, 2], DType::F16, true, 0, "groupType: expected 2 (groups along K), found 0");
+    flags(&[6, 2], DType::BF16, true, 2, "weight: expected FLOAT16 (that of x), found BFLOAT16");
+    flags(&[5, 2], DType::F16, true, 2, "weight: expected a first dim of 5 as in x [5, 2], found [6, 3]");
+}
