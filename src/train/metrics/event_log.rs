@@ -122,12 +122,12 @@ impl Message {
 
     /// A field's number and how its value is written.
     fn key(&mut self, field: u64, form: u64) {
-        self.number(field << 3 | form);
+        self.number((field << 3) | form);
     }
 
     fn number(&mut self, mut value: u64) {
         while value >= 1 << 7 {
-            self.0.push(value as u8 | 1 << 7);
+            self.0.push(value as u8 | (1 << 7));
             value >>= 7;
         }
         self.0.push(value as u8);
@@ -157,10 +157,10 @@ mod tests {
     /// Bit by bit, from the polynomial.
     fn checksum(bytes: &[u8]) -> u32 {
         let byte = |sum: u32, byte: &u8| {
-            (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 })
+            (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 })
         };
         let sum = !bytes.iter().fold(u32::MAX, byte);
-        (sum >> 15 | sum << 17).wrapping_add(0xa282_ead8)
+        ((sum >> 15) | (sum << 17)).wrapping_add(0xa282_ead8)
     }
 
     fn take<'a>(from: &mut &'a [u8], count: usize) -> &'a [u8] {
