@@ -15,13 +15,16 @@ use serde_json::Value;
 
 use super::reader::Written;
 use super::vocabulary::END_OF_TEXT;
-use crate::base::{Diagnostic, Diagnostics};
+use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::generate::chat::{ChatTemplate, Message};
 use crate::generate::tokenizer::{Piece, Tokenizer};
 use crate::weights::file;
 
 const CONFIG: &str = "tokenizer_config.json";
 const ASSISTANT: &str = "assistant";
+
+/// A tokenizer takes about 120 bytes for a byte of a text while it works on it.
+const LARGEST_TEXT: Bytes = Bytes(64 << 20);
 
 /// The token ids of one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +79,13 @@ impl Encoder {
     pub(super) fn encode(&self, written: &Written) -> Result<Document, Diagnostics> {
         match written {
             Written::Text(text) => {
+                if text.len() as u64 > LARGEST_TEXT.0 {
+                    return Err(Diagnostic::new("text", "a document too large to be made into ids at once")
+                        .expected(format!("at most {LARGEST_TEXT}"))
+                        .found(Bytes(text.len() as u64))
+                        .help("say what separates the documents of the file, or split it")
+                        .into());
+                }
                 let mut ids = self.tokenizer.encode(text)?;
                 // Some tokenizers end texts themselves.
                 if ids.last() != Some(&self.end_of_text) {

@@ -212,6 +212,20 @@ fn a_tokenizer_must_be_able_to_end_a_text() {
 }
 
 #[test]
+fn a_text_too_large_to_encode_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let encoder = Encoder::open(&shipped(), 4096).unwrap();
+    let file = written(&folder, "a.txt", &"x".repeat((64 << 20) + 1));
+    let message = write(&folder.path().join("out"), &[file], &encoder).unwrap_err().to_string();
+    assert!(
+        message.contains(
+            "a.txt: document 1: text: a document too large to be made into ids at once: expected at most 64.0 MiB"
+        ),
+        "{message}"
+    );
+}
+
+#[test]
 fn all_files_are_read_before_anything_is_refused() {
     let folder = TempDir::new().unwrap();
     let encoder = Encoder::open(&shipped(), 4096).unwrap();
