@@ -5,7 +5,7 @@
 //! goes on behind the last complete checkpoint, on whatever cards.
 
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -251,7 +251,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let wanted = processes::cards(options.cards, group, Some(1)).map_err(Diagnostics::from)?;
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
-    let mut job = processes::agree(group, &format!("{options:?}"), Job::new(options, folder, wanted))?;
+    let mut job = processes::agree(group, &format!("{options:?}"), Job::new(options, &folder, wanted))?;
     // A run that was told to stop ends after a step, so the engine does not hear of it.
     drop(stop);
     let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, ..EngineOptions::default() };
@@ -287,7 +287,7 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     /// # Errors
     /// All problems of options, recipe, model, data and checkpoint.
-    fn new(options: &'a TrainOptions, folder: PathBuf, cards: usize) -> Result<Self, Diagnostics> {
+    fn new(options: &'a TrainOptions, folder: &Path, cards: usize) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         let read = |path: &PathBuf| {
             let text = file::read_text(path)
@@ -298,13 +298,13 @@ impl<'a> Job<'a> {
         let recipe = recipe.map_err(|found| problems.append(found)).ok();
         let recipe = recipe.map(|recipe| options.over.over(recipe, &mut problems));
         let model = match options.init_seed {
-            None => Some(Model::open(&folder)),
+            None => Some(Model::open(folder)),
             Some(_) => None,
         };
         let model = model.and_then(|model| model.map_err(|found| problems.append(found)).ok());
         let config = match (&model, options.init_seed) {
             (Some(model), _) => Some(model.config.clone()),
-            (None, Some(_)) => Model::open_config(&folder).map_err(|found| problems.append(found)).ok(),
+            (None, Some(_)) => Model::open_config(folder).map_err(|found| problems.append(found)).ok(),
             (None, None) => None,
         };
         let axes = mesh(options.mesh.as_deref(), cards).map_err(|problem| problems.push(problem)).ok();
@@ -326,7 +326,7 @@ impl<'a> Job<'a> {
         let kept = kept.flatten();
         let first =
             checkpoint.as_ref().map_or(0, |checkpoint| usize::try_from(checkpoint.index().step).unwrap_or(usize::MAX));
-        let data = sources(options, &folder, &config, &mut problems).map(|sources| DataOptions {
+        let data = sources(options, folder, &config, &mut problems).map(|sources| DataOptions {
             sources,
             sequence: recipe.seq,
             global_batch: recipe.global_batch,
@@ -436,7 +436,7 @@ fn kept(checkpoint: &Checkpoint, problems: &mut Diagnostics) -> Option<Kept> {
 
 fn sources(
     options: &TrainOptions,
-    folder: &std::path::Path,
+    folder: &Path,
     config: &ModelConfig,
     problems: &mut Diagnostics,
 ) -> Option<Vec<Source>> {

@@ -147,7 +147,7 @@ pub fn gradients(build: &mut Builder, seeds: &[(Operand, Operand)], wanted: &[Op
 }
 
 /// Adds to the cotangent of a value.
-fn add(build: &mut Builder, cotangents: &mut Vec<Option<Operand>>, of: ValueId, cotangent: Operand) {
+fn add(build: &mut Builder, cotangents: &mut [Option<Operand>], of: ValueId, cotangent: Operand) {
     let sum = match cotangents[of.index()] {
         Some(known) => build.add(known, cotangent),
         None => cotangent,

@@ -156,7 +156,7 @@ pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
         Call::Mul { a: weights.clone(), b: of_weights.clone(), out: scores.clone() },
         Call::ReduceSum { x: scores.clone(), out: means.clone(), dim: 4 },
         Call::Sub { a: of_weights.clone(), b: means, out: of_weights.clone() },
-        Call::Mul { a: of_weights.clone(), b: weights.clone(), out: scores.clone() },
+        Call::Mul { a: of_weights, b: weights.clone(), out: scores.clone() },
         Call::Muls { x: scores.clone(), out: scores.clone(), by: Number::Float(*scale) },
     ]);
     let dq = emit.out();

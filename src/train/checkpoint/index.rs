@@ -230,7 +230,7 @@ impl Index {
             }
             let bytes = (cover::volume(ranges) * dtype.size_bytes()) as u64;
             let file = self.files.get(part.file);
-            if !file.is_some_and(|file| part.at.checked_add(bytes).is_some_and(|end| end <= file.bytes)) {
+            if file.is_none_or(|file| part.at.checked_add(bytes).is_none_or(|end| end > file.bytes)) {
                 let found = format!("{bytes} bytes from {} on in file {}", part.at, part.file);
                 return Err(problem("a part outside its file").found(found));
             }

@@ -121,7 +121,7 @@ pub(super) mod tests {
             if let Err(error) = self.machine.effect("write", &self.name) {
                 let state = self.machine.state.lock().unwrap();
                 // What was on its way to the disk when the machine stopped, and no more after that.
-                if !state.done.last().is_some_and(|last| last == "stop") {
+                if state.done.last().is_none_or(|last| last != "stop") {
                     self.file.write_all(&bytes[..bytes.len() / 2])?;
                     drop(state);
                     self.machine.state.lock().unwrap().done.push("stop".to_owned());

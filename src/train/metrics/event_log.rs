@@ -160,7 +160,7 @@ mod tests {
             (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 })
         };
         let sum = !bytes.iter().fold(u32::MAX, byte);
-        ((sum >> 15) | (sum << 17)).wrapping_add(0xa282_ead8)
+        sum.rotate_right(15).wrapping_add(0xa282_ead8)
     }
 
     fn take<'a>(from: &mut &'a [u8], count: usize) -> &'a [u8] {
