@@ -62,37 +62,46 @@ impl AdamW {
         }
     }
 
-    /// The greater of a second moment and of all before it, or the moment itself; then the step of one element.
+    /// Both moments of an element after the step.
     #[inline(always)]
-    fn step(&self, [parameter, first, second, greatest]: [&mut f32; 4], grad: f32, keeps_greatest: bool) {
+    fn moments(&self, first: f32, second: f32, grad: f32) -> (f32, f32) {
         let grad = grad * self.sign;
-        let kept = *parameter * self.keep;
-        *first += self.first * (grad - *first);
-        *second = *second * self.second_kept + self.second * (grad * grad);
-        *greatest = if !keeps_greatest || *second > *greatest || second.is_nan() { *second } else { *greatest };
-        let spread = greatest.sqrt() / self.root + self.eps;
-        *parameter = kept - self.rate * (*first / spread);
+        (first + self.first * (grad - first), second * self.second_kept + self.second * (grad * grad))
+    }
+
+    /// The parameter after the step, of the moments after it.
+    #[inline(always)]
+    fn parameter(&self, parameter: f32, first: f32, second: f32) -> f32 {
+        parameter * self.keep - self.rate * (first / (second.sqrt() / self.root + self.eps))
     }
 }
 
 dispatched! {
-    /// A step of a block; `greatest` is scratch.
-    fn step(adam: &AdamW, state: [&mut [f32]; 4], grads: &[f32]) {
-        let [parameters, firsts, seconds, greatest] = state;
-        let moments = firsts.iter_mut().zip(seconds).zip(greatest);
-        for ((parameter, ((first, second), greatest)), grad) in parameters.iter_mut().zip(moments).zip(grads) {
-            adam.step([parameter, first, second, greatest], *grad, false);
+    /// A step of a block. Each slice is an argument of its own, so that none is taken to overlap another and all vectorise.
+    fn step(adam: AdamW, parameters: &mut [f32], firsts: &mut [f32], seconds: &mut [f32], grads: &[f32]) {
+        for (((parameter, first), second), grad) in parameters.iter_mut().zip(firsts).zip(seconds).zip(grads) {
+            (*first, *second) = adam.moments(*first, *second, *grad);
+            *parameter = adam.parameter(*parameter, *first, *second);
         }
     }
 }
 
 dispatched! {
-    /// As [`step`], with the greatest second moments in the place of the last.
-    fn step_of_greatest(adam: &AdamW, state: [&mut [f32]; 4], grads: &[f32]) {
-        let [parameters, firsts, seconds, greatest] = state;
-        let moments = firsts.iter_mut().zip(seconds).zip(greatest);
-        for ((parameter, ((first, second), greatest)), grad) in parameters.iter_mut().zip(moments).zip(grads) {
-            adam.step([parameter, first, second, greatest], *grad, true);
+    /// The moments of a block after a step, and the greatest second moments.
+    fn step_moments(adam: AdamW, firsts: &mut [f32], seconds: &mut [f32], greatest: &mut [f32], grads: &[f32]) {
+        for (((first, second), greatest), grad) in firsts.iter_mut().zip(seconds).zip(greatest).zip(grads) {
+            (*first, *second) = adam.moments(*first, *second, *grad);
+            // NaN stays.
+            *greatest = if *second <= *greatest { *greatest } else { *second };
+        }
+    }
+}
+
+dispatched! {
+    /// The parameters of a block after a step, of the moments after it.
+    fn step_parameters(adam: AdamW, parameters: &mut [f32], firsts: &[f32], seconds: &[f32]) {
+        for ((parameter, first), second) in parameters.iter_mut().zip(firsts).zip(seconds) {
+            *parameter = adam.parameter(*parameter, *first, *second);
         }
     }
 }
@@ -115,10 +124,11 @@ pub(crate) fn adam_w(tiles: &dyn Tiles, adam: &AdamW, state: [&View; 3], greates
         f32::load(&grad, start, g);
         if let Some(greatest) = &greatest {
             f32::load(greatest, start, top);
-            step_of_greatest(adam, [&mut *p, &mut *m, &mut *v, &mut *top], g);
+            step_moments(*adam, m, v, top, g);
+            step_parameters(*adam, p, m, top);
             f32::store(greatest, start, top);
         } else {
-            step(adam, [&mut *p, &mut *m, &mut *v, top], g);
+            step(*adam, p, m, v, g);
         }
         f32::store(&parameter, start, p);
         f32::store(&first, start, m);
