@@ -106,8 +106,11 @@ impl Sample {
     }
 }
 
-/// The rows that have a sample: kind, operands.
-fn samples() -> Vec<(&'static str, Kind, fn(&mut Sample) -> Vec<Operand>)> {
+/// Gives the operands of a sample.
+type Operands = fn(&mut Sample) -> Vec<Operand>;
+
+/// The rows that have a sample: name, kind, operands.
+fn samples() -> Vec<(&'static str, Kind, Operands)> {
     let matmul = |spec: &str| Kind::MatMul { spec: spec.to_owned() };
     let both = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[2, 3, 4])];
     let rows = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[4])];
