@@ -162,7 +162,7 @@ fn the_program_tells_shells_and_readers_of_itself() {
     }
     assert!(succeeds(&words("man")).contains("rehearse"));
     assert!(succeeds(&words("man generate")).contains("repetition"));
-    let output = words("man train");
+    let output = words("man walk");
     assert_eq!(output.status.code(), Some(2));
     assert!(
         stderr(&output).contains("man: there is no such command: expected generate, verify"),
@@ -222,7 +222,7 @@ fn a_stream_has_a_line_for_each_token() {
 fn usage_errors_are_code_2_and_nothing_on_stdout() {
     for (line, expected) in [
         ("", "Usage: ascend-tp"),
-        ("train", "unrecognized subcommand 'train'"),
+        ("walk", "unrecognized subcommand 'walk'"),
         ("generate --seed -1", "invalid value '-1' for '--seed <N>'"),
         ("generate --card 8", "unexpected argument '--card'"),
         ("generate --cards 0", "for '--cards <N>': expected a whole number from 1 on, found 0"),

@@ -17,10 +17,14 @@ fn fixture(path: &str) -> PathBuf {
 /// Twelve steps on the golden data of a fixture; `more` are further arguments.
 fn train(dir: &Path, name: &str, more: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
-    command.args(["train", "--device", "emulator", "--steps", "12", "--global-batch", "8", "--seq", "32"]);
+    command.args(["train", "--device", "emulator", "--global-batch", "8"]);
     command.arg("--model").arg(fixture("fixtures/qwen2-gqa"));
-    command.arg("--data").arg(fixture("fixtures_training/qwen2-gqa-adamw/data.safetensors"));
-    command.args(["--warmup-steps", "4", "--weight-decay", "0.1"]);
+    let data = fixture("fixtures_training/qwen2-gqa-adamw/data.safetensors").display().to_string();
+    for (option, value) in [("--steps", "12"), ("--seq", "32"), ("--warmup-steps", "4"), ("--data", &data)] {
+        if !more.contains(option) {
+            command.args([option, value]);
+        }
+    }
     command.arg("--metrics").arg(dir.join(format!("{name}.jsonl")));
     command.args(more.split_whitespace()).stdin(Stdio::null());
     command
@@ -122,6 +126,8 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
     let dir = folder.path();
     let recipe = dir.join("recipe.toml");
     fs::write(&recipe, "steps = 4\nclipnorm = 1.0\n").unwrap();
+    let taken = dir.join("taken");
+    done(&mut train(dir, "taken", &format!("--steps 1 --warmup-steps 0 --save {}", taken.display())));
     for (more, parts) in [
         ("--cards 4 --mesh dp=3".to_owned(), vec!["--mesh: is not of the cards: expected a product of 4"]),
         ("--mesh dp=1,pp=2 --cards 2".to_owned(), vec!["--mesh: an axis that training does not have"]),
@@ -129,7 +135,8 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
         (format!("--recipe {}", recipe.display()), vec!["recipe: line 2", "unknown field `clipnorm`"]),
         ("--lr 0 --seq 31".to_owned(), vec!["recipe: schedule.lr", "data.safetensors"]),
         ("--steps 41".to_owned(), vec!["data.safetensors"]),
-        ("--data missing.txt".to_owned(), vec!["missing.txt"]),
+        ("--data missing.safetensors".to_owned(), vec!["missing.safetensors"]),
+        (format!("--save {}", taken.display()), vec!["--save: the folder has checkpoints of a run", "--resume"]),
     ] {
         let output = train(dir, "refused", &more).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

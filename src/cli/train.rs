@@ -264,6 +264,8 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
 /// What a checkpoint keeps besides tensors.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
+    /// The folder that the model came from.
+    model: PathBuf,
     recipe: Recipe,
     data: State,
 }
@@ -271,6 +273,7 @@ struct Kept {
 /// What to do, checked.
 struct Job<'a> {
     options: &'a TrainOptions,
+    folder: PathBuf,
     config: ModelConfig,
     /// None: weights are drawn.
     model: Option<Model>,
@@ -318,10 +321,15 @@ impl<'a> Job<'a> {
             micro_batch: options.micro_batch.map_or(share, NonZero::get),
         };
         let compiled = compile(&config, &recipe, &layout).map_err(|found| problems.append(found)).ok();
-        let checkpoint = match options.save.as_ref().filter(|folder| options.resume && folder.exists()) {
+        let checkpoint = match options.save.as_ref().filter(|folder| folder.exists()) {
             Some(folder) => Checkpoint::latest(folder).map_err(|found| problems.append(found)).ok().flatten(),
             None => None,
         };
+        if let Some(found) = checkpoint.as_ref().filter(|_| !options.resume) {
+            let problem = Diagnostic::new("--save", "the folder has checkpoints of a run");
+            let help = "go on with it by --resume, or choose another folder";
+            problems.push(problem.found(found.path().display()).help(help));
+        }
         let kept = checkpoint.as_ref().map(|checkpoint| kept(checkpoint, &mut problems));
         let kept = kept.flatten();
         let first =
@@ -352,7 +360,8 @@ impl<'a> Job<'a> {
         }
         match (compiled, loader) {
             (Some(compiled), Some(loader)) if problems.is_empty() => {
-                Ok(Self { options, config, model, recipe, layout, compiled: Some(compiled), loader, checkpoint, first })
+                let (folder, compiled) = (folder.to_path_buf(), Some(compiled));
+                Ok(Self { options, folder, config, model, recipe, layout, compiled, loader, checkpoint, first })
             }
             _ => Err(problems),
         }
@@ -415,7 +424,7 @@ impl<'a> Job<'a> {
     }
 
     fn save(&self, trainer: &mut Trainer, writer: &mut Writer) -> Result<(), Failure> {
-        let kept = Kept { recipe: self.recipe, data: self.loader.state() };
+        let kept = Kept { model: self.folder.clone(), recipe: self.recipe, data: self.loader.state() };
         let state = serde_json::to_value(kept).map_err(|error| Failure::Run(error.into()))?;
         writer.begin(trainer.next_step() as u64, state, trainer.parts()?)?;
         Ok(())

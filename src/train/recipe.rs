@@ -121,7 +121,7 @@ impl Recipe {
     /// A text that is no TOML, or keys that a recipe does not have, with their line; then all values that cannot be.
     pub fn from_toml(text: &str) -> Result<Self, Diagnostics> {
         let recipe: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             Diagnostic::new(format!("recipe: line {line}"), error.message())
         })?;
         recipe.check().map(|()| recipe)
