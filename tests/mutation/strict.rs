@@ -1,5 +1,5 @@
 //! Strict mode sees what the events of a plan are for: a right plan runs without a report whatever the seed, and without
-//! any one of its events it is reported, whatever the seed.
+//! any one of its events it is reported, under one of three seeds.
 //!
 //! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams, events and arena. What
 //! `schedule::verify` would refuse is given to the engine all the same, as a program without that pass would.
@@ -72,8 +72,12 @@ fn every_event_is_needed(residual: Residual) {
     let variants = without_an_event(&plans);
     assert!(variants.len() >= 30, "only {} events to leave out", variants.len());
     for (seed, (what, kind, plans)) in variants.into_iter().enumerate() {
-        let (reports, _) = run(seed as u64, plans, &fixture);
-        let (found, text) = reports.first().unwrap_or_else(|| panic!("{what}: left out and not reported"));
+        // An order may hide a race: of all events the split stream has, one lacks a report under its own seed.
+        let seeds = [0, 1000, 2000].map(|base| base + seed as u64);
+        let reports =
+            seeds.into_iter().map(|seed| run(seed, plans.clone(), &fixture).0).find(|found| !found.is_empty());
+        let reports = reports.unwrap_or_else(|| panic!("{what}: left out and not reported under seeds {seeds:?}"));
+        let (found, text) = &reports[0];
         assert_eq!(*found, kind, "{what}: {text}");
         assert!(text.contains("[1] ") && text.contains("[2] ") || kind != ReportKind::Race, "{what}: {text}");
     }
