@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use ascend_tp::base::DType;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{Inputs, Part};
@@ -40,7 +41,8 @@ fn main() -> anyhow::Result<()> {
 
     let params = [first, bias, second];
     let optimizer = Optimizer::Adamw { betas: [0.9, 0.99], eps: 1e-8, weight_decay: 0.0 };
-    let found: Vec<_> = gradients(&mut build, &[(loss, one)], &params).into_iter().flatten().collect();
+    let found: Option<Vec<_>> = gradients(&mut build, &[(loss, one)], &params).into_iter().collect();
+    let found = found.context("the loss depends on every param")?;
     let states = optimizer.declare(&mut build, &params);
     let norm = optimizer.update(&mut build, &params, &found, &states, 1.0);
     build.output("loss", loss);

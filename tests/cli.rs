@@ -7,10 +7,34 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ascend_tp::{placement, program, schedule};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::train::{self, Layout, Recipe};
+use ascend_tp::{collective, placement, program, schedule};
 use serde_json::Value;
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
+/// What `verify` and `explain` have with --train, behind their own.
+const OF_A_STEP: [&str; 18] = [
+    "recipe",
+    "steps",
+    "global-batch",
+    "seq",
+    "clip-norm",
+    "optimizer",
+    "betas",
+    "eps",
+    "weight-decay",
+    "momentum",
+    "schedule",
+    "lr",
+    "min-lr",
+    "warmup-steps",
+    "mesh",
+    "zero",
+    "micro-batch",
+    "recompute",
+];
+
 const OPTIONS: [(&str, &[&str]); 9] = [
     (
         "generate",
@@ -40,8 +64,11 @@ const OPTIONS: [(&str, &[&str]); 9] = [
             "help",
         ],
     ),
-    ("verify", &["model", "cards", "reference", "dtype", "residual", "device", "json", "help"]),
-    ("explain", &["model", "cards", "dtype", "residual", "batch", "sequence", "context", "dump", "json", "help"]),
+    ("verify", &["model", "cards", "reference", "train", "dtype", "residual", "device", "json", "help"]),
+    (
+        "explain",
+        &["model", "cards", "train", "dtype", "residual", "batch", "sequence", "context", "dump", "json", "help"],
+    ),
     (
         "rehearse",
         &[
@@ -151,7 +178,8 @@ fn the_options_are_these() {
             .take_while(|line| !line.starts_with("reference tests"))
             .filter_map(|line| line.split([' ', '\n']).next())
             .collect();
-        assert_eq!(found, expected, "{command}");
+        let of_a_step: &[&str] = if ["verify", "explain"].contains(&command) { &OF_A_STEP } else { &[] };
+        assert_eq!(found, [expected, of_a_step].concat(), "{command}");
     }
 }
 
@@ -236,6 +264,11 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
         ("explain --model qwen-7b --cards 2", "--model: neither a folder nor a preset: expected"),
         ("explain --model qwen-72b --cards 2 --context 40000", "--context: longer than the model's context"),
         ("explain --model qwen-72b --cards 2 --context 8 --sequence 9", "--sequence: longer than the KV cache"),
+        ("explain --model qwen-72b --cards 2 --zero 1", "are of a step of training; add --train"),
+        ("explain --train --model qwen-72b --cards 2 --sequence 9", "cannot be used with"),
+        ("explain --train --model qwen-72b --cards 2 --dtype w8a8 --mesh dp=3", "--dtype: nothing trains in 8 bits"),
+        ("verify --model models/kjv-qwen2 --cards 2 --mesh dp=2", "are of a step of training; add --train"),
+        ("verify --train --model models/kjv-qwen2 --cards 2 --mesh dp=3", "--mesh: is not of the cards"),
     ] {
         let output = words(line);
         assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
@@ -305,6 +338,65 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     assert_eq!(memory["kv_cache"], 327_680_u64 * 32_768);
     assert!(weights.iter().chain(collectives).all(|row| !row["reason"].as_str().unwrap().is_empty()));
     assert_eq!(weights[1]["layer"], 0);
+}
+
+/// Two micro-batches: each exchanges what its activations need, and the last one the gradients, once.
+#[test]
+fn a_step_of_training_is_explained() {
+    let line = "explain --train --model models/kjv-qwen2 --cards 4 --mesh dp=2,tp=2 --global-batch 16 --seq 256 --micro-batch 4";
+    let report = json(&words(&format!("{line} --json")));
+    assert_eq!((&report["micro_batches"], &report["sequences"]), (&Value::from(2), &Value::from(8)));
+    let config = std::fs::read_to_string(root().join("models/kjv-qwen2/config.json")).unwrap();
+    let config = ModelConfig::from_json(&config).unwrap();
+    let recipe = Recipe { global_batch: 16, seq: 256, ..Recipe::default() };
+    let layout = Layout { data: 2, tensor: 2, micro_batch: 4, ..Layout::ONE };
+    let parts = train::lower(&config, &recipe, &layout).unwrap().parts;
+    let expected: Vec<_> = parts.iter().flat_map(|(_, lowered)| collective::exchanges(lowered)).collect();
+    let rows = report["collectives"].as_array().unwrap();
+    assert_eq!(rows.len(), expected.len());
+    for (row, expected) in rows.iter().zip(&expected) {
+        assert_eq!((&row["op"], row["bytes"].as_u64()), (&Value::from(expected.kind), Some(expected.bytes.0)));
+        let dtype = if row["value"] == "ids" { "i64" } else { "f32" };
+        assert_eq!((&row["reason"], &row["dtype"]), (&Value::from(&*expected.reason), &Value::from(dtype)));
+        let (us, hidden_us) = (row["us"].as_f64().unwrap(), row["hidden_us"].as_f64().unwrap());
+        assert!(us > 0.0 && (0.0..=us * 1.000_001).contains(&hidden_us), "{row}");
+        assert_eq!(row["beside"].is_null(), hidden_us == 0.0, "{row}");
+    }
+    // Gradients of weights go over `dp` in the last micro-batch alone, all of them: f32, each its part over `tp`.
+    let over_data = |row: &&Value| row["op"] == "all_reduce" && row["axes"] == "dp";
+    let gradients: Vec<&Value> = rows.iter().filter(over_data).collect();
+    assert!(gradients.iter().all(|row| row["micro_batch"] == "last" && row["times"] == 1));
+    let bytes: u64 = gradients.iter().map(|row| row["bytes"].as_u64().unwrap()).sum();
+    let program = &parts[0].1;
+    let local = |id: program::ValueId| {
+        let (value, layout) = (&program.program.values[id], &program.layouts[id]);
+        4 * layout.local_shape(&program.mesh, &value.shape, 0).elems() as u64
+    };
+    assert_eq!(bytes, program.program.with_role(program::Role::Param).map(local).sum::<u64>());
+    // Some of them while the backward pass goes on.
+    assert!(gradients.iter().any(|row| row["hidden_us"].as_f64() > Some(0.0)));
+    let text = succeeds(&words(line));
+    for expected in ["16 sequences a step, 2 micro-batches of 8 sequences", "exposed", " % by ", "all_reduce", "f32"] {
+        assert!(text.contains(expected), "{expected}:\n{text}");
+    }
+    let text = succeeds(&words("explain --train --model models/kjv-qwen2 --cards 1 --global-batch 2 --seq 8"));
+    assert!(text.contains("no collective: one card holds everything"), "{text}");
+}
+
+#[test]
+fn gradients_of_many_cards_are_held_against_those_of_one() {
+    for line in [
+        "--model tests/fixtures/qwen2-gqa --cards 4 --mesh dp=2,tp=2 --zero 2 --micro-batch 1 --global-batch 5 --seq 12",
+        "--model tests/fixtures/qwen2-tied-uneven --cards 3 --residual seq --global-batch 2 --seq 7",
+    ] {
+        let report = json(&words(&format!("verify --train {line} --json")));
+        assert_eq!((&report["passed"], &report["other_bits"]), (&Value::from(true), &Value::Null));
+        let rows = report["gradients"].as_array().unwrap();
+        assert!(rows.len() >= 19 && rows.iter().all(|row| row["largest"].as_f64() > Some(0.0)), "{report}");
+        assert!(rows.iter().all(|row| row["difference"].as_f64() <= report["bound"].as_f64()), "{report}");
+        let text = succeeds(&words(&format!("verify --train {line}")));
+        assert!(text.contains("the same step twice has the same bits") && text.ends_with("passed\n"), "{text}");
+    }
 }
 
 #[test]

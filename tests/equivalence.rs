@@ -24,6 +24,7 @@ mod rules;
 #[path = "equivalence/split.rs"]
 mod split;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -153,7 +154,7 @@ fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run)
 }
 
 /// Splits, schedules and runs an exact program; everything must have the bits that `interpret` gives.
-fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &Pins) -> Result<(), String> {
+fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &Pins) -> Result<Placed, String> {
     let lowered = parallelize(program, mesh, pins).map_err(|problems| format!("parallelize: {problems}"))?.lowered;
     let in_lowered = |message: String| format!("{message}\n{}", placement::print(&lowered));
     let plans = schedule(&lowered).map_err(|problems| in_lowered(format!("schedule: {problems}")))?;
@@ -189,14 +190,14 @@ fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &P
         }
         states = last_states(program, &states, |id| Ok(expected[id.index()].clone()))?;
     }
-    Ok(())
+    Ok(lowered)
 }
 
 /// Genomes and splits of the default seed must reach the whole op table, or the tests above show little.
 #[test]
 fn the_random_programs_reach_every_exact_op_and_every_movement() {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    let seen_cell = std::cell::RefCell::new(&mut seen);
+    let seen_cell = RefCell::new(&mut seen);
     let result = runner(400).run(&(random::genomes(), split::splits()), |(genome, split)| {
         let drawn = genome.draw();
         let mesh = split.mesh();
@@ -242,9 +243,34 @@ fn exact_programs_give_the_same_bits_on_any_mesh() {
         // The second run finds the states as the first left them.
         let data = Data { params: drawn.params(), inputs: vec![drawn.inputs(0), drawn.inputs(1)] };
         let found = exact(&cann, &drawn.program, &data, &mesh, &pins);
-        found.map_err(|message| report(&drawn.program, &mesh, &pins_text, &message))
+        found.map(|_| ()).map_err(|message| report(&drawn.program, &mesh, &pins_text, &message))
     });
     result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// The gradients that `program::grad` writes, of whole numbers, which any order of summation adds alike.
+#[test]
+fn gradients_of_exact_programs_have_the_same_bits_on_any_mesh() {
+    let cann = cann(split::CARDS);
+    let seen: RefCell<BTreeMap<&str, usize>> = RefCell::default();
+    let result = runner(400).run(&(random::genomes(), split::splits()), |(genome, split)| {
+        let Some(drawn) = genome.draw_gradients().filter(random::Drawn::is_exact) else { return Ok(()) };
+        let mesh = split.mesh();
+        let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
+        let data = Data { params: drawn.params(), inputs: vec![drawn.inputs(0)] };
+        let found = exact(&cann, &drawn.program, &data, &mesh, &pins);
+        let lowered = found.map_err(|message| report(&drawn.program, &mesh, &pins_text, &message))?;
+        for op in lowered.program.ops.values() {
+            *seen.borrow_mut().entry(op.kind.row().name).or_default() += 1;
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+    let expected = "add all_gather all_reduce all_to_all cast embed embed_grad expand matmul mul permute reduce_scatter \
+                    reduce_sum reduce_to rope scale slice take take_grad total";
+    let seen = seen.into_inner();
+    let missing: Vec<&str> = expected.split_whitespace().filter(|name| seen.get(name).is_none_or(|n| *n < 5)).collect();
+    assert!(missing.is_empty(), "fewer than 5 of {missing:?} in {seen:?}");
 }
 
 /// The same on the strictest card, each case in an order of calls and tasks that its own seed picks: the same bits, and
@@ -259,7 +285,7 @@ fn exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks() {
         let mode = Mode::Strict { seed };
         let emulator = Emulator::new(emulator::Config { mode, ..emulator::Config::with_cards(split::CARDS) }).unwrap();
         let cann = Cann::new(emulator.table()).unwrap();
-        let found = exact(&cann, &drawn.program, &data, &mesh, &pins).and_then(|()| {
+        let found = exact(&cann, &drawn.program, &data, &mesh, &pins).and_then(|_| {
             drop(cann);
             let reports: Vec<String> = emulator.reports().iter().map(ToString::to_string).collect();
             if reports.is_empty() { Ok(()) } else { Err(reports.join("\n")) }
@@ -320,6 +346,7 @@ fn quantised_blocks_in_bf16_stay_within_bounds() {
 fn every_instruction_set_keeps_them() {
     // Neither the order of things nor what the programs are is a matter of instructions.
     let but = [
+        "gradients_of_exact_programs_have_the_same_bits_on_any_mesh",
         "every_instruction_set_keeps_them",
         "exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks",
         "the_random_programs_reach_every_exact_op_and_every_movement",

@@ -18,6 +18,8 @@ mod lowered;
 mod plans;
 #[path = "mutation/strict.rs"]
 mod strict;
+#[path = "mutation/train.rs"]
+mod train;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

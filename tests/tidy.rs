@@ -56,6 +56,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "exec",
             "weights",
             "generate",
+            "train",
         ],
     ),
     ("rehearse", &["base", "config", "placement", "schedule", "planner", "device", "exec", "generate"]),

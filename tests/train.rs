@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -146,4 +147,202 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
         }
     }
     assert!(!dir.join("refused.jsonl").exists());
+}
+
+/// Steps of the golden data.
+const ALL: &str = "--steps 40";
+
+fn send(signal: &str, process: u32) {
+    let status = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status().unwrap();
+    assert!(status.success(), "process {process} has ended before it was sent {signal}");
+}
+
+/// Waits until so many steps have their line in the metrics of a run.
+fn wait_for_steps(dir: &Path, name: &str, steps: usize) {
+    let (_silent, timer) = channel::<()>();
+    let deadline = Instant::now() + LONG;
+    let lines = || fs::read_to_string(dir.join(format!("{name}.jsonl"))).map_or(0, |text| text.lines().count());
+    while lines() < steps {
+        assert!(Instant::now() < deadline, "step {steps} of {name} did not come");
+        assert_eq!(timer.recv_timeout(Duration::from_millis(2)), Err(RecvTimeoutError::Timeout));
+    }
+}
+
+/// Processes of one run, as a loop of a shell starts them; what each says goes to a file.
+struct Ranks {
+    children: Vec<Child>,
+    said: Vec<PathBuf>,
+}
+
+impl Ranks {
+    fn start(dir: &Path, name: &str, size: usize, more: &str) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let said: Vec<PathBuf> = (0..size).map(|rank| dir.join(format!("{name}.{rank}.stderr"))).collect();
+        let start = |(rank, said): (usize, &PathBuf)| {
+            let mut command = train(dir, name, more);
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
+            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port).env("HCCL_CONNECT_TIMEOUT", "60");
+            command.stderr(fs::File::create(said).unwrap()).spawn().unwrap()
+        };
+        Self { children: said.iter().enumerate().map(start).collect(), said }
+    }
+
+    /// By rank: the exit code, and what was said.
+    fn finish(&mut self) -> Vec<(Option<i32>, String)> {
+        let deadline = Instant::now() + LONG;
+        let (_silent, timer) = channel::<()>();
+        let mut finish = |child: &mut Child| loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "a process hangs");
+            assert_eq!(timer.recv_timeout(Duration::from_millis(2)), Err(RecvTimeoutError::Timeout));
+        };
+        let codes: Vec<Option<i32>> = self.children.iter_mut().map(&mut finish).collect();
+        codes.into_iter().zip(&self.said).map(|(code, said)| (code, fs::read_to_string(said).unwrap())).collect()
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // Those that have ended need no signal.
+            let (_killed, _waited) = (child.kill(), child.wait());
+        }
+    }
+}
+
+/// The steps of the newest checkpoint in a folder in which nothing is left half done, checked.
+fn saved(save: &Path) -> usize {
+    let entries = fs::read_dir(save).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let newest = entries.inspect(|name| assert!(name.starts_with("step-"), "{name} was left")).max().unwrap();
+    let mut ascend = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
+    done(ascend.args(["checkpoint", "verify"]).arg(save.join(&newest)));
+    newest.trim_start_matches("step-").parse().unwrap()
+}
+
+#[test]
+fn a_signal_saves_the_last_step_and_the_run_goes_on_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    done(&mut train(dir, "whole", &format!("{ALL} --cards 2 --mesh dp=2")));
+    let whole = curve(dir, "whole");
+    // One checkpoint at the end only; and one a step, so that the signal comes while one is written.
+    for (signal, every) in [("TERM", ""), ("INT", "--save-every 1")] {
+        let save = dir.join(signal);
+        let more = format!("{ALL} --cards 2 --mesh dp=2 --save {} {every}", save.display());
+        let run = train(dir, signal, &more).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for_steps(dir, signal, 3);
+        send(signal, run.id());
+        let output = run.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        assert!(said.contains("saved ") && said.ends_with("interrupted\n"), "{said}");
+        let steps = curve(dir, signal).len();
+        assert!((3..40).contains(&steps), "{steps} steps");
+        assert_eq!(saved(&save), steps, "{said}");
+        done(&mut train(dir, signal, &format!("{more} --resume")));
+        assert_eq!(curve(dir, signal), whole);
+    }
+}
+
+#[test]
+fn processes_end_after_the_same_step_whichever_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let mesh = "--mesh dp=2,tp=2 --zero 1";
+    done(&mut train(dir, "whole", &format!("{ALL} --cards 4 {mesh}")));
+    let save = dir.join("save");
+    let more = format!("{ALL} {mesh} --save {} --save-every 2 --resume", save.display());
+    let mut before = 0;
+    for told in [&[0, 1, 2, 3][..], &[2]] {
+        let mut ranks = Ranks::start(dir, "run", 4, &more);
+        wait_for_steps(dir, "run", before + 3);
+        for rank in told {
+            send("TERM", ranks.children[*rank].id());
+        }
+        for (rank, (code, said)) in ranks.finish().into_iter().enumerate() {
+            assert_eq!(code, Some(130), "rank {rank}: {said}");
+        }
+        let steps = curve(dir, "run").len();
+        assert!((before + 3..40).contains(&steps), "{steps} steps after {before}");
+        assert_eq!(saved(&save), steps);
+        before = steps;
+    }
+    done(&mut train(dir, "run", &format!("{more} --cards 4")));
+    assert_eq!(curve(dir, "run"), curve(dir, "whole"));
+}
+
+#[test]
+fn a_process_that_is_killed_is_named_and_the_run_goes_on_from_the_last_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    done(&mut train(dir, "whole", &format!("{ALL} --cards 4 --mesh tp=4")));
+    let save = dir.join("save");
+    let more = format!("{ALL} --save {} --save-every 2 --keep 2", save.display());
+    let mut ranks = Ranks::start(dir, "run", 4, &format!("{more} --mesh tp=4"));
+    wait_for_steps(dir, "run", 6);
+    let killed = ranks.children[2].id();
+    let begun = Instant::now();
+    send("KILL", killed);
+    let ended = ranks.finish();
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(2), "the others ended after {took:?}");
+    for (rank, (code, said)) in ended.into_iter().enumerate().filter(|(rank, _)| *rank != 2) {
+        assert_eq!(code, Some(3), "rank {rank}: {said}");
+        assert!(said.contains(&format!("rank 2 (card 2, process {killed} on ")), "rank {rank}: {said}");
+    }
+    done(&mut train(dir, "run", &format!("{more} --resume --cards 3 --mesh dp=3 --zero 2")));
+    assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on another mesh");
+}
+
+/// `train` where neither a model nor data is given, with more arguments.
+fn shipped(more: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
+    command.args(["train", "--device", "emulator"]).args(more.split_whitespace()).stdin(Stdio::null());
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+#[test]
+fn without_arguments_the_shipped_text_is_learned_and_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let metrics = folder.path().join("shipped.jsonl");
+    let output = done(shipped("--steps 12 --warmup-steps 4").arg("--metrics").arg(&metrics));
+    let (text, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(text.starts_with("And God said") && text.len() > 100, "{text}");
+    assert!(said.contains("no --model and no --data") && !said.contains("saved "), "{said}");
+    let losses: Vec<f64> = fs::read_to_string(&metrics)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].as_f64().unwrap())
+        .collect();
+    // It knows nothing, and then a little.
+    assert!((losses[0] - 512_f64.ln()).abs() < 0.2 && losses[11] < losses[0] - 0.5, "{losses:?}");
+    let output = shipped("--model models/tiny-qwen2").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("--data"), "{said}");
+}
+
+#[test]
+fn a_sample_is_the_same_from_one_process_and_from_several() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let more = |name: &str| format!("--steps 2 --mesh dp=2 --sample Abraham --save {}", dir.join(name).display());
+    let alone = done(&mut shipped(&format!("{} --cards 2", more("alone"))));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let started: Vec<Child> = (0..2)
+        .map(|rank| {
+            let mut command = shipped(&more("many"));
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1");
+            command.env("MASTER_PORT", &port).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    let outputs: Vec<Output> = started.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    for output in &outputs {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let text = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(text(&alone).starts_with("Abraham") && text(&alone).len() > 20, "{}", text(&alone));
+    assert_eq!((text(&outputs[0]), text(&outputs[1])), (text(&alone), String::new()));
 }

@@ -6,11 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascend_tp::Cann;
-use ascend_tp::exec::EngineOptions;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::device::Device;
+use ascend_tp::exec::{EngineOptions, Part};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
+use ascend_tp::schedule::plan::Region;
 use ascend_tp::train::data::Batch;
-use ascend_tp::train::{Error, Layout, Optimizer, Recipe, Schedule, ScheduleKind, Trainer, Zero, compile, recipe};
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::{
+    Error, Layout, LossScaling, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Trainer, Zero, compile, init,
+    memory,
+};
 use ascend_tp::weights::fill_from;
 use ascend_tp_emulator::{Config, Emulator};
 use safetensors::SafeTensors;
@@ -60,10 +67,11 @@ impl Golden {
             steps: count("steps"),
             global_batch: count("global_batch"),
             seq: count("seq"),
-            precision: recipe::Precision::F32,
+            precision: said["precision"].as_str().unwrap_or("f32").parse().unwrap(),
             clip_norm: number("clip_norm"),
             optimizer,
             schedule,
+            loss_scale: LossScaling::default(),
         };
         let bytes = std::fs::read(dir.join("data.safetensors")).unwrap();
         let data = SafeTensors::deserialize(&bytes).unwrap();
@@ -104,11 +112,19 @@ impl Golden {
     }
 }
 
-const ONE: Layout = Layout { data: 1, tensor: 1, residual: Residual::Replicate, zero: Zero::None, micro_batch: 1 };
+const ONE: Layout = Layout::ONE;
 
 /// Every layout gives torch's curve.
 fn golden(name: &str, layouts: &[Layout]) {
-    let golden = Golden::read(name);
+    follows(name, &Golden::read(name), layouts);
+}
+
+fn follows(name: &str, golden: &Golden, layouts: &[Layout]) {
+    let bounds = match golden.recipe.precision {
+        Precision::F32 => (1e-5, 2e-5),
+        // torch's own run in bf16 is off by 5.0e-3 and, in the norm, by 2.1e-3.
+        _ => (2e-2, 1e-2),
+    };
     for layout in layouts {
         let mut trainer = golden.start(*layout).unwrap_or_else(|error| panic!("{name}, {layout:?}: {error}"));
         let (mut loss_off, mut norm_off) = (0.0, 0.0);
@@ -118,7 +134,11 @@ fn golden(name: &str, layouts: &[Layout]) {
             norm_off = f64::max(norm_off, (step.grad_norm - norm).abs() / norm);
         }
         println!("{name}, {layout:?}: loss off by {loss_off:.1e}, norm by {norm_off:.1e}");
-        assert!(loss_off <= 1e-5 && norm_off <= 2e-5, "{name}, {layout:?}: loss {loss_off:.1e}, norm {norm_off:.1e}");
+        let (loss_bound, norm_bound) = bounds;
+        assert!(
+            loss_off <= loss_bound && norm_off <= norm_bound,
+            "{name}, {layout:?}: loss {loss_off:.1e}, norm {norm_off:.1e}"
+        );
     }
 }
 
@@ -130,8 +150,10 @@ fn adamw_with_grouped_heads() {
         Layout { data: 2, micro_batch: 4, ..ONE },
         Layout { data: 4, micro_batch: 1, zero: Zero::Moments, ..ONE },
         Layout { data: 2, tensor: 2, micro_batch: 2, ..ONE },
-        Layout { data: 2, tensor: 4, micro_batch: 4, residual: Residual::Seq, zero: Zero::Moments },
+        Layout { data: 2, tensor: 4, micro_batch: 4, residual: Residual::Seq, zero: Zero::Moments, ..ONE },
         Layout { data: 8, micro_batch: 1, zero: Zero::Moments, ..ONE },
+        Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Weights, ..ONE },
+        Layout { data: 8, replicas: 2, micro_batch: 1, zero: Zero::Weights, ..ONE },
     ];
     golden("qwen2-gqa-adamw", &layouts);
 }
@@ -141,7 +163,8 @@ fn adamw_with_tied_weights_masked_labels_and_sizes_that_do_not_divide() {
     let layouts = [
         Layout { micro_batch: 12, ..ONE },
         Layout { data: 5, micro_batch: 1, zero: Zero::Gradients, ..ONE },
-        Layout { data: 2, tensor: 3, micro_batch: 2, residual: Residual::Seq, zero: Zero::Gradients },
+        Layout { data: 2, tensor: 3, micro_batch: 2, residual: Residual::Seq, zero: Zero::Gradients, ..ONE },
+        Layout { data: 3, tensor: 2, micro_batch: 2, residual: Residual::Seq, zero: Zero::Weights, ..ONE },
         Layout { data: 3, tensor: 2, micro_batch: 4, zero: Zero::Moments, ..ONE },
         Layout { tensor: 8, micro_batch: 12, residual: Residual::Seq, ..ONE },
     ];
@@ -153,7 +176,195 @@ fn sgd_with_momentum() {
     let layouts = [
         Layout { micro_batch: 4, ..ONE },
         Layout { data: 4, tensor: 2, micro_batch: 1, zero: Zero::Moments, ..ONE },
-        Layout { data: 2, tensor: 2, micro_batch: 1, residual: Residual::Seq, zero: Zero::Gradients },
+        Layout { data: 4, replicas: 2, tensor: 2, residual: Residual::Seq, zero: Zero::Gradients, ..ONE },
+        Layout { data: 2, micro_batch: 2, zero: Zero::Weights, ..ONE },
     ];
     golden("llama3-sgd", &layouts);
+}
+
+#[test]
+fn products_in_bf16() {
+    let layouts = [
+        Layout { micro_batch: 4, ..ONE },
+        Layout { micro_batch: 3, ..ONE },
+        Layout { data: 2, tensor: 2, micro_batch: 1, residual: Residual::Seq, zero: Zero::Moments, ..ONE },
+        Layout { data: 4, tensor: 2, zero: Zero::Weights, ..ONE },
+    ];
+    golden("qwen3-qknorm-bf16", &layouts);
+}
+
+#[test]
+fn products_in_f16_with_a_scaled_loss() {
+    let mut golden = Golden::read("qwen3-qknorm-bf16");
+    golden.recipe.precision = Precision::F16;
+    let layouts = [
+        Layout { micro_batch: 8, ..ONE },
+        Layout { data: 2, tensor: 2, micro_batch: 1, residual: Residual::Seq, zero: Zero::Weights, ..ONE },
+    ];
+    follows("in f16", &golden, &layouts);
+}
+
+#[test]
+fn a_step_that_overflows_moves_nothing_and_names_its_tensor_and_the_scale_falls() {
+    let mut golden = Golden::read("qwen3-qknorm-bf16");
+    golden.recipe.precision = Precision::F16;
+    golden.recipe.loss_scale = LossScaling { initial: f64::powi(2.0, 30), growth_steps: 1000, hysteresis: 1 };
+    let layout = Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Moments, ..ONE };
+    let mut trainer = golden.start(layout).unwrap();
+    let before = trainer.parts().unwrap();
+    let step = trainer.step(&golden.batches[0]).unwrap();
+    let (tensor, rank) = step.skipped.unwrap().unwrap();
+    assert!(tensor.starts_with("model.") && rank < 4, "{tensor} {rank}");
+    assert_eq!(trainer.parts().unwrap(), before);
+    let mut scale = step.loss_scale;
+    let first = (1..30).find(|_| {
+        let step = trainer.step(&golden.batches[0]).unwrap();
+        assert_eq!(step.loss_scale, scale / 2.0);
+        scale = step.loss_scale;
+        step.skipped.is_none()
+    });
+    assert!(first.is_some(), "still skips at a scale of {scale}");
+    let progress = trainer.progress();
+    assert_eq!((progress.next, progress.updates), (first.unwrap() + 1, 1));
+    assert_ne!(trainer.parts().unwrap(), before);
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_is_named_with_its_rank() {
+    let golden = Golden::read("llama3-sgd");
+    let layout = Layout { data: 2, tensor: 2, zero: Zero::Moments, ..ONE };
+    let (config, recipe) = (&golden.model.config, &golden.recipe);
+    let compiled = compile(config, recipe, &layout).unwrap();
+    let options = EngineOptions::default();
+    let mut trainer = Trainer::start(&cards(4), config, recipe, layout, compiled, &options, |shards| {
+        fill_from(&golden.model.checkpoint, shards, &|_| ())?;
+        let spoiled = |part: &&Part<'_>| part.tensor().name.ends_with("0.mlp.up_proj.weight") && part.rank() == 3;
+        shards.parts().find(spoiled).unwrap().write(0, &f32::NAN.to_le_bytes())
+    });
+    let error = trainer.as_mut().unwrap().step(&golden.batches[0]).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("step 0: the loss is NaN") && text.contains("on rank"), "{text}");
+}
+
+#[test]
+fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
+    let golden = Golden::read("qwen2-gqa-adamw");
+    let mut config = golden.model.config.clone();
+    config.layers = 8;
+    for layout in [
+        Layout { micro_batch: 8, ..ONE },
+        Layout { data: 2, tensor: 2, micro_batch: 4, residual: Residual::Seq, zero: Zero::Weights, ..ONE },
+    ] {
+        let arena = |recompute: Recompute| {
+            let compiled = compile(&config, &golden.recipe, &Layout { recompute, ..layout }).unwrap();
+            compiled.plans[0].1[0].region_bytes(Region::Arena).0
+        };
+        let kinds = [Recompute::None, Recompute::Selective, Recompute::Layers(4), Recompute::Full];
+        let [none, selective, half, full] = kinds.map(arena);
+        assert!(full < half && half < none && selective < none, "{none} {selective} {half} {full}");
+        // Of 8 layers, the activations of one are left, and the residual stream between them.
+        println!("{layout:?}: arena {none} B, selective {selective}, 4 of 8 layers {half}, full {full}");
+        let curve = |recompute: Recompute| {
+            let mut trainer = golden.start(Layout { recompute, ..layout }).unwrap();
+            let steps = golden.batches[..3].iter().map(|batch| trainer.step(batch).unwrap()).collect::<Vec<_>>();
+            (steps, trainer.parts().unwrap())
+        };
+        let (steps, parts) = curve(Recompute::None);
+        for recompute in [Recompute::Selective, Recompute::Layers(1), Recompute::Full] {
+            let (found_steps, found_parts) = curve(recompute);
+            // What is gathered a second time may be gathered at another place, and sums have another order.
+            for (found, expected) in found_steps.iter().zip(&steps).filter(|_| layout.cards() > 1) {
+                let off = (found.loss - expected.loss).abs();
+                assert!(off <= 2e-6, "{recompute:?}: {found:?}, expected {expected:?}");
+            }
+            if layout.cards() == 1 {
+                assert_eq!(found_steps, steps, "{recompute:?}");
+                let differs = found_parts.iter().zip(&parts).find(|(found, expected)| found != expected);
+                assert!(differs.is_none(), "{recompute:?}: {}", differs.unwrap().0.tensor);
+            }
+        }
+    }
+}
+
+/// A model whose tensors are many times an alignment.
+fn wide() -> ModelConfig {
+    let config = Golden::read("qwen2-gqa-adamw").model.config;
+    let sizes = (config.head_dim, config.vocab_size);
+    ModelConfig {
+        layers: 2,
+        hidden_size: 256,
+        intermediate_size: 1024,
+        heads: 256 / sizes.0,
+        kv_heads: 256 / sizes.0,
+        ..config
+    }
+}
+
+#[test]
+fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_would() {
+    let config = wide();
+    let recipe = Recipe { seq: 64, global_batch: 8, ..Recipe::default() };
+    for layout in [
+        Layout { micro_batch: 4, ..ONE },
+        Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Weights, recompute: Recompute::Selective, ..ONE },
+    ] {
+        let compiled = compile(&config, &recipe, &layout).unwrap();
+        let parts = memory::wanted(&compiled);
+        let buffers: u64 = parts.iter().filter(|(part, _)| part.contains("HCCL")).map(|(_, bytes)| bytes.0).sum();
+        let expected: u64 = parts.iter().map(|(_, bytes)| bytes.0).sum::<u64>() - buffers;
+        let cann = cards(layout.cards());
+        let card = Device::open(&cann, 0).unwrap();
+        let free = card.memory().unwrap().free;
+        let inits = compiled.inits.clone();
+        let options = EngineOptions::default();
+        let mut trainer =
+            Trainer::start(&cann, &config, &recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 1))
+                .unwrap();
+        let tokens = vec![1; recipe.global_batch * (recipe.seq + 1)];
+        let labels = recipe.global_batch * recipe.seq;
+        let batch = Batch {
+            step: 0,
+            global_batch: recipe.global_batch,
+            sequence: recipe.seq,
+            tokens,
+            ignore: vec![0; labels],
+            positions: vec![0; labels],
+            documents: vec![0; labels],
+        };
+        trainer.step(&batch).unwrap();
+        let found = free.0 - card.memory().unwrap().free.0 - buffers;
+        let off = expected as f64 / found as f64 - 1.0;
+        println!("{layout:?}: {expected} bytes known before, {found} taken: {:.2} %", off * 100.0);
+        assert!(off.abs() <= 0.03, "{layout:?}: {expected} bytes known before, {found} taken");
+    }
+    // A card that lacks half of what lies between the ops.
+    let layout = Layout { data: 2, micro_batch: 4, ..ONE };
+    let wanted = memory::wanted(&compile(&config, &recipe, &layout).unwrap());
+    let lacks = wanted.iter().find(|(part, _)| *part == "arena").unwrap().1.0 / 2;
+    let all: u64 = wanted.iter().map(|(_, bytes)| bytes.0).sum();
+    let small = Config { hbm_bytes: all - lacks, ..Config::with_cards(2) };
+    let cann = Cann::new(Emulator::new(small).unwrap().table()).unwrap();
+    let compiled = compile(&config, &recipe, &layout).unwrap();
+    let refused = Trainer::start(&cann, &config, &recipe, layout, compiled, &EngineOptions::default(), |_| Ok(()));
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("memory of a card: the run does not fit") && text.contains("--recompute full"), "{text}");
+}
+
+#[test]
+fn weights_cut_for_storage_are_gathered_by_each_use_for_itself() {
+    let golden = Golden::read("qwen2-gqa-adamw");
+    let mut config = golden.model.config.clone();
+    config.layers = 12;
+    let region = |zero: Zero, region: Region| {
+        let layout = Layout { data: 4, micro_batch: 2, zero, ..ONE };
+        let compiled = compile(&config, &golden.recipe, &layout).unwrap();
+        let (_, plans) = compiled.plans.into_iter().next().unwrap();
+        plans[0].region_bytes(region).0
+    };
+    let (whole, cut) = (region(Zero::Gradients, Region::Weights), region(Zero::Weights, Region::Weights));
+    // The norms' vectors stay, and each tensor begins at a multiple of 512 bytes.
+    assert!(cut < whole / 3, "{cut} bytes of weights a card, {whole} if whole");
+    // No more than a few gathered matrices are there at one time: less than a layer in all.
+    let more = region(Zero::Weights, Region::Arena).saturating_sub(region(Zero::Gradients, Region::Arena));
+    assert!(more < whole / 12, "{more} bytes more in the arena, {whole} bytes of weights in 12 layers");
 }

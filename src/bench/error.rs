@@ -2,7 +2,7 @@
 
 use crate::base::Diagnostics;
 use crate::world::PeerFailure;
-use crate::{device, exec, generate};
+use crate::{device, exec, generate, train};
 
 /// The failure of a measurement.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +20,9 @@ pub enum Error {
     /// A session failed.
     #[error(transparent)]
     Generate(#[from] generate::Error),
+    /// A run of training failed.
+    #[error(transparent)]
+    Train(#[from] train::Error),
     /// Another process failed.
     #[error(transparent)]
     Peer(#[from] PeerFailure),

@@ -13,6 +13,7 @@
 //! | [`load`] | a checkpoint's way from the page cache to the cards |
 //! | [`compile`] | from a configuration to the plans of all ranks |
 //! | [`scaling`] | how cost grows with cards, sizes and messages |
+//! | [`train`] | steps of training, beside those of `PyTorch` |
 //! | [`peers`] | others at the same tasks, beside ours |
 //!
 //! Invariants: results are checked before they are timed; a figure is the median of several samples, each long enough for the
@@ -34,6 +35,7 @@ pub mod random;
 pub mod report;
 mod sample;
 pub mod scaling;
+pub mod train;
 
 use std::sync::Arc;
 

@@ -142,10 +142,7 @@ impl Peer {
     /// # Errors
     /// What is printed is something else, or lacks a task.
     pub fn read(self, printed: &str) -> Result<Times, Diagnostic> {
-        let line = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        let written: Written = serde_json::from_str(line).map_err(|error| {
-            self.refuse("an object with version and seconds in its last line", format!("{error} in {}", start(line)))
-        })?;
+        let written = Written::of(self.name(), printed)?;
         self.times(written.version, |task| written.seconds.get(&task.key()).cloned().unwrap_or_default())
     }
 
@@ -209,9 +206,24 @@ fn start(text: &str) -> String {
 /// What the programs of `benches/peers/` print.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
-    version: String,
-    seconds: BTreeMap<String, Vec<f64>>,
+pub(super) struct Written {
+    pub(super) version: String,
+    pub(super) seconds: BTreeMap<String, Vec<f64>>,
+}
+
+impl Written {
+    /// What a peer of a name says in its last line.
+    ///
+    /// # Errors
+    /// It says something else.
+    pub(super) fn of(peer: &str, printed: &str) -> Result<Self, Diagnostic> {
+        let line = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        serde_json::from_str(line).map_err(|error| {
+            Diagnostic::new(peer, "what it printed is not understood")
+                .expected("an object with version and seconds in its last line")
+                .found(format!("{error} in {}", start(line)))
+        })
+    }
 }
 
 /// What is read of a test of `llama-bench`.

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use ascend_tp::base::{DType, Precision};
+use ascend_tp::base::{DType, Diagnostic, Precision};
 use ascend_tp::placement::Residual;
+use ascend_tp::train::recipe;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::{self, BenchOptions};
@@ -212,6 +213,9 @@ pub(super) struct VerifyOptions {
     /// The program runs in f32 against them, and in the type asked for against f32
     #[arg(long, value_name = "FILE")]
     pub(super) reference: Option<PathBuf>,
+    /// Compare the gradients of a step of `train` instead
+    #[arg(long, conflicts_with_all = ["reference", "dtype"])]
+    pub(super) train: bool,
     /// Element type of weights and activations, or w8a8
     #[arg(long, value_enum, default_value = "f32", value_name = "TYPE")]
     pub(super) dtype: PrecisionName,
@@ -223,6 +227,8 @@ pub(super) struct VerifyOptions {
     /// Print the comparison as JSON
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten, next_help_heading = "With --train, as `train` has them")]
+    pub(super) step: train::StepOptions,
 }
 
 #[derive(Debug, Args)]
@@ -233,6 +239,9 @@ pub(super) struct ExplainOptions {
     /// Number of cards
     #[arg(long, value_parser = planned_cards, value_name = "N")]
     pub(super) cards: usize,
+    /// Show what a step of `train` exchanges, and what hides it
+    #[arg(long, conflicts_with_all = ["batch", "sequence", "context", "dump"])]
+    pub(super) train: bool,
     /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PrecisionName>,
@@ -253,6 +262,8 @@ pub(super) struct ExplainOptions {
     /// Print every weight and collective of every layer as JSON
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten, next_help_heading = "With --train, as `train` has them")]
+    pub(super) step: train::StepOptions,
 }
 
 #[derive(Debug, Args)]
@@ -333,6 +344,21 @@ impl PrecisionName {
             Self::F16 => DType::F16.into(),
             Self::Bf16 => DType::BF16.into(),
             Self::W8a8 => Precision::w8a8(own),
+        }
+    }
+
+    /// The precision of training.
+    ///
+    /// # Errors
+    /// It trains in no such type.
+    pub(super) fn of_training(self) -> Result<recipe::Precision, Diagnostic> {
+        match self {
+            Self::F32 => Ok(recipe::Precision::F32),
+            Self::F16 => Ok(recipe::Precision::F16),
+            Self::Bf16 => Ok(recipe::Precision::Bf16),
+            Self::W8a8 => {
+                Err(Diagnostic::new("--dtype", "nothing trains in 8 bits").expected("f32, bf16 or f16").found("w8a8"))
+            }
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use ascend_tp::Cann;
-use ascend_tp::base::Diagnostic;
+use ascend_tp::base::{DType, Diagnostic};
 use ascend_tp::exec::Marks;
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_emulator::{Config, Emulator, EmulatorError, Messages, Mode, Numbers, Sharing};
+use ascend_tp_machine::Soc;
 use ascend_tp_sys::{LoadError, Table, load};
 
 use super::arguments::DeviceKind;
@@ -103,6 +104,14 @@ fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
 }
 
 impl Cards {
+    /// Floating-point operations that the products of one card can do in a second on values of a type; none where the cards
+    /// are this host, or a chip of which that is not known.
+    pub(super) fn peak_flops(&self, dtype: DType) -> Option<f64> {
+        let soc = Soc::find(&self.cann.soc_name().filter(|_| !self.is_emulated())?)?;
+        let share = if dtype == DType::F32 { 0.25 } else { 1.0 };
+        Some(soc.cube_flops_per_us() * 1e6 * share)
+    }
+
     /// Whether the cards are this host.
     pub(super) const fn is_emulated(&self) -> bool {
         self.emulator.is_some()

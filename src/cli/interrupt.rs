@@ -2,13 +2,14 @@
 //!
 //! Input → output: SIGINT, SIGTERM or SIGHUP → exit code 130; the failure of another process → exit code 3. Invariants: the
 //! other processes of the world are told at once. [`catch`] lets a command come to its end in order, by a flag that loading
-//! and generating look at, and ends it from here if it does not, because a card or another process does not answer;
+//! and generating look at, and ends it from here if it does not, because a card or another process does not answer. Between
+//! [`end_in_order`] and [`end_soon`] the command takes the time it needs, tells the others itself, and a second signal ends it;
 //! [`end_at_once`] is for one whose work is worth nothing unfinished.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ascend_tp::world::ProcessGroup;
 
@@ -18,11 +19,33 @@ use super::note;
 /// How long a command may take to give its cards back.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Launchers pass on what a terminal has sent to all: a signal so soon after the first is the same one.
+const SAME: Duration = Duration::from_secs(1);
+
 static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static FIRST: OnceLock<Instant> = OnceLock::new();
+static IS_IN_ORDER: AtomicBool = AtomicBool::new(false);
 
 /// Whether somebody has asked this process to end.
 pub(super) fn is_requested() -> bool {
     REQUESTED.get().is_some_and(|requested| requested.load(Ordering::Relaxed))
+}
+
+/// From here on the command looks at [`is_requested`] and ends in its own time, after it has agreed with the other processes and
+/// saved what it has: nobody is told, and nothing ends it but a second signal.
+pub(super) fn end_in_order() {
+    IS_IN_ORDER.store(true, Ordering::Relaxed);
+}
+
+/// Whether the command ends in its own time.
+pub(super) fn is_in_order() -> bool {
+    IS_IN_ORDER.load(Ordering::Relaxed)
+}
+
+/// Signals are again as [`catch`] has them; its flag.
+pub(super) fn end_soon() -> Arc<AtomicBool> {
+    IS_IN_ORDER.store(false, Ordering::Relaxed);
+    Arc::clone(REQUESTED.get_or_init(Arc::default))
 }
 
 /// From here on signals end the command in order. The flag that is given is set by the first.
@@ -33,8 +56,14 @@ pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
     let requested = Arc::clone(REQUESTED.get_or_init(Arc::default));
     let (flag, group) = (Arc::clone(&requested), Arc::downgrade(group));
     let handler = move || {
-        if flag.swap(true, Ordering::Relaxed) {
+        let is_second = flag.swap(true, Ordering::Relaxed);
+        let first = FIRST.get_or_init(Instant::now);
+        let is_in_order = is_in_order();
+        if is_second && (!is_in_order || first.elapsed() >= SAME) {
             exit(INTERRUPTED.into());
+        }
+        if is_in_order {
+            return;
         }
         let group = Weak::clone(&group);
         let watch = std::thread::Builder::new().name("interrupt".to_owned()).spawn(move || {

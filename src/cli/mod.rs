@@ -15,6 +15,7 @@ mod explain;
 mod failure;
 mod files;
 mod generate;
+mod gradients;
 mod interrupt;
 mod model;
 mod models;
@@ -66,8 +67,9 @@ pub(crate) fn run() -> ExitCode {
         Command::Man { command } => about::manual(command.as_deref()),
     };
     match done {
-        // A command that was told to stop may have failed in consequence; nobody wants to know.
-        Err(_) if interrupt::is_requested() => Failure::Interrupted.report(),
+        // A command that was told to stop may have failed in consequence; nobody wants to know, unless it
+        // was to save something.
+        Err(_) if interrupt::is_requested() && !interrupt::is_in_order() => Failure::Interrupted.report(),
         Ok(outcome) => outcome.exit_code(),
         Err(failure) => failure.report(),
     }

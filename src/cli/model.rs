@@ -9,6 +9,9 @@ use ascend_tp::generate::Model;
 /// Where the shipped model is, from the root of the repository or of an installation.
 const SHIPPED: &str = "models/kjv-qwen2";
 
+/// Where a configuration, a text and a recipe are that train in a minute.
+const TINY: &str = "models/tiny-qwen2";
+
 const CONFIG: &str = "config.json";
 
 /// The folder that was named, or that of the shipped model.
@@ -18,17 +21,25 @@ const CONFIG: &str = "config.json";
 pub(super) fn folder(named: Option<&Path>) -> Result<PathBuf, Diagnostics> {
     match named {
         Some(folder) => Ok(folder.to_path_buf()),
-        None => find_shipped(&places_of_shipped()).map_err(Diagnostics::from),
+        None => find_shipped(&places_of(SHIPPED)).map_err(Diagnostics::from),
     }
 }
 
+/// The folder of what `train` learns where it is told nothing: a configuration, a tokenizer, a text and a recipe.
+///
+/// # Errors
+/// It is in none of the places where it can be; all of them are listed.
+pub(super) fn tiny() -> Result<PathBuf, Diagnostics> {
+    find_shipped(&places_of(TINY)).map_err(Diagnostics::from)
+}
+
 /// The working folder, the folders above the executable, and where this program was built.
-fn places_of_shipped() -> Vec<PathBuf> {
-    let mut places = vec![PathBuf::from(SHIPPED)];
+fn places_of(shipped: &str) -> Vec<PathBuf> {
+    let mut places = vec![PathBuf::from(shipped)];
     if let Ok(executable) = std::env::current_exe() {
-        places.extend(executable.ancestors().skip(1).map(|folder| folder.join(SHIPPED)));
+        places.extend(executable.ancestors().skip(1).map(|folder| folder.join(shipped)));
     }
-    places.push(Path::new(env!("CARGO_MANIFEST_DIR")).join(SHIPPED));
+    places.push(Path::new(env!("CARGO_MANIFEST_DIR")).join(shipped));
     places
 }
 

@@ -12,6 +12,8 @@ use super::{Loudness, is_at_least};
 const COMPILING: &str = "compiling {spinner}";
 const LOADING: &str = "loading weights {bar:32} {bytes} of {total_bytes}, {bytes_per_sec}";
 
+const TRAINING: &str = "{bar:32} step {pos} of {len}, {eta} left, {msg}";
+
 const READING: &str = "reading {bar:32} {bytes} of {total_bytes}, {bytes_per_sec}";
 
 /// Between two turns of the mark.
@@ -47,6 +49,26 @@ impl Progress {
         }
         draw_as(&bar, READING);
         Self { bar, loads: Once::new() }
+    }
+
+    /// A bar of steps, of which `first` were done before.
+    pub(super) fn training(first: usize, steps: usize, speaks: bool) -> Self {
+        let bar = ProgressBar::new(steps as u64);
+        if !speaks || !is_at_least(Loudness::Normal) {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        draw_as(&bar, TRAINING);
+        // What an earlier run has done says nothing of how long the rest takes.
+        let bar = bar.with_position(first as u64);
+        bar.reset_eta();
+        Self { bar, loads: Once::new() }
+    }
+
+    /// So many steps are done; says a line above the bar.
+    pub(super) fn step(&self, done: usize, line: &str, message: String) {
+        self.bar.suspend(|| super::note(line));
+        self.bar.set_message(message);
+        self.bar.set_position(done as u64);
     }
 
     /// So many more bytes have been read.
@@ -99,9 +121,19 @@ mod tests {
     }
 
     #[test]
+    fn steps_move_their_bar() {
+        let progress = Progress::training(3, 8, false);
+        assert_eq!((progress.bar.position(), progress.bar.length()), (3, Some(8)));
+        progress.step(4, "step 3", "loss 2.5".to_owned());
+        assert_eq!((progress.bar.position(), progress.bar.message().as_str()), (4, "loss 2.5"));
+    }
+
+    #[test]
     fn the_templates_are_templates() {
         assert!(
-            [COMPILING, LOADING, READING].into_iter().all(|template| ProgressStyle::with_template(template).is_ok())
+            [COMPILING, LOADING, READING, TRAINING]
+                .into_iter()
+                .all(|template| ProgressStyle::with_template(template).is_ok())
         );
     }
 }

@@ -7,30 +7,45 @@
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::Model;
+use ascend_tp::placement::Residual;
+use ascend_tp::planner::train::decoder::Decoder;
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State};
-use ascend_tp::train::metrics::{self, EventLog, StepLog};
-use ascend_tp::train::{Compiled, Layout, Optimizer, Recipe, ScheduleKind, Step, Trainer, Zero, compile, init};
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::{
+    Compiled, Layout, Optimizer, Progress, Recipe, Recompute, ScheduleKind, Trainer, Zero, compile, init,
+};
 use ascend_tp::weights::{file, fill_from};
 use ascend_tp::world::ProcessGroup;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 use super::arguments::{DeviceKind, LayoutOptions};
 use super::cards;
 use super::failure::{Failure, Outcome};
 use super::{interrupt, model, note, processes};
 
+mod logs;
+mod sample;
+
+use logs::{Logs, Pace};
+use sample::Sample;
+
 pub(super) const EXAMPLES: &str = "\
-A line a step goes to stderr. Ctrl-C and SIGTERM save, if --save is given, and end with exit code 130.
+A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code
+130; a second one ends at once.
 
 Examples:
+  ascend-tp train
+      learns a small text from nothing on 8 cards, in a minute or two
   ascend-tp train --model models/kjv-qwen2 --data text.txt --steps 20 --global-batch 4 --seq 64 --cards 2
   ascend-tp train --model DIR --data corpus --recipe recipe.toml --cards 8 --mesh dp=2,tp=4 --zero 1 \\
       --micro-batch 2 --save runs/a --save-every 50 --resume --metrics m.jsonl --tensorboard runs/a
@@ -38,16 +53,18 @@ Examples:
       weights are drawn; the folder needs a config.json and, for texts, a tokenizer";
 
 /// Options of `train`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct TrainOptions {
-    /// Folder with config.json and, unless --init-seed is given, weights [default: the shipped model]
-    #[arg(long, value_name = "DIR")]
+    /// Folder with config.json and, unless --init-seed is given, weights [default: the shipped model; without --data a tiny
+    /// one that knows nothing]
+    #[arg(long, value_name = "DIR", requires = "data")]
     model: Option<PathBuf>,
     /// Draw the weights by this seed instead of reading them
     #[arg(long, value_name = "SEED")]
     init_seed: Option<u64>,
     /// Data: FILE.txt, FILE.jsonl, PREFIX of Megatron's .bin and .idx, or FILE.safetensors; may be given again
-    #[arg(long, value_name = "PATH", required = true)]
+    /// [default, without --model: the shipped text]
+    #[arg(long, value_name = "PATH")]
     data: Vec<PathBuf>,
     /// Folder of the tokenizer for texts [default: the model's]
     #[arg(long, value_name = "DIR")]
@@ -55,25 +72,16 @@ pub(super) struct TrainOptions {
     /// Decides the order of the samples
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     data_seed: u64,
-    /// The recipe; options below stand above it
-    #[arg(long, value_name = "FILE")]
-    recipe: Option<PathBuf>,
     #[command(flatten)]
-    over: Overrides,
+    step: StepOptions,
+    /// Element type of products: f32, bf16 or f16; weights, moments and sums stay f32
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<Precision>,
     /// Cards [default: 1, or one a process]
     #[arg(long, value_name = "N")]
     cards: Option<usize>,
-    /// How the cards are used, outermost first, such as dp=2,tp=4 [default: all for tp]
-    #[arg(long, value_name = "AXES")]
-    mesh: Option<String>,
     #[command(flatten)]
     layout: LayoutOptions,
-    /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too
-    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
-    zero: u8,
-    /// Sequences that a data-parallel card passes at once [default: all of its share]
-    #[arg(long, value_name = "N")]
-    micro_batch: Option<NonZero<usize>>,
     /// Folder for checkpoints
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
@@ -92,13 +100,120 @@ pub(super) struct TrainOptions {
     /// Write TensorBoard events into this folder
     #[arg(long, value_name = "DIR")]
     tensorboard: Option<PathBuf>,
+    /// Have the trained weights continue this text, from the checkpoint of the last step
+    #[arg(long, value_name = "TEXT")]
+    sample: Option<String>,
     /// What computes
     #[arg(long, value_enum, default_value = "auto")]
     device: DeviceKind,
 }
 
+/// What the shipped text is to be continued from.
+const TINY_SAMPLE: &str = "And God said";
+
+/// How the shipped text is learned on [`TINY_CARDS`].
+const TINY_MESH: &str = "dp=2,tp=4";
+const TINY_CARDS: usize = 8;
+
+impl TrainOptions {
+    /// With the shipped text, configuration and recipe where neither a model nor data is given.
+    ///
+    /// # Errors
+    /// They are not where they can be.
+    fn complete(&self, group: &ProcessGroup) -> Result<Self, Diagnostics> {
+        let mut options = self.clone();
+        if self.model.is_some() || !self.data.is_empty() {
+            return Ok(options);
+        }
+        let folder = model::tiny()?;
+        if group.is_first() {
+            note(&format!(
+                "no --model and no --data: learns the shipped text from nothing, as {} says",
+                folder.display()
+            ));
+        }
+        options.data = vec![folder.join("text.txt")];
+        options.step.recipe.get_or_insert_with(|| folder.join("recipe.toml"));
+        options.init_seed.get_or_insert_default();
+        if group.size() == 1 {
+            options.cards.get_or_insert(TINY_CARDS);
+        }
+        if group.size() == 1 || options.save.is_some() {
+            options.sample.get_or_insert_with(|| TINY_SAMPLE.to_owned());
+        }
+        if options.cards.unwrap_or(group.size()) == TINY_CARDS {
+            options.step.mesh.get_or_insert_with(|| TINY_MESH.to_owned());
+        }
+        options.model = Some(folder);
+        Ok(options)
+    }
+}
+
+/// What a step does, and how it lies on cards.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub(super) struct StepOptions {
+    /// The recipe; options below stand above it
+    #[arg(long, value_name = "FILE")]
+    recipe: Option<PathBuf>,
+    #[command(flatten)]
+    over: Overrides,
+    /// How the cards are used, outermost first, such as dp=2,tp=4 [default: all for tp]
+    #[arg(long, value_name = "AXES")]
+    mesh: Option<String>,
+    /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
+    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    zero: u8,
+    /// Sequences that a data-parallel card passes at once [default: all of its share]
+    #[arg(long, value_name = "N")]
+    micro_batch: Option<NonZero<usize>>,
+    /// What is computed again for gradients rather than kept: none, selective (all but products and attention), full, or the
+    /// number of layers
+    #[arg(long, value_name = "WHAT", default_value = "none")]
+    recompute: Recompute,
+}
+
+impl StepOptions {
+    /// For commands that are about a step of training with `--train` alone.
+    ///
+    /// # Errors
+    /// Options of a step without it.
+    pub(super) fn check_is_asked_for(&self, command: &str, train: bool) -> Result<(), Diagnostics> {
+        if train || *self == Self::default() {
+            return Ok(());
+        }
+        let problem = Diagnostic::new(command, "recipe, mesh and the like are of a step of training");
+        Err(problem.help("add --train").into())
+    }
+
+    /// The recipe with what is said on the command line, and the layout; `None` if `problems` has got why not.
+    pub(super) fn resolve(
+        &self,
+        residual: Residual,
+        cards: usize,
+        dtype: Option<Precision>,
+        problems: &mut Diagnostics,
+    ) -> Option<(Recipe, Layout)> {
+        let read = |path: &PathBuf| {
+            let text = file::read_text(path)
+                .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
+            Recipe::from_toml(&text)
+        };
+        let recipe = self.recipe.as_ref().map_or_else(|| Ok(Recipe::default()), read);
+        let recipe = recipe.map_err(|found| problems.append(found)).ok();
+        let recipe = recipe.map(|recipe| self.over.over(recipe, problems));
+        let axes = mesh(self.mesh.as_deref(), cards).map_err(|problem| problems.push(problem)).ok();
+        let (mut recipe, (data, replicas, tensor)) = recipe.zip(axes)?;
+        recipe.precision = dtype.unwrap_or(recipe.precision);
+        let share = recipe.global_batch.div_ceil(data).max(1);
+        let zero = Zero::of_stage(self.zero).unwrap_or_default();
+        let micro_batch = self.micro_batch.map_or(share, NonZero::get);
+        let recompute = self.recompute;
+        Some((recipe, Layout { data, replicas, tensor, residual, zero, micro_batch, recompute }))
+    }
+}
+
 /// Keys of the recipe as options.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 struct Overrides {
     /// Steps of the optimizer
     #[arg(long, value_name = "N")]
@@ -141,13 +256,13 @@ struct Overrides {
     warmup_steps: Option<usize>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OptimizerName {
     Adamw,
     Sgd,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ScheduleName {
     Constant,
     Linear,
@@ -200,25 +315,27 @@ impl Overrides {
         });
         set(&mut recipe.schedule.name, kind);
         set(&mut recipe.schedule.lr, self.lr);
-        // A rate that is given alone is not below the one of the end.
-        let least = recipe.schedule.min_lr.min(recipe.schedule.lr);
-        recipe.schedule.min_lr = self.min_lr.unwrap_or(least);
+        // A rate that is said alone on the command line is not below the one of the end.
+        let least = self.lr.map(|lr| recipe.schedule.min_lr.min(lr));
+        set(&mut recipe.schedule.min_lr, self.min_lr.or(least));
         set(&mut recipe.schedule.warmup_steps, self.warmup_steps);
         recipe
     }
 }
 
-/// Cards by axis.
-fn mesh(text: Option<&str>, cards: usize) -> Result<(usize, usize), Diagnostic> {
-    let Some(text) = text else { return Ok((1, cards)) };
-    let problem =
-        |what: &str| Diagnostic::new("--mesh", what).expected("axes dp and tp, such as dp=2,tp=4").found(text);
-    let (mut data, mut tensor) = (None, None);
+/// Data-parallel cards, groups of them and tensor-parallel cards.
+fn mesh(text: Option<&str>, cards: usize) -> Result<(usize, usize, usize), Diagnostic> {
+    let Some(text) = text else { return Ok((1, 1, cards)) };
+    let expected = "axes dp, or dp_rep and dp_shard, and tp, such as dp=2,tp=4";
+    let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
+    let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
     for part in text.split(',') {
         let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
         let size: usize = size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"))?;
         let slot = match axis {
             "dp" => &mut data,
+            "dp_rep" => &mut replicas,
+            "dp_shard" => &mut shards,
             "tp" => &mut tensor,
             _ => return Err(problem("an axis that training does not have")),
         };
@@ -226,9 +343,13 @@ fn mesh(text: Option<&str>, cards: usize) -> Result<(usize, usize), Diagnostic> 
             return Err(problem("an axis is given twice"));
         }
     }
-    let (data, tensor) = (data.unwrap_or(1), tensor.unwrap_or(1));
+    if data.is_some() && (replicas.is_some() || shards.is_some()) {
+        return Err(problem("dp is the product of dp_rep and dp_shard"));
+    }
+    let replicas = replicas.unwrap_or(1);
+    let (data, tensor) = (data.unwrap_or(replicas * shards.unwrap_or(1)), tensor.unwrap_or(1));
     match data * tensor == cards {
-        true => Ok((data, tensor)),
+        true => Ok((data, replicas, tensor)),
         false => Err(Diagnostic::new("--mesh", "is not of the cards")
             .expected(format!("a product of {cards}, as --cards says"))
             .found(format!("{data} × {tensor} = {}", data * tensor))),
@@ -247,18 +368,29 @@ pub(super) fn run(options: &TrainOptions) -> Result<Outcome, Failure> {
 
 fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
+    let options = &options.complete(group)?;
     let folder = model::folder(options.model.as_deref())?;
     let wanted = processes::cards(options.cards, group, Some(1)).map_err(Diagnostics::from)?;
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
-    let mut job = processes::agree(group, &format!("{options:?}"), Job::new(options, &folder, wanted))?;
+    let made = Job::new(options, &folder, wanted, group);
+    let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
     // A run that was told to stop ends after a step, so the engine does not hear of it.
     drop(stop);
     let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, ..EngineOptions::default() };
-    let mut trainer = job.start(&cards.cann, &engine)?;
-    let done = job.train(&mut trainer, group)?;
+    let mut trainer = job.start(&cards.cann, compiled, &engine)?;
+    // A sample is of a checkpoint, if nobody wants one to keep.
+    let temporary = if job.sample.is_some() && options.save.is_none() { Some(tempfile::tempdir()?) } else { None };
+    let save = options.save.as_deref().or(temporary.as_ref().map(TempDir::path));
+    let last = job.train(&mut trainer, group, save, cards.peak_flops(job.recipe.precision.dtype()))?;
+    // Its memory is free for what comes.
+    drop(trainer);
+    if let (Some(sample), Some(checkpoint)) = (&job.sample, last) {
+        let engine = EngineOptions { stop: interrupt::end_soon(), ..engine };
+        sample.show(&job.config, &checkpoint, &cards.cann, &engine)?;
+    }
     cards.check_reports()?;
-    Ok(done)
+    Ok(Outcome::Done)
 }
 
 /// What a checkpoint keeps besides tensors.
@@ -268,6 +400,7 @@ struct Kept {
     model: PathBuf,
     recipe: Recipe,
     data: State,
+    progress: Progress,
 }
 
 /// What to do, checked.
@@ -279,27 +412,23 @@ struct Job<'a> {
     model: Option<Model>,
     recipe: Recipe,
     layout: Layout,
-    /// Until the engine has it.
-    compiled: Option<Compiled>,
     loader: Loader,
     /// Where to go on.
-    checkpoint: Option<Checkpoint>,
-    first: usize,
+    checkpoint: Option<(Checkpoint, Progress)>,
+    sample: Option<Sample>,
 }
 
 impl<'a> Job<'a> {
     /// # Errors
     /// All problems of options, recipe, model, data and checkpoint.
-    fn new(options: &'a TrainOptions, folder: &Path, cards: usize) -> Result<Self, Diagnostics> {
+    fn new(
+        options: &'a TrainOptions,
+        folder: &Path,
+        cards: usize,
+        group: &ProcessGroup,
+    ) -> Result<(Self, Compiled), Diagnostics> {
         let mut problems = Diagnostics::new();
-        let read = |path: &PathBuf| {
-            let text = file::read_text(path)
-                .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
-            Recipe::from_toml(&text)
-        };
-        let recipe = options.recipe.as_ref().map_or_else(|| Ok(Recipe::default()), read);
-        let recipe = recipe.map_err(|found| problems.append(found)).ok();
-        let recipe = recipe.map(|recipe| options.over.over(recipe, &mut problems));
+        let step = options.step.resolve(options.layout.residual(), cards, options.dtype, &mut problems);
         let model = match options.init_seed {
             None => Some(Model::open(folder)),
             Some(_) => None,
@@ -310,16 +439,7 @@ impl<'a> Job<'a> {
             (None, Some(_)) => Model::open_config(folder).map_err(|found| problems.append(found)).ok(),
             (None, None) => None,
         };
-        let axes = mesh(options.mesh.as_deref(), cards).map_err(|problem| problems.push(problem)).ok();
-        let (Some(recipe), Some(config), Some((data, tensor))) = (recipe, config, axes) else { return Err(problems) };
-        let share = recipe.global_batch.div_ceil(data).max(1);
-        let layout = Layout {
-            data,
-            tensor,
-            residual: options.layout.residual(),
-            zero: Zero::of_stage(options.zero).unwrap_or_default(),
-            micro_batch: options.micro_batch.map_or(share, NonZero::get),
-        };
+        let (Some((recipe, layout)), Some(config)) = (step, config) else { return Err(problems) };
         let compiled = compile(&config, &recipe, &layout).map_err(|found| problems.append(found)).ok();
         let checkpoint = match options.save.as_ref().filter(|folder| folder.exists()) {
             Some(folder) => Checkpoint::latest(folder).map_err(|found| problems.append(found)).ok().flatten(),
@@ -358,18 +478,27 @@ impl<'a> Job<'a> {
         {
             problems.append(found);
         }
+        let sample = options.sample.as_ref().and_then(|text| {
+            if group.size() > 1 && options.save.is_none() {
+                let problem = Diagnostic::new("--sample", "is made of a checkpoint, which all processes can read");
+                problems.push(problem.expected("--save with a folder that all have"));
+            }
+            let cards = if group.size() == 1 { layout.tensor } else { group.size() };
+            let tokenizer = options.tokenizer.as_deref().unwrap_or(folder);
+            Sample::new(text, tokenizer, &config, cards).map_err(|found| problems.append(found)).ok()
+        });
         match (compiled, loader) {
             (Some(compiled), Some(loader)) if problems.is_empty() => {
-                let (folder, compiled) = (folder.to_path_buf(), Some(compiled));
-                Ok(Self { options, folder, config, model, recipe, layout, compiled, loader, checkpoint, first })
+                let folder = folder.to_path_buf();
+                let checkpoint = checkpoint.zip(kept.map(|kept| kept.progress));
+                let job = Self { options, folder, config, model, recipe, layout, loader, checkpoint, sample };
+                Ok((job, compiled))
             }
             _ => Err(problems),
         }
     }
 
-    fn start(&mut self, cann: &Arc<ascend_tp::Cann>, engine: &EngineOptions) -> Result<Trainer, Failure> {
-        // It is there once.
-        let Some(compiled) = self.compiled.take() else { return Err(Failure::Elsewhere) };
+    fn start(&self, cann: &Arc<Cann>, compiled: Compiled, engine: &EngineOptions) -> Result<Trainer, Failure> {
         let inits = compiled.inits.clone();
         let fill = |shards: &ascend_tp::exec::Shards<'_>| match (&self.checkpoint, &self.model) {
             (Some(_), _) => Ok(()),
@@ -377,34 +506,42 @@ impl<'a> Job<'a> {
             (None, None) => init::fill(shards, &inits, self.options.init_seed.unwrap_or_default()),
         };
         let mut trainer = Trainer::start(cann, &self.config, &self.recipe, self.layout, compiled, engine, fill)?;
-        if let Some(checkpoint) = &self.checkpoint {
-            trainer.restore(checkpoint, self.first)?;
+        if let Some((checkpoint, progress)) = &self.checkpoint {
+            trainer.restore(checkpoint, *progress)?;
         }
         Ok(trainer)
     }
 
-    fn train(&mut self, trainer: &mut Trainer, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
-        let speaks = group.is_first();
-        let mut writer = match &self.options.save {
-            Some(folder) => {
-                Some(Writer::new(folder, self.options.keep, trainer.sharding().clone(), Arc::clone(group))?)
-            }
-            None => None,
-        };
-        let mut logs = Logs::begin(self.options, self.first, speaks)?;
-        if speaks && self.first > 0 {
-            note(&format!("goes on at step {}", self.first));
+    /// Trains, with checkpoints in a folder if there is one. Gives the last of them once all steps are done.
+    ///
+    /// # Errors
+    /// A step, a checkpoint or a log fails; or somebody asked for an end, after what was done is saved.
+    fn train(
+        &mut self,
+        trainer: &mut Trainer,
+        group: &Arc<ProcessGroup>,
+        save: Option<&Path>,
+        peak: Option<f64>,
+    ) -> Result<Option<PathBuf>, Failure> {
+        let (speaks, first) = (group.is_first(), trainer.next_step());
+        let writer = |folder| Writer::new(folder, self.options.keep, trainer.sharding().clone(), Arc::clone(group));
+        let mut writer = save.map(writer).transpose()?;
+        let mut logs = Logs::begin(self.options, first, self.pace(peak), speaks)?;
+        if speaks && first > 0 {
+            note(&format!("goes on at step {first}"));
         }
-        let mut saved = self.first;
+        interrupt::end_in_order();
+        let mut saved = first;
+        let mut is_asked_to_end = false;
         while trainer.next_step() < self.recipe.steps {
-            let ends = group.size() == 1 && interrupt::is_requested();
-            if ends {
+            is_asked_to_end = anybody_is_asked_to_end(group)?;
+            if is_asked_to_end {
                 break;
             }
             let batch = self.loader.next()?;
             let began = Instant::now();
             let step = trainer.step(&batch)?;
-            logs.write(&step, self.recipe.steps, began.elapsed().as_secs_f64())?;
+            logs.write(&step, began.elapsed().as_secs_f64())?;
             let done = step.step + 1;
             let is_due = self.options.save_every.is_some_and(|every| done.is_multiple_of(every.get()));
             if let Some(writer) = writer.as_mut().filter(|_| is_due) {
@@ -412,23 +549,49 @@ impl<'a> Job<'a> {
                 saved = done;
             }
         }
+        logs.finish();
+        let mut last = self.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.path().to_path_buf());
         if let Some(writer) = &mut writer {
-            if saved < trainer.next_step() {
+            // What is only for a sample is not saved for an end.
+            if saved < trainer.next_step() && (self.options.save.is_some() || !is_asked_to_end) {
                 self.save(trainer, writer)?;
             }
-            if let Some(found) = writer.finish()?.filter(|_| speaks) {
-                note(&format!("saved {}", found.path.display()));
+            if let Some(found) = writer.finish()? {
+                if speaks && self.options.save.is_some() {
+                    note(&format!("saved {}", found.path.display()));
+                }
+                last = Some(found.path);
             }
         }
-        if trainer.next_step() < self.recipe.steps { Err(Failure::Interrupted) } else { Ok(Outcome::Done) }
+        // One that is asked for while the last checkpoint is written is an end before the sample.
+        if is_asked_to_end || anybody_is_asked_to_end(group)? { Err(Failure::Interrupted) } else { Ok(last) }
+    }
+
+    /// What a second of steps is measured by; `peak` operations a second of a card.
+    fn pace(&self, peak: Option<f64>) -> Pace {
+        let Recipe { steps, seq, .. } = self.recipe;
+        let flops_per_token = 3.0 * Decoder::of(&self.config).forward_flops_per_token(seq);
+        Pace { steps, flops_per_token, peak: peak.map(|peak| peak * self.layout.cards() as f64) }
     }
 
     fn save(&self, trainer: &mut Trainer, writer: &mut Writer) -> Result<(), Failure> {
-        let kept = Kept { model: self.folder.clone(), recipe: self.recipe, data: self.loader.state() };
+        let kept = Kept {
+            model: self.folder.clone(),
+            recipe: self.recipe,
+            data: self.loader.state(),
+            progress: trainer.progress(),
+        };
         let state = serde_json::to_value(kept).map_err(|error| Failure::Run(error.into()))?;
         writer.begin(trainer.next_step() as u64, state, trainer.parts()?)?;
         Ok(())
     }
+}
+
+/// Whether any process was asked to end. All are given the same answer, so they end after the same step.
+fn anybody_is_asked_to_end(group: &ProcessGroup) -> Result<bool, Failure> {
+    let mine = vec![u8::from(interrupt::is_requested())];
+    let all = group.exchange("whether to end", mine).map_err(|failure| Failure::Run(failure.into()))?;
+    Ok(all.iter().any(|asked| asked.contains(&1)))
 }
 
 /// What a checkpoint says of its run.
@@ -467,55 +630,4 @@ fn sources(
         }
     }
     (found.len() == options.data.len()).then_some(found)
-}
-
-/// Where the numbers of steps go.
-struct Logs {
-    steps: Option<StepLog>,
-    events: Option<EventLog>,
-    speaks: bool,
-}
-
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
-}
-
-impl Logs {
-    fn begin(options: &TrainOptions, first: usize, speaks: bool) -> Result<Self, Failure> {
-        let first = first as u64;
-        let steps = options.metrics.as_ref().filter(|_| speaks).map(|path| StepLog::begin(path, first)).transpose()?;
-        let events = options.tensorboard.as_ref().filter(|_| speaks);
-        let events =
-            events.map(|folder| EventLog::begin(folder, first, now())).transpose().map_err(Diagnostics::from)?;
-        Ok(Self { steps, events, speaks })
-    }
-
-    fn write(&mut self, step: &Step, steps: usize, seconds: f64) -> Result<(), Failure> {
-        let failed = |problem: Diagnostic| Failure::Run(Diagnostics::from(problem).into());
-        let (number, rate) = (step.step as u64, step.labels as f64 / seconds);
-        if self.speaks {
-            note(&format!(
-                "step {:>5} of {steps}  loss {:.4}  norm {:.3}  lr {:.2e}  {rate:.0} tokens/s",
-                step.step, step.loss, step.grad_norm, step.rate
-            ));
-        }
-        if let Some(log) = &mut self.steps {
-            let line = metrics::Step {
-                step: number,
-                loss: step.loss,
-                grad_norm: step.grad_norm,
-                lr: step.rate,
-                tokens: step.labels as u64,
-                seconds,
-                more: std::collections::BTreeMap::default(),
-            };
-            log.write(&line).map_err(failed)?;
-        }
-        if let Some(log) = &mut self.events {
-            let numbers =
-                [("loss", step.loss), ("grad_norm", step.grad_norm), ("lr", step.rate), ("tokens_per_second", rate)];
-            log.write(number, now(), &numbers).map_err(failed)?;
-        }
-        Ok(())
-    }
 }

@@ -15,12 +15,13 @@ use serde::Serialize;
 use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
-use super::{cards, interrupt, print, print_json, processes};
+use super::{cards, gradients, interrupt, print, print_json, processes};
 
 /// Runs the command.
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
     let group = processes::join()?;
-    let done = run_in(options, &group);
+    options.step.check_is_asked_for("verify", options.train)?;
+    let done = if options.train { gradients::run(options, &group) } else { run_in(options, &group) };
     if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
         group.fail(&text);
     }

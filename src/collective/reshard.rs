@@ -7,7 +7,8 @@ use crate::base::{Id, IdVec};
 use crate::placement::{Layout, Mesh, Placed, Placement};
 use crate::program::{Kind, Op, Program, Role, Value, ValueId};
 
-/// The program with explicit reshards. Each value is resharded to a layout once, before its first user there.
+/// The program with explicit reshards. Each value is resharded to a layout once, before its first user there;
+/// what is gathered at use, for each user anew.
 #[must_use]
 pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) -> Placed {
     let mut out = Inserter {
@@ -18,6 +19,7 @@ pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) ->
         },
         stored: program.values.ids().collect(),
         copies: FxHashMap::default(),
+        gathered_at_use: &placement.gathered_at_use,
     };
     for (id, op) in program.ops.iter() {
         let wanted = &placement.operands[id.index()];
@@ -38,14 +40,16 @@ pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) ->
     out.placed
 }
 
-struct Inserter {
+struct Inserter<'a> {
     placed: Placed,
     /// The value that users of a value see.
     stored: Vec<ValueId>,
     copies: FxHashMap<(ValueId, Layout), ValueId>,
+    /// By value.
+    gathered_at_use: &'a [bool],
 }
 
-impl Inserter {
+impl Inserter<'_> {
     fn in_layout(&mut self, value: ValueId, layout: &Layout) -> ValueId {
         let stored = self.stored[value.index()];
         if self.placed.layouts[stored] == *layout {
@@ -55,6 +59,9 @@ impl Inserter {
             return *copy;
         }
         let copy = self.reshard(stored, layout);
+        if self.gathered_at_use[value.index()] {
+            return copy;
+        }
         self.copies.insert((stored, layout.clone()), copy);
         copy
     }

@@ -2,6 +2,7 @@
 //!
 //! Input → output: plans, inputs and cards → every problem with them. Invariant: nothing here changes anything.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use super::engine::Inputs;
@@ -39,10 +40,10 @@ pub(super) fn in_order(wanted: &[Tensor], mut given: Inputs) -> Result<Vec<Arc<V
 }
 
 /// Every group that some plan exchanges in, once.
-pub(super) fn groups(programs: &[Vec<Arc<Plan>>]) -> Vec<&Vec<usize>> {
-    let mut groups: Vec<&Vec<usize>> = Vec::new();
+pub(super) fn groups<'a, P: Borrow<Plan> + 'a>(programs: &'a [impl AsRef<[P]>]) -> Vec<&'a Vec<usize>> {
+    let mut groups: Vec<&'a Vec<usize>> = Vec::new();
     for plans in programs {
-        for ranks in plans.first().map(|plan| plan.groups.values()).unwrap_or_default() {
+        for ranks in plans.as_ref().first().map(|plan| plan.borrow().groups.values()).unwrap_or_default() {
             if !groups.contains(&ranks) {
                 groups.push(ranks);
             }
@@ -98,6 +99,16 @@ pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Opti
     Some(problem.help("share weights between programs of one model, split over as many cards, of one element type"))
 }
 
+/// Bytes by use on a rank's card that programs of one engine take: each region, and the buffers of communicators.
+#[must_use]
+pub fn memory_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> Vec<(&'static str, Bytes)> {
+    let of = |region| programs.iter().map(move |plans| plans.as_ref()[rank].borrow().region_bytes(region)).max();
+    let regions = Region::ALL.into_iter().map(|region| (region.name(), of(region).unwrap_or_default()));
+    let groups = groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count();
+    let buffers = Bytes(groups as u64 * Communicator::buffer_bytes().0);
+    regions.chain((groups > 0).then_some(("buffers of communicators (HCCL_BUFFSIZE)", buffers))).collect()
+}
+
 /// Whether a rank's regions fit its card, before anything is loaded.
 pub(super) fn memory_problem(
     programs: &[Vec<Arc<Plan>>],
@@ -105,25 +116,15 @@ pub(super) fn memory_problem(
     device: &Device,
     has_weights: bool,
 ) -> Result<Option<Diagnostic>, Error> {
-    let bytes = |region| {
-        let of = |plans: &Vec<Arc<Plan>>| plans[rank].region_bytes(region);
-        let is_there = has_weights && region == Region::Weights;
-        programs.iter().map(of).max().filter(|_| !is_there).unwrap_or_default()
-    };
-    let regions: Bytes = Region::ALL.into_iter().map(bytes).sum();
-    let groups = groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count();
-    let buffers = Bytes(groups as u64 * Communicator::buffer_bytes().0);
-    let wanted = [regions, buffers].into_iter().sum::<Bytes>();
+    let mut parts = memory_wanted(programs, rank);
+    parts.retain(|(part, _)| !has_weights || *part != Region::Weights.name());
+    let wanted = parts.iter().map(|(_, bytes)| *bytes).sum::<Bytes>();
     let memory = device.memory()?;
     let free = memory.free;
     if wanted <= free {
         return Ok(None);
     }
-    let mut parts: Vec<String> =
-        Region::ALL.iter().map(|region| format!("{} {}", region.name(), bytes(*region))).collect();
-    if groups > 0 {
-        parts.push(format!("buffers of {groups} communicators {buffers} (HCCL_BUFFSIZE)"));
-    }
+    let parts: Vec<String> = parts.iter().map(|(part, bytes)| format!("{part} {bytes}")).collect();
     Ok(Some(
         Diagnostic::new(
             format!("rank {rank} (card {})", device.ordinal()),

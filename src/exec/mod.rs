@@ -21,6 +21,7 @@ mod rank;
 mod shards;
 
 pub use card::{Launching, Marks};
+pub use checks::memory_wanted;
 pub use engine::{Clock, Engine, EngineOptions, Inputs, Observation, Outputs, Run};
 pub use error::{Error, RankError};
 pub use prepare::prepare;

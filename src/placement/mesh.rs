@@ -38,6 +38,9 @@ pub enum MeshError {
     /// A name that texts cannot carry.
     #[error("mesh axis `{0}`: a name is a letter followed by letters, digits and `_`")]
     Name(String),
+    /// Parts of an axis that are not all of it.
+    #[error("mesh axis `{0}` has {1} cards, its parts {2}")]
+    Parts(String, usize, usize),
     /// A header line that is no mesh.
     #[error("`{0}` is no mesh; write `mesh tp=8` or `mesh tp_kv=4 of tp, tp_rep=2 of tp`")]
     Text(String),
@@ -97,6 +100,24 @@ impl Mesh {
     pub fn under(self, outer: &[(&str, usize)]) -> Result<Self, MeshError> {
         let mut axes = Self::new(outer)?.axes;
         axes.extend(self.axes);
+        Self::of_axes(axes)
+    }
+
+    /// The mesh with an axis cut into parts, outermost first, whose sizes make its own.
+    ///
+    /// # Errors
+    /// As for [`Mesh::new`], or parts of other sizes.
+    pub fn cut_axis(self, name: &str, parts: &[(&str, usize)]) -> Result<Self, MeshError> {
+        let part = |(part, size): &(&str, usize)| Axis { name: (*part).into(), size: *size, of: name.into() };
+        let product: usize = parts.iter().map(|(_, size)| size).product();
+        let mut axes = Vec::new();
+        for axis in self.axes {
+            match axis.name == name {
+                true if axis.size != product => return Err(MeshError::Parts(axis.name, axis.size, product)),
+                true => axes.extend(parts.iter().map(part)),
+                false => axes.push(axis),
+            }
+        }
         Self::of_axes(axes)
     }
 

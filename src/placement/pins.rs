@@ -35,6 +35,7 @@ pub struct Pins {
     gathered: Patterns<()>,
     values: Patterns<ValuePin>,
     axis: Option<String>,
+    storage: Option<String>,
 }
 
 /// What was decided under each pattern. A pattern without `*` is looked up and not compared: a program has thousands of
@@ -173,6 +174,19 @@ impl Pins {
     pub fn on_axis(mut self, axis: &str) -> Self {
         self.axis = Some(axis.to_owned());
         self
+    }
+
+    /// Cuts of params on this axis are for storage alone: each use gathers what it needs, for itself.
+    #[must_use]
+    pub fn stored_on(mut self, axis: &str) -> Self {
+        self.storage = Some(axis.to_owned());
+        self
+    }
+
+    /// The axes of [`Pins::stored_on`] that have cards.
+    pub(super) fn storage_axes(&self, mesh: &Mesh) -> Vec<crate::base::AxisId> {
+        let named = self.storage.as_deref().map_or_else(Vec::new, |axis| mesh.named(axis));
+        named.into_iter().filter(|axis| mesh.size(*axis) > 1).collect()
     }
 
     /// The axes that weights are cut on.

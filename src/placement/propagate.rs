@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::base::{AxisId, Bytes, Diagnostic, Diagnostics, Id};
 use crate::program::op::{Linear, rule_of};
 use crate::program::text::op_text;
-use crate::program::{Factor, Kind, OpId, Program, Reduce, Role, Rule, ValueId};
+use crate::program::{Factor, Kind, Op, OpId, Program, Reduce, Role, Rule, ValueId};
 
 use super::layout::Layout;
 use super::mesh::Mesh;
@@ -35,6 +35,8 @@ pub struct Placement {
     pub operands: Vec<Vec<Layout>>,
     /// Why each weight lies as it does, by param.
     pub reasons: BTreeMap<ValueId, String>,
+    /// Whether each user of a value gets a copy of its own where it needs another layout: of what is cut for storage.
+    pub gathered_at_use: Vec<bool>,
 }
 
 /// How many ops a trial of a weight's cut looks ahead at most.
@@ -79,7 +81,13 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
     let stored: Vec<Layout> =
         program.values.ids().zip(now.layouts).map(|(id, layout)| layout.unwrap_or_else(|| whole(id))).collect();
     let produced = produced.into_iter().zip(&stored).map(|(made, stored)| made.unwrap_or_else(|| stored.clone()));
-    problems.into_result(Placement { produced: produced.collect(), stored, operands, reasons: pass.reasons })
+    problems.into_result(Placement {
+        produced: produced.collect(),
+        stored,
+        operands,
+        reasons: pass.reasons,
+        gathered_at_use: pass.gathered_at_use,
+    })
 }
 
 /// What is known while the ops are walked.
@@ -140,6 +148,17 @@ enum OnAxis {
     PassAll,
 }
 
+/// A weight that an op has a choice about.
+struct Weight {
+    param: ValueId,
+    /// The op that multiplies it, or looks it up.
+    user: OpId,
+    /// The operand that it is there: the param, or a copy in another type.
+    operand: usize,
+    /// The dims of axis 0 and 1 of its matrix.
+    axes: [SmallVec<[usize; 4]>; 2],
+}
+
 struct Pass<'a> {
     program: &'a Program,
     mesh: &'a Mesh,
@@ -152,6 +171,10 @@ struct Pass<'a> {
     /// For each value, the dims that some later op must have whole.
     whole: Vec<SmallVec<[bool; 5]>>,
     weight_axes: Vec<AxisId>,
+    /// Along which params are cut for storage alone.
+    storage_axes: Vec<AxisId>,
+    /// Params, and their copies in another type, if there are such axes; by value.
+    gathered_at_use: Vec<bool>,
     decided: FxHashMap<String, (Layout, String)>,
     reasons: BTreeMap<ValueId, String>,
 }
@@ -194,10 +217,13 @@ impl<'a> Pass<'a> {
             pinned,
             whole: Vec::new(),
             weight_axes,
+            storage_axes: pins.storage_axes(mesh),
+            gathered_at_use: vec![false; program.values.len()],
             decided: FxHashMap::default(),
             reasons: BTreeMap::new(),
         };
         pass.find_whole_dims();
+        pass.find_gathered();
         pass.check_weight_pins(&mut problems);
         problems.into_result(pass)
     }
@@ -227,19 +253,47 @@ impl<'a> Pass<'a> {
         self.whole = whole;
     }
 
-    /// The weight an op has a choice about: its operand and, for axis 0 and 1 of its matrix, the dims.
-    fn weight_of(&self, id: OpId) -> Option<(ValueId, [SmallVec<[usize; 4]>; 2])> {
-        let (op, rule) = (&self.program.ops[id], self.rules[id.index()].as_ref()?);
-        let weight = |operand: usize| {
-            let id = op.operands[operand];
-            (self.program.values[id].role == Role::Param).then_some((operand, id))
+    fn find_gathered(&mut self) {
+        if self.storage_axes.is_empty() {
+            return;
+        }
+        for id in self.program.with_role(Role::Param) {
+            self.gathered_at_use[id.index()] = true;
+        }
+        for op in self.program.ops.values() {
+            if self.is_copy_of_param(op) {
+                self.gathered_at_use[op.result().index()] = true;
+            }
+        }
+    }
+
+    /// Whether an op makes a param's copy in another type.
+    fn is_copy_of_param(&self, op: &Op) -> bool {
+        matches!(op.kind, Kind::Cast { .. }) && self.program.values[op.operands[0]].role == Role::Param
+    }
+
+    /// The weight that is decided with an op: one that multiplies it or looks it up, or copies it for such a one.
+    fn weight_of(&self, id: OpId) -> Option<Weight> {
+        let op = &self.program.ops[id];
+        if self.is_copy_of_param(op) {
+            let behind = self.program.ops.ids().skip(id.index() + 1).take(LOOK_AHEAD);
+            let user = behind.into_iter().find(|user| self.program.ops[*user].operands.contains(&op.result()))?;
+            return self.weight_among(user, op.result()).map(|weight| Weight { param: op.operands[0], ..weight });
+        }
+        let param = |operand: &ValueId| self.program.values[*operand].role == Role::Param;
+        // A weight stands second if there is a choice.
+        op.operands.iter().rev().filter(|operand| param(operand)).find_map(|operand| self.weight_among(id, *operand))
+    }
+
+    /// The weight `value` as `user` reads it.
+    fn weight_among(&self, user: OpId, value: ValueId) -> Option<Weight> {
+        let (op, rule) = (&self.program.ops[user], self.rules[user.index()].as_ref()?);
+        let takes: &[usize] = match op.kind {
+            Kind::Embed | Kind::QuantMatMul { .. } => &[1],
+            Kind::MatMul { .. } => &[1, 0],
+            _ => &[],
         };
-        let (operand, param) = match op.kind {
-            Kind::Embed => weight(1)?,
-            Kind::MatMul { .. } => weight(1).or_else(|| weight(0))?,
-            Kind::QuantMatMul { .. } => weight(1)?,
-            _ => return None,
-        };
+        let operand = takes.iter().copied().find(|operand| op.operands[*operand] == value)?;
         let mut axes = [SmallVec::new(), SmallVec::new()];
         for (dim, factor) in rule.operands[operand].iter().enumerate() {
             let Factor::Letter(letter) = factor else { continue };
@@ -249,14 +303,14 @@ impl<'a> Pass<'a> {
             };
             axes[usize::from(is_input)].push(dim);
         }
-        Some((param, axes))
+        Some(Weight { param: value, user, operand, axes })
     }
 
     fn check_weight_pins(&mut self, problems: &mut Diagnostics) {
         for id in self.program.ops.ids() {
-            let Some((param, _)) = self.weight_of(id) else { continue };
+            let Some(Weight { param, user, .. }) = self.weight_of(id) else { continue };
             let name = &self.program.values[param].name;
-            let result = self.program.ops[id].result();
+            let result = self.program.ops[user].result();
             if self.pins.gathers(name) && self.pinned[result.index()].is_none() {
                 self.pinned[result.index()] = Some(Layout::replicated(self.program.values[result].shape.rank()));
             }
@@ -270,23 +324,18 @@ impl<'a> Pass<'a> {
     /// The ways to cut a weight: by axis 0 or 1 of its matrix, as far as pins allow. By inputs, as what it is multiplied
     /// with lies already; along each axis, over all of its dims, or over the outermost alone, which may leave cards
     /// without a part but keeps heads together.
-    fn cuts(
-        &self,
-        id: OpId,
-        param: ValueId,
-        axes: &[SmallVec<[usize; 4]>; 2],
-        now: &State,
-    ) -> SmallVec<[(usize, Layout); 4]> {
+    fn cuts(&self, weight: &Weight, now: &State) -> SmallVec<[(usize, Layout); 4]> {
+        let Weight { param, user, ref axes, .. } = *weight;
         let value = &self.program.values[param];
         let allowed: &[usize] = match self.pins.cut(&value.name) {
             Some(None) => return SmallVec::from_iter([(0, Layout::replicated(value.shape.rank()))]),
             Some(Some(0)) => &[0],
             Some(Some(_)) => &[1],
-            None if self.program.ops[id].kind == Kind::Embed => &[0],
+            None if self.program.ops[user].kind == Kind::Embed => &[0],
             None => &[0, 1],
         };
         let mut cuts: SmallVec<[(usize, Layout); 4]> = SmallVec::new();
-        if let Some(layout) = self.cut_like_other_operand(id, param, &axes[1], now).filter(|_| allowed.contains(&1)) {
+        if let Some(layout) = self.cut_like_other_operand(weight, now).filter(|_| allowed.contains(&1)) {
             cuts.push((1, layout));
         }
         for axis in allowed.iter().copied().filter(|axis| !axes[*axis].is_empty()) {
@@ -308,10 +357,10 @@ impl<'a> Pass<'a> {
     }
 
     /// The weight cut along those of its input dims on which the op's other operand is cut, if there are any.
-    fn cut_like_other_operand(&self, id: OpId, param: ValueId, inputs: &[usize], now: &State) -> Option<Layout> {
-        let (op, rule) = (&self.program.ops[id], self.rules[id.index()].as_ref()?);
-        let own = op.operands.iter().position(|operand| *operand == param)?;
-        let other = op.operands.iter().position(|operand| *operand != param)?;
+    fn cut_like_other_operand(&self, weight: &Weight, now: &State) -> Option<Layout> {
+        let Weight { param, user, operand: own, ref axes } = *weight;
+        let (op, rule, inputs) = (&self.program.ops[user], self.rules[user.index()].as_ref()?, &axes[1]);
+        let other = op.operands.iter().position(|operand| *operand != op.operands[own])?;
         let other_layout = now.layouts[op.operands[other].index()].as_ref()?;
         let mut layout = Layout::replicated(self.program.values[param].shape.rank());
         for axis in &self.weight_axes {
@@ -346,7 +395,8 @@ impl<'a> Pass<'a> {
 
     /// Cuts the weight of an op that nothing has placed yet.
     fn decide_weight(&mut self, id: OpId, now: &mut State) {
-        let Some((param, axes)) = self.weight_of(id) else { return };
+        let Some(weight) = self.weight_of(id) else { return };
+        let param = weight.param;
         if now.layouts[param.index()].is_some() {
             return;
         }
@@ -355,7 +405,7 @@ impl<'a> Pass<'a> {
         // A pin may single out one layer.
         let class = format!("{class}{}{:?}", value.shape, self.pins.cut(&value.name));
         if !self.decided.contains_key(&class) {
-            let Some(decision) = self.try_cuts(id, param, &axes, now) else { return };
+            let Some(decision) = self.try_cuts(id, &weight, now) else { return };
             self.decided.insert(class.clone(), decision);
         }
         let (layout, reason) = self.decided[&class].clone();
@@ -364,17 +414,12 @@ impl<'a> Pass<'a> {
     }
 
     /// The best way to cut a weight, and why.
-    fn try_cuts(
-        &self,
-        id: OpId,
-        param: ValueId,
-        axes: &[SmallVec<[usize; 4]>; 2],
-        now: &State,
-    ) -> Option<(Layout, String)> {
+    fn try_cuts(&self, id: OpId, weight: &Weight, now: &State) -> Option<(Layout, String)> {
         const WAYS: [&str; 2] = ["by outputs", "by inputs"];
+        let Weight { param, user, .. } = *weight;
         let value = &self.program.values[param];
         let mut best: [Option<(Score, Layout)>; 2] = [None, None];
-        for (axis, layout) in self.cuts(id, param, axes, now) {
+        for (axis, layout) in self.cuts(weight, now) {
             let held = layout.largest_local_elems(self.mesh, &value.shape);
             let mut now = now.clone();
             now.layouts[param.index()] = Some(layout.clone());
@@ -400,7 +445,7 @@ impl<'a> Pass<'a> {
         };
         let reason = if self.pins.cut(&value.name).is_some() {
             "pinned".to_owned()
-        } else if self.program.ops[id].kind == Kind::Embed {
+        } else if self.program.ops[user].kind == Kind::Embed {
             "an embedding is cut by vocabulary, so that a tied head is too".to_owned()
         } else {
             format!("{} {}; {} {}", WAYS[axis], say(&best[axis]), WAYS[1 - axis], say(&best[1 - axis]))
@@ -415,11 +460,12 @@ impl<'a> Pass<'a> {
         let mut total = Score::default();
         let mut due = Cost::default();
         for id in self.program.ops.ids().skip(id.index()).take(LOOK_AHEAD) {
-            if let Some((param, axes)) = self.weight_of(id)
-                && now.layouts[param.index()].is_none()
+            if let Some(weight) = self.weight_of(id)
+                && now.layouts[weight.param.index()].is_none()
             {
+                let param = weight.param;
                 let mut best: Option<(Score, Layout)> = None;
-                for (_, layout) in self.cuts(id, param, &axes, now) {
+                for (_, layout) in self.cuts(&weight, now) {
                     now.layouts[param.index()] = Some(layout.clone());
                     if let Some(choice) = self.choose(id, now)
                         && best.as_ref().is_none_or(|(score, _)| choice.score() < *score)
@@ -446,7 +492,7 @@ impl<'a> Pass<'a> {
         for (operand, layout) in op.operands.iter().zip(&choice.operands) {
             match &mut now.layouts[operand.index()] {
                 free @ None => *free = Some(layout.clone()),
-                Some(found) if found != layout => {
+                Some(found) if found != layout && !self.gathered_at_use[operand.index()] => {
                     let copies = now.copies.entry(*operand).or_default();
                     if !copies.contains(layout) {
                         copies.push(layout.clone());
@@ -493,7 +539,12 @@ impl<'a> Pass<'a> {
                 found.push(candidate);
             }
         };
+        let is_copied = self.is_copy_of_param(op);
         for (operand, factors) in op.operands.iter().zip(&rule.operands) {
+            // What is cut for storage is gathered, however its user runs; a copy in another type before that.
+            if self.gathered_at_use[operand.index()] && !is_copied && self.storage_axes.contains(&axis) {
+                continue;
+            }
             let seen = now.layouts[operand.index()].iter().chain(now.copies.get(operand).into_iter().flatten());
             for layout in seen {
                 if let Some(Factor::Letter(letter)) = layout.dim_of(axis).map(|dim| factors[dim]) {
@@ -614,7 +665,11 @@ impl<'a> Pass<'a> {
         if now.copies.get(&operand).is_some_and(|copies| copies.contains(layout)) {
             return Some(Score::default());
         }
-        let mut cost = cost(found, layout, self.mesh, &value.shape, value.dtype.size_bytes())?;
+        let mut found = found.clone();
+        if self.gathered_at_use[operand.index()] {
+            found.dims.iter_mut().for_each(|axes| axes.retain(|axis| !self.storage_axes.contains(axis)));
+        }
+        let mut cost = cost(&found, layout, self.mesh, &value.shape, value.dtype.size_bytes())?;
         if value.role == Role::Param {
             cost.moved_bytes = cost.moved_bytes.saturating_mul(PARAM_MOVE_FACTOR);
         }

@@ -71,7 +71,7 @@ impl Builder {
     }
 
     /// Keeps a problem for [`Builder::finish`].
-    pub(super) fn problem(&mut self, problem: Diagnostic) {
+    pub fn problem(&mut self, problem: Diagnostic) {
         self.problems.push(problem);
     }
 

@@ -7,35 +7,101 @@
 //! Each op's adjoint is the column `grad` of its row: it writes ops of the same table. This pass holds no list of ops.
 //! Invariants: ops that were there keep their order and operands; they may get results that nobody wanted before.
 
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
 use crate::base::{DType, Diagnostic, Id};
 
 use super::build::{Builder, Operand};
-use super::graph::{OpId, Value, ValueId};
+use super::graph::{Op, OpId, Program, Role, Value, ValueId};
 use super::op::Kind;
 
 /// The adjoint of one op of a program, while it is written.
-pub struct Adjoint<'a> {
+pub struct Adjoint<'a, 'b> {
     build: &'a mut Builder,
+    again: &'a mut Again<'b>,
     op: OpId,
     cotangents: Vec<Option<Operand>>,
     wanted: Vec<bool>,
     found: Vec<Option<Operand>>,
 }
 
-impl std::fmt::Debug for Adjoint<'_> {
+impl std::fmt::Debug for Adjoint<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Adjoint").field("op", &self.op).field("wanted", &self.wanted).finish_non_exhaustive()
     }
 }
 
 /// Writes the cotangents of an op's operands, as far as they are wanted.
-pub type GradFn = fn(&Kind, &mut Adjoint<'_>);
+pub type GradFn = fn(&Kind, &mut Adjoint<'_, '_>);
 
-impl Adjoint<'_> {
+/// Ops whose results are computed again for their gradients rather than kept until then.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Ops by number. What they read of others, and what others read of them, is kept.
+    pub ops: Range<usize>,
+    /// Which of them are computed again; the results of the others are kept.
+    pub is_again: fn(&Kind) -> bool,
+}
+
+/// Writes ops once more, when a gradient asks for what they make.
+struct Again<'a> {
+    segments: &'a [Segment],
+    /// By value of the program that is differentiated.
+    maker: Vec<Option<OpId>>,
+    ops: FxHashMap<OpId, OpId>,
+}
+
+impl<'a> Again<'a> {
+    fn new(program: &Program, segments: &'a [Segment]) -> Self {
+        let mut maker = vec![None; program.values.len()];
+        for (id, op) in program.ops.iter() {
+            op.results.iter().for_each(|result| maker[result.index()] = Some(id));
+        }
+        Self { segments, maker, ops: FxHashMap::default() }
+    }
+
+    /// `value` as the gradient of an op reads it.
+    fn value(&mut self, build: &mut Builder, value: ValueId, reader: OpId) -> Operand {
+        let Some(maker) = self.maker[value.index()] else { return build.operand(value) };
+        let op = self.op(build, maker, reader);
+        let at = build.program().ops[maker].results.iter().position(|result| *result == value);
+        build.result(op, at.unwrap_or_default())
+    }
+
+    /// The op to take results of, for the gradient of `reader`: the op itself, or its second copy.
+    fn op(&mut self, build: &mut Builder, op: OpId, reader: OpId) -> OpId {
+        let of_both = |segment: &&Segment| [op, reader].iter().all(|op| segment.ops.contains(&op.index()));
+        let is_again = |segment: &Segment| (segment.is_again)(&build.program().ops[op].kind);
+        if !self.segments.iter().find(of_both).is_some_and(is_again) {
+            return op;
+        }
+        if let Some(known) = self.ops.get(&op) {
+            return *known;
+        }
+        let Op { kind, operands, results } = build.program().ops[op].clone();
+        let operands: Vec<Operand> = operands.iter().map(|operand| self.value(build, *operand, op)).collect();
+        let name = build.program().values[results[0]].name.clone();
+        let result = build.op(kind, &operands);
+        if !name.is_empty() {
+            build.name(result, format!("{AGAIN}{name}"));
+        }
+        let copy = OpId::from_index(build.program().ops.len() - 1);
+        self.ops.insert(op, copy);
+        copy
+    }
+}
+
+/// What stands before the name of a value in the name of its second copy.
+pub const AGAIN: &str = "again.";
+
+impl Adjoint<'_, '_> {
     /// Operand `index` of the op.
     #[must_use]
-    pub fn operand(&self, index: usize) -> Operand {
-        self.build.operand(self.build.program().ops[self.op].operands[index])
+    pub fn operand(&mut self, index: usize) -> Operand {
+        let operand = self.build.program().ops[self.op].operands[index];
+        self.again.value(self.build, operand, self.op)
     }
 
     /// What is known of operand `index`.
@@ -46,7 +112,8 @@ impl Adjoint<'_> {
 
     /// Result `index` of the op, also one that nobody wanted before.
     pub fn result(&mut self, index: usize) -> Operand {
-        self.build.result(self.op, index)
+        let op = self.again.op(self.build, self.op, self.op);
+        self.build.result(op, index)
     }
 
     /// The cotangent of result `index`, if something depends on it.
@@ -97,6 +164,17 @@ impl Adjoint<'_> {
 /// Problems are found by [`Builder::finish`]: a cotangent of another shape than its value, and ops on the way that have no
 /// gradient.
 pub fn gradients(build: &mut Builder, seeds: &[(Operand, Operand)], wanted: &[Operand]) -> Vec<Option<Operand>> {
+    gradients_with(build, seeds, wanted, &[])
+}
+
+/// As [`gradients`], with results of `segments` computed again: the same numbers, less memory between.
+pub fn gradients_with(
+    build: &mut Builder,
+    seeds: &[(Operand, Operand)],
+    wanted: &[Operand],
+    segments: &[Segment],
+) -> Vec<Option<Operand>> {
+    let mut again = Again::new(build.program(), segments);
     let forward = build.program().ops.len();
     let mut depends = vec![false; build.program().values.len()];
     wanted.iter().for_each(|operand| depends[operand.id().index()] = true);
@@ -133,6 +211,7 @@ pub fn gradients(build: &mut Builder, seeds: &[(Operand, Operand)], wanted: &[Op
             cotangents: op.results.iter().map(|result| named(build, &cotangents, *result)).collect(),
             wanted: op.operands.iter().map(|operand| depends[operand.index()]).collect(),
             found: vec![None; op.operands.len()],
+            again: &mut again,
             build,
         };
         grad(&op.kind, &mut adjoint);
@@ -165,7 +244,7 @@ fn named(build: &mut Builder, cotangents: &[Option<Operand>], of: ValueId) -> Op
     Some(cotangent)
 }
 
-pub(super) fn embed(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn embed(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     adjoint.give_if_wanted(1, |adjoint| {
         let (ids, table) = (adjoint.operand(0), adjoint.operand(1));
@@ -173,7 +252,7 @@ pub(super) fn embed(_: &Kind, adjoint: &mut Adjoint<'_>) {
     });
 }
 
-pub(super) fn matmul(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn matmul(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::MatMul { spec }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
     let Some((operands, result)) = spec.split_once("->") else { return };
     let Some((x, w)) = operands.split_once(',') else { return };
@@ -187,13 +266,13 @@ pub(super) fn matmul(kind: &Kind, adjoint: &mut Adjoint<'_>) {
     });
 }
 
-pub(super) fn add_op(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn add_op(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     adjoint.give_if_wanted(0, |_| dy);
     adjoint.give_if_wanted(1, |adjoint| adjoint.summed(dy, 1));
 }
 
-pub(super) fn mul(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn mul(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let (x, y) = (adjoint.operand(0), adjoint.operand(1));
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Mul, &[dy, y]));
@@ -203,18 +282,18 @@ pub(super) fn mul(_: &Kind, adjoint: &mut Adjoint<'_>) {
     });
 }
 
-pub(super) fn scale(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn scale(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(kind.clone(), &[dy]));
 }
 
-pub(super) fn silu(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn silu(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let x = adjoint.operand(0);
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::SiluGrad, &[x, dy]));
 }
 
-pub(super) fn swiglu(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn swiglu(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let (gate, up) = (adjoint.operand(0), adjoint.operand(1));
     let [of_gate, of_up] = adjoint.build.several(Kind::SwiGluGrad, &[gate, up, dy]);
@@ -222,7 +301,7 @@ pub(super) fn swiglu(_: &Kind, adjoint: &mut Adjoint<'_>) {
     adjoint.give(1, of_up);
 }
 
-pub(super) fn rms_norm(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn rms_norm(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let (x, gamma, rstd) = (adjoint.operand(0), adjoint.operand(1), adjoint.result(1));
     let [of_x, of_gamma] = adjoint.build.several(Kind::RmsNormGrad, &[dy, x, rstd, gamma]);
@@ -234,7 +313,7 @@ pub(super) fn rms_norm(_: &Kind, adjoint: &mut Adjoint<'_>) {
 }
 
 /// A rotation is undone by the opposite angle: each dim has the angle of the one that it is rotated with.
-pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let (cos, sin) = (adjoint.operand(1), adjoint.operand(2));
     adjoint.give_if_wanted(0, |adjoint| {
@@ -243,7 +322,7 @@ pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_>) {
     });
 }
 
-pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::Attention { scale }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
     let kind = Kind::AttentionGrad { scale: *scale };
@@ -251,34 +330,37 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_>) {
     found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
 }
 
-pub(super) fn take(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn take(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let (x, index) = (adjoint.operand(0), adjoint.operand(1));
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::TakeGrad, &[index, dy, x]));
 }
 
-pub(super) fn reduce_sum(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn reduce_sum(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::ReduceSum { dim }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
     let x = adjoint.operand(0);
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Expand { dims: vec![*dim] }, &[dy, x]));
 }
 
-pub(super) fn cast(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn cast(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     adjoint.give_if_wanted(0, |adjoint| {
-        let to = adjoint.value(0).dtype;
-        adjoint.op(Kind::Cast { to }, &[dy])
+        let (to, role) = (adjoint.value(0).dtype, adjoint.value(0).role);
+        let from = adjoint.build.value(dy).dtype;
+        // Parts of a param's gradient are added in the param's type; activations keep what their products make.
+        let is_widened = role == Role::Param && from != to && to == DType::F32 && from.is_float();
+        adjoint.op(if is_widened { Kind::Widen { to } } else { Kind::Cast { to } }, &[dy])
     });
 }
 
-pub(super) fn permute(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn permute(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::Permute { dims }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
     let mut inverse = vec![0; dims.len()];
     dims.iter().enumerate().for_each(|(to, from)| inverse[*from] = to);
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Permute { dims: inverse }, &[dy]));
 }
 
-pub(super) fn expand(kind: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn expand(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::Expand { dims }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
     let mut dims = dims.clone();
     dims.sort_unstable();
@@ -287,13 +369,13 @@ pub(super) fn expand(kind: &Kind, adjoint: &mut Adjoint<'_>) {
     });
 }
 
-pub(super) fn log_probability(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn log_probability(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let [x, labels, largest, sum] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::LogProbabilityGrad, &[x, labels, largest, sum, dy]));
 }
 
-pub(super) fn total(_: &Kind, adjoint: &mut Adjoint<'_>) {
+pub(super) fn total(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     adjoint.give(0, dy);
     adjoint.give(1, dy);

@@ -75,6 +75,12 @@ pub enum Kind {
         /// The new type.
         to: DType,
     },
+    /// As [`Kind::Cast`], to a type that holds every number of the operand's. It is exact, so parts of a sum may pass, and are
+    /// added in the wider type.
+    Widen {
+        /// The new type.
+        to: DType,
+    },
     /// `y`'s dim `i` is `x`'s dim `dims[i]`.
     Permute {
         /// For each dim of the result, the operand's.
@@ -225,7 +231,7 @@ impl Kind {
                 numbers.map(|(key, number)| (key, format!("{number:?}"))).to_vec()
             }
             Self::ReduceSum { dim } | Self::ReduceMax { dim } => vec![("dim", dim.to_string())],
-            Self::Cast { to } => vec![("to", to.to_string())],
+            Self::Cast { to } | Self::Widen { to } => vec![("to", to.to_string())],
             Self::Permute { dims } | Self::Expand { dims } => {
                 vec![("dims", dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("*"))]
             }
@@ -311,6 +317,7 @@ impl Kind {
             "reduce_max" => Self::ReduceMax { dim: number("dim")? },
             "index_of" => Self::IndexOf,
             "cast" => Self::Cast { to: attribute("to")?.parse().map_err(|e| format!("{e}"))? },
+            "widen" => Self::Widen { to: attribute("to")?.parse().map_err(|e| format!("{e}"))? },
             "permute" => Self::Permute { dims: dims()? },
             "expand" => Self::Expand { dims: dims()? },
             "reduce_to" => Self::ReduceTo,

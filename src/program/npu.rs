@@ -129,33 +129,35 @@ pub(super) fn nothing(_: &Kind, _: &mut Emit<'_>) {}
 
 pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
     let (ids, table, out) = (emit.view(0), emit.view(1), emit.out());
-    let rows = table.shape[0];
-    if rows == emit.operands[1].whole[0] {
-        emit.calls.push(Call::Embedding { table, ids, out });
-        return;
-    }
-    if rows == 0 {
+    if table.shape[0] == 0 && emit.operands[1].whole[0] > 0 {
         emit.calls.push(Call::Zero { into: out });
         return;
     }
     // Rows of other cards are looked up anywhere and then blanked, so that the sum over the cards is the whole.
-    let start = Number::Int(-(emit.operands[1].starts[0] as i64));
-    let shifted = emit.temporary(ids.dtype, ids.shape.clone());
-    let clamped = emit.temporary(ids.dtype, ids.shape.clone());
-    let elsewhere = emit.temporary(DType::Bool, ids.shape.clone());
-    let mask = elsewhere.repeat(ids.shape.rank(), 1);
+    let (ids, elsewhere) = local_index(emit, ids, 1, 0);
+    let mask = elsewhere.map(|elsewhere| elsewhere.repeat(elsewhere.shape.rank(), 1));
+    emit.calls.push(Call::Embedding { table, ids, out: out.clone() });
+    emit.calls.extend(mask.map(|mask| Call::MaskedFill { mask, into: out, value: Number::Float(0.0) }));
+}
+
+/// Where rows of the whole lie on this card: their indices here, clamped, and what is true of those that lie elsewhere, if
+/// any may.
+fn local_index(emit: &mut Emit<'_>, index: View, of: usize, dim: usize) -> (View, Option<View>) {
+    let rows = emit.operands[of].view.shape[dim];
+    if rows == emit.operands[of].whole[dim] {
+        return (index, None);
+    }
+    let start = Number::Int(-(emit.operands[of].starts[dim] as i64));
+    let shifted = emit.temporary(index.dtype, index.shape.clone());
+    let clamped = emit.temporary(index.dtype, index.shape.clone());
+    let elsewhere = emit.temporary(DType::Bool, index.shape.clone());
+    let (low, high) = (Number::Int(0), Number::Int(rows as i64 - 1));
     emit.calls.extend([
-        Call::Adds { x: ids, out: shifted.clone(), by: start },
-        Call::Clamp {
-            x: shifted.clone(),
-            out: clamped.clone(),
-            low: Number::Int(0),
-            high: Number::Int(rows as i64 - 1),
-        },
-        Call::Ne { a: shifted, b: clamped.clone(), out: elsewhere },
-        Call::Embedding { table, ids: clamped, out: out.clone() },
-        Call::MaskedFill { mask, into: out, value: Number::Float(0.0) },
+        Call::Adds { x: index, out: shifted.clone(), by: start },
+        Call::Clamp { x: shifted.clone(), out: clamped.clone(), low, high },
+        Call::Ne { a: shifted, b: clamped.clone(), out: elsewhere.clone() },
     ]);
+    (clamped, Some(elsewhere))
 }
 
 pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
@@ -269,6 +271,24 @@ const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && head_size.is_multiple_of(16) && head_size <= 512
 }
 
+/// The scores' storage, and the weights that they make, `[b,k,g,s,t]`: of the first operands of an attention op.
+fn attention_weights(emit: &mut Emit<'_>, scale: f64) -> (View, View) {
+    let (q, keys, mask) = (emit.view(0), emit.view(1), emit.view(3));
+    let q = q.permute(&[0, 2, 3, 1, 4]);
+    let keys = keys.permute(&[0, 2, 3, 1]).repeat(2, 1);
+    let shape = q.shape.with(4, keys.shape[4]);
+    let scores = emit.temporary(q.dtype, shape.clone());
+    let weights = emit.temporary(q.dtype, shape);
+    let mask = mask.repeat(1, 1).repeat(1, 1);
+    emit.calls.extend([
+        Call::Matmul { a: q, b: keys, out: scores.clone() },
+        Call::Muls { x: scores.clone(), out: scores.clone(), by: Number::Float(scale) },
+        Call::MaskedFill { mask, into: scores.clone(), value: Number::Float(f64::NEG_INFINITY) },
+        Call::Softmax { x: scores.clone(), out: weights.clone(), dim: 4 },
+    ]);
+    (scores, weights)
+}
+
 pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::Attention { scale } = kind else { return };
     let (q, keys, values, mask, out) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.out());
@@ -294,17 +314,8 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
         return;
     }
     let by_head = |view: &View| view.permute(&[0, 2, 3, 1, 4]);
-    let scores = emit.temporary(q.dtype, [b, k, g, s, t]);
-    let weights = emit.temporary(q.dtype, [b, k, g, s, t]);
-    let keys = keys.permute(&[0, 2, 3, 1]).repeat(2, 1);
+    let (_, weights) = attention_weights(emit, *scale);
     let values = values.permute(&[0, 2, 1, 3]).repeat(2, 1);
-    let mask = mask.repeat(1, 1).repeat(1, 1);
-    emit.calls.extend([
-        Call::Matmul { a: by_head(&q), b: keys, out: scores.clone() },
-        Call::Muls { x: scores.clone(), out: scores.clone(), by: Number::Float(*scale) },
-        Call::MaskedFill { mask, into: scores.clone(), value: Number::Float(f64::NEG_INFINITY) },
-        Call::Softmax { x: scores, out: weights.clone(), dim: 4 },
-    ]);
     emit.write_shaped(by_head(&out), [b, k, g, s, d], |emit, out| {
         emit.calls.push(Call::Matmul { a: weights, b: values, out });
     });

@@ -342,6 +342,18 @@ static CAST: Row = Row {
     grad: Some(grad::cast),
     ..BASE
 };
+static WIDEN: Row = Row {
+    name: "widen",
+    linear: Linear::InEach(&[0]),
+    dtype: |kind, dtypes| match (kind, dtypes[0]) {
+        (Kind::Widen { to: DType::F32 }, DType::F16 | DType::BF16) => Ok(smallvec![DType::F32]),
+        (Kind::Widen { to }, from) => Err(format!("{to} does not hold every number of {from}")),
+        _ => Err("not a widen".to_owned()),
+    },
+    host: Host::One(host::cast),
+    npu: npu::cast,
+    ..BASE
+};
 static PERMUTE: Row = Row {
     name: "permute",
     rule: |kind, shapes| {
@@ -376,7 +388,7 @@ static SLICE: Row = movement("slice", Stage::Lowered);
 static LEADER: Row = movement("leader", Stage::Lowered);
 
 /// Every row.
-static ROWS: [&Row; 40] = [
+static ROWS: [&Row; 41] = [
     &EMBED,
     &MATMUL,
     &QUANT_MATMUL,
@@ -394,6 +406,7 @@ static ROWS: [&Row; 40] = [
     &REDUCE_MAX,
     &INDEX_OF,
     &CAST,
+    &WIDEN,
     &PERMUTE,
     &training::EXPAND,
     &training::REDUCE_TO,
@@ -447,6 +460,7 @@ impl Kind {
             Self::ReduceMax { .. } => &REDUCE_MAX,
             Self::IndexOf => &INDEX_OF,
             Self::Cast { .. } => &CAST,
+            Self::Widen { .. } => &WIDEN,
             Self::Permute { .. } => &PERMUTE,
             Self::Expand { .. } => &training::EXPAND,
             Self::ReduceTo => &training::REDUCE_TO,

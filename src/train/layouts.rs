@@ -8,17 +8,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::placement::{Layout, Mesh, Pins, Residual, place};
+use crate::program::grad::AGAIN;
 use crate::program::{Program, Role};
 
-use super::optimizer::STATES;
+use super::optimizer::{STATES, matrices};
 
 /// The axis over which sequences are dealt.
 pub const DATA: &str = "dp";
+/// The part of [`DATA`] along which nothing is cut but the batch; see [`super::Layout::replicas`].
+pub const REPLICAS: &str = "dp_rep";
+/// The part of [`DATA`] along which also weights, gradients and moments are cut.
+pub const SHARDS: &str = "dp_shard";
 
 /// What stands before a param's name in the name of its gradient.
 pub const GRADIENT: &str = "grad.";
 /// … of what the gradients of earlier micro-batches sum to.
 pub const ACCUMULATED: &str = "accumulated.";
+/// … of its whole gradient, kept until it is known to be finite.
+pub const SCALED: &str = "scaled.";
+
+/// Whether a state is of use within a step alone.
+#[must_use]
+pub fn is_of_one_step(state: &str) -> bool {
+    [ACCUMULATED, SCALED].iter().any(|prefix| state.starts_with(prefix))
+}
 
 /// How much of what belongs to a weight is cut over the cards of [`DATA`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -30,6 +43,9 @@ pub enum Zero {
     Moments,
     /// Gradients too, from the first micro-batch on.
     Gradients,
+    /// Weights too: each use gathers them. Those that are no matrices stay whole, as a gather of a vector costs more than it
+    /// saves.
+    Weights,
 }
 
 impl Zero {
@@ -40,6 +56,7 @@ impl Zero {
             0 => Some(Self::None),
             1 => Some(Self::Moments),
             2 => Some(Self::Gradients),
+            3 => Some(Self::Weights),
             _ => None,
         }
     }
@@ -60,9 +77,14 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
     if residual == Residual::Seq {
         stream.push((1, "tp"));
     }
-    base = base.value("residual.*", &stream).value("grad.residual.*", &stream);
+    for stands_before in ["", "grad.", AGAIN] {
+        base = base.value(&format!("{stands_before}residual.*"), &stream);
+    }
     let placed = place(loss, mesh, &base)?;
     let names = mesh.axis_names();
+    let has_replicas = !mesh.named(REPLICAS).is_empty();
+    let cut_on = if has_replicas { SHARDS } else { DATA };
+    let matrices = matrices(loss);
     let mut problems = Diagnostics::new();
     let mut pins = base;
     for id in loss.with_role(Role::Param) {
@@ -76,14 +98,22 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
         let cut = free().max_by_key(|dim| (value.shape[*dim], std::cmp::Reverse(*dim)));
         let mut shared = own.clone();
         if let Some(dim) = cut.filter(|_| has_data && zero >= Zero::Moments) {
-            shared.push((dim, DATA));
+            shared.push((dim, cut_on));
         }
-        let (data, accumulated): (&[&str], _) = if zero >= Zero::Gradients { (&[], &shared) } else { (&[DATA], &own) };
+        let (data, accumulated): (&[&str], _) = match zero >= Zero::Gradients {
+            true if has_replicas => (&[REPLICAS], &shared),
+            true => (&[], &shared),
+            false => (&[DATA], &own),
+        };
         let data = if has_data { data } else { &[] };
         let name = &value.name;
-        pins = pins.value(name, &own).value(&format!("{GRADIENT}{name}"), &shared);
-        pins = STATES.iter().fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
+        let stored = if zero >= Zero::Weights && matrices.contains(&id) { &shared } else { &own };
+        pins = pins.value(name, stored).value(&format!("{GRADIENT}{name}"), &shared);
+        pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
         pins = pins.partial_value(&format!("{ACCUMULATED}{name}"), accumulated, data);
+    }
+    if has_data && zero >= Zero::Weights {
+        pins = pins.stored_on(cut_on);
     }
     problems.into_result(pins)
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::DType;
-use crate::program::{Builder, Kind, Operand, Role, ValueId};
+use crate::base::{DType, Diagnostic};
+use crate::program::{Builder, Kind, Operand, Program, Role, ValueId};
 
 /// How gradients change weights.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,8 +99,8 @@ impl Optimizer {
         params.iter().map(declare).collect()
     }
 
-    /// Writes one step: `gradients` by param, `states` as [`Optimizer::declare`] gave them. The answer is the norm of all
-    /// gradients, before it is cut to `clip_norm`.
+    /// Writes one step: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave them. The answer is the norm
+    /// of all gradients, before it is cut to `clip_norm`.
     pub fn update(
         &self,
         build: &mut Builder,
@@ -109,26 +109,35 @@ impl Optimizer {
         states: &[Vec<Operand>],
         clip_norm: f64,
     ) -> Operand {
+        let squares = squares(build, gradients);
+        let [norm, factor] = build.several(Kind::ClipFactor { largest: clip_norm }, &[squares]);
+        let matrices = matrices(build.program());
+        self.apply(build, params, gradients, states, factor, &|param| matrices.contains(&param));
+        norm
+    }
+
+    /// Writes one step by gradients times `factor`, a number; `is_matrix` says what decays.
+    pub(super) fn apply(
+        &self,
+        build: &mut Builder,
+        params: &[Operand],
+        gradients: &[Operand],
+        states: &[Vec<Operand>],
+        factor: Operand,
+        is_matrix: &dyn Fn(ValueId) -> bool,
+    ) {
         let rate = build.input(input::RATE, [], DType::F32);
         let corrections: Vec<Operand> =
             self.corrections(0).into_iter().map(|(name, _)| build.input(name, [], DType::F32)).collect();
-        let mut squares: Option<Operand> = None;
-        for gradient in gradients {
-            let dims: String = (b'a'..=b'z').take(rank(build, *gradient)).map(char::from).collect();
-            let square = build.matmul(&format!("{dims},{dims}->"), *gradient, *gradient);
-            squares = Some(match squares {
-                Some(sum) => build.op(Kind::Total, &[sum, square]),
-                None => square,
-            });
-        }
-        // A program without params has no gradients either.
-        let squares = squares.unwrap_or(rate);
-        let [norm, factor] = build.several(Kind::ClipFactor { largest: clip_norm }, &[squares]);
-        let matrices = matrices(build);
+        // Down the gradient; AdamW's formula has the sign itself.
+        let down = match self {
+            Self::Adamw { .. } => rate,
+            Self::Sgd { .. } => build.op(Kind::Scale { by: -1.0 }, &[rate]),
+        };
         for ((param, gradient), states) in params.iter().zip(gradients).zip(states) {
             let moved = match *self {
                 Self::Adamw { betas: [beta1, beta2], eps, weight_decay } => {
-                    let decay = if matrices.contains(&param.id()) { weight_decay } else { 0.0 };
+                    let decay = if is_matrix(param.id()) { weight_decay } else { 0.0 };
                     let kind = Kind::AdamW { beta1, beta2, epsilon: eps, decay };
                     let operands =
                         [*param, states[0], states[1], *gradient, factor, rate, corrections[0], corrections[1]];
@@ -142,15 +151,30 @@ impl Optimizer {
                         let sum = build.add(kept, update);
                         update = build.op(Kind::Assign, &[*state, sum]);
                     }
-                    let back = build.op(Kind::Scale { by: -1.0 }, &[rate]);
-                    let step = build.mul(update, back);
+                    let step = build.mul(update, down);
                     build.add(*param, step)
                 }
             };
             build.op(Kind::Assign, &[*param, moved]);
         }
-        norm
     }
+}
+
+/// The sum of the squares of all gradients.
+pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Operand {
+    let mut squares: Option<Operand> = None;
+    for gradient in gradients {
+        let dims: String = (b'a'..=b'z').take(rank(build, *gradient)).map(char::from).collect();
+        let square = build.matmul(&format!("{dims},{dims}->"), *gradient, *gradient);
+        squares = Some(match squares {
+            Some(sum) => build.op(Kind::Total, &[sum, square]),
+            None => square,
+        });
+    }
+    squares.unwrap_or_else(|| {
+        build.problem(Diagnostic::new("optimizer", "there is no gradient to go by"));
+        build.input("none", [], DType::F32)
+    })
 }
 
 fn rank(build: &Builder, operand: Operand) -> usize {
@@ -159,8 +183,7 @@ fn rank(build: &Builder, operand: Operand) -> usize {
 
 /// The params that are multiplied or looked up, in whatever type: matrices, however a program shapes them. The others, biases
 /// and norms, do not decay.
-fn matrices(build: &Builder) -> BTreeSet<ValueId> {
-    let program = build.program();
+pub(super) fn matrices(program: &Program) -> BTreeSet<ValueId> {
     let casts: BTreeMap<ValueId, ValueId> = program
         .ops
         .values()

@@ -1,16 +1,22 @@
 //! The programs of a step: its micro-batches, the last of which moves the weights.
 //!
 //! A step of one micro-batch is one program; else the first leaves its gradients in states, further ones add theirs, and the
-//! last adds its own, so that what cards hold in parts is reduced once a step, while the last micro-batch goes back.
+//! last adds its own, so that what cards hold in parts is reduced once a step, while the last micro-batch goes back. Where the
+//! loss is scaled, the last leaves whole gradients in states, and a program of its own moves the weights once they are known to
+//! be finite.
 
-use crate::base::{DType, Diagnostics};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::str::FromStr;
+
+use crate::base::{DType, Diagnostic, Diagnostics};
 use crate::config::ModelConfig;
-use crate::program::grad::gradients;
+use crate::program::grad::{Segment, gradients_with};
 use crate::program::models::loss;
-use crate::program::{Builder, Kind, Operand, Program};
+use crate::program::{Builder, Kind, Operand, Program, Role, Value, ValueId};
 
-use super::layouts::{ACCUMULATED, GRADIENT};
-use super::optimizer::Optimizer;
+use super::layouts::{ACCUMULATED, GRADIENT, SCALED};
+use super::optimizer::{Optimizer, matrices, squares};
 
 /// Names of outputs and of inputs that are not the model's.
 pub mod name {
@@ -20,9 +26,11 @@ pub mod name {
     pub const NORM: &str = "norm";
     /// Input `[]` f32: the cotangent of the loss.
     pub const LOSS_SCALE: &str = "loss_scale";
+    /// Input `[]` f32 of [`super::Part::Update`]: what gradients are multiplied by.
+    pub const FACTOR: &str = "factor";
 }
 
-/// Which micro-batch of a step a program is for.
+/// Which micro-batch of a step a program is for, or what it does behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The only one.
@@ -33,17 +41,64 @@ pub enum Part {
     Middle,
     /// The last of several.
     Last,
+    /// Moves the weights by gradients that were left in states.
+    Update,
 }
 
 impl Part {
-    /// The parts of a step of `count` micro-batches, in order.
+    /// The parts of a step of `count` micro-batches, in order; weights move in the last of them unless the loss `is_scaled`.
     #[must_use]
-    pub fn of_step(count: usize) -> Vec<Self> {
-        match count {
+    pub fn of_step(count: usize, is_scaled: bool) -> Vec<Self> {
+        let mut parts = match count {
             0 | 1 => vec![Self::Only],
             _ => {
                 let between = std::iter::repeat_n(Self::Middle, count - 2);
                 std::iter::once(Self::First).chain(between).chain([Self::Last]).collect()
+            }
+        };
+        parts.extend(is_scaled.then_some(Self::Update));
+        parts
+    }
+}
+
+/// What is computed again for the gradients rather than kept until then. On one card it changes no bit of any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recompute {
+    /// Nothing.
+    #[default]
+    None,
+    /// All but products and attention: norms, rotations, activations and casts, of weights too.
+    Selective,
+    /// Whole layers: what is kept is the residual stream between them.
+    Full,
+    /// As `Full`, of so many layers, the first ones.
+    Layers(usize),
+}
+
+impl Recompute {
+    /// The segments of a model whose layers are these ops.
+    fn segments(self, layers: &[Range<usize>]) -> Vec<Segment> {
+        let (count, is_again): (usize, fn(&Kind) -> bool) = match self {
+            Self::None => return Vec::new(),
+            Self::Selective => (layers.len(), |kind| !matches!(kind, Kind::MatMul { .. } | Kind::Attention { .. })),
+            Self::Full => (layers.len(), |_| true),
+            Self::Layers(count) => (count, |_| true),
+        };
+        layers.iter().take(count).map(|ops| Segment { ops: ops.clone(), is_again }).collect()
+    }
+}
+
+impl FromStr for Recompute {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "selective" => Ok(Self::Selective),
+            "full" => Ok(Self::Full),
+            layers => {
+                let problem = |_| format!("`{layers}` is none of none, selective, full and a number of layers");
+                layers.parse().map(Self::Layers).map_err(problem)
             }
         }
     }
@@ -66,6 +121,17 @@ pub struct Parts<'a> {
     pub clip_norm: f64,
     /// Micro-batches of a step.
     pub count: usize,
+    /// What is computed again.
+    pub recompute: Recompute,
+}
+
+/// What is kept between programs, by param.
+struct States {
+    optimizer: Vec<Vec<Operand>>,
+    /// Of several micro-batches.
+    accumulated: Vec<Operand>,
+    /// Of a scaled loss.
+    scaled: Vec<Operand>,
 }
 
 impl Parts<'_> {
@@ -80,30 +146,70 @@ impl Parts<'_> {
         build.finish()
     }
 
-    /// The program of one micro-batch.
+    /// Whether gradients are of a scaled loss.
+    #[must_use]
+    pub fn is_scaled(&self) -> bool {
+        self.products == DType::F16
+    }
+
+    /// The states of a run, which all of its programs have.
+    fn states(&self, build: &mut Builder, params: &[Operand]) -> States {
+        let mut all = |prefix: &str, is_there: bool| {
+            let state = |param: &Operand| {
+                let value = build.program().values[param.id()].clone();
+                build.state(&format!("{prefix}{}", value.name), value.shape, value.dtype)
+            };
+            params.iter().filter(|_| is_there).map(state).collect()
+        };
+        let (accumulated, scaled) = (all(ACCUMULATED, self.count > 1), all(SCALED, self.is_scaled()));
+        States { optimizer: self.optimizer.declare(build, params), accumulated, scaled }
+    }
+
+    /// The program of [`Part::Update`].
+    fn update(&self) -> Result<Program, Diagnostics> {
+        let loss = self.loss()?;
+        let mut build = Builder::new("train Update");
+        let matrices = matrices(&loss);
+        let of_loss: Vec<(bool, &Value)> =
+            loss.with_role(Role::Param).map(|id| (matrices.contains(&id), &loss.values[id])).collect();
+        let param = |build: &mut Builder, value: &Value| match &value.source {
+            Some(source) => build.param_from(&value.name, value.shape.clone(), value.dtype, source.clone()),
+            None => build.param(&value.name, value.shape.clone(), value.dtype),
+        };
+        let params: Vec<Operand> = of_loss.iter().map(|(_, value)| param(&mut build, value)).collect();
+        let matrices =
+            params.iter().zip(&of_loss).filter(|(_, (is_matrix, _))| *is_matrix).map(|(param, _)| param.id());
+        let matrices: BTreeSet<ValueId> = matrices.collect();
+        let states = self.states(&mut build, &params);
+        let factor = build.input(name::FACTOR, [], DType::F32);
+        let is_matrix = |param| matrices.contains(&param);
+        self.optimizer.apply(&mut build, &params, &states.scaled, &states.optimizer, factor, &is_matrix);
+        build.finish()
+    }
+
+    /// The program of a part.
     ///
     /// # Errors
     /// What `verify` finds.
     pub fn program(&self, part: Part) -> Result<Program, Diagnostics> {
+        if part == Part::Update {
+            return self.update();
+        }
         let mut build = Builder::new(format!("train {part:?} b={} s={}", self.batch, self.sequence));
         let found = loss(&mut build, self.config, self.batch, self.sequence, self.products);
         let scale = build.input(name::LOSS_SCALE, [], DType::F32);
         let params = found.params;
         let names: Vec<String> = params.iter().map(|param| build.program().values[param.id()].name.clone()).collect();
-        let states = self.optimizer.declare(&mut build, &params);
-        // All programs of a run have the same states.
-        let accumulated: Vec<Operand> = (0..if self.count > 1 { params.len() } else { 0 })
-            .map(|at| {
-                let value = build.program().values[params[at].id()].clone();
-                build.state(&format!("{ACCUMULATED}{}", names[at]), value.shape, value.dtype)
-            })
-            .collect();
-        let of_params = gradients(&mut build, &[(found.loss, scale)], &params);
+        let States { optimizer: states, accumulated, scaled } = self.states(&mut build, &params);
+        let segments = self.recompute.segments(&found.layers);
+        let of_params = gradients_with(&mut build, &[(found.loss, scale)], &params, &segments);
         build.output(name::LOSS, found.loss);
         let mut whole = Vec::with_capacity(params.len());
         for (at, gradient) in of_params.into_iter().enumerate() {
-            // Every param of a model is used.
-            let Some(mut gradient) = gradient else { continue };
+            let Some(mut gradient) = gradient else {
+                build.problem(Diagnostic::new(&*names[at], "the loss does not depend on it, so it has no gradient"));
+                continue;
+            };
             if part != Part::Only {
                 build.name(gradient, format!("micro.{}", names[at]));
             }
@@ -112,13 +218,20 @@ impl Parts<'_> {
             }
             match part {
                 Part::First | Part::Middle => drop(build.op(Kind::Assign, &[accumulated[at], gradient])),
-                Part::Only | Part::Last => {
+                Part::Only | Part::Last | Part::Update => {
                     build.name(gradient, format!("{GRADIENT}{}", names[at]));
                     whole.push(gradient);
                 }
             }
         }
-        if matches!(part, Part::Only | Part::Last) {
+        if matches!(part, Part::Only | Part::Last) && self.is_scaled() {
+            let squares = squares(&mut build, &whole);
+            let [norm] = build.several(Kind::ClipFactor { largest: 0.0 }, &[squares]);
+            build.output(name::NORM, norm);
+            for (state, gradient) in scaled.iter().zip(whole) {
+                build.op(Kind::Assign, &[*state, gradient]);
+            }
+        } else if matches!(part, Part::Only | Part::Last) {
             let norm = self.optimizer.update(&mut build, &params, &whole, &states, self.clip_norm);
             build.output(name::NORM, norm);
         }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{DType, Diagnostic, Diagnostics};
 
+use super::loss_scale::LossScaling;
 use super::optimizer::Optimizer;
 
 /// A run of training. Keys that are missing have the defaults that train a small model well.
@@ -24,6 +25,8 @@ pub struct Recipe {
     pub optimizer: Optimizer,
     /// The rate by step.
     pub schedule: Schedule,
+    /// The scale of the loss where products are f16.
+    pub loss_scale: LossScaling,
 }
 
 /// Element type of products and attention.
@@ -32,6 +35,10 @@ pub struct Recipe {
 pub enum Precision {
     /// f32
     F32,
+    /// bf16
+    Bf16,
+    /// f16, with a scale of the loss that moves; see [`LossScaling`].
+    F16,
 }
 
 impl Precision {
@@ -40,6 +47,21 @@ impl Precision {
     pub const fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+            Self::F16 => DType::F16,
+        }
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "f32" => Ok(Self::F32),
+            "bf16" => Ok(Self::Bf16),
+            "f16" => Ok(Self::F16),
+            _ => Err(format!("`{name}` is no precision of training; f32, bf16 and f16 are")),
         }
     }
 }
@@ -54,6 +76,7 @@ impl Default for Recipe {
             clip_norm: 1.0,
             optimizer: Optimizer::default(),
             schedule: Schedule::default(),
+            loss_scale: LossScaling::default(),
         }
     }
 }
@@ -147,6 +170,11 @@ impl Recipe {
         need("schedule.lr", positive, lr.to_string(), lr.is_finite() && lr > 0.0);
         need("schedule.min_lr", "0 to lr", min_lr.to_string(), not_negative(min_lr) && min_lr <= lr);
         need("clip_norm", "0 (none) or more", self.clip_norm.to_string(), not_negative(self.clip_norm));
+        let LossScaling { initial, growth_steps, hysteresis } = self.loss_scale;
+        need("loss_scale.initial", "1 or more", initial.to_string(), initial.is_finite() && initial >= 1.0);
+        for (key, value) in [("loss_scale.growth_steps", growth_steps), ("loss_scale.hysteresis", hysteresis)] {
+            need(key, positive, value.to_string(), value > 0);
+        }
         match self.optimizer {
             Optimizer::Adamw { betas, eps, weight_decay } => {
                 for (beta, key) in betas.into_iter().zip(["optimizer.betas[0]", "optimizer.betas[1]"]) {

@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::{DType, Diagnostic, Diagnostics};
+use serde::{Deserialize, Serialize};
+
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics};
 use crate::collective::parallelize;
 use crate::config::ModelConfig;
-use crate::device::Cann;
+use crate::device::{Cann, Device};
 use crate::exec::{self, Engine, EngineOptions, FillError, Inputs, Outputs, Shards};
 use crate::placement::{Mesh, Placed, Residual};
 use crate::program::models::input;
@@ -20,16 +22,21 @@ use crate::schedule::{Plan, schedule};
 use super::checkpoint::{Checkpoint, PartBytes, ShardedTensor, Sharding};
 use super::data::Batch;
 use super::init::{Init, inits};
-use super::layouts::{ACCUMULATED, DATA, Zero, pins};
+use super::layouts::{DATA, REPLICAS, SCALED, SHARDS, Zero, is_of_one_step, pins};
+use super::loss_scale::LossScale;
+use super::memory;
 use super::optimizer;
-use super::program::{Part, Parts, name};
-use super::recipe::Recipe;
+use super::program::{Part, Parts, Recompute, name};
+use super::recipe::{Precision, Recipe};
 
 /// How a run lies on cards. It changes no number but by the order of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Cards over which sequences are dealt.
     pub data: usize,
+    /// Into so many groups the data-parallel cards are cut, and [`Layout::zero`] cuts within a group alone (hybrid sharding); 1: all
+    /// of them are one group.
+    pub replicas: usize,
     /// Cards over which each weight is cut.
     pub tensor: usize,
     /// The residual stream.
@@ -38,9 +45,22 @@ pub struct Layout {
     pub zero: Zero,
     /// Sequences that a data-parallel card passes at once.
     pub micro_batch: usize,
+    /// What is computed again rather than kept.
+    pub recompute: Recompute,
 }
 
 impl Layout {
+    /// One card that passes one sequence at once.
+    pub const ONE: Self = Self {
+        data: 1,
+        replicas: 1,
+        tensor: 1,
+        residual: Residual::Replicate,
+        zero: Zero::None,
+        micro_batch: 1,
+        recompute: Recompute::None,
+    };
+
     /// Cards in all.
     #[must_use]
     pub const fn cards(&self) -> usize {
@@ -61,12 +81,18 @@ impl Layout {
         let problem = |error: &dyn std::fmt::Display| Diagnostic::new("mesh", error.to_string());
         let tensor = Mesh::tensor_parallel(self.tensor, config.kv_heads, config.heads_per_kv_head());
         let mesh = tensor.map_err(|error| problem(&error))?.under(&[(DATA, self.data)]);
+        let mesh = match self.replicas {
+            0 | 1 => mesh,
+            replicas => {
+                mesh.and_then(|mesh| mesh.cut_axis(DATA, &[(REPLICAS, replicas), (SHARDS, self.data / replicas)]))
+            }
+        };
         Ok(mesh.map_err(|error| problem(&error))?)
     }
 }
 
 /// What a step did.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// Its number, from 0.
     pub step: usize,
@@ -78,6 +104,22 @@ pub struct Step {
     pub rate: f64,
     /// Labels that counted.
     pub labels: usize,
+    /// What the loss was multiplied by: 1 but for f16.
+    pub loss_scale: f64,
+    /// Whether gradients were not finite at that scale, so that no weight moved: the first such tensor and its rank, if one of this
+    /// process has it.
+    pub skipped: Option<Option<(String, usize)>>,
+}
+
+/// How far a run is, besides weights and moments; part of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The number of the next step.
+    pub next: usize,
+    /// How often weights moved: as often as steps, but for those that were skipped.
+    pub updates: usize,
+    /// Of f16.
+    pub loss_scale: Option<LossScale>,
 }
 
 /// Why training does not go on.
@@ -91,7 +133,12 @@ pub enum Error {
     #[error(transparent)]
     Run(#[from] exec::Error),
     /// A loss or a norm is NaN or infinite.
-    #[error("step {step}: the {what} is {value}; a lower rate, a longer warm-up or a smaller clip_norm may help")]
+    #[error(
+        "step {step}: the {what} is {value}; {}a lower rate, a longer warm-up or a smaller clip_norm may help",
+        .tensor.as_ref().map_or_else(String::new, |(name, rank)| {
+            format!("the first gradient that is not finite is that of `{name}` on rank {rank}; ")
+        })
+    )]
     NotFinite {
         /// The step.
         step: usize,
@@ -99,6 +146,8 @@ pub enum Error {
         what: &'static str,
         /// NaN or an infinity.
         value: f64,
+        /// The first tensor, in the order of the program, whose gradient is not finite, and a rank of this process that has it.
+        tensor: Option<(String, usize)>,
     },
 }
 
@@ -112,7 +161,7 @@ pub struct Trainer {
     sharding: Sharding,
     /// The parts of a step with the number of the engine's program, in order.
     parts: Vec<(Part, usize)>,
-    next: usize,
+    progress: Progress,
 }
 
 /// The programs of a run, compiled.
@@ -126,16 +175,30 @@ pub struct Compiled {
     pub inits: BTreeMap<String, Init>,
 }
 
-/// Compiles the programs of a run.
+/// The programs of a run before they are scheduled.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// The parts of a step, each once, with their collectives.
+    pub parts: Vec<(Part, Placed)>,
+    /// What each weight begins as where there is no checkpoint.
+    pub inits: BTreeMap<String, Init>,
+}
+
+/// Writes the programs of a run and places them on their mesh.
 ///
 /// # Errors
 /// A recipe or a layout that cannot be, or programs that cannot be placed on the mesh.
-pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Compiled, Diagnostics> {
+pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Lowered, Diagnostics> {
     recipe.check()?;
     let mut problems = Diagnostics::new();
-    let counts = [("data", layout.data), ("tensor", layout.tensor), ("micro_batch", layout.micro_batch)];
+    let Layout { data, replicas, tensor, micro_batch, .. } = *layout;
+    let counts = [("data", data), ("replicas", replicas), ("tensor", tensor), ("micro_batch", micro_batch)];
     for (what, _) in counts.into_iter().filter(|(_, count)| *count == 0) {
         problems.push(Diagnostic::new(format!("layout: {what}"), "cannot be").expected("a number above 0").found(0));
+    }
+    if replicas > 0 && !data.is_multiple_of(replicas) {
+        let problem = Diagnostic::new("layout: replicas", "do not divide the data-parallel cards");
+        problems.push(problem.expected(format!("a divisor of {data}")).found(replicas));
     }
     problems.into_result(())?;
     let mesh = layout.mesh(config)?;
@@ -147,23 +210,32 @@ pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result
         optimizer: recipe.optimizer,
         clip_norm: recipe.clip_norm,
         count: recipe.global_batch.div_ceil(layout.batch()),
+        recompute: layout.recompute,
     };
     let loss = parts.loss()?;
     let pins = pins(&loss, &mesh, layout.residual, layout.zero)?;
-    let mut plans: Vec<(Part, Vec<Plan>)> = Vec::new();
-    let mut tensors = Vec::new();
-    for part in Part::of_step(parts.count) {
-        if plans.iter().any(|(known, _)| *known == part) {
+    let mut lowered: Vec<(Part, Placed)> = Vec::new();
+    for part in Part::of_step(parts.count, parts.is_scaled()) {
+        if lowered.iter().any(|(known, _)| *known == part) {
             continue;
         }
         let program = parts.program(part)?;
-        let lowered = parallelize(&program, &mesh, &pins.clone().among(&program))?.lowered;
-        if tensors.is_empty() {
-            tensors = kept(&lowered);
-        }
-        plans.push((part, schedule(&lowered)?));
+        lowered.push((part, parallelize(&program, &mesh, &pins.clone().among(&program))?.lowered));
     }
-    Ok(Compiled { plans, sharding: Sharding::new(mesh, tensors)?, inits: inits(&loss) })
+    Ok(Lowered { parts: lowered, inits: inits(&loss) })
+}
+
+/// Compiles the programs of a run.
+///
+/// # Errors
+/// As [`lower`].
+pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Compiled, Diagnostics> {
+    let Lowered { parts, inits } = lower(config, recipe, layout)?;
+    // All parts have the same weights and states.
+    let first = &parts[0].1;
+    let sharding = Sharding::new(first.mesh.clone(), kept(first))?;
+    let plans = parts.iter().map(|(part, lowered)| Ok((*part, schedule(lowered)?)));
+    Ok(Compiled { plans: plans.collect::<Result<_, Diagnostics>>()?, sharding, inits })
 }
 
 /// Weights and states of a program, but for what only one step needs.
@@ -173,7 +245,7 @@ fn kept(lowered: &Placed) -> Vec<ShardedTensor> {
         source: value.source.clone(),
         ..ShardedTensor::placed(&value.name, &value.shape, value.dtype, &lowered.mesh, &lowered.layouts[id])
     };
-    values.filter(|(_, value)| !value.name.starts_with(ACCUMULATED)).map(tensor).collect()
+    values.filter(|(_, value)| !is_of_one_step(&value.name)).map(tensor).collect()
 }
 
 impl Trainer {
@@ -191,14 +263,23 @@ impl Trainer {
         options: &EngineOptions,
         fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>,
     ) -> Result<Self, Error> {
+        let group = &options.group;
+        let card = if group.size() == 1 { options.cards.first().copied() } else { group.card() };
+        let free =
+            Device::open(cann, card.unwrap_or(0)).and_then(|device| device.memory()).map_err(exec::Error::from)?.free;
+        if let Some(problem) = memory::problem(config, recipe, &layout, &compiled, free) {
+            return Err(Diagnostics::from(problem).into());
+        }
         let Compiled { plans, sharding, .. } = compiled;
         let kinds: Vec<Part> = plans.iter().map(|(part, _)| *part).collect();
         let mut engine = Engine::start_with(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
         engine.load(fill)?;
         let count = recipe.global_batch.div_ceil(layout.batch());
         let number = |part: Part| kinds.iter().position(|kind| *kind == part).unwrap_or_default();
-        let parts = Part::of_step(count).into_iter().map(|part| (part, number(part))).collect();
-        Ok(Self { engine, config: config.clone(), recipe: *recipe, layout, sharding, parts, next: 0 })
+        let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
+        let parts = Part::of_step(count, loss_scale.is_some()).into_iter().map(|part| (part, number(part))).collect();
+        let progress = Progress { next: 0, updates: 0, loss_scale };
+        Ok(Self { engine, config: config.clone(), recipe: *recipe, layout, sharding, parts, progress })
     }
 
     /// One step.
@@ -208,37 +289,118 @@ impl Trainer {
     /// number.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         self.check(batch)?;
-        let (step, Recipe { seq, steps, .. }) = (self.next, self.recipe);
+        let Recipe { seq, steps, optimizer, clip_norm, .. } = self.recipe;
+        let Progress { next: step, updates, loss_scale } = self.progress;
         let labels = usize::try_from(batch.counted_labels()).unwrap_or(usize::MAX);
-        let rate = self.recipe.schedule.rate(step, steps);
-        let mut found = Step { step, loss: 0.0, grad_norm: 0.0, rate, labels };
+        let rate = self.recipe.schedule.rate(updates, steps);
+        let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
+        let mut found = Step { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, skipped: None };
+        let of_update = || {
+            let numbers = optimizer.corrections(updates).into_iter().chain([(optimizer::input::RATE, rate)]);
+            numbers.map(|(name, number)| number_input(name, number))
+        };
+        let is_scaled = self.progress.loss_scale.is_some();
         for (at, (part, program)) in self.parts.clone().into_iter().enumerate() {
-            let mut inputs = self.inputs(batch, at * self.layout.batch(), seq, labels);
-            if matches!(part, Part::Only | Part::Last) {
-                let numbers = self.recipe.optimizer.corrections(step);
-                let numbers = numbers.into_iter().chain([(optimizer::input::RATE, rate)]);
-                inputs.extend(numbers.map(|(name, number)| number_input(name, number)));
+            let mut inputs = match part {
+                Part::Update => Inputs::new(),
+                _ => self.inputs(batch, at * self.layout.batch(), seq, labels, loss_scale),
+            };
+            match part {
+                Part::Update if !self.may_move(&mut found)? => break,
+                Part::Update => {
+                    let clip = if clip_norm > 0.0 { (clip_norm / (found.grad_norm + 1e-6)).min(1.0) } else { 1.0 };
+                    inputs.extend(of_update().chain([number_input(name::FACTOR, clip / loss_scale)]));
+                }
+                Part::Only | Part::Last if !is_scaled => inputs.extend(of_update()),
+                _ => {}
             }
             for (name, value) in numbers(&self.engine.run(program, inputs)?) {
                 match name.as_str() {
                     name::LOSS => found.loss += value,
-                    _ => found.grad_norm = value,
+                    _ => found.grad_norm = value / loss_scale,
                 }
             }
         }
         for (what, value) in [("loss", found.loss), ("norm of the gradients", found.grad_norm)] {
-            if !value.is_finite() {
-                return Err(Error::NotFinite { step, what, value });
+            if !value.is_finite() && found.skipped.is_none() {
+                let tensor = self.not_finite()?;
+                return Err(Error::NotFinite { step, what, value, tensor });
             }
         }
-        self.next += 1;
+        self.progress.next += 1;
+        self.progress.updates += usize::from(found.skipped.is_none());
+        Ok(found)
+    }
+
+    /// Whether weights may move by gradients of a scaled loss; says in `found` why not, and moves the scale. All processes
+    /// have the same norm, so they decide alike.
+    fn may_move(&mut self, found: &mut Step) -> Result<bool, Error> {
+        let is_finite = found.grad_norm.is_finite() && found.loss.is_finite();
+        let scaling = self.recipe.loss_scale;
+        let can_go_on = self.progress.loss_scale.as_mut().is_none_or(|scale| scale.next(is_finite, &scaling));
+        if !is_finite {
+            let tensor = self.not_finite()?;
+            if !can_go_on {
+                let (step, value) = (found.step, found.grad_norm);
+                return Err(Error::NotFinite {
+                    step,
+                    what: "norm of the gradients at the least loss scale",
+                    value,
+                    tensor,
+                });
+            }
+            found.skipped = Some(tensor);
+        }
+        Ok(is_finite)
+    }
+
+    /// The first tensor whose gradient was not finite, and a rank of this process that has it: by the gradients that are kept,
+    /// else by a moment, which only its own gradient can spoil, else by the weight.
+    fn not_finite(&mut self) -> Result<Option<(String, usize)>, Error> {
+        let kept = [SCALED].into_iter().chain(self.recipe.optimizer.states().iter().copied());
+        let mut found = None;
+        self.engine.load(|shards| {
+            let states = kept.map(|prefix| {
+                let of_prefix = shards
+                    .states()
+                    .iter()
+                    .filter(move |parts| parts.first().is_some_and(|part| part.tensor().name.starts_with(prefix)));
+                (prefix, of_prefix.collect::<Vec<_>>())
+            });
+            let weights = [("", shards.weights().iter().collect::<Vec<_>>())];
+            let all = states.chain(weights).find(|(_, tensors)| !tensors.is_empty());
+            for (prefix, part) in all
+                .into_iter()
+                .flat_map(|(prefix, tensors)| tensors.into_iter().flatten().map(move |part| (prefix, part)))
+            {
+                let is_finite = |number: &[u8; 4]| f32::from_le_bytes(*number).is_finite();
+                if !part.read()?.as_chunks().0.iter().all(is_finite) {
+                    let name = part.tensor().name.strip_prefix(prefix).unwrap_or_default();
+                    found = Some((name.to_owned(), part.rank()));
+                    break;
+                }
+            }
+            Ok(())
+        })?;
         Ok(found)
     }
 
     /// The number of the next step.
     #[must_use]
     pub const fn next_step(&self) -> usize {
-        self.next
+        self.progress.next
+    }
+
+    /// How far the run is.
+    #[must_use]
+    pub const fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Bytes on a rank's card by use, operators' workspace too; none of a rank that there is not.
+    #[must_use]
+    pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
+        self.engine.memory(rank)
     }
 
     /// What a checkpoint has of this run, and which rank writes it.
@@ -266,28 +428,30 @@ impl Trainer {
         Ok(found)
     }
 
-    /// Takes weights and optimizer states from a checkpoint of any layout; the next step is `next`.
+    /// Takes weights and optimizer states from a checkpoint of any layout, and goes on where that run was. A scale of the loss
+    /// comes along if both runs have one.
     ///
     /// # Errors
     /// The checkpoint lacks a tensor, has it otherwise, or was altered; a card refuses.
-    pub fn restore(&mut self, checkpoint: &Checkpoint, next: usize) -> Result<(), Error> {
+    pub fn restore(&mut self, checkpoint: &Checkpoint, progress: Progress) -> Result<(), Error> {
         self.engine.load(|shards| {
             for part in shards.weights().iter().chain(shards.states()).flatten() {
                 let tensor = part.tensor();
-                if !tensor.name.starts_with(ACCUMULATED) {
+                if !is_of_one_step(&tensor.name) {
                     part.write(0, &checkpoint.read(&tensor.name, &tensor.shape, tensor.dtype, &tensor.ranges)?)?;
                 }
             }
             Ok(())
         })?;
-        self.next = next;
+        let loss_scale = self.progress.loss_scale.map(|own| progress.loss_scale.unwrap_or(own));
+        self.progress = Progress { loss_scale, ..progress };
         Ok(())
     }
 
     fn check(&self, batch: &Batch) -> Result<(), Diagnostics> {
         let Recipe { seq, global_batch, .. } = self.recipe;
         let mut problems = Diagnostics::new();
-        let place = |what: &str| format!("step {}: {what}", self.next);
+        let place = |what: &str| format!("step {}: {what}", self.progress.next);
         let labels = global_batch * seq;
         let sizes = [
             ("tokens", batch.tokens.len(), labels + global_batch),
@@ -312,7 +476,7 @@ impl Trainer {
 
     /// What a micro-batch that begins with sequence `first` is given. Sequences that the global batch does not have are
     /// zeros whose labels count nothing.
-    fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize) -> Inputs {
+    fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> Inputs {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
         let tokens = |at: usize, shift: usize| match row(at) {
@@ -336,7 +500,7 @@ impl Trainer {
         let document = |at: usize, token: usize| row(at).map(|row| batch.documents[row * s + token]);
         let is_hidden = |at: usize, token: usize, key: usize| key > token || document(at, token) != document(at, key);
         let cells = (0..b).flat_map(|at| (0..s).flat_map(move |token| (0..s).map(move |key| (at, token, key))));
-        let hidden = cells.map(|(at, token, key)| i64::from(is_hidden(at, token, key))).collect();
+        let hidden: Vec<u8> = cells.map(|(at, token, key)| u8::from(is_hidden(at, token, key))).collect();
         let dtype = self.recipe.precision.dtype();
         let rotary = [b, s, config.head_dim];
         let ids = |shift: usize| HostTensor::int([b, s], DType::I64, (0..b).flat_map(|at| tokens(at, shift)).collect());
@@ -344,7 +508,6 @@ impl Trainer {
             (input::IDS, ids(0)),
             (input::LABELS, ids(1)),
             (input::LABEL_WEIGHTS, HostTensor::float([b, s], DType::F32, (0..b).flat_map(weights).collect())),
-            (input::MASK, HostTensor::int([b, s, s], DType::Bool, hidden)),
             (input::COS, HostTensor::float(rotary, dtype, cos)),
             (input::SIN, HostTensor::float(rotary, dtype, sin)),
         ];
@@ -352,7 +515,7 @@ impl Trainer {
             tensors.push((input::LOGN, HostTensor::float([b, s, 1, 1, 1], dtype, logn.scale(&positions))));
         }
         let bytes = tensors.into_iter().map(|(name, tensor)| (name.to_owned(), Arc::new(tensor.to_bytes())));
-        bytes.chain([number_input(name::LOSS_SCALE, 1.0)]).collect()
+        bytes.chain([(input::MASK.to_owned(), Arc::new(hidden)), number_input(name::LOSS_SCALE, loss_scale)]).collect()
     }
 }
 

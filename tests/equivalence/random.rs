@@ -4,8 +4,10 @@
 //! Input → output: genes (plain numbers, which shrink well) → [`Drawn`]: a program and what its tensors are filled with.
 //! A gene that does not fit the program so far is skipped, so every list of genes is a program.
 
-use ascend_tp::base::{DType, Shape};
-use ascend_tp::program::{Builder, HostTensor, Kind, Operand, Program};
+use ascend_tp::base::{DType, Id, Shape};
+use ascend_tp::program::grad::gradients;
+use ascend_tp::program::interpret::{HostData, meaning};
+use ascend_tp::program::{Builder, HostTensor, Kind, Op, Operand, Program, Role, interpret};
 use proptest::prelude::*;
 
 use super::common::Tensors;
@@ -86,6 +88,41 @@ impl Drawn {
     fn fill(&self, params: bool, run: u64) -> Tensors {
         let leaves = self.leaves.iter().enumerate().filter(|(_, leaf)| leaf.is_param == params);
         leaves.map(|(index, leaf)| (leaf.name.clone(), leaf.tensor(index as u64 + 1000 * run))).collect()
+    }
+}
+
+impl Drawn {
+    /// Whether every number of the first run is exact, in whatever order its terms are added: the sum of their absolute values is
+    /// one that its element type holds to the unit. For a program of whole numbers.
+    pub(crate) fn is_exact(&self) -> bool {
+        let given: Tensors = self.params().into_iter().chain(self.inputs(0)).collect();
+        let values = interpret(&self.program, |_, value| given[&value.name].clone());
+        let absolute = |tensor: &HostTensor| match &tensor.data {
+            HostData::Float(data) => {
+                HostTensor { data: HostData::Float(data.iter().map(|x| x.abs()).collect()), ..tensor.clone() }
+            }
+            HostData::Int(_) => tensor.clone(),
+        };
+        let largest = |tensor: &HostTensor| tensor.floats().iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+        let holds_all = |op: &Op| {
+            let operands: Vec<HostTensor> = op.operands.iter().map(|id| absolute(&values[id.index()])).collect();
+            let bound = match &op.kind {
+                // A difference of two products.
+                Kind::Rope => largest(&operands[0]) * (largest(&operands[1]) + largest(&operands[2])),
+                kind => {
+                    let kind = match kind {
+                        Kind::Scale { by } => Kind::Scale { by: by.abs() },
+                        kind => kind.clone(),
+                    };
+                    let op = Op { kind, ..op.clone() };
+                    let sums = meaning(&self.program, &op, &operands.iter().collect::<Vec<_>>());
+                    sums.iter().map(largest).fold(0.0, f32::max)
+                }
+            };
+            let dtype = self.program.values[op.result()].dtype;
+            !dtype.is_float() || holds(dtype, bound as u64, 0)
+        };
+        self.program.ops.values().iter().all(holds_all)
     }
 }
 
@@ -178,13 +215,25 @@ struct Writer<'a> {
     pinnable: Vec<(String, Vec<usize>)>,
     weights: Vec<String>,
     names: usize,
+    /// Whether each op has a gradient, and each number is whole.
+    is_differentiable: bool,
 }
 
 impl Genome {
     /// The program of these genes.
     pub(crate) fn draw(&self) -> Drawn {
+        self.written(false).finish()
+    }
+
+    /// The gradients of a program of these genes, in all that it is given; `None` if there is nothing to differentiate.
+    pub(crate) fn draw_gradients(&self) -> Option<Drawn> {
+        self.written(true).finish_gradients()
+    }
+
+    fn written(&self, is_differentiable: bool) -> Writer<'_> {
         let mut writer = Writer {
             genome: self,
+            is_differentiable,
             build: Builder::new("random"),
             known: Vec::new(),
             ids: Vec::new(),
@@ -199,7 +248,7 @@ impl Genome {
         for gene in &self.genes {
             writer.write(gene);
         }
-        writer.finish()
+        writer
     }
 }
 
@@ -253,17 +302,20 @@ impl Writer<'_> {
             3 => self.binary(&x, &Kind::Mul, a, b),
             4 => self.scale(&x, a),
             5 => self.reduce(&x, usize::from(a), true),
+            6 if self.is_differentiable => self.rope(&x),
             6 => self.reduce(&x, usize::from(a), false),
             7 => self.index_of(&x),
             8 => self.permute(&x, a),
             9 => self.take(&x),
             10 => self.cast(&x, a),
+            11 if self.is_differentiable => self.expand(&x, a, b),
             11 => self.cache_write(&x, a),
             12 => self.embed(x.dtype, a, b, c),
             13 => {
                 let shape: Vec<usize> = [a, b, c].iter().map(|pick| self.size(*pick)).collect();
                 self.leaf(&shape[..1 + usize::from(d) % 3], x.dtype, false, 3);
             }
+            _ if self.is_differentiable => self.binary(&x, &Kind::Total, 0, 0),
             _ => self.binary(&x, &Kind::Add, 0, 0),
         }
     }
@@ -344,7 +396,7 @@ impl Writer<'_> {
             (y.bound, y.grain)
         };
         let (bound, grain) = match kind {
-            Kind::Add => (x.bound + y_bound, x.grain.max(y_grain)),
+            Kind::Add | Kind::Total => (x.bound + y_bound, x.grain.max(y_grain)),
             _ => (x.bound * y_bound, x.grain + y_grain),
         };
         if !holds(x.dtype, bound, grain) {
@@ -363,7 +415,7 @@ impl Writer<'_> {
     }
 
     fn scale(&mut self, x: &Known, by: u16) {
-        let (by, bound, grain) = match by % 4 {
+        let (by, bound, grain) = match by % if self.is_differentiable { 2 } else { 4 } {
             0 => (-1.0, x.bound, x.grain),
             1 => (3.0, 3 * x.bound, x.grain),
             2 => (0.5, x.bound, x.grain + 1),
@@ -385,6 +437,26 @@ impl Writer<'_> {
             let mut shape = x.shape.clone();
             shape.remove(dim);
             self.result(kind, &[x.id], Known { shape, bound, ..x.clone() });
+        }
+    }
+
+    fn rope(&mut self, x: &Known) {
+        let &[b, s, _, d] = x.shape.as_slice() else { return };
+        let bound = 2 * x.bound;
+        if d % 2 == 0 && holds(x.dtype, bound, x.grain) {
+            let [cos, sin] = [(); 2].map(|()| self.leaf(&[b, s, d], x.dtype, false, 1).id);
+            self.result(Kind::Rope, &[x.id, cos, sin], Known { bound, ..x.clone() });
+        }
+    }
+
+    /// `x` with one more dim.
+    fn expand(&mut self, x: &Known, at: u16, size: u16) {
+        let mut shape = x.shape.clone();
+        let dim = usize::from(at) % (shape.len() + 1);
+        shape.insert(dim, self.size(size));
+        if shape.len() <= MAX_RANK && shape.iter().product::<usize>() <= MAX_ELEMS {
+            let like = self.leaf(&shape, x.dtype, false, 1).id;
+            self.result(Kind::Expand { dims: vec![dim] }, &[x.id, like], Known { shape, ..x.clone() });
         }
     }
 
@@ -456,5 +528,33 @@ impl Writer<'_> {
         }
         let program = self.build.finish().unwrap_or_else(|problems| panic!("{problems}"));
         Drawn { program, leaves: self.leaves, pinnable: self.pinnable, weights: self.weights }
+    }
+
+    /// Gradients of the last two values, so that cotangents meet on the way.
+    fn finish_gradients(mut self) -> Option<Drawn> {
+        let role = |build: &Builder, id: Operand| build.program().values[id.id()].role;
+        let made = self.known.iter().rev().filter(|known| role(&self.build, known.id) == Role::Result);
+        let last: Vec<Known> = made.take(2).cloned().collect();
+        let program = self.build.program();
+        let given = [Role::Param, Role::Input].into_iter().flat_map(|role| program.with_role(role));
+        let wanted: Vec<Operand> =
+            given.filter(|id| program.values[*id].dtype.is_float()).map(|id| self.build.operand(id)).collect();
+        let seeds: Vec<(Operand, Operand)> =
+            last.into_iter().map(|y| (y.id, self.leaf(&y.shape, y.dtype, false, 1).id)).collect();
+        let found = gradients(&mut self.build, &seeds, &wanted);
+        let mut count = 0;
+        for gradient in found.into_iter().flatten() {
+            if role(&self.build, gradient) != Role::Result {
+                continue;
+            }
+            let value = self.build.program().values[gradient.id()].clone();
+            if !value.name.is_empty() {
+                self.pinnable.push((value.name, (0..value.shape.rank()).collect()));
+            }
+            self.build.output(&format!("gradient{count}"), gradient);
+            count += 1;
+        }
+        let program = (count > 0).then(|| self.build.finish().unwrap_or_else(|problems| panic!("{problems}")))?;
+        Some(Drawn { program, leaves: self.leaves, pinnable: self.pinnable, weights: self.weights })
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn mutants(placed: &Placed) -> Vec<Mutant> {
 }
 
 /// The program without a movement: its users see the operand.
-fn without(placed: &Placed, id: OpId) -> Placed {
+pub(crate) fn without(placed: &Placed, id: OpId) -> Placed {
     let gone = placed.program.ops[id].clone();
     let seen = |value: ValueId| if value == gone.result() { gone.operands[0] } else { value };
     let ops = placed.program.ops.iter().filter(|(other, _)| *other != id);
@@ -55,7 +55,7 @@ fn without(placed: &Placed, id: OpId) -> Placed {
     Placed { program: Program { ops, outputs, ..placed.program.clone() }, ..placed.clone() }
 }
 
-fn with_kind(placed: &Placed, id: OpId, kind: Kind) -> Placed {
+pub(crate) fn with_kind(placed: &Placed, id: OpId, kind: Kind) -> Placed {
     let mut mutant = placed.clone();
     mutant.program.ops[id].kind = kind;
     mutant

@@ -31,7 +31,7 @@ pub(crate) fn mutants(plans: &[Plan]) -> (Vec<Mutant>, usize) {
 }
 
 /// Where a plan's exchanges stand.
-fn exchanges(plan: &Plan) -> Vec<usize> {
+pub(crate) fn exchanges(plan: &Plan) -> Vec<usize> {
     let steps = plan.steps.iter().enumerate();
     steps.filter(|(_, step)| matches!(step.action, Action::Exchange(_))).map(|(at, _)| at).collect()
 }
@@ -69,7 +69,7 @@ fn reads_only_zeros(plan: &Plan, at: usize, view: &View) -> bool {
 }
 
 /// A plan without one step.
-fn remove(plan: &mut Plan, at: usize) {
+pub(crate) fn remove(plan: &mut Plan, at: usize) {
     plan.steps.remove(at);
     for tap in plan.taps.iter_mut().filter(|tap| tap.after_steps > at) {
         tap.after_steps -= 1;
@@ -401,7 +401,7 @@ fn set_kind(plan: &mut Plan, at: usize, kind: CollectiveKind) {
 }
 
 /// The copy that a rank would make if there were no others; `None` if it has nothing to copy.
-fn local_copy(plan: &Plan, exchange: &Collective) -> Option<Call> {
+pub(crate) fn local_copy(plan: &Plan, exchange: &Collective) -> Option<Call> {
     let at = plan.groups[exchange.group].iter().position(|rank| *rank == plan.rank)?;
     let flat = |view: &View, offset: usize, len: usize| View {
         offset: view.offset + offset,

@@ -9,6 +9,7 @@ mod options;
 mod page;
 mod peers;
 mod text;
+mod train;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +79,7 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
             return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
         }
         Part::Peers => peers::run(&bench)?,
+        Part::Train => train::run(&bench, cards.is_emulated())?,
         Part::Host(asked) => vec![host::run(&asked.setting()?, effort)?],
         Part::Compile(asked) => vec![compile::run(&asked.settings()?, effort.budget())?],
         Part::Load(asked) => vec![load::run(&bench, &asked.setting()?)?],
@@ -122,6 +124,7 @@ impl From<ascend_tp::bench::Error> for Failure {
         match error {
             Error::Refused(problems) | Error::Run(ascend_tp::exec::Error::Refused(problems)) => problems.into(),
             Error::Generate(error) => error.into(),
+            Error::Train(error) => error.into(),
             error => Self::Run(error.into()),
         }
     }

@@ -29,7 +29,7 @@ const OPEN_MPI: &str = include_str!("../../../benches/peers/all_reduce_mpi.c");
 const GGUF: &str = include_str!("../../../benches/peers/shape_gguf.py");
 
 /// How long a peer may take for one run: the slowest read a gigabyte and start an interpreter.
-const LIMIT: Duration = Duration::from_secs(600);
+pub(super) const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs of `llama-bench` for each of its figures.
 const LLAMA_RUNS: &str = "5";
@@ -157,7 +157,7 @@ impl Ready {
     }
 }
 
-fn words(program: &Path, arguments: &[&str]) -> Vec<OsString> {
+pub(super) fn words(program: &Path, arguments: &[&str]) -> Vec<OsString> {
     let program = program.as_os_str().to_owned();
     [program].into_iter().chain(arguments.iter().map(OsString::from)).collect()
 }
@@ -168,7 +168,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// A Python that has the modules, or what is missing.
-fn python(modules: &[&str]) -> Result<PathBuf, String> {
+pub(super) fn python(modules: &[&str]) -> Result<PathBuf, String> {
     let found = on_path("python3").or_else(|| on_path("python")).ok_or("no python3 on PATH")?;
     let has = |module: &&&str| {
         let look = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";

@@ -2,12 +2,14 @@
 //!
 //! Input → output: a configuration and sizes → the passes of the compiler, one after the other → a [`report`], as
 //! [`text`] or JSON, and the text of every stage with `--dump`. Everything is taken from the compiled program and its
-//! plans: no formula of a model is repeated here. It opens no weights and no card.
+//! plans: no formula of a model is repeated here. It opens no weights and no card. [`train`] does the same for a step of
+//! training.
 
 mod compile;
 mod fold;
 mod report;
 mod text;
+mod train;
 
 use std::path::Path;
 
@@ -23,6 +25,10 @@ use report::Report;
 
 /// Runs the command.
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
+    options.step.check_is_asked_for("explain", options.train)?;
+    if options.train {
+        return train::run(options);
+    }
     let (name, config) = model::config(&options.model)?;
     let request = Request::new(&config, options)?;
     let programs = request.compile()?;

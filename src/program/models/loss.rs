@@ -1,5 +1,7 @@
 //! The loss of a decoder over whole sequences, for training.
 
+use std::ops::Range;
+
 use crate::base::{DType, Weights};
 use crate::config::ModelConfig;
 use crate::program::build::{Builder, Operand};
@@ -7,7 +9,7 @@ use crate::program::graph::Role;
 use crate::program::op::Kind;
 
 use super::names::Names;
-use super::{Shared, input};
+use super::{Layers, Shared, input};
 
 /// The values of a program that ends in a loss.
 #[derive(Clone, Debug)]
@@ -16,6 +18,8 @@ pub struct Loss {
     pub loss: Operand,
     /// Every param, f32, in the order of the program.
     pub params: Vec<Operand>,
+    /// The ops of each layer, by number.
+    pub layers: Vec<Range<usize>>,
 }
 
 /// Writes a decoder over `batch` sequences of `sequence` tokens and its loss.
@@ -46,7 +50,7 @@ pub fn loss(build: &mut Builder, config: &ModelConfig, batch: usize, sequence: u
         sin,
         logn,
     };
-    let (x, table) = shared.layers(build, ids);
+    let Layers { x, table, ops: layers } = shared.layers(build, ids);
     let x = shared.cast(build, x, products);
     let head = match config.tied_embeddings {
         true => table,
@@ -64,5 +68,5 @@ pub fn loss(build: &mut Builder, config: &ModelConfig, batch: usize, sequence: u
     let loss = build.op(Kind::Scale { by: -1.0 }, &[total]);
     let loss = build.name(loss, "loss");
     let params = build.program().with_role(Role::Param).map(|id| build.operand(id)).collect();
-    Loss { loss, params }
+    Loss { loss, params, layers }
 }

@@ -11,6 +11,7 @@ mod loss;
 mod names;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::base::{DType, Diagnostics, Precision, Shape, Weights};
 use crate::config::ModelConfig;
@@ -103,7 +104,7 @@ pub fn decoder(
     let caches = Some(Caches { positions, length: t });
     let shared = Shared { config, names, batch: b, caches, stored: dtype, dtype, weights, mask, cos, sin, logn };
 
-    let (x, table) = shared.layers(&mut build, ids);
+    let Layers { x, table, .. } = shared.layers(&mut build, ids);
     let head_weight = if config.tied_embeddings { table } else { build.param(names.head, [v, h], dtype) };
     let logits = match last {
         None => build.matmul("bsh,vh->bsv", x, head_weight),
@@ -184,14 +185,26 @@ struct Shared<'a> {
     logn: Option<Operand>,
 }
 
+/// What stands before the head.
+struct Layers {
+    /// The normed output of the last layer.
+    x: Operand,
+    /// The embedding.
+    table: Operand,
+    /// The ops of each layer, by number.
+    ops: Vec<Range<usize>>,
+}
+
 impl Shared<'_> {
-    /// From ids to the normed output of the last layer, and the embedding table.
-    fn layers(&self, build: &mut Builder, ids: Operand) -> (Operand, Operand) {
+    /// From ids to the normed output of the last layer.
+    fn layers(&self, build: &mut Builder, ids: Operand) -> Layers {
         let Self { config, names, stored, .. } = *self;
         let table = build.param(names.embedding, [config.vocab_size, config.hidden_size], stored);
         let embedded = build.op(Kind::Embed, &[ids, table]);
         let mut residual = build.name(embedded, "residual.embedding");
+        let mut ops = Vec::with_capacity(config.layers);
         for layer in 0..config.layers {
+            let first = build.program().ops.len();
             let x = self.norm(build, residual, &names.layer(layer, names.attention_norm));
             let x = build.name(x, format!("layers.{layer}.attention.norm"));
             let x = self.cast(build, x, self.dtype);
@@ -206,9 +219,10 @@ impl Shared<'_> {
             let x = self.cast(build, x, stored);
             let sum = build.add(residual, x);
             residual = build.name(sum, format!("residual.{layer}.mlp"));
+            ops.push(first..build.program().ops.len());
         }
         let x = self.norm(build, residual, names.final_norm);
-        (build.name(x, "final_norm"), table)
+        Layers { x: build.name(x, "final_norm"), table, ops }
     }
 
     fn norm(&self, build: &mut Builder, x: Operand, name: &str) -> Operand {

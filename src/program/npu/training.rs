@@ -4,7 +4,7 @@ use crate::base::{DType, Shape};
 use crate::program::call::{Call, Number, View};
 use crate::program::op::Kind;
 
-use super::Emit;
+use super::{Emit, attention_weights, local_index};
 
 /// A view with one more dim of size 1 at the end, to broadcast along rows.
 fn column(view: &View) -> View {
@@ -129,7 +129,7 @@ pub(in crate::program) fn rms_norm_grad(_: &Kind, emit: &mut Emit<'_>) {
 
 pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::AttentionGrad { scale } = kind else { return };
-    let (q, keys, values, mask, dy) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.view(4));
+    let (q, keys, values, dy) = (emit.view(0), emit.view(1), emit.view(2), emit.view(4));
     let &[b, s, k, g, d] = q.shape.sizes() else { return };
     let t = keys.shape[1];
     if q.elems() == 0 || t == 0 {
@@ -139,18 +139,11 @@ pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
     let by_head = |view: &View| view.permute(&[0, 2, 3, 1, 4]);
     let by_key = |view: &View| view.permute(&[0, 2, 1, 3]);
     let transposed = |view: &View| view.permute(&[0, 1, 3, 2]);
-    let [scores, weights, of_weights] = [(); 3].map(|()| emit.temporary(q.dtype, [b, k, g, s, t]));
+    let (scores, weights) = attention_weights(emit, *scale);
+    let of_weights = emit.temporary(q.dtype, [b, k, g, s, t]);
     let means = emit.temporary(q.dtype, [b, k, g, s, 1]);
     let each_group = |view: View| view.repeat(2, 1);
     emit.calls.extend([
-        Call::Matmul { a: by_head(&q), b: each_group(transposed(&by_key(&keys))), out: scores.clone() },
-        Call::Muls { x: scores.clone(), out: scores.clone(), by: Number::Float(*scale) },
-        Call::MaskedFill {
-            mask: mask.repeat(1, 1).repeat(1, 1),
-            into: scores.clone(),
-            value: Number::Float(f64::NEG_INFINITY),
-        },
-        Call::Softmax { x: scores.clone(), out: weights.clone(), dim: 4 },
         Call::Matmul { a: by_head(&dy), b: each_group(transposed(&by_key(&values))), out: of_weights.clone() },
         // d score = weight (d weight - Σ weight d weight)
         Call::Mul { a: weights.clone(), b: of_weights.clone(), out: scores.clone() },
@@ -172,26 +165,6 @@ pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
             emit.calls.push(Call::Matmul { a: transposed(&factor), b: rows, out });
         });
     }
-}
-
-/// Where rows of the whole lie on this card: their indices here, clamped, and what is true of those that lie elsewhere, if
-/// any may.
-fn local_index(emit: &mut Emit<'_>, index: View, of: usize, dim: usize) -> (View, Option<View>) {
-    let rows = emit.operands[of].view.shape[dim];
-    if rows == emit.operands[of].whole[dim] {
-        return (index, None);
-    }
-    let start = Number::Int(-(emit.operands[of].starts[dim] as i64));
-    let shifted = emit.temporary(index.dtype, index.shape.clone());
-    let clamped = emit.temporary(index.dtype, index.shape.clone());
-    let elsewhere = emit.temporary(DType::Bool, index.shape.clone());
-    let (low, high) = (Number::Int(0), Number::Int(rows as i64 - 1));
-    emit.calls.extend([
-        Call::Adds { x: index, out: shifted.clone(), by: start },
-        Call::Clamp { x: shifted.clone(), out: clamped.clone(), low, high },
-        Call::Ne { a: shifted, b: clamped.clone(), out: elsewhere.clone() },
-    ]);
-    (clamped, Some(elsewhere))
 }
 
 /// A dense copy of `view` with zeros where `elsewhere` is true.
@@ -286,10 +259,16 @@ pub(in crate::program) fn clip_factor(kind: &Kind, emit: &mut Emit<'_>) {
         return;
     }
     emit.calls.extend([
-        Call::Adds { x: norm, out: out.clone(), by: Number::Float(1e-6) },
+        Call::Adds { x: norm.clone(), out: out.clone(), by: Number::Float(1e-6) },
         Call::Reciprocal { x: out.clone(), out: out.clone() },
         Call::Muls { x: out.clone(), out: out.clone(), by: Number::Float(*largest) },
-        Call::Clamp { x: out.clone(), out, low: Number::Float(0.0), high: Number::Float(1.0) },
+        Call::Clamp { x: out.clone(), out: out.clone(), low: Number::Float(0.0), high: Number::Float(1.0) },
+    ]);
+    // Nothing is cut by a norm that is NaN: what is NaN then are the updates of those gradients alone that are.
+    let is_nan = emit.temporary(DType::Bool, norm.shape.clone());
+    emit.calls.extend([
+        Call::Ne { a: norm.clone(), b: norm, out: is_nan.clone() },
+        Call::MaskedFill { mask: is_nan, into: out, value: Number::Float(1.0) },
     ]);
 }
 

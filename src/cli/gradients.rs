@@ -1,0 +1,148 @@
+//! `verify --train`: every gradient of a step on many cards against one card, and the same step twice.
+//!
+//! Input → output: a model's folder, a recipe and a mesh → each weight with how far its gradient is off, over its largest, and the
+//! first that is further off than it may be. The exit code says whether all are within the bound and two steps have the same bits.
+
+use std::sync::Arc;
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::exec::EngineOptions;
+use ascend_tp::generate::Model;
+use ascend_tp::train::verify::{Deviation, Gradients, gradients};
+use ascend_tp::train::{self, Layout};
+use ascend_tp::weights::fill_from;
+use ascend_tp::world::ProcessGroup;
+use serde::Serialize;
+
+use super::arguments::VerifyOptions;
+use super::failure::{Failure, Outcome};
+use super::table::{Align, Table};
+use super::{cards, interrupt, print, print_json, processes};
+
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    device: String,
+    cards: usize,
+    mesh: String,
+    dtype: &'static str,
+    passed: bool,
+    /// How far a gradient may be off, over the largest of its weight.
+    bound: f64,
+    loss: [f64; 2],
+    norm: [f64; 2],
+    /// As the backward pass comes to them.
+    gradients: Vec<Row>,
+    /// The first of them that is further off.
+    first_outside: Option<String>,
+    /// What the second of two steps on the many cards has other bits in.
+    other_bits: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    weight: String,
+    largest: f32,
+    /// The largest difference over the largest gradient.
+    difference: f64,
+    element: usize,
+    expected: f32,
+    found: f32,
+}
+
+impl From<Deviation> for Row {
+    fn from(deviation: Deviation) -> Self {
+        let difference = deviation.relative();
+        let Deviation { weight, largest, element, expected, found } = deviation;
+        Self { weight, largest, difference, element, expected, found }
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
+    let stop = interrupt::catch(group);
+    let mut problems = Diagnostics::new();
+    if group.size() > 1 {
+        let problem = Diagnostic::new("verify --train", "runs all cards in one process");
+        problems.push(problem.expected("1 process").found(group.size()));
+        return Err(problems.into());
+    }
+    let cards = cards::open(options.device, group)?;
+    cards.require_numbers()?;
+    let wanted = processes::cards(options.cards, group, None).map_err(|problem| problems.push(problem)).ok();
+    wanted.and_then(|wanted| cards.problem(wanted)).into_iter().for_each(|problem| problems.push(problem));
+    let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
+    let residual = options.layout.residual();
+    let step = wanted.and_then(|wanted| options.step.resolve(residual, wanted, None, &mut problems));
+    let (recipe, layout, model) = match (step, model) {
+        (Some((recipe, layout)), Some(model)) if problems.is_empty() => (recipe, layout, model),
+        _ => return Err(problems.into()),
+    };
+    let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop, ..EngineOptions::default() };
+    let step = |layout: Layout| -> Result<Gradients, train::Error> {
+        gradients(&cards.cann, &model.config, &recipe, layout, &engine, |shards| {
+            fill_from(&model.checkpoint, shards, &|_| ())
+        })
+    };
+    let one = step(Layout { micro_batch: recipe.global_batch, ..Layout::ONE })?;
+    let (many, again) = (step(layout)?, step(layout)?);
+    cards.check_reports()?;
+    let bound = Gradients::bound(recipe.precision);
+    let rows: Vec<Row> = one.deviations(&many).into_iter().map(Row::from).collect();
+    let first_outside = rows.iter().find(|row| row.difference > bound).map(|row| row.weight.clone());
+    let other_bits = many.first_other_bits(&again);
+    let report = Report {
+        model: options.model.display().to_string(),
+        device: cards.description.clone(),
+        cards: layout.cards(),
+        mesh: layout.mesh(&model.config)?.to_string(),
+        dtype: recipe.precision.dtype().name(),
+        passed: first_outside.is_none() && other_bits.is_none(),
+        bound,
+        loss: [one.loss, many.loss],
+        norm: [one.norm, many.norm],
+        gradients: rows,
+        first_outside,
+        other_bits,
+    };
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&report.to_string())?;
+    }
+    Ok(if report.passed { Outcome::Done } else { Outcome::OutsideBound })
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { model, device, cards, mesh, dtype, bound, loss, norm, .. } = self;
+        let count = self.gradients.len();
+        writeln!(f, "{model} in {dtype}: {count} gradients on 1 card against {cards} of {device}, {mesh}")?;
+        writeln!(f, "loss {:.7} and {:.7}, norm {:.6e} and {:.6e}", loss[0], loss[1], norm[0], norm[1])?;
+        let mut table = Table::new([
+            ("gradient of", Align::Left),
+            ("largest", Align::Right),
+            ("off by", Align::Right),
+            ("over largest", Align::Right),
+        ]);
+        for Row { weight, largest, difference, expected, found, .. } in &self.gradients {
+            let error = (f64::from(*found) - f64::from(*expected)).abs();
+            table.row([weight.clone(), format!("{largest:.3e}"), format!("{error:.1e}"), format!("{difference:.1e}")]);
+        }
+        write!(f, "{table}")?;
+        let outside = self.first_outside.as_ref();
+        match outside.and_then(|weight| self.gradients.iter().find(|row| row.weight == *weight)) {
+            Some(Row { weight, element, expected, found, difference, .. }) => writeln!(
+                f,
+                "first outside the bound {bound:.1e}, as the backward pass comes to them: {weight} at element {element}: \
+                 expected {expected:.7e}, found {found:.7e}, off by {difference:.1e} of the largest"
+            )?,
+            None => writeln!(f, "all within {bound:.1e} of the largest of their weight")?,
+        }
+        match &self.other_bits {
+            Some(what) => writeln!(f, "the same step twice has other bits, first in {what}")?,
+            None => writeln!(f, "the same step twice has the same bits")?,
+        }
+        writeln!(f, "{}", if self.passed { "passed" } else { "FAILED" })
+    }
+}

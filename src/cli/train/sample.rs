@@ -1,0 +1,91 @@
+//! A text that the trained weights continue.
+//!
+//! Input → output: a prompt and the checkpoint of the last step → both on stdout. The weights are those of the optimizer, in f32;
+//! each card reads its own parts of them, as on a resume, so the cards need not be cut as they were for training.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::base::{DType, Diagnostic, Diagnostics};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::{EngineOptions, Shards};
+use ascend_tp::generate::sampling::SamplingOptions;
+use ascend_tp::generate::tokenizer::Tokenizer;
+use ascend_tp::generate::{Choosing, Request, Session, SessionOptions};
+use ascend_tp::train::checkpoint::Checkpoint;
+
+use super::super::failure::Failure;
+use super::super::{interrupt, print};
+
+/// Tokens of a sample, if the model has room for them.
+const TOKENS: usize = 120;
+
+/// Draws from the likeliest tokens; the same text each time.
+const SAMPLING: SamplingOptions =
+    SamplingOptions { temperature: 0.7, top_k: None, top_p: Some(0.9), min_p: None, repetition_penalty: 1.0, seed: 0 };
+
+/// What is to be continued, checked.
+#[derive(Debug)]
+pub(super) struct Sample {
+    ids: Vec<u32>,
+    tokenizer: Tokenizer,
+    options: SessionOptions,
+}
+
+impl Sample {
+    /// A prompt for a model on so many cards, with the tokenizer in a folder.
+    ///
+    /// # Errors
+    /// No tokenizer; a prompt that is empty or has no room in the model's context; cards that the model cannot be cut over.
+    pub(super) fn new(prompt: &str, folder: &Path, config: &ModelConfig, cards: usize) -> Result<Self, Diagnostics> {
+        let tokenizer = Tokenizer::open(folder, config.vocab_size)?;
+        let ids = tokenizer.encode(prompt)?;
+        if ids.is_empty() || ids.len() >= config.max_positions {
+            return Err(Diagnostic::new("--sample", "cannot be continued")
+                .expected(format!("1 to {} tokens", config.max_positions.saturating_sub(1)))
+                .found(ids.len())
+                .into());
+        }
+        let options = SessionOptions {
+            cards,
+            precision: DType::F32.into(),
+            longest_prompt: ids.len(),
+            context: (ids.len() + TOKENS).min(config.max_positions),
+            choosing: Choosing::FromLogits,
+            ..SessionOptions::of(config, cards)
+        };
+        options.compile(config).map_err(|error| Diagnostic::new("--sample", "cannot be made").found(error))?;
+        Ok(Self { ids, tokenizer, options })
+    }
+
+    /// Generates and, if this process speaks, prints.
+    ///
+    /// # Errors
+    /// The checkpoint cannot be read, or a card or another process fails.
+    pub(super) fn show(
+        &self,
+        config: &ModelConfig,
+        checkpoint: &Path,
+        cann: &Arc<Cann>,
+        engine: &EngineOptions,
+    ) -> Result<(), Failure> {
+        let checkpoint = Checkpoint::open(checkpoint)?;
+        let fill = |shards: &Shards<'_>| {
+            for part in shards.parts() {
+                let tensor = part.tensor();
+                part.write(0, &checkpoint.read(&tensor.name, &tensor.shape, tensor.dtype, &tensor.ranges)?)?;
+            }
+            Ok(())
+        };
+        let mut session = Session::start_filled(cann, config, &self.options, engine, fill)?;
+        let request = Request { sampling: SAMPLING, ..Request::new(self.ids.as_slice()) };
+        let go_on = || if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let made = session.generate(&[request], &mut |_| go_on())?;
+        let ids = made.sequences.into_iter().flat_map(|sequence| sequence.ids);
+        let ids: Vec<u32> = self.ids.iter().copied().chain(ids).collect();
+        let text = self.tokenizer.decode(&ids)?;
+        if engine.group.is_first() { print(&format!("{text}\n")) } else { Ok(()) }
+    }
+}

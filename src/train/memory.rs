@@ -1,0 +1,84 @@
+//! What a run takes of a card, before anything is on it, and how else it could run where that is too much.
+
+use crate::base::{Bytes, Diagnostic};
+use crate::config::ModelConfig;
+use crate::exec::memory_wanted;
+
+use super::layouts::Zero;
+use super::program::Recompute;
+use super::recipe::Recipe;
+use super::trainer::{Compiled, Layout, compile};
+
+/// Bytes by use on the fullest card: the regions of the largest programs and the buffers of communicators. Operators take
+/// workspace on top, which the library says only once they are prepared.
+#[must_use]
+pub fn wanted(compiled: &Compiled) -> Vec<(&'static str, Bytes)> {
+    let programs: Vec<&[_]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
+    let ranks = programs.first().map_or(0, |plans| plans.len());
+    let of_rank = (0..ranks).map(|rank| memory_wanted(&programs, rank));
+    of_rank.max_by_key(|parts| total(parts)).unwrap_or_default()
+}
+
+fn total(parts: &[(&'static str, Bytes)]) -> Bytes {
+    parts.iter().map(|(_, bytes)| *bytes).sum()
+}
+
+/// Says that a run does not fit into `free` bytes of a card, and by which options it would; `None`: it fits.
+#[must_use]
+pub fn problem(
+    config: &ModelConfig,
+    recipe: &Recipe,
+    layout: &Layout,
+    compiled: &Compiled,
+    free: Bytes,
+) -> Option<Diagnostic> {
+    let parts = wanted(compiled);
+    let found = total(&parts);
+    if found <= free {
+        return None;
+    }
+    let fits = |(options, layout): &(String, Layout)| {
+        let bytes = total(&wanted(&compile(config, recipe, layout).ok()?));
+        (bytes <= free).then(|| format!("{options} ({bytes})"))
+    };
+    let all = alternatives(layout);
+    let ways: Vec<String> = all.iter().filter_map(fits).collect();
+    let help = match ways.as_slice() {
+        [] => "no recomputation, cut or micro-batch makes it fit: use more cards, a shorter seq or a 16-bit --dtype"
+            .to_owned(),
+        ways => format!("it fits with {}", ways.join(", or ")),
+    };
+    let parts: Vec<String> = parts.iter().map(|(part, bytes)| format!("{part} {bytes}")).collect();
+    let problem = Diagnostic::new("memory of a card", "the run does not fit");
+    Some(problem.expected(format!("at most {free}")).found(format!("{found}: {}", parts.join(", "))).help(help))
+}
+
+/// Other ways to run the same steps that take less, by the options that ask for them: one change each, and all of them.
+fn alternatives(layout: &Layout) -> Vec<(String, Layout)> {
+    let mut found = Vec::new();
+    let mut least = (Vec::new(), *layout);
+    if layout.recompute == Recompute::None {
+        found.push(("--recompute selective".to_owned(), Layout { recompute: Recompute::Selective, ..*layout }));
+    }
+    if layout.recompute != Recompute::Full {
+        found.push(("--recompute full".to_owned(), Layout { recompute: Recompute::Full, ..*layout }));
+        least = (vec!["--recompute full".to_owned()], Layout { recompute: Recompute::Full, ..least.1 });
+    }
+    if layout.data > 1 && layout.zero != Zero::Weights {
+        let stages = [(1, Zero::Moments), (2, Zero::Gradients), (3, Zero::Weights)];
+        let above = stages.into_iter().filter(|(_, zero)| *zero > layout.zero);
+        found.extend(above.map(|(stage, zero)| (format!("--zero {stage}"), Layout { zero, ..*layout })));
+        least.0.push("--zero 3".to_owned());
+        least.1.zero = Zero::Weights;
+    }
+    if layout.micro_batch > 1 {
+        let half = layout.micro_batch.div_ceil(2);
+        found.push((format!("--micro-batch {half}"), Layout { micro_batch: half, ..*layout }));
+        least.0.push("--micro-batch 1".to_owned());
+        least.1.micro_batch = 1;
+    }
+    if least.0.len() > 1 {
+        found.push((least.0.join(" "), least.1));
+    }
+    found
+}

@@ -1,0 +1,186 @@
+//! The gradients of a step on the cards of a layout, to be held against those of one card.
+//!
+//! Input → output: a model, a recipe and a layout → the gradient of each weight, whole. They come out of the programs that a run
+//! has, micro-batches, cuts and sums included; in the place of its optimizer stands one that keeps what it is given: momentum
+//! that begins as zeros is the gradient after one step. Invariants: the batch follows from the recipe and the vocabulary alone,
+//! and with it the gradients on one layout, bit for bit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::data::Batch;
+use super::layouts::GRADIENT;
+use super::optimizer::{Optimizer, STATES};
+use super::recipe::{Precision, Recipe};
+use super::trainer::{Error, Layout, Trainer, compile};
+use crate::config::ModelConfig;
+use crate::device::Cann;
+use crate::exec::{EngineOptions, FillError, Shards};
+
+/// What a step computes before any weight moves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gradients {
+    /// The mean over the labels.
+    pub loss: f64,
+    /// The norm of all gradients.
+    pub norm: f64,
+    /// Each weight with its gradient, row-major, in the order of the program.
+    pub tensors: Vec<(String, Vec<f32>)>,
+}
+
+/// How far the gradient of a weight is from what it should be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deviation {
+    /// The weight.
+    pub weight: String,
+    /// Its largest gradient by absolute value.
+    pub largest: f32,
+    /// Which element is off most, of the whole tensor, row-major.
+    pub element: usize,
+    /// What it should be.
+    pub expected: f32,
+    /// What it is.
+    pub found: f32,
+}
+
+impl Deviation {
+    /// The difference over the largest gradient of the weight; what is no number is as far as can be.
+    #[must_use]
+    pub fn relative(&self) -> f64 {
+        let error = (f64::from(self.found) - f64::from(self.expected)).abs();
+        match (error.is_nan(), error > 0.0) {
+            (true, _) => f64::INFINITY,
+            (false, true) => error / f64::from(self.largest),
+            (false, false) => 0.0,
+        }
+    }
+}
+
+impl Gradients {
+    /// How far each weight's gradient in `found` is off, the last weight first, as the backward pass comes to them.
+    #[must_use]
+    pub fn deviations(&self, found: &Self) -> Vec<Deviation> {
+        let pairs = self.tensors.iter().zip(&found.tensors).rev();
+        pairs.map(|((weight, expected), (_, found))| deviation(weight, expected, found)).collect()
+    }
+
+    /// The first weight whose gradient has other bits in `found`, as the backward pass comes to them; or `loss`, or `norm`.
+    #[must_use]
+    pub fn first_other_bits(&self, found: &Self) -> Option<String> {
+        let bits = |data: &[f32]| data.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let mut pairs = self.tensors.iter().zip(&found.tensors).rev();
+        let tensor =
+            pairs.find(|((_, a), (_, b))| bits(a) != bits(b)).map(|((name, _), _)| format!("{GRADIENT}{name}"));
+        let numbers = [("norm", self.norm, found.norm), ("loss", self.loss, found.loss)];
+        let number =
+            numbers.into_iter().find(|(_, a, b)| a.to_bits() != b.to_bits()).map(|(name, _, _)| name.to_owned());
+        tensor.or(number)
+    }
+
+    /// How far gradients of `precision` on one card and on many may be apart, over the largest of a weight. In f32, what the
+    /// gradients of a model are held to against another implementation; in 16 bits, eight roundings, as a product's operands and
+    /// results are rounded in each of the layers between.
+    #[must_use]
+    pub const fn bound(precision: Precision) -> f64 {
+        match precision {
+            Precision::F32 => 1e-5,
+            Precision::Bf16 => 8.0 / 256.0,
+            Precision::F16 => 8.0 / 2048.0,
+        }
+    }
+}
+
+fn deviation(weight: &str, expected: &[f32], found: &[f32]) -> Deviation {
+    let error = |at: usize| {
+        let error = (expected[at] - found[at]).abs();
+        if error.is_nan() { f32::INFINITY } else { error }
+    };
+    let element = (0..expected.len()).max_by(|a, b| error(*a).total_cmp(&error(*b))).unwrap_or_default();
+    let largest = expected.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+    let at = |data: &[f32]| data.get(element).copied().unwrap_or_default();
+    Deviation { weight: weight.to_owned(), largest, element, expected: at(expected), found: at(found) }
+}
+
+/// The gradients of one step on the cards of `layout`, of weights that `fill` gives. All ranks are of this process.
+///
+/// # Errors
+/// As [`compile`], [`Trainer::start`] and [`Trainer::step`].
+pub fn gradients(
+    cann: &Arc<Cann>,
+    config: &ModelConfig,
+    recipe: &Recipe,
+    layout: Layout,
+    options: &EngineOptions,
+    fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>,
+) -> Result<Gradients, Error> {
+    let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer: Optimizer::Sgd { momentum: 0.5 }, ..*recipe };
+    let compiled = compile(config, &recipe, &layout)?;
+    let names: Vec<String> = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone()).collect();
+    let mut trainer = Trainer::start(cann, config, &recipe, layout, compiled, options, fill)?;
+    let step = trainer.step(&batch(config, &recipe))?;
+    let prefix = STATES[2];
+    let sharding = trainer.sharding().clone();
+    let mut whole: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
+    for part in trainer.parts()? {
+        let mut written = sharding.written_by(part.rank);
+        let Some((tensor, ranges)) = written.find(|(tensor, _)| tensor.name == part.tensor) else { continue };
+        let Some(weight) = tensor.name.strip_prefix(prefix) else { continue };
+        let data = whole.entry(weight).or_insert_with(|| vec![0.0; tensor.shape.elems()]);
+        let strides = tensor.shape.strides();
+        for (mut flat, bytes) in part.bytes.as_chunks().0.iter().enumerate() {
+            let mut at = 0;
+            for (range, stride) in ranges.iter().zip(&strides).rev() {
+                at += (range.start + flat % range.len()) * stride;
+                flat /= range.len();
+            }
+            data[at] = f32::from_le_bytes(*bytes);
+        }
+    }
+    let tensors = names.iter().map(|name| (name.clone(), whole.remove(name.as_str()).unwrap_or_default()));
+    Ok(Gradients { loss: step.loss, norm: step.grad_norm, tensors: tensors.collect() })
+}
+
+/// Ids from the whole vocabulary, in one document a sequence; all labels count.
+fn batch(config: &ModelConfig, recipe: &Recipe) -> Batch {
+    let (sequences, seq) = (recipe.global_batch, recipe.seq);
+    let labels = sequences * seq;
+    // Knuth's multiplicative hash: neighbours are far apart.
+    let id = |at: usize| ((at as u64).wrapping_mul(2_654_435_761) % (1 << 32) * config.vocab_size as u64) >> 32;
+    let number = |at: u64| i32::try_from(at).unwrap_or_default();
+    Batch {
+        step: 0,
+        global_batch: sequences,
+        sequence: seq,
+        tokens: (1..=labels + sequences).map(|at| number(id(at))).collect(),
+        ignore: vec![0; labels],
+        positions: (0..labels).map(|at| number((at % seq) as u64)).collect(),
+        documents: vec![0; labels],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gradients(data: &[f32]) -> Gradients {
+        Gradients { loss: 1.0, norm: 2.0, tensors: vec![("a".to_owned(), data.to_vec()), ("b".to_owned(), vec![1.0])] }
+    }
+
+    #[test]
+    fn deviations_are_over_the_largest_gradient_and_the_last_weight_comes_first() {
+        let found = gradients(&[1.0, -4.0, 0.0]).deviations(&gradients(&[1.0, -4.0, 0.5]));
+        assert_eq!(found[0].weight, "b");
+        assert_eq!((found[1].element, found[1].expected, found[1].found), (2, 0.0, 0.5));
+        assert_eq!([found[0].relative(), found[1].relative()], [0.0, 0.125]);
+        let lost = gradients(&[1.0]).deviations(&gradients(&[f32::NAN]));
+        assert_eq!(lost[1].relative(), f64::INFINITY);
+    }
+
+    #[test]
+    fn zeros_of_another_sign_have_other_bits() {
+        assert_eq!(gradients(&[0.0]).first_other_bits(&gradients(&[0.0])), None);
+        assert_eq!(gradients(&[0.0]).first_other_bits(&gradients(&[-0.0])).as_deref(), Some("grad.a"));
+        let other = Gradients { loss: 3.0, ..gradients(&[0.0]) };
+        assert_eq!(gradients(&[0.0]).first_other_bits(&other).as_deref(), Some("loss"));
+    }
+}

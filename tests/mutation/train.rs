@@ -1,0 +1,391 @@
+//! Training: every layout's plans are free of races, and every collective, event and scale that one of them leaves out is
+//! noticed.
+//!
+//! What has a type or an order is judged without running: a collective by `collective::verify` on the program and, left out of
+//! plans, by `schedule::verify`; an event by `schedule::verify`. A number has neither, so a scale that is left out runs: three
+//! steps, whose losses, norms and weights are compared with those of the right program. It takes three until a wrong moment on
+//! a replica, which no checkpoint reads, has gone through a weight into what the other cards see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::EngineOptions;
+use ascend_tp::placement::{Placed, Residual};
+use ascend_tp::program::{Kind, OpId};
+use ascend_tp::schedule::plan::{Action, Call, Number, Tensor};
+use ascend_tp::schedule::{self, Plan, schedule};
+use ascend_tp::train::data::Batch;
+use ascend_tp::train::program::Part;
+use ascend_tp::train::{Compiled, Layout, Lowered, Optimizer, Recipe, Schedule, ScheduleKind, Trainer, Zero};
+use ascend_tp::train::{compile, lower, recipe};
+use ascend_tp::{Cann, collective, program};
+
+use super::common::cann;
+use super::lowered::{with_kind, without};
+use super::plans::{exchanges, remove};
+
+/// Sequences of a step: five, so that neither two nor three data-parallel cards share them evenly.
+const SEQUENCES: usize = 5;
+const STEPS: usize = 3;
+/// How far a right run may be from another: what the curves of training are held to.
+const BOUND: f64 = 1e-5;
+
+/// Data-parallel cards, tensor-parallel cards, residual stream, stage of `ZeRO`, sequences of a micro-batch on a card.
+type Row = (usize, usize, Residual, u8, usize);
+
+/// Sequences, heads and vocabulary divide by few of these; micro-batches are one, two, three and five a step.
+const LAYOUTS: [Row; 24] = {
+    use Residual::{Replicate, Seq};
+    [
+        (1, 2, Replicate, 0, 5),
+        (1, 2, Seq, 0, 3),
+        (1, 3, Replicate, 0, 2),
+        (1, 3, Seq, 0, 5),
+        (1, 4, Seq, 0, 1),
+        (2, 1, Replicate, 0, 3),
+        (2, 1, Replicate, 1, 2),
+        (2, 1, Replicate, 2, 1),
+        (3, 1, Replicate, 0, 1),
+        (3, 1, Replicate, 1, 2),
+        (3, 1, Replicate, 2, 1),
+        (2, 2, Replicate, 0, 3),
+        (2, 2, Replicate, 1, 2),
+        (2, 2, Replicate, 2, 1),
+        (2, 2, Seq, 0, 3),
+        (2, 2, Seq, 1, 3),
+        (2, 2, Seq, 2, 2),
+        (2, 3, Seq, 0, 3),
+        (2, 3, Seq, 2, 3),
+        (2, 4, Seq, 1, 3),
+        (2, 1, Replicate, 3, 1),
+        (3, 1, Replicate, 3, 2),
+        (2, 2, Seq, 3, 2),
+        (3, 2, Replicate, 3, 2),
+    ]
+};
+
+fn layout((data, tensor, residual, stage, micro_batch): Row) -> Layout {
+    Layout { data, tensor, residual, zero: Zero::of_stage(stage).unwrap(), micro_batch, ..Layout::ONE }
+}
+
+/// One layer with heads that share keys and normed queries and keys, and sizes that divide by little.
+fn config() -> ModelConfig {
+    let published = include_str!("../fixtures/qwen3-qknorm/config.json");
+    let mut json: serde_json::Value = serde_json::from_str(published).unwrap();
+    let sizes = [("hidden_size", 6), ("head_dim", 4), ("intermediate_size", 10), ("vocab_size", 11)];
+    for (key, size) in sizes.into_iter().chain([("num_hidden_layers", 1)]) {
+        json[key] = size.into();
+    }
+    json["layer_types"] = serde_json::json!(["full_attention"]);
+    ModelConfig::from_json(&json.to_string()).unwrap()
+}
+
+/// A rate that moves weights far, and a clip that takes part.
+fn recipe(optimizer: Optimizer) -> Recipe {
+    Recipe {
+        steps: STEPS,
+        global_batch: SEQUENCES,
+        seq: 4,
+        precision: recipe::Precision::F32,
+        clip_norm: 0.05,
+        optimizer,
+        schedule: Schedule { name: ScheduleKind::Constant, lr: 0.05, min_lr: 0.0, warmup_steps: 0 },
+        ..Recipe::default()
+    }
+}
+
+/// As large as the gradients, so that what is added to the root shows.
+const ADAMW: Optimizer = Optimizer::Adamw { betas: [0.8, 0.9], eps: 1e-3, weight_decay: 0.2 };
+const SGD: Optimizer = Optimizer::Sgd { momentum: 0.5 };
+
+/// A number in 0 .. `below` that follows from a name and a place: FNV-1a, and the last mix of `SplitMix64`.
+fn number(name: &str, at: usize, below: u64) -> u64 {
+    let bytes = name.bytes().chain(at.to_le_bytes());
+    let z = bytes.fold(0xCBF2_9CE4_8422_2325, |z: u64, byte| (z ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    (z >> 32) % below
+}
+
+/// A whole weight: of size one, and about one where it multiplies a norm.
+fn weight(tensor: &Tensor) -> Vec<u8> {
+    let start = if tensor.name.contains("norm") { 1.0 } else { 0.0 };
+    let value = |at: usize| start + number(&tensor.name, at, 2001) as f32 / 1000.0 - 1.0;
+    (0..tensor.shape.elems()).flat_map(|at| value(at).to_le_bytes()).collect()
+}
+
+/// Ids of the whole vocabulary, two documents a sequence, a few labels that do not count.
+fn batch(config: &ModelConfig, recipe: &Recipe, step: usize) -> Batch {
+    let (sequences, seq) = (recipe.global_batch, recipe.seq);
+    let id = |at: usize| number("ids", at + 1000 * step, config.vocab_size as u64) as i32;
+    let place = |at: usize| (at % seq) as i32;
+    let first = seq as i32 / 2;
+    Batch {
+        step: step as u64,
+        global_batch: sequences,
+        sequence: seq,
+        tokens: (0..sequences * (seq + 1)).map(id).collect(),
+        ignore: (0..sequences * seq).map(|at| u8::from(at % 7 == 3)).collect(),
+        positions: (0..sequences * seq).map(|at| place(at) % first).collect(),
+        documents: (0..sequences * seq).map(|at| place(at) / first).collect(),
+    }
+}
+
+/// What a run gave: losses and norms by step, and the weights and moments in the end.
+#[derive(Debug)]
+struct Curve {
+    steps: Vec<(f64, f64)>,
+    parts: Vec<Vec<f32>>,
+}
+
+impl Curve {
+    /// How far another is off: losses, and norms and tensors over their size.
+    fn distance(&self, other: &Self) -> f64 {
+        let mut most: f64 = 0.0;
+        let mut off = |error: f64| most = if error.is_nan() { f64::INFINITY } else { most.max(error) };
+        for ((loss, norm), (other_loss, other_norm)) in self.steps.iter().zip(&other.steps) {
+            off((loss - other_loss).abs());
+            off((norm - other_norm).abs() / norm);
+        }
+        for (part, other) in self.parts.iter().zip(&other.parts) {
+            let size = part.iter().fold(0.0, |most: f32, x| most.max(x.abs())).max(f32::MIN_POSITIVE);
+            part.iter().zip(other).for_each(|(a, b)| off(f64::from((a - b).abs() / size)));
+        }
+        most
+    }
+}
+
+/// Runs a few steps. `None`: a card or the trainer refused.
+fn curve(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout, compiled: Compiled) -> Option<Curve> {
+    let options = EngineOptions::default();
+    let mut trainer = Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| {
+        shards.parts().try_for_each(|part| part.write(0, &part.tensor().cut(&weight(part.tensor()))))
+    })
+    .unwrap();
+    let step = |trainer: &mut Trainer, step: usize| trainer.step(&batch(config, recipe, step)).ok();
+    let steps: Option<Vec<_>> = (0..STEPS).map(|at| step(&mut trainer, at)).collect();
+    let steps = steps?.into_iter().map(|step| (step.loss, step.grad_norm)).collect();
+    let floats = |bytes: Vec<u8>| bytes.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();
+    let parts = trainer.parts().unwrap().into_iter().map(|part| floats(part.bytes)).collect();
+    Some(Curve { steps, parts })
+}
+
+/// What was left out and judged by structure.
+#[derive(Default)]
+struct Structure {
+    collectives: usize,
+    events: usize,
+    /// Collectives whose result nobody reads.
+    unread: BTreeSet<String>,
+    survivors: Vec<String>,
+}
+
+/// Whether no rank reads what a collective, at these steps of these ranks, gives it.
+fn is_unread(plans: &[Plan], places: &[(usize, usize)]) -> bool {
+    places.iter().all(|(rank, at)| {
+        let steps = &plans[*rank].steps;
+        let results = steps[*at].writes();
+        !steps.iter().any(|step| step.reads().iter().any(|view| results.iter().any(|of| of.buffer == view.buffer)))
+    })
+}
+
+impl Structure {
+    fn part(&mut self, place: &str, part: Part, lowered: &Placed) {
+        assert!(collective::verify(lowered).is_ok(), "{place}");
+        for (id, op) in lowered.program.ops.iter().filter(|(_, op)| op.kind.is_movement()) {
+            self.collectives += 1;
+            let mutant = without(lowered, id);
+            if program::verify::verify(&mutant.program).is_ok() && collective::verify(&mutant).is_ok() {
+                self.survivors.push(format!("{place}: {}", program::text::op_text(&lowered.program, op)));
+            }
+        }
+        let mut plans = schedule(lowered).unwrap();
+        if let Err(problems) = schedule::verify(&plans) {
+            panic!("{place}: {problems}");
+        }
+        // They are for looking on, and would have to move with the steps.
+        plans.iter_mut().for_each(|plan| plan.taps.clear());
+        // A micro-batch between is the last without the update: what it exchanges and waits for is left out there.
+        if part != Part::Middle {
+            self.steps_of_ranks(place, &mut plans);
+            self.exchanges(place, &plans);
+        }
+    }
+
+    /// Leaves one event, and one collective, out of each rank's plan: what is said of one rank does not depend on the others, so
+    /// each must be said to be wrong.
+    fn steps_of_ranks(&mut self, place: &str, plans: &mut [Plan]) {
+        let is_event = |plan: &Plan, at: usize| matches!(plan.steps[at].action, Action::Record(_) | Action::Wait(_));
+        let events: Vec<Vec<usize>> =
+            plans.iter().map(|plan| (0..plan.steps.len()).filter(|at| is_event(plan, *at)).collect()).collect();
+        for nth in 0..events.iter().map(Vec::len).max().unwrap_or(0) {
+            let gone: Vec<Option<usize>> = events.iter().map(|events| events.get(nth).copied()).collect();
+            let steps: Vec<_> =
+                plans.iter_mut().zip(&gone).map(|(plan, at)| at.map(|at| plan.steps.remove(at))).collect();
+            let found = schedule::verify(plans).err();
+            let said: BTreeSet<usize> = found.iter().flat_map(|found| found.items()).filter_map(rank_of).collect();
+            for (rank, (at, step)) in gone.iter().zip(steps).enumerate() {
+                let (Some(at), Some(step)) = (at, step) else { continue };
+                self.events += 1;
+                if !said.contains(&rank) {
+                    let note = plans[rank].notes.get(step.op).map(ToString::to_string).unwrap_or_default();
+                    self.survivors.push(format!("{place}: rank {rank} step {at} ({note}): {:?}", step.action));
+                }
+                plans[rank].steps.insert(*at, step);
+            }
+        }
+    }
+
+    /// Leaves a collective out of the plans of one of its ranks, each in turn, and of all. A rank that has no part of a tensor
+    /// has no part in moving it.
+    fn exchanges(&mut self, place: &str, plans: &[Plan]) {
+        let mut places: BTreeMap<OpId, Vec<(usize, usize)>> = BTreeMap::new();
+        for (rank, plan) in plans.iter().enumerate() {
+            exchanges(plan).into_iter().for_each(|at| places.entry(plan.steps[at].op).or_default().push((rank, at)));
+        }
+        for (nth, (op, places)) in places.into_iter().enumerate() {
+            let one = nth % places.len();
+            for gone in [&places[one..=one], &places] {
+                self.collectives += 1;
+                let mut mutant = plans.to_vec();
+                gone.iter().for_each(|(rank, at)| remove(&mut mutant[*rank], *at));
+                if schedule::verify(&mutant).is_ok() {
+                    let note = plans[0].notes.get(op).map(ToString::to_string).unwrap_or_default();
+                    if is_unread(plans, &places) {
+                        self.unread.insert(note);
+                        continue;
+                    }
+                    self.survivors.push(format!("{place}: {note} of ranks and steps {gone:?}"));
+                }
+            }
+        }
+    }
+}
+
+/// The rank of whose plan something is said.
+fn rank_of(problem: &ascend_tp::base::Diagnostic) -> Option<usize> {
+    problem.place.strip_prefix("rank ")?.split(' ').next()?.parse().ok()
+}
+
+fn structure(rows: &[Row]) {
+    let config = config();
+    let mut found = Structure::default();
+    for (at, row) in rows.iter().enumerate() {
+        let optimizer = if at % 4 == 3 { SGD } else { ADAMW };
+        let Lowered { parts, .. } = lower(&config, &recipe(optimizer), &layout(*row)).unwrap();
+        for (part, lowered) in &parts {
+            found.part(&format!("{row:?}, {part:?}"), *part, lowered);
+        }
+    }
+    let (collectives, events) = (found.collectives, found.events);
+    assert!(collectives > 1000 && events > 4000, "only {collectives} collectives and {events} events were left out");
+    // The gradient of a table takes its shape alone; where the table is cut over data-parallel cards it is gathered all the same.
+    let known = BTreeSet::from(["all_gather of model.embed_tokens.weight".to_owned()]);
+    assert!(found.unread.is_subset(&known), "nobody reads {:?}", found.unread);
+    assert!(found.survivors.is_empty(), "{} survive:\n{}", found.survivors.len(), found.survivors.join("\n"));
+}
+
+#[test]
+fn training_plans_are_race_free_and_need_every_collective_and_event() {
+    let (some, others) = LAYOUTS.split_at(15);
+    std::thread::scope(|scope| {
+        scope.spawn(|| structure(some));
+        structure(others);
+    });
+}
+
+/// The ops of a program that scale, each without its factor: the numbers that are left out one by one.
+fn without_scales(kind: &Kind) -> Vec<Kind> {
+    match *kind {
+        Kind::Scale { .. } => vec![Kind::Scale { by: 1.0 }],
+        Kind::Attention { .. } => vec![Kind::Attention { scale: 1.0 }],
+        Kind::AttentionGrad { .. } => vec![Kind::AttentionGrad { scale: 1.0 }],
+        Kind::ClipFactor { .. } => vec![Kind::ClipFactor { largest: 0.0 }],
+        Kind::AdamW { beta1, beta2, epsilon, decay } => {
+            let mut kinds = vec![
+                Kind::AdamW { beta1: 0.0, beta2, epsilon, decay },
+                Kind::AdamW { beta1, beta2: 0.0, epsilon, decay },
+                Kind::AdamW { beta1, beta2, epsilon: 0.0, decay },
+                Kind::AdamW { beta1, beta2, epsilon, decay: 0.0 },
+            ];
+            kinds.retain(|other| other != kind);
+            kinds
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The compiled run with other plans for one part.
+fn with_plans(compiled: &Compiled, part: Part, plans: &[Plan]) -> Compiled {
+    let mut mutant = compiled.clone();
+    mutant.plans.iter_mut().filter(|(known, _)| *known == part).for_each(|slot| slot.1 = plans.to_vec());
+    mutant
+}
+
+/// Every layout does what one card does.
+#[test]
+fn layouts_of_training_are_one_curve() {
+    let (config, cards) = (config(), cann(8));
+    for optimizer in [ADAMW, SGD] {
+        let recipe = recipe(optimizer);
+        let run = |layout: Layout| {
+            curve(&cards, &config, &recipe, layout, compile(&config, &recipe, &layout).unwrap()).unwrap()
+        };
+        let one = run(Layout { micro_batch: SEQUENCES, ..Layout::ONE });
+        for row in LAYOUTS.into_iter().enumerate().filter(|(at, _)| (at % 4 == 3) == (optimizer == SGD)).map(|at| at.1)
+        {
+            let found = run(layout(row));
+            for ((loss, norm), (found_loss, found_norm)) in one.steps.iter().zip(&found.steps) {
+                let is_close = (loss - found_loss).abs() <= BOUND && (norm - found_norm).abs() <= 2.0 * BOUND * norm;
+                assert!(is_close, "{row:?}: loss {found_loss}, norm {found_norm}, on one card {loss}, {norm}");
+            }
+        }
+    }
+}
+
+/// Leaves each factor out: of the ops, on all ranks, and of the calls of rank 0, which has a part of everything.
+fn scales(optimizer: Optimizer, row: Row) {
+    let (config, cards, recipe, layout) = (config(), cann(8), recipe(optimizer), layout(row));
+    let compiled = compile(&config, &recipe, &layout).unwrap();
+    let run = |compiled: Compiled| curve(&cards, &config, &recipe, layout, compiled);
+    let right = run(compiled.clone()).unwrap();
+    let (mut count, mut survivors) = (0, Vec::new());
+    let mut judge = |what: String, mutant: Compiled| {
+        count += 1;
+        // What is refused, as no finite number, is noticed.
+        if run(mutant).is_some_and(|found| right.distance(&found) <= 2.0 * BOUND) {
+            survivors.push(what);
+        }
+    };
+    for (part, lowered) in &lower(&config, &recipe, &layout).unwrap().parts {
+        for (id, op) in lowered.program.ops.iter() {
+            for kind in without_scales(&op.kind) {
+                let what = format!("{part:?}: {}: {kind:?}", program::text::op_text(&lowered.program, op));
+                let plans = schedule(&with_kind(lowered, id, kind)).unwrap();
+                judge(what, with_plans(&compiled, *part, &plans));
+            }
+        }
+    }
+    for (part, plans) in &compiled.plans {
+        for (at, step) in plans[0].steps.iter().enumerate() {
+            let Action::Launch(Call::Muls { x, out, .. }) = &step.action else { continue };
+            let mut mutant = plans.clone();
+            let call = Call::Muls { x: x.clone(), out: out.clone(), by: Number::Float(1.0) };
+            mutant[0].steps[at].action = Action::Launch(call);
+            let note = plans[0].notes.get(step.op).map(ToString::to_string).unwrap_or_default();
+            judge(format!("{part:?}: rank 0 step {at} ({note})"), with_plans(&compiled, *part, &mutant));
+        }
+    }
+    assert!(count > 80, "{row:?}: only {count} factors were left out");
+    assert!(survivors.is_empty(), "{row:?}: {} survive:\n{}", survivors.len(), survivors.join("\n"));
+}
+
+#[test]
+fn adamw_needs_every_factor() {
+    scales(ADAMW, (2, 2, Residual::Seq, 2, 3));
+}
+
+#[test]
+fn sgd_needs_every_factor() {
+    scales(SGD, (2, 1, Residual::Replicate, 3, 1));
+}
