@@ -8,11 +8,8 @@
 #[path = "../emulator/tests/common/mod.rs"]
 mod common;
 
-#[path = "abi/collectives.rs"]
 mod collectives;
-#[path = "abi/operators.rs"]
 mod operators;
-#[path = "abi/runtime.rs"]
 mod runtime;
 
 use std::env;

@@ -9,9 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-#[path = "bench/ends.rs"]
 mod ends;
-#[path = "bench/peers.rs"]
 mod peers;
 
 const MODEL: &str = "tests/fixtures/qwen2-gqa";

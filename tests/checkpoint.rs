@@ -2,9 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "checkpoint/damage.rs"]
 mod damage;
-#[path = "checkpoint/random.rs"]
 mod random;
 
 use std::fs;

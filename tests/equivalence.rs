@@ -7,21 +7,11 @@
 //! `EQUIVALENCE_SEED` another seed.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-#[path = "common/instruction_sets.rs"]
-mod instruction_sets;
-
-#[path = "equivalence/assemble.rs"]
 mod assemble;
-#[path = "equivalence/block.rs"]
 mod block;
-#[path = "equivalence/bounds.rs"]
 mod bounds;
-#[path = "equivalence/random.rs"]
 mod random;
-#[path = "equivalence/rules.rs"]
 mod rules;
-#[path = "equivalence/split.rs"]
 mod split;
 
 use std::cell::RefCell;
@@ -39,8 +29,9 @@ use ascend_tp::{Mesh, Pins, parallelize};
 use proptest::prelude::any;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
+use crate::common::instruction_sets::run_under_each;
+use crate::common::{Run, Tensors, cann, run, start};
 use assemble::{Whole, assemble, difference, indices};
-use common::{Run, Tensors, cann, run, start};
 
 /// What a program is given: weights once, inputs run by run.
 pub(crate) struct Data {
@@ -351,5 +342,5 @@ fn every_instruction_set_keeps_them() {
         "exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks",
         "the_random_programs_reach_every_exact_op_and_every_movement",
     ];
-    instruction_sets::run_under_each(&but, &[("EQUIVALENCE_CASES", "100")]);
+    run_under_each("equivalence", &but, &[("EQUIVALENCE_CASES", "100")]);
 }

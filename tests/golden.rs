@@ -2,7 +2,7 @@
 //!
 //! One decoder layer of the `qwen2-gqa` fixture (2 key heads, 8 query heads, 259 words), in three splits: four cards,
 //! which cut the tensor-parallel axis in two because there are more cards than key heads; the same with the residual
-//! stream along the sequence; and three cards, which divide no size. `UPDATE_GOLDEN=1 cargo test --test golden` writes the
+//! stream along the sequence; and three cards, which divide no size. `UPDATE_GOLDEN=1 cargo test golden` writes the
 //! files anew.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -103,7 +103,7 @@ fn the_text_of_every_pass_is_as_recorded() {
     let kept = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     problems
         .extend(kept.filter(|file| !files.contains(file)).map(|file| format!("{file}: no pass writes it any more")));
-    let help = "if this is what was meant: UPDATE_GOLDEN=1 cargo test --test golden";
+    let help = "if this is what was meant: UPDATE_GOLDEN=1 cargo test golden";
     assert!(problems.is_empty(), "{}\n{help}", problems.join("\n"));
 }
 

@@ -2,8 +2,6 @@
 //! data, tensor and sequence parallel.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -18,7 +16,7 @@ use ascend_tp::schedule::schedule;
 use ascend_tp::weights::Checkpoint;
 use ascend_tp::{Mesh, Pins, parallelize};
 
-use common::{Run, Tensors, cann, run, start};
+use crate::common::{Run, Tensors, cann, run, start};
 
 /// A stream of numbers in -1 .. 1.
 struct Numbers(u64);

@@ -9,16 +9,10 @@
 //! `reads_only_zeros` in `plans`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-#[path = "mutation/fixture.rs"]
 mod fixture;
-#[path = "mutation/lowered.rs"]
 mod lowered;
-#[path = "mutation/plans.rs"]
 mod plans;
-#[path = "mutation/strict.rs"]
 mod strict;
-#[path = "mutation/train.rs"]
 mod train;
 
 use std::collections::BTreeMap;
@@ -32,7 +26,7 @@ use ascend_tp::program::{Role, ValueId};
 use ascend_tp::schedule::{self, Plan, schedule};
 use ascend_tp::{Mesh, Pins, collective, parallelize, program};
 
-use common::{cann, run, start};
+use crate::common::{cann, run, start};
 use fixture::{BOUND, Case, Fixture, distance};
 
 /// A program or plans with one thing wrong.

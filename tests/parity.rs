@@ -1,9 +1,6 @@
 //! The whole way from a checkpoint to logits and tokens, against what transformers computed.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
-#[path = "common/instruction_sets.rs"]
-mod instruction_sets;
-
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +12,8 @@ use ascend_tp::generate::verify::{Reference, verify};
 use ascend_tp::generate::{Choosing, Model, Request, Session, SessionOptions};
 use ascend_tp::placement::Residual;
 use ascend_tp_emulator::{Config, Emulator};
+
+use crate::common::instruction_sets::run_under_each;
 
 fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -171,5 +170,5 @@ fn every_instruction_set_gives_them() {
         "lengths_beyond_the_trained_one_scale_alike_on_any_number_of_cards",
         "the_shipped_model_continues_its_prompts_on_any_number_of_cards",
     ];
-    instruction_sets::run_under_each(&but, &[]);
+    run_under_each("parity", &but, &[]);
 }

@@ -1,6 +1,6 @@
 //! `plan --train` as its users meet it, and the tables of docs/COSTS.md that come from the program.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --test plan_train` writes those tables anew.
+//! `UPDATE_GOLDEN=1 cargo test plan_train` writes those tables anew.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
@@ -145,5 +145,5 @@ fn the_tables_of_the_document_are_what_the_program_says() {
         return;
     }
     let difference = document.lines().zip(before.lines()).find(|(new, old)| new != old);
-    assert_eq!(document, before, "{difference:?}: UPDATE_GOLDEN=1 cargo test --test plan_train");
+    assert_eq!(document, before, "{difference:?}: UPDATE_GOLDEN=1 cargo test plan_train");
 }

@@ -5,7 +5,6 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on has failed")]
 
-#[path = "processes/link.rs"]
 mod link;
 
 use std::io::Read;

@@ -2,9 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands and shows its figures")]
 
-#[path = "verify/model.rs"]
 mod model;
-#[path = "verify/sabotage.rs"]
 mod sabotage;
 
 use std::sync::Arc;

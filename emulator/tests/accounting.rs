@@ -1,16 +1,14 @@
 //! What counts against a card: buffers of communicators, and the numbers of streams, events and notifies.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use crate::common::{Card, call, hccl_ok, hccl_refused, machine, ok, refused, world};
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
     ACL_ERROR_RT_NO_NOTIFY_RESOURCE, ACL_ERROR_RT_NO_STREAM_RESOURCE, HcclCommConfig, HcclResult, HcclRootInfo, Table,
 };
-use common::{Card, call, hccl_ok, hccl_refused, machine, ok, refused, world};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,11 +1,11 @@
 //! Captured graphs: replays equal eager work bit for bit, and every misuse is refused with its code and text.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use crate::common::operators::add;
+use crate::common::{Card, D2D, D2H, H2D, call, hccl_ok, machine, message, ok, refused, world};
 use ascend_tp_sys::{
     ACL_ERROR_RT_CAPTURE_DEPENDENCY, ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC, ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
     ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_MODEL_CAPTURED,
@@ -17,8 +17,6 @@ use ascend_tp_sys::{
     HcclDataType, HcclReduceOp, Table, aclError, aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtEvent,
     aclrtStream,
 };
-use common::operators::add;
-use common::{Card, D2D, D2H, H2D, call, hccl_ok, machine, message, ok, refused, world};
 
 const GLOBAL: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_GLOBAL;
 const THREAD_LOCAL: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
@@ -206,7 +204,7 @@ fn a_failure_in_a_joined_stream_is_one_of_the_replaying_stream() {
     ok(&table, call!(table, aclrtRecordEvent(fork, card.stream)));
     ok(&table, call!(table, aclrtStreamWaitEvent(side, fork)));
     let on_side = Card { table: &table, context: card.context, stream: side };
-    let lookup = common::operators::embedding(&on_side, (weight, &[2, 2]), (index, &[1]), (out, &[1, 2]));
+    let lookup = crate::common::operators::embedding(&on_side, (weight, &[2, 2]), (index, &[1]), (out, &[1, 2]));
     lookup.expect("only the card can see the index");
     ok(&table, call!(table, aclrtRecordEvent(join, side)));
     ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, join)));

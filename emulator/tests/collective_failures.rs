@@ -1,16 +1,14 @@
 //! Collectives that cannot complete: every rank gets an error that says why, nothing hangs.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ptr::null_mut;
 use std::time::Duration;
 
+use crate::common::*;
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
     HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table,
 };
-use common::*;
 
 const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
 const FP16: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP16;

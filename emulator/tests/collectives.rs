@@ -1,13 +1,11 @@
 //! Every collective, in every type, reduction, world and size, against what it should give.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use crate::common::*;
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table};
-use common::*;
 
 const WORLDS: std::ops::RangeInclusive<usize> = 1..=9;
 /// Empty, one, primes; and more than one tile of any type.

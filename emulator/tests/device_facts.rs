@@ -1,18 +1,16 @@
 //! What a device and the installed CANN say of themselves through the C ABI.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;
 
+use crate::common::{Card, call, machine, ok, refused};
 use ascend_tp_emulator::{Config, Emulator, Soc};
 use ascend_tp_sys::{
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_INVALID_DEVICEID, ACL_ERROR_RT_PARAM_INVALID, aclCannAttr,
     aclDeviceInfo, aclrtDevAttr, aclrtDevResLimitType, aclrtErrorInfo, aclrtErrorType, aclrtPtrAttributes,
     aclrtUtilizationInfo,
 };
-use common::{Card, call, machine, ok, refused};
 
 /// Calls a function of the table that is younger than the oldest supported CANN.
 macro_rules! young {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-const COMMAND: &str = "`UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator --test document`";
+const COMMAND: &str = "`UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator document`";
 
 /// Compares the part of the document between the marks of `name` with `expected`, or writes it.
 fn check(name: &str, expected: &str) {

@@ -1,13 +1,11 @@
 //! Events: what their records order, when they are complete, the time they keep.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use crate::common::*;
 use ascend_tp_sys::aclrtEventRecordedStatus;
-use common::*;
 
 #[test]
 fn events_order_streams_and_threads() {

@@ -1,19 +1,17 @@
 //! Faults strike where they say, end as errors that name them, and leave right data beneath when they are lifted.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::c_void;
 use std::process::Command;
 use std::ptr::null_mut;
 use std::time::Duration;
 
+use crate::common::*;
 use ascend_tp_emulator::{Calls, Checksum, Config, Emulator, Fault, FaultError};
 use ascend_tp_sys::{
     HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, Table, aclrtContext, aclrtMemMallocPolicy,
     aclrtStream,
 };
-use common::*;
 
 const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
 const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
@@ -346,7 +344,7 @@ fn a_process_that_is_killed() {
 fn a_process_may_be_killed() {
     let this = std::env::current_exe().expect("a test binary");
     let mut child = Command::new(this);
-    child.args(["--exact", "a_process_that_is_killed"]).env("ASCEND_TEST_KILL", "1");
+    child.args(["--exact", "faults::a_process_that_is_killed"]).env("ASCEND_TEST_KILL", "1");
     let outcome = child.output().expect("it runs");
     assert!(!outcome.status.success());
     assert_eq!(outcome.status.code(), None, "ended by a signal: {outcome:?}");

@@ -1,21 +1,19 @@
 //! Memory, notifies and events shared by key and by handle, in one process and between two; tasks that fail and who is told.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::{CStr, CString, c_char};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
+use crate::common::{Card, H2D, call, hccl_refused, ok, refused, world};
 use ascend_tp_emulator::{Config, Emulator, Sharing};
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_TASK_TIMEOUT,
     HcclResult, Table, aclrtEvent, aclrtExceptionInfo, aclrtIpcEventHandle, aclrtMemAllocationType, aclrtMemAttr,
     aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtNotify, aclrtPhysicalMemProp, aclrtStreamStatus,
 };
-use common::{Card, H2D, call, hccl_refused, ok, refused, world};
 
 /// Calls a function of the table that is younger than the oldest supported CANN.
 macro_rules! young {
@@ -109,7 +107,7 @@ impl Second {
     fn start(part: &str) -> Self {
         let this = std::env::current_exe().expect("this test's file");
         let mut command = Command::new(this);
-        command.args(["--exact", "the_second_process", "--nocapture"]).env(PART, part);
+        command.args(["--exact", "ipc::the_second_process", "--nocapture"]).env(PART, part);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
         let lines = BufReader::new(child.stdout.take().expect("piped"));
         Self { child, lines }
@@ -155,13 +153,13 @@ fn the_second_process() {
     if part == "key" {
         let key = CString::new(line).expect("text");
         let code = young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 1));
-        say(format!("REFUSED {code} {}", common::message(&table)));
+        say(format!("REFUSED {code} {}", crate::common::message(&table)));
         assert_eq!(next(), "again");
         ok(&table, young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 1)));
         say(format!("READ {:?}", card.download(seen, 4)));
         assert_eq!(next(), "write");
         let own = card.upload(&[8, 8]);
-        ok(&table, call!(table, aclrtMemcpyAsync(seen, 2, own, 2, common::D2D, card.stream)));
+        ok(&table, call!(table, aclrtMemcpyAsync(seen, 2, own, 2, crate::common::D2D, card.stream)));
         card.synchronize();
         say("WROTE it".into());
         assert_eq!(next(), "close");
@@ -175,11 +173,11 @@ fn the_second_process() {
         };
         let mut notify = null_mut();
         let code = import(0, &mut notify);
-        say(format!("REFUSED {code} {}", common::message(&table)));
+        say(format!("REFUSED {code} {}", crate::common::message(&table)));
         assert_eq!(next(), "again");
         ok(&table, import(0, &mut notify));
         let code = young!(table, aclrtRecordNotify(notify, card.stream));
-        say(format!("REFUSED {code} {}", common::message(&table)));
+        say(format!("REFUSED {code} {}", crate::common::message(&table)));
         assert_eq!(next(), "record");
         ok(&table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
         ok(&table, young!(table, aclrtRecordNotify(notify, card.stream)));
@@ -194,7 +192,7 @@ fn the_second_process() {
         let shareable: u64 = line.parse().expect("a number");
         let mut handle = null_mut();
         let code = call!(table, aclrtMemImportFromShareableHandle(shareable, 1, &raw mut handle));
-        say(format!("REFUSED {code} {}", common::message(&table)));
+        say(format!("REFUSED {code} {}", crate::common::message(&table)));
         assert_eq!(next(), "again");
         ok(&table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
         ok(&table, call!(table, aclrtMemImportFromShareableHandle(shareable, 1, &raw mut handle)));

@@ -1,17 +1,15 @@
 //! Kernels of the program run as registered host functions; host functions, data buffers and task numbers.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
 
+use crate::common::{Card, H2D, call, machine, message, ok, refused};
 use ascend_tp_emulator::{Emulator, KernelCall};
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_FILE, ACL_ERROR_INVALID_PARAM, ACL_ERROR_KERNEL_NOT_FOUND, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
     ACL_ERROR_RT_PARAM_INVALID, Table, aclrtArgsHandle, aclrtBinHandle, aclrtFuncHandle,
 };
-use common::{Card, H2D, call, machine, message, ok, refused};
 
 /// y[i] = factor * x[i] over `count` floats; parameters x, y, {factor, count} behind a place holder.
 fn scale(call: &KernelCall<'_>) -> Result<(), String> {

@@ -1,17 +1,15 @@
 //! Limits of waits: kept whatever stands before the wait, and however the program looks at it.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{Card, Gate, call, hccl_ok, ok, world};
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
     ACL_ERROR_RT_TASK_TIMEOUT, HcclComm, HcclDataType, HcclReduceOp, Table, aclrtEventRecordedStatus, aclrtStreamStatus,
 };
-use common::{Card, Gate, call, hccl_ok, ok, world};
 
 /// A limit that is over when the test is not: something hangs.
 const NEVER: Duration = Duration::from_secs(120);

@@ -4,16 +4,12 @@
 //! The uneven forms with gaps, transfers and batches are in `collectives`, the order of reductions in `rules`.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-#[path = "common/collective.rs"]
-mod collective;
-mod common;
-
 use std::ffi::c_void;
 
+use crate::common::collective::{Args, invoke};
+use crate::common::*;
 use ascend_tp_emulator::{CollectiveRule, InPlace, Named, collective_rules};
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, Table};
-use collective::{Args, invoke};
-use common::*;
 
 const MIB: usize = 1 << 20;
 const BUFFER_BYTES: usize = 2 * MIB;
@@ -171,7 +167,7 @@ fn every_collective_type_reduction_world_and_size() {
     let mut cases = 0_usize;
     for world in 1..=9 {
         let (_emulator, table) = machine(world);
-        let (cards, comms) = common::world(&table, world);
+        let (cards, comms) = crate::common::world(&table, world);
         let buffers = cards.iter().map(|card| [card.malloc(BUFFER_BYTES), card.malloc(BUFFER_BYTES)]).collect();
         let machine = World { table: &table, cards, comms, buffers };
         for rule in collective_rules().iter().filter(|rule| !matches!(rule.names, Named::Peer | Named::Anyone)) {

@@ -5,22 +5,17 @@
 #![expect(unsafe_code, reason = "tests call C functions")]
 #![expect(non_snake_case, reason = "fields of C structures")]
 
-#[path = "misuse/acl.rs"]
 mod acl;
-#[path = "misuse/aclnn.rs"]
 mod aclnn;
-#[path = "misuse/bench.rs"]
 mod bench;
-mod common;
-#[path = "misuse/hccl.rs"]
 mod hccl;
 
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::common::*;
 use ascend_tp_sys::HcclCommConfig;
 use bench::Bench;
-use common::*;
 
 /// Name of a misuse, and the program; it gives the code of the call that is wrong.
 type Case = (&'static str, fn(&Bench<'_>) -> i64);

@@ -1,17 +1,15 @@
 //! Marks name what follows them on their stream; profiling sessions are checked for their order.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::CString;
 use std::ptr::null_mut;
 
+use crate::common::operators::embedding;
+use crate::common::{Card, call, machine, message, ok, refused};
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_PROF_ALREADY_RUN, ACL_ERROR_PROF_NOT_RUN, Table, aclprofAicoreMetrics,
     aclprofConfig, aclrtStream,
 };
-use common::operators::embedding;
-use common::{Card, call, machine, message, ok, refused};
 
 fn mark(table: &Table, text: &str, stream: aclrtStream) {
     let bytes = CString::new(text).expect("no NUL");

@@ -2,16 +2,12 @@
 //! accepted or refused as the row says, and what is refused leaves the communicator as it was.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-#[path = "common/collective.rs"]
-mod collective;
-mod common;
-
 use std::ffi::c_void;
 
+use crate::common::collective::{Args, invoke};
+use crate::common::*;
 use ascend_tp_emulator::{CollectiveRule, InPlace, Named, collective_rules};
 use ascend_tp_sys::{HcclComm, HcclConfig, HcclConfigValue, HcclDataType, HcclReduceOp, HcclResult};
-use collective::{Args, invoke};
-use common::*;
 
 /// No address.
 const NOWHERE: *mut c_void = std::ptr::null_mut();

@@ -1,19 +1,17 @@
 //! Devices, contexts, memory, copies, streams, events and callbacks through the table.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
+use crate::common::*;
 use ascend_tp_emulator::{CannVersion, Config, Emulator, Mode};
 use ascend_tp_sys::{
     aclCANNPackageName, aclCANNPackageVersion, aclrtCallbackBlockType, aclrtFloatOverflowMode, aclrtLastErrLevel,
     aclrtMemAttr, aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtStreamState, aclrtStreamStatus,
 };
-use common::*;
 
 const HUGE: aclrtMemMallocPolicy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
 

@@ -4,6 +4,7 @@
 mod common;
 
 use ascend_tp_emulator::{Config, Emulator, EmulatorError};
+
 use common::*;
 
 #[test]

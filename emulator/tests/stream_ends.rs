@@ -1,14 +1,12 @@
 //! Streams that are aborted, destroyed or fail while they wait, and what becomes of what others enqueue.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use crate::common::{Card, Gate, call, machine, message, ok, refused};
 use ascend_tp_sys::{ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_ABORT, ACL_ERROR_RT_TASK_TIMEOUT};
 use ascend_tp_sys::{Table, aclrtNotify, aclrtStream};
-use common::{Card, Gate, call, machine, message, ok, refused};
 
 /// Calls a function of the table that is younger than the oldest supported CANN.
 macro_rules! young {

@@ -4,17 +4,15 @@
 //! for word. Does not: look for races or misuse of memory.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::strict::*;
+use crate::common::*;
 use ascend_tp_sys::HcclRootInfo;
-use common::strict::*;
-use common::*;
 
 /// Runs a program on a thread whose name does not depend on how tests are run.
 fn program(body: impl FnOnce() + Send) {

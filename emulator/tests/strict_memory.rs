@@ -1,16 +1,14 @@
 //! Memory of strict mode as a program meets it: poison, red zones, freed memory, memory the host cannot reach.
 #![expect(unsafe_code, reason = "tests call C functions and touch memory as a C program does")]
 
-mod common;
-
 use std::ffi::c_void;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::ptr::null_mut;
 
+use crate::common::strict::{strict, texts};
+use crate::common::{Card, D2H, H2D, call, ok, refused};
 use ascend_tp_emulator::{Config, Emulator, Mode, ReportKind};
-use common::strict::{strict, texts};
-use common::{Card, D2H, H2D, call, ok, refused};
 
 const PARAM_INVALID: i32 = 107_000;
 
@@ -169,7 +167,7 @@ fn child() {
 fn fault(kind: &str) -> String {
     let program = std::env::current_exe().expect("this test's program");
     let mut command = Command::new(program);
-    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env(CHILD, kind);
+    command.args(["--exact", "strict_memory::child", "--nocapture", "--test-threads=1"]).env(CHILD, kind);
     let output = command.output().expect("the child runs");
     assert!(output.status.signal().is_some(), "{kind}: {:?}", output.status);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

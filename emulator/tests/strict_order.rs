@@ -5,15 +5,13 @@
 //! while it does not run would look like a thread the program waits for.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::strict::*;
+use crate::common::*;
 use ascend_tp_sys::HcclRootInfo;
-use common::strict::*;
-use common::*;
 
 /// Keeps a host thread busy for a time no run shares with another.
 fn linger() {

@@ -1,18 +1,16 @@
 //! What strict mode says about work that nothing orders, and that it says nothing about work that is ordered.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use crate::common::strict::{strict, texts};
+use crate::common::{Card, D2D, D2H, H2D, call, hccl_ok, ok, world};
 use ascend_tp_emulator::{Fault, ReportKind};
 use ascend_tp_sys::{
     HcclDataType, HcclReduceOp, Table, aclmdlRICaptureMode, aclrtEvent, aclrtEventRecordedStatus, aclrtStream,
     aclrtStreamStatus,
 };
-use common::strict::{strict, texts};
-use common::{Card, D2D, D2H, H2D, call, hccl_ok, ok, world};
 
 /// This thread as reports name it.
 fn me() -> String {

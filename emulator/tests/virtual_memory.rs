@@ -1,18 +1,16 @@
 //! Reserved addresses, physical memory and mappings through the C ABI.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use crate::common::{Card, D2D, H2D, call, machine, ok, refused};
 use ascend_tp_emulator::Config;
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_MEMORY_ALLOCATION,
     ACL_ERROR_RT_PARAM_INVALID, Table, aclrtDrvMemHandle, aclrtMemAllocationType, aclrtMemAttr,
     aclrtMemGranularityOptions, aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtPhysicalMemProp,
 };
-use common::{Card, D2D, H2D, call, machine, ok, refused};
 
 const MIB: usize = 1 << 20;
 

@@ -1,16 +1,14 @@
 //! Waits with a limit, waits for values in memory, reductions by the copy engine, registered host memory.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-mod common;
-
 use std::ptr::null_mut;
 
+use crate::common::{Card, D2H, H2D, call, machine, ok, refused};
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
     ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_TASK_TIMEOUT, aclDataType, aclrtHostRegisterType, aclrtReduceKind,
     aclrtStreamStatus,
 };
-use common::{Card, D2H, H2D, call, machine, ok, refused};
 
 /// Calls a function of the table that is younger than the oldest supported CANN.
 macro_rules! young {

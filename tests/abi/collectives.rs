@@ -8,8 +8,8 @@ use ascend_tp_sys::{
     HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table,
 };
 
-use crate::common::{Card, call, encode, hccl_ok, ok, world};
-use crate::runtime::leave;
+use super::common::{Card, call, encode, hccl_ok, ok, world};
+use super::runtime::leave;
 
 const DTYPE: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
 const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;

@@ -5,8 +5,8 @@ use std::ptr::{null, null_mut};
 
 use ascend_tp_sys::{Table, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor};
 
-use crate::common::{Card, call, message, ok};
-use crate::runtime::leave;
+use super::common::{Card, call, message, ok};
+use super::runtime::leave;
 
 fn tensor(table: &Table, dims: &[i64], address: *mut c_void) -> *mut aclTensor {
     let (n, dtype, format) = (dims.len() as u64, aclDataType::ACL_FLOAT, aclFormat::ACL_FORMAT_ND);

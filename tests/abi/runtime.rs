@@ -10,7 +10,7 @@ use ascend_tp_sys::{
     aclrtStreamStatus,
 };
 
-use crate::common::{Card, D2D, D2H, H2D, call, message, ok, refused};
+use super::common::{Card, D2D, D2H, H2D, call, message, ok, refused};
 
 pub(crate) fn initialisation(table: &Table, _: usize) {
     ok(table, call!(table, aclInit(null())));

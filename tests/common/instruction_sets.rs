@@ -4,10 +4,10 @@ use std::process::Command;
 
 use ascend_tp_emulator::{ISA_VARIABLE, Isa, isa};
 
-/// Runs the other tests of this binary once more in a process of each instruction set that the processor has, but for
-/// the one in use here, under which they run anyway. `but` names tests to leave out, the calling one among them;
-/// `variables` are set for the others.
-pub(crate) fn run_under_each(but: &[&str], variables: &[(&str, &str)]) {
+/// Runs the tests of a module once more in a process of each instruction set that the processor has, but for the one in use
+/// here, under which they run anyway. `but` names tests to leave out, the calling one among them; `variables` are set for
+/// the others.
+pub(crate) fn run_under_each(module: &str, but: &[&str], variables: &[(&str, &str)]) {
     if std::env::var_os(ISA_VARIABLE).is_some_and(|asked| !asked.is_empty()) {
         // Somebody has chosen one: there is nothing else to run.
         return;
@@ -16,7 +16,8 @@ pub(crate) fn run_under_each(but: &[&str], variables: &[(&str, &str)]) {
         let tests = std::env::current_exe().unwrap();
         let mut command = Command::new(tests);
         command.env(ISA_VARIABLE, other.name()).envs(variables.iter().copied());
-        let run = command.args(but.iter().flat_map(|test| ["--skip", test])).output().unwrap();
+        let run =
+            command.arg(format!("{module}::")).args(but.iter().flat_map(|test| ["--skip", test])).output().unwrap();
         let text = String::from_utf8_lossy(&run.stdout);
         assert!(run.status.success(), "{other}: {text}{}", String::from_utf8_lossy(&run.stderr));
         assert!(!text.contains(" 0 passed"), "{other} ran nothing: {text}");

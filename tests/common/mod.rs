@@ -3,6 +3,8 @@
 //! Input → output: the plans of all ranks, weights and inputs by name → [`Run`]: the outputs, and for each op of the
 //! lowered program its result's part on each rank. It judges nothing.
 
+pub(crate) mod instruction_sets;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

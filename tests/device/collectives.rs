@@ -6,7 +6,7 @@ use std::thread;
 use ascend_tp::base::DType;
 use ascend_tp::device::{Cann, Communicator, Device, ErrorKind, Parts, ReduceOp, RootInfo, Tensor};
 
-use crate::{Card, cann, read_f32};
+use super::{Card, cann, read_f32};
 
 /// Runs `body` as each rank of a communicator, one thread a rank.
 fn ranks(world: usize, body: impl Fn(&Card, &Communicator) + Sync) {

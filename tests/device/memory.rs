@@ -2,7 +2,7 @@
 
 use ascend_tp::device::{Buffer, HostBuffer};
 
-use crate::Card;
+use super::Card;
 
 #[test]
 fn what_is_written_is_read() {

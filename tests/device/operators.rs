@@ -3,7 +3,7 @@
 use ascend_tp::base::DType;
 use ascend_tp::device::{AttentionSettings, Layout, Prepared, Result, Scalar, Tensor, operator};
 
-use crate::{Card, close, read, read_bool, read_f16, read_f32, read_i64};
+use super::{Card, close, read, read_bool, read_f16, read_f32, read_i64};
 
 const F32: DType = DType::F32;
 

@@ -8,7 +8,7 @@ use ascend_tp::device::{
     Buffer, Cann, Communicator, Device, Error, ErrorKind, Event, HostBuffer, Parts, ReduceOp, Stream, Tensor, operator,
 };
 
-use crate::{Card, cann};
+use super::{Card, cann};
 
 /// The text of an error of this kind.
 fn text<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind) -> String {

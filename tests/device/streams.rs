@@ -7,7 +7,7 @@ use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, Cann, Communicator, Device, Event, Scalar, Stream, Tensor, operator};
 use ascend_tp_emulator::{Config, Emulator};
 
-use crate::{Card, read_f32};
+use super::{Card, read_f32};
 
 #[test]
 fn an_event_orders_two_streams() {
@@ -75,7 +75,7 @@ fn a_failure_is_returned_once() {
 /// Work that waits for what only another opening of the card will do.
 #[test]
 fn memory_waits_for_the_work_of_its_own_opening_only() {
-    let cann = crate::cann(2);
+    let cann = super::cann(2);
     let second = Device::open(&cann, 0).unwrap();
     let devices = [Device::open(&cann, 0).unwrap(), Device::open(&cann, 1).unwrap()];
     let mut ends = Communicator::init_all(&devices).unwrap();
@@ -138,7 +138,7 @@ fn one_card_serves_several_threads() {
 
 #[test]
 fn one_thread_serves_several_cards_and_machines() {
-    let (first, second) = (crate::cann(2), crate::cann(1));
+    let (first, second) = (super::cann(2), super::cann(1));
     let cards = [Card::open(&first, 0), Card::open(&first, 1), Card::open(&second, 0)];
     let tensors: Vec<Tensor> = cards.iter().map(|card| card.f32(&[1], &[0.0])).collect();
     for round in 0..3 {
@@ -162,7 +162,7 @@ fn the_machine_outlives_its_emulator_value() {
 
 #[test]
 fn a_card_can_be_opened_again_after_it_was_closed() {
-    let cann = crate::cann(1);
+    let cann = super::cann(1);
     for _ in 0..3 {
         let device = Device::open(&cann, 0).unwrap();
         let buffer = Buffer::new(&device, 16).unwrap();

@@ -4,8 +4,8 @@ use ascend_tp::base::{DType, Precision, Weights};
 use ascend_tp::program::{Builder, HostTensor, Kind, Operand, Program};
 use proptest::prelude::*;
 
-use super::common::Tensors;
 use super::random::Random;
+use crate::common::Tensors;
 
 /// Sizes of a block.
 #[derive(Clone, Debug)]

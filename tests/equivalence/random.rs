@@ -10,7 +10,7 @@ use ascend_tp::program::interpret::{HostData, meaning};
 use ascend_tp::program::{Builder, HostTensor, Kind, Op, Operand, Program, Role, interpret};
 use proptest::prelude::*;
 
-use super::common::Tensors;
+use crate::common::Tensors;
 
 /// One op to be: which, and numbers for its choices.
 #[derive(Clone, Debug)]

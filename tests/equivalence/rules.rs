@@ -15,9 +15,9 @@ use ascend_tp::placement::{self, Layout, Placed};
 use ascend_tp::program::{Builder, HostTensor, Kind, Reduce, Role, ValueId};
 use ascend_tp::{Mesh, Pins, parallelize};
 
-use super::common::{Tensors, cann};
 use super::random::Random;
 use super::{Data, check};
+use crate::common::{Tensors, cann};
 
 /// What an operand holds.
 #[derive(Clone, Copy)]

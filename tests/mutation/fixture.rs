@@ -10,7 +10,7 @@ use ascend_tp::program::models::{Head, RunShape, decoder, input};
 use ascend_tp::program::{HostTensor, Program, Role, interpret};
 use ascend_tp::weights::Checkpoint;
 
-use super::common::Tensors;
+use crate::common::Tensors;
 
 /// The folders under `tests/fixtures`.
 pub(crate) const NAMES: [&str; 5] =

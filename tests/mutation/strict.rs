@@ -14,8 +14,8 @@ use ascend_tp::schedule::plan::Action;
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
-use super::common::start;
 use super::fixture::{BOUND, Fixture, distance};
+use crate::common::start;
 
 const CARDS: usize = 3;
 

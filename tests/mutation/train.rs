@@ -21,9 +21,9 @@ use ascend_tp::train::{Compiled, Layout, Lowered, Optimizer, Recipe, Schedule, S
 use ascend_tp::train::{compile, lower, recipe};
 use ascend_tp::{Cann, collective, program};
 
-use super::common::cann;
 use super::lowered::{with_kind, without};
 use super::plans::{exchanges, remove};
+use crate::common::cann;
 
 /// Sequences of a step: five, so that neither two nor three data-parallel cards share them evenly.
 const SEQUENCES: usize = 5;

@@ -3,7 +3,7 @@
 use ascend_tp::config::Family;
 use serde_json::{Value, json};
 
-use crate::model::Model;
+use super::model::Model;
 
 /// A name, the kind of model it is done to, and what is done.
 pub(crate) type Sabotage = (&'static str, (Family, Value), fn(&mut Model));

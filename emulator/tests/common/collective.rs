@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRecvItem, HcclSendRecvType};
 
-use crate::common::*;
+use super::*;
 
 /// What a rank passes; `count` elements a rank, everything packed.
 #[derive(Clone, Copy)]

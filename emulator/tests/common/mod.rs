@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "tests call C functions")]
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 
+pub(crate) mod collective;
 pub(crate) mod operators;
 pub(crate) mod strict;
 

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use ascend_tp_sys::{aclrtFloatOverflowMode, aclrtMemAttr, aclrtMemMallocPolicy as Policy, aclrtMemcpyKind as Kind};
 
 use super::Case;
-use crate::bench::{Bench, c, young};
+use super::bench::{Bench, c, young};
 use crate::common::{D2D, D2H, H2D, ok};
 
 const HUGE: Policy = Policy::ACL_MEM_MALLOC_HUGE_FIRST;

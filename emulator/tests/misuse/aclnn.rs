@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use ascend_tp_sys::{aclDataType, aclFormat};
 
 use super::Case;
-use crate::bench::{F32, c, contiguous, plan};
+use super::bench::{F32, c, contiguous, plan};
 
 const BF16: aclDataType = aclDataType::ACL_BF16;
 const I8: aclDataType = aclDataType::ACL_INT8;

@@ -31,7 +31,7 @@ impl Code for HcclResult {
 /// The number a call returns.
 macro_rules! c {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {
-        $crate::bench::Code::number($crate::common::call!($bench.table, $name($($arg),*)))
+        $crate::misuse::bench::Code::number($crate::common::call!($bench.table, $name($($arg),*)))
     };
 }
 pub(crate) use c;
@@ -41,7 +41,7 @@ macro_rules! young {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $bench.table.$name.expect("modelled");
         // SAFETY: live places and handles of this table, or arguments the function must refuse.
-        $crate::bench::Code::number(unsafe { function($($arg),*) })
+        $crate::misuse::bench::Code::number(unsafe { function($($arg),*) })
     }};
 }
 pub(crate) use young;
@@ -50,7 +50,7 @@ pub(crate) use young;
 macro_rules! plan {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let (mut bytes, mut executor) = (0_u64, std::ptr::null_mut());
-        let code = $crate::bench::c!($bench, $name($($arg,)* &raw mut bytes, &raw mut executor));
+        let code = $crate::misuse::bench::c!($bench, $name($($arg,)* &raw mut bytes, &raw mut executor));
         $bench.planned.replace((bytes, executor));
         code
     }};

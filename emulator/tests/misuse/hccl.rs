@@ -7,7 +7,7 @@ use ascend_tp_sys::{
 };
 
 use super::Case;
-use crate::bench::{Bench, c};
+use super::bench::{Bench, c};
 
 const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
 const FP64: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP64;
@@ -209,14 +209,14 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a group of a group", |b| {
         let ([comm, _], mut sub, mut deeper) = (b.comms(), null_mut(), null_mut());
-        let mut config = crate::config();
+        let mut config = super::config();
         let (mut parent, mut ranks) = (comm, [0_u32]);
         let at = &raw mut config;
         c!(b, HcclCreateSubCommConfig(&raw mut parent, 1, ranks.as_mut_ptr(), 1, 0, at, &raw mut sub));
         c!(b, HcclCreateSubCommConfig(&raw mut sub, 1, ranks.as_mut_ptr(), 2, 0, at, &raw mut deeper))
     }),
     ("a group of ranks out of order", |b| {
-        let ([mut comm, _], mut sub, mut config) = (b.comms(), null_mut(), crate::config());
+        let ([mut comm, _], mut sub, mut config) = (b.comms(), null_mut(), super::config());
         let mut ranks = [1_u32, 0];
         let at = &raw mut config;
         c!(b, HcclCreateSubCommConfig(&raw mut comm, 2, ranks.as_mut_ptr(), 1, 1, at, &raw mut sub))
@@ -224,7 +224,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a configuration nobody initialised", |b| {
         let (mut info, mut comm) = (HcclRootInfo { internal: [0; 4108] }, null_mut());
         c!(b, HcclGetRootInfo(&raw mut info));
-        let mut config = crate::config();
+        let mut config = super::config();
         config.reserved = [0; 24];
         c!(b, HcclCommInitRootInfoConfig(1, &raw const info, 0, &raw const config, &raw mut comm))
     }),

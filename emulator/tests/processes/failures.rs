@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use ascend_tp_emulator::Fault;
 
+use super::script::{self, Rank};
+use super::world::{Process, World, role, say, start};
 use crate::common::*;
-use crate::script::{self, Rank};
-use crate::world::{Process, World, role, say, start};
 
 /// Far above what it takes; the tests measure from the kill.
 const HANG: Duration = Duration::from_secs(20);

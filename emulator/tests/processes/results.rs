@@ -1,8 +1,8 @@
 //! A world of processes computes, bit for bit, what one process does.
 
+use super::script::{self, Rank};
+use super::world::{SEED, World, role, say, start};
 use crate::common::*;
-use crate::script::{self, Rank};
-use crate::world::{SEED, World, role, say, start};
 
 /// What one process with all ranks computes.
 fn reference(world: u32) -> Vec<String> {

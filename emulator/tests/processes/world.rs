@@ -36,7 +36,7 @@ impl Process {
         environment: &[(&str, &str)],
     ) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
-        command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", &format!("processes::{test}"), "--nocapture", "--test-threads=1"]);
         command.env(ROLE, ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
         command.env(WORLD, world.to_string()).env("WORLD_SIZE", world.to_string()).envs(environment.iter().copied());
         command.env("HCCL_SOCKET_IFNAME", "lo");

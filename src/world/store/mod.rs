@@ -163,8 +163,11 @@ impl Store {
         }
     }
 
-    /// Tells all others that this process fails.
+    /// Tells all others that this process fails, which may end as soon as this returns.
     pub(super) fn fail(&self, text: &str) {
+        if let Some(server) = &self.server {
+            return server.fail(text);
+        }
         let message = Message::Failed { rank: self.rank, text: text.to_owned() };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         // If the store is gone they know already that the job has failed.

@@ -149,6 +149,11 @@ impl Server {
             .spawn(move || watching.watch(begun, timeout, &place, &deadline_waker, &notice))?;
         Ok(Self { shared, waker, threads: vec![accept, watch] })
     }
+
+    /// Tells all others that this process fails; they have been told when it returns.
+    pub(super) fn fail(&self, text: &str) {
+        self.shared.fail(0, text.to_owned());
+    }
 }
 
 #[cfg(test)]
@@ -287,9 +292,7 @@ impl Shared {
             match socket.receive_hearing(FRAME_BYTES, &|| self.lives[rank].heard()) {
                 Ok(Message::Pulse) => self.lock().tell(rank, &Message::Pulse),
                 Ok(Message::Give { round, what, bytes }) => self.give(rank, round, &what, bytes),
-                Ok(Message::Failed { text, .. }) => {
-                    self.lock().tell_others(rank, &Message::Failed { rank, text });
-                }
+                Ok(Message::Failed { text, .. }) => self.fail(rank, text),
                 Ok(Message::Left { .. }) => {
                     let mut state = self.lock();
                     state.left.push(rank);
@@ -340,6 +343,10 @@ impl Shared {
         }
         self.changed.notify_all();
         !matches!(state.phase, Phase::Refused(_))
+    }
+
+    fn fail(&self, rank: usize, text: String) {
+        self.lock().tell_others(rank, &Message::Failed { rank, text });
     }
 
     fn give(&self, rank: usize, round: u64, what: &str, bytes: Vec<u8>) {
@@ -421,8 +428,9 @@ impl State {
         self.tell_others(usize::MAX - 1, message);
     }
 
+    /// Tells this process last: one that hears of a failure may end at once, and the others would not hear of it.
     fn tell_others(&mut self, but: usize, message: &Message) {
-        for (rank, (_, socket)) in &mut self.here {
+        for (rank, (_, socket)) in self.here.iter_mut().rev() {
             if *rank != but && !self.left.contains(rank) && socket.send(message).is_err() {
                 // Its reader notices that it is gone.
                 socket.close();
@@ -468,6 +476,33 @@ mod tests {
             card: local,
             physical_card: physical,
         }
+    }
+
+    #[test]
+    fn the_process_with_the_store_hears_last() {
+        let (mut state, mut ends) = (State::default(), Vec::new());
+        for rank in 0..4 {
+            let (here, end) = UnixStream::pair().unwrap();
+            state.here.insert(rank, (peer(rank, "a", None, None), Socket::Unix(here)));
+            // What is not there at once is an error.
+            end.set_nonblocking(rank != 0).unwrap();
+            ends.push(Socket::Unix(end));
+        }
+        let told = Message::Failed { rank: 2, text: "lost".to_owned() };
+        let _it_fails = ends.remove(2);
+        let mut others = ends.split_off(1);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    ends[0].receive(FRAME_BYTES).unwrap();
+                    // It may end now: the others have theirs already.
+                    for (rank, other) in [1, 3].into_iter().zip(&mut others) {
+                        assert!(other.receive(FRAME_BYTES).is_ok(), "rank {rank} was not told before rank 0");
+                    }
+                }
+            });
+            (0..200).for_each(|_| state.tell_others(2, &told));
+        });
     }
 
     #[test]

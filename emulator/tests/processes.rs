@@ -4,8 +4,6 @@
 //! process of the world. Does not: test what ranks of one process do among themselves (`tests/collectives.rs`).
 #![expect(unsafe_code, reason = "tests call C functions")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod failures;
 mod results;
 mod script;

@@ -1,0 +1,30 @@
+//! The emulator's tests, in one program: linking one for each file takes longer than running them.
+//!
+//! Beside it stand `slots`, which takes every machine a process can have, and `timed`, which looks at the memory of its
+//! process.
+
+mod accounting;
+mod capture;
+mod collective_failures;
+mod collectives;
+mod common;
+mod device_facts;
+mod document;
+mod events;
+mod faults;
+mod ipc;
+mod kernels;
+mod limits;
+mod matrix;
+mod misuse;
+mod processes;
+mod profile;
+mod rules;
+mod runtime;
+mod stream_ends;
+mod strict;
+mod strict_memory;
+mod strict_order;
+mod strict_races;
+mod virtual_memory;
+mod waits;

@@ -1,0 +1,33 @@
+//! The tests of the crate, in one program: linking one for each file takes longer than running them.
+//!
+//! Beside it stands `allocations`, which counts in an allocator of its own.
+
+mod abi;
+mod bad_input;
+mod bench;
+mod c;
+mod checkpoint;
+mod cli;
+mod common;
+mod compile_fail;
+mod costs;
+mod data;
+mod device;
+mod engine;
+mod equivalence;
+mod faults;
+mod golden;
+mod gradients;
+mod mutation;
+mod parity;
+mod plan;
+mod plan_train;
+mod processes;
+mod rehearse;
+mod session;
+mod split_axis;
+mod strict_engine;
+mod tidy;
+mod train;
+mod training;
+mod verify;
