@@ -15,8 +15,8 @@ use ascend_tp::schedule::plan::Region;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{
-    Error, Layout, LossScaling, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Trainer, Zero, compile, init,
-    memory,
+    Error, Layout, LossScaling, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Spoiled, Trainer, Zero, compile,
+    init, memory,
 };
 use ascend_tp::weights::fill_from;
 use ascend_tp_emulator::{Config, Emulator};
@@ -213,15 +213,16 @@ fn a_step_that_overflows_moves_nothing_and_names_its_tensor_and_the_scale_falls(
     let mut trainer = golden.start(layout).unwrap();
     let before = trainer.parts().unwrap();
     let step = trainer.step(&golden.batches[0]).unwrap();
-    let (tensor, rank) = step.skipped.unwrap().unwrap();
-    assert!(tensor.starts_with("model.") && rank < 4, "{tensor} {rank}");
+    assert!(step.is_skipped);
+    let Spoiled { weight, rank } = step.spoiled.unwrap();
+    assert!(weight.starts_with("model.") && rank < 4, "{weight} {rank}");
     assert_eq!(trainer.parts().unwrap(), before);
     let mut scale = step.loss_scale;
     let first = (1..30).find(|_| {
         let step = trainer.step(&golden.batches[0]).unwrap();
         assert_eq!(step.loss_scale, scale / 2.0);
         scale = step.loss_scale;
-        step.skipped.is_none()
+        !step.is_skipped
     });
     assert!(first.is_some(), "still skips at a scale of {scale}");
     let progress = trainer.progress();
@@ -320,17 +321,7 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
         let mut trainer =
             Trainer::start(&cann, &config, &recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 1))
                 .unwrap();
-        let tokens = vec![1; recipe.global_batch * (recipe.seq + 1)];
-        let labels = recipe.global_batch * recipe.seq;
-        let batch = Batch {
-            step: 0,
-            global_batch: recipe.global_batch,
-            sequence: recipe.seq,
-            tokens,
-            ignore: vec![0; labels],
-            positions: vec![0; labels],
-            documents: vec![0; labels],
-        };
+        let batch = Batch::scattered(0, recipe.global_batch, recipe.seq, config.vocab_size);
         trainer.step(&batch).unwrap();
         let found = free.0 - card.memory().unwrap().free.0 - buffers;
         let off = expected as f64 / found as f64 - 1.0;

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 use crate::base::DType;
 use crate::exec::{FillError, Shards};

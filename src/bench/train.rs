@@ -43,23 +43,6 @@ const fn layout((_, data, tensor): (Precision, usize, usize)) -> Layout {
     Layout { data, tensor, micro_batch: BATCH.0.div_ceil(data), ..Layout::ONE }
 }
 
-/// The same tokens for every case, in no order.
-fn batch(config: &ModelConfig) -> Batch {
-    let (global_batch, sequence) = BATCH;
-    let labels = global_batch * sequence;
-    let vocabulary = config.vocab_size as u64;
-    let token = |at: u64| ((at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % vocabulary;
-    Batch {
-        step: 0,
-        global_batch,
-        sequence,
-        tokens: (0..(labels + global_batch) as u64).map(|at| i32::try_from(token(at)).unwrap_or_default()).collect(),
-        ignore: vec![0; labels],
-        positions: (0..labels).map(|at| i32::try_from(at % sequence).unwrap_or_default()).collect(),
-        documents: vec![0; labels],
-    }
-}
-
 /// Times steps of one of [`CASES`].
 ///
 /// # Errors
@@ -73,7 +56,7 @@ pub fn ours(bench: &Bench, case: (Precision, usize, usize)) -> Result<Samples, E
     let fill = |shards: &crate::exec::Shards<'_>| init::fill(shards, &inits, 0);
     let engine = EngineOptions::default();
     let mut trainer = Trainer::start(&bench.cann, &config, &recipe, layout(case), compiled, &engine, fill)?;
-    let batch = batch(&config);
+    let batch = Batch::scattered(0, global_batch, seq, config.vocab_size);
     Samples::take(bench.effort.budget(), || trainer.step(&batch).map(|_| ()).map_err(Error::from))
 }
 

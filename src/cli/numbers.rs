@@ -35,9 +35,14 @@ pub(super) fn decimal_bytes(bytes: u64) -> String {
     format!("{:.1} {name}", bytes as f64 / unit)
 }
 
-/// `1 token`, `2 tokens`.
+/// `1 token`, `2 tokens`, `3 batches`.
 pub(super) fn counted(count: usize, thing: &str) -> String {
-    format!("{} {thing}{}", grouped(count as u64), if count == 1 { "" } else { "s" })
+    let ending = match (count, thing.ends_with("ch")) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{} {thing}{ending}", grouped(count as u64))
 }
 
 #[cfg(test)]
@@ -61,5 +66,6 @@ mod tests {
         assert_eq!(decimal_bytes(8), "8 B");
         assert_eq!(counted(1, "layer"), "1 layer");
         assert_eq!(counted(2048, "token"), "2,048 tokens");
+        assert_eq!(counted(2, "micro-batch"), "2 micro-batches");
     }
 }

@@ -17,7 +17,7 @@ use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::planner::train::decoder::Decoder;
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
-use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State};
+use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{
     Compiled, Layout, Optimizer, Progress, Recipe, Recompute, ScheduleKind, Trainer, Zero, compile, init,
@@ -242,9 +242,9 @@ struct Overrides {
     /// Share of the old update of sgd
     #[arg(long, value_name = "SHARE")]
     momentum: Option<f64>,
-    /// How the rate goes on after the warm-up
-    #[arg(long, value_enum)]
-    schedule: Option<ScheduleName>,
+    /// How the rate goes on after the warm-up: constant, linear, cosine or wsd
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<ScheduleKind>,
     /// The largest rate
     #[arg(long, value_name = "RATE")]
     lr: Option<f64>,
@@ -260,14 +260,6 @@ struct Overrides {
 enum OptimizerName {
     Adamw,
     Sgd,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ScheduleName {
-    Constant,
-    Linear,
-    Cosine,
-    Wsd,
 }
 
 impl Overrides {
@@ -307,13 +299,7 @@ impl Overrides {
                 misplaced("--weight-decay", self.weight_decay.is_some(), "adamw");
             }
         }
-        let kind = self.schedule.map(|name| match name {
-            ScheduleName::Constant => ScheduleKind::Constant,
-            ScheduleName::Linear => ScheduleKind::Linear,
-            ScheduleName::Cosine => ScheduleKind::Cosine,
-            ScheduleName::Wsd => ScheduleKind::Wsd,
-        });
-        set(&mut recipe.schedule.name, kind);
+        set(&mut recipe.schedule.name, self.schedule);
         set(&mut recipe.schedule.lr, self.lr);
         // A rate that is said alone on the command line is not below the one of the end.
         let least = self.lr.map(|lr| recipe.schedule.min_lr.min(lr));
@@ -612,7 +598,7 @@ fn sources(
     config: &ModelConfig,
     problems: &mut Diagnostics,
 ) -> Option<Vec<Source>> {
-    let is_text = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "txt" || extension == "jsonl");
+    let is_text = |path: &PathBuf| TextFile::of(path, None).is_ok();
     let encoder = options.data.iter().any(is_text).then(|| {
         let folder = options.tokenizer.as_deref().unwrap_or(folder);
         Encoder::open(folder, config.vocab_size).map(Arc::new).map_err(|found| problems.append(found)).ok()

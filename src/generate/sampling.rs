@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 use crate::base::{Diagnostic, Diagnostics};
 
@@ -121,7 +121,7 @@ pub enum SamplingError {
 }
 
 /// Chooses the tokens of one sequence.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Sampler {
     options: SamplingOptions,
     random: StdRng,

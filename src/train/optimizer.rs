@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{DType, Diagnostic};
+use crate::base::DType;
 use crate::program::{Builder, Kind, Operand, Program, Role, ValueId};
 
 /// How gradients change weights.
@@ -100,7 +100,7 @@ impl Optimizer {
     }
 
     /// Writes one step: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave them. The answer is the norm
-    /// of all gradients, before it is cut to `clip_norm`.
+    /// of all gradients, before it is cut to `clip_norm`; none if there are no gradients.
     pub fn update(
         &self,
         build: &mut Builder,
@@ -108,12 +108,12 @@ impl Optimizer {
         gradients: &[Operand],
         states: &[Vec<Operand>],
         clip_norm: f64,
-    ) -> Operand {
-        let squares = squares(build, gradients);
+    ) -> Option<Operand> {
+        let squares = squares(build, gradients)?;
         let [norm, factor] = build.several(Kind::ClipFactor { largest: clip_norm }, &[squares]);
         let matrices = matrices(build.program());
         self.apply(build, params, gradients, states, factor, &|param| matrices.contains(&param));
-        norm
+        Some(norm)
     }
 
     /// Writes one step by gradients times `factor`, a number; `is_matrix` says what decays.
@@ -160,25 +160,15 @@ impl Optimizer {
     }
 }
 
-/// The sum of the squares of all gradients.
-pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Operand {
-    let mut squares: Option<Operand> = None;
-    for gradient in gradients {
-        let dims: String = (b'a'..=b'z').take(rank(build, *gradient)).map(char::from).collect();
-        let square = build.matmul(&format!("{dims},{dims}->"), *gradient, *gradient);
-        squares = Some(match squares {
-            Some(sum) => build.op(Kind::Total, &[sum, square]),
-            None => square,
-        });
-    }
-    squares.unwrap_or_else(|| {
-        build.problem(Diagnostic::new("optimizer", "there is no gradient to go by"));
-        build.input("none", [], DType::F32)
-    })
-}
-
-fn rank(build: &Builder, operand: Operand) -> usize {
-    build.program().values[operand.id()].shape.rank()
+/// The sum of the squares of all gradients, if there are any.
+pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Option<Operand> {
+    let square = |gradient: &Operand| {
+        let rank = build.program().values[gradient.id()].shape.rank();
+        let dims: String = (b'a'..=b'z').take(rank).map(char::from).collect();
+        build.matmul(&format!("{dims},{dims}->"), *gradient, *gradient)
+    };
+    let squares: Vec<Operand> = gradients.iter().map(square).collect();
+    squares.into_iter().reduce(|sum, square| build.op(Kind::Total, &[sum, square]))
 }
 
 /// The params that are multiplied or looked up, in whatever type: matrices, however a program shapes them. The others, biases

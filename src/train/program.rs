@@ -199,6 +199,9 @@ impl Parts<'_> {
         let found = loss(&mut build, self.config, self.batch, self.sequence, self.products);
         let scale = build.input(name::LOSS_SCALE, [], DType::F32);
         let params = found.params;
+        if params.is_empty() {
+            build.problem(Diagnostic::new("model", "has no weight to train"));
+        }
         let names: Vec<String> = params.iter().map(|param| build.program().values[param.id()].name.clone()).collect();
         let States { optimizer: states, accumulated, scaled } = self.states(&mut build, &params);
         let segments = self.recompute.segments(&found.layers);
@@ -225,14 +228,16 @@ impl Parts<'_> {
             }
         }
         if matches!(part, Part::Only | Part::Last) && self.is_scaled() {
-            let squares = squares(&mut build, &whole);
-            let [norm] = build.several(Kind::ClipFactor { largest: 0.0 }, &[squares]);
-            build.output(name::NORM, norm);
+            if let Some(squares) = squares(&mut build, &whole) {
+                let [norm] = build.several(Kind::ClipFactor { largest: 0.0 }, &[squares]);
+                build.output(name::NORM, norm);
+            }
             for (state, gradient) in scaled.iter().zip(whole) {
                 build.op(Kind::Assign, &[*state, gradient]);
             }
-        } else if matches!(part, Part::Only | Part::Last) {
-            let norm = self.optimizer.update(&mut build, &params, &whole, &states, self.clip_norm);
+        } else if matches!(part, Part::Only | Part::Last)
+            && let Some(norm) = self.optimizer.update(&mut build, &params, &whole, &states, self.clip_norm)
+        {
             build.output(name::NORM, norm);
         }
         build.finish()

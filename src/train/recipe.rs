@@ -1,5 +1,7 @@
 //! What a run of training does, as it stands in `recipe.toml`.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::{DType, Diagnostic, Diagnostics};
@@ -53,7 +55,7 @@ impl Precision {
     }
 }
 
-impl std::str::FromStr for Precision {
+impl FromStr for Precision {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -93,6 +95,20 @@ pub enum ScheduleKind {
     Cosine,
     /// `lr`, and over the last fifth of the steps along a line to `min_lr`.
     Wsd,
+}
+
+impl FromStr for ScheduleKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "constant" => Ok(Self::Constant),
+            "linear" => Ok(Self::Linear),
+            "cosine" => Ok(Self::Cosine),
+            "wsd" => Ok(Self::Wsd),
+            _ => Err(format!("`{text}` is none of constant, linear, cosine and wsd")),
+        }
+    }
 }
 
 /// The rate by step: a warm-up along a line, then by `name`.

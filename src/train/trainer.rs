@@ -5,6 +5,7 @@
 //! the cards hold after it is worth nothing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -78,7 +79,7 @@ impl Layout {
     /// # Errors
     /// No cards.
     pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
-        let problem = |error: &dyn std::fmt::Display| Diagnostic::new("mesh", error.to_string());
+        let problem = |error: &dyn fmt::Display| Diagnostic::new("mesh", error.to_string());
         let tensor = Mesh::tensor_parallel(self.tensor, config.kv_heads, config.heads_per_kv_head());
         let mesh = tensor.map_err(|error| problem(&error))?.under(&[(DATA, self.data)]);
         let mesh = match self.replicas {
@@ -106,9 +107,25 @@ pub struct Step {
     pub labels: usize,
     /// What the loss was multiplied by: 1 but for f16.
     pub loss_scale: f64,
-    /// Whether gradients were not finite at that scale, so that no weight moved: the first such tensor and its rank, if one of this
-    /// process has it.
-    pub skipped: Option<Option<(String, usize)>>,
+    /// Whether gradients were not finite at that scale, so that no weight moved.
+    pub is_skipped: bool,
+    /// Then: the first gradient that was not, if a rank of this process has it.
+    pub spoiled: Option<Spoiled>,
+}
+
+/// A gradient that is not finite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spoiled {
+    /// Its weight: the first in the order of the program.
+    pub weight: String,
+    /// A rank that has such a part of it.
+    pub rank: usize,
+}
+
+impl fmt::Display for Spoiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` on rank {}", self.weight, self.rank)
+    }
 }
 
 /// How far a run is, besides weights and moments; part of a checkpoint.
@@ -135,9 +152,7 @@ pub enum Error {
     /// A loss or a norm is NaN or infinite.
     #[error(
         "step {step}: the {what} is {value}; {}a lower rate, a longer warm-up or a smaller clip_norm may help",
-        .tensor.as_ref().map_or_else(String::new, |(name, rank)| {
-            format!("the first gradient that is not finite is that of `{name}` on rank {rank}; ")
-        })
+        .spoiled.as_ref().map_or_else(String::new, |first| format!("the first gradient that is not finite is that of {first}; "))
     )]
     NotFinite {
         /// The step.
@@ -146,8 +161,8 @@ pub enum Error {
         what: &'static str,
         /// NaN or an infinity.
         value: f64,
-        /// The first tensor, in the order of the program, whose gradient is not finite, and a rank of this process that has it.
-        tensor: Option<(String, usize)>,
+        /// The first gradient that is not finite, if a rank of this process has it.
+        spoiled: Option<Spoiled>,
     },
 }
 
@@ -294,7 +309,8 @@ impl Trainer {
         let labels = usize::try_from(batch.counted_labels()).unwrap_or(usize::MAX);
         let rate = self.recipe.schedule.rate(updates, steps);
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
-        let mut found = Step { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, skipped: None };
+        let mut found =
+            Step { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, is_skipped: false, spoiled: None };
         let of_update = || {
             let numbers = optimizer.corrections(updates).into_iter().chain([(optimizer::input::RATE, rate)]);
             numbers.map(|(name, number)| number_input(name, number))
@@ -322,13 +338,12 @@ impl Trainer {
             }
         }
         for (what, value) in [("loss", found.loss), ("norm of the gradients", found.grad_norm)] {
-            if !value.is_finite() && found.skipped.is_none() {
-                let tensor = self.not_finite()?;
-                return Err(Error::NotFinite { step, what, value, tensor });
+            if !value.is_finite() && !found.is_skipped {
+                return Err(Error::NotFinite { step, what, value, spoiled: self.spoiled()? });
             }
         }
         self.progress.next += 1;
-        self.progress.updates += usize::from(found.skipped.is_none());
+        self.progress.updates += usize::from(!found.is_skipped);
         Ok(found)
     }
 
@@ -339,44 +354,36 @@ impl Trainer {
         let scaling = self.recipe.loss_scale;
         let can_go_on = self.progress.loss_scale.as_mut().is_none_or(|scale| scale.next(is_finite, &scaling));
         if !is_finite {
-            let tensor = self.not_finite()?;
-            if !can_go_on {
-                let (step, value) = (found.step, found.grad_norm);
-                return Err(Error::NotFinite {
-                    step,
-                    what: "norm of the gradients at the least loss scale",
-                    value,
-                    tensor,
-                });
-            }
-            found.skipped = Some(tensor);
+            (found.is_skipped, found.spoiled) = (true, self.spoiled()?);
         }
-        Ok(is_finite)
+        match can_go_on {
+            true => Ok(is_finite),
+            false => Err(Error::NotFinite {
+                step: found.step,
+                what: "norm of the gradients at the least loss scale",
+                value: found.grad_norm,
+                spoiled: found.spoiled.take(),
+            }),
+        }
     }
 
-    /// The first tensor whose gradient was not finite, and a rank of this process that has it: by the gradients that are kept,
-    /// else by a moment, which only its own gradient can spoil, else by the weight.
-    fn not_finite(&mut self) -> Result<Option<(String, usize)>, Error> {
+    /// The first gradient that was not finite: by the gradients that are kept, else by a moment, which only its own gradient can
+    /// spoil, else by the weight.
+    fn spoiled(&mut self) -> Result<Option<Spoiled>, Error> {
         let kept = [SCALED].into_iter().chain(self.recipe.optimizer.states().iter().copied());
         let mut found = None;
         self.engine.load(|shards| {
-            let states = kept.map(|prefix| {
-                let of_prefix = shards
-                    .states()
-                    .iter()
-                    .filter(move |parts| parts.first().is_some_and(|part| part.tensor().name.starts_with(prefix)));
-                (prefix, of_prefix.collect::<Vec<_>>())
-            });
-            let weights = [("", shards.weights().iter().collect::<Vec<_>>())];
-            let all = states.chain(weights).find(|(_, tensors)| !tensors.is_empty());
-            for (prefix, part) in all
-                .into_iter()
-                .flat_map(|(prefix, tensors)| tensors.into_iter().flatten().map(move |part| (prefix, part)))
-            {
+            let is_of = |prefix: &str| {
+                let tensors = shards.states().iter().flatten();
+                tensors.filter(|part| part.tensor().name.starts_with(prefix)).collect::<Vec<_>>()
+            };
+            let states = kept.map(|prefix| (prefix, is_of(prefix))).find(|(_, parts)| !parts.is_empty());
+            let (prefix, parts) = states.unwrap_or_else(|| ("", shards.weights().iter().flatten().collect()));
+            for part in parts {
                 let is_finite = |number: &[u8; 4]| f32::from_le_bytes(*number).is_finite();
                 if !part.read()?.as_chunks().0.iter().all(is_finite) {
-                    let name = part.tensor().name.strip_prefix(prefix).unwrap_or_default();
-                    found = Some((name.to_owned(), part.rank()));
+                    let weight = part.tensor().name.strip_prefix(prefix).unwrap_or_default().to_owned();
+                    found = Some(Spoiled { weight, rank: part.rank() });
                     break;
                 }
             }

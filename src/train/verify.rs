@@ -5,7 +5,6 @@
 //! that begins as zeros is the gradient after one step. Invariants: the batch follows from the recipe and the vocabulary alone,
 //! and with it the gradients on one layout, bit for bit.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::data::Batch;
@@ -117,45 +116,14 @@ pub fn gradients(
     let compiled = compile(config, &recipe, &layout)?;
     let names: Vec<String> = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone()).collect();
     let mut trainer = Trainer::start(cann, config, &recipe, layout, compiled, options, fill)?;
-    let step = trainer.step(&batch(config, &recipe))?;
-    let prefix = STATES[2];
-    let sharding = trainer.sharding().clone();
-    let mut whole: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
-    for part in trainer.parts()? {
-        let mut written = sharding.written_by(part.rank);
-        let Some((tensor, ranges)) = written.find(|(tensor, _)| tensor.name == part.tensor) else { continue };
-        let Some(weight) = tensor.name.strip_prefix(prefix) else { continue };
-        let data = whole.entry(weight).or_insert_with(|| vec![0.0; tensor.shape.elems()]);
-        let strides = tensor.shape.strides();
-        for (mut flat, bytes) in part.bytes.as_chunks().0.iter().enumerate() {
-            let mut at = 0;
-            for (range, stride) in ranges.iter().zip(&strides).rev() {
-                at += (range.start + flat % range.len()) * stride;
-                flat /= range.len();
-            }
-            data[at] = f32::from_le_bytes(*bytes);
-        }
-    }
-    let tensors = names.iter().map(|name| (name.clone(), whole.remove(name.as_str()).unwrap_or_default()));
+    let step = trainer.step(&Batch::scattered(0, recipe.global_batch, recipe.seq, config.vocab_size))?;
+    let parts = trainer.parts()?;
+    let mut whole = trainer.sharding().whole(&parts);
+    let tensors = names.into_iter().map(|name| {
+        let bytes = whole.remove(&format!("{}{name}", STATES[2])).unwrap_or_default();
+        (name, bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    });
     Ok(Gradients { loss: step.loss, norm: step.grad_norm, tensors: tensors.collect() })
-}
-
-/// Ids from the whole vocabulary, in one document a sequence; all labels count.
-fn batch(config: &ModelConfig, recipe: &Recipe) -> Batch {
-    let (sequences, seq) = (recipe.global_batch, recipe.seq);
-    let labels = sequences * seq;
-    // Knuth's multiplicative hash: neighbours are far apart.
-    let id = |at: usize| ((at as u64).wrapping_mul(2_654_435_761) % (1 << 32) * config.vocab_size as u64) >> 32;
-    let number = |at: u64| i32::try_from(at).unwrap_or_default();
-    Batch {
-        step: 0,
-        global_batch: sequences,
-        sequence: seq,
-        tokens: (1..=labels + sequences).map(|at| number(id(at))).collect(),
-        ignore: vec![0; labels],
-        positions: (0..labels).map(|at| number((at % seq) as u64)).collect(),
-        documents: vec![0; labels],
-    }
 }
 
 #[cfg(test)]

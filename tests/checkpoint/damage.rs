@@ -6,7 +6,7 @@ use std::path::Path;
 use ascend_tp::base::Diagnostics;
 use ascend_tp::placement::Mesh;
 use ascend_tp::train::checkpoint::Checkpoint;
-use rand::Rng;
+use rand::RngExt;
 use serde_json::json;
 
 use super::random::{Run, names, seeded};

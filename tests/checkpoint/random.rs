@@ -16,7 +16,7 @@ use ascend_tp::program::models::{Head, RunShape, decoder};
 use ascend_tp::train::checkpoint::{Checkpoint, PartBytes, ShardedTensor, Sharding, Writer};
 use ascend_tp::world::ProcessGroup;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
 /// The same numbers for the same seed.

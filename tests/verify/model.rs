@@ -8,7 +8,7 @@ use ascend_tp::config::{Family, LengthDependence, ModelConfig};
 use ascend_tp::program::models::{Head, RunShape, checkpoint_tensors, decoder, input};
 use ascend_tp::program::{HostTensor, Role, interpret};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};

@@ -32,8 +32,8 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// but for the scalable vectors, which the kernels do not use.
 const PROCESSORS: [&str; 2] = ["cortex-a57", "max,sve=off"];
 
-/// Tests that run beside the unit tests, by the name of their binary.
-const SUITES: [&str; 1] = ["abi"];
+/// Of the tests that run beside the unit tests: the binary, and what the names of those that run begin with.
+const SUITE_TESTS: (&str, &str) = ("suite", "abi::");
 
 /// Checkpoints of the repository, with the number of cards that `verify` takes for each.
 const CHECKPOINTS: [(&str, &str); 3] =
@@ -67,6 +67,14 @@ struct Root {
     crates: PathBuf,
 }
 
+/// Tests of one binary.
+struct Tests {
+    name: String,
+    path: PathBuf,
+    /// What the names of those that run begin with.
+    only: &'static str,
+}
+
 /// A line of the table.
 struct Row {
     what: String,
@@ -88,8 +96,8 @@ pub(crate) fn check() -> Result<String> {
     let built = since.elapsed();
     let mut rows = Vec::new();
     for processor in PROCESSORS {
-        for (name, test) in &tests {
-            rows.push(root.test(processor, name, test)?);
+        for tests in &tests {
+            rows.push(root.test(processor, tests)?);
         }
         for (what, words, expected) in root.jobs()? {
             rows.push(root.job(processor, &program, &what, &words, &expected)?);
@@ -163,8 +171,8 @@ impl Root {
         Ok(())
     }
 
-    /// The command line program, and the binaries of tests with their names, in order.
-    fn build(&self) -> Result<(PathBuf, Vec<(String, PathBuf)>)> {
+    /// The command line program, and the tests, in order.
+    fn build(&self) -> Result<(PathBuf, Vec<Tests>)> {
         say("builds for aarch64");
         let mut command = self.cargo(&["build", "--quiet", "--message-format=json-render-diagnostics"]);
         let output = command.stderr(Stdio::inherit()).output().context("cannot run unshare")?;
@@ -178,16 +186,16 @@ impl Root {
                 Built { name, is_test: false, kind, path } if kind == "bin" && name == "ascend-tp" => {
                     program = Some(path);
                 }
-                Built { name, is_test: true, kind, path } if kind == "test" && SUITES.contains(&name.as_str()) => {
-                    tests.push((format!("suite {name}"), path));
+                Built { name, is_test: true, kind, path } if kind == "test" && name == SUITE_TESTS.0 => {
+                    tests.push(Tests { name: "the suite of the C ABI".to_owned(), path, only: SUITE_TESTS.1 });
                 }
                 Built { name, is_test: true, kind, path } if kind != "test" && kind != "bench" && kind != "example" => {
-                    tests.push((format!("unit tests, {kind} {name}"), path));
+                    tests.push(Tests { name: format!("unit tests, {kind} {name}"), path, only: "" });
                 }
                 _ => {}
             }
         }
-        tests.sort();
+        tests.sort_by(|a, b| a.name.cmp(&b.name));
         Ok((program.context("cargo names no program ascend-tp among what it has built")?, tests))
     }
 
@@ -202,15 +210,15 @@ impl Root {
     }
 
     /// A binary of tests.
-    fn test(&self, processor: &str, name: &str, path: &Path) -> Result<Row> {
-        let (output, took) = self.run(processor, path, "--show-output")?;
+    fn test(&self, processor: &str, tests: &Tests) -> Result<Row> {
+        let (output, took) = self.run(processor, &tests.path, &format!("--show-output {}", tests.only))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let Counts { passed, mut failed, skipped } = Counts::of(&text);
         if !output.status.success() {
             failed = failed.max(1);
             say(&format!("{text}{}{}", String::from_utf8_lossy(&output.stderr), ended(&output)));
         }
-        Ok(row(processor, name, (passed, failed, skipped), took))
+        Ok(row(processor, &tests.name, (passed, failed, skipped), took))
     }
 
     /// The command lines of the program: what to call each, its words, and what it must say.
@@ -220,9 +228,8 @@ impl Root {
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
         };
         let readme = read("README.md")?;
-        let main_job = readme.lines().find_map(|line| line.strip_prefix("cargo run --release -- "));
-        let main_job =
-            main_job.context("README.md: expected a line that begins with `cargo run --release -- `, found none")?;
+        let main_job = readme.lines().find_map(|line| line.strip_prefix("cargo run -- "));
+        let main_job = main_job.context("README.md: expected a line that begins with `cargo run -- `, found none")?;
         let expected: serde_json::Value = serde_json::from_str(&read("models/kjv-qwen2/expected.json")?)?;
         let said = expected["cases"][0]["text"].as_str().and_then(|text| text.lines().next());
         let said = said.context("models/kjv-qwen2/expected.json: its first case has no text")?;

@@ -141,7 +141,7 @@ impl Report {
             deciding_sequence: request.prefill_tokens(),
             weights: weights(shown),
             totals: totals(&found, request.batch * shown.pass.sequence),
-            collectives: found.into_iter().map(collective).collect(),
+            collectives: found.into_iter().map(Collective::from).collect(),
             memory: memory(&shown.plans, request),
             alternatives: alternatives
                 .iter()
@@ -201,15 +201,17 @@ fn weights(compiled: &Compiled) -> Vec<Weight> {
     compiled.program.with_role(Role::Param).map(row).collect()
 }
 
-fn collective(exchange: Exchange) -> Collective {
-    Collective {
-        op: exchange.kind,
-        layer: layer_of(&exchange.value),
-        axes: exchange.axes,
-        group: exchange.group,
-        value: exchange.value,
-        bytes: exchange.bytes.0,
-        reason: exchange.reason,
+impl From<Exchange> for Collective {
+    fn from(exchange: Exchange) -> Self {
+        Self {
+            op: exchange.kind,
+            layer: layer_of(&exchange.value),
+            axes: exchange.axes,
+            group: exchange.group,
+            value: exchange.value,
+            bytes: exchange.bytes.0,
+            reason: exchange.reason,
+        }
     }
 }
 
@@ -287,6 +289,6 @@ mod tests {
         // 2 × (2 × 7/8 × 1600) + 3/4 × 400
         assert_eq!(found.sent_bytes_per_card, 5900);
         assert_eq!(found.sent_bytes_per_card_and_token, 2950);
-        assert_eq!(collective(list[1].clone()).layer, Some(3));
+        assert_eq!(Collective::from(list[1].clone()).layer, Some(3));
     }
 }

@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ascend_tp::base::{Diagnostics, Id};
-use ascend_tp::collective::exchanges;
+use ascend_tp::collective::{Exchange, exchanges};
 use ascend_tp::placement::Placed;
 use ascend_tp::planner::simulate::{Issue, Simulator, Span};
 use ascend_tp::program::OpId;
-use ascend_tp::program::models::layer_of;
 use ascend_tp::schedule::plan::{Action, StreamKind};
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::train::program::Part;
@@ -20,6 +19,7 @@ use ascend_tp::train::{Lowered, lower};
 use serde::Serialize;
 
 use super::fold::class_of;
+use super::report::Collective;
 use crate::cli::arguments::{ExplainOptions, PrecisionName};
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::numbers::{counted, decimal_bytes, grouped};
@@ -43,21 +43,15 @@ struct Report {
     chip: &'static str,
     /// The slowest card's step, in microseconds.
     step_us: f64,
-    collectives: Vec<Collective>,
+    collectives: Vec<Timed>,
 }
 
 /// One collective of the program of a micro-batch. Times are of the slowest card.
 #[derive(Debug, Serialize)]
-struct Collective {
-    op: &'static str,
-    layer: Option<usize>,
-    axes: String,
-    /// Cards in one group.
-    group: usize,
-    value: String,
+struct Timed {
+    #[serde(flatten)]
+    collective: Collective,
     dtype: &'static str,
-    /// Of the tensor as one group sees it.
-    bytes: u64,
     /// Whose program it is of: `only`, `first`, `middle`, `last`; or `update`.
     micro_batch: &'static str,
     /// How often a step has it.
@@ -68,7 +62,6 @@ struct Collective {
     hidden_us: f64,
     /// The op whose operators run beside it longest.
     beside: Option<String>,
-    reason: String,
 }
 
 /// Runs the command.
@@ -112,23 +105,17 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-fn collectives(lowered: &Placed, plan: &Plan, spans: &[Option<Span>], part: Part, times: usize) -> Vec<Collective> {
+fn collectives(lowered: &Placed, plan: &Plan, spans: &[Option<Span>], part: Part, times: usize) -> Vec<Timed> {
     let timed: BTreeMap<OpId, (f64, f64, Option<OpId>)> = (0..spans.len())
         .filter(|at| matches!(plan.steps[*at].action, Action::Exchange(_)))
         .filter_map(|at| Some((plan.steps[at].op, beside(plan, spans, spans[at]?))))
         .collect();
-    let row = |exchange: ascend_tp::collective::Exchange| {
+    let row = |exchange: Exchange| {
         // A card that has no part of a tensor takes no part in moving it.
         let (us, hidden_us, beside) = timed.get(&exchange.op).copied().unwrap_or_default();
         let operand = lowered.program.ops[exchange.op].operands[0];
-        Collective {
-            op: exchange.kind,
-            layer: layer_of(&exchange.value),
-            axes: exchange.axes,
-            group: exchange.group,
-            value: exchange.value,
+        Timed {
             dtype: lowered.program.values[operand].dtype.name(),
-            bytes: exchange.bytes.0,
             micro_batch: match part {
                 Part::Only => "only",
                 Part::First => "first",
@@ -140,7 +127,7 @@ fn collectives(lowered: &Placed, plan: &Plan, spans: &[Option<Span>], part: Part
             us,
             hidden_us,
             beside: beside.map(|op| format!("{} of {}", plan.notes[op].kind, plan.notes[op].value)),
-            reason: exchange.reason,
+            collective: exchange.into(),
         }
     };
     exchanges(lowered).into_iter().map(row).collect()
@@ -163,7 +150,7 @@ fn beside(plan: &Plan, spans: &[Option<Span>], exchange: Span) -> (f64, f64, Opt
 
 /// Alike collectives of alike layers and of all micro-batches.
 struct Row<'a> {
-    first: &'a Collective,
+    first: &'a Timed,
     times: usize,
     us: f64,
     hidden_us: f64,
@@ -175,7 +162,8 @@ fn rows(report: &Report) -> Vec<Row<'_>> {
     let mut places: BTreeMap<_, usize> = BTreeMap::new();
     let mut rows: Vec<Row<'_>> = Vec::new();
     for found in &report.collectives {
-        let class = (found.op, class_of(&found.value), &found.axes, found.bytes, found.dtype, class_of(&found.reason));
+        let Collective { op, value, axes, bytes, reason, .. } = &found.collective;
+        let class = (op, class_of(value), axes, bytes, found.dtype, class_of(reason));
         let place = *places.entry(class).or_insert(rows.len());
         if place == rows.len() {
             rows.push(Row { first: found, times: 0, us: 0.0, hidden_us: 0.0, beside: BTreeMap::new() });
@@ -199,7 +187,7 @@ fn render(report: &Report) -> String {
         "{model} on {}, {mesh}: {} a step, {} of {}",
         counted(report.cards, "card"),
         counted(*global_batch, "sequence"),
-        counted(report.micro_batches, "micro-batch").replace("batchs", "batches"),
+        counted(report.micro_batches, "micro-batch"),
         counted(*sequences, "sequence"),
     );
     let rows = rows(report);
@@ -226,23 +214,24 @@ fn render(report: &Report) -> String {
             Some((op, _)) => format!("{share:.0} % by {op}"),
             None => "exposed".to_owned(),
         };
+        let of = &row.first.collective;
         table.row([
             format!("{} x", row.times),
-            row.first.op.to_owned(),
-            row.first.axes.clone(),
-            row.first.group.to_string(),
-            grouped(row.first.bytes),
+            of.op.to_owned(),
+            of.axes.clone(),
+            of.group.to_string(),
+            grouped(of.bytes),
             row.first.dtype.to_owned(),
-            class_of(&row.first.value),
+            class_of(&of.value),
             format!("{:.1}", row.us / row.times.max(1) as f64),
             hidden,
-            class_of(&row.first.reason),
+            class_of(&of.reason),
         ]);
     }
     let _ = writeln!(text, "\nCollectives of one step\n{table}");
     let sum = |of: fn(&Row<'_>) -> f64| rows.iter().map(of).sum::<f64>();
     let (all_us, hidden_us) = (sum(|row| row.us), sum(|row| row.hidden_us));
-    let bytes: u64 = rows.iter().map(|row| row.times as u64 * row.first.bytes).sum();
+    let bytes: u64 = rows.iter().map(|row| row.times as u64 * row.first.collective.bytes).sum();
     let _ = writeln!(
         text,
         "{} in {} take {all_us:.0} us of a step of {step_us:.0} us on the clock of an {chip}; {hidden_us:.0} us of them are hidden, \

@@ -90,11 +90,9 @@ impl Logs {
                 "step {:>5} of {}  loss {:.4}  norm {:.3}  lr {:.2e}  {speed}",
                 step.step, self.pace.steps, step.loss, step.grad_norm, step.rate
             );
-            if let Some(skipped) = &step.skipped {
-                let of = skipped.as_ref().map_or_else(
-                    || "a rank of another process".to_owned(),
-                    |(name, rank)| format!("`{name}` on rank {rank}"),
-                );
+            if step.is_skipped {
+                let of =
+                    step.spoiled.as_ref().map_or_else(|| "a rank of another process".to_owned(), ToString::to_string);
                 line +=
                     &format!("  skipped: the gradient of {of} is not finite at a loss scale of {}", step.loss_scale);
             }

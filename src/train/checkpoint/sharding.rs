@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::cover;
+use super::cover::{self, Runs};
+use super::writer::PartBytes;
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::placement::{Layout, Mesh};
 use crate::program::{Form, Source};
@@ -159,6 +160,25 @@ impl Sharding {
     pub fn written_by(&self, rank: usize) -> impl Iterator<Item = (&ShardedTensor, &[Range<usize>])> {
         let tensors = self.written.get(rank).into_iter().flatten();
         tensors.map(move |at| (&self.tensors[*at], &*self.tensors[*at].ranges[rank]))
+    }
+
+    /// Tensors put together from the parts that ranks write, by name; zeros where a part is missing.
+    #[must_use]
+    pub fn whole(&self, parts: &[PartBytes]) -> BTreeMap<String, Vec<u8>> {
+        let mut whole: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for part in parts {
+            let mut written = self.written_by(part.rank);
+            let Some((tensor, ranges)) = written.find(|(tensor, _)| tensor.name == part.tensor) else { continue };
+            let all: Vec<Range<usize>> = tensor.shape.iter().map(|size| 0..*size).collect();
+            let size = tensor.dtype.size_bytes();
+            let bytes = whole.entry(part.tensor.clone()).or_insert_with(|| vec![0; tensor.part_bytes(&all)]);
+            let Some(runs) = Runs::new(ranges, &all) else { continue };
+            for (from, to) in runs.places() {
+                let length = runs.length * size;
+                bytes[to * size..][..length].copy_from_slice(&part.bytes[from * size..][..length]);
+            }
+        }
+        whole
     }
 }
 

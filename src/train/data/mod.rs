@@ -86,6 +86,26 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// One without data, for measuring and checking: ids of the whole vocabulary in no order, one document a sample, and all labels
+    /// count. It follows from the numbers alone.
+    #[must_use]
+    pub fn scattered(step: u64, global_batch: usize, sequence: usize, vocabulary: usize) -> Self {
+        let labels = global_batch * sequence;
+        let number = |at: u64| i32::try_from(at).unwrap_or_default();
+        // Knuth's multiplicative hash: neighbours are far apart.
+        let id = |at: u64| (at.wrapping_mul(2_654_435_761) % (1 << 32) * vocabulary as u64) >> 32;
+        let tokens = (labels + global_batch) as u64;
+        Self {
+            step,
+            global_batch,
+            sequence,
+            tokens: (1..=tokens).map(|at| number(id(step * tokens + at))).collect(),
+            ignore: vec![0; labels],
+            positions: (0..labels).map(|at| number((at % sequence) as u64)).collect(),
+            documents: vec![0; labels],
+        }
+    }
+
     /// One without samples, with room for all.
     fn with_room(step: u64, global_batch: usize, sequence: usize) -> Self {
         let labels = global_batch * sequence;
