@@ -1,8 +1,6 @@
 //! Broken files and impossible requests, end to end: each ends with exit code 2 and messages that name the file, field
 //! or tensor, what was expected and what was found; problems that do not hide each other come together.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -2,8 +2,6 @@
 //!
 //! What is measured is never judged: a test knows that figures are there and are positive, not what they are.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 

@@ -1,7 +1,5 @@
 //! Checkpoints of training runs, end to end: any layout to any other and back, damage of every kind, and the command.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 mod damage;
 mod random;
 

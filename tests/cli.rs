@@ -2,8 +2,6 @@
 //!
 //! Runs on the emulator. What is wrong with files and prompts is the subject of `bad_input.rs`.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 

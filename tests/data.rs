@@ -1,7 +1,5 @@
 //! `ascend-tp data` as its users meet it: what it writes, what it says, and what it refuses with exit code 2.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,6 @@
 //!
 //! Every operator wrapper runs at least once against numbers worked out by hand, so that no argument can stand in the
 //! wrong place.
-#![expect(clippy::unwrap_used, reason = "a test ends where a helper fails")]
 
 mod collectives;
 mod memory;

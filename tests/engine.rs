@@ -1,5 +1,4 @@
 //! What the engine does when something goes wrong: it ends, says where and why, and leaves nothing running.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,5 @@
 //! The engine under faults: at whatever call one strikes, it ends with an error or the right result, and the cards can
 //! be used again.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::sync::Arc;
 use std::time::Duration;

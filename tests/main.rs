@@ -1,6 +1,7 @@
 //! The tests of the crate, in one program: linking one for each file takes longer than running them.
 //!
 //! Beside it stands `allocations`, which counts in an allocator of its own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod abi;
 mod bad_input;
@@ -18,6 +19,7 @@ mod equivalence;
 mod faults;
 mod golden;
 mod gradients;
+mod lora;
 mod mutation;
 mod parity;
 mod plan;

@@ -1,5 +1,5 @@
 //! The whole way from a checkpoint to logits and tokens, against what transformers computed.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
+#![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! What the planner predicts, against the emulator; what must hold of every prediction; and `plan` as its users meet it.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::process::{Command, Output};
 use std::sync::Arc;

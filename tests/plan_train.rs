@@ -1,7 +1,6 @@
 //! `plan --train` as its users meet it, and the tables of docs/COSTS.md that come from the program.
 //!
 //! `UPDATE_GOLDEN=1 cargo test plan_train` writes those tables anew.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
 use std::process::{Command, Output};

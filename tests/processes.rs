@@ -3,7 +3,7 @@
 //! Every process is a rank of its own, with its own emulator; they meet by `MASTER_ADDR` and `MASTER_PORT`. The loop of a
 //! shell always runs; mpirun is tried where it is installed.
 
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stderr, reason = "a test that cannot go on has failed")]
 
 mod link;
 

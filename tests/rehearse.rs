@@ -1,5 +1,4 @@
 //! Rehearsals: what a model does on emulated cards that keep a virtual clock.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output, Stdio};

@@ -1,8 +1,6 @@
 //! Sessions as applications use them: any number of requests, each with its own options, several sessions on the same cards, and
 //! numbers that are no numbers.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! The engine under strict mode: whatever order the seed picks, the same numbers and nothing to report.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::ops::ControlFlow;
 use std::path::Path;

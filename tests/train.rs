@@ -1,6 +1,5 @@
 //! `ascend-tp train` as a user runs it: metrics, checkpoints, ends in the middle, resumes on the same and on other layouts, and
 //! what is refused.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
 use std::net::TcpListener;
@@ -107,6 +106,60 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     let refused = train(dir, "killed", &format!("{saving} --resume --steps 14")).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(matches!(refused.status.code(), Some(2 | 3)) && said.contains("step-00000012"), "{said}");
+}
+
+#[test]
+fn adapters_are_trained_resumed_exported_and_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (model, text) = (root.join("models/kjv-qwen2"), root.join("models/tiny-qwen2/text.txt"));
+    let ascend = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
+        command.current_dir(dir).args(words.split_whitespace());
+        command
+    };
+    let train = |name: &str, more: &str| {
+        let data = format!("--model {} --data {} --metrics {name}.jsonl", model.display(), text.display());
+        let size = "--global-batch 4 --seq 64 --warmup-steps 0 --lr 1e-2 --optimizer adamw --schedule constant";
+        done(&mut ascend(&format!("train --device emulator {data} {size} --steps 4 {more}")));
+        curve(dir, name)
+    };
+    let lora = "--lora rank=4,alpha=8,targets=q_proj+down_proj";
+    let whole = train("whole", &format!("{lora} --cards 1 --save whole --sample And"));
+    // Stopped behind its second step, and on other cards from there.
+    let part = format!("{lora} --save part --save-every 2");
+    train("first", &format!("{part} --cards 4 --mesh dp=2,tp=2 --zero 3"));
+    fs::remove_dir_all(dir.join("part/step-00000004")).unwrap();
+    let again = train("first", &format!("{part} --cards 3 --residual seq --resume"));
+    assert_close(&again, &whole, "resumed on other cards");
+
+    let inspected = done(&mut ascend("checkpoint inspect whole --json"));
+    let index: Value = serde_json::from_slice(&inspected.stdout).unwrap();
+    let names: Vec<&String> = index["tensors"].as_object().unwrap().keys().collect();
+    assert!(!names.is_empty() && names.iter().all(|name| name.contains(".lora_")), "{names:?}");
+
+    done(&mut ascend("checkpoint export whole --adapter adapter --hf merged --dtype f32"));
+    let prompt = "--prompt God --cards 2 --dtype f32 --max-new-tokens 24 --device emulator";
+    let said = |of: &str| done(&mut ascend(&format!("generate {prompt} {of}"))).stdout;
+    let base = said(&format!("--model {}", model.display()));
+    let adapted = said(&format!("--model {} --adapter adapter", model.display()));
+    assert_eq!(adapted, said("--model merged"));
+    assert_ne!(adapted, base, "training changed nothing");
+
+    let refused = ascend(&format!(
+        "train --data {} --init-seed 1 --model {} --lora rank=4,alpha=8,targets=qproj",
+        text.display(),
+        model.display()
+    ));
+    let refused = { refused }.output().unwrap();
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{errors}");
+    for part in
+        ["lora: targets: no linear layer of the model is called so", "--lora: adapters stand beside trained weights"]
+    {
+        assert!(errors.contains(part), "{errors}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Steps of training against what torch's own optimizers did, on many layouts: data, tensor and sequence parallel, what is cut
 //! over data-parallel cards, micro-batches that divide the global batch and that do not.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
+#![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,6 +72,7 @@ impl Golden {
             optimizer,
             schedule,
             loss_scale: LossScaling::default(),
+            lora: None,
         };
         let bytes = std::fs::read(dir.join("data.safetensors")).unwrap();
         let data = SafeTensors::deserialize(&bytes).unwrap();
@@ -93,13 +94,14 @@ impl Golden {
             positions: (0..sequences).flat_map(|_| labels.clone()).collect(),
             documents: vec![0; sequences * recipe.seq],
         });
+        let batches = batches.collect();
         let step = |step: &Value| {
             let at = |key: &str| step[key].as_f64().unwrap();
             (at("loss_f64"), at("grad_norm_f64"))
         };
         let model = Model::open(&folder("fixtures").join(said["model"].as_str().unwrap())).unwrap();
         let expected = json("expected.json")["steps"].as_array().unwrap().iter().map(step).collect();
-        Self { model, recipe, batches: batches.collect(), expected }
+        Self { model, batches, recipe, expected }
     }
 
     fn start(&self, layout: Layout) -> Result<Trainer, Error> {

@@ -1,7 +1,5 @@
 //! `verify` with a reference: no healthy model fails and no sabotage passes, in any type.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands and shows its figures")]
-
 mod model;
 mod sabotage;
 

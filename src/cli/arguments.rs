@@ -137,6 +137,9 @@ pub(super) struct GenerateOptions {
     /// Folder with config.json, the tokenizer and the weights in safetensors [default: the shipped kjv-qwen2]
     #[arg(long, value_name = "DIR")]
     pub(super) model: Option<PathBuf>,
+    /// Folder of a low-rank adapter as peft writes it, to be added to the weights
+    #[arg(long, value_name = "DIR")]
+    pub(super) adapter: Option<PathBuf>,
     /// Text to continue; give it several times for a batch [default: In the beginning]
     #[arg(long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     pub(super) prompts: Vec<String>,

@@ -6,10 +6,13 @@
 use std::path::PathBuf;
 
 use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
+use ascend_tp::config::Lora;
 use ascend_tp::placement::Mesh;
-use ascend_tp::train::checkpoint::{Checkpoint, Index, TensorRecord, export, reshard, stored_layouts_on};
+use ascend_tp::train::checkpoint::{
+    Checkpoint, Exported, Index, TensorRecord, export, export_adapter, reshard, stored_layouts_on,
+};
 use clap::{Args, Subcommand, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::failure::{Failure, Outcome};
 use super::files;
@@ -24,7 +27,9 @@ Examples:
   ascend-tp checkpoint inspect SAVE --json | jq .state
   ascend-tp checkpoint verify SAVE/step-00000050
   ascend-tp checkpoint reshard SAVE --mesh dp=2,tp=4 --out SAVE-8
-  ascend-tp checkpoint export SAVE --hf MODEL --dtype bf16";
+  ascend-tp checkpoint export SAVE --hf MODEL --dtype bf16
+  ascend-tp checkpoint export SAVE --adapter ADAPTER
+      of a run with --lora; generate --adapter ADAPTER adds it to the model it was trained beside";
 
 #[derive(Debug, Args)]
 pub(super) struct CheckpointOptions {
@@ -79,9 +84,12 @@ pub(super) struct ExportOptions {
     /// A checkpoint, or a run's folder
     #[arg(value_name = "DIR")]
     path: PathBuf,
-    /// The folder to write, new or empty
+    /// The folder to write the model into, new or empty; adapters are added to the weights
+    #[arg(long, value_name = "OUT", required_unless_present = "adapter")]
+    hf: Option<PathBuf>,
+    /// The folder to write the adapters of a run with --lora into, as peft reads them
     #[arg(long, value_name = "OUT")]
-    hf: PathBuf,
+    adapter: Option<PathBuf>,
     /// Element type of the weights
     #[arg(long, value_enum, default_value = "bf16", value_name = "TYPE")]
     dtype: WeightType,
@@ -100,6 +108,9 @@ pub(super) enum WeightType {
 
 /// The key of a run's state that names the folder of its model.
 const MODEL: &str = "model";
+
+/// The key of a run's state with its recipe.
+const RECIPE: &str = "recipe";
 
 /// Axes as options give them.
 fn mesh(text: &str) -> Result<Mesh, String> {
@@ -213,10 +224,26 @@ fn export_model(options: &ExportOptions) -> Result<Outcome, Failure> {
         WeightType::F16 => DType::F16,
         WeightType::Bf16 => DType::BF16,
     };
-    let exported = export(&checkpoint, &model, dtype, &options.hf)?;
-    let (path, tensors) = (exported.path.display(), exported.tensors);
-    print(&format!("{path}: {tensors} weights in {dtype}, {}: {}\n", exported.bytes, exported.files.join(", ")))?;
+    let lora =
+        checkpoint.index().state.get(RECIPE).and_then(|recipe| recipe.get("lora")).filter(|lora| !lora.is_null());
+    let unreadable =
+        |error| Diagnostic::new(checkpoint.path().display().to_string(), "its recipe cannot be read").found(error);
+    let lora = lora.map(|lora| Lora::deserialize(lora).map_err(unreadable)).transpose().map_err(Diagnostics::from)?;
+    if let Some(out) = &options.adapter {
+        let place = checkpoint.path().display().to_string();
+        let no_run =
+            || Diagnostics::from(Diagnostic::new(place, "is of a run without adapters").help("leave --adapter out"));
+        say(&export_adapter(&checkpoint, &model, lora.as_ref().ok_or_else(no_run)?, out)?, DType::F32)?;
+    }
+    if let Some(out) = &options.hf {
+        say(&export(&checkpoint, &model, lora.as_ref(), dtype, out)?, dtype)?;
+    }
     Ok(Outcome::Done)
+}
+
+fn say(exported: &Exported, dtype: DType) -> Result<(), Failure> {
+    let Exported { path, tensors, bytes, files } = exported;
+    print(&format!("{}: {tensors} weights in {dtype}, {bytes}: {}\n", path.display(), files.join(", ")))
 }
 
 #[cfg(test)]

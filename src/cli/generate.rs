@@ -101,7 +101,11 @@ impl<'a> Job<'a> {
         if options.stops.iter().any(String::is_empty) {
             problems.push(Diagnostic::new("--stop", "an empty text ends everything").expected("a text"));
         }
-        let model = Model::open(folder).map_err(|found| problems.append(found)).ok();
+        let model = Model::open(folder).and_then(|model| match &options.adapter {
+            Some(adapter) => model.with_adapter(adapter),
+            None => Ok(model),
+        });
+        let model = model.map_err(|found| problems.append(found)).ok();
         // A tokenizer and prompts can be checked beside wrong weights, if the configuration is right.
         let (config, tokenizer) = match &model {
             Some(model) => (Some(model.config.clone()), Some(model.tokenizer())),

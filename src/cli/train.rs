@@ -11,11 +11,12 @@ use std::time::Instant;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::config::ModelConfig;
-use ascend_tp::exec::EngineOptions;
+use ascend_tp::config::{Lora, ModelConfig, PEFT_PREFIX};
+use ascend_tp::exec::{EngineOptions, Shards};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::planner::train::decoder::Decoder;
+use ascend_tp::schedule::plan::Tensor;
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
 use ascend_tp::train::recipe::Precision;
@@ -254,6 +255,9 @@ struct Overrides {
     /// Steps until the largest rate
     #[arg(long, value_name = "N")]
     warmup_steps: Option<usize>,
+    /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
+    #[arg(long, value_name = "WHAT")]
+    lora: Option<Lora>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -305,6 +309,7 @@ impl Overrides {
         let least = self.lr.map(|lr| recipe.schedule.min_lr.min(lr));
         set(&mut recipe.schedule.min_lr, self.min_lr.or(least));
         set(&mut recipe.schedule.warmup_steps, self.warmup_steps);
+        recipe.lora = self.lora.clone().or(recipe.lora);
         recipe
     }
 }
@@ -373,7 +378,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     drop(trainer);
     if let (Some(sample), Some(checkpoint)) = (&job.sample, last) {
         let engine = EngineOptions { stop: interrupt::end_soon(), ..engine };
-        sample.show(&job.config, &checkpoint, &cards.cann, &engine)?;
+        sample.show(&job.config, &checkpoint, job.adapted(), &cards.cann, &engine)?;
     }
     cards.check_reports()?;
     Ok(Outcome::Done)
@@ -426,6 +431,10 @@ impl<'a> Job<'a> {
             (None, None) => None,
         };
         let (Some((recipe, layout)), Some(config)) = (step, config) else { return Err(problems) };
+        if recipe.lora.is_some() && options.init_seed.is_some() {
+            let problem = Diagnostic::new("--lora", "adapters stand beside trained weights").found("--init-seed");
+            problems.push(problem.help("leave --init-seed out"));
+        }
         let compiled = compile(&config, &recipe, &layout).map_err(|found| problems.append(found)).ok();
         let checkpoint = match options.save.as_ref().filter(|folder| folder.exists()) {
             Some(folder) => Checkpoint::latest(folder).map_err(|found| problems.append(found)).ok().flatten(),
@@ -484,12 +493,24 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// The folder of the weights that stay as they are, and the adapters beside them.
+    fn adapted(&self) -> Option<(&Path, &Lora)> {
+        self.recipe.lora.as_ref().map(|lora| (self.folder.as_path(), lora))
+    }
+
     fn start(&self, cann: &Arc<Cann>, compiled: Compiled, engine: &EngineOptions) -> Result<Trainer, Failure> {
         let inits = compiled.inits.clone();
-        let fill = |shards: &ascend_tp::exec::Shards<'_>| match (&self.checkpoint, &self.model) {
-            (Some(_), _) => Ok(()),
-            (None, Some(model)) => fill_from(&model.checkpoint, shards, &|_| ()),
-            (None, None) => init::fill(shards, &inits, self.options.init_seed.unwrap_or_default()),
+        let trained = compiled.sharding.clone();
+        // What the model has and the checkpoint will not give; then what neither has.
+        let fill = |shards: &Shards<'_>| {
+            let rest = shards.only(|tensor| self.checkpoint.is_none() || !trained.has(&tensor.name));
+            let is_of_model =
+                |tensor: &Tensor| tensor.source.as_ref().is_some_and(|source| !source.tensor.starts_with(PEFT_PREFIX));
+            if let Some(model) = &self.model {
+                fill_from(&model.checkpoint, &rest.only(is_of_model), &|_| ())?;
+            }
+            let drawn = rest.only(|tensor| self.model.is_none() || !is_of_model(tensor));
+            init::fill(&drawn, &inits, self.options.init_seed.unwrap_or_default())
         };
         let mut trainer = Trainer::start(cann, &self.config, &self.recipe, self.layout, compiled, engine, fill)?;
         if let Some((checkpoint, progress)) = &self.checkpoint {
@@ -563,7 +584,7 @@ impl<'a> Job<'a> {
     fn save(&self, trainer: &mut Trainer, writer: &mut Writer) -> Result<(), Failure> {
         let kept = Kept {
             model: self.folder.clone(),
-            recipe: self.recipe,
+            recipe: self.recipe.clone(),
             data: self.loader.state(),
             progress: trainer.progress(),
         };

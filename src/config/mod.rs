@@ -12,6 +12,7 @@
 mod fields;
 mod generation;
 mod keys;
+mod lora;
 mod model;
 mod presets;
 mod rope;
@@ -19,5 +20,6 @@ mod rope_fields;
 
 pub use fields::LARGEST_SIZE;
 pub use generation::GenerationConfig;
+pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
 pub use model::{Family, LogN, ModelConfig};
 pub use rope::{LengthDependence, Rope, RopeScaling};

@@ -50,7 +50,7 @@ pub struct Shards<'a> {
 }
 
 /// What one rank holds of a weight or a state.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     tensor: &'a Tensor,
     slot: Slot,
@@ -88,6 +88,13 @@ impl<'a> Shards<'a> {
     #[must_use]
     pub fn states(&self) -> &[Vec<Part<'a>>] {
         &self.states
+    }
+
+    /// The same states, and of the weights those that are wanted.
+    #[must_use]
+    pub fn only(&self, is_wanted: impl Fn(&Tensor) -> bool) -> Self {
+        let is_wanted = |parts: &&Vec<Part<'a>>| parts.first().is_some_and(|part| is_wanted(part.tensor));
+        Self { weights: self.weights.iter().filter(is_wanted).cloned().collect(), states: self.states.clone() }
     }
 
     /// All parts of all weights.

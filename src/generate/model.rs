@@ -47,6 +47,16 @@ impl Model {
         }
     }
 
+    /// The model with low-rank adapters added to its weights; see [`Checkpoint::with_adapter`].
+    ///
+    /// # Errors
+    /// The weights are in use; every problem of the folder.
+    pub fn with_adapter(self, folder: &Path) -> Result<Self, Diagnostics> {
+        let checkpoint = Arc::into_inner(self.checkpoint)
+            .ok_or_else(|| Diagnostic::new(folder.display().to_string(), "the model's weights are in use already"))?;
+        Ok(Self { checkpoint: Arc::new(checkpoint.with_adapter(folder)?), ..self })
+    }
+
     /// The tokenizer of the folder, which is read once.
     ///
     /// # Errors

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
-use crate::base::Id;
+use crate::base::{Id, Shape};
 use crate::exec::{FillError, Shards};
-use crate::program::{Kind, Program, Role, ValueId};
+use crate::program::{HostTensor, Kind, Program, Role, ValueId};
 use crate::schedule::plan::Tensor;
 
 /// What a weight begins as.
@@ -15,8 +15,10 @@ pub enum Init {
     Normal,
     /// What scales: norms.
     Ones,
-    /// What is added: biases.
+    /// What is added: biases, and the outer factor of an adapter.
     Zeros,
+    /// Uniform, up to one over the root of a row's elements: the inner factor of an adapter.
+    Uniform,
 }
 
 /// Standard deviation of [`Init::Normal`], as GPT-2, Llama and Qwen have it.
@@ -40,26 +42,37 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
             found[origin[operand.index()].index()] = Some(init);
         }
     }
-    let init = |id: ValueId| (program.values[id].name.clone(), found[id.index()].unwrap_or(Init::Zeros));
+    let init = |id: ValueId| {
+        let name = program.values[id].name.clone();
+        let init = match () {
+            () if name.ends_with(".lora_A.weight") => Init::Uniform,
+            () if name.ends_with(".lora_B.weight") => Init::Zeros,
+            () => found[id.index()].unwrap_or(Init::Zeros),
+        };
+        (name, init)
+    };
     program.with_role(Role::Param).map(init).collect()
 }
 
-/// Fills the weights of all ranks here.
+/// Fills those weights of all ranks here that `inits` names.
 ///
 /// # Errors
 /// A card refuses.
 pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> Result<(), FillError> {
     for part in shards.parts() {
         let tensor = part.tensor();
-        let init = inits.get(&tensor.name).copied().unwrap_or(Init::Zeros);
+        let Some(init) = inits.get(&tensor.name) else { continue };
+        let row: usize = tensor.shape.iter().skip(1).product();
         let name = tensor.name.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
         let value = |element: u64| match init {
             Init::Ones => 1.0,
             Init::Zeros => 0.0,
-            Init::Normal => (normal(name, element) * DEVIATION) as f32,
+            Init::Normal => normal(name, element) * DEVIATION,
+            Init::Uniform => (2.0 * uniform(name, element, 0) - 1.0) / (row as f64).sqrt(),
         };
-        let bytes: Vec<u8> = elements(tensor).flat_map(|element| value(element).to_le_bytes()).collect();
-        part.write(0, &bytes)?;
+        let numbers = elements(tensor).map(|element| value(element) as f32).collect();
+        let shape: Shape = tensor.ranges.iter().map(ExactSizeIterator::len).collect();
+        part.write(0, &HostTensor::float(shape, tensor.dtype, numbers).to_bytes())?;
     }
     Ok(())
 }
@@ -86,11 +99,14 @@ const fn mixed(state: u64) -> u64 {
     state ^ (state >> 31)
 }
 
+/// In (0, 1]: 53 bits and one more. There are two streams.
+fn uniform(name: u64, element: u64, stream: u64) -> f64 {
+    ((mixed(name ^ mixed(2 * element + stream)) >> 11) + 1) as f64 / (1_u64 << 53) as f64
+}
+
 /// A normal number (Box and Muller 1958).
 fn normal(name: u64, element: u64) -> f64 {
-    // In (0, 1]: 53 bits and one more.
-    let uniform = |stream: u64| ((mixed(name ^ mixed(2 * element + stream)) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-    (-2.0 * uniform(0).ln()).sqrt() * (TAU * uniform(1)).cos()
+    (-2.0 * uniform(name, element, 0).ln()).sqrt() * (TAU * uniform(name, element, 1)).cos()
 }
 
 #[cfg(test)]

@@ -4,12 +4,15 @@
 //! has them, by their products; gradients, moments and, from stage 3 on, weights are cut further over [`DATA`], along a dim
 //! that no other axis cuts. Sizes that do not divide are ordinary.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::placement::{Layout, Mesh, Pins, Residual, place};
 use crate::program::grad::AGAIN;
-use crate::program::{Program, Role};
+use crate::program::models::trained;
+use crate::program::{Program, Role, ValueId};
 
 use super::optimizer::{STATES, matrices};
 
@@ -85,6 +88,7 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
     let has_replicas = !mesh.named(REPLICAS).is_empty();
     let cut_on = if has_replicas { SHARDS } else { DATA };
     let matrices = matrices(loss);
+    let trained: BTreeSet<ValueId> = trained(loss).into_iter().collect();
     let mut problems = Diagnostics::new();
     let mut pins = base;
     for id in loss.with_role(Role::Param) {
@@ -108,7 +112,11 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
         let data = if has_data { data } else { &[] };
         let name = &value.name;
         let stored = if zero >= Zero::Weights && matrices.contains(&id) { &shared } else { &own };
-        pins = pins.value(name, stored).value(&format!("{GRADIENT}{name}"), &shared);
+        pins = pins.value(name, stored);
+        if !trained.contains(&id) {
+            continue;
+        }
+        pins = pins.value(&format!("{GRADIENT}{name}"), &shared);
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
         pins = pins.partial_value(&format!("{ACCUMULATED}{name}"), accumulated, data);
     }

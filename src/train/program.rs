@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use crate::base::{DType, Diagnostic, Diagnostics};
-use crate::config::ModelConfig;
+use crate::config::{Lora, ModelConfig};
 use crate::program::grad::{Segment, gradients_with};
-use crate::program::models::loss;
-use crate::program::{Builder, Kind, Operand, Program, Role, Value, ValueId};
+use crate::program::models::{loss, trained};
+use crate::program::{Builder, Kind, Operand, Program, Value, ValueId};
 
 use super::layouts::{ACCUMULATED, GRADIENT, SCALED};
 use super::optimizer::{Optimizer, matrices, squares};
@@ -119,6 +119,8 @@ pub struct Parts<'a> {
     pub optimizer: Optimizer,
     /// The largest norm of all gradients; 0: none.
     pub clip_norm: f64,
+    /// Adapters, which alone are trained.
+    pub lora: Option<&'a Lora>,
     /// Micro-batches of a step.
     pub count: usize,
     /// What is computed again.
@@ -141,7 +143,7 @@ impl Parts<'_> {
     /// What `verify` finds.
     pub fn loss(&self) -> Result<Program, Diagnostics> {
         let mut build = Builder::new("loss");
-        let found = loss(&mut build, self.config, self.batch, self.sequence, self.products);
+        let found = loss(&mut build, self.config, self.batch, self.sequence, self.products, self.lora);
         build.output(name::LOSS, found.loss);
         build.finish()
     }
@@ -171,7 +173,7 @@ impl Parts<'_> {
         let mut build = Builder::new("train Update");
         let matrices = matrices(&loss);
         let of_loss: Vec<(bool, &Value)> =
-            loss.with_role(Role::Param).map(|id| (matrices.contains(&id), &loss.values[id])).collect();
+            trained(&loss).into_iter().map(|id| (matrices.contains(&id), &loss.values[id])).collect();
         let param = |build: &mut Builder, value: &Value| match &value.source {
             Some(source) => build.param_from(&value.name, value.shape.clone(), value.dtype, source.clone()),
             None => build.param(&value.name, value.shape.clone(), value.dtype),
@@ -196,7 +198,7 @@ impl Parts<'_> {
             return self.update();
         }
         let mut build = Builder::new(format!("train {part:?} b={} s={}", self.batch, self.sequence));
-        let found = loss(&mut build, self.config, self.batch, self.sequence, self.products);
+        let found = loss(&mut build, self.config, self.batch, self.sequence, self.products, self.lora);
         let scale = build.input(name::LOSS_SCALE, [], DType::F32);
         let params = found.params;
         if params.is_empty() {

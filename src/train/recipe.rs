@@ -5,12 +5,13 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{DType, Diagnostic, Diagnostics};
+use crate::config::Lora;
 
 use super::loss_scale::LossScaling;
 use super::optimizer::Optimizer;
 
 /// A run of training. Keys that are missing have the defaults that train a small model well.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recipe {
     /// Steps of the optimizer.
@@ -29,6 +30,8 @@ pub struct Recipe {
     pub schedule: Schedule,
     /// The scale of the loss where products are f16.
     pub loss_scale: LossScaling,
+    /// Adapters, which alone are trained.
+    pub lora: Option<Lora>,
 }
 
 /// Element type of products and attention.
@@ -78,6 +81,7 @@ impl Default for Recipe {
             clip_norm: 1.0,
             optimizer: Optimizer::default(),
             schedule: Schedule::default(),
+            lora: None,
             loss_scale: LossScaling::default(),
         }
     }
@@ -208,6 +212,9 @@ impl Recipe {
                     (0.0..1.0).contains(&momentum),
                 );
             }
+        }
+        if let Some(Err(found)) = self.lora.as_ref().map(Lora::check) {
+            problems.append(found);
         }
         problems.into_result(())
     }

@@ -4,7 +4,7 @@
 //! weights are loaded once and stay on the cards; a step whose loss or gradients are no finite number is an error, and what
 //! the cards hold after it is worth nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::config::ModelConfig;
 use crate::device::{Cann, Device};
 use crate::exec::{self, Engine, EngineOptions, FillError, Inputs, Outputs, Shards};
 use crate::placement::{Mesh, Placed, Residual};
-use crate::program::models::input;
+use crate::program::models::{input, trained};
 use crate::program::{HostTensor, Role, Value, ValueId};
 use crate::schedule::{Plan, schedule};
 
@@ -224,6 +224,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         products: recipe.precision.dtype(),
         optimizer: recipe.optimizer,
         clip_norm: recipe.clip_norm,
+        lora: recipe.lora.as_ref(),
         count: recipe.global_batch.div_ceil(layout.batch()),
         recompute: layout.recompute,
     };
@@ -253,14 +254,19 @@ pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result
     Ok(Compiled { plans: plans.collect::<Result<_, Diagnostics>>()?, sharding, inits })
 }
 
-/// Weights and states of a program, but for what only one step needs.
+/// Trained weights and states of a program, but for what only one step needs.
 fn kept(lowered: &Placed) -> Vec<ShardedTensor> {
-    let values = lowered.program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State));
+    let trained: BTreeSet<ValueId> = trained(&lowered.program).into_iter().collect();
+    let is_kept = |(id, value): &(ValueId, &Value)| match value.role {
+        Role::Param => trained.contains(id),
+        Role::State => !is_of_one_step(&value.name),
+        Role::Input | Role::Result => false,
+    };
     let tensor = |(id, value): (ValueId, &Value)| ShardedTensor {
         source: value.source.clone(),
         ..ShardedTensor::placed(&value.name, &value.shape, value.dtype, &lowered.mesh, &lowered.layouts[id])
     };
-    values.filter(|(_, value)| !is_of_one_step(&value.name)).map(tensor).collect()
+    lowered.program.values.iter().filter(is_kept).map(tensor).collect()
 }
 
 impl Trainer {
@@ -294,7 +300,7 @@ impl Trainer {
         let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
         let parts = Part::of_step(count, loss_scale.is_some()).into_iter().map(|part| (part, number(part))).collect();
         let progress = Progress { next: 0, updates: 0, loss_scale };
-        Ok(Self { engine, config: config.clone(), recipe: *recipe, layout, sharding, parts, progress })
+        Ok(Self { engine, config: config.clone(), recipe: recipe.clone(), layout, sharding, parts, progress })
     }
 
     /// One step.
@@ -441,10 +447,11 @@ impl Trainer {
     /// # Errors
     /// The checkpoint lacks a tensor, has it otherwise, or was altered; a card refuses.
     pub fn restore(&mut self, checkpoint: &Checkpoint, progress: Progress) -> Result<(), Error> {
+        let sharding = &self.sharding;
         self.engine.load(|shards| {
             for part in shards.weights().iter().chain(shards.states()).flatten() {
                 let tensor = part.tensor();
-                if !is_of_one_step(&tensor.name) {
+                if sharding.has(&tensor.name) {
                     part.write(0, &checkpoint.read(&tensor.name, &tensor.shape, tensor.dtype, &tensor.ranges)?)?;
                 }
             }

@@ -112,9 +112,11 @@ pub fn gradients(
     options: &EngineOptions,
     fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>,
 ) -> Result<Gradients, Error> {
-    let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer: Optimizer::Sgd { momentum: 0.5 }, ..*recipe };
+    let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer: Optimizer::Sgd { momentum: 0.5 }, ..recipe.clone() };
     let compiled = compile(config, &recipe, &layout)?;
-    let names: Vec<String> = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone()).collect();
+    let is_trained = |name: &String| compiled.sharding.has(name);
+    let params = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone());
+    let names: Vec<String> = params.filter(is_trained).collect();
     let mut trainer = Trainer::start(cann, config, &recipe, layout, compiled, options, fill)?;
     let step = trainer.step(&Batch::scattered(0, recipe.global_batch, recipe.seq, config.vocab_size))?;
     let parts = trainer.parts()?;

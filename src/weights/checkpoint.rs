@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::adapter::{self, Delta};
 use super::json::Entries;
 use super::slice::{Error, Stored, View};
 use super::{file, header};
@@ -44,6 +45,8 @@ pub struct Checkpoint {
     path: PathBuf,
     files: Vec<NamedFile>,
     tensors: BTreeMap<String, TensorInfo>,
+    /// What is added to tensors as they are read.
+    deltas: BTreeMap<String, Delta>,
 }
 
 struct NamedFile {
@@ -89,7 +92,17 @@ impl Checkpoint {
                 (entry.name, TensorInfo { dtype: entry.dtype, shape: entry.shape, file: 0, bytes: entry.bytes })
             })
             .collect();
-        Ok(Self { path: path.to_path_buf(), files: vec![NamedFile { name, file }], tensors })
+        Ok(Self { path: path.to_path_buf(), files: vec![NamedFile { name, file }], tensors, deltas: BTreeMap::new() })
+    }
+
+    /// The checkpoint with low-rank adapters added to its weights as they are read: those of a folder with
+    /// `adapter_config.json` and `adapter_model.safetensors`, as peft writes it.
+    ///
+    /// # Errors
+    /// Every problem of the folder's files, and every tensor of theirs that does not fit this checkpoint.
+    pub fn with_adapter(mut self, folder: &Path) -> Result<Self, Diagnostics> {
+        self.deltas = adapter::read(folder, &self)?;
+        Ok(self)
     }
 
     /// The tensor of this name.
@@ -204,7 +217,7 @@ impl Checkpoint {
         Ok((shape, bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()))
     }
 
-    fn read_whole(&self, name: &str, to: DType) -> Result<(Shape, Vec<u8>), Error> {
+    pub(crate) fn read_whole(&self, name: &str, to: DType) -> Result<(Shape, Vec<u8>), Error> {
         let shape = &self.info(name)?.shape;
         let mut bytes = vec![0; shape.elems() * to.size_bytes()];
         let ranges: Vec<Range<usize>> = shape.iter().map(|&size| 0..size).collect();
@@ -216,7 +229,8 @@ impl Checkpoint {
     pub(super) fn stored(&self, name: &str) -> Result<Stored<'_>, Error> {
         let (name, info) = self.tensors.get_key_value(name).ok_or_else(|| self.unknown(name))?;
         let file = &self.files[info.file].file;
-        Ok(Stored { name, dtype: info.dtype, file, first_byte: info.bytes.start, elems: info.shape.elems() })
+        let (first_byte, elems) = (info.bytes.start, info.shape.elems());
+        Ok(Stored { name, dtype: info.dtype, file, first_byte, elems, delta: self.deltas.get(name) })
     }
 
     fn info(&self, name: &str) -> Result<&TensorInfo, Error> {
@@ -308,7 +322,7 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
         }
     }
     let Opened { files, tensors } = opened;
-    problems.into_result(Checkpoint { path: dir.to_path_buf(), files, tensors })
+    problems.into_result(Checkpoint { path: dir.to_path_buf(), files, tensors, deltas: BTreeMap::new() })
 }
 
 /// The files of an index so far.

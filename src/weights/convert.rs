@@ -34,11 +34,23 @@ pub(crate) fn convert(from: DType, to: DType, source: &[u8], out: &mut [u8]) -> 
         out.copy_from_slice(source);
         return Ok(());
     }
+    convert_changed(from, to, source, out, |_, _| ())
+}
+
+/// As [`convert`], of floating-point numbers that `change` changes on the way, in f32: it is given the index of the first of some.
+pub(super) fn convert_changed(
+    from: DType,
+    to: DType,
+    source: &[u8],
+    out: &mut [u8],
+    change: impl Fn(usize, &mut [f32]),
+) -> Result<(), Overflow> {
     let mut values = [0f32; BLOCK];
     let blocks = source.chunks(BLOCK * from.size_bytes()).zip(out.chunks_mut(BLOCK * to.size_bytes()));
     for (block, (source, out)) in blocks.enumerate() {
         let values = &mut values[..source.len() / from.size_bytes()];
         decode(from, source, values);
+        change(block * BLOCK, values);
         encode(to, values, out).map_err(|index| Overflow { index: block * BLOCK + index, value: values[index] })?;
     }
     Ok(())

@@ -9,6 +9,7 @@
 //! It knows no model: which tensors there must be, and which part belongs to which rank, is the caller's. It prints
 //! nothing; [`fill_from`] tells its caller how far it is.
 
+mod adapter;
 mod checkpoint;
 pub(crate) mod convert;
 pub mod file;

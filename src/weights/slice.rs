@@ -8,6 +8,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use super::adapter::Delta;
 use super::convert;
 use crate::base::{DType, Dims, Shape};
 
@@ -114,6 +115,8 @@ pub(super) struct Stored<'a> {
     /// Where it is in the file.
     pub(super) first_byte: usize,
     pub(super) elems: usize,
+    /// What is added to it.
+    pub(super) delta: Option<&'a Delta>,
 }
 
 /// A stored tensor, from some element on, as one of another shape and type.
@@ -172,7 +175,7 @@ impl<'a> View<'a> {
         let byte = |element: usize| (self.stored.first_byte + (self.offset + element) * size) as u64;
         let failed =
             |error: std::io::Error| Error::Read { tensor: self.stored.name.to_owned(), reason: error.to_string() };
-        if self.stored.dtype == self.to {
+        if self.stored.dtype == self.to && self.stored.delta.is_none() {
             self.stored.file.read_exact_at(out, byte(elements.start)).map_err(failed)?;
             return self.check_finite(elements.start, out);
         }
@@ -182,10 +185,18 @@ impl<'a> View<'a> {
             let raw = at_least(raw, bytes);
             self.stored.file.read_exact_at(raw, byte(start)).map_err(failed)?;
             self.check_finite(start, raw)?;
-            convert::convert(self.stored.dtype, self.to, raw, out).map_err(|overflow| Error::Overflow {
+            let (from, to) = (self.stored.dtype, self.to);
+            let converted = match self.stored.delta {
+                None => convert::convert(from, to, raw, out),
+                Some(delta) => {
+                    let first = self.offset + start;
+                    convert::convert_changed(from, to, raw, out, |index, numbers| delta.add(first + index, numbers))
+                }
+            };
+            converted.map_err(|overflow| Error::Overflow {
                 tensor: self.stored.name.to_owned(),
                 value: overflow.value,
-                to: self.to,
+                to,
             })?;
         }
         Ok(())
@@ -330,7 +341,7 @@ mod tests {
 
     fn stored(file: &File) -> Stored<'_> {
         let elems = usize::try_from(file.metadata().unwrap().len()).unwrap() / 4;
-        Stored { name: "w", dtype: DType::F32, file, first_byte: 0, elems }
+        Stored { name: "w", dtype: DType::F32, file, first_byte: 0, elems, delta: None }
     }
 
     fn read(file: &File, offset: usize, view: &Shape, ranges: &[Range<usize>]) -> Result<Vec<f32>, Error> {

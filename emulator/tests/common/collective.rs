@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRecvItem, HcclSendRecvType};
 
-use super::*;
+use super::{Card, call};
 
 /// What a rank passes; `count` elements a rank, everything packed.
 #[derive(Clone, Copy)]

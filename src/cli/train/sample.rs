@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
-use ascend_tp::config::ModelConfig;
+use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::exec::{EngineOptions, Shards};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::tokenizer::Tokenizer;
 use ascend_tp::generate::{Choosing, Request, Session, SessionOptions};
-use ascend_tp::train::checkpoint::Checkpoint;
+use ascend_tp::train::checkpoint::{Checkpoint, export_adapter};
+use ascend_tp::weights;
 
 use super::super::failure::Failure;
 use super::super::{interrupt, print};
@@ -60,7 +61,7 @@ impl Sample {
         Ok(Self { ids, tokenizer, options })
     }
 
-    /// Generates and, if this process speaks, prints.
+    /// Generates and, if this process speaks, prints. `adapted` says the folder of the weights that a run of adapters left alone.
     ///
     /// # Errors
     /// The checkpoint cannot be read, or a card or another process fails.
@@ -68,11 +69,22 @@ impl Sample {
         &self,
         config: &ModelConfig,
         checkpoint: &Path,
+        adapted: Option<(&Path, &Lora)>,
         cann: &Arc<Cann>,
         engine: &EngineOptions,
     ) -> Result<(), Failure> {
         let checkpoint = Checkpoint::open(checkpoint)?;
+        let folder = tempfile::tempdir()?;
+        let merged = |(base, lora): (&Path, &Lora)| {
+            let adapter = folder.path().join("adapter");
+            export_adapter(&checkpoint, base, lora, &adapter)?;
+            Ok::<_, Failure>(weights::Checkpoint::open(base)?.with_adapter(&adapter)?)
+        };
+        let merged = adapted.map(merged).transpose()?;
         let fill = |shards: &Shards<'_>| {
+            if let Some(merged) = &merged {
+                return weights::fill_from(merged, shards, &|_| ());
+            }
             for part in shards.parts() {
                 let tensor = part.tensor();
                 part.write(0, &checkpoint.read(&tensor.name, &tensor.shape, tensor.dtype, &tensor.ranges)?)?;

@@ -2,21 +2,21 @@
 
 use std::ops::Range;
 
+use crate::base::Diagnostic;
 use crate::base::{DType, Weights};
-use crate::config::ModelConfig;
+use crate::config::{ALL_LINEAR, Lora, ModelConfig};
 use crate::program::build::{Builder, Operand};
-use crate::program::graph::Role;
 use crate::program::op::Kind;
 
 use super::names::Names;
-use super::{Layers, Shared, input};
+use super::{Layers, Shared, input, trained};
 
 /// The values of a program that ends in a loss.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// `[]` f32: the negative logarithm of each label's probability times its weight, summed.
     pub loss: Operand,
-    /// Every param, f32, in the order of the program.
+    /// Every param that is trained, f32, in the order of the program.
     pub params: Vec<Operand>,
     /// The ops of each layer, by number.
     pub layers: Vec<Range<usize>>,
@@ -27,7 +27,18 @@ pub struct Loss {
 /// Inputs are those of [`super::decoder`] without caches (`ids`, `mask[b,s,s]`, `cos`, `sin`, `logn`), and
 /// [`input::LABELS`] and [`input::LABEL_WEIGHTS`]. Params, residual stream, norms, softmax and loss are f32; products and
 /// attention are of type `products`. Logits may be cut along the vocabulary: they are never whole on a card for the loss.
-pub fn loss(build: &mut Builder, config: &ModelConfig, batch: usize, sequence: usize, products: DType) -> Loss {
+///
+/// With `lora` only the adapters are trained; matrices and biases are of type `products` then.
+///
+/// Problems are found by [`Builder::finish`]: targets that no linear layer is called by.
+pub fn loss(
+    build: &mut Builder,
+    config: &ModelConfig,
+    batch: usize,
+    sequence: usize,
+    products: DType,
+    lora: Option<&Lora>,
+) -> Loss {
     let (b, s, d) = (batch, sequence, config.head_dim);
     let names = Names::of(config.family);
     let ids = build.input(input::IDS, [b, s], DType::I64);
@@ -45,6 +56,7 @@ pub fn loss(build: &mut Builder, config: &ModelConfig, batch: usize, sequence: u
         stored: DType::F32,
         dtype: products,
         weights: Weights::Float,
+        lora,
         mask,
         cos,
         sin,
@@ -54,7 +66,7 @@ pub fn loss(build: &mut Builder, config: &ModelConfig, batch: usize, sequence: u
     let x = shared.cast(build, x, products);
     let head = match config.tied_embeddings {
         true => table,
-        false => build.param(names.head, [config.vocab_size, config.hidden_size], DType::F32),
+        false => build.param(names.head, [config.vocab_size, config.hidden_size], shared.stored_matrix()),
     };
     let head = shared.cast(build, head, products);
     let logits = build.matmul("bsh,vh->bsv", x, head);
@@ -67,6 +79,13 @@ pub fn loss(build: &mut Builder, config: &ModelConfig, batch: usize, sequence: u
     let total = build.matmul("bs,bs->", chosen, weights);
     let loss = build.op(Kind::Scale { by: -1.0 }, &[total]);
     let loss = build.name(loss, "loss");
-    let params = build.program().with_role(Role::Param).map(|id| build.operand(id)).collect();
+    for target in lora.into_iter().flat_map(|lora| &lora.targets).filter(|target| *target != ALL_LINEAR) {
+        let linear = names.linear();
+        if !linear.contains(&target.as_str()) {
+            let problem = Diagnostic::new("lora: targets", "no linear layer of the model is called so");
+            build.problem(problem.expected(format!("of {} or {ALL_LINEAR}", linear.join(", "))).found(target));
+        }
+    }
+    let params = trained(build.program()).into_iter().map(|id| build.operand(id)).collect();
     Loss { loss, params, layers }
 }

@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::base::{DType, Diagnostics, Precision, Shape, Weights};
-use crate::config::ModelConfig;
+use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
 
 use super::build::{Builder, Operand};
-use super::graph::{Form, Program, Role, Source};
+use super::graph::{Form, Program, Role, Source, ValueId};
 use super::op::Kind;
 
 pub use loss::{Loss, loss};
@@ -102,7 +102,8 @@ pub fn decoder(
     let logn = config.logn.is_some().then(|| build.input(input::LOGN, [b, s, 1, 1, 1], dtype));
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
     let caches = Some(Caches { positions, length: t });
-    let shared = Shared { config, names, batch: b, caches, stored: dtype, dtype, weights, mask, cos, sin, logn };
+    let shared =
+        Shared { config, names, batch: b, caches, stored: dtype, dtype, weights, lora: None, mask, cos, sin, logn };
 
     let Layers { x, table, .. } = shared.layers(&mut build, ids);
     let head_weight = if config.tied_embeddings { table } else { build.param(names.head, [v, h], dtype) };
@@ -156,6 +157,15 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     tensors
 }
 
+/// The params of a program that are trained: its adapters, if it has any, else all.
+#[must_use]
+pub fn trained(program: &Program) -> Vec<ValueId> {
+    let is_adapter =
+        |id: &ValueId| program.values[*id].source.as_ref().is_some_and(|source| source.tensor.starts_with(PEFT_PREFIX));
+    let adapters: Vec<ValueId> = program.with_role(Role::Param).filter(is_adapter).collect();
+    if adapters.is_empty() { program.with_role(Role::Param).collect() } else { adapters }
+}
+
 /// A checkpoint tensor as it is.
 fn whole(tensor: &str) -> Source {
     Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
@@ -179,6 +189,8 @@ struct Shared<'a> {
     /// Element type of what is between: products and attention.
     dtype: DType,
     weights: Weights,
+    /// Beside linear layers: adapters, which alone are trained.
+    lora: Option<&'a Lora>,
     mask: Operand,
     cos: Operand,
     sin: Operand,
@@ -199,8 +211,9 @@ impl Shared<'_> {
     /// From ids to the normed output of the last layer.
     fn layers(&self, build: &mut Builder, ids: Operand) -> Layers {
         let Self { config, names, stored, .. } = *self;
-        let table = build.param(names.embedding, [config.vocab_size, config.hidden_size], stored);
+        let table = build.param(names.embedding, [config.vocab_size, config.hidden_size], self.stored_matrix());
         let embedded = build.op(Kind::Embed, &[ids, table]);
+        let embedded = self.cast(build, embedded, stored);
         let mut residual = build.name(embedded, "residual.embedding");
         let mut ops = Vec::with_capacity(config.layers);
         for layer in 0..config.layers {
@@ -235,9 +248,14 @@ impl Shared<'_> {
         if build.value(x).dtype == to { x } else { build.op(Kind::Cast { to }, &[x]) }
     }
 
+    /// Element type of matrices and biases: those that are not trained are as products take them.
+    fn stored_matrix(&self) -> DType {
+        if self.lora.is_some() { self.dtype } else { self.stored }
+    }
+
     /// A param as products take it.
     fn param(&self, build: &mut Builder, name: &str, shape: &[usize], source: Source) -> Operand {
-        let param = build.param_from(name, shape, self.stored, source);
+        let param = build.param_from(name, shape, self.stored_matrix(), source);
         self.cast(build, param, self.dtype)
     }
 
@@ -306,20 +324,55 @@ impl Shared<'_> {
         source: Source,
         shape: &[usize],
     ) -> Operand {
-        if self.weights == Weights::Float {
-            let weight = self.param(build, name, shape, source);
-            return build.matmul(spec, x, weight);
-        }
-        let result = spec.split_once("->").map_or("", |(_, result)| result);
-        let (operands, _) = spec.split_once("->").unwrap_or((spec, ""));
-        let (_, dims) = operands.split_once(',').unwrap_or((operands, ""));
+        let (operands, result) = spec.split_once("->").unwrap_or((spec, ""));
+        let (left, dims) = operands.split_once(',').unwrap_or((operands, ""));
         let outputs = dims.chars().take_while(|letter| result.contains(*letter)).count();
+        if self.weights == Weights::Float {
+            let layer = source.tensor.strip_suffix(".weight").unwrap_or(&source.tensor).to_owned();
+            let row = source.element_offset / shape[outputs..].iter().product::<usize>().max(1);
+            let weight = self.param(build, name, shape, source);
+            let y = build.matmul(spec, x, weight);
+            let Some(lora) = self.lora.filter(|lora| lora.is_target(&layer)) else { return y };
+            // `r` is no letter of any product here.
+            let (out, summed) = dims.split_at(outputs);
+            let rest: String = left.chars().filter(|letter| !summed.contains(*letter)).collect();
+            let name = name.strip_suffix(".weight").unwrap_or(name);
+            let down = self.factor(build, &layer, &layer, "A", &[&[lora.rank], &shape[outputs..]].concat(), 0);
+            let up =
+                self.factor(build, name, &layer, "B", &[&shape[..outputs], &[lora.rank]].concat(), row * lora.rank);
+            let narrow = build.matmul(&format!("{left},r{summed}->{rest}r"), x, down);
+            let narrow = build.op(Kind::Scale { by: lora.scale() }, &[narrow]);
+            let update = build.matmul(&format!("{rest}r,{out}r->{result}"), narrow, up);
+            return build.add(y, update);
+        }
         let row_elems = shape[outputs..].iter().product();
         let rows = Source { form: Form::RowBytes { row_elems }, ..source.clone() };
         let weight = build.param_from(name, shape, DType::I8, rows);
         let scales = Source { form: Form::RowScales { row_elems }, ..source };
         let scale = build.param_from(&format!("{name}_scale"), &shape[..outputs], DType::F32, scales);
         build.op(Kind::QuantMatMul { spec: spec.to_owned() }, &[x, weight, scale])
+    }
+
+    /// A factor of the adapter of `layer`, as products take it. What is one tensor there has one `A`.
+    fn factor(
+        &self,
+        build: &mut Builder,
+        name: &str,
+        layer: &str,
+        letter: &str,
+        shape: &[usize],
+        element_offset: usize,
+    ) -> Operand {
+        let name = format!("{name}.lora_{letter}.weight");
+        let known = build.program().with_role(Role::Param).find(|id| build.program().values[*id].name == name);
+        let param = match known {
+            Some(id) => build.operand(id),
+            None => {
+                let tensor = format!("{PEFT_PREFIX}{layer}.lora_{letter}.weight");
+                build.param_from(&name, shape, self.stored, Source { tensor, element_offset, form: Form::Numbers })
+            }
+        };
+        self.cast(build, param, self.dtype)
     }
 
     /// Name and source of the weight or bias of q (part 0), k (1) or v (2); the original Qwen keeps the three in one

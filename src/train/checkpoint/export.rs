@@ -18,11 +18,11 @@ use super::Error;
 use super::rank_file::{header, stored};
 use super::read::Checkpoint;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
-use crate::config::ModelConfig;
+use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
 use crate::program::Source;
 use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
 use crate::weights::convert::{convert, first_not_finite};
-use crate::weights::file;
+use crate::weights::{self, file};
 
 /// Bytes of a file, at most, unless one tensor has more: what transformers and the Hub take.
 const FILE_BYTES: u64 = 5_000_000_000;
@@ -75,18 +75,88 @@ struct Weight<'a> {
 }
 
 /// Writes the model of a checkpoint into `into`, which is new or empty, with weights of `dtype`. `model` is the folder that the
-/// model came from: of it only the configuration and what belongs to a tokenizer are read.
+/// model came from: of it only the configuration and what belongs to a tokenizer are read; and the weights, where the run
+/// trained adapters, which are added to them.
 ///
 /// # Errors
 /// `dtype` is no type of weights; `into` is not empty; the configuration does not say the tensors that the checkpoint has, all
 /// of it; weights that are no finite numbers or too large for the type; a damaged file; a folder that cannot be written.
-pub fn export(checkpoint: &Checkpoint, model: &Path, dtype: DType, into: &Path) -> Result<Exported, Error> {
-    export_in(checkpoint, model, dtype, into, FILE_BYTES)
+pub fn export(
+    checkpoint: &Checkpoint,
+    model: &Path,
+    lora: Option<&Lora>,
+    dtype: DType,
+    into: &Path,
+) -> Result<Exported, Error> {
+    export_in(checkpoint, model, lora, dtype, into, FILE_BYTES)
+}
+
+/// Writes the adapters of a checkpoint into `into`, which is new or empty, as peft reads them: in f32, for the model in the folder
+/// `model`.
+///
+/// # Errors
+/// The checkpoint has no adapters; otherwise as [`export`].
+pub fn export_adapter(checkpoint: &Checkpoint, model: &Path, lora: &Lora, into: &Path) -> Result<Exported, Error> {
+    let mut problems = Diagnostics::new();
+    problems_of_place(into, &mut problems);
+    let mut shapes: BTreeMap<String, Shape> = BTreeMap::new();
+    for (record, source) in checkpoint.index().tensors.values().filter_map(|record| Some((record, record.source()?))) {
+        let (elems, known) = (record.shape().elems(), shapes.get(&source.tensor));
+        let columns = if source.tensor.ends_with(INNER) { elems / lora.rank.max(1) } else { lora.rank };
+        let rows = elems / columns.max(1) + known.map_or(0, |known| known[0]);
+        shapes.insert(source.tensor, Shape::from([rows, columns]));
+    }
+    if !shapes.keys().any(|name| name.starts_with(PEFT_PREFIX)) {
+        problems.push(Diagnostic::new(checkpoint.path().display().to_string(), "has no adapters"));
+    }
+    let weights = weights(checkpoint, &shapes, &mut problems);
+    problems.into_result(())?;
+    let (bytes, files) = publish(into, |folder| {
+        let path = folder.join("adapter_model.safetensors");
+        write_file(&path, &weights, DType::F32, &|weight| numbers(checkpoint, weight, DType::F32))?;
+        write_json(&folder.join("adapter_config.json"), &lora.to_json(&model.display().to_string()))?;
+        Ok(weights.iter().map(|weight| Bytes::of(weight.shape.elems(), 4)).sum())
+    })?;
+    Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
+}
+
+/// How the name of an adapter's inner factor ends.
+const INNER: &str = ".lora_A.weight";
+
+fn problems_of_place(into: &Path, problems: &mut Diagnostics) {
+    if fs::read_dir(into).is_ok_and(|mut entries| entries.next().is_some()) || into.is_file() {
+        let problem = Diagnostic::new(into.display().to_string(), "something is there already");
+        problems.push(problem.expected("a new or an empty folder"));
+    }
+}
+
+/// Has a folder written beside its place, so that taking its name is one step: the bytes of its weights and its files.
+fn publish(into: &Path, write: impl FnOnce(&Path) -> Result<Bytes, Error>) -> Result<(Bytes, Vec<String>), Error> {
+    let parent = into.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = |error: io::Error| Error::write(into, "cannot be written", &error);
+    fs::create_dir_all(parent).map_err(failed)?;
+    let mode = fs::Permissions::from_mode(FOLDER_MODE);
+    let partial =
+        tempfile::Builder::new().prefix(".ascend-tp-").permissions(mode).tempdir_in(parent).map_err(failed)?;
+    let bytes = write(partial.path())?;
+    let mut files = Vec::new();
+    for entry in fs::read_dir(partial.path()).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        File::open(entry.path()).and_then(|file| file.sync_all()).map_err(failed)?;
+        files.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    files.sort_unstable();
+    fs::rename(partial.path(), into).map_err(failed)?;
+    // It has another name now, and stays.
+    let _renamed = partial.keep();
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+    Ok((bytes, files))
 }
 
 fn export_in(
     checkpoint: &Checkpoint,
     model: &Path,
+    lora: Option<&Lora>,
     dtype: DType,
     into: &Path,
     file_bytes: u64,
@@ -95,10 +165,7 @@ fn export_in(
     if !dtype.is_float() {
         problems.push(Diagnostic::new("dtype", "not a type of weights").expected("f32, bf16 or f16").found(dtype));
     }
-    if fs::read_dir(into).is_ok_and(|mut entries| entries.next().is_some()) || into.is_file() {
-        let problem = Diagnostic::new(into.display().to_string(), "something is there already");
-        problems.push(problem.expected("a new or an empty folder"));
-    }
+    problems_of_place(into, &mut problems);
     let path = model.join(CONFIG);
     let config: Result<String, Diagnostics> = file::read_text(&path).map_err(|error| {
         let help = "name the folder that the model came from";
@@ -112,29 +179,29 @@ fn export_in(
             return Err(problems.into());
         }
     };
-    let weights = weights(checkpoint, &shapes, &mut problems);
+    let (weights, base) = match lora {
+        None => (weights(checkpoint, &shapes, &mut problems), None),
+        Some(lora) => {
+            let folder = tempfile::tempdir().map_err(|error| Error::write(into, "cannot be made", &error))?;
+            let adapter = folder.path().join("adapter");
+            export_adapter(checkpoint, model, lora, &adapter)?;
+            let base = weights::Checkpoint::open(model).and_then(|base| base.with_adapter(&adapter));
+            let weights = shapes.iter().map(|(name, shape)| Weight { name, shape, pieces: Vec::new() }).collect();
+            (weights, base.map_err(|found| problems.append(found)).ok())
+        }
+    };
     problems.into_result(())?;
-
-    // Beside the place, so that taking its name is one step.
-    let parent = into.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = |error: io::Error| Error::write(into, "cannot be written", &error);
-    fs::create_dir_all(parent).map_err(failed)?;
-    let mode = fs::Permissions::from_mode(FOLDER_MODE);
-    let partial =
-        tempfile::Builder::new().prefix(".ascend-tp-").permissions(mode).tempdir_in(parent).map_err(failed)?;
-    let bytes = write_weights(checkpoint, &weights, dtype, partial.path(), file_bytes)?;
-    copy_files(model, &config, dtype, partial.path())?;
-    let mut files = Vec::new();
-    for entry in fs::read_dir(partial.path()).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        File::open(entry.path()).and_then(|file| file.sync_all()).map_err(failed)?;
-        files.push(entry.file_name().to_string_lossy().into_owned());
-    }
-    files.sort_unstable();
-    fs::rename(partial.path(), into).map_err(failed)?;
-    // It has another name now, and stays.
-    let _renamed = partial.keep();
-    File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+    let numbers = |weight: &Weight<'_>| match &base {
+        None => numbers(checkpoint, weight, dtype),
+        Some(base) => match base.read_whole(weight.name, dtype) {
+            Ok((_, bytes)) => Ok(bytes),
+            Err(error) => Err(Diagnostic::new(model.display().to_string(), error.to_string()).into()),
+        },
+    };
+    let (bytes, files) = publish(into, |folder| {
+        let bytes = write_weights(&weights, dtype, folder, file_bytes, &numbers)?;
+        copy_files(model, &config, dtype, folder).map(|()| bytes)
+    })?;
     Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
 }
 
@@ -201,13 +268,16 @@ fn weights<'a>(
     weights
 }
 
+/// The numbers of a weight, as they are written.
+type Numbers<'a> = dyn Fn(&Weight<'_>) -> Result<Vec<u8>, Error> + 'a;
+
 /// Writes the weights; their bytes.
 fn write_weights(
-    checkpoint: &Checkpoint,
     weights: &[Weight<'_>],
     dtype: DType,
     folder: &Path,
     file_bytes: u64,
+    numbers: &Numbers<'_>,
 ) -> Result<Bytes, Error> {
     let bytes_of = |weight: &Weight<'_>| Bytes::of(weight.shape.elems(), dtype.size_bytes()).0;
     let mut files: Vec<&[Weight<'_>]> = Vec::new();
@@ -228,23 +298,8 @@ fn write_weights(
             1 => "model.safetensors".to_owned(),
             count => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
         };
-        let path = folder.join(&name);
-        let failed = |error: io::Error| Error::write(&path, "cannot be written", &error);
-        let mut end = 0;
-        let entries = weights.iter().map(|weight| {
-            let begin = end;
-            end += weight.shape.elems() * dtype.size_bytes();
-            let info = TensorInfo { dtype: stored(dtype), shape: weight.shape.to_vec(), data_offsets: (begin, end) };
-            (weight.name.to_owned(), info)
-        });
-        let header =
-            header("format", "pt".to_owned(), entries.collect()).map_err(|error| failed(io::Error::other(error)))?;
-        let mut file = File::create_new(&path).map_err(failed)?;
-        file.write_all(&header).map_err(failed)?;
-        for weight in *weights {
-            file.write_all(&numbers(checkpoint, weight, dtype)?).map_err(failed)?;
-            places.insert(weight.name.to_owned(), Value::String(name.clone()));
-        }
+        write_file(&folder.join(&name), weights, dtype, numbers)?;
+        places.extend(weights.iter().map(|weight| (weight.name.to_owned(), Value::String(name.clone()))));
     }
     let bytes: u64 = weights.iter().map(bytes_of).sum();
     if files.len() > 1 {
@@ -252,6 +307,23 @@ fn write_weights(
         write_json(&folder.join("model.safetensors.index.json"), &index)?;
     }
     Ok(Bytes(bytes))
+}
+
+/// One file of weights, one in memory at a time.
+fn write_file(path: &Path, weights: &[Weight<'_>], dtype: DType, numbers: &Numbers<'_>) -> Result<(), Error> {
+    let failed = |error: io::Error| Error::write(path, "cannot be written", &error);
+    let mut end = 0;
+    let entries = weights.iter().map(|weight| {
+        let begin = end;
+        end += weight.shape.elems() * dtype.size_bytes();
+        let info = TensorInfo { dtype: stored(dtype), shape: weight.shape.to_vec(), data_offsets: (begin, end) };
+        (weight.name.to_owned(), info)
+    });
+    let header =
+        header("format", "pt".to_owned(), entries.collect()).map_err(|error| failed(io::Error::other(error)))?;
+    let mut file = File::create_new(path).map_err(failed)?;
+    file.write_all(&header).map_err(failed)?;
+    weights.iter().try_for_each(|weight| file.write_all(&numbers(weight)?).map_err(failed))
 }
 
 /// A weight's numbers.

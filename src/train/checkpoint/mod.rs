@@ -31,7 +31,7 @@ mod writer;
 use std::io;
 use std::path::Path;
 
-pub use export::{Exported, export};
+pub use export::{Exported, export, export_adapter};
 pub use folder::complete;
 pub use index::{FileRecord, Index, PartRecord, SourceRecord, TensorRecord};
 pub use read::Checkpoint;

@@ -155,6 +155,12 @@ impl Sharding {
         &self.tensors
     }
 
+    /// Whether a tensor of this name is among them.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).is_ok()
+    }
+
     /// The tensors that a rank writes its part of, with the part: those it is the first to hold. Only these have to come off
     /// its card.
     pub fn written_by(&self, rank: usize) -> impl Iterator<Item = (&ShardedTensor, &[Range<usize>])> {

@@ -90,7 +90,7 @@ fn an_export_has_the_bytes_that_the_model_came_with() {
             fs::write(from.join(file), file).unwrap();
         }
         // Small files, so that there are several.
-        let exported = export_in(&checkpoint, &from, dtype, &out, 50_000).unwrap();
+        let exported = export_in(&checkpoint, &from, None, dtype, &out, 50_000).unwrap();
         assert_eq!(stored_weights(&out), source, "{name}");
         assert_eq!(exported.tensors, source.len());
         let others = exported.files.iter().filter(|file| !file.ends_with(".safetensors")).collect::<Vec<_>>();
@@ -112,8 +112,8 @@ fn another_type_is_rounded_and_said() {
     let (model, folder) = (root("tests/fixtures/qwen3-qknorm"), tempfile::tempdir().unwrap());
     let checkpoint = saved(&model, &folder.path().join("run"), |_, _| ());
     let (whole, half) = (folder.path().join("f32"), folder.path().join("deep").join("f16"));
-    export(&checkpoint, &model, DType::F32, &whole).unwrap();
-    export(&checkpoint, &model, DType::F16, &half).unwrap();
+    export(&checkpoint, &model, None, DType::F32, &whole).unwrap();
+    export(&checkpoint, &model, None, DType::F16, &half).unwrap();
     let (whole_weights, half_weights) = (stored_weights(&whole), stored_weights(&half));
     for (name, (_, _, bytes)) in &whole_weights {
         let mut rounded = vec![0; bytes.len() / 2];
@@ -133,7 +133,7 @@ fn what_cannot_be_exported_is_named_at_once_and_nothing_is_left() {
     let (model, folder) = (root("tests/fixtures/qwen2-gqa"), tempfile::tempdir().unwrap());
     let out = folder.path().join("out");
     let refused = |checkpoint: &Checkpoint, model: &Path, dtype, out: &Path| {
-        let text = export(checkpoint, model, dtype, out).unwrap_err().to_string();
+        let text = export(checkpoint, model, None, dtype, out).unwrap_err().to_string();
         assert!(!out.join("config.json").exists());
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
