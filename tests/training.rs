@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascend_tp::Cann;
+use ascend_tp::collective::exchanges;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Device;
 use ascend_tp::exec::{EngineOptions, Part};
@@ -13,10 +14,11 @@ use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::plan::Region;
 use ascend_tp::train::data::Batch;
+use ascend_tp::train::program::Part as StepPart;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{
     Error, Layout, LossScaling, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Spoiled, Trainer, Zero, compile,
-    init, memory,
+    init, lower, memory,
 };
 use ascend_tp::weights::fill_from;
 use ascend_tp_emulator::{Config, Emulator};
@@ -341,6 +343,20 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
     let refused = Trainer::start(&cann, &config, &recipe, layout, compiled, &EngineOptions::default(), |_| Ok(()));
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("memory of a card: the run does not fit") && text.contains("--recompute full"), "{text}");
+}
+
+#[test]
+fn gradients_are_reduced_once_a_step_however_small_its_micro_batches_are() {
+    let golden = Golden::read("qwen2-gqa-adamw");
+    for zero in [Zero::None, Zero::Moments] {
+        let layout = Layout { data: 2, micro_batch: 1, zero, ..ONE };
+        let lowered = lower(&golden.model.config, &golden.recipe, &layout).unwrap();
+        for (part, placed) in lowered.parts {
+            let found = exchanges(&placed);
+            let of_gradients = found.iter().filter(|exchange| exchange.value != "loss").count();
+            assert_eq!(of_gradients > 0, part == StepPart::Last, "{part:?}: {found:#?}");
+        }
+    }
 }
 
 #[test]

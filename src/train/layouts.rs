@@ -27,6 +27,8 @@ pub const SHARDS: &str = "dp_shard";
 pub const GRADIENT: &str = "grad.";
 /// … of what the gradients of earlier micro-batches sum to.
 pub const ACCUMULATED: &str = "accumulated.";
+/// … of the gradient of one of several micro-batches.
+pub const MICRO: &str = "micro.";
 /// … of its whole gradient, kept until it is known to be finite.
 pub const SCALED: &str = "scaled.";
 
@@ -118,7 +120,9 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
         }
         pins = pins.value(&format!("{GRADIENT}{name}"), &shared);
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
-        pins = pins.partial_value(&format!("{ACCUMULATED}{name}"), accumulated, data);
+        for gradients in [ACCUMULATED, MICRO] {
+            pins = pins.partial_value(&format!("{gradients}{name}"), accumulated, data);
+        }
     }
     if has_data && zero >= Zero::Weights {
         pins = pins.stored_on(cut_on);

@@ -15,7 +15,7 @@ use crate::program::grad::{Segment, gradients_with};
 use crate::program::models::{loss, trained};
 use crate::program::{Builder, Kind, Operand, Program, Value, ValueId};
 
-use super::layouts::{ACCUMULATED, GRADIENT, SCALED};
+use super::layouts::{ACCUMULATED, GRADIENT, MICRO, SCALED};
 use super::optimizer::{Optimizer, matrices, squares};
 
 /// Names of outputs and of inputs that are not the model's.
@@ -216,7 +216,7 @@ impl Parts<'_> {
                 continue;
             };
             if part != Part::Only {
-                build.name(gradient, format!("micro.{}", names[at]));
+                build.name(gradient, format!("{MICRO}{}", names[at]));
             }
             if matches!(part, Part::Middle | Part::Last) {
                 gradient = build.add(accumulated[at], gradient);
