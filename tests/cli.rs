@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
 /// What `verify` and `explain` have with --train, behind their own.
-const OF_A_STEP: [&str; 18] = [
+const OF_A_STEP: [&str; 19] = [
     "recipe",
     "steps",
     "global-batch",
@@ -27,6 +27,7 @@ const OF_A_STEP: [&str; 18] = [
     "lr",
     "min-lr",
     "warmup-steps",
+    "lora",
     "mesh",
     "zero",
     "micro-batch",
@@ -38,6 +39,7 @@ const OPTIONS: [(&str, &[&str]); 9] = [
         "generate",
         &[
             "model",
+            "adapter",
             "prompt",
             "prompt-file",
             "chat",

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::Model;
+use ascend_tp::train::init::{self, Init};
 use ascend_tp::train::verify::{Deviation, Gradients, gradients};
 use ascend_tp::train::{self, Layout};
-use ascend_tp::weights::fill_from;
 use ascend_tp::world::ProcessGroup;
 use serde::Serialize;
 
@@ -81,7 +81,9 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop, ..EngineOptions::default() };
     let step = |layout: Layout| -> Result<Gradients, train::Error> {
         gradients(&cards.cann, &model.config, &recipe, layout, &engine, |shards| {
-            fill_from(&model.checkpoint, shards, &|_| ())
+            // Adapters of which neither factor is zero, so that both have gradients.
+            let inits = shards.parts().map(|part| (part.tensor().name.clone(), Init::Uniform)).collect();
+            init::fill_beside(&model.checkpoint, shards, &inits, 0)
         })
     };
     let one = step(Layout { micro_batch: recipe.global_batch, ..Layout::ONE })?;

@@ -11,19 +11,18 @@ use std::time::Instant;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::config::{Lora, ModelConfig, PEFT_PREFIX};
+use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::exec::{EngineOptions, Shards};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::planner::train::decoder::Decoder;
-use ascend_tp::schedule::plan::Tensor;
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{
     Compiled, Layout, Optimizer, Progress, Recipe, Recompute, ScheduleKind, Trainer, Zero, compile, init,
 };
-use ascend_tp::weights::{file, fill_from};
+use ascend_tp::weights::file;
 use ascend_tp::world::ProcessGroup;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -499,18 +498,15 @@ impl<'a> Job<'a> {
     }
 
     fn start(&self, cann: &Arc<Cann>, compiled: Compiled, engine: &EngineOptions) -> Result<Trainer, Failure> {
-        let inits = compiled.inits.clone();
-        let trained = compiled.sharding.clone();
-        // What the model has and the checkpoint will not give; then what neither has.
+        let (inits, trained) = (compiled.inits.clone(), compiled.sharding.clone());
+        let seed = self.options.init_seed.unwrap_or_default();
         let fill = |shards: &Shards<'_>| {
+            // But for what the checkpoint will give.
             let rest = shards.only(|tensor| self.checkpoint.is_none() || !trained.has(&tensor.name));
-            let is_of_model =
-                |tensor: &Tensor| tensor.source.as_ref().is_some_and(|source| !source.tensor.starts_with(PEFT_PREFIX));
-            if let Some(model) = &self.model {
-                fill_from(&model.checkpoint, &rest.only(is_of_model), &|_| ())?;
+            match &self.model {
+                Some(model) => init::fill_beside(&model.checkpoint, &rest, &inits, seed),
+                None => init::fill(&rest, &inits, seed),
             }
-            let drawn = rest.only(|tensor| self.model.is_none() || !is_of_model(tensor));
-            init::fill(&drawn, &inits, self.options.init_seed.unwrap_or_default())
         };
         let mut trainer = Trainer::start(cann, &self.config, &self.recipe, self.layout, compiled, engine, fill)?;
         if let Some((checkpoint, progress)) = &self.checkpoint {

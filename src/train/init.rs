@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
 use crate::base::{Id, Shape};
+use crate::config::PEFT_PREFIX;
 use crate::exec::{FillError, Shards};
 use crate::program::{HostTensor, Kind, Program, Role, ValueId};
 use crate::schedule::plan::Tensor;
+use crate::weights::{Checkpoint, fill_from};
 
 /// What a weight begins as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +77,22 @@ pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> R
         part.write(0, &HostTensor::float(shape, tensor.dtype, numbers).to_bytes())?;
     }
     Ok(())
+}
+
+/// Fills the weights of all ranks here from a checkpoint, and draws the adapters beside them, which it does not have.
+///
+/// # Errors
+/// What the checkpoint does not have, or a card refuses.
+pub fn fill_beside(
+    checkpoint: &Checkpoint,
+    shards: &Shards<'_>,
+    inits: &BTreeMap<String, Init>,
+    seed: u64,
+) -> Result<(), FillError> {
+    let is_adapter =
+        |tensor: &Tensor| tensor.source.as_ref().is_some_and(|source| source.tensor.starts_with(PEFT_PREFIX));
+    fill_from(checkpoint, &shards.only(|tensor| !is_adapter(tensor)), &|_| ())?;
+    fill(&shards.only(is_adapter), inits, seed)
 }
 
 /// The numbers of a part's elements in the whole tensor, row-major.

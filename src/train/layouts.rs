@@ -12,7 +12,7 @@ use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::placement::{Layout, Mesh, Pins, Residual, place};
 use crate::program::grad::AGAIN;
 use crate::program::models::trained;
-use crate::program::{Program, Role, ValueId};
+use crate::program::{Program, Role, Value, ValueId};
 
 use super::optimizer::{STATES, matrices};
 
@@ -85,8 +85,13 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
     for stands_before in ["", "grad.", AGAIN] {
         base = base.value(&format!("{stands_before}residual.*"), &stream);
     }
-    let placed = place(loss, mesh, &base)?;
     let names = mesh.axis_names();
+    let mut placed = place(loss, mesh, &base)?;
+    let adapters = adapters(loss, &placed.stored, &names);
+    if !adapters.is_empty() {
+        base = adapters.iter().fold(base, |pins, (name, dims)| pins.value(name, dims));
+        placed = place(loss, mesh, &base)?;
+    }
     let has_replicas = !mesh.named(REPLICAS).is_empty();
     let cut_on = if has_replicas { SHARDS } else { DATA };
     let matrices = matrices(loss);
@@ -128,6 +133,31 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
         pins = pins.stored_on(cut_on);
     }
     problems.into_result(pins)
+}
+
+/// Where adapters lie: each factor as the weight that it stands beside, along the dims that it shares with it. The rank is not cut:
+/// it is a few numbers, and whoever needed all of them would wait for an exchange.
+fn adapters<'a>(loss: &'a Program, stored: &[Layout], names: &'a [String]) -> Vec<(&'a str, Vec<(usize, &'a str)>)> {
+    let weight = |wanted: &dyn Fn(&Value) -> bool| loss.with_role(Role::Param).find(|id| wanted(&loss.values[*id]));
+    let mut found = Vec::new();
+    for value in loss.with_role(Role::Param).map(|id| &loss.values[id]) {
+        let inner = value.name.strip_suffix(".lora_A.weight").and_then(|layer| {
+            let tensor = format!("{layer}.weight");
+            weight(&|value| value.source.as_ref().is_some_and(|source| source.tensor == tensor))
+        });
+        let outer = value.name.strip_suffix(".lora_B.weight").and_then(|layer| {
+            let name = format!("{layer}.weight");
+            weight(&|value| value.name == name)
+        });
+        let Some(of) = inner.or(outer) else { continue };
+        // The dims of `A` are the rank and the last ones of the weight, those of `B` its first ones and the rank.
+        let own = 0..value.shape.rank() - 1;
+        let (first, shift) = if inner.is_some() { (loss.values[of].shape.rank() - own.len(), 1) } else { (0, 0) };
+        let cuts = dims(&stored[of.index()], names).into_iter();
+        let shared = cuts.filter(|(dim, _)| (first..first + own.len()).contains(dim));
+        found.push((value.name.as_str(), shared.map(|(dim, axis)| (dim - first + shift, axis)).collect()));
+    }
+    found
 }
 
 /// A layout's cuts, by dim and name of the axis.
