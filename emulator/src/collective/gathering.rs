@@ -491,9 +491,14 @@ impl Links {
 }
 
 impl Links {
-    /// The peers learn that this process's end is no death.
+    /// The peers learn that this process's end is no death, and before that what it has told them of other ends: whoever hears of
+    /// this one alone would name it as what went wrong.
     fn say_farewell(&self) {
+        /// Peers that take nothing are not waited for.
+        const LIMIT: Duration = Duration::from_secs(1);
+        let deadline = Instant::now() + LIMIT;
         self.by_peer.values().for_each(|link| link.post(&Message::Farewell));
+        self.by_peer.values().for_each(|link| link.flush(deadline));
     }
 }
 

@@ -10,7 +10,7 @@ use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{SendFlags, sockopt};
 
@@ -170,6 +170,18 @@ impl Link {
         self.lock().closed
     }
 
+    /// Waits until all that was posted is the socket's, or the connection has ended; until `deadline` at most.
+    pub(crate) fn flush(&self, deadline: Instant) {
+        let mut outgoing = self.lock();
+        while (outgoing.writing || !outgoing.queue.is_empty()) && !outgoing.closed {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            outgoing = self.changed.wait_timeout(outgoing, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Ends the connection; whoever waits on it goes on. Messages that the socket has taken still arrive.
     pub(crate) fn close(&self) {
         let mut outgoing = self.lock();
@@ -223,4 +235,56 @@ fn write_both(mut socket: &TcpStream, header: &[u8], payload: &[u8]) -> io::Resu
         }
     }
     socket.write_all(&payload[sent - header.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use crate::link::wire::CHUNK_BYTES;
+
+    #[test]
+    fn last_words_leave_behind_data_that_is_still_on_its_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let here = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (mut there, _) = listener.accept().expect("a connection");
+        let peer = Process {
+            id: 1,
+            pid: 1,
+            host: "there".into(),
+            host_id: host::id(),
+            addresses: Vec::new(),
+            port: 0,
+            secret: 0,
+        };
+        let link = Link::start(peer, here, None, Duration::from_secs(60)).expect("a link");
+        // More than both sockets take while nobody reads.
+        const CHUNKS: usize = 256;
+        let sender = Arc::clone(&link);
+        let data = thread::spawn(move || {
+            let chunk = vec![7; CHUNK_BYTES];
+            (0..CHUNKS).try_for_each(|_| sender.send(&Message::Farewell, &chunk))
+        });
+        let mut count = 0;
+        while link.lock().queue.is_empty() {
+            link.post(&Message::Farewell);
+            count += 1;
+            thread::yield_now();
+        }
+        let posted = Arc::clone(&link);
+        let end = thread::spawn(move || {
+            posted.flush(Instant::now() + Duration::from_secs(60));
+            posted.close();
+        });
+        let (mut payload, mut words) = (Vec::new(), 0);
+        while wire::read::<Message>(&mut there, &mut payload).is_ok() {
+            words += usize::from(payload.is_empty());
+        }
+        end.join().expect("it ends");
+        // Data that was not begun yet may be lost with the connection; what was posted is not.
+        let _sent_or_closed = data.join().expect("it ends");
+        assert_eq!(words, count, "messages that were posted and have arrived");
+    }
 }
