@@ -14,15 +14,19 @@ fn peers(programs: &Path) -> Output {
     command("peers --quick --json --device emulator").env("PATH", programs).output().unwrap()
 }
 
+/// A program of a name.
+fn program(programs: &Path, name: &str, body: &str) {
+    let path = programs.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// A Python with torch and numpy and without transformers, whose programs print `printed`.
 fn python(programs: &Path, printed: &str) {
-    let script = format!(
-        "#!/bin/sh\ncase \"$3\" in transformers|gguf) exit 1;; torch|numpy) exit 0;; esac\ncat <<'END'\n{printed}\nEND\n"
-    );
-    let path = programs.join("python3");
     // `cat` is not on their PATH.
-    fs::write(&path, script.replace("cat <<", "/bin/cat <<")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let print = format!("/bin/cat <<'END'\n{printed}\nEND");
+    let body = format!("case \"$3\" in transformers|gguf) exit 1;; torch|numpy) exit 0;; esac\n{print}");
+    program(programs, "python3", &body);
 }
 
 fn tables(output: &Output) -> Vec<Value> {
@@ -43,6 +47,16 @@ fn nobody_installed_is_said_and_recorded_figures_stand_alone() {
     assert_eq!(missing.len(), 4);
     assert!(missing.iter().all(|install| install.contains(" install ")), "{missing:?}");
     assert!(tables[2]["title"].as_str().unwrap().starts_with("Peers as recorded on "));
+}
+
+#[test]
+fn a_compiler_without_the_headers_is_a_peer_that_is_missing() {
+    let programs = tempfile::tempdir().unwrap();
+    program(programs.path(), "mpirun", "exit 0");
+    program(programs.path(), "mpicc", "echo 'mpi.h: No such file or directory' >&2; exit 1");
+    let found = tables(&peers(programs.path()));
+    let missing = found[1]["rows"].to_string();
+    assert!(missing.contains("mpicc finds no mpi.h"), "{missing}");
 }
 
 #[test]

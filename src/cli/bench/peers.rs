@@ -97,6 +97,9 @@ impl Ready {
                 Err(what) => Ok(Err(what)),
             },
             Peer::OpenMpi => match (on_path("mpirun"), on_path("mpicc")) {
+                (Some(_), Some(mpicc)) if !has_headers(&mpicc) => {
+                    Ok(Err(format!("{} finds no mpi.h", mpicc.display())))
+                }
                 (Some(mpirun), Some(mpicc)) => ready(mpirun, Some(compiled(&mpicc)?)),
                 (None, _) => Ok(Err("no mpirun on PATH".to_owned())),
                 (_, None) => Ok(Err("no mpicc on PATH".to_owned())),
@@ -190,6 +193,14 @@ impl Unnamed {
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()))
     }
+}
+
+/// Whether a compiler finds what programs of MPI include: Debian has it in a package of its own.
+fn has_headers(compiler: &Path) -> bool {
+    let mut command = Command::new(compiler);
+    command.args(["-E", "-x", "c", "-include", "mpi.h", "/dev/null"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }
 
 /// The program of a peer that must be compiled.
