@@ -2,9 +2,9 @@
 //!
 //! Input: `a` of `[.., m, k]`, `b` of `[.., k, n]` whose batch dims broadcast to those of `out`, `[.., m, n]`.
 //! Output: `out = a @ b`, accumulated in f32 over the whole of k by one thread and rounded once to the type of `out`.
-//! Invariants: an element of the output takes its products in order along k, fused where the instruction set fuses, in runs of
-//! [`RUN`] words that are summed from zero and then added. Nothing else decides its bits: not how many rows and columns there
-//! are, nor how operands lie, nor tiles and threads. k = 0 gives zeros.
+//! Invariants: an element of the output takes its products along k in the order of [`RUN`], fused where the instruction set
+//! fuses. Nothing else decides its bits: not how many rows and columns there are, nor how operands lie, nor tiles and threads.
+//! k = 0 gives zeros.
 //!
 //! A few vectors times rows that lie along k, as in decoding, read those rows in place, once ([`super::simd::dot`]). All else
 //! is packed ([`super::panel`]) and multiplied block by block ([`super::simd::block`]). bf16 stays bf16 where there is an
@@ -260,7 +260,7 @@ fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part],
     let row_bytes = (k * element.size()).max(1);
     let tile_bytes = (parts.len() * n * row_bytes / DOT_TILES).clamp(DOT_TILE_BYTES.0, DOT_TILE_BYTES.1);
     // A row may be longer than a tile.
-    let height = (tile_bytes / row_bytes).max(1).next_multiple_of(dot::LANES).min(n);
+    let height = (tile_bytes / row_bytes).max(1).next_multiple_of(dot::ROWS).min(n);
     let down = n.div_ceil(height);
     tiles.run(parts.len() * down, &|tile| {
         let (part, first) = (tile / down, tile % down * height);

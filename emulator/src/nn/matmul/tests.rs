@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::nn::Serial;
 use crate::nn::raw::tests::span_of;
+use crate::nn::simd::block::{PARTS, QUAD};
 use crate::nn::tests::Threads;
 
 /// Small integers: sums are exact in f32 and, kept below 2048, in f16.
@@ -242,11 +243,12 @@ fn every_instruction_set_gives_the_bits_of_the_definition() {
         for isa in sets().filter(|isa| *isa != Isa::Avx512Bf16 || dtype != DType::BF16) {
             let add = |sum: f32, x: f32, y: f32| if isa == Isa::Portable { sum + x * y } else { x.mul_add(y, sum) };
             let element = |row: usize, col: usize| {
-                let run = |first: usize| {
-                    let run = first..(first + RUN).min(K);
-                    run.fold(0.0_f32, |sum, at| add(sum, left[row * K + at], right[at * N + col]))
+                let part = |first: usize, part: usize| {
+                    let words = (first..(first + RUN).min(K)).filter(|at| at / QUAD % PARTS == part);
+                    words.fold(0.0_f32, |sum, at| add(sum, left[row * K + at], right[at * N + col]))
                 };
-                2.0_f32 * 0.3 + (0..K).step_by(RUN).fold(0.0_f32, |total, first| total + run(first))
+                let parts = (0..K).step_by(RUN).flat_map(|first| (0..PARTS).map(move |part| (first, part)));
+                2.0_f32 * 0.3 + parts.fold(0.0_f32, |total, (first, at)| total + part(first, at))
             };
             let expected: Vec<u32> = (0..m * N).map(|at| element(at / N, at % N).to_bits()).collect();
             assert!(bits(&Serial, isa, &a, &b, Precision::Keep) == expected, "{isa}, {dtype}, {m} rows");

@@ -5,8 +5,8 @@
 //! over all words.
 //! Why not the gemm crate: of f32 products of 256 x 4096 x 4096 it reached 44 % of a core's peak with AVX-512, these blocks 77 to
 //! 82 %, and it has no products of bf16 pairs.
-//! Invariants: a sum takes its products in the order of the words, from zero; the caller gives a [`RUN`] at a time. Pairs of bf16 are multiplied by the instruction for
-//! them, which takes denormal numbers for zeros.
+//! Invariants: a sum takes its products in the order of [`RUN`], of which the caller gives one at a time. Pairs of bf16 are
+//! multiplied by the instruction for them, which takes denormal numbers for zeros.
 #![expect(unsafe_code, reason = "vector instructions over packed slices")]
 
 use crate::simd::Isa;
@@ -15,9 +15,33 @@ use crate::simd::Isa;
 pub(crate) const LINES: usize = 6;
 /// Columns of a slab.
 pub(crate) const WIDTH: usize = 64;
-/// Words of a run, whose products are summed from zero before they are added to a sum: one order for all products. Longer
-/// ones would round more, and a slab of a run takes two thirds of a first-level cache.
+/// Words of a run: the one order of all products. Its words are dealt out to [`PARTS`] parts, [`QUAD`] neighbours to each in
+/// turn; each part is summed from zero, word after word, and the parts are added to a sum in their order. A part is what a
+/// quarter of a register of 512 bits has of rows that are read along k, so that rows in place need no other order than
+/// packed blocks. A slab of a run takes two thirds of a first-level cache.
 pub(crate) const RUN: usize = 128;
+/// Parts of a run.
+pub(crate) const PARTS: usize = 4;
+/// Neighbours that belong to one part.
+pub(crate) const QUAD: usize = 4;
+
+/// `$body` for each of `$words` words that belongs to a part, in order: whole quads written out.
+macro_rules! for_part {
+    ($part:expr, $words:expr, |$word:ident| $body:expr) => {
+        for first in ($part * QUAD..$words).step_by(QUAD * PARTS) {
+            if first + QUAD <= $words {
+                for at in 0..QUAD {
+                    let $word = first + at;
+                    $body
+                }
+            } else {
+                for $word in first..$words {
+                    $body
+                }
+            }
+        }
+    };
+}
 
 /// Packed operands of one block.
 #[derive(Clone, Copy, Debug)]
@@ -121,9 +145,10 @@ unsafe fn singles_portable<const N: usize>(
     c: *mut f32,
     c_stride: usize,
 ) {
-    for strip in (0..WIDTH).step_by(STRIP) {
+    for strip_part in 0..WIDTH / STRIP * PARTS {
+        let (strip, part) = (strip_part / PARTS * STRIP, strip_part % PARTS);
         let mut sums = [[0_f32; STRIP]; N];
-        for word in 0..words {
+        for_part!(part, words, |word| {
             // SAFETY: within the slab; an array needs the alignment of its elements only.
             let right = unsafe { b.wrapping_add(word * WIDTH + strip).cast::<[f32; STRIP]>().read() };
             for (line, sums) in sums.iter_mut().enumerate() {
@@ -133,7 +158,7 @@ unsafe fn singles_portable<const N: usize>(
                     *sum += left * right;
                 }
             }
-        }
+        });
         for (line, sums) in sums.iter().enumerate() {
             let target = c.wrapping_add(line * c_stride + strip).cast::<[f32; STRIP]>();
             // SAFETY: within the line of the sums.
@@ -163,9 +188,10 @@ macro_rules! kernel {
             c: *mut f32,
             c_stride: usize,
         ) {
-            for strip in (0..super::WIDTH).step_by($vectors * $lanes) {
+            for strip_part in 0..super::WIDTH / ($vectors * $lanes) * PARTS {
+                let (strip, part) = (strip_part / PARTS * ($vectors * $lanes), strip_part % PARTS);
                 let mut sums = [[$zero(); $vectors]; N];
-                for word in 0..words {
+                for_part!(part, words, |word| {
                     let mut right = [$right(b.wrapping_add((word * super::WIDTH + strip) * $depth)); $vectors];
                     for (vector, right) in right.iter_mut().enumerate().skip(1) {
                         *right = $right(b.wrapping_add((word * super::WIDTH + strip + vector * $lanes) * $depth));
@@ -176,7 +202,7 @@ macro_rules! kernel {
                             *sum = $multiply(left, right, *sum);
                         }
                     }
-                }
+                });
                 for (line, sums) in sums.into_iter().enumerate() {
                     for (vector, sum) in sums.into_iter().enumerate() {
                         let target = c.wrapping_add(line * c_stride + strip + vector * $lanes);
@@ -193,6 +219,7 @@ macro_rules! kernel {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    use super::{PARTS, QUAD};
     use std::arch::x86_64::{
         __m512bh, __m512i, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps,
         _mm256_storeu_ps, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
@@ -239,6 +266,7 @@ mod x86 {
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
+    use super::{PARTS, QUAD};
     use std::arch::aarch64::{float32x4_t, vaddq_f32, vdupq_n_f32, vfmaq_f32, vld1q_dup_f32, vld1q_f32, vst1q_f32};
 
     #[target_feature(enable = "neon")]

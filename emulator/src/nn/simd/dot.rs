@@ -1,8 +1,8 @@
 //! Products of a few vectors with the rows of a matrix that is read once, straight from the memory of a card.
 //!
 //! Input: [`Rows`] of f32, f16 or bf16 and the vectors, widened to f32 or kept as bf16. Output: a sum for each row and vector.
-//! A few rows are read side by side and turned in registers, so that each lane has a row of its own: its sum takes the
-//! products one after the other along the row, as those of packed blocks do.
+//! Four rows at a time are read side by side and each quarter of their registers is turned, so that it has a word of every row:
+//! the sums of a quarter are those of a part of a [`RUN`], one after the other along the rows, as in packed blocks.
 //! Invariants: an element is read once for all vectors; a sum has the bits that [`super::block`] gives it, however many
 //! rows and vectors there are. Pairs of bf16 are multiplied by the instruction for them, which takes denormal numbers for
 //! zeros.
@@ -10,7 +10,7 @@
 
 use half::{bf16, f16};
 
-use super::block::RUN;
+use super::block::{PARTS, QUAD, RUN};
 use super::rates::prefetch;
 use crate::nn::dtype::DType;
 use crate::nn::raw::Rows;
@@ -21,11 +21,13 @@ pub(crate) const MOST_VECTORS: usize = 8;
 /// Vectors are padded with zeros to a multiple of this many elements.
 pub(crate) const PADDING: usize = 32;
 /// The most rows that a kernel reads side by side; fewer cost as much.
-pub(crate) const LANES: usize = 16;
+pub(crate) const ROWS: usize = 4 * QUAD;
 /// How far ahead of a row's read its lines are asked for. Rows are read side by side, so that together it is some kilobytes.
 const AHEAD_BYTES: usize = 512;
 /// Bytes that memory gives at once, and of the widest step of a kernel.
 const LINE_BYTES: usize = 64;
+/// Words of a step: one quad of every part.
+const STEP_WORDS: usize = QUAD * PARTS;
 
 /// A type that rows of a matrix may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,19 +110,19 @@ fn run<T>(kernel: Kernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T], s
     unsafe { kernel(rows.row(0), rows.stride(), (rows.count(), len), vectors, sums) };
 }
 
-/// The kernel for a number of vectors.
+/// The kernel for a number of vectors, and the quads of rows whose sums there are registers for.
 macro_rules! by_count {
     ($count:expr, $kernel:path) => {{
         use $kernel as kernel;
         match $count {
-            1 => kernel::<1>,
-            2 => kernel::<2>,
-            3 => kernel::<3>,
-            4 => kernel::<4>,
-            5 => kernel::<5>,
-            6 => kernel::<6>,
-            7 => kernel::<7>,
-            8 => kernel::<8>,
+            1 => kernel::<1, 4>,
+            2 => kernel::<2, 4>,
+            3 => kernel::<3, 2>,
+            4 => kernel::<4, 2>,
+            5 => kernel::<5, 2>,
+            6 => kernel::<6, 2>,
+            7 => kernel::<7, 2>,
+            8 => kernel::<8, 2>,
             count => panic!("{count} vectors"),
         }
     }};
@@ -159,57 +161,62 @@ fn pairs(count: usize) -> Kernel<u16> {
     panic!("{count} vectors of pairs, for which this processor has no instruction");
 }
 
-/// `$body` for each of the first `$count` columns of at most 32, written out: columns stay in registers where there is room.
-macro_rules! for_columns {
-    ($count:expr, |$column:ident| $body:expr) => {
-        for_columns!(
-            @ $count, $column, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-        )
-    };
-    (@ $count:expr, $column:ident, $body:expr, $($at:literal)*) => {
-        $(if $at < $count {
-            let $column: usize = $at;
-            $body;
-        })*
-    };
-}
-
-/// Defines the kernel of one type and instruction set. A step takes `$columns` columns of `$lanes` rows, `$depth` elements of
-/// a vector each; `$turned` reads them from their addresses, and `$column` gives one of them.
+/// Defines the kernel of one type and instruction set, for rows of elements of `$size` bytes, `$depth` of them a word. A step's
+/// words of a row are `$registers` registers: `$load` reads the one of a number. `$turn` makes of those of four rows one
+/// for each place in a quad, `$spread` of one of a vector as many, each with its word of a quad four times.
 macro_rules! kernel {
     (
-        $(#[$target:meta])* $name:ident($t:ty, $size:literal bytes, $lanes:literal lanes, $columns:literal columns, $depth:literal deep):
-        $zero:expr, $turned:expr, $column:expr, $one:expr, $multiply:expr, $add:expr, $lanes_of:expr
+        $(#[$target:meta])* $name:ident($t:ty, $size:literal bytes, $depth:literal deep, $registers:literal registers):
+        $zero:expr, $load:expr, $load_vector:expr, $turn:expr, $spread:expr, $multiply:expr, $numbers:expr
     ) => {
         /// # Safety
         /// There are `count` rows of `len` elements that can be read; every vector is padded; the processor has the
         /// instructions.
         $(#[$target])*
-        pub(super) unsafe fn $name<const VECTORS: usize>(
+        pub(super) unsafe fn $name<const VECTORS: usize, const QUADS: usize>(
             start: *const u8,
             row_stride: isize,
             (count, len): (usize, usize),
             vectors: &[$t],
             sums: &mut [f32],
         ) {
-            const STEP: usize = $columns * $depth;
+            const STEP: usize = STEP_WORDS * $depth;
+            const ROWS_OF_REGISTER: usize = STEP_WORDS / $registers;
             let stride = len.next_multiple_of(super::PADDING);
-            // What follows the end of a row is the row that this lane has next.
-            let (end, next) = (len * $size, $lanes * row_stride - (len * $size) as isize);
+            // What follows the end of a row is the row that is next in its place.
+            let (end, next) = (len * $size, (QUADS * QUAD) as isize * row_stride - (len * $size) as isize);
             let distance = super::AHEAD_BYTES.min(end);
-            for group in (0..count).step_by($lanes) {
-                // Lanes without a row of their own have the last one again.
-                let rows: [*const u8; $lanes] =
-                    std::array::from_fn(|lane| start.wrapping_offset((group + lane).min(count - 1) as isize * row_stride));
-                let mut totals = [$zero; VECTORS];
+            for first in (0..count).step_by(QUADS * QUAD) {
+                // Places without a row of their own have the last one again.
+                let row = |at: usize| start.wrapping_offset((first + at).min(count - 1) as isize * row_stride);
+                let rows: [[*const u8; QUAD]; QUADS] =
+                    std::array::from_fn(|quad| std::array::from_fn(|at| row(quad * QUAD + at)));
+                let mut totals = [[[0_f32; QUAD]; VECTORS]; QUADS];
                 for run in (0..len).step_by(super::RUN * $depth) {
                     let past = len.min(run + super::RUN * $depth);
-                    let mut sums = [$zero; VECTORS];
-                    let mut add = |columns: &_, column: usize, at: usize| {
-                        for (vector, sum) in sums.iter_mut().enumerate() {
-                            let element = vectors.as_ptr().wrapping_add(vector * stride + at + column * $depth);
-                            // SAFETY: a column before the end of the vector, which is padded.
-                            *sum = $multiply(unsafe { $one(element) }, $column(columns, column), *sum);
+                    let mut sums = [[[$zero; $registers]; VECTORS]; QUADS];
+                    let mut add = |rows: &[[*const u8; QUAD]; QUADS], offset: usize, at: usize| {
+                        for register in 0..$registers {
+                            let mut columns = [[$zero; QUAD]; QUADS];
+                            for (columns, rows) in columns.iter_mut().zip(rows) {
+                                let mut lines = [$zero; QUAD];
+                                for (line, row) in lines.iter_mut().zip(rows) {
+                                    // SAFETY: within a step before the end of the row.
+                                    *line = unsafe { $load(row.wrapping_add(offset), register) };
+                                }
+                                *columns = $turn(lines);
+                            }
+                            for vector in 0..VECTORS {
+                                let words = vectors.as_ptr().wrapping_add(vector * stride + at);
+                                // SAFETY: a step before the end of the vector, which is padded.
+                                let words = $spread(unsafe { $load_vector(words, register) });
+                                for (sums, columns) in sums.iter_mut().zip(&columns) {
+                                    let sum = &mut sums[vector][register];
+                                    for (word, column) in words.iter().zip(columns) {
+                                        *sum = $multiply(*word, *column, *sum);
+                                    }
+                                }
+                            }
                         }
                     };
                     let mut at = run;
@@ -217,16 +224,14 @@ macro_rules! kernel {
                         let here = at * $size;
                         if here.is_multiple_of(super::LINE_BYTES) {
                             let ahead = (here + distance) as isize + if here + distance < end { 0 } else { next };
-                            rows.iter().for_each(|row| super::prefetch(row.wrapping_offset(ahead)));
+                            rows.iter().flatten().for_each(|row| super::prefetch(row.wrapping_offset(ahead)));
                         }
-                        // SAFETY: a step before the end of each row.
-                        let columns = unsafe { $turned(&rows, here) };
-                        for_columns!($columns, |column| add(&columns, column, at));
+                        add(&rows, here, at);
                         at += STEP;
                     }
                     if at < past {
-                        let mut padded = [[0_u8; super::LINE_BYTES]; $lanes];
-                        for (padded, row) in padded.iter_mut().zip(rows) {
+                        let mut padded = [[[0_u8; super::LINE_BYTES]; QUAD]; QUADS];
+                        for (padded, row) in padded.as_flattened_mut().iter_mut().zip(rows.as_flattened()) {
                             // SAFETY: what is left of the row, less than a step of it.
                             unsafe {
                                 std::ptr::copy_nonoverlapping(
@@ -236,15 +241,23 @@ macro_rules! kernel {
                                 );
                             }
                         }
-                        // SAFETY: the copies are as long as a step.
-                        let columns = unsafe { $turned(&padded.each_ref().map(|row| row.as_ptr()), 0) };
-                        (0..(past - at).div_ceil($depth)).for_each(|column| add(&columns, column, at));
+                        add(&padded.each_ref().map(|quad| quad.each_ref().map(|row| row.as_ptr())), 0, at);
                     }
-                    totals.iter_mut().zip(sums).for_each(|(total, sum)| *total = $add(*total, sum));
+                    for (totals, sums) in totals.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+                        for register in sums {
+                            let numbers: [f32; ROWS_OF_REGISTER] = $numbers(*register);
+                            for part in numbers.chunks_exact(QUAD) {
+                                totals.iter_mut().zip(part).for_each(|(total, sum)| *total += sum);
+                            }
+                        }
+                    }
                 }
-                let rows = $lanes.min(count - group);
-                for (total, sums) in totals.into_iter().zip(sums.chunks_exact_mut(count)) {
-                    sums[group..group + rows].copy_from_slice(&$lanes_of(total)[..rows]);
+                for (quad, totals) in totals.iter().enumerate() {
+                    let first = first + quad * QUAD;
+                    let rows = QUAD.min(count.saturating_sub(first));
+                    for (total, sums) in totals.iter().zip(sums.chunks_exact_mut(count)).take(if rows > 0 { VECTORS } else { 0 }) {
+                        sums[first..first + rows].copy_from_slice(&total[..rows]);
+                    }
                 }
             }
         }
@@ -254,233 +267,164 @@ macro_rules! kernel {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m512, __m512bh, __m512i, _mm_loadu_si128, _mm256_add_ps, _mm256_and_si256, _mm256_castps_si256,
-        _mm256_castsi256_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_epi32, _mm256_set1_ps,
-        _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps,
-        _mm512_castsi512_si256, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_extracti64x4_epi64, _mm512_fmadd_ps,
-        _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
-        _mm512_slli_epi32, _mm512_storeu_ps,
+        __m256, __m512, __m512bh, _mm_loadu_si128, _mm256_castpd_ps, _mm256_castps_pd, _mm256_castsi256_ps,
+        _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
+        _mm256_permute_ps, _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_unpackhi_pd,
+        _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps, _mm512_castpd_ps, _mm512_castps_pd,
+        _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
+        _mm512_loadu_ps, _mm512_permute_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_unpackhi_pd,
+        _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
     };
 
-    use crate::nn::simd::transpose::x86::{halves_512, words_256, words_512};
+    use super::{QUAD, STEP_WORDS};
 
-    /// The upper half of a word.
-    const UPPER: i32 = 0xffff_0000_u32.cast_signed();
+    /// Defines how registers of one size are turned, spread and stored.
+    macro_rules! registers {
+        (
+            $target:literal, $register:ty, $lanes:literal: $turn:ident, $spread:ident, $numbers:ident,
+            $low:ident, $high:ident, $low_two:ident, $high_two:ident, $as_two:ident, $as_one:ident, $permute:ident, $store:ident
+        ) => {
+            /// Of four rows the words of each place in a quad: pairs of rows word by word, then pairs of pairs in twos.
+            #[inline]
+            #[target_feature(enable = $target)]
+            fn $turn(rows: [$register; QUAD]) -> [$register; QUAD] {
+                let [a, b, c, d] = rows;
+                let (ab_low, ab_high) = ($as_two($low(a, b)), $as_two($high(a, b)));
+                let (cd_low, cd_high) = ($as_two($low(c, d)), $as_two($high(c, d)));
+                [
+                    $as_one($low_two(ab_low, cd_low)),
+                    $as_one($high_two(ab_low, cd_low)),
+                    $as_one($low_two(ab_high, cd_high)),
+                    $as_one($high_two(ab_high, cd_high)),
+                ]
+            }
 
-    // Loops instead of `map`, which is a function without the instructions.
+            /// The word of each place in a quad, four times.
+            #[inline]
+            #[target_feature(enable = $target)]
+            fn $spread(words: $register) -> [$register; QUAD] {
+                [$permute::<0x00>(words), $permute::<0x55>(words), $permute::<0xaa>(words), $permute::<0xff>(words)]
+            }
 
-    /// # Safety
-    /// 64 bytes can be read at `offset` from each.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn lines(rows: &[*const u8; 16], offset: usize) -> [__m512i; 16] {
-        let mut lines = [_mm512_setzero_si512(); 16];
-        for (line, row) in lines.iter_mut().zip(rows) {
-            // SAFETY: what this function asks for.
-            *line = unsafe { _mm512_loadu_si512(row.wrapping_add(offset).cast()) };
-        }
-        lines
+            #[inline]
+            #[target_feature(enable = $target)]
+            fn $numbers(register: $register) -> [f32; $lanes] {
+                let mut numbers = [0.0; $lanes];
+                // SAFETY: as many numbers.
+                unsafe { $store(numbers.as_mut_ptr(), register) };
+                numbers
+            }
+        };
     }
-
-    /// # Safety
-    /// As [`lines`].
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn words(rows: &[*const u8; 16], offset: usize) -> [__m512i; 16] {
-        // SAFETY: what this function asks for.
-        words_512(unsafe { lines(rows, offset) })
-    }
-
-    /// # Safety
-    /// As [`lines`].
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn halves(rows: &[*const u8; 16], offset: usize) -> [__m512i; 16] {
-        // SAFETY: what this function asks for.
-        halves_512(unsafe { lines(rows, offset) })
-    }
-
-    /// A column of f16.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn half(columns: &[__m512i; 16], column: usize) -> __m512 {
-        let both = columns[column % 8 + column / 16 * 8];
-        let upper = column / 8 % 2 == 1;
-        _mm512_cvtph_ps(if upper { _mm512_extracti64x4_epi64::<1>(both) } else { _mm512_castsi512_si256(both) })
-    }
-
-    /// A column of bf16.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn brain(words: &[__m512i; 16], column: usize) -> __m512 {
-        let word = words[column / 2];
-        _mm512_castsi512_ps(if column.is_multiple_of(2) {
-            _mm512_slli_epi32::<16>(word)
-        } else {
-            _mm512_and_si512(word, _mm512_set1_epi32(UPPER))
-        })
-    }
+    registers!(
+        "avx512f", __m512, 16: turn_512, spread_512, numbers_512, _mm512_unpacklo_ps, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
+        _mm512_unpackhi_pd, _mm512_castps_pd, _mm512_castpd_ps, _mm512_permute_ps, _mm512_storeu_ps
+    );
+    registers!(
+        "avx2", __m256, 8: turn_256, spread_256, numbers_256, _mm256_unpacklo_ps, _mm256_unpackhi_ps, _mm256_unpacklo_pd,
+        _mm256_unpackhi_pd, _mm256_castps_pd, _mm256_castpd_ps, _mm256_permute_ps, _mm256_storeu_ps
+    );
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn bits(pairs: __m512i) -> __m512bh {
+    fn bits(pairs: __m512) -> __m512bh {
         // SAFETY: registers of one size; any bits are bf16.
         unsafe { std::mem::transmute(pairs) }
     }
 
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn lanes_512(total: __m512) -> [f32; 16] {
-        let mut lanes = [0.0; 16];
-        // SAFETY: as many lanes.
-        unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), total) };
-        lanes
-    }
-
-    /// # Safety
-    /// 32 bytes can be read at `offset` from each.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn words_of_8(rows: &[*const u8; 8], offset: usize) -> [__m256; 8] {
-        let mut lines = [_mm256_setzero_ps(); 8];
-        for (line, row) in lines.iter_mut().zip(rows) {
-            // SAFETY: what this function asks for.
-            *line = unsafe { _mm256_loadu_ps(row.wrapping_add(offset).cast()) };
-        }
-        words_256(lines)
-    }
-
-    /// # Safety
-    /// 16 bytes can be read at `offset` from each.
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn halves_of_8(rows: &[*const u8; 8], offset: usize) -> [__m256; 8] {
-        let mut lines = [_mm256_setzero_ps(); 8];
-        for (line, row) in lines.iter_mut().zip(rows) {
-            // SAFETY: what this function asks for.
-            *line = _mm256_cvtph_ps(unsafe { _mm_loadu_si128(row.wrapping_add(offset).cast()) });
-        }
-        words_256(lines)
-    }
-
-    /// A column of bf16.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn brain_of_8(words: &[__m256; 8], column: usize) -> __m256 {
-        let word = _mm256_castps_si256(words[column / 2]);
-        _mm256_castsi256_ps(if column.is_multiple_of(2) {
-            _mm256_slli_epi32::<16>(word)
-        } else {
-            _mm256_and_si256(word, _mm256_set1_epi32(UPPER))
-        })
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn lanes_256(total: __m256) -> [f32; 8] {
-        let mut lanes = [0.0; 8];
-        // SAFETY: as many lanes.
-        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), total) };
-        lanes
-    }
-
     kernel!(
         #[target_feature(enable = "avx512f,avx512bf16")]
-        pairs_avx512(u16, 2 bytes, 16 lanes, 16 columns, 2 deep):
-        _mm512_setzero_ps(), words, |words: &[__m512i; 16], column: usize| bits(words[column]),
-        |at: *const u16| bits(_mm512_set1_epi32(at.cast::<i32>().read_unaligned())),
-        |vector, column, sum| _mm512_dpbf16_ps(sum, vector, column), |a, b| _mm512_add_ps(a, b), lanes_512
+        pairs_avx512(u16, 2 bytes, 2 deep, 1 registers):
+        _mm512_setzero_ps(), |row: *const u8, _| _mm512_loadu_ps(row.cast()), |at: *const u16, _| _mm512_loadu_ps(at.cast()),
+        turn_512, spread_512, |word, column, sum| _mm512_dpbf16_ps(sum, bits(word), bits(column)), numbers_512
     );
     kernel!(
         #[target_feature(enable = "avx512f")]
-        single_avx512(f32, 4 bytes, 16 lanes, 16 columns, 1 deep):
-        _mm512_setzero_ps(), words, |words: &[__m512i; 16], column: usize| _mm512_castsi512_ps(words[column]),
-        |at: *const f32| _mm512_set1_ps(at.read()),
-        |vector, column, sum| _mm512_fmadd_ps(vector, column, sum), |a, b| _mm512_add_ps(a, b), lanes_512
-    );
-    kernel!(
-        #[target_feature(enable = "avx512f,avx512bw")]
-        half_avx512(f32, 2 bytes, 16 lanes, 32 columns, 1 deep):
-        _mm512_setzero_ps(), halves, half, |at: *const f32| _mm512_set1_ps(at.read()),
-        |vector, column, sum| _mm512_fmadd_ps(vector, column, sum), |a, b| _mm512_add_ps(a, b), lanes_512
+        single_avx512(f32, 4 bytes, 1 deep, 1 registers):
+        _mm512_setzero_ps(), |row: *const u8, _| _mm512_loadu_ps(row.cast()), |at: *const f32, _| _mm512_loadu_ps(at),
+        turn_512, spread_512, |word, column, sum| _mm512_fmadd_ps(word, column, sum), numbers_512
     );
     kernel!(
         #[target_feature(enable = "avx512f")]
-        brain_avx512(f32, 2 bytes, 16 lanes, 32 columns, 1 deep):
-        _mm512_setzero_ps(), words, brain, |at: *const f32| _mm512_set1_ps(at.read()),
-        |vector, column, sum| _mm512_fmadd_ps(vector, column, sum), |a, b| _mm512_add_ps(a, b), lanes_512
+        half_avx512(f32, 2 bytes, 1 deep, 1 registers):
+        _mm512_setzero_ps(), |row: *const u8, _| _mm512_cvtph_ps(_mm256_loadu_si256(row.cast())),
+        |at: *const f32, _| _mm512_loadu_ps(at), turn_512, spread_512,
+        |word, column, sum| _mm512_fmadd_ps(word, column, sum), numbers_512
+    );
+    kernel!(
+        #[target_feature(enable = "avx512f")]
+        brain_avx512(f32, 2 bytes, 1 deep, 1 registers):
+        _mm512_setzero_ps(),
+        |row: *const u8, _| {
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(row.cast()))))
+        },
+        |at: *const f32, _| _mm512_loadu_ps(at), turn_512, spread_512,
+        |word, column, sum| _mm512_fmadd_ps(word, column, sum), numbers_512
     );
     kernel!(
         #[target_feature(enable = "avx2,fma")]
-        single_avx2(f32, 4 bytes, 8 lanes, 8 columns, 1 deep):
-        _mm256_setzero_ps(), words_of_8, |words: &[__m256; 8], column: usize| words[column],
-        |at: *const f32| _mm256_set1_ps(at.read()),
-        |vector, column, sum| _mm256_fmadd_ps(vector, column, sum), |a, b| _mm256_add_ps(a, b), lanes_256
+        single_avx2(f32, 4 bytes, 1 deep, 2 registers):
+        _mm256_setzero_ps(), |row: *const u8, register: usize| _mm256_loadu_ps(row.wrapping_add(32 * register).cast()),
+        |at: *const f32, register: usize| _mm256_loadu_ps(at.wrapping_add(8 * register)), turn_256, spread_256,
+        |word, column, sum| _mm256_fmadd_ps(word, column, sum), numbers_256
     );
     kernel!(
         #[target_feature(enable = "avx2,fma,f16c")]
-        half_avx2(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
-        _mm256_setzero_ps(), halves_of_8, |words: &[__m256; 8], column: usize| words[column],
-        |at: *const f32| _mm256_set1_ps(at.read()),
-        |vector, column, sum| _mm256_fmadd_ps(vector, column, sum), |a, b| _mm256_add_ps(a, b), lanes_256
+        half_avx2(f32, 2 bytes, 1 deep, 2 registers):
+        _mm256_setzero_ps(),
+        |row: *const u8, register: usize| _mm256_cvtph_ps(_mm_loadu_si128(row.wrapping_add(16 * register).cast())),
+        |at: *const f32, register: usize| _mm256_loadu_ps(at.wrapping_add(8 * register)), turn_256, spread_256,
+        |word, column, sum| _mm256_fmadd_ps(word, column, sum), numbers_256
     );
     kernel!(
         #[target_feature(enable = "avx2,fma")]
-        brain_avx2(f32, 2 bytes, 8 lanes, 16 columns, 1 deep):
-        _mm256_setzero_ps(), words_of_8, brain_of_8, |at: *const f32| _mm256_set1_ps(at.read()),
-        |vector, column, sum| _mm256_fmadd_ps(vector, column, sum), |a, b| _mm256_add_ps(a, b), lanes_256
+        brain_avx2(f32, 2 bytes, 1 deep, 2 registers):
+        _mm256_setzero_ps(),
+        |row: *const u8, register: usize| {
+            let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(row.wrapping_add(16 * register).cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
+        },
+        |at: *const f32, register: usize| _mm256_loadu_ps(at.wrapping_add(8 * register)), turn_256, spread_256,
+        |word, column, sum| _mm256_fmadd_ps(word, column, sum), numbers_256
     );
 }
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
     use std::arch::aarch64::{
-        float32x4_t, uint16x4_t, vaddq_f32, vandq_u32, vdupq_n_f32, vdupq_n_u32, vfmaq_f32, vld1q_dup_f32, vmovn_u32,
-        vreinterpretq_f32_u32, vreinterpretq_u32_f32, vshlq_n_u32, vshrn_n_u32, vst1q_f32,
+        float32x4_t, uint16x4_t, vdupq_laneq_f32, vdupq_n_f32, vfmaq_f32, vld1_u8, vld1q_f32, vld1q_u8,
+        vreinterpret_u16_u8, vreinterpretq_f32_u8, vreinterpretq_f32_u32, vshll_n_u16, vst1q_f32,
     };
     use std::arch::asm;
 
-    use crate::nn::simd::transpose::aarch64::words_128;
-
-    /// A number of each of eight rows: two registers, as the sums of one would wait for each other.
-    type Eight = [float32x4_t; 2];
+    use super::{QUAD, STEP_WORDS};
+    use crate::nn::simd::transpose::aarch64::turned;
 
     #[inline]
     #[target_feature(enable = "neon")]
-    fn zeros() -> Eight {
-        [vdupq_n_f32(0.0); 2]
+    fn zero() -> float32x4_t {
+        vdupq_n_f32(0.0)
     }
 
-    /// The columns of 8 rows of 4 words, each of the first four rows and of the last four.
-    ///
-    /// # Safety
-    /// 16 bytes can be read at `offset` from each.
+    /// The word of each place in a quad, four times.
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn words(rows: &[*const u8; 8], offset: usize) -> [[float32x4_t; 4]; 2] {
-        // SAFETY: what this function asks for.
-        let first = unsafe { words_128(&rows[..4], offset) };
-        // SAFETY: as above.
-        let last = unsafe { words_128(&rows[4..], offset) };
-        [first, last]
+    fn spread(words: float32x4_t) -> [float32x4_t; QUAD] {
+        [
+            vdupq_laneq_f32::<0>(words),
+            vdupq_laneq_f32::<1>(words),
+            vdupq_laneq_f32::<2>(words),
+            vdupq_laneq_f32::<3>(words),
+        ]
     }
 
     #[inline]
     #[target_feature(enable = "neon")]
-    fn single(words: &[[float32x4_t; 4]; 2], column: usize) -> Eight {
-        [words[0][column], words[1][column]]
-    }
-
-    /// A column of f16.
-    #[inline]
-    #[target_feature(enable = "neon")]
-    fn half(words: &[[float32x4_t; 4]; 2], column: usize) -> Eight {
-        let mut wide = zeros();
-        for (wide, words) in wide.iter_mut().zip(words) {
-            let word = vreinterpretq_u32_f32(words[column / 2]);
-            *wide = widen(if column.is_multiple_of(2) { vmovn_u32(word) } else { vshrn_n_u32::<16>(word) });
-        }
-        wide
+    fn numbers(register: float32x4_t) -> [f32; QUAD] {
+        let mut numbers = [0.0; QUAD];
+        // SAFETY: as many numbers.
+        unsafe { vst1q_f32(numbers.as_mut_ptr(), register) };
+        numbers
     }
 
     /// f16 as f32, by an instruction that every processor has and for which Rust 1.90 has no function.
@@ -500,96 +444,73 @@ mod aarch64 {
         wide
     }
 
-    /// A column of bf16.
-    #[inline]
-    #[target_feature(enable = "neon")]
-    fn brain(words: &[[float32x4_t; 4]; 2], column: usize) -> Eight {
-        let mut wide = zeros();
-        for (wide, words) in wide.iter_mut().zip(words) {
-            let word = vreinterpretq_u32_f32(words[column / 2]);
-            let is_lower = column.is_multiple_of(2);
-            let bits = if is_lower { vshlq_n_u32::<16>(word) } else { vandq_u32(word, vdupq_n_u32(0xffff_0000)) };
-            *wide = vreinterpretq_f32_u32(bits);
-        }
-        wide
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon")]
-    fn multiply(vector: float32x4_t, column: Eight, sum: Eight) -> Eight {
-        [vfmaq_f32(sum[0], vector, column[0]), vfmaq_f32(sum[1], vector, column[1])]
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon")]
-    fn add(a: Eight, b: Eight) -> Eight {
-        [vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1])]
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon")]
-    fn lanes(total: Eight) -> [f32; 8] {
-        let mut lanes = [0.0; 8];
-        for (lanes, total) in lanes.chunks_exact_mut(4).zip(total) {
-            // SAFETY: as many lanes.
-            unsafe { vst1q_f32(lanes.as_mut_ptr(), total) };
-        }
-        lanes
-    }
-
     kernel!(
         #[target_feature(enable = "neon")]
-        single_neon(f32, 4 bytes, 8 lanes, 4 columns, 1 deep):
-        zeros(), words, single, |at: *const f32| vld1q_dup_f32(at), multiply, add, lanes
+        single_neon(f32, 4 bytes, 1 deep, 4 registers):
+        zero(), |row: *const u8, register: usize| vreinterpretq_f32_u8(vld1q_u8(row.wrapping_add(16 * register))),
+        |at: *const f32, register: usize| vld1q_f32(at.wrapping_add(4 * register)), turned, spread,
+        |word, column, sum| vfmaq_f32(sum, word, column), numbers
     );
     kernel!(
         #[target_feature(enable = "neon")]
-        half_neon(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
-        zeros(), words, half, |at: *const f32| vld1q_dup_f32(at), multiply, add, lanes
+        half_neon(f32, 2 bytes, 1 deep, 4 registers):
+        zero(), |row: *const u8, register: usize| widen(vreinterpret_u16_u8(vld1_u8(row.wrapping_add(8 * register)))),
+        |at: *const f32, register: usize| vld1q_f32(at.wrapping_add(4 * register)), turned, spread,
+        |word, column, sum| vfmaq_f32(sum, word, column), numbers
     );
     kernel!(
         #[target_feature(enable = "neon")]
-        brain_neon(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
-        zeros(), words, brain, |at: *const f32| vld1q_dup_f32(at), multiply, add, lanes
+        brain_neon(f32, 2 bytes, 1 deep, 4 registers):
+        zero(),
+        |row: *const u8, register: usize| {
+            vreinterpretq_f32_u32(vshll_n_u16::<16>(vreinterpret_u16_u8(vld1_u8(row.wrapping_add(8 * register)))))
+        },
+        |at: *const f32, register: usize| vld1q_f32(at.wrapping_add(4 * register)), turned, spread,
+        |word, column, sum| vfmaq_f32(sum, word, column), numbers
     );
 }
 
 mod portable {
-    use super::{bf16, f16};
+    use super::{QUAD, STEP_WORDS, bf16, f16};
 
-    /// The columns of 8 rows of 8 elements, widened.
+    /// A quad.
+    type Quad = [f32; QUAD];
+
+    /// The quad of a number, widened.
     ///
     /// # Safety
-    /// Eight elements can be read at `offset` from each.
+    /// It can be read at `row`.
     #[inline(always)]
-    unsafe fn columns<T: Copy>(rows: &[*const u8; 8], offset: usize, widen: impl Fn(T) -> f32) -> [[f32; 8]; 8] {
+    unsafe fn quad<T: Copy>(row: *const u8, register: usize, widen: impl Fn(T) -> f32) -> Quad {
         // SAFETY: what this function asks for; the read needs no alignment.
-        let eight = |row: &*const u8| unsafe { row.wrapping_add(offset).cast::<[T; 8]>().read_unaligned() };
-        let rows = rows.each_ref().map(|row| eight(row).map(&widen));
-        std::array::from_fn(|column| rows.map(|row| row[column]))
+        unsafe { row.cast::<[T; QUAD]>().wrapping_add(register).read_unaligned() }.map(widen)
     }
 
-    fn multiply(vector: f32, column: [f32; 8], sum: [f32; 8]) -> [f32; 8] {
-        std::array::from_fn(|lane| sum[lane] + vector * column[lane])
+    fn turn(rows: [Quad; QUAD]) -> [Quad; QUAD] {
+        std::array::from_fn(|place| rows.map(|row| row[place]))
     }
 
-    fn add(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        std::array::from_fn(|lane| a[lane] + b[lane])
+    fn spread(words: Quad) -> [Quad; QUAD] {
+        words.map(|word| [word; QUAD])
+    }
+
+    fn multiply(word: Quad, column: Quad, sum: Quad) -> Quad {
+        std::array::from_fn(|lane| sum[lane] + word[lane] * column[lane])
     }
 
     kernel!(
-        single(f32, 4 bytes, 8 lanes, 8 columns, 1 deep):
-        [0_f32; 8], |rows, offset| columns::<f32>(rows, offset, |value| value), |columns: &[[f32; 8]; 8], column: usize| columns[column],
-        |at: *const f32| at.read(), multiply, add, |total| total
+        single(f32, 4 bytes, 1 deep, 4 registers):
+        [0_f32; QUAD], |row, register| quad::<f32>(row, register, |value| value),
+        |at: *const f32, register| quad::<f32>(at.cast(), register, |value| value), turn, spread, multiply, |sum| sum
     );
     kernel!(
-        half(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
-        [0_f32; 8], |rows, offset| columns(rows, offset, |bits| f16::from_bits(bits).to_f32()),
-        |columns: &[[f32; 8]; 8], column: usize| columns[column], |at: *const f32| at.read(), multiply, add, |total| total
+        half(f32, 2 bytes, 1 deep, 4 registers):
+        [0_f32; QUAD], |row, register| quad(row, register, |bits| f16::from_bits(bits).to_f32()),
+        |at: *const f32, register| quad::<f32>(at.cast(), register, |value| value), turn, spread, multiply, |sum| sum
     );
     kernel!(
-        brain(f32, 2 bytes, 8 lanes, 8 columns, 1 deep):
-        [0_f32; 8], |rows, offset| columns(rows, offset, |bits| bf16::from_bits(bits).to_f32()),
-        |columns: &[[f32; 8]; 8], column: usize| columns[column], |at: *const f32| at.read(), multiply, add, |total| total
+        brain(f32, 2 bytes, 1 deep, 4 registers):
+        [0_f32; QUAD], |row, register| quad(row, register, |bits| bf16::from_bits(bits).to_f32()),
+        |at: *const f32, register| quad::<f32>(at.cast(), register, |value| value), turn, spread, multiply, |sum| sum
     );
 }

@@ -64,14 +64,16 @@ unsafe fn avx512<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: u
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
 unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
-    use std::arch::aarch64::{vreinterpretq_u8_f32, vst1q_u8};
+    use std::arch::aarch64::{vdupq_n_f32, vld1q_u8, vreinterpretq_f32_u8, vreinterpretq_u8_f32, vst1q_u8};
     let depth = size_of::<f32>() / size_of::<T>();
     for (row, column) in (0..SIDE).step_by(4).flat_map(|row| (0..SIDE).step_by(4).map(move |column| (row, column))) {
-        let rows: [*const u8; 4] =
-            std::array::from_fn(|line| from.wrapping_add((row + line) * from_stride + column * depth).cast());
-        // SAFETY: four words of each of four rows of the block.
-        let columns = unsafe { aarch64::words_128(&rows, 0) };
-        for (line, value) in columns.into_iter().enumerate() {
+        let mut rows = [vdupq_n_f32(0.0); 4];
+        for (line, value) in rows.iter_mut().enumerate() {
+            let source = from.wrapping_add((row + line) * from_stride + column * depth).cast();
+            // SAFETY: four words of a row of the block; bytes need no alignment.
+            *value = vreinterpretq_f32_u8(unsafe { vld1q_u8(source) });
+        }
+        for (line, value) in aarch64::turned(rows).into_iter().enumerate() {
             let target = to.wrapping_add((column + line) * to_stride + row * depth).cast();
             // SAFETY: four words of a row of the transposed block; bytes need no alignment.
             unsafe { vst1q_u8(target, vreinterpretq_u8_f32(value)) };
@@ -83,23 +85,14 @@ unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usi
 #[cfg(target_arch = "aarch64")]
 pub(super) mod aarch64 {
     use std::arch::aarch64::{
-        float32x4_t, vdupq_n_f32, vld1q_u8, vreinterpretq_f32_f64, vreinterpretq_f32_u8, vreinterpretq_f64_f32,
-        vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
+        float32x4_t, vreinterpretq_f32_f64, vreinterpretq_f64_f32, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
     };
 
-    /// The columns of 4 rows of 4 words, read at an offset in bytes.
-    ///
-    /// # Safety
-    /// 16 bytes can be read at `offset` from each.
+    /// The columns of 4 rows of 4 words.
     #[inline]
     #[target_feature(enable = "neon")]
-    pub(in crate::nn::simd) unsafe fn words_128(rows: &[*const u8], offset: usize) -> [float32x4_t; 4] {
-        let mut lines = [vdupq_n_f32(0.0); 4];
-        for (line, row) in lines.iter_mut().zip(rows) {
-            // SAFETY: what this function asks for; bytes need no alignment.
-            *line = vreinterpretq_f32_u8(unsafe { vld1q_u8(row.wrapping_add(offset)) });
-        }
-        let [a, b, c, d] = lines;
+    pub(in crate::nn::simd) fn turned(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        let [a, b, c, d] = rows;
         let (even_ab, odd_ab) = (vreinterpretq_f64_f32(vtrn1q_f32(a, b)), vreinterpretq_f64_f32(vtrn2q_f32(a, b)));
         let (even_cd, odd_cd) = (vreinterpretq_f64_f32(vtrn1q_f32(c, d)), vreinterpretq_f64_f32(vtrn2q_f32(c, d)));
         [
@@ -115,10 +108,8 @@ pub(super) mod aarch64 {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86 {
     use std::arch::x86_64::{
-        __m256, __m512i, _mm256_castpd_ps, _mm256_castps_pd, _mm256_permute2f128_ps, _mm256_unpackhi_pd,
-        _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps, _mm512_permutex2var_epi64, _mm512_setr_epi64,
-        _mm512_shuffle_i32x4, _mm512_unpackhi_epi16, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
-        _mm512_unpacklo_epi16, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+        __m512i, _mm512_shuffle_i32x4, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
+        _mm512_unpacklo_epi64,
     };
 
     /// The columns of 16 rows of 16 words. Pairs of rows word by word, pairs of pairs in twos, then quarters of registers:
@@ -147,56 +138,6 @@ pub(super) mod x86 {
             columns[4 + i] = _mm512_shuffle_i32x4::<0x88>(ab_odd, cd_odd);
             columns[8 + i] = _mm512_shuffle_i32x4::<0xdd>(ab_even, cd_even);
             columns[12 + i] = _mm512_shuffle_i32x4::<0xdd>(ab_odd, cd_odd);
-        }
-        columns
-    }
-
-    /// The columns of 16 rows of 32 halves of words: of `[i]`, column `i` in the lower half of the register and column
-    /// `8 + i` in the upper one, of `[8 + i]` columns `16 + i` and `24 + i`.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
-    pub(in crate::nn::simd) fn halves_512(rows: [__m512i; 16]) -> [__m512i; 16] {
-        let (mut twos, mut fours, mut columns) = (rows, rows, rows);
-        for i in 0..8 {
-            twos[2 * i] = _mm512_unpacklo_epi16(rows[2 * i], rows[2 * i + 1]);
-            twos[2 * i + 1] = _mm512_unpackhi_epi16(rows[2 * i], rows[2 * i + 1]);
-        }
-        for i in 0..4 {
-            fours[4 * i] = _mm512_unpacklo_epi32(twos[4 * i], twos[4 * i + 2]);
-            fours[4 * i + 1] = _mm512_unpackhi_epi32(twos[4 * i], twos[4 * i + 2]);
-            fours[4 * i + 2] = _mm512_unpacklo_epi32(twos[4 * i + 1], twos[4 * i + 3]);
-            fours[4 * i + 3] = _mm512_unpackhi_epi32(twos[4 * i + 1], twos[4 * i + 3]);
-        }
-        let (low, high) = (_mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15));
-        for i in 0..4 {
-            let (a, b, c, d) = (fours[i], fours[4 + i], fours[8 + i], fours[12 + i]);
-            let (even, odd) = (_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-            let (next_even, next_odd) = (_mm512_unpacklo_epi64(c, d), _mm512_unpackhi_epi64(c, d));
-            columns[2 * i] = _mm512_permutex2var_epi64(even, low, next_even);
-            columns[2 * i + 1] = _mm512_permutex2var_epi64(odd, low, next_odd);
-            columns[8 + 2 * i] = _mm512_permutex2var_epi64(even, high, next_even);
-            columns[8 + 2 * i + 1] = _mm512_permutex2var_epi64(odd, high, next_odd);
-        }
-        columns
-    }
-
-    /// The columns of 8 rows of 8 words.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(in crate::nn::simd) fn words_256(rows: [__m256; 8]) -> [__m256; 8] {
-        let (mut twos, mut fours, mut columns) = (rows, rows, rows);
-        for i in 0..4 {
-            twos[2 * i] = _mm256_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
-            twos[2 * i + 1] = _mm256_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
-        }
-        for i in 0..4 {
-            let (a, b) = (_mm256_castps_pd(twos[i / 2 * 4 + i % 2]), _mm256_castps_pd(twos[i / 2 * 4 + 2 + i % 2]));
-            fours[i / 2 * 4 + 2 * (i % 2)] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
-            fours[i / 2 * 4 + 2 * (i % 2) + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
-        }
-        for i in 0..4 {
-            columns[i] = _mm256_permute2f128_ps::<0x20>(fours[i], fours[4 + i]);
-            columns[4 + i] = _mm256_permute2f128_ps::<0x31>(fours[i], fours[4 + i]);
         }
         columns
     }
