@@ -15,7 +15,7 @@ use half::{bf16, f16};
 
 use super::fault::Known;
 use super::guard::{Arena, Damage, FREED, Guarded, Reach};
-use super::pages::{Backing, Range, Store};
+use super::pages::{Backing, Range, Store, page_bytes};
 use super::peer_memory::{Buffer, Parts, Place};
 use crate::strict::site::Site;
 
@@ -306,6 +306,19 @@ impl RawSpan {
         let from = self.at(offset_bytes, bytes);
         // SAFETY: `at` checked the source; `into` is a live exclusive slice of an `Element`, any bytes are a value.
         unsafe { std::ptr::copy(from.cast_const(), into.as_mut_ptr().cast::<u8>(), bytes) };
+    }
+
+    /// Reads a byte of every page of a part that will be written. A page that its process has shows up here together with its
+    /// neighbours when it is read first, but alone when it is written first: 16 times the faults.
+    ///
+    /// # Panics
+    /// When the part leaves the span.
+    pub(crate) fn touch(&self, offset_bytes: usize, len_bytes: usize) {
+        for offset in (offset_bytes..offset_bytes + len_bytes).step_by(page_bytes()) {
+            let mut byte = [0_u8];
+            self.read(offset, &mut byte);
+            std::hint::black_box(byte);
+        }
     }
 
     /// Copies `from` in, starting at `offset_bytes` (any alignment).
