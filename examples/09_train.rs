@@ -15,7 +15,7 @@ use ascend_tp::exec::{Inputs, Part};
 use ascend_tp::program::grad::gradients;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::schedule;
-use ascend_tp::train::optimizer::{Optimizer, input};
+use ascend_tp::train::optimizer::Optimizer;
 use ascend_tp::{Cann, Engine, Mesh, Pins, parallelize};
 
 const BATCH: usize = 62;
@@ -76,9 +76,8 @@ fn main() -> anyhow::Result<()> {
             ("x".to_owned(), rows(points().flat_map(|(a, b)| [a, b]).collect())),
             ("target".to_owned(), rows(points().flat_map(|(a, b)| [a + b, a * b]).collect())),
             ("one".to_owned(), number(1.0)),
-            (input::RATE.to_owned(), number(0.02)),
         ];
-        inputs.extend(optimizer.corrections(step).into_iter().map(|(name, value)| (name.to_owned(), number(value))));
+        inputs.extend(optimizer.inputs(step, 0.02).into_iter().map(|(name, value)| (name.to_owned(), number(value))));
         let outputs = engine.run(0, inputs)?;
         let bytes = outputs[0].1.first_chunk().copied().unwrap_or_default();
         last = f32::from_le_bytes(bytes);

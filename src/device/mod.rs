@@ -51,7 +51,7 @@ pub use error::{CallError, Error, ErrorKind, Result};
 pub use event::Event;
 pub use graph::{Capture, Graph};
 pub use handle::Scalar;
-pub use operator::{AttentionSettings, Layout};
+pub use operator::{AdamWRates, AttentionSettings, Layout};
 pub use prepared::Prepared;
 pub use root_info::RootInfo;
 pub use stream::Stream;

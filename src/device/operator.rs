@@ -148,6 +148,28 @@ operators! {
     softmax(x: &Tensor, dim: usize, out: &Tensor) = aclnnSoftmax, aclnnSoftmaxGetWorkspaceSize(x, dim, out)
         where { dim = signed(dim); };
 
+    /// The gradients of [`rms_norm`], of the cotangent `dy` of its result; `dgamma` is f32.
+    rms_norm_grad(dy: &Tensor, x: &Tensor, rstd: &Tensor, gamma: &Tensor, dx: &Tensor, dgamma: &Tensor)
+        = aclnnRmsNormGrad, aclnnRmsNormGradGetWorkspaceSize(dy, x, rstd, gamma, dx, dgamma);
+    /// `out = dy · silu'(x)`
+    silu_grad(dy: &Tensor, x: &Tensor, out: &Tensor)
+        = aclnnSiluBackward, aclnnSiluBackwardGetWorkspaceSize(dy, x, out);
+
+    // Optimizers.
+
+    /// In place: a step of `AdamW` on `w` with its moments; `step`, one f32, counts the steps before it.
+    adamw(state: [&Tensor; 3], grad: &Tensor, step: &Tensor, rates: AdamWRates)
+        = aclnnApplyAdamWV2, aclnnApplyAdamWV2GetWorkspaceSize(
+            w, m, v, greatest, grad, step, rate, beta1, beta2, decay, epsilon, no, no)
+        where {
+            [w, m, v] = state;
+            greatest = None::<Tensor>;
+            AdamWRates { rate, beta1, beta2, decay, epsilon } = rates;
+            no = false;
+        };
+    /// `out = a + weight · (b - a)`; the weight broadcasts.
+    lerp(a: &Tensor, b: &Tensor, weight: &Tensor, out: &Tensor) = aclnnLerp, aclnnLerpGetWorkspaceSize(a, b, weight, out);
+
     // Position and attention.
 
     /// Rotates the halves of the last dim: `out = x · cos + rotate(x) · sin`, `rotate([a, b]) = [-b, a]`.
@@ -157,6 +179,41 @@ operators! {
     rotary(x: &Tensor, cos: &Tensor, sin: &Tensor, out: &Tensor)
         = aclnnRotaryPositionEmbedding, aclnnRotaryPositionEmbeddingGetWorkspaceSize(x, cos, sin, mode, out)
         where { mode = ROTATE_HALVES; };
+    /// As [`fused_attention`], for training: keeps of each row's softmax what its gradient needs.
+    ///
+    /// # Shapes
+    /// max, sum `[b,heads,s,8]`, f32: the greatest score, and the sum of the exponentials of what scores are below it.
+    flash_attention(qkv: [&Tensor; 3], mask: &Tensor, settings: AttentionSettings, out: &Tensor, statistics: [&Tensor; 2])
+        = aclnnFlashAttentionScore, aclnnFlashAttentionScoreGetWorkspaceSize(
+            // query, key, value, realShift, dropMask, paddingMask, attenMask, prefix
+            q, k, v, no_tensor, no_tensor, no_tensor, mask, no_lengths,
+            // scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode (the mask alone)
+            scale, keep_all, all, all, heads, layout, zero, mask_alone,
+            max, sum, no_tensor, out
+        ) where {
+            AttentionSettings { heads, scale, layout, .. } = settings;
+            (heads, all, zero, mask_alone, keep_all) = (signed(heads), ALL_TOKENS, 0_i64, 1_i64, 1.0_f64);
+            (no_tensor, no_lengths, [q, k, v], [max, sum]) = (None::<Tensor>, None::<IntArray>, qkv, statistics);
+        };
+    /// The gradients `made` of [`flash_attention`], of what it took and gave; `given` are the cotangent of its result and that.
+    flash_attention_grad(
+        qkv: [&Tensor; 3], mask: &Tensor, settings: AttentionSettings, given: [&Tensor; 2], statistics: [&Tensor; 2],
+        made: [&Tensor; 3],
+    )
+        = aclnnFlashAttentionScoreGrad, aclnnFlashAttentionScoreGradGetWorkspaceSize(
+            // query, key, value, dy, pseShift, dropMask, paddingMask, attenMask
+            q, k, v, dy, no_tensor, no_tensor, no_tensor, mask,
+            // softmaxMax, softmaxSum, softmaxIn, attentionIn, prefix
+            max, sum, no_tensor, out, no_lengths,
+            // scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode (the mask alone)
+            scale, keep_all, all, all, heads, layout, zero, mask_alone,
+            dq, dk, dv, no_tensor
+        ) where {
+            AttentionSettings { heads, scale, layout, .. } = settings;
+            (heads, all, zero, mask_alone, keep_all) = (signed(heads), ALL_TOKENS, 0_i64, 1_i64, 1.0_f64);
+            (no_tensor, no_lengths, [q, k, v], [max, sum]) = (None::<Tensor>, None::<IntArray>, qkv, statistics);
+            ([dy, out], [dq, dk, dv]) = (given, made);
+        };
     /// `out = softmax(scale · q kᵀ) v`, with the scores hidden where `mask` is true.
     ///
     /// # Shapes
@@ -318,7 +375,22 @@ impl Layout {
     }
 }
 
-/// Attributes of [`fused_attention`].
+/// Attributes of [`adamw`], as the library takes them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWRates {
+    /// The learning rate.
+    pub rate: f32,
+    /// Share of the first moment that stays.
+    pub beta1: f32,
+    /// Share of the second moment that stays.
+    pub beta2: f32,
+    /// Decoupled decay.
+    pub decay: f32,
+    /// Added to the root of the second moment.
+    pub epsilon: f32,
+}
+
+/// Attributes of [`fused_attention`] and [`flash_attention`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionSettings {
     /// Heads of the queries.
@@ -413,7 +485,7 @@ macro_rules! plain_arguments {
         }
     )* };
 }
-plain_arguments!(i8, i64, f64, bool, aclDataType);
+plain_arguments!(i8, i64, f32, f64, bool, aclDataType);
 
 impl Scalar {
     /// As an object for operators on the card of `tensor`.

@@ -1,7 +1,7 @@
 //! One call of a plan, as the operator of `device` that runs it.
 
 use crate::device::operator as op;
-use crate::device::{AttentionSettings, Layout, Prepared, Result, Scalar, Tensor};
+use crate::device::{AdamWRates, AttentionSettings, Layout, Prepared, Result, Scalar, Tensor};
 use crate::schedule::plan::{Call, Number, View};
 
 const fn scalar(number: Number) -> Scalar {
@@ -9,6 +9,11 @@ const fn scalar(number: Number) -> Scalar {
         Number::Float(value) => Scalar::Float(value),
         Number::Int(value) => Scalar::Int(value),
     }
+}
+
+/// Of keys `[b,t,n,d]`.
+fn flash(heads: usize, keys: &View, scale: f64) -> AttentionSettings {
+    AttentionSettings { heads, kv_heads: keys.shape[2], scale, layout: Layout::Bsnd }
 }
 
 /// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's memory of a view.
@@ -36,6 +41,16 @@ pub fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>) -> Result<
         Call::ScatterAdd { index, from, into, dim } => op::scatter_add(&t(into)?, *dim, &t(index)?, &t(from)?),
         Call::Muls { x, out, by } => op::muls(&t(x)?, scalar(*by), &t(out)?),
         Call::Adds { x, out, by } => op::adds(&t(x)?, scalar(*by), &t(out)?),
+        Call::RmsNormGrad { dy, x, rstd, gamma, dx, dgamma } => {
+            op::rms_norm_grad(&t(dy)?, &t(x)?, &t(rstd)?, &t(gamma)?, &t(dx)?, &t(dgamma)?)
+        }
+        Call::SiluGrad { dy, x, out } => op::silu_grad(&t(dy)?, &t(x)?, &t(out)?),
+        Call::AdamW { grad, step, w, m, v, beta1, beta2, decay, epsilon } => {
+            let [beta1, beta2, decay, epsilon] = [beta1, beta2, decay, epsilon].map(|number| *number as f32);
+            let rates = AdamWRates { rate: 1.0, beta1, beta2, decay, epsilon };
+            op::adamw([&t(w)?, &t(m)?, &t(v)?], &t(grad)?, &t(step)?, rates)
+        }
+        Call::Lerp { a, b, weight, out } => op::lerp(&t(a)?, &t(b)?, &t(weight)?, &t(out)?),
         Call::Silu { x, out } => op::silu(&t(x)?, &t(out)?),
         Call::RmsNorm { x, gamma, out, rstd, epsilon } => {
             op::rms_norm(&t(x)?, &t(gamma)?, *epsilon, &t(out)?, &t(rstd)?)
@@ -59,6 +74,15 @@ pub fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>) -> Result<
             let settings =
                 AttentionSettings { heads: *heads, kv_heads: *kv_heads, scale: *scale, layout: Layout::Bsnd };
             op::fused_attention(&t(q)?, &t(k)?, &t(v)?, mask.as_ref(), settings, &t(out)?)
+        }
+        Call::FlashAttention { q, k, v, mask, out, max, sum, heads, scale } => {
+            let settings = flash(*heads, k, *scale);
+            op::flash_attention([&t(q)?, &t(k)?, &t(v)?], &t(mask)?, settings, &t(out)?, [&t(max)?, &t(sum)?])
+        }
+        Call::FlashAttentionGrad { q, k, v, mask, dy, out, max, sum, dq, dk, dv, heads, scale } => {
+            let settings = flash(*heads, k, *scale);
+            let (given, made) = ([&t(dy)?, &t(out)?], [&t(dq)?, &t(dk)?, &t(dv)?]);
+            op::flash_attention_grad([&t(q)?, &t(k)?, &t(v)?], &t(mask)?, settings, given, [&t(max)?, &t(sum)?], made)
         }
     }
 }

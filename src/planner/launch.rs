@@ -45,8 +45,9 @@ pub fn workspace_bytes(call: &Call) -> usize {
         Layout::Strided => true,
     });
     let copied: usize = copies.map(|(view, _)| view.len_bytes().next_multiple_of(WORKSPACE_ALIGNMENT_BYTES)).sum();
-    let own = if matches!(call, Call::FusedAttention { .. }) { ATTENTION_WORKSPACE_BYTES } else { 0 };
-    copied + own
+    let is_attention =
+        matches!(call, Call::FusedAttention { .. } | Call::FlashAttention { .. } | Call::FlashAttentionGrad { .. });
+    copied + if is_attention { ATTENTION_WORKSPACE_BYTES } else { 0 }
 }
 
 /// Whether the library makes an executor for this call that can be run again; if not, each run plans it anew. It cannot
@@ -58,7 +59,7 @@ pub fn is_repeatable(call: &Call) -> bool {
 
 /// The tensors of a call in the order of the C function: what an in-place operator works on comes first.
 fn operands(call: &Call) -> impl Iterator<Item = (&View, Access)> {
-    let in_place = call.name().starts_with("aclnnInplace");
+    let in_place = ["aclnnInplace", "aclnnApply"].iter().any(|prefix| call.name().starts_with(prefix));
     let (reads, writes) = (call.reads(), call.writes());
     let updated =
         writes.iter().copied().filter(move |_| in_place).map(|view| (view, Access::Update)).collect::<Vec<_>>();

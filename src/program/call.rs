@@ -278,12 +278,12 @@ fn fields(text: &str) -> Vec<(&str, &str)> {
 /// Defines the calls: variant, aclnn name, what is read, what is written (a tensor that is both stands in both), and
 /// other arguments.
 macro_rules! calls {
-    ($( $(#[$doc:meta])* $name:ident $aclnn:literal reads($($read:ident),*) $(maybe($maybe:ident))? writes($($write:ident),*) $(both($both:ident))? args($($arg:ident: $ty:ty),*); )*) => {
+    ($( $(#[$doc:meta])* $name:ident $aclnn:literal reads($($read:ident),*) $(maybe($maybe:ident))? writes($($write:ident),*) $(both($($both:ident),*))? args($($arg:ident: $ty:ty),*); )*) => {
         /// One aclnn operator with its operands.
         #[derive(Clone, Debug, PartialEq)]
         #[expect(missing_docs, reason = "operand names are those of the aclnn operator, which the variant's doc cites")]
         pub enum Call {
-            $( $(#[$doc])* $name { $($read: View,)* $($maybe: Option<View>,)? $($write: View,)* $($both: View,)? $($arg: $ty,)* }, )*
+            $( $(#[$doc])* $name { $($read: View,)* $($maybe: Option<View>,)? $($write: View,)* $($($both: View,)*)? $($arg: $ty,)* }, )*
         }
 
         impl Call {
@@ -296,8 +296,8 @@ macro_rules! calls {
             /// Views whose elements are read.
             #[must_use]
             pub fn reads(&self) -> Views<'_> {
-                match self { $( Self::$name { $($read,)* $($maybe,)? $($both,)? .. } => {
-                    let reads: Views<'_> = smallvec![$($read,)* $($both,)?];
+                match self { $( Self::$name { $($read,)* $($maybe,)? $($($both,)*)? .. } => {
+                    let reads: Views<'_> = smallvec![$($read,)* $($($both,)*)?];
                     $( let reads = reads.into_iter().chain($maybe).collect(); )?
                     reads
                 } )* }
@@ -306,7 +306,7 @@ macro_rules! calls {
             /// Views whose elements are written.
             #[must_use]
             pub fn writes(&self) -> Views<'_> {
-                match self { $( Self::$name { $($write,)* $($both,)? .. } => smallvec![$($write,)* $($both,)?], )* }
+                match self { $( Self::$name { $($write,)* $($($both,)*)? .. } => smallvec![$($write,)* $($($both,)*)?], )* }
             }
         }
 
@@ -328,7 +328,7 @@ macro_rules! calls {
                         $($read: read(name, stringify!($read), find(stringify!($read)))?,)*
                         $($maybe: find(stringify!($maybe)).map(|text| read(name, stringify!($maybe), Some(text))).transpose()?,)?
                         $($write: read(name, stringify!($write), find(stringify!($write)))?,)*
-                        $($both: read(name, stringify!($both), find(stringify!($both)))?,)?
+                        $($($both: read(name, stringify!($both), find(stringify!($both)))?,)*)?
                         $($arg: read(name, stringify!($arg), find(stringify!($arg)))?,)*
                     });
                 } )*
@@ -338,12 +338,12 @@ macro_rules! calls {
 
         impl fmt::Display for Call {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self { $( Self::$name { $($read,)* $($maybe,)? $($write,)* $($both,)? $($arg,)* } => {
+                match self { $( Self::$name { $($read,)* $($maybe,)? $($write,)* $($($both,)*)? $($arg,)* } => {
                     f.write_str($aclnn)?;
                     $( write!(f, " {}={}", stringify!($read), $read)?; )*
                     $( if let Some($maybe) = $maybe { write!(f, " {}={}", stringify!($maybe), $maybe)?; } )?
                     $( write!(f, " {}->{}", stringify!($write), $write)?; )*
-                    $( write!(f, " {}<->{}", stringify!($both), $both)?; )?
+                    $($( write!(f, " {}<->{}", stringify!($both), $both)?; )*)?
                     $( write!(f, " {}={}", stringify!($arg), Exact($arg))?; )*
                     Ok(())
                 } )* }
@@ -419,4 +419,17 @@ calls! {
     Fill "aclnnInplaceFillScalar" reads() writes(into) args(value: Number);
     /// Attention over the whole of `k`, `v` (layout BSND), `mask [b,1,s,t]` true = hidden.
     FusedAttention "aclnnFusedInferAttentionScoreV2" reads(q, k, v) maybe(mask) writes(out) args(heads: usize, kv_heads: usize, scale: f64);
+    /// The same with what its gradient needs of each row: `max` and `sum`, f32 `[b,n,s,8]`, the greatest score and the sum of the
+    /// exponentials below it, eight times.
+    FlashAttention "aclnnFlashAttentionScore" reads(q, k, v, mask) writes(max, sum, out) args(heads: usize, scale: f64);
+    /// Its gradients, of what it took and gave and of the cotangent `dy` of `out`.
+    FlashAttentionGrad "aclnnFlashAttentionScoreGrad" reads(q, k, v, dy, mask, max, sum, out) writes(dq, dk, dv) args(heads: usize, scale: f64);
+    /// `dx` and `dgamma`, f32, of the cotangent `dy` of [`Call::RmsNorm`].
+    RmsNormGrad "aclnnRmsNormGrad" reads(dy, x, rstd, gamma) writes(dx, dgamma) args();
+    /// `out = dy · silu'(x)`.
+    SiluGrad "aclnnSiluBackward" reads(dy, x) writes(out) args();
+    /// A step of `AdamW` at rate 1 with moments `m` and `v`; `step`, f32, counts those before it.
+    AdamW "aclnnApplyAdamWV2" reads(grad, step) writes() both(w, m, v) args(beta1: f64, beta2: f64, decay: f64, epsilon: f64);
+    /// `out = a + weight · (b - a)`.
+    Lerp "aclnnLerp" reads(a, b, weight) writes(out) args();
 }

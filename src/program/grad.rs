@@ -112,8 +112,10 @@ impl Adjoint<'_, '_> {
 
     /// Result `index` of the op, also one that nobody wanted before.
     pub fn result(&mut self, index: usize) -> Operand {
+        let first = self.build.result(self.op, index);
         let op = self.again.op(self.build, self.op, self.op);
-        self.build.result(op, index)
+        // Both copies have it: which operator computes an op may depend on what is wanted of it.
+        if op == self.op { first } else { self.build.result(op, index) }
     }
 
     /// The cotangent of result `index`, if something depends on it.
@@ -325,8 +327,9 @@ pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::Attention { scale }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
+    let [out, max, sum] = [0, 1, 2].map(|index| adjoint.result(index));
     let kind = Kind::AttentionGrad { scale: *scale };
-    let found: [Operand; 3] = adjoint.build.several(kind, &[q, keys, values, mask, dy]);
+    let found: [Operand; 3] = adjoint.build.several(kind, &[q, keys, values, mask, dy, out, max, sum]);
     found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
 }
 

@@ -393,14 +393,16 @@ pub(super) fn rope(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTe
     HostTensor::float(result.shape.clone(), result.dtype, data)
 }
 
-pub(super) fn attention(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let Kind::Attention { scale } = kind else { unreachable!("attention's kind") };
     let [q, keys, values, mask] = operands else { unreachable!("attention takes q, keys, values and a mask") };
     let &[batch, sequence, kv_heads, group, width] = q.shape.sizes() else { unreachable!("q has five dims") };
     let length = keys.shape[1];
     let row = |data: &HostTensor, start: usize| data.floats()[start..start + width].to_vec();
     let mut data = Vec::with_capacity(q.shape.elems());
-    for (b, s, k, _) in indices(&Shape::from([batch, sequence, kv_heads, group])).map(|i| (i[0], i[1], i[2], i[3])) {
+    let rows = Shape::from([batch, kv_heads, group, sequence]);
+    let [mut greatest, mut sums_of_exponentials] = [(); 2].map(|()| vec![0.0; rows.elems()]);
+    for (b, s, k, g) in indices(&Shape::from([batch, sequence, kv_heads, group])).map(|i| (i[0], i[1], i[2], i[3])) {
         let query = row(q, data.len());
         let cell = |t: usize| ((b * length + t) * kv_heads + k) * width;
         let shown: Vec<usize> = (0..length).filter(|t| mask.ints()[(b * sequence + s) * length + t] == 0).collect();
@@ -414,6 +416,8 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor], result: &Value) -
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
         let total: f64 = weights.iter().sum();
+        let at = ((b * kv_heads + k) * group + g) * sequence + s;
+        (greatest[at], sums_of_exponentials[at]) = (largest as f32, total as f32);
         let mut sums = vec![0.0; width];
         for (t, weight) in shown.iter().zip(&weights) {
             for (sum, value) in sums.iter_mut().zip(row(values, cell(*t))) {
@@ -422,7 +426,9 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor], result: &Value) -
         }
         data.extend(sums.into_iter().map(|sum| sum as f32));
     }
-    HostTensor::float(result.shape.clone(), result.dtype, data)
+    let statistics =
+        [greatest, sums_of_exponentials].map(|numbers| HostTensor::float(rows.clone(), DType::F32, numbers));
+    std::iter::once(HostTensor::float(q.shape.clone(), q.dtype, data)).chain(statistics).collect()
 }
 
 pub(super) fn cache_write(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {

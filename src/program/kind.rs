@@ -47,8 +47,9 @@ pub enum Kind {
     /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]`, halves rotated (`NeoX` style):
     /// `y = x·cos + (-x[d/2..], x[..d/2])·sin`.
     Rope,
-    /// `softmax(scale · q kᵀ, mask) v` for q `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, mask `[b,s,t]` (true = hidden).
-    /// Each of the `k` key heads serves `g` query heads. A row of the mask shows at least one position.
+    /// `softmax(scale · q kᵀ, mask) v` for q `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, mask `[b,s,t]` (true = hidden), and of
+    /// each row, f32 `[b,k,g,s]`, the greatest score and the sum of the exponentials of what scores are below it. Each of the
+    /// `k` key heads serves `g` query heads. A row of the mask shows at least one position.
     Attention {
         /// Factor of the scores.
         scale: f64,
@@ -101,7 +102,8 @@ pub enum Kind {
     /// Cotangents of `x` and `gamma`, of the cotangent of [`Kind::RmsNorm`], `x`, its second result and `gamma`. That of `gamma`
     /// is f32.
     RmsNormGrad,
-    /// Cotangents of queries, keys and values, of the operands of [`Kind::Attention`] and the cotangent of its result.
+    /// Cotangents of queries, keys and values, of the operands of [`Kind::Attention`], the cotangent of its first result, and
+    /// its results.
     AttentionGrad {
         /// Factor of the scores.
         scale: f64,
@@ -127,9 +129,10 @@ pub enum Kind {
         /// The largest norm; 0: none, the factor is 1.
         largest: f64,
     },
-    /// One step of `AdamW` with decoupled decay, of `w`, its moments `m` and `v`, its gradient `g`, and four numbers: a factor
-    /// of the gradient, the rate `lr`, `c1 = 1 - beta1^t` and `c2 = 1 - beta2^t`: `m = beta1 m + (1 - beta1) g`,
-    /// `v = beta2 v + (1 - beta2) g²`, both in place, and `w (1 - lr decay) - lr / c1 · m / (sqrt(v / c2) + epsilon)`.
+    /// One step of `AdamW` with decoupled decay, of `w`, its moments `m` and `v`, its gradient `g`, and three numbers: a
+    /// factor of the gradient, the rate `lr` and the steps before, `t - 1`: `m = beta1 m + (1 - beta1) g`,
+    /// `v = beta2 v + (1 - beta2) g²`, both in place, and
+    /// `w (1 - lr decay) - lr / (1 - beta1^t) · m / (sqrt(v / (1 - beta2^t)) + epsilon)`.
     AdamW {
         /// Share of the old first moment.
         beta1: f64,

@@ -271,6 +271,22 @@ const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && head_size.is_multiple_of(16) && head_size <= 512
 }
 
+/// How often aclnnFlashAttentionScore writes each number of a row: a block of 32 bytes.
+const COPIES: usize = 8;
+
+/// Whether aclnnFlashAttentionScore and its gradient take so many heads of this size (CANN documentation of both, A2).
+const fn flash_attention_takes(heads: usize, head_size: usize) -> bool {
+    heads <= 256 && head_size <= 512
+}
+
+/// Queries, keys, values and the mask of the first operands of an attention op, as the fused operators take them.
+fn attention_operands(emit: &mut Emit<'_>) -> [View; 4] {
+    let (q, keys, values, mask) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3));
+    let &[b, s, k, g, d] = q.shape.sizes() else { unreachable!("queries have five dims, as their rule says") };
+    let (q, mask) = (emit.shaped(q, [b, s, k * g, d]), emit.shaped(mask, [b, 1, s, keys.shape[1]]));
+    [q, keys, values, mask].map(|view| emit.dense(view))
+}
+
 /// The scores' storage, and the weights that they make, `[b,k,g,s,t]`: of the first operands of an attention op.
 fn attention_weights(emit: &mut Emit<'_>, scale: f64) -> (View, View) {
     let (q, keys, mask) = (emit.view(0), emit.view(1), emit.view(3));
@@ -291,22 +307,35 @@ fn attention_weights(emit: &mut Emit<'_>, scale: f64) -> (View, View) {
 
 pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::Attention { scale } = kind else { return };
-    let (q, keys, values, mask, out) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.out());
+    let (q, values, out) = (emit.view(0), emit.view(2), emit.out());
     let &[b, s, k, g, d] = q.shape.sizes() else { return };
-    let t = keys.shape[1];
+    let heads = k * g;
+    let statistics: Vec<View> = emit.results.iter().skip(1).map(|result| result.view.clone()).collect();
+    if !statistics.is_empty() && flash_attention_takes(heads, d) {
+        let [q, keys, values, mask] = attention_operands(emit);
+        let [max, sum] = [(); 2].map(|()| emit.temporary(DType::F32, [b, heads, s, COPIES]));
+        let kept = [max.clone(), sum.clone()];
+        emit.write_shaped(out, [b, s, heads, d], |emit, out| {
+            emit.calls.push(Call::FlashAttention { q, k: keys, v: values, mask, out, max, sum, heads, scale: *scale });
+        });
+        for (copies, into) in kept.into_iter().zip(statistics) {
+            let from = emit.shaped(copies.narrow(3, 0, 1), into.shape.clone());
+            emit.calls.push(Call::Copy { from, into });
+        }
+        return;
+    }
+    // Only the gradient that is made of the fused operator reads them.
+    emit.calls.extend(statistics.into_iter().map(|into| Call::Zero { into }));
     if fused_attention_takes(q.dtype, d) {
-        let q = emit.shaped(q, [b, s, k * g, d]);
-        let (q, keys, values) = (emit.dense(q), emit.dense(keys), emit.dense(values));
-        let mask = emit.shaped(mask, [b, 1, s, t]);
-        let mask = Some(emit.dense(mask));
-        emit.write_shaped(out, [b, s, k * g, d], |emit, out| {
+        let [q, keys, values, mask] = attention_operands(emit);
+        emit.write_shaped(out, [b, s, heads, d], |emit, out| {
             emit.calls.push(Call::FusedAttention {
                 q,
                 k: keys,
                 v: values,
-                mask,
+                mask: Some(mask),
                 out,
-                heads: k * g,
+                heads,
                 kv_heads: k,
                 scale: *scale,
             });

@@ -264,14 +264,14 @@ static ROPE: Row = Row {
 static ATTENTION: Row = Row {
     name: "attention",
     arity: 4,
-    rule: |_, _| sum("bskgD,bTkD,bTkD,bsT->bskgD"),
+    rule: |_, _| sum("bskgD,bTkD,bTkD,bsT->bskgD,bkgs,bkgs"),
     dtype: |kind, dtypes| {
         if dtypes[3] != DType::Bool {
             return Err(format!("the mask is {}, expected bool", dtypes[3]));
         }
-        all_float(kind, &dtypes[..3])
+        all_float(kind, &dtypes[..3]).map(|found| smallvec![found[0], DType::F32, DType::F32])
     },
-    host: Host::One(host::attention),
+    host: Host::Several(host::attention),
     npu: npu::attention,
     grad: Some(grad::attention),
     ..BASE

@@ -44,10 +44,8 @@ impl Default for Optimizer {
 pub mod input {
     /// `[]` f32: the rate.
     pub const RATE: &str = "rate";
-    /// `[]` f32: `1 - beta1^t`, `t` from 1; for [`super::Optimizer::Adamw`].
-    pub const CORRECTION_1: &str = "correction_1";
-    /// `[]` f32: `1 - beta2^t`.
-    pub const CORRECTION_2: &str = "correction_2";
+    /// `[]` f32: the updates made before; for [`super::Optimizer::Adamw`], whose moments are corrected by it.
+    pub const STEP: &str = "step";
 }
 
 /// What stands before a param's name in the names of its states.
@@ -66,16 +64,11 @@ impl Optimizer {
         0.1
     }
 
-    /// What step `step`, from 0, brings besides the rate: names and numbers.
+    /// The inputs of the step behind `updates` others, at a rate: names and numbers.
     #[must_use]
-    pub fn corrections(&self, step: usize) -> Vec<(&'static str, f64)> {
-        match self {
-            Self::Adamw { betas: [beta1, beta2], .. } => {
-                let correction = |beta: &f64| 1.0 - beta.powf(step as f64 + 1.0);
-                vec![(input::CORRECTION_1, correction(beta1)), (input::CORRECTION_2, correction(beta2))]
-            }
-            Self::Sgd { .. } => Vec::new(),
-        }
+    pub fn inputs(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
+        let step = matches!(self, Self::Adamw { .. }).then_some((input::STEP, updates as f64));
+        std::iter::once((input::RATE, rate)).chain(step).collect()
     }
 
     /// The states of a param, zeros before the first step: prefixes of [`STATES`].
@@ -127,11 +120,9 @@ impl Optimizer {
         is_matrix: &dyn Fn(ValueId) -> bool,
     ) {
         let rate = build.input(input::RATE, [], DType::F32);
-        let corrections: Vec<Operand> =
-            self.corrections(0).into_iter().map(|(name, _)| build.input(name, [], DType::F32)).collect();
-        // Down the gradient; AdamW's formula has the sign itself.
-        let down = match self {
-            Self::Adamw { .. } => rate,
+        // AdamW's formula has the sign of a step down itself.
+        let of_all = match self {
+            Self::Adamw { .. } => build.input(input::STEP, [], DType::F32),
             Self::Sgd { .. } => build.op(Kind::Scale { by: -1.0 }, &[rate]),
         };
         for ((param, gradient), states) in params.iter().zip(gradients).zip(states) {
@@ -139,8 +130,7 @@ impl Optimizer {
                 Self::Adamw { betas: [beta1, beta2], eps, weight_decay } => {
                     let decay = if is_matrix(param.id()) { weight_decay } else { 0.0 };
                     let kind = Kind::AdamW { beta1, beta2, epsilon: eps, decay };
-                    let operands =
-                        [*param, states[0], states[1], *gradient, factor, rate, corrections[0], corrections[1]];
+                    let operands = [*param, states[0], states[1], *gradient, factor, rate, of_all];
                     let [_, _, moved] = build.several(kind, &operands);
                     moved
                 }
@@ -151,7 +141,7 @@ impl Optimizer {
                         let sum = build.add(kept, update);
                         update = build.op(Kind::Assign, &[*state, sum]);
                     }
-                    let step = build.mul(update, down);
+                    let step = build.mul(update, of_all);
                     build.add(*param, step)
                 }
             };

@@ -26,7 +26,6 @@ use super::init::{Init, inits};
 use super::layouts::{DATA, REPLICAS, SCALED, SHARDS, Zero, is_of_one_step, pins};
 use super::loss_scale::LossScale;
 use super::memory;
-use super::optimizer;
 use super::program::{Part, Parts, Recompute, name};
 use super::recipe::{Precision, Recipe};
 
@@ -317,10 +316,7 @@ impl Trainer {
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
         let mut found =
             Step { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, is_skipped: false, spoiled: None };
-        let of_update = || {
-            let numbers = optimizer.corrections(updates).into_iter().chain([(optimizer::input::RATE, rate)]);
-            numbers.map(|(name, number)| number_input(name, number))
-        };
+        let of_update = || optimizer.inputs(updates, rate).into_iter().map(|(name, number)| number_input(name, number));
         let is_scaled = self.progress.loss_scale.is_some();
         for (at, (part, program)) in self.parts.clone().into_iter().enumerate() {
             let mut inputs = match part {

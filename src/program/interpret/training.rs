@@ -74,7 +74,7 @@ pub(in crate::program) fn rms_norm_grad(_: &Kind, operands: &[&HostTensor]) -> V
 
 pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let Kind::AttentionGrad { scale } = kind else { unreachable!("attention_grad's kind") };
-    let [q, keys, values, mask, dy] = operands else { unreachable!("attention_grad takes five operands") };
+    let [q, keys, values, mask, dy, ..] = operands else { unreachable!("attention_grad takes eight operands") };
     let (batch, queries, kv_heads, group, width) = (q.shape[0], q.shape[1], q.shape[2], q.shape[3], q.shape[4]);
     let length = keys.shape[1];
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
@@ -171,9 +171,10 @@ pub(in crate::program) fn clip_factor(kind: &Kind, operands: &[&HostTensor]) -> 
 
 pub(in crate::program) fn adamw(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let Kind::AdamW { beta1, beta2, epsilon, decay } = *kind else { unreachable!("adamw's kind") };
-    let [w, m, v, g, factor, rate, c1, c2] = operands else { unreachable!("adamw takes eight operands") };
+    let [w, m, v, g, factor, rate, step] = operands else { unreachable!("adamw takes seven operands") };
     let number = |x: &HostTensor| f64::from(x.floats()[0]);
-    let (factor, rate, c1, c2) = (number(factor), number(rate), number(c1), number(c2));
+    let (factor, rate, step) = (number(factor), number(rate), number(step) + 1.0);
+    let (c1, c2) = (1.0 - beta1.powf(step), 1.0 - beta2.powf(step));
     let g: Vec<f64> = doubles(g).map(|g| g * factor).collect();
     let m: Vec<f64> = doubles(m).zip(&g).map(|(m, g)| beta1 * m + (1.0 - beta1) * g).collect();
     let v: Vec<f64> = doubles(v).zip(&g).map(|(v, g)| beta2 * v + (1.0 - beta2) * g * g).collect();

@@ -4,7 +4,7 @@ use crate::base::{DType, Shape};
 use crate::program::call::{Call, Number, View};
 use crate::program::op::Kind;
 
-use super::{Emit, attention_weights, local_index};
+use super::{COPIES, Emit, attention_operands, attention_weights, flash_attention_takes, local_index};
 
 /// A view with one more dim of size 1 at the end, to broadcast along rows.
 fn column(view: &View) -> View {
@@ -56,75 +56,65 @@ pub(in crate::program) fn reduce_to(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::ReduceSum { x, out, dim: last });
 }
 
-/// `slope = silu'(x)` into a new tensor; `y`, if wanted, becomes `silu(x)`.
-fn silu_slope(emit: &mut Emit<'_>, x: View) -> (View, View) {
-    let slope = emit.temporary(x.dtype, x.shape.clone());
-    let y = emit.temporary(x.dtype, x.shape.clone());
-    let rest = emit.temporary(x.dtype, x.shape.clone());
-    // With s = sigmoid(x) and y = x s: silu'(x) = s + y - y s.
-    emit.calls.extend([
-        Call::Sigmoid { x: x.clone(), out: slope.clone() },
-        Call::Mul { a: x, b: slope.clone(), out: y.clone() },
-        Call::Mul { a: y.clone(), b: slope.clone(), out: rest.clone() },
-        Call::Sub { a: y.clone(), b: rest.clone(), out: rest.clone() },
-        Call::Add { a: slope.clone(), b: rest, out: slope.clone() },
-    ]);
-    (slope, y)
-}
-
 pub(in crate::program) fn silu_grad(_: &Kind, emit: &mut Emit<'_>) {
-    let (x, dy, out) = (emit.view(0), emit.view(1), emit.out());
-    let (slope, _) = silu_slope(emit, x);
-    emit.calls.push(Call::Mul { a: slope, b: dy, out });
+    emit.calls.push(Call::SiluGrad { x: emit.view(0), dy: emit.view(1), out: emit.out() });
 }
 
 pub(in crate::program) fn swiglu_grad(_: &Kind, emit: &mut Emit<'_>) {
-    let (gate, up, dy) = (emit.view(0), emit.view(1), emit.view(2));
-    let (slope, y) = silu_slope(emit, gate);
-    let out = emit.out();
+    let (gate, up, dy, out) = (emit.view(0), emit.view(1), emit.view(2), emit.out());
+    let of_silu = emit.temporary(dy.dtype, dy.shape.clone());
     emit.calls.extend([
-        Call::Mul { a: slope.clone(), b: up, out: slope.clone() },
-        Call::Mul { a: slope, b: dy.clone(), out },
+        Call::Mul { a: dy.clone(), b: up, out: of_silu.clone() },
+        Call::SiluGrad { x: gate.clone(), dy: of_silu, out },
     ]);
     if let Some(out) = emit.result(1) {
-        emit.calls.push(Call::Mul { a: y, b: dy, out });
+        emit.calls.extend([Call::Silu { x: gate, out: out.clone() }, Call::Mul { a: out.clone(), b: dy, out }]);
     }
 }
 
 pub(in crate::program) fn rms_norm_grad(_: &Kind, emit: &mut Emit<'_>) {
-    let (dy, x, rstd, gamma, out) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.out());
+    let (dy, x, rstd, mut gamma, dx) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.out());
     if x.elems() == 0 {
         zeros(emit);
         return;
     }
-    let last = x.shape.rank() - 1;
-    let width = x.shape[last];
-    let mut rstd = column(&rstd);
-    if x.dtype != DType::F32 {
-        let narrow = emit.temporary(x.dtype, rstd.shape.clone());
-        emit.calls.push(Call::Cast { x: rstd, out: narrow.clone() });
-        rstd = narrow;
+    let dgamma = emit.result(1).unwrap_or_else(|| emit.temporary(DType::F32, gamma.shape.clone()));
+    if gamma.dtype != DType::F32 {
+        let wide = emit.temporary(DType::F32, gamma.shape.clone());
+        emit.calls.push(Call::Cast { x: gamma, out: wide.clone() });
+        gamma = wide;
     }
-    let [normal, inner, product] = [(); 3].map(|()| emit.temporary(x.dtype, x.shape.clone()));
-    let mean = emit.temporary(x.dtype, x.shape.with(last, 1));
-    emit.calls.extend([
-        Call::Mul { a: x, b: rstd.clone(), out: normal.clone() },
-        Call::Mul { a: dy.clone(), b: normal.clone(), out: product.clone() },
-    ]);
-    if let Some(dgamma) = emit.result(1) {
-        let rows = product.shape.elems() / width.max(1);
-        let rows = emit.shaped(product.clone(), [rows, width]);
-        emit.calls.push(Call::ReduceSum { x: rows, out: dgamma, dim: 0 });
+    // The operator wants a dim beside those of gamma.
+    let [dy, x, rstd, dx] = [&dy, &x, &column(&rstd), &dx].map(|view| view.repeat(0, 1));
+    emit.calls.push(Call::RmsNormGrad { dy, x, rstd, gamma, dx, dgamma });
+}
+
+/// By the fused operator, of what the fused forward operator kept.
+fn flash_attention_grad(scale: f64, emit: &mut Emit<'_>) {
+    let [q, k, v, mask] = attention_operands(emit);
+    let &[b, s, heads, _] = q.shape.sizes() else { return };
+    let [dy, out] = [4, 5].map(|operand| {
+        let view = emit.view(operand);
+        let view = emit.shaped(view, q.shape.clone());
+        emit.dense(view)
+    });
+    let [max, sum] = [6, 7].map(|operand| {
+        let row = emit.view(operand);
+        let row = emit.shaped(row, [b, heads, s]);
+        emit.dense(row.repeat(3, COPIES))
+    });
+    let mut made = Vec::with_capacity(3);
+    for (result, like) in [&q, &k, &v].into_iter().enumerate() {
+        let view = emit.result(result).and_then(|view| view.reshape(like.shape.clone())).filter(View::is_contiguous);
+        made.push(view.unwrap_or_else(|| emit.temporary(like.dtype, like.shape.clone())));
     }
-    emit.calls.extend([
-        Call::Mul { a: product.clone(), b: gamma.clone(), out: product.clone() },
-        Call::ReduceSum { x: product, out: mean.clone(), dim: last },
-        Call::Muls { x: mean.clone(), out: mean.clone(), by: Number::Float((width as f64).recip()) },
-        Call::Mul { a: normal.clone(), b: mean, out: normal.clone() },
-        Call::Mul { a: dy, b: gamma, out: inner.clone() },
-        Call::Sub { a: inner.clone(), b: normal, out: inner.clone() },
-        Call::Mul { a: inner, b: rstd, out },
-    ]);
+    let [dq, dk, dv] = [0, 1, 2].map(|result: usize| made[result].clone());
+    emit.calls.push(Call::FlashAttentionGrad { q, k, v, mask, dy, out, max, sum, dq, dk, dv, heads, scale });
+    for (result, made) in made.into_iter().enumerate() {
+        let Some(into) = emit.result(result).filter(|into| into.buffer != made.buffer) else { continue };
+        let from = emit.shaped(made, into.shape.clone());
+        emit.calls.push(Call::Copy { from, into });
+    }
 }
 
 pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
@@ -134,6 +124,10 @@ pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
     let t = keys.shape[1];
     if q.elems() == 0 || t == 0 {
         zeros(emit);
+        return;
+    }
+    if flash_attention_takes(k * g, d) {
+        flash_attention_grad(*scale, emit);
         return;
     }
     let by_head = |view: &View| view.permute(&[0, 2, 3, 1, 4]);
@@ -274,36 +268,23 @@ pub(in crate::program) fn clip_factor(kind: &Kind, emit: &mut Emit<'_>) {
 
 pub(in crate::program) fn adamw(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::AdamW { beta1, beta2, epsilon, decay } = *kind else { return };
-    let (w, g, factor) = (emit.view(0), emit.view(3), emit.view(4));
-    let (rate, c1, c2) = (emit.view(5), emit.view(6), emit.view(7));
+    let (from, grad, factor) = (emit.view(0), emit.view(3), emit.view(4));
+    let (rate, step) = (emit.view(5), emit.view(6).repeat(0, 1));
     let (m, v) = (emit.out(), emit.results[1].view.clone());
-    let moved = emit.result(2).filter(|moved| moved.elems() > 0);
-    let [scaled, term] = [(); 2].map(|()| emit.temporary(w.dtype, w.shape.clone()));
-    let by = Number::Float;
+    if m.elems() == 0 {
+        return;
+    }
+    // The operator takes its rate as a number of the host, and a plan is made once: a copy of the weights takes a step at
+    // rate 1, and the weights go as much of the way there as the rate says.
+    let [w, scaled] = [(); 2].map(|()| emit.temporary(from.dtype, from.shape.clone()));
     emit.calls.extend([
-        Call::Mul { a: g, b: factor, out: scaled.clone() },
-        Call::Muls { x: m.clone(), out: m.clone(), by: by(beta1) },
-        Call::Muls { x: scaled.clone(), out: term.clone(), by: by(1.0 - beta1) },
-        Call::Add { a: m.clone(), b: term.clone(), out: m.clone() },
-        Call::Muls { x: v.clone(), out: v.clone(), by: by(beta2) },
-        Call::Mul { a: scaled.clone(), b: scaled.clone(), out: scaled.clone() },
-        Call::Muls { x: scaled.clone(), out: scaled.clone(), by: by(1.0 - beta2) },
-        Call::Add { a: v.clone(), b: scaled.clone(), out: v.clone() },
+        Call::Mul { a: grad, b: factor, out: scaled.clone() },
+        Call::Copy { from: from.clone(), into: w.clone() },
+        Call::AdamW { grad: scaled, step, w: w.clone(), m, v, beta1, beta2, decay, epsilon },
     ]);
-    let Some(moved) = moved else { return };
-    let [step, keep] = [(); 2].map(|()| emit.temporary(rate.dtype, rate.shape.clone()));
-    emit.calls.extend([
-        Call::Div { a: v, b: c2, out: scaled.clone() },
-        Call::Sqrt { x: scaled.clone(), out: scaled.clone() },
-        Call::Adds { x: scaled.clone(), out: scaled.clone(), by: by(epsilon) },
-        Call::Div { a: m, b: scaled, out: term.clone() },
-        Call::Div { a: rate.clone(), b: c1, out: step.clone() },
-        Call::Mul { a: term.clone(), b: step, out: term.clone() },
-        Call::Muls { x: rate, out: keep.clone(), by: by(-decay) },
-        Call::Adds { x: keep.clone(), out: keep.clone(), by: by(1.0) },
-        Call::Mul { a: w, b: keep, out: moved.clone() },
-        Call::Sub { a: moved.clone(), b: term, out: moved },
-    ]);
+    if let Some(out) = emit.result(2) {
+        emit.calls.push(Call::Lerp { a: from, b: w, weight: rate, out });
+    }
 }
 
 pub(in crate::program) fn assign(_: &Kind, emit: &mut Emit<'_>) {

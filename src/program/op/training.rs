@@ -100,14 +100,17 @@ pub(super) static RMS_NORM_GRAD: Row = Row {
 };
 pub(super) static ATTENTION_GRAD: Row = Row {
     name: "attention_grad",
-    arity: 5,
-    rule: |_, _| sum("bskgD,bTkD,bTkD,bsT,bskgD->bskgD,bTkD,bTkD"),
+    arity: 8,
+    rule: |_, _| sum("bskgD,bTkD,bTkD,bsT,bskgD,bskgD,bkgs,bkgs->bskgD,bTkD,bTkD"),
     linear: Linear::InEach(&[4]),
     dtype: |kind, dtypes| {
         if dtypes[3] != DType::Bool {
             return Err(format!("the mask is {}, expected bool", dtypes[3]));
         }
-        equal_floats(kind, &[dtypes[0], dtypes[1], dtypes[2], dtypes[4]], 3)
+        if dtypes[6..] != [DType::F32, DType::F32] {
+            return Err("its last operands, the further results of attention, are f32".to_owned());
+        }
+        equal_floats(kind, &[&dtypes[..3], &dtypes[4..6]].concat(), 3)
     },
     host: Host::Several(host::attention_grad),
     npu: npu::attention_grad,
@@ -190,13 +193,13 @@ pub(super) static CLIP_FACTOR: Row = Row {
 };
 pub(super) static ADAMW: Row = Row {
     name: "adamw",
-    arity: 8,
+    arity: 7,
     rule: |_, shapes| {
         let dims = any_rank(shapes[0].rank());
         if let Some(number) = shapes[4..].iter().find(|shape| shape.rank() > 0) {
-            return Err(format!("the factor, the rate and the corrections are numbers, found shape {number}"));
+            return Err(format!("the factor, the rate and the step are numbers, found shape {number}"));
         }
-        Rule::parse(&format!("{dims},{dims},{dims},{dims},,,,->{dims},{dims},{dims}"), Reduce::Sum)
+        Rule::parse(&format!("{dims},{dims},{dims},{dims},,,->{dims},{dims},{dims}"), Reduce::Sum)
     },
     dtype: |kind, dtypes| equal_floats(kind, dtypes, 3),
     in_place: &[1, 2],
