@@ -161,6 +161,9 @@ pub(crate) fn copy_at(
     Ok(())
 }
 
+/// One of so many elements: below, single elements are changed where they lie; above, all are read and written in long runs.
+const FEW: usize = 16;
+
 /// `out[.., index[..], ..] += source[..]`: one index per element of `source`, along `dim`, in row-major order.
 ///
 /// # Errors
@@ -171,13 +174,25 @@ pub(crate) fn scatter_add<L: Arithmetic>(out: &View, dim: usize, index: &View, s
     let corner = index.dims().iter().enumerate().fold(source.clone(), |view, (i, &len)| view.slice(i, 0, len, 1));
     let mut values = vec![L::default(); places.len()];
     L::load(&corner.collapsed(), 0, &mut values);
-    // Accumulated apart from the output, so that repeated additions are rounded once.
-    let mut sums = vec![L::default(); out.len()];
     let flat = out.collapsed();
+    let slot = |(at, place): (usize, &usize)| redirected(index.dims(), at, out.dims(), dim, *place);
+    let slots: Vec<usize> = places.iter().enumerate().map(slot).collect();
+    // What is added to an element is summed apart from it, in the order of the index, so that it is rounded once.
+    if slots.len() < out.len() / FEW {
+        let mut order: Vec<usize> = (0..slots.len()).collect();
+        order.sort_by_key(|at| slots[*at]);
+        for same in order.chunk_by(|a, b| slots[*a] == slots[*b]) {
+            let mut sum = [L::default()];
+            L::load(&flat, slots[same[0]], &mut sum);
+            same.iter().for_each(|at| sum[0] = sum[0].plus(values[*at]));
+            L::store(&flat, slots[same[0]], &sum);
+        }
+        return Ok(());
+    }
+    let mut sums = vec![L::default(); out.len()];
     L::load(&flat, 0, &mut sums);
-    for (at, (&place, &value)) in places.iter().zip(&values).enumerate() {
-        let slot = &mut sums[redirected(index.dims(), at, out.dims(), dim, place)];
-        *slot = slot.plus(value);
+    for (slot, value) in slots.into_iter().zip(values) {
+        sums[slot] = sums[slot].plus(value);
     }
     L::store(&flat, 0, &sums);
     Ok(())
@@ -326,6 +341,27 @@ mod tests {
         let index = view(&mut index, DType::I64, &[3]);
         copy_at(&Serial, &target, 1, &index, Negative::Refused, &view(&mut source, DType::I16, &[2, 3])).unwrap();
         assert_eq!(data, [0, 2, 0, 3, 0, 5, 0, 6], "of repeated indices the last wins");
+    }
+
+    #[test]
+    fn a_few_elements_of_many_are_added_to_in_the_order_of_the_index_and_rounded_once() {
+        let places = [90i64, 7, 90, 0, 90];
+        let added = [1.0_f32, 2.0, f32::EPSILON / 2.0, 3.0, f32::EPSILON / 2.0].map(half::bf16::from_f32);
+        for len in [95, 5 * FEW + 1, 5 * FEW] {
+            let places = places.map(|place| place.min(len as i64 - 1));
+            let (mut out, mut index, mut source) = (vec![half::bf16::ONE; len], places, added);
+            let target = view(&mut out, DType::BF16, &[len]);
+            let index = view(&mut index, DType::I64, &[5]);
+            scatter_add::<f32>(&target, 0, &index, &view(&mut source, DType::BF16, &[5])).unwrap();
+            let last = places[0] as usize;
+            let expected = |at: usize| match at {
+                0 => 4.0,
+                7 => 3.0,
+                at if at == last => 2.0,
+                _ => 1.0,
+            };
+            assert!(out.iter().enumerate().all(|(at, found)| found.to_f32() == expected(at)), "{len}: {out:?}");
+        }
     }
 
     #[test]
