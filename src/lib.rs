@@ -33,6 +33,7 @@ pub mod planner;
 pub mod program;
 pub mod rehearse;
 pub mod schedule;
+pub mod timeline;
 pub mod train;
 pub mod weights;
 pub mod world;

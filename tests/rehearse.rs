@@ -1,6 +1,6 @@
 //! Rehearsals: what a model does on emulated cards that keep a virtual clock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,8 +10,10 @@ use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
 use ascend_tp::planner::fit_memory::MemoryKind;
-use ascend_tp::rehearse::{Rehearsal, Report, Setting, html, trace};
+use ascend_tp::rehearse::{Rehearsal, Report, Setting, Site, html};
 use serde_json::Value;
+
+use crate::common::trace::check;
 
 /// Two layers of Qwen-72B: as wide, and quick.
 fn setting(cards: usize) -> Setting {
@@ -20,10 +22,12 @@ fn setting(cards: usize) -> Setting {
     Setting {
         name: "qwen-72b, 2 layers".to_owned(),
         model,
-        cards,
-        servers: None,
-        profile: Profile::of(Soc::Ascend910B3),
-        topology: Topology::preset("atlas-a2").unwrap(),
+        site: Site {
+            cards,
+            servers: None,
+            profile: Profile::of(Soc::Ascend910B3),
+            topology: Topology::preset("atlas-a2").unwrap(),
+        },
         batch: 1,
         input: 512,
         output: 4,
@@ -47,7 +51,7 @@ fn report(setting: &Setting) -> Report {
 
 fn trace_of(rehearsal: &Rehearsal) -> String {
     let mut text = Vec::new();
-    trace::write(rehearsal, &mut text).unwrap();
+    rehearsal.write_trace(&mut text).unwrap();
     String::from_utf8(text).unwrap()
 }
 
@@ -128,14 +132,17 @@ fn slower_chips_and_links_are_never_faster() {
         (found.first_token_us, found.token_us.mean)
     };
     let base = time(&setting(4));
-    let slower = time(&Setting { profile: Profile::of(Soc::Ascend910B4), ..setting(4) });
+    let on = |change: fn(&mut Site)| {
+        let mut setting = setting(4);
+        change(&mut setting.site);
+        time(&setting)
+    };
+    let slower = on(|site| site.profile = Profile::of(Soc::Ascend910B4));
     assert!(slower.0 >= base.0 && slower.1 >= base.1, "910B4 {slower:?}, 910B3 {base:?}");
-    let mut topology = setting(4).topology;
-    topology.levels[0].bytes_per_us /= 4.0;
-    let slower = time(&Setting { topology, ..setting(4) });
+    let slower = on(|site| site.topology.levels[0].bytes_per_us /= 4.0);
     assert!(slower.0 > base.0 && slower.1 >= base.1, "a quarter of the link {slower:?}, whole {base:?}");
     // The same cards of two servers reach each other over the network.
-    let spread = time(&Setting { servers: Some(2), ..setting(4) });
+    let spread = on(|site| site.servers = Some(2));
     assert!(spread.0 > base.0 && spread.1 > base.1, "two servers {spread:?}, one {base:?}");
 }
 
@@ -156,50 +163,12 @@ fn quantised_weights_take_half_the_bytes_and_less_time() {
     assert!(operators(&w8a8, name) < operators(&bf16, name), "{:?}", w8a8.phases[1].operators);
 }
 
-/// The rules of the trace event format that viewers rely on.
 #[test]
 fn the_trace_is_one_that_viewers_open() {
     for launching in [Launching::Eager, Launching::Captured] {
-        let found = rehearsal(&Setting { launching, ..setting(2) });
-        let trace: Value = serde_json::from_str(&trace_of(&found)).unwrap();
-        let events = trace["traceEvents"].as_array().unwrap();
-        let place = |event: &Value| (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
-        let mut threads: BTreeMap<(u64, u64), String> = BTreeMap::new();
-        let mut slices: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
-        let mut arrows: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
-        for event in events {
-            match event["ph"].as_str().unwrap() {
-                "M" if event["name"] == "thread_name" => {
-                    let name = event["args"]["name"].as_str().unwrap().to_owned();
-                    assert_eq!(threads.insert(place(event), name), None, "{event}");
-                }
-                "M" => assert!(event["args"].is_object(), "{event}"),
-                "X" => {
-                    let (ts, dur) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
-                    assert!(ts >= 0.0 && dur >= 0.0 && !event["name"].as_str().unwrap().is_empty(), "{event}");
-                    slices.entry(place(event)).or_default().push((ts, ts + dur));
-                }
-                "s" | "f" => arrows.entry(event["id"].as_u64().unwrap()).or_default().push(event),
-                other => panic!("{other}: {event}"),
-            }
-        }
-        assert_eq!(threads.len(), 2 * 4 + 1);
-        for (thread, slices) in &mut slices {
-            assert!(threads.contains_key(thread), "{thread:?} has a name");
-            slices.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let overlap = slices.windows(2).find(|pair| pair[1].0 < pair[0].1 - 1e-3);
-            assert_eq!(overlap, None, "{thread:?}: {}", threads[thread]);
-        }
-        assert!(!arrows.is_empty());
-        for arrow in arrows.values() {
-            assert_eq!((arrow.len(), &arrow[0]["ph"], &arrow[1]["ph"]), (2, &"s".into(), &"f".into()));
-            assert_eq!(arrow[1]["bp"], "e");
-            for end in arrow {
-                let ts = end["ts"].as_f64().unwrap();
-                let inside = slices[&place(end)].iter().any(|slice| slice.0 <= ts && ts <= slice.1);
-                assert!(inside, "{end} is in a slice");
-            }
-        }
+        let found = check(&trace_of(&rehearsal(&Setting { launching, ..setting(2) })));
+        assert_eq!(found.threads.len(), 2 * 4 + 1);
+        assert!(found.arrows > 0);
     }
 }
 
@@ -271,7 +240,8 @@ fn what_does_not_fit_is_refused_with_what_would() {
         ..setting(cards)
     };
     assert!(Rehearsal::predict_memory(&full).unwrap().fits(), "{cards} cards");
-    assert!(!Rehearsal::predict_memory(&Setting { cards: cards - 1, ..full }).unwrap().fits(), "{cards} is the least");
+    let fewer = Site { cards: cards - 1, ..full.site.clone() };
+    assert!(!Rehearsal::predict_memory(&Setting { site: fewer, ..full }).unwrap().fits(), "{cards} is the least");
     // On four cards the batch can be made to fit.
     let found = refused("qwen-72b --cards 4 --batch 64 --input 1024 --output 64");
     let batch: usize = found[0].split("--batch ").nth(1).unwrap().split(';').next().unwrap().parse().unwrap();

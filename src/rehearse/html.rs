@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::schedule::plan::StreamKind;
+use crate::timeline::step_name;
 
 use super::Rehearsal;
 use super::report::Report;
-use super::table::step_name;
 
 /// The page, with a mark where its data goes.
 const PAGE: &str = include_str!("page.html");
@@ -59,7 +59,7 @@ fn data(rehearsal: &Rehearsal) -> Data {
         for span in phase.spans.iter().filter(|span| span.rank < shown) {
             let plan = &plans[span.rank];
             let step = &plan.steps[span.step];
-            let bound = bounds.of(span.work.bound.clone());
+            let bound = bounds.of(span.work.as_ref().map(|work| work.bound.clone()).unwrap_or_default());
             let label = labels.of((step_name(plan, step), bound));
             let stream = usize::from(span.stream == StreamKind::Communication);
             let end = &mut ends[span.rank][stream];

@@ -6,11 +6,11 @@ use crate::exec::Launching;
 use crate::generate::{DECODE, PREFILL};
 use crate::placement::Residual;
 use crate::schedule::Plan;
+use crate::timeline::{Phase, Shares};
 
 use super::memory::Memory;
-use super::run::{Phase, Recorded};
+use super::run::Recorded;
 use super::setting::Setting;
-use super::span::Shares;
 use super::table::{CollectiveRow, OperatorRow, tables};
 
 /// What a rehearsal found.
@@ -118,16 +118,16 @@ impl Report {
         };
         let tokens = (setting.batch * setting.output) as f64;
         let per_second = |us: f64| if us > 0.0 { tokens / us * 1e6 } else { 0.0 };
-        let soc = setting.profile.soc;
+        let soc = setting.site.profile.soc;
         let weights = |plan: &Plan| plan.params.iter().map(|param| param.shape.elems() as u64).sum();
         Self {
             model: setting.name.clone(),
             parameters: recorded.programs[PREFILL].first().map_or(0, |plan| weights(plan)),
             layers: setting.model.layers,
-            cards: setting.cards,
-            servers: setting.servers,
+            cards: setting.site.cards,
+            servers: setting.site.servers,
             card: soc.name().to_owned(),
-            topology: setting.topology.name.clone(),
+            topology: setting.site.topology.name.clone(),
             dtype: setting.precision.to_string(),
             batch: setting.batch,
             input: setting.input,
@@ -153,7 +153,7 @@ impl Report {
 
 fn phase_report(setting: &Setting, recorded: &Recorded, phase: &Phase) -> PhaseReport {
     let plans: Vec<&Plan> = recorded.programs[phase.program].iter().map(AsRef::as_ref).collect();
-    let shares = Shares::of(&phase.spans, setting.cards, phase.start_ns, phase.end_ns);
+    let shares = Shares::of(&phase.spans, 0..setting.site.cards, phase.start_ns, phase.end_ns);
     let (operators, collectives) = tables(&plans, &phase.spans, phase.duration_us());
     let is_prefill = phase.program == PREFILL;
     PhaseReport {

@@ -9,7 +9,7 @@ mod text;
 use ascend_tp::base::Diagnostics;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
-use ascend_tp::rehearse::{Error, Rehearsal, Setting, html, trace};
+use ascend_tp::rehearse::{self, Error, Rehearsal, Setting, html};
 
 use super::arguments::RehearseOptions;
 use super::failure::{Failure, Outcome};
@@ -27,7 +27,7 @@ pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
     problems.into_result(())?;
     let rehearsal = Rehearsal::run(&setting)?;
     if let Some(path) = &options.trace {
-        files::write("--trace", path, |out| trace::write(&rehearsal, out))?;
+        files::write("--trace", path, |out| rehearsal.write_trace(out))?;
     }
     if let Some(path) = &options.html {
         files::write("--html", path, |out| out.write_all(html::page(&rehearsal).as_bytes()))?;
@@ -56,10 +56,7 @@ fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
     let Some((name, config)) = model.or_else(any) else { return Err(problems) };
     let setting = Setting {
         name,
-        cards: options.cards,
-        servers: options.servers,
-        profile,
-        topology,
+        site: rehearse::Site { cards: options.cards, servers: options.servers, profile, topology },
         batch: options.batch,
         input: options.input,
         output: options.output,
