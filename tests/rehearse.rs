@@ -10,7 +10,10 @@ use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
 use ascend_tp::planner::fit_memory::MemoryKind;
-use ascend_tp::rehearse::{Rehearsal, Report, Setting, Site, html};
+use ascend_tp::planner::simulate::{Issue, Simulator};
+use ascend_tp::rehearse::{Rehearsal, Report, Setting, Site, html, train};
+use ascend_tp::schedule::schedule;
+use ascend_tp::train::{Layout, Recipe, Zero, recipe};
 use serde_json::Value;
 
 use crate::common::trace::check;
@@ -37,11 +40,12 @@ fn setting(cards: usize) -> Setting {
     }
 }
 
+static TURN: Mutex<()> = Mutex::new(());
+
 /// One rehearsal after the other: threads of another machine in the process disturb the order of this one's, as its
 /// documentation says.
 fn rehearsal(setting: &Setting) -> Rehearsal {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     Rehearsal::run(setting).unwrap()
 }
 
@@ -185,6 +189,89 @@ fn the_page_refers_to_nothing_outside() {
     assert_eq!(data["report"]["model"], "</script><img src=x>");
     assert_eq!(data["phases"].as_array().unwrap().len(), 4, "the prefill and three decode steps");
     assert_eq!(data["phases"][0]["ranks"].as_array().unwrap().len(), 2);
+}
+
+/// A step of two layers of Qwen-72B, of three micro-batches.
+fn step(zero: Zero) -> train::Setting {
+    let Setting { name, model, site, .. } = setting(4);
+    let recipe = Recipe { global_batch: 6, seq: 512, precision: recipe::Precision::Bf16, ..Recipe::default() };
+    let layout = Layout { data: 2, tensor: 2, zero, ..Layout::ONE };
+    train::Setting { name, model, recipe, layout, site }
+}
+
+fn step_rehearsal(setting: &train::Setting) -> train::Rehearsal {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    train::Rehearsal::run(setting).unwrap()
+}
+
+#[test]
+fn a_step_of_training_takes_what_its_programs_take() {
+    for zero in [Zero::None, Zero::Weights] {
+        let setting = step(zero);
+        let rehearsal = step_rehearsal(&setting);
+        let found = rehearsal.report();
+        let names: Vec<(&str, usize)> =
+            found.phases.iter().map(|phase| (phase.first.name.as_str(), phase.times)).collect();
+        assert_eq!(names, [("first micro-batch", 1), ("micro-batch between", 1), ("last micro-batch", 1)]);
+        let total_us: f64 = found.phases.iter().map(|phase| phase.total_us).sum();
+        assert!((total_us / found.step_us - 1.0).abs() < 0.01, "{total_us} µs in parts, {} µs", found.step_us);
+        assert!((found.tokens_per_s * found.step_us / 1e6 - 6.0 * 512.0).abs() < 1e-6);
+        assert!(found.mfu > 0.01 && found.mfu < 0.6, "{}", found.mfu);
+        assert_eq!(found.memory.kinds.total().0, found.memory.used, "the kinds are the whole");
+
+        // What `explain --train` says of it.
+        let lowered = ascend_tp::train::lower(&setting.model, &setting.recipe, &setting.layout).unwrap();
+        let predicted_us: f64 = lowered
+            .parts
+            .iter()
+            .map(|(_, lowered)| {
+                let (plans, Site { profile, topology, .. }) = (schedule(lowered).unwrap(), &setting.site);
+                let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3]).run(Issue::Eager);
+                run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max)
+            })
+            .sum();
+        println!("{zero:?}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
+        assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
+
+        let mut trace = Vec::new();
+        rehearsal.write_trace(&mut trace).unwrap();
+        let trace = check(&String::from_utf8(trace).unwrap());
+        assert_eq!((trace.threads.len(), trace.of("programs")), (4 * 4 + 1, 3));
+        if zero == Zero::None {
+            let again = step_rehearsal(&setting);
+            assert_eq!(again.report(), found);
+            assert_eq!(html::page_of_step(&again, &found), html::page_of_step(&rehearsal, &found));
+        }
+    }
+}
+
+#[test]
+fn the_command_rehearses_a_step_of_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let (trace, page) = (file("t.json"), file("r.html"));
+    let line = "--train models/kjv-qwen2 --cards 4 --mesh dp=2,tp=2 --zero 1 --dtype f16 --global-batch 8 --micro-batch 1 --seq 64";
+    let output = rehearse(&format!("{line} --trace {trace} --html {page} --json"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["micro_batches"].as_u64(), report["dtype"].as_str()), (Some(4), Some("f16")));
+    assert_eq!((&report["phases"][1]["times"], &report["phases"][3]["name"]), (&2.into(), &"update".into()));
+    assert!(report["memory"]["states"].as_u64().unwrap() > 0 && report["memory"]["kv_cache"].is_null(), "{report}");
+    assert!(check(&std::fs::read_to_string(trace).unwrap()).arrows > 0);
+    assert!(std::fs::read_to_string(page).unwrap().contains("\"step_us\":"));
+    let text = String::from_utf8(rehearse(line).stdout).unwrap();
+    for part in ["dp=2", "8 sequences of 64 tokens a step in 4 micro-batches", "moments and sums", "MFU", "update"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("KV cache"), "{text}");
+    let found = refused("models/kjv-qwen2 --cards 2 --zero 1");
+    assert!(found[0].contains("rehearse: recipe, mesh and the like are of a step of training"), "{found:?}");
+    let found = refused("--train models/kjv-qwen2 --cards 9 --mesh dp=2 --dtype w8a8 --card h100");
+    for expected in ["--card: no such chip", "--dtype: nothing trains in 8 bits", "--mesh: is not of the cards"] {
+        assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:?}");
+    }
+    let found = refused("--train qwen-72b --cards 8 --mesh dp=8 --seq 512 --global-batch 8 --micro-batch 1");
+    assert!(found[0].contains("memory of a card: the run does not fit"), "{found:?}");
 }
 
 fn rehearse(line: &str) -> Output {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Diagnostic};
 use ascend_tp::exec::{Clock, Marks};
+use ascend_tp::planner::train::decoder::peak_flops_per_s;
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_emulator::{Config, Emulator, EmulatorError, Messages, Mode, Numbers, Sharing};
 use ascend_tp_machine::Soc;
@@ -108,8 +109,7 @@ impl Cards {
     /// are this host, or a chip of which that is not known.
     pub(super) fn peak_flops(&self, dtype: DType) -> Option<f64> {
         let soc = Soc::find(&self.cann.soc_name().filter(|_| !self.is_emulated())?)?;
-        let share = if dtype == DType::F32 { 0.25 } else { 1.0 };
-        Some(soc.cube_flops_per_us() * 1e6 * share)
+        Some(peak_flops_per_s(soc, dtype))
     }
 
     /// Whether the cards are this host.

@@ -32,8 +32,8 @@ pub struct Memory {
 impl Memory {
     /// The bytes of the fullest card of a chip.
     #[must_use]
-    pub fn fullest(programs: &[Vec<Plan>], profile: &Profile) -> Self {
-        let programs: Vec<&[Plan]> = programs.iter().map(Vec::as_slice).collect();
+    pub fn fullest(programs: &[impl AsRef<[Plan]>], profile: &Profile) -> Self {
+        let programs: Vec<&[Plan]> = programs.iter().map(AsRef::as_ref).collect();
         let kinds = CardMemory::fullest(&programs, Communicator::buffer_bytes());
         Self {
             kinds,

@@ -2,7 +2,7 @@
 //!
 //! Input → output: a [`Setting`] (model, cards, chip, topology, sizes) → a [`Rehearsal`]: the plans that a session compiles, run by
 //! the executor that runs them on cards, on an emulator that keeps a virtual clock and no numbers. From it a [`Report`]
-//! (bytes, times, shares, tables), a trace for Perfetto, and a page of [`html`].
+//! (bytes, times, shares, tables), a trace for Perfetto, and a page of [`html`]. [`train`] does the same for a step of training.
 //!
 //! Invariants: nothing about time is computed here, it is read from the clock; bytes are those the card accounts for; the
 //! same setting gives the same report, byte for byte. What does not fit is refused before anything runs, with what would.
@@ -16,6 +16,7 @@ mod run;
 mod setting;
 mod stage;
 mod table;
+pub mod train;
 
 pub use error::Error;
 pub use memory::Memory;
