@@ -9,17 +9,19 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
-use ascend_tp::rehearse::{Error, Rehearsal, Setting};
+use ascend_tp::rehearse::{Error, Rehearsal, Setting, Site};
 
 fn main() -> anyhow::Result<()> {
     for cards in [2, 4, 8] {
         let setting = Setting {
             name: "qwen2.5-72b".to_owned(),
             model: ModelConfig::preset("qwen2.5-72b").context("a preset")?,
-            cards,
-            servers: None,
-            profile: Profile::of(Soc::Ascend910B3),
-            topology: Topology::atlas_a2(1),
+            site: Site {
+                cards,
+                servers: None,
+                profile: Profile::of(Soc::Ascend910B3),
+                topology: Topology::atlas_a2(1),
+            },
             batch: 4,
             input: 1024,
             output: 8,

@@ -18,8 +18,8 @@
 //! | know how fast all of it is, and how fast it could be | [`bench`](mod@bench) |
 //!
 //! Modules stand in the order in which data flows; each imports only those before it.
-//! `base` `config` `program` `placement` `collective` `schedule` `planner` are pure; `device` `exec` `weights` `generate`
-//! `rehearse` `bench` `train` have effects.
+//! `base` `config` `program` `placement` `collective` `schedule` `planner` are pure; `timeline` `device`
+//! `exec` `weights` `generate` `train` `rehearse` `bench` have effects.
 
 pub mod base;
 pub mod bench;
@@ -33,6 +33,7 @@ pub mod planner;
 pub mod program;
 pub mod rehearse;
 pub mod schedule;
+pub mod timeline;
 pub mod train;
 pub mod weights;
 pub mod world;

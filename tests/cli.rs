@@ -11,7 +11,7 @@ use ascend_tp::{collective, placement, program, schedule};
 use serde_json::Value;
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
-/// What `verify` and `explain` have with --train, behind their own.
+/// What `verify`, `explain` and `rehearse` have with --train, behind their own.
 const OF_A_STEP: [&str; 19] = [
     "recipe",
     "steps",
@@ -34,7 +34,7 @@ const OF_A_STEP: [&str; 19] = [
     "recompute",
 ];
 
-const OPTIONS: [(&str, &[&str]); 9] = [
+const OPTIONS: [(&str, &[&str]); 10] = [
     (
         "generate",
         &[
@@ -72,8 +72,50 @@ const OPTIONS: [(&str, &[&str]); 9] = [
     (
         "rehearse",
         &[
-            "model", "cards", "card", "profile", "topology", "servers", "batch", "input", "output", "dtype",
+            "model", "cards", "train", "card", "profile", "topology", "servers", "batch", "input", "output", "dtype",
             "residual", "eager", "captured", "trace", "html", "json", "help",
+        ],
+    ),
+    (
+        "train",
+        &[
+            "model",
+            "init-seed",
+            "data",
+            "tokenizer",
+            "data-seed",
+            "recipe",
+            "steps",
+            "global-batch",
+            "seq",
+            "clip-norm",
+            "optimizer",
+            "betas",
+            "eps",
+            "weight-decay",
+            "momentum",
+            "schedule",
+            "lr",
+            "min-lr",
+            "warmup-steps",
+            "lora",
+            "mesh",
+            "zero",
+            "micro-batch",
+            "recompute",
+            "dtype",
+            "cards",
+            "residual",
+            "save",
+            "save-every",
+            "keep",
+            "resume",
+            "metrics",
+            "tensorboard",
+            "trace",
+            "sample",
+            "device",
+            "help",
         ],
     ),
     ("data prepare", &["tokenizer", "out", "separator", "json", "help"]),
@@ -172,13 +214,13 @@ fn the_options_are_these() {
         let help = succeeds(&words(&format!("{command} --help")));
         let found: Vec<&str> = help
             .lines()
+            // An example that runs over a line begins one with options too.
+            .take_while(|line| *line != "Examples:")
             .map(str::trim_start)
             .filter_map(|line| line.strip_prefix("-h, ").unwrap_or(line).strip_prefix("--"))
-            // An example that runs over a line begins one with options too.
-            .take_while(|line| !line.starts_with("reference tests"))
             .filter_map(|line| line.split([' ', '\n']).next())
             .collect();
-        let of_a_step: &[&str] = if ["verify", "explain"].contains(&command) { &OF_A_STEP } else { &[] };
+        let of_a_step: &[&str] = if ["verify", "explain", "rehearse"].contains(&command) { &OF_A_STEP } else { &[] };
         assert_eq!(found, [expected, of_a_step].concat(), "{command}");
     }
 }

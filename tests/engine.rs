@@ -266,7 +266,7 @@ fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
     engine.load(|shards| shards.parts().try_for_each(rows)).unwrap();
     for run in 0..5_i64 {
         let inputs = ids([run, 7 - run, 3]);
-        let timed = if run == 3 { Timed::Collectives } else { Timed::No };
+        let timed = if run == 3 { Timed::Streams } else { Timed::No };
         let outputs = engine.begin(0, inputs, timed).unwrap().finish().unwrap();
         let expected: Vec<f32> = [run, 7 - run, 3].iter().flat_map(|id| [4.0 * *id as f32; 4]).collect();
         assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), expected, "run {run}");

@@ -128,6 +128,23 @@ fn verify_runs_as_three_processes() {
     assert_eq!(stdout(&outputs[2]), "");
 }
 
+/// Each weight's difference, to the bit, is that of one process with as many cards.
+#[test]
+fn verify_train_says_as_three_processes_what_it_says_as_one() {
+    let line = "verify --train --device emulator --model tests/fixtures/qwen2-gqa --mesh dp=3 --zero 3 --global-batch 6 --seq 12";
+    let expected = alone(&format!("{line} --cards 3"));
+    let outputs = finish(start(3, line));
+    for (rank, output) in outputs.iter().enumerate() {
+        assert!(output.status.success(), "rank {rank}: {}", stderr(output));
+        assert_eq!(stdout(output), if rank == 0 { expected.as_str() } else { "" }, "rank {rank}");
+    }
+    assert!(expected.contains("on 1 card against 3 of ") && expected.ends_with("passed\n"), "{expected}");
+
+    let outputs = finish(start(2, &line.replace("dp=3", "dp=3,tp=2")));
+    assert!(stderr(&outputs[0]).contains("--mesh: is not of the cards"), "{}", stderr(&outputs[0]));
+    assert_eq!((stderr(&outputs[1]).as_str(), outputs[1].status.code()), ("", Some(2)));
+}
+
 #[test]
 fn mpirun_prints_what_one_process_prints() {
     if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {

@@ -1,6 +1,6 @@
 //! Rehearsals: what a model does on emulated cards that keep a virtual clock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,8 +10,13 @@ use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
 use ascend_tp::planner::fit_memory::MemoryKind;
-use ascend_tp::rehearse::{Rehearsal, Report, Setting, html, trace};
+use ascend_tp::planner::simulate::{Issue, Simulator};
+use ascend_tp::rehearse::{Rehearsal, Report, Setting, Site, html, train};
+use ascend_tp::schedule::schedule;
+use ascend_tp::train::{Layout, Recipe, Zero, recipe};
 use serde_json::Value;
+
+use crate::common::trace::check;
 
 /// Two layers of Qwen-72B: as wide, and quick.
 fn setting(cards: usize) -> Setting {
@@ -20,10 +25,12 @@ fn setting(cards: usize) -> Setting {
     Setting {
         name: "qwen-72b, 2 layers".to_owned(),
         model,
-        cards,
-        servers: None,
-        profile: Profile::of(Soc::Ascend910B3),
-        topology: Topology::preset("atlas-a2").unwrap(),
+        site: Site {
+            cards,
+            servers: None,
+            profile: Profile::of(Soc::Ascend910B3),
+            topology: Topology::preset("atlas-a2").unwrap(),
+        },
         batch: 1,
         input: 512,
         output: 4,
@@ -33,11 +40,12 @@ fn setting(cards: usize) -> Setting {
     }
 }
 
+static TURN: Mutex<()> = Mutex::new(());
+
 /// One rehearsal after the other: threads of another machine in the process disturb the order of this one's, as its
 /// documentation says.
 fn rehearsal(setting: &Setting) -> Rehearsal {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     Rehearsal::run(setting).unwrap()
 }
 
@@ -47,7 +55,7 @@ fn report(setting: &Setting) -> Report {
 
 fn trace_of(rehearsal: &Rehearsal) -> String {
     let mut text = Vec::new();
-    trace::write(rehearsal, &mut text).unwrap();
+    rehearsal.write_trace(&mut text).unwrap();
     String::from_utf8(text).unwrap()
 }
 
@@ -128,14 +136,17 @@ fn slower_chips_and_links_are_never_faster() {
         (found.first_token_us, found.token_us.mean)
     };
     let base = time(&setting(4));
-    let slower = time(&Setting { profile: Profile::of(Soc::Ascend910B4), ..setting(4) });
+    let on = |change: fn(&mut Site)| {
+        let mut setting = setting(4);
+        change(&mut setting.site);
+        time(&setting)
+    };
+    let slower = on(|site| site.profile = Profile::of(Soc::Ascend910B4));
     assert!(slower.0 >= base.0 && slower.1 >= base.1, "910B4 {slower:?}, 910B3 {base:?}");
-    let mut topology = setting(4).topology;
-    topology.levels[0].bytes_per_us /= 4.0;
-    let slower = time(&Setting { topology, ..setting(4) });
+    let slower = on(|site| site.topology.levels[0].bytes_per_us /= 4.0);
     assert!(slower.0 > base.0 && slower.1 >= base.1, "a quarter of the link {slower:?}, whole {base:?}");
     // The same cards of two servers reach each other over the network.
-    let spread = time(&Setting { servers: Some(2), ..setting(4) });
+    let spread = on(|site| site.servers = Some(2));
     assert!(spread.0 > base.0 && spread.1 > base.1, "two servers {spread:?}, one {base:?}");
 }
 
@@ -156,50 +167,12 @@ fn quantised_weights_take_half_the_bytes_and_less_time() {
     assert!(operators(&w8a8, name) < operators(&bf16, name), "{:?}", w8a8.phases[1].operators);
 }
 
-/// The rules of the trace event format that viewers rely on.
 #[test]
 fn the_trace_is_one_that_viewers_open() {
     for launching in [Launching::Eager, Launching::Captured] {
-        let found = rehearsal(&Setting { launching, ..setting(2) });
-        let trace: Value = serde_json::from_str(&trace_of(&found)).unwrap();
-        let events = trace["traceEvents"].as_array().unwrap();
-        let place = |event: &Value| (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
-        let mut threads: BTreeMap<(u64, u64), String> = BTreeMap::new();
-        let mut slices: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
-        let mut arrows: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
-        for event in events {
-            match event["ph"].as_str().unwrap() {
-                "M" if event["name"] == "thread_name" => {
-                    let name = event["args"]["name"].as_str().unwrap().to_owned();
-                    assert_eq!(threads.insert(place(event), name), None, "{event}");
-                }
-                "M" => assert!(event["args"].is_object(), "{event}"),
-                "X" => {
-                    let (ts, dur) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
-                    assert!(ts >= 0.0 && dur >= 0.0 && !event["name"].as_str().unwrap().is_empty(), "{event}");
-                    slices.entry(place(event)).or_default().push((ts, ts + dur));
-                }
-                "s" | "f" => arrows.entry(event["id"].as_u64().unwrap()).or_default().push(event),
-                other => panic!("{other}: {event}"),
-            }
-        }
-        assert_eq!(threads.len(), 2 * 4 + 1);
-        for (thread, slices) in &mut slices {
-            assert!(threads.contains_key(thread), "{thread:?} has a name");
-            slices.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let overlap = slices.windows(2).find(|pair| pair[1].0 < pair[0].1 - 1e-3);
-            assert_eq!(overlap, None, "{thread:?}: {}", threads[thread]);
-        }
-        assert!(!arrows.is_empty());
-        for arrow in arrows.values() {
-            assert_eq!((arrow.len(), &arrow[0]["ph"], &arrow[1]["ph"]), (2, &"s".into(), &"f".into()));
-            assert_eq!(arrow[1]["bp"], "e");
-            for end in arrow {
-                let ts = end["ts"].as_f64().unwrap();
-                let inside = slices[&place(end)].iter().any(|slice| slice.0 <= ts && ts <= slice.1);
-                assert!(inside, "{end} is in a slice");
-            }
-        }
+        let found = check(&trace_of(&rehearsal(&Setting { launching, ..setting(2) })));
+        assert_eq!(found.threads.len(), 2 * 4 + 1);
+        assert!(found.arrows > 0);
     }
 }
 
@@ -216,6 +189,89 @@ fn the_page_refers_to_nothing_outside() {
     assert_eq!(data["report"]["model"], "</script><img src=x>");
     assert_eq!(data["phases"].as_array().unwrap().len(), 4, "the prefill and three decode steps");
     assert_eq!(data["phases"][0]["ranks"].as_array().unwrap().len(), 2);
+}
+
+/// A step of two layers of Qwen-72B, of three micro-batches.
+fn step(zero: Zero) -> train::Setting {
+    let Setting { name, model, site, .. } = setting(4);
+    let recipe = Recipe { global_batch: 6, seq: 512, precision: recipe::Precision::Bf16, ..Recipe::default() };
+    let layout = Layout { data: 2, tensor: 2, zero, ..Layout::ONE };
+    train::Setting { name, model, recipe, layout, site }
+}
+
+fn step_rehearsal(setting: &train::Setting) -> train::Rehearsal {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    train::Rehearsal::run(setting).unwrap()
+}
+
+#[test]
+fn a_step_of_training_takes_what_its_programs_take() {
+    for zero in [Zero::None, Zero::Weights] {
+        let setting = step(zero);
+        let rehearsal = step_rehearsal(&setting);
+        let found = rehearsal.report();
+        let names: Vec<(&str, usize)> =
+            found.phases.iter().map(|phase| (phase.first.name.as_str(), phase.times)).collect();
+        assert_eq!(names, [("first micro-batch", 1), ("micro-batch between", 1), ("last micro-batch", 1)]);
+        let total_us: f64 = found.phases.iter().map(|phase| phase.total_us).sum();
+        assert!((total_us / found.step_us - 1.0).abs() < 0.01, "{total_us} µs in parts, {} µs", found.step_us);
+        assert!((found.tokens_per_s * found.step_us / 1e6 - 6.0 * 512.0).abs() < 1e-6);
+        assert!(found.mfu > 0.01 && found.mfu < 0.6, "{}", found.mfu);
+        assert_eq!(found.memory.kinds.total().0, found.memory.used, "the kinds are the whole");
+
+        // What `explain --train` says of it.
+        let lowered = ascend_tp::train::lower(&setting.model, &setting.recipe, &setting.layout).unwrap();
+        let predicted_us: f64 = lowered
+            .parts
+            .iter()
+            .map(|(_, lowered)| {
+                let (plans, Site { profile, topology, .. }) = (schedule(lowered).unwrap(), &setting.site);
+                let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3]).run(Issue::Eager);
+                run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max)
+            })
+            .sum();
+        println!("{zero:?}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
+        assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
+
+        let mut trace = Vec::new();
+        rehearsal.write_trace(&mut trace).unwrap();
+        let trace = check(&String::from_utf8(trace).unwrap());
+        assert_eq!((trace.threads.len(), trace.of("programs")), (4 * 4 + 1, 3));
+        if zero == Zero::None {
+            let again = step_rehearsal(&setting);
+            assert_eq!(again.report(), found);
+            assert_eq!(html::page_of_step(&again, &found), html::page_of_step(&rehearsal, &found));
+        }
+    }
+}
+
+#[test]
+fn the_command_rehearses_a_step_of_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let (trace, page) = (file("t.json"), file("r.html"));
+    let line = "--train models/kjv-qwen2 --cards 4 --mesh dp=2,tp=2 --zero 1 --dtype f16 --global-batch 8 --micro-batch 1 --seq 64";
+    let output = rehearse(&format!("{line} --trace {trace} --html {page} --json"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["micro_batches"].as_u64(), report["dtype"].as_str()), (Some(4), Some("f16")));
+    assert_eq!((&report["phases"][1]["times"], &report["phases"][3]["name"]), (&2.into(), &"update".into()));
+    assert!(report["memory"]["states"].as_u64().unwrap() > 0 && report["memory"]["kv_cache"].is_null(), "{report}");
+    assert!(check(&std::fs::read_to_string(trace).unwrap()).arrows > 0);
+    assert!(std::fs::read_to_string(page).unwrap().contains("\"step_us\":"));
+    let text = String::from_utf8(rehearse(line).stdout).unwrap();
+    for part in ["dp=2", "8 sequences of 64 tokens a step in 4 micro-batches", "moments and sums", "MFU", "update"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("KV cache"), "{text}");
+    let found = refused("models/kjv-qwen2 --cards 2 --zero 1");
+    assert!(found[0].contains("rehearse: recipe, mesh and the like are of a step of training"), "{found:?}");
+    let found = refused("--train models/kjv-qwen2 --cards 9 --mesh dp=2 --dtype w8a8 --card h100");
+    for expected in ["--card: no such chip", "--dtype: nothing trains in 8 bits", "--mesh: is not of the cards"] {
+        assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:?}");
+    }
+    let found = refused("--train qwen-72b --cards 8 --mesh dp=8 --seq 512 --global-batch 8 --micro-batch 1");
+    assert!(found[0].contains("memory of a card: the run does not fit"), "{found:?}");
 }
 
 fn rehearse(line: &str) -> Output {
@@ -271,7 +327,8 @@ fn what_does_not_fit_is_refused_with_what_would() {
         ..setting(cards)
     };
     assert!(Rehearsal::predict_memory(&full).unwrap().fits(), "{cards} cards");
-    assert!(!Rehearsal::predict_memory(&Setting { cards: cards - 1, ..full }).unwrap().fits(), "{cards} is the least");
+    let fewer = Site { cards: cards - 1, ..full.site.clone() };
+    assert!(!Rehearsal::predict_memory(&Setting { site: fewer, ..full }).unwrap().fits(), "{cards} is the least");
     // On four cards the batch can be made to fit.
     let found = refused("qwen-72b --cards 4 --batch 64 --input 1024 --output 64");
     let batch: usize = found[0].split("--batch ").nth(1).unwrap().split(';').next().unwrap().parse().unwrap();

@@ -11,7 +11,7 @@ use std::path::Path;
 use source::{Source, children, root_names_by_super, words};
 
 /// The top-level modules of the library in the order data flows, and what each may import besides itself.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("base", &[]),
     ("config", &["base"]),
     ("program", &["base", "config"]),
@@ -22,7 +22,8 @@ const LAYERS: [(&str, &[&str]); 16] = [
     // Below the fence: running knows no Transformer, so neither the device nor the executor sees how a plan came about.
     ("device", &["base"]),
     ("world", &["base"]),
-    ("exec", &["base", "schedule", "device", "world"]),
+    ("timeline", &["base", "schedule"]),
+    ("exec", &["base", "schedule", "timeline", "device", "world"]),
     ("weights", &["base", "config", "program", "placement", "collective", "schedule", "planner", "device", "exec"]),
     (
         "generate",
@@ -33,6 +34,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "placement",
             "collective",
             "schedule",
+            "timeline",
             "planner",
             "device",
             "world",
@@ -58,7 +60,10 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "train",
         ],
     ),
-    ("rehearse", &["base", "config", "placement", "schedule", "planner", "device", "exec", "generate"]),
+    (
+        "rehearse",
+        &["base", "config", "placement", "schedule", "timeline", "planner", "device", "exec", "generate", "train"],
+    ),
     (
         "train",
         &[
@@ -68,6 +73,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "placement",
             "collective",
             "schedule",
+            "timeline",
             "planner",
             "device",
             "world",
@@ -85,6 +91,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "placement",
             "collective",
             "schedule",
+            "timeline",
             "planner",
             "device",
             "world",

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::common::trace::check;
+
 fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
 }
@@ -263,6 +265,46 @@ impl Drop for Ranks {
             let (_killed, _waited) = (child.kill(), child.wait());
         }
     }
+}
+
+/// The second step of a run, by one process and by four.
+#[test]
+fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let path = |name: &str| dir.join(format!("{name}.trace.json"));
+    let more = |name: &str| format!("--steps 3 --micro-batch 2 --mesh dp=2,tp=2 --trace {}", path(name).display());
+    let output = done(&mut train(dir, "alone", &format!("{} --cards 4", more("alone"))));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("alone.trace.json: step 1\n"), "{said}");
+    for (rank, (code, said)) in Ranks::start(dir, "many", 4, &more("many")).finish().into_iter().enumerate() {
+        assert_eq!(code, Some(0), "rank {rank}: {said}");
+    }
+    let [alone, many] = ["alone", "many"].map(|name| check(&fs::read_to_string(path(name)).unwrap()));
+    for found in [&alone, &many] {
+        assert_eq!(found.threads.len(), 4 * 2 + 1);
+        assert_eq!(found.of("programs"), 2);
+        assert_eq!(found.of("compute stream"), alone.of("compute stream"));
+        assert!(found.of("compute stream") > 4 * 100 && found.of("communication stream") > 4 * 10 && found.arrows > 0);
+    }
+    for name in ["alone", "many"] {
+        assert_eq!(curve(dir, name).len(), 3);
+        for line in fs::read_to_string(dir.join(format!("{name}.jsonl"))).unwrap().lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("{key}: {line}"));
+            let parts = ["compute_seconds", "exposed_collective_seconds", "idle_seconds"].map(number);
+            assert!((parts.iter().sum::<f64>() - number("seconds")).abs() < 1e-9, "{line}");
+            assert!(parts.iter().all(|part| *part > 0.0), "{line}");
+            assert!(number("hidden_collective_seconds") <= parts[0] && number("memory_peak_bytes") > 1e5, "{line}");
+        }
+    }
+    // One that ends before has none, and one that cannot be written is refused before the first step.
+    let output = done(&mut train(dir, "short", &format!("--steps 1 --trace {}", path("short").display())));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("short.trace.json: step 0\n"), "the only step");
+    let refused = train(dir, "refused", "--trace /nowhere/t.json").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("--trace: /nowhere/t.json"), "{said}");
+    assert!(!dir.join("refused.jsonl").exists());
 }
 
 /// The steps of the newest checkpoint in a folder in which nothing is left half done, checked.

@@ -9,19 +9,20 @@ use ascend_tp::Cann;
 use ascend_tp::collective::exchanges;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Device;
-use ascend_tp::exec::{EngineOptions, Part};
+use ascend_tp::exec::{Clock, EngineOptions, Part, Timed};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
-use ascend_tp::schedule::plan::Region;
+use ascend_tp::schedule::plan::{Region, StreamKind};
+use ascend_tp::timeline::side_by_side;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::program::Part as StepPart;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{
-    Error, Layout, LossScaling, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Spoiled, Trainer, Zero, compile,
-    init, lower, memory,
+    Error, Layout, LossScaling, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Spoiled, Times, Trainer, Zero,
+    compile, init, lower, memory,
 };
 use ascend_tp::weights::fill_from;
-use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp_emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -107,10 +108,13 @@ impl Golden {
     }
 
     fn start(&self, layout: Layout) -> Result<Trainer, Error> {
+        self.start_on(&cards(layout.cards()), layout, &EngineOptions::default())
+    }
+
+    fn start_on(&self, cann: &Arc<Cann>, layout: Layout, options: &EngineOptions) -> Result<Trainer, Error> {
         let (config, checkpoint) = (&self.model.config, Arc::clone(&self.model.checkpoint));
         let compiled = compile(config, &self.recipe, &layout)?;
-        let (cann, options) = (cards(layout.cards()), EngineOptions::default());
-        Trainer::start(&cann, config, &self.recipe, layout, compiled, &options, |shards| {
+        Trainer::start(cann, config, &self.recipe, layout, compiled, options, |shards| {
             fill_from(&checkpoint, shards, &|_| ())
         })
     }
@@ -232,6 +236,82 @@ fn a_step_that_overflows_moves_nothing_and_names_its_tensor_and_the_scale_falls(
     let progress = trainer.progress();
     assert_eq!((progress.next, progress.updates), (first.unwrap() + 1, 1));
     assert_ne!(trainer.parts().unwrap(), before);
+}
+
+/// Events of the streams say of each operator and collective what the clock of the cards says of it.
+#[test]
+fn a_traced_step_is_what_the_cards_did() {
+    let golden = Golden::read("qwen2-gqa-adamw");
+    let layout = Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Moments, ..ONE };
+    let mode = Mode::Timed { numbers: Numbers::Real };
+    let emulator = Emulator::new(Config { mode, ..Config::with_cards(4) }).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    let machine = emulator.clone();
+    let clock = Some(Clock(Arc::new(move || machine.thread_now_ns())));
+    let options = EngineOptions { clock, ..EngineOptions::default() };
+    let mut trainer = golden.start_on(&cann, layout, &options).unwrap();
+    trainer.step(&golden.batches[0]).unwrap();
+    assert_eq!(trainer.times().compute, 0.0, "what is not timed costs nothing");
+    emulator.record_timeline(Recording::Everything);
+    let (_, none) = trainer.timed_step(&golden.batches[1], Timed::Streams).unwrap();
+    assert_eq!(none, []);
+    let coarse = trainer.times();
+    let of_lanes = |lanes: &[Lane]| {
+        let spans = emulator.timeline();
+        let own = spans.iter().filter(|span| lanes.contains(&span.lane));
+        own.map(|span| span.end_ns - span.arrived_ns).sum::<u64>() as f64 / 4e9
+    };
+    let (operators, exchanges) = (of_lanes(&[Lane::Cube, Lane::Vector]), of_lanes(&[Lane::Communication]));
+    // What is counted as one runs on between operators, and a collective begins when its stream is free for it.
+    println!("operators {operators:.2e} s, collectives {exchanges:.2e} s of {coarse:?}");
+    assert!(coarse.compute >= operators && coarse.compute <= coarse.seconds, "{operators} {coarse:?}");
+    assert!(coarse.hidden + coarse.exposed >= 0.999 * exchanges, "{exchanges} {coarse:?}");
+    emulator.clear_timeline();
+    let (step, phases) = trainer.timed_step(&golden.batches[2], Timed::Steps).unwrap();
+    let times = trainer.times();
+    let (loss, norm) = golden.expected[2];
+    assert!((step.loss - loss).abs() <= 1e-5 && (step.grad_norm - norm).abs() <= 2e-5 * norm, "{step:?}");
+
+    let programs = trainer.programs();
+    let names: Vec<&str> = phases.iter().map(|phase| phase.name.as_str()).collect();
+    assert_eq!(names, ["micro-batch 1", "micro-batch 2"]);
+    let mut recorded = emulator.timeline();
+    recorded.sort_by_key(|span| span.start_ns);
+    for rank in 0..4 {
+        for stream in [StreamKind::Compute, StreamKind::Communication] {
+            let is_exchange = stream == StreamKind::Communication;
+            let of_machine = recorded.iter().filter(|span| {
+                span.card == rank && span.lane != Lane::Copy && (span.lane == Lane::Communication) == is_exchange
+            });
+            let mut of_machine = of_machine;
+            for phase in &phases {
+                let by_events: Vec<_> =
+                    phase.spans.iter().filter(|span| span.rank == rank as usize && span.stream == stream).collect();
+                let of_machine: Vec<_> = of_machine.by_ref().take(by_events.len()).collect();
+                assert!(by_events.len() > 10 && by_events.len() == of_machine.len(), "rank {rank}, {stream:?}");
+                // When the run began is read by the host, which needs a while to wake up.
+                let began = (by_events[0].end_ns, of_machine[0].end_ns);
+                for (found, expected) in by_events.iter().zip(&of_machine) {
+                    let ends = (found.end_ns - began.0, expected.end_ns - began.1);
+                    assert!(ends.0.abs_diff(ends.1) <= 2 + ends.1 / 1_000_000, "{ends:?}");
+                    let lengths = (found.end_ns - found.start_ns, expected.end_ns - expected.arrived_ns);
+                    assert!(lengths.0 + 2 >= lengths.1, "{lengths:?}");
+                }
+            }
+            assert_eq!(of_machine.next(), None, "rank {rank}, {stream:?}");
+        }
+    }
+    let all = side_by_side(vec![phases], &programs);
+    assert!(all[0].end_ns <= all[1].start_ns && all.iter().flat_map(|phase| &phase.spans).count() > 500);
+    let waits = all.iter().flat_map(|phase| &phase.spans).any(|span| span.start_ns > span.arrived_ns);
+    assert!(waits, "a rank comes before the others");
+
+    for times in [times, coarse] {
+        let Times { seconds, compute, hidden, exposed } = times;
+        assert!((compute + exposed + times.idle() - seconds).abs() < 1e-9, "{times:?}");
+        assert!(hidden > 0.0 && hidden <= compute && exposed > 0.0 && times.idle() > 0.0, "{times:?}");
+    }
+    assert!(coarse.seconds < times.seconds, "{coarse:?} {times:?}");
 }
 
 #[test]

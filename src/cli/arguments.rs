@@ -64,7 +64,8 @@ is measured on this computer, and the same arguments give the same report.
 Examples:
   ascend-tp rehearse qwen-72b --cards 8 --card 910b3 --batch 1 --input 1024 --output 256
   ascend-tp rehearse --model llama-3-70b --cards 8 --captured --html report.html --trace trace.json
-  ascend-tp rehearse qwen2.5-72b --cards 16 --servers 2 --batch 8 --json | jq .token_us";
+  ascend-tp rehearse qwen2.5-72b --cards 16 --servers 2 --batch 8 --json | jq .token_us
+  ascend-tp rehearse --train qwen2.5-0.5b --cards 8 --mesh dp=8 --zero 1 --dtype bf16 --seq 2048";
 
 /// Tensor-parallel Transformers on Ascend NPUs, or on emulated ones.
 #[derive(Debug, Parser)]
@@ -280,6 +281,9 @@ pub(super) struct RehearseOptions {
     /// Number of cards of the whole job
     #[arg(long, value_name = "N")]
     pub(super) cards: usize,
+    /// Rehearse a step of `train` instead
+    #[arg(long, conflicts_with_all = ["batch", "input", "output", "captured"])]
+    pub(super) train: bool,
     #[command(flatten)]
     pub(super) site: SiteOptions,
     /// Spread the cards evenly over this many servers [default: as many as the topology needs]
@@ -314,6 +318,8 @@ pub(super) struct RehearseOptions {
     /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten, next_help_heading = "With --train, as `train` has them")]
+    pub(super) step: train::StepOptions,
 }
 
 /// What to run on.

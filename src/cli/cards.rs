@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Diagnostic};
-use ascend_tp::exec::Marks;
+use ascend_tp::exec::{Clock, Marks};
+use ascend_tp::planner::train::decoder::peak_flops_per_s;
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_emulator::{Config, Emulator, EmulatorError, Messages, Mode, Numbers, Sharing};
 use ascend_tp_machine::Soc;
@@ -108,13 +109,19 @@ impl Cards {
     /// are this host, or a chip of which that is not known.
     pub(super) fn peak_flops(&self, dtype: DType) -> Option<f64> {
         let soc = Soc::find(&self.cann.soc_name().filter(|_| !self.is_emulated())?)?;
-        let share = if dtype == DType::F32 { 0.25 } else { 1.0 };
-        Some(soc.cube_flops_per_us() * 1e6 * share)
+        Some(peak_flops_per_s(soc, dtype))
     }
 
     /// Whether the cards are this host.
     pub(super) const fn is_emulated(&self) -> bool {
         self.emulator.is_some()
+    }
+
+    /// The time that the cards keep for themselves, if they do: that of a timed emulator.
+    pub(super) fn clock(&self) -> Option<Clock> {
+        let is_timed = |emulator: &&Emulator| matches!(emulator.config().mode, Mode::Timed { .. });
+        let emulator = self.emulator.as_ref().filter(is_timed)?.clone();
+        Some(Clock(Arc::new(move || emulator.thread_now_ns())))
     }
 
     /// Fails if these cards compute nothing.

@@ -5,16 +5,17 @@
 
 use std::sync::Arc;
 
-use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::base::Diagnostics;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::Model;
 use ascend_tp::train::init::{self, Init};
 use ascend_tp::train::verify::{Deviation, Gradients, gradients};
-use ascend_tp::train::{self, Layout};
+use ascend_tp::train::{self, Layout, Recipe};
 use ascend_tp::world::ProcessGroup;
 use serde::Serialize;
 
 use super::arguments::VerifyOptions;
+use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::table::{Align, Table};
 use super::{cards, interrupt, print, print_json, processes};
@@ -58,61 +59,76 @@ impl From<Deviation> for Row {
     }
 }
 
-/// Runs the command.
+/// Runs the command, with the processes of a group.
 pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
-    let mut problems = Diagnostics::new();
-    if group.size() > 1 {
-        let problem = Diagnostic::new("verify --train", "runs all cards in one process");
-        problems.push(problem.expected("1 process").found(group.size()));
-        return Err(problems.into());
-    }
     let cards = cards::open(options.device, group)?;
     cards.require_numbers()?;
-    let wanted = processes::cards(options.cards, group, None).map_err(|problem| problems.push(problem)).ok();
-    wanted.and_then(|wanted| cards.problem(wanted)).into_iter().for_each(|problem| problems.push(problem));
-    let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
-    let residual = options.layout.residual();
-    let step = wanted.and_then(|wanted| options.step.resolve(residual, wanted, None, &mut problems));
-    let (recipe, layout, model) = match (step, model) {
-        (Some((recipe, layout)), Some(model)) if problems.is_empty() => (recipe, layout, model),
-        _ => return Err(problems.into()),
-    };
+    let (recipe, layout, model) = processes::agree(group, &format!("{options:?}"), read(options, &cards, group))?;
     let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop, ..EngineOptions::default() };
-    let step = |layout: Layout| -> Result<Gradients, train::Error> {
-        gradients(&cards.cann, &model.config, &recipe, layout, &engine, |shards| {
+    let step = |layout: Layout, engine: &EngineOptions| -> Result<Gradients, train::Error> {
+        gradients(&cards.cann, &model.config, &recipe, layout, engine, |shards| {
             // Adapters of which neither factor is zero, so that both have gradients.
             let inits = shards.parts().map(|part| (part.tensor().name.clone(), Init::Uniform)).collect();
             init::fill_beside(&model.checkpoint, shards, &inits, 0)
         })
     };
-    let one = step(Layout { micro_batch: recipe.global_batch, ..Layout::ONE })?;
-    let (many, again) = (step(layout)?, step(layout)?);
-    cards.check_reports()?;
-    let bound = Gradients::bound(recipe.precision);
-    let rows: Vec<Row> = one.deviations(&many).into_iter().map(Row::from).collect();
-    let first_outside = rows.iter().find(|row| row.difference > bound).map(|row| row.weight.clone());
-    let other_bits = many.first_other_bits(&again);
-    let report = Report {
-        model: options.model.display().to_string(),
-        device: cards.description.clone(),
-        cards: layout.cards(),
-        mesh: layout.mesh(&model.config)?.to_string(),
-        dtype: recipe.precision.dtype().name(),
-        passed: first_outside.is_none() && other_bits.is_none(),
-        bound,
-        loss: [one.loss, many.loss],
-        norm: [one.norm, many.norm],
-        gradients: rows,
-        first_outside,
-        other_bits,
+    // One card is one of the first process, which has the outcome.
+    let (card, alone) = (group.card().unwrap_or(0), Arc::new(ProcessGroup::alone()));
+    let on_one = || {
+        let engine = EngineOptions { group: alone, cards: vec![card], ..engine.clone() };
+        step(Layout { micro_batch: recipe.global_batch, ..Layout::ONE }, &engine)
     };
-    if options.json {
-        print_json(&report)?;
-    } else {
-        print(&report.to_string())?;
+    let one = group.is_first().then(on_one).transpose()?;
+    let (many, again) = (step(layout, &engine)?, step(layout, &engine)?);
+    cards.check_reports()?;
+    let report = one.map(|one| -> Result<Report, Failure> {
+        let bound = Gradients::bound(recipe.precision);
+        let rows: Vec<Row> = one.deviations(&many).into_iter().map(Row::from).collect();
+        let first_outside = rows.iter().find(|row| row.difference > bound).map(|row| row.weight.clone());
+        let other_bits = many.first_other_bits(&again);
+        Ok(Report {
+            model: options.model.display().to_string(),
+            device: cards.description.clone(),
+            cards: layout.cards(),
+            mesh: layout.mesh(&model.config)?.to_string(),
+            dtype: recipe.precision.dtype().name(),
+            passed: first_outside.is_none() && other_bits.is_none(),
+            bound,
+            loss: [one.loss, many.loss],
+            norm: [one.norm, many.norm],
+            gradients: rows,
+            first_outside,
+            other_bits,
+        })
+    });
+    let report = report.transpose()?;
+    let passed = report.as_ref().is_some_and(|report| report.passed);
+    let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
+    if let Some(report) = report {
+        if options.json {
+            print_json(&report)?;
+        } else {
+            print(&report.to_string())?;
+        }
     }
-    Ok(if report.passed { Outcome::Done } else { Outcome::OutsideBound })
+    Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
+}
+
+/// What to compare, if nothing is wrong with it.
+fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<(Recipe, Layout, Model), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let wanted = processes::cards(options.cards, group, None).map_err(|problem| problems.push(problem)).ok();
+    if group.size() == 1 {
+        wanted.and_then(|wanted| cards.problem(wanted)).into_iter().for_each(|problem| problems.push(problem));
+    }
+    let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
+    let residual = options.layout.residual();
+    let step = wanted.and_then(|wanted| options.step.resolve(residual, wanted, None, &mut problems));
+    match (step, model) {
+        (Some((recipe, layout)), Some(model)) if problems.is_empty() => Ok((recipe, layout, model)),
+        _ => Err(problems),
+    }
 }
 
 impl std::fmt::Display for Report {

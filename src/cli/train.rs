@@ -7,15 +7,16 @@
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::{Lora, ModelConfig};
-use ascend_tp::exec::{EngineOptions, Shards};
+use ascend_tp::exec::{EngineOptions, Shards, Timed};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::planner::train::decoder::Decoder;
+use ascend_tp::timeline::trace::Trace;
+use ascend_tp::timeline::{Phase, side_by_side};
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
 use ascend_tp::train::recipe::Precision;
@@ -31,7 +32,7 @@ use tempfile::TempDir;
 use super::arguments::{DeviceKind, LayoutOptions};
 use super::cards;
 use super::failure::{Failure, Outcome};
-use super::{interrupt, model, note, processes};
+use super::{files, interrupt, model, note, processes};
 
 mod logs;
 mod sample;
@@ -100,6 +101,9 @@ pub(super) struct TrainOptions {
     /// Write TensorBoard events into this folder
     #[arg(long, value_name = "DIR")]
     tensorboard: Option<PathBuf>,
+    /// Write what the cards do in the second step of this run as a trace that Perfetto opens
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Have the trained weights continue this text, from the checkpoint of the last step
     #[arg(long, value_name = "TEXT")]
     sample: Option<String>,
@@ -367,7 +371,12 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
     // A run that was told to stop ends after a step, so the engine does not hear of it.
     drop(stop);
-    let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, ..EngineOptions::default() };
+    let engine = EngineOptions {
+        group: Arc::clone(group),
+        marks: cards.marks,
+        clock: cards.clock(),
+        ..EngineOptions::default()
+    };
     let mut trainer = job.start(&cards.cann, compiled, &engine)?;
     // A sample is of a checkpoint, if nobody wants one to keep.
     let temporary = if job.sample.is_some() && options.save.is_none() { Some(tempfile::tempdir()?) } else { None };
@@ -418,6 +427,8 @@ impl<'a> Job<'a> {
         group: &ProcessGroup,
     ) -> Result<(Self, Compiled), Diagnostics> {
         let mut problems = Diagnostics::new();
+        let trace = options.trace.as_ref().filter(|_| group.is_first());
+        trace.and_then(|path| files::check("--trace", path).err()).into_iter().for_each(|found| problems.push(found));
         let step = options.step.resolve(options.layout.residual(), cards, options.dtype, &mut problems);
         let model = match options.init_seed {
             None => Some(Model::open(folder)),
@@ -533,6 +544,9 @@ impl<'a> Job<'a> {
         if speaks && first > 0 {
             note(&format!("goes on at step {first}"));
         }
+        // The first step warms up.
+        let traced_step = (first + 1).min(self.recipe.steps.saturating_sub(1)).max(first);
+        let memory_peak = trainer.memory_peak();
         interrupt::end_in_order();
         let mut saved = first;
         let mut is_asked_to_end = false;
@@ -542,9 +556,18 @@ impl<'a> Job<'a> {
                 break;
             }
             let batch = self.loader.next()?;
-            let began = Instant::now();
-            let step = trainer.step(&batch)?;
-            logs.write(&step, began.elapsed().as_secs_f64())?;
+            let traced = self.options.trace.as_ref().filter(|_| trainer.next_step() == traced_step);
+            let is_logged = self.options.metrics.is_some() || self.options.tensorboard.is_some();
+            let timed = match traced {
+                Some(_) => Timed::Steps,
+                None if is_logged => Timed::Streams,
+                None => Timed::No,
+            };
+            let (step, phases) = trainer.timed_step(&batch, timed)?;
+            logs.write(&step, trainer.times(), memory_peak)?;
+            if let Some(path) = traced {
+                self.write_trace(path, step.step, &phases, trainer, group)?;
+            }
             let done = step.step + 1;
             let is_due = self.options.save_every.is_some_and(|every| done.is_multiple_of(every.get()));
             if let Some(writer) = writer.as_mut().filter(|_| is_due) {
@@ -553,6 +576,9 @@ impl<'a> Job<'a> {
             }
         }
         logs.finish();
+        if let Some(path) = self.options.trace.as_ref().filter(|_| speaks && trainer.next_step() <= traced_step) {
+            note(&format!("{} is not written: step {traced_step} was not reached", path.display()));
+        }
         let mut last = self.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.path().to_path_buf());
         if let Some(writer) = &mut writer {
             // What is only for a sample is not saved for an end.
@@ -568,6 +594,33 @@ impl<'a> Job<'a> {
         }
         // One that is asked for while the last checkpoint is written is an end before the sample.
         if is_asked_to_end || anybody_is_asked_to_end(group)? { Err(Failure::Interrupted) } else { Ok(last) }
+    }
+
+    /// Writes what all processes saw of a step.
+    fn write_trace(
+        &self,
+        path: &Path,
+        step: usize,
+        phases: &[Phase],
+        trainer: &Trainer,
+        group: &ProcessGroup,
+    ) -> Result<(), Failure> {
+        let mine = serde_json::to_vec(phases).map_err(|error| Failure::Run(error.into()))?;
+        let all = group.exchange("the trace", mine).map_err(|failure| Failure::Run(failure.into()))?;
+        if !group.is_first() {
+            return Ok(());
+        }
+        let seen = all.iter().map(|bytes| serde_json::from_slice(bytes)).collect::<Result<Vec<_>, _>>();
+        let programs = trainer.programs();
+        let phases = side_by_side(seen.map_err(|error| Failure::Run(error.into()))?, &programs);
+        let about = serde_json::json!({
+            "model": self.folder, "cards": self.layout.cards(), "mesh": self.layout.mesh(&self.config)?.to_string(), "step": step,
+        });
+        let ranks = (0..self.layout.cards()).map(|rank| format!("rank {rank}")).collect();
+        let trace = Trace { about, ranks, programs: &programs, phases: &phases, links: None };
+        files::write("--trace", path, |out| trace.write(out))?;
+        note(&format!("wrote {}: step {step}", path.display()));
+        Ok(())
     }
 
     /// What a second of steps is measured by; `peak` operations a second of a card.

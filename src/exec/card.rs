@@ -8,12 +8,15 @@ use crate::device::{
     Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, Event, Graph, Prepared, Result, Stream, Tensor,
 };
 use crate::schedule::plan::{ALIGNMENT_BYTES, Action, Collective, Plan, Region, StreamKind, Tensor as Slot, View};
+use crate::timeline::Span;
 
+use super::engine::Clock;
 use super::error::{PeerFailed, RankError};
 use super::exchange::Exchange;
 use super::gate::Gate;
 use super::locate::{Progress, mark_texts, stopped_at};
 use super::prepare::prepare;
+use super::timing::{Timed, Timer};
 
 /// Bytes of host memory through which a card's memory is filled.
 const STAGING_BYTES: usize = 1 << 20;
@@ -24,6 +27,17 @@ enum Ready {
     Exchange(Box<Exchange>),
     Record(usize),
     Wait(usize),
+}
+
+impl Ready {
+    /// What is called; empty if nothing works.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Launch(prepared) => prepared.name(),
+            Self::Exchange(exchange) => exchange.name(),
+            Self::Record(_) | Self::Wait(_) => "",
+        }
+    }
 }
 
 /// One plan with everything it needs on one card.
@@ -60,6 +74,7 @@ pub(super) struct Card {
     programs: Vec<Program>,
     /// Ranks of each group this rank is of, and its end of the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
+    timer: Timer,
     streams: [Stream; 2],
     /// The largest of the programs.
     workspace: Option<BufferSlice>,
@@ -114,8 +129,8 @@ pub enum Launching {
 /// What a run is asked to tell besides the outputs.
 pub(super) enum Watch<'a> {
     Nothing,
-    /// Microseconds that collectives took, waiting for other ranks included.
-    Collectives(&'a mut f64),
+    /// When what was, by the card's events on the time of a clock.
+    Times(Timed, &'a Clock, &'a mut Vec<Span>),
     /// The bytes of each named value, as soon as it is there.
     Values(&'a mut dyn FnMut(usize, Vec<u8>)),
 }
@@ -153,6 +168,7 @@ impl Card {
             workspace: None,
             workspace_bytes: 0,
             communicators: Vec::new(),
+            timer: Timer::default(),
             programs: Vec::new(),
         };
         for (ranks, root) in meetings.iter().filter(|(ranks, _)| ranks.contains(&rank)) {
@@ -282,7 +298,6 @@ impl Card {
         let (rank, ordinal) = (self.rank, self.ordinal);
         let fail = |place: Option<String>| move |source| error(rank, ordinal, place, source);
         self.upload(program, inputs).map_err(fail(Some("uploading inputs".to_owned())))?;
-        let mut timed: Vec<[Event; 2]> = Vec::new();
         let is_plain = matches!(watch, Watch::Nothing);
         if is_plain && matches!(self.programs[program].recording, Recording::Due) {
             self.record(program)?;
@@ -300,12 +315,7 @@ impl Card {
                     return Err(error(rank, ordinal, place, source));
                 }
             }
-            None => self.walk(program, &mut watch, &mut timed)?,
-        }
-        if let Watch::Collectives(total_us) = watch {
-            for [start, end] in &timed {
-                *total_us += end.elapsed_us(start).map_err(fail(None))?;
-            }
+            None => self.walk(program, &mut watch)?,
         }
         let recording = &mut self.programs[program].recording;
         if matches!(recording, Recording::AfterFirstRun) {
@@ -321,14 +331,15 @@ impl Card {
     }
 
     /// Enqueues every step by itself and waits for them.
-    fn walk(
-        &mut self,
-        program: usize,
-        watch: &mut Watch<'_>,
-        timed: &mut Vec<[Event; 2]>,
-    ) -> std::result::Result<(), RankError> {
+    fn walk(&mut self, program: usize, watch: &mut Watch<'_>) -> std::result::Result<(), RankError> {
         let plan = Arc::clone(&self.programs[program].plan);
         let (rank, ordinal) = (self.rank, self.ordinal);
+        let device = Arc::clone(&self.device);
+        let timing = |source| error(rank, ordinal, Some("timing the run".to_owned()), source);
+        if let Watch::Times(wanted, clock, _) = watch {
+            self.timer.begin(*wanted, &device, &self.streams, clock).map_err(timing)?;
+        }
+        let is_timed = matches!(watch, Watch::Times(..));
         let mut taps = plan.taps.iter().enumerate().peekable();
         for (index, step) in plan.steps.iter().enumerate() {
             let place = || plan.notes.get(step.op).map(ToString::to_string);
@@ -337,29 +348,34 @@ impl Card {
             if let Watch::Values(visit) = watch {
                 self.show(&plan, &mut taps, index, *visit).map_err(fail)?;
             }
-            let timing = matches!(watch, Watch::Collectives(_)) && matches!(step.action, Action::Exchange(_));
-            let pair = timing.then(|| self.time_pair()).transpose().map_err(fail)?;
-            let stream = &self.streams[step.stream as usize];
-            if let Some([start, _]) = &pair {
-                stream.enqueue_record(start).map_err(fail)?;
+            if is_timed {
+                self.timer.before(&device, &self.streams, index, step).map_err(timing)?;
             }
             let (ready, means) = self.parts(program);
             if let Err(source) = means.enqueue(ready, index) {
                 let (place, source) = self.stopped(program, index, source, place());
                 return Err(error(rank, ordinal, place, source));
             }
-            if let Some(pair) = pair {
-                self.streams[step.stream as usize].enqueue_record(&pair[1]).map_err(fail)?;
-                timed.push(pair);
+            if is_timed {
+                self.timer.after(&device, &self.streams, step).map_err(timing)?;
             }
+        }
+        if is_timed {
+            self.timer.end(&device, &self.streams).map_err(timing)?;
         }
         if let Err(source) = self.finish() {
             let (place, source) = self.stopped(program, plan.steps.len(), source, None);
             return Err(error(rank, ordinal, place, source));
         }
-        if let Watch::Values(visit) = watch {
-            self.show(&plan, &mut taps, plan.steps.len(), *visit)
-                .map_err(|source| error(rank, ordinal, None, source))?;
+        match watch {
+            Watch::Values(visit) => self
+                .show(&plan, &mut taps, plan.steps.len(), *visit)
+                .map_err(|source| error(rank, ordinal, None, source))?,
+            Watch::Times(_, _, spans) => {
+                let steps = &self.programs[program].steps;
+                **spans = self.timer.spans(&plan, &|step| steps[step].name()).map_err(timing)?;
+            }
+            Watch::Nothing => {}
         }
         Ok(())
     }
@@ -399,10 +415,6 @@ impl Card {
         Ok(())
     }
 
-    fn time_pair(&self) -> Result<[Event; 2]> {
-        Ok([Event::with_time(&self.device)?, Event::with_time(&self.device)?])
-    }
-
     /// Where this rank's streams stopped, and why: `source` was noticed after `issued` steps had been enqueued, the next
     /// of which is at `place`. Work fails later than it is enqueued, so the place where that is noticed says nothing; how
     /// far the card came in the plan's events does.
@@ -436,11 +448,7 @@ impl Card {
     /// events recorded in a graph cannot be asked: what is left is the operator the message names.
     fn stopped_in_replay(&self, program: usize, source: Error) -> (Option<String>, Error) {
         let Program { plan, steps, .. } = &self.programs[program];
-        let name = |step: usize| match &steps[step] {
-            Ready::Launch(prepared) => prepared.name(),
-            Ready::Exchange(exchange) => exchange.name(),
-            Ready::Record(_) | Ready::Wait(_) => "",
-        };
+        let name = |step: usize| steps[step].name();
         let progress = Progress { plan, issued: plan.steps.len(), stream: None, is_done: &|_| false, operator: &name };
         let place = stopped_at(&progress, &source.to_string());
         let place = place.map_or_else(String::new, |place| format!(", {place}"));

@@ -8,19 +8,21 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::device::{Buffer, Cann, Device, RootInfo};
 use crate::schedule::plan::{Plan, Region};
+use crate::timeline::Span;
 use crate::world::{PeerFailure, ProcessGroup};
 
 use super::card::{Launching, Marks};
 use super::checks::{groups, in_order, memory_problem, shared_problems, weights_problems};
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
-use super::rank::{Answer, Command, News, RankThread, Shared, Timed, Wanted};
+use super::rank::{Answer, Command, News, RankThread, Shared, Wanted};
 use super::shards::{Ends, FillError, Shard, Shards};
+use super::timing::Timed;
 
 /// Whole input tensors by name, as bytes of their element type.
 pub type Inputs = Vec<(String, Arc<Vec<u8>>)>;
@@ -42,6 +44,21 @@ pub struct Observation {
 /// What time it is for the calling thread, in nanoseconds: that of the machine, if it keeps one of its own.
 #[derive(Clone)]
 pub struct Clock(pub Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl Clock {
+    /// That of this host, which all its processes have in common: since 1970.
+    #[must_use]
+    pub fn of_host() -> Self {
+        let since = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(Arc::new(move || u64::try_from(since().as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.0()
+    }
+}
 
 impl std::fmt::Debug for Clock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -98,8 +115,8 @@ pub struct Engine {
     workspace_bytes: Vec<Bytes>,
     /// Of the last run, by rank of this process.
     run_times: Vec<std::ops::Range<u64>>,
-    /// Of the last run, of the first rank here.
-    collectives_us: f64,
+    /// Of the last run, of all ranks here.
+    spans: Vec<Span>,
     stopped: bool,
     /// Ranks that will never answer.
     lost: Vec<usize>,
@@ -227,7 +244,7 @@ impl Engine {
             programs,
             workspace_bytes: Vec::new(),
             run_times: Vec::new(),
-            collectives_us: 0.0,
+            spans: Vec::new(),
             stopped: false,
             lost: Vec::new(),
         };
@@ -400,18 +417,18 @@ impl Engine {
         Ok(Run { engine: self, program, is_open: true })
     }
 
-    /// When each rank of this process began the last run and when it had its outputs, by the engine's clock; empty without
-    /// one.
+    /// When each rank of this process began the last run and when it had its outputs, by the engine's clock; without one, by the
+    /// host's if the run was timed, and empty if it was not.
     #[must_use]
     pub fn run_times(&self) -> &[std::ops::Range<u64>] {
         &self.run_times
     }
 
-    /// The microseconds that the first rank here spent in collectives in the last run, waiting for the others included; 0 for
-    /// a run that was not timed.
+    /// What each stream of each rank of this process did in the last run, by the events of its card; nothing of a run that was not
+    /// timed.
     #[must_use]
-    pub const fn collectives_us(&self) -> f64 {
-        self.collectives_us
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
     }
 
     /// As [`Engine::run`], showing every value of every rank of this process. Ranks stop at each value, so this is slow.
@@ -439,9 +456,9 @@ impl Engine {
 
     /// Waits for the run that was started.
     fn finish_run(&mut self, program: usize) -> Result<Outputs, Error> {
-        let answers = self.collect()?;
+        let mut answers = self.collect()?;
         self.run_times = answers.iter().filter_map(|answer| answer.run_time.clone()).collect();
-        self.collectives_us = answers.first().map_or(0.0, |answer| answer.collectives_us);
+        self.spans = answers.iter_mut().flat_map(|answer| std::mem::take(&mut answer.spans)).collect();
         // Outputs are whole on every rank, and the first one here gives them.
         let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
         Ok(names.zip(answers.into_iter().next().unwrap_or_default().outputs).collect())

@@ -19,11 +19,12 @@ mod locate;
 mod prepare;
 mod rank;
 mod shards;
+mod timing;
 
 pub use card::{Launching, Marks};
 pub use checks::memory_wanted;
 pub use engine::{Clock, Engine, EngineOptions, Inputs, Observation, Outputs, Run};
 pub use error::{Error, RankError};
 pub use prepare::prepare;
-pub use rank::Timed;
 pub use shards::{FillError, Part, Shards};
+pub use timing::Timed;

@@ -14,8 +14,10 @@ use super::card::{Card, Launching, Marks, Watch};
 use super::engine::{Clock, Observation};
 use super::error::RankError;
 use super::gate::Gate;
+use super::timing::Timed;
 use crate::device::{Buffer, Device};
 use crate::schedule::plan::Plan;
+use crate::timeline::Span;
 use crate::world::PeerFailure;
 
 /// What a rank is told to do.
@@ -32,16 +34,6 @@ pub(super) enum Command {
     },
 }
 
-/// What of a run is timed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Timed {
-    /// Nothing.
-    #[default]
-    No,
-    /// Collectives. Such a run is eager.
-    Collectives,
-}
-
 /// What a rank gives back of a run. Outputs are whole on every rank, so one of them is enough.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -54,13 +46,13 @@ pub(super) enum Wanted {
 pub(super) struct Answer {
     /// Bytes of each output of a run.
     pub(super) outputs: Vec<Vec<u8>>,
-    /// Time in collectives, if the run was timed.
-    pub(super) collectives_us: f64,
+    /// When what was, if the run was timed.
+    pub(super) spans: Vec<Span>,
     /// Bytes of the operators' workspace, once the card is open or has one more program.
     pub(super) workspace_bytes: usize,
     /// The memory of the weights and of the states, once the card is open.
     pub(super) kept: Option<[Buffer; 2]>,
-    /// When a run began and ended, if the rank has a clock.
+    /// When a run began and ended, if the rank has a clock or the run was timed.
     pub(super) run_time: Option<std::ops::Range<u64>>,
 }
 
@@ -179,24 +171,25 @@ fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, Ra
             Ok(Answer { workspace_bytes: card.workspace_bytes(), ..Answer::default() })
         }
         Command::Run { program, inputs, timed, wanted, observer } => {
-            let (rank, mut collectives_us) = (card.rank(), 0.0);
+            let (rank, mut spans) = (card.rank(), Vec::new());
             let mut visit = |tap, bytes| {
                 if let Some(observer) = &observer {
                     // Nobody listens any more: the engine has failed elsewhere.
                     let _unheard = observer.send(Observation { rank, tap, bytes });
                 }
             };
-            let watch = match (timed, &observer) {
-                (Timed::Collectives, _) => Watch::Collectives(&mut collectives_us),
-                (Timed::No, Some(_)) => Watch::Values(&mut visit),
-                (Timed::No, None) => Watch::Nothing,
+            let clock = shared.clock.clone().or_else(|| (timed != Timed::No).then(Clock::of_host));
+            let watch = match (&clock, &observer) {
+                (Some(clock), _) if timed != Timed::No => Watch::Times(timed, clock, &mut spans),
+                (_, Some(_)) => Watch::Values(&mut visit),
+                (_, None) => Watch::Nothing,
             };
-            let now = || shared.clock.as_ref().map(|clock| clock.0());
+            let now = || clock.as_ref().map(Clock::now_ns);
             let began = now();
             card.run(program, &inputs, watch)?;
             let outputs = if wanted == Wanted::Outputs { card.outputs(program)? } else { Vec::new() };
             let run_time = began.zip(now()).map(|(began, ended)| began..ended);
-            Ok(Answer { outputs, collectives_us, run_time, ..Answer::default() })
+            Ok(Answer { outputs, spans, run_time, ..Answer::default() })
         }
     }
 }

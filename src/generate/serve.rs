@@ -13,6 +13,8 @@ use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::exec::{Inputs, Outputs, Timed};
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape};
+use crate::schedule::plan::StreamKind;
+use crate::timeline::Span;
 
 use super::error::Error;
 use super::inputs::{Row, inputs};
@@ -129,7 +131,7 @@ impl Session {
             });
             let inputs = self.inputs(1, rows);
             // The second step is timed: the first may still warm caches.
-            let timed = if number == 1 { Timed::Collectives } else { Timed::No };
+            let timed = if number == 1 { Timed::Streams } else { Timed::No };
             let started = Instant::now();
             let run = self.engine.begin(DECODE, inputs.clone(), timed)?;
             // Whoever makes text of the tokens does so while the cards work. Should that end the last sequence, this step was
@@ -142,8 +144,8 @@ impl Session {
                 break;
             }
             let seconds = started.elapsed().as_secs_f64();
-            if timed == Timed::Collectives {
-                summary.collectives_share = Some(self.engine.collectives_us() / 1e6 / seconds);
+            if timed == Timed::Streams {
+                summary.collectives_share = Some(collectives_seconds(self.engine.spans()) / seconds);
             }
             summary.decode_seconds += seconds;
             summary.decode_tokens += running.iter().filter(|running| running.finish.is_none()).count();
@@ -413,6 +415,13 @@ impl<'a> Running<'a> {
         let _ended = on_event(Event::End { request, text: &text, finish: &self.sequence.finish });
         Ok(())
     }
+}
+
+/// What the first rank here spent in collectives, waiting for the others included.
+fn collectives_seconds(spans: &[Span]) -> f64 {
+    let first = spans.first().map_or(0, |span| span.rank);
+    let own = spans.iter().filter(|span| span.rank == first && span.stream == StreamKind::Communication);
+    own.map(|span| (span.end_ns - span.arrived_ns) as f64 / 1e9).sum()
 }
 
 /// Tells of what the last step made, and of ends that nobody has heard of.

@@ -28,7 +28,7 @@ pub enum Error {
     #[error("{phase}, rank {rank}: the clock has {found} kernels on a stream where the plan has {expected}")]
     Account {
         /// Which run.
-        phase: &'static str,
+        phase: String,
         /// The rank.
         rank: usize,
         /// Steps of the plan on that stream.

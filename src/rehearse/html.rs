@@ -4,14 +4,16 @@
 //! reference leaves the page; text from outside cannot leave its place.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::schedule::Plan;
 use crate::schedule::plan::StreamKind;
+use crate::timeline::{Phase, step_name};
 
-use super::Rehearsal;
-use super::report::Report;
-use super::table::step_name;
+use super::run::Recorded;
+use super::{Rehearsal, train};
 
 /// The page, with a mark where its data goes.
 const PAGE: &str = include_str!("page.html");
@@ -21,8 +23,8 @@ const DATA: &str = "/*DATA*/";
 const RANKS_SHOWN: usize = 8;
 
 #[derive(Serialize)]
-struct Data {
-    report: Report,
+struct Data<R> {
+    report: R,
     /// Bounds and C names, by number.
     bounds: Vec<String>,
     /// What steps do, by number, with the number of their bound.
@@ -42,24 +44,34 @@ struct PhaseData {
 /// The page of a rehearsal.
 #[must_use]
 pub fn page(rehearsal: &Rehearsal) -> String {
-    let data = data(rehearsal);
-    let json = serde_json::to_string(&data).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
+    let Recorded { programs, phases, .. } = &rehearsal.recorded;
+    filled(&data(rehearsal.report(), programs, phases))
+}
+
+/// The page of a rehearsal of a step of training, whose report is `report`.
+#[must_use]
+pub fn page_of_step(rehearsal: &train::Rehearsal, report: &train::Report) -> String {
+    filled(&data(report, &rehearsal.programs, &rehearsal.phases))
+}
+
+fn filled<R: Serialize>(data: &Data<R>) -> String {
+    let json = serde_json::to_string(data).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
     // `<` opens no tag inside the data, whatever a model is called.
     PAGE.replacen(DATA, &json.replace('<', "\\u003c"), 1)
 }
 
-fn data(rehearsal: &Rehearsal) -> Data {
+fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
     let (mut bounds, mut labels) = (Numbers::default(), Numbers::default());
     let mut phases = Vec::new();
-    for phase in &rehearsal.recorded.phases {
-        let plans = &rehearsal.recorded.programs[phase.program];
+    for phase in kept {
+        let plans = &programs[phase.program];
         let shown = plans.len().min(RANKS_SHOWN);
         let mut ranks: Vec<[Vec<u64>; 2]> = vec![Default::default(); shown];
         let mut ends = vec![[phase.start_ns; 2]; shown];
         for span in phase.spans.iter().filter(|span| span.rank < shown) {
             let plan = &plans[span.rank];
             let step = &plan.steps[span.step];
-            let bound = bounds.of(span.work.bound.clone());
+            let bound = bounds.of(span.work.as_ref().map(|work| work.bound.clone()).unwrap_or_default());
             let label = labels.of((step_name(plan, step), bound));
             let stream = usize::from(span.stream == StreamKind::Communication);
             let end = &mut ends[span.rank][stream];
@@ -70,7 +82,7 @@ fn data(rehearsal: &Rehearsal) -> Data {
         }
         phases.push(PhaseData { name: phase.name.clone(), duration: phase.end_ns - phase.start_ns, ranks });
     }
-    Data { report: rehearsal.report(), bounds: bounds.all, labels: labels.all, phases }
+    Data { report, bounds: bounds.all, labels: labels.all, phases }
 }
 
 /// Things by number, in the order of their first use.

@@ -13,7 +13,7 @@ use crate::schedule::Plan;
 use ascend_tp_machine::Profile;
 
 use super::error::Error;
-use super::setting::{MOST_CARDS, Setting};
+use super::setting::{MOST_CARDS, Setting, Site};
 
 /// What the plans take of one card, and what it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -32,8 +32,8 @@ pub struct Memory {
 impl Memory {
     /// The bytes of the fullest card of a chip.
     #[must_use]
-    pub fn fullest(programs: &[Vec<Plan>], profile: &Profile) -> Self {
-        let programs: Vec<&[Plan]> = programs.iter().map(Vec::as_slice).collect();
+    pub fn fullest(programs: &[impl AsRef<[Plan]>], profile: &Profile) -> Self {
+        let programs: Vec<&[Plan]> = programs.iter().map(AsRef::as_ref).collect();
         let kinds = CardMemory::fullest(&programs, Communicator::buffer_bytes());
         Self {
             kinds,
@@ -68,7 +68,7 @@ pub(super) fn refusal(setting: &Setting, memory: &Memory) -> Result<Diagnostic, 
         format!("these fit: {}", fitting.join("; "))
     };
     Ok(Diagnostic::new(
-        format!("{} on {} × {}", setting.name, setting.cards, setting.profile.soc.short_name()),
+        format!("{} on {} × {}", setting.name, setting.site.cards, setting.site.profile.soc.short_name()),
         "does not fit the cards' memory",
     )
     .expected(format!(
@@ -85,10 +85,10 @@ pub(super) fn refusal(setting: &Setting, memory: &Memory) -> Result<Diagnostic, 
 fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     // Any number of cards works; whole servers are what people have.
-    let counts = (setting.cards + 1..=MOST_CARDS).filter(|cards| *cards <= 8 || cards.is_multiple_of(8));
+    let counts = (setting.site.cards + 1..=MOST_CARDS).filter(|cards| *cards <= 8 || cards.is_multiple_of(8));
     for cards in counts {
-        let other = Setting { cards, ..setting.clone() };
-        if estimate(&other)? <= other.profile.hbm_usable_bytes() && fits(&other)? {
+        let other = Setting { site: Site { cards, ..setting.site.clone() }, ..setting.clone() };
+        if estimate(&other)? <= other.site.profile.hbm_usable_bytes() && fits(&other)? {
             found.push(format!("--cards {cards}"));
             break;
         }
@@ -117,7 +117,7 @@ fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>
     while low + 1 < high {
         let middle = low.midpoint(high);
         let other = with(middle);
-        if estimate(&other)? <= other.profile.hbm_usable_bytes() { low = middle } else { high = middle }
+        if estimate(&other)? <= other.site.profile.hbm_usable_bytes() { low = middle } else { high = middle }
     }
     // The estimate may be a little off; the count decides.
     for size in (1..=low).rev().take(4) {
@@ -129,19 +129,19 @@ fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>
 }
 
 fn fits(setting: &Setting) -> Result<bool, Error> {
-    Ok(Memory::fullest(&setting.compile()?, &setting.profile).fits())
+    Ok(Memory::fullest(&setting.compile()?, &setting.site.profile).fits())
 }
 
 /// Bytes of the fullest card, from two and three layers: each layer more takes what the third does.
 fn estimate(setting: &Setting) -> Result<u64, Error> {
     let layers = setting.model.layers;
     if layers <= 3 {
-        return Ok(Memory::fullest(&setting.compile()?, &setting.profile).used);
+        return Ok(Memory::fullest(&setting.compile()?, &setting.site.profile).used);
     }
     let with = |layers| {
         let mut other = setting.clone();
         other.model.layers = layers;
-        Ok::<u64, Error>(Memory::fullest(&other.compile()?, &other.profile).used)
+        Ok::<u64, Error>(Memory::fullest(&other.compile()?, &other.site.profile).used)
     };
     let (two, three) = (with(2)?, with(3)?);
     Ok(two + three.saturating_sub(two) * (layers as u64 - 2))

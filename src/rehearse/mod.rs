@@ -2,7 +2,7 @@
 //!
 //! Input → output: a [`Setting`] (model, cards, chip, topology, sizes) → a [`Rehearsal`]: the plans that a session compiles, run by
 //! the executor that runs them on cards, on an emulator that keeps a virtual clock and no numbers. From it a [`Report`]
-//! (bytes, times, shares, tables), a [`trace`] for Perfetto, and a page of [`html`].
+//! (bytes, times, shares, tables), a trace for Perfetto, and a page of [`html`]. [`train`] does the same for a step of training.
 //!
 //! Invariants: nothing about time is computed here, it is read from the clock; bytes are those the card accounts for; the
 //! same setting gives the same report, byte for byte. What does not fit is refused before anything runs, with what would.
@@ -14,19 +14,23 @@ mod memory;
 mod report;
 mod run;
 mod setting;
-mod span;
+mod stage;
 mod table;
-pub mod trace;
+pub mod train;
 
 pub use error::Error;
 pub use memory::Memory;
 pub use report::{Limits, PhaseReport, Report, TokenTimes};
-pub use run::{Phase, Recorded};
-pub use setting::{MOST_CARDS, Setting};
-pub use span::{Shares, Span, SpanWork};
+pub use run::Recorded;
+pub use setting::{MOST_CARDS, Setting, Site};
 pub use table::{CollectiveRow, OperatorRow};
 
+use std::io;
+
+use serde_json::json;
+
 use crate::base::Diagnostics;
+use crate::timeline::trace::Trace;
 
 /// A setting, and what its rehearsal saw.
 #[derive(Debug)]
@@ -54,7 +58,22 @@ impl Rehearsal {
     /// Sizes that mean nothing, or what the compiler refuses.
     pub fn predict_memory(setting: &Setting) -> Result<Memory, Error> {
         setting.check().map_err(|problems: Diagnostics| Error::Refused(problems))?;
-        Ok(Memory::fullest(&setting.compile()?, &setting.profile))
+        Ok(Memory::fullest(&setting.compile()?, &setting.site.profile))
+    }
+
+    /// Writes what was seen as a trace that Perfetto opens.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_trace(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let Setting { name, site, batch, input, output, .. } = &self.setting;
+        let about = json!({
+            "model": name, "cards": site.cards, "card": site.profile.soc.name(), "topology": site.topology.name,
+            "batch": batch, "input": input, "output": output,
+        });
+        let Recorded { programs, phases, .. } = &self.recorded;
+        let links = |ranks: &[usize]| site.link_name(ranks);
+        Trace { about, ranks: site.rank_names(), programs, phases, links: Some(&links) }.write(out)
     }
 
     /// The report.

@@ -1,16 +1,19 @@
 //! The report of a rehearsal. All of it is data; `cli` prints it.
 
+use std::sync::Arc;
+
+use ascend_tp_machine::Soc;
 use serde::Serialize;
 
 use crate::exec::Launching;
 use crate::generate::{DECODE, PREFILL};
 use crate::placement::Residual;
 use crate::schedule::Plan;
+use crate::timeline::{Phase, Shares};
 
 use super::memory::Memory;
-use super::run::{Phase, Recorded};
+use super::run::Recorded;
 use super::setting::Setting;
-use super::span::Shares;
 use super::table::{CollectiveRow, OperatorRow, tables};
 
 /// What a rehearsal found.
@@ -99,6 +102,27 @@ pub struct PhaseReport {
     pub collectives: Vec<CollectiveRow>,
 }
 
+impl Limits {
+    /// Those of a chip.
+    pub(super) const fn of(soc: Soc) -> Self {
+        Self { flops_per_s: soc.cube_flops_per_us() * 1e6, bytes_per_s: soc.hbm_bytes_per_us() * 1e6 }
+    }
+}
+
+/// The option's name of it.
+pub(super) const fn residual_name(residual: Residual) -> &'static str {
+    match residual {
+        Residual::Replicate => "replicate",
+        Residual::Seq => "seq",
+    }
+}
+
+/// Elements of all weights of a program.
+pub(super) fn parameters(plans: &[Arc<Plan>]) -> u64 {
+    let params = plans.first().into_iter().flat_map(|plan| &plan.params);
+    params.map(|param| param.shape.elems() as u64).sum()
+}
+
 impl Report {
     /// The report of what was seen.
     #[must_use]
@@ -107,8 +131,13 @@ impl Report {
         let of = |program: usize, at: usize| recorded.phases.iter().filter(|phase| phase.program == program).nth(at);
         // The first decode step follows the prefill's wake-ups; the second is like all others.
         let shown = [of(PREFILL, 0), of(DECODE, 1).or_else(|| of(DECODE, 0))];
-        let phases: Vec<PhaseReport> =
-            shown.into_iter().flatten().map(|phase| phase_report(setting, recorded, phase)).collect();
+        let phase = |phase: &Phase| {
+            let is_prefill = phase.program == PREFILL;
+            let tokens = setting.batch * if is_prefill { setting.input } else { 1 };
+            let name = if is_prefill { "prefill" } else { "decode" };
+            phase_report(name, tokens, &recorded.programs[phase.program], phase)
+        };
+        let phases: Vec<PhaseReport> = shown.into_iter().flatten().map(phase).collect();
         let first_token_us = of(PREFILL, 0).map_or(0.0, Phase::duration_us);
         let decode_us = us(recorded.decode_ns.iter().sum());
         let token_us = TokenTimes {
@@ -118,24 +147,20 @@ impl Report {
         };
         let tokens = (setting.batch * setting.output) as f64;
         let per_second = |us: f64| if us > 0.0 { tokens / us * 1e6 } else { 0.0 };
-        let soc = setting.profile.soc;
-        let weights = |plan: &Plan| plan.params.iter().map(|param| param.shape.elems() as u64).sum();
+        let soc = setting.site.profile.soc;
         Self {
             model: setting.name.clone(),
-            parameters: recorded.programs[PREFILL].first().map_or(0, |plan| weights(plan)),
+            parameters: parameters(&recorded.programs[PREFILL]),
             layers: setting.model.layers,
-            cards: setting.cards,
-            servers: setting.servers,
+            cards: setting.site.cards,
+            servers: setting.site.servers,
             card: soc.name().to_owned(),
-            topology: setting.topology.name.clone(),
+            topology: setting.site.topology.name.clone(),
             dtype: setting.precision.to_string(),
             batch: setting.batch,
             input: setting.input,
             output: setting.output,
-            residual: match setting.residual {
-                Residual::Replicate => "replicate",
-                Residual::Seq => "seq",
-            },
+            residual: residual_name(setting.residual),
             launching: match setting.launching {
                 Launching::Eager => "eager",
                 Launching::Captured => "captured",
@@ -145,21 +170,21 @@ impl Report {
             token_us,
             tokens_per_s: per_second(decode_us),
             tokens_per_s_with_prefill: per_second(decode_us + first_token_us),
-            limits: Limits { flops_per_s: soc.cube_flops_per_us() * 1e6, bytes_per_s: soc.hbm_bytes_per_us() * 1e6 },
+            limits: Limits::of(soc),
             phases,
         }
     }
 }
 
-fn phase_report(setting: &Setting, recorded: &Recorded, phase: &Phase) -> PhaseReport {
-    let plans: Vec<&Plan> = recorded.programs[phase.program].iter().map(AsRef::as_ref).collect();
-    let shares = Shares::of(&phase.spans, setting.cards, phase.start_ns, phase.end_ns);
+/// What a phase of some plans was, by rank.
+pub(super) fn phase_report(name: &str, tokens: usize, plans: &[Arc<Plan>], phase: &Phase) -> PhaseReport {
+    let plans: Vec<&Plan> = plans.iter().map(AsRef::as_ref).collect();
+    let shares = Shares::of(&phase.spans, 0..plans.len(), phase.start_ns, phase.end_ns);
     let (operators, collectives) = tables(&plans, &phase.spans, phase.duration_us());
-    let is_prefill = phase.program == PREFILL;
     PhaseReport {
-        name: if is_prefill { "prefill" } else { "decode" }.to_owned(),
+        name: name.to_owned(),
         duration_us: phase.duration_us(),
-        tokens: setting.batch * if is_prefill { setting.input } else { 1 },
+        tokens,
         communication: shares.communication(),
         shares,
         calls: plans.first().map_or(0, |plan| plan.steps.len()),

@@ -10,14 +10,10 @@ use ascend_tp_machine::{Profile, Topology};
 
 use super::error::Error;
 
-/// A model, cards, and what they are to do: read `input` tokens of each of `batch` sequences, then make `output` more.
+/// Cards that a rehearsal is on.
 #[derive(Clone, Debug)]
-pub struct Setting {
-    /// What to call the model.
-    pub name: String,
-    /// Its shape.
-    pub model: ModelConfig,
-    /// Cards to split over.
+pub struct Site {
+    /// How many.
     pub cards: usize,
     /// Servers to spread them over evenly, from the first card of each on; none: the first cards of the topology.
     pub servers: Option<usize>,
@@ -25,6 +21,17 @@ pub struct Setting {
     pub profile: Profile,
     /// How the cards are joined.
     pub topology: Topology,
+}
+
+/// A model, cards, and what they are to do: read `input` tokens of each of `batch` sequences, then make `output` more.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// What to call the model.
+    pub name: String,
+    /// Its shape.
+    pub model: ModelConfig,
+    /// The cards to split over.
+    pub site: Site,
     /// Sequences at once.
     pub batch: usize,
     /// Tokens of each prompt.
@@ -45,33 +52,19 @@ pub const MOST_CARDS: usize = 256;
 /// More sequences or steps than these no run has; the products of larger numbers would not fit the arithmetic.
 const MOST_SEQUENCES: usize = 1 << 20;
 
-impl Setting {
-    /// What is wrong with the sizes, all of it.
-    ///
-    /// # Errors
-    /// Something is.
-    pub fn check(&self) -> Result<(), Diagnostics> {
-        let mut problems = Diagnostics::new();
-        let mut within = |place: &str, value: usize, most: usize| {
-            if value == 0 || value > most {
-                let problem = Diagnostic::new(place, if value == 0 { "nothing to do" } else { "is absurd" });
-                problems.push(problem.expected(format!("1 to {most}")).found(value));
-            }
-        };
-        within("--cards", self.cards, MOST_CARDS);
-        within("--batch", self.batch, MOST_SEQUENCES);
-        within("--input", self.input, self.model.max_positions);
-        within("--output", self.output, self.model.max_positions);
-        within("--servers", self.servers.unwrap_or(1), MOST_CARDS);
-        let length = self.input.saturating_add(self.output);
-        if self.input <= self.model.max_positions
-            && self.output <= self.model.max_positions
-            && length > self.model.max_positions
-        {
-            let found = format!("{} of --input and {} of --output", self.input, self.output);
-            let problem = Diagnostic::new("--input", "more tokens than the model's context");
-            problems.push(problem.expected(format!("at most {}", self.model.max_positions)).found(found));
-        }
+/// Adds what is wrong with a number that is to be from 1 to `most`.
+fn within(problems: &mut Diagnostics, place: &str, value: usize, most: usize) {
+    if value == 0 || value > most {
+        let problem = Diagnostic::new(place, if value == 0 { "nothing to do" } else { "is absurd" });
+        problems.push(problem.expected(format!("1 to {most}")).found(value));
+    }
+}
+
+impl Site {
+    /// What is wrong with the numbers, all of it.
+    pub(super) fn check(&self, problems: &mut Diagnostics) {
+        within(problems, "--cards", self.cards, MOST_CARDS);
+        within(problems, "--servers", self.servers.unwrap_or(1), MOST_CARDS);
         if let Some(servers) = self.servers.filter(|servers| *servers > 0 && !self.cards.is_multiple_of(*servers)) {
             let problem = Diagnostic::new("--servers", "the cards do not spread evenly");
             problems.push(problem.expected(format!("a divisor of {} cards", self.cards)).found(servers));
@@ -86,7 +79,6 @@ impl Setting {
             let problem = Diagnostic::new("--topology", format!("`{}` has too few cards", self.topology.name));
             problems.push(problem.expected(format!("at most {} cards", self.topology.cards())).found(found));
         }
-        problems.into_result(())
     }
 
     /// The card of each rank. A server is a unit of the innermost level that has the cards of one.
@@ -99,11 +91,54 @@ impl Setting {
         (0..self.cards).map(|rank| rank / each * server + rank % each).collect()
     }
 
+    /// What each rank is called in a trace.
+    pub(super) fn rank_names(&self) -> Vec<String> {
+        let placement = self.placement();
+        placement.iter().enumerate().map(|(rank, card)| format!("rank {rank} (card {card})")).collect()
+    }
+
+    /// The links a group's exchange crosses at most: the innermost level of the topology that spans it.
+    pub(super) fn link_name(&self, ranks: &[usize]) -> String {
+        let placement = self.placement();
+        let unit = |cards: usize| {
+            let mut units = ranks.iter().map(|rank| placement[*rank] / cards.max(1));
+            let first = units.next();
+            units.all(|unit| Some(unit) == first)
+        };
+        let levels = &self.topology.levels;
+        let spanning = levels.iter().find(|level| unit(level.cards)).or(levels.last());
+        spanning.map_or_else(String::new, |level| level.name.clone())
+    }
+}
+
+impl Setting {
+    /// What is wrong with the sizes, all of it.
+    ///
+    /// # Errors
+    /// Something is.
+    pub fn check(&self) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        within(&mut problems, "--batch", self.batch, MOST_SEQUENCES);
+        within(&mut problems, "--input", self.input, self.model.max_positions);
+        within(&mut problems, "--output", self.output, self.model.max_positions);
+        let length = self.input.saturating_add(self.output);
+        if self.input <= self.model.max_positions
+            && self.output <= self.model.max_positions
+            && length > self.model.max_positions
+        {
+            let found = format!("{} of --input and {} of --output", self.input, self.output);
+            let problem = Diagnostic::new("--input", "more tokens than the model's context");
+            problems.push(problem.expected(format!("at most {}", self.model.max_positions)).found(found));
+        }
+        self.site.check(&mut problems);
+        problems.into_result(())
+    }
+
     /// The same as a session has it.
     #[must_use]
     pub fn session(&self) -> SessionOptions {
         SessionOptions {
-            cards: self.cards,
+            cards: self.site.cards,
             precision: self.precision,
             residual: self.residual,
             batch: self.batch,

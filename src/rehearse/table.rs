@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::schedule::plan::{Action, Plan, Region, Step, StreamKind, View, Views};
-
-use super::span::Span;
+use crate::schedule::plan::{Action, Plan, Step, StreamKind, View, Views};
+use crate::timeline::{Span, step_name};
 
 /// Steps of one kind on one card, in one phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,34 +64,6 @@ pub struct CollectiveRow {
     pub bytes_per_s: f64,
 }
 
-/// What a step is about, without the layer's number.
-pub(super) fn step_name(plan: &Plan, step: &Step) -> String {
-    let Some(note) = plan.notes.get(step.op) else { return String::new() };
-    let weight = || {
-        let is_weight = |view: &&View| plan.buffers[view.buffer].region == Region::Weights;
-        let view = step.reads().into_iter().find(is_weight)?.buffer;
-        plan.params.iter().find(|param| param.buffer == view).map(|param| param.name.clone())
-    };
-    // Values without a name are called `%17`, which says nothing.
-    let named = Some(&note.value).filter(|value| !value.starts_with('%')).cloned();
-    match weight().or(named) {
-        Some(name) => format!("{} {}", note.kind, without_layer(&name)),
-        None => note.kind.to_owned(),
-    }
-}
-
-/// `layers.3.mlp.out` → `mlp.out`; what stands before the number is the same for all layers.
-fn without_layer(name: &str) -> &str {
-    let mut rest = name;
-    while let Some((part, after)) = rest.split_once('.') {
-        if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
-            return after;
-        }
-        rest = after;
-    }
-    name.trim_start_matches("model.").trim_start_matches("transformer.")
-}
-
 fn shapes(step: &Step) -> String {
     let list = |views: Views<'_>| {
         let text = |view: &&View| format!("{}{}", view.dtype, view.shape);
@@ -116,9 +87,11 @@ impl Sum {
         self.count += 1;
         self.duration_ns += span.end_ns - span.start_ns;
         self.wait_ns += span.start_ns.saturating_sub(span.arrived_ns);
-        self.bytes += span.work.bytes;
-        self.flops += span.work.flops;
-        *self.bounds.entry(span.work.bound.clone()).or_default() += span.end_ns - span.start_ns;
+        if let Some(work) = &span.work {
+            self.bytes += work.bytes;
+            self.flops += work.flops;
+            *self.bounds.entry(work.bound.clone()).or_default() += span.end_ns - span.start_ns;
+        }
     }
 
     /// What bounds most of the time.
@@ -144,7 +117,8 @@ pub(super) fn tables(plans: &[&Plan], spans: &[Span], phase_us: f64) -> (Vec<Ope
             match (&step.action, span.stream) {
                 (Action::Exchange(exchange), StreamKind::Communication) => {
                     let group = plan.groups[exchange.group].len();
-                    let key = (name, span.operator.clone(), group, span.work.bytes as u64);
+                    let bytes = span.work.as_ref().map_or(0.0, |work| work.bytes) as u64;
+                    let key = (name, span.operator.clone(), group, bytes);
                     collectives.entry(key).or_default().add(span);
                 }
                 _ => operators.entry((name, span.operator.clone(), shapes(step))).or_default().add(span),
@@ -194,23 +168,4 @@ pub(super) fn tables(plans: &[&Plan], spans: &[Span], phase_us: f64) -> (Vec<Ope
     operators.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
     collectives.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
     (operators, collectives)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layers_have_one_name() {
-        for (name, expected) in [
-            ("model.layers.3.mlp.gate_proj.weight", "mlp.gate_proj.weight"),
-            ("transformer.h.12.attn.c_attn.q.weight", "attn.c_attn.q.weight"),
-            ("residual.7.mlp", "mlp"),
-            ("model.embed_tokens.weight", "embed_tokens.weight"),
-            ("lm_head.weight", "lm_head.weight"),
-            ("logits", "logits"),
-        ] {
-            assert_eq!(without_layer(name), expected);
-        }
-    }
 }

@@ -78,7 +78,7 @@ impl Slot {
 }
 
 /// One of a rank's two streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum StreamKind {
     /// Operators.
     Compute,

@@ -28,4 +28,4 @@ pub use loss_scale::{LossScale, LossScaling};
 pub use optimizer::Optimizer;
 pub use program::Recompute;
 pub use recipe::{Recipe, Schedule, ScheduleKind};
-pub use trainer::{Compiled, Error, Layout, Lowered, Progress, Spoiled, Step, Trainer, compile, lower};
+pub use trainer::{Compiled, Error, Layout, Lowered, Progress, Spoiled, Step, Times, Trainer, compile, lower};

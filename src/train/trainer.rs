@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +16,12 @@ use crate::base::{Bytes, DType, Diagnostic, Diagnostics};
 use crate::collective::parallelize;
 use crate::config::ModelConfig;
 use crate::device::{Cann, Device};
-use crate::exec::{self, Engine, EngineOptions, FillError, Inputs, Outputs, Shards};
+use crate::exec::{self, Engine, EngineOptions, FillError, Inputs, Outputs, Shards, Timed, memory_wanted};
 use crate::placement::{Mesh, Placed, Residual};
 use crate::program::models::{input, trained};
 use crate::program::{HostTensor, Role, Value, ValueId};
 use crate::schedule::{Plan, schedule};
+use crate::timeline::{Phase, Shares};
 
 use super::checkpoint::{Checkpoint, PartBytes, ShardedTensor, Sharding};
 use super::data::Batch;
@@ -112,6 +115,45 @@ pub struct Step {
     pub spoiled: Option<Spoiled>,
 }
 
+/// How a step's time divides, in seconds. What streams did is by the events of their cards, a mean over the ranks of this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Times {
+    /// The whole step, from the batch on the host to its numbers on the host: of this host's time, or of that of cards which keep
+    /// a clock of their own.
+    pub seconds: f64,
+    /// Operators run, or the next of them is to be issued.
+    pub compute: f64,
+    /// Of that, while a collective is under way.
+    pub hidden: f64,
+    /// A collective is under way, or waits for other ranks, and no operator runs.
+    pub exposed: f64,
+}
+
+impl Times {
+    /// Neither: before the first operator and after the last of each program, while the host makes inputs and reads outputs.
+    #[must_use]
+    pub fn idle(&self) -> f64 {
+        (self.seconds - self.compute - self.exposed).max(0.0)
+    }
+
+    /// Adds what streams did in the last run of an engine.
+    fn add(&mut self, engine: &Engine) {
+        let ranks: BTreeSet<usize> = engine.spans().iter().map(|span| span.rank).collect();
+        let window = run_window(engine);
+        let seconds = (window.end - window.start) as f64 / 1e9;
+        let shares = Shares::of(engine.spans(), ranks.into_iter(), window.start, window.end);
+        self.compute += seconds * (shares.compute + shares.hidden_communication);
+        self.hidden += seconds * shares.hidden_communication;
+        self.exposed += seconds * (shares.exposed_communication + shares.waiting_for_peers);
+    }
+}
+
+/// From when the first rank here began the last run until all had their outputs, in nanoseconds.
+fn run_window(engine: &Engine) -> Range<u64> {
+    let start = engine.run_times().iter().map(|time| time.start).min().unwrap_or(0);
+    start..engine.run_times().iter().map(|time| time.end).max().unwrap_or(start)
+}
+
 /// A gradient that is not finite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spoiled {
@@ -176,6 +218,9 @@ pub struct Trainer {
     /// The parts of a step with the number of the engine's program, in order.
     parts: Vec<(Part, usize)>,
     progress: Progress,
+    times: Times,
+    /// Whether the cards keep a time of their own.
+    has_clock: bool,
 }
 
 /// The programs of a run, compiled.
@@ -299,7 +344,17 @@ impl Trainer {
         let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
         let parts = Part::of_step(count, loss_scale.is_some()).into_iter().map(|part| (part, number(part))).collect();
         let progress = Progress { next: 0, updates: 0, loss_scale };
-        Ok(Self { engine, config: config.clone(), recipe: recipe.clone(), layout, sharding, parts, progress })
+        Ok(Self {
+            engine,
+            config: config.clone(),
+            recipe: recipe.clone(),
+            layout,
+            sharding,
+            parts,
+            progress,
+            times: Times::default(),
+            has_clock: options.clock.is_some(),
+        })
     }
 
     /// One step.
@@ -308,6 +363,19 @@ impl Trainer {
     /// A batch of another size, or a token beyond the vocabulary; the failure of a rank; a loss or a norm that is no finite
     /// number.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
+        Ok(self.timed_step(batch, Timed::No)?.0)
+    }
+
+    /// As [`Trainer::step`], timed, for [`Trainer::times`]; with [`Timed::Steps`] also what each rank of this process did, program
+    /// by program. Timing takes time itself, more than a little where the card waits for the host.
+    ///
+    /// # Errors
+    /// As for [`Trainer::step`].
+    pub fn timed_step(&mut self, batch: &Batch, timed: Timed) -> Result<(Step, Vec<Phase>), Error> {
+        let mut phases = Vec::new();
+        let began = Instant::now();
+        let mut window: Option<Range<u64>> = None;
+        self.times = Times::default();
         self.check(batch)?;
         let Recipe { seq, steps, optimizer, clip_norm, .. } = self.recipe;
         let Progress { next: step, updates, loss_scale } = self.progress;
@@ -332,7 +400,18 @@ impl Trainer {
                 Part::Only | Part::Last if !is_scaled => inputs.extend(of_update()),
                 _ => {}
             }
-            for (name, value) in numbers(&self.engine.run(program, inputs)?) {
+            let outputs = self.engine.begin(program, inputs, timed)?.finish()?;
+            self.times.add(&self.engine);
+            let run = run_window(&self.engine);
+            if timed == Timed::Steps {
+                let name = if part == Part::Update { "update".to_owned() } else { format!("micro-batch {}", at + 1) };
+                // Ranks are not in step: what one is ahead of the others counts in the run before.
+                let start_ns = self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
+                let spans = self.engine.spans().to_vec();
+                phases.push(Phase { name, program, start_ns, end_ns: run.end, spans, calls: Vec::new() });
+            }
+            window = Some(window.map_or(run.start, |window| window.start)..run.end);
+            for (name, value) in numbers(&outputs) {
                 match name.as_str() {
                     name::LOSS => found.loss += value,
                     _ => found.grad_norm = value / loss_scale,
@@ -346,7 +425,11 @@ impl Trainer {
         }
         self.progress.next += 1;
         self.progress.updates += usize::from(!found.is_skipped);
-        Ok(found)
+        self.times.seconds = match window.filter(|_| self.has_clock) {
+            Some(window) => (window.end - window.start) as f64 / 1e9,
+            None => began.elapsed().as_secs_f64(),
+        };
+        Ok((found, phases))
     }
 
     /// Whether weights may move by gradients of a scaled loss; says in `found` why not, and moves the scale. All processes
@@ -404,6 +487,30 @@ impl Trainer {
     #[must_use]
     pub const fn progress(&self) -> Progress {
         self.progress
+    }
+
+    /// How the time of the last step divides; of one that was not timed, the seconds alone.
+    #[must_use]
+    pub const fn times(&self) -> Times {
+        self.times
+    }
+
+    /// The plans of the programs, by program and rank: what the phases of [`Trainer::timed_step`] are of.
+    #[must_use]
+    pub fn programs(&self) -> Vec<Vec<Arc<Plan>>> {
+        let count = self.parts.iter().map(|(_, program)| program + 1).max().unwrap_or(0);
+        (0..count).map(|program| self.engine.plans(program).to_vec()).collect()
+    }
+
+    /// What the fullest card holds throughout the run: everything is taken before the first step.
+    #[must_use]
+    pub fn memory_peak(&self) -> Bytes {
+        let programs = self.programs();
+        let buffers = |rank| memory_wanted(&programs, rank).iter().map(|(_, bytes)| *bytes).sum::<Bytes>();
+        let workspace =
+            |rank| self.memory(rank).iter().filter(|(use_, _)| *use_ == "workspace").map(|(_, bytes)| *bytes).sum();
+        let bytes = |rank| [buffers(rank), workspace(rank)].into_iter().sum::<Bytes>();
+        (0..self.layout.cards()).map(bytes).max().unwrap_or_default()
     }
 
     /// Bytes on a rank's card by use, operators' workspace too; none of a rank that there is not.

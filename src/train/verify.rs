@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::checkpoint::PartBytes;
 use super::data::Batch;
 use super::layouts::GRADIENT;
 use super::optimizer::{Optimizer, STATES};
@@ -14,7 +15,7 @@ use super::recipe::{Precision, Recipe};
 use super::trainer::{Error, Layout, Trainer, compile};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{EngineOptions, FillError, Shards};
+use crate::exec::{self, EngineOptions, FillError, Shards};
 
 /// What a step computes before any weight moves.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,7 +101,8 @@ fn deviation(weight: &str, expected: &[f32], found: &[f32]) -> Deviation {
     Deviation { weight: weight.to_owned(), largest, element, expected: at(expected), found: at(found) }
 }
 
-/// The gradients of one step on the cards of `layout`, of weights that `fill` gives. All ranks are of this process.
+/// The gradients of one step on the cards of `layout`, of weights that `fill` gives. With several processes each runs its own
+/// rank, and all have the outcome.
 ///
 /// # Errors
 /// As [`compile`], [`Trainer::start`] and [`Trainer::step`].
@@ -119,13 +121,23 @@ pub fn gradients(
     let names: Vec<String> = params.filter(is_trained).collect();
     let mut trainer = Trainer::start(cann, config, &recipe, layout, compiled, options, fill)?;
     let step = trainer.step(&Batch::scattered(0, recipe.global_batch, recipe.seq, config.vocab_size))?;
-    let parts = trainer.parts()?;
-    let mut whole = trainer.sharding().whole(&parts);
+    let mut parts = trainer.parts()?;
+    let group = &options.group;
     let tensors = names.into_iter().map(|name| {
-        let bytes = whole.remove(&format!("{}{name}", STATES[2])).unwrap_or_default();
-        (name, bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+        let state = format!("{}{name}", STATES[2]);
+        let mut own: Vec<PartBytes> = parts.extract_if(.., |part| part.tensor == state).collect();
+        if group.size() > 1 {
+            // One tensor after the other: what all send at once has to fit a message.
+            let mine = own.pop().map(|part| part.bytes).unwrap_or_default();
+            let all = group.exchange("a gradient", mine).map_err(exec::Error::from)?;
+            let part = |(rank, bytes)| PartBytes { rank, tensor: state.clone(), bytes };
+            own = all.into_iter().enumerate().map(part).collect();
+        }
+        let bytes = trainer.sharding().whole(&own).remove(&state).unwrap_or_default();
+        Ok((name, bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()))
     });
-    Ok(Gradients { loss: step.loss, norm: step.grad_norm, tensors: tensors.collect() })
+    let tensors = tensors.collect::<Result<_, Error>>()?;
+    Ok(Gradients { loss: step.loss, norm: step.grad_norm, tensors })
 }
 
 #[cfg(test)]

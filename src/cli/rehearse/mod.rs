@@ -5,11 +5,12 @@
 //! anything is compiled.
 
 mod text;
+mod train;
 
 use ascend_tp::base::Diagnostics;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
-use ascend_tp::rehearse::{Error, Rehearsal, Setting, html, trace};
+use ascend_tp::rehearse::{self, Error, Rehearsal, Setting, html};
 
 use super::arguments::RehearseOptions;
 use super::failure::{Failure, Outcome};
@@ -18,23 +19,24 @@ use super::{files, model, note, print, print_json};
 
 /// Runs the command.
 pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
-    let setting = setting(options)?;
+    options.step.check_is_asked_for("rehearse", options.train)?;
     // A file that cannot be written is found before the work, not after it.
     let mut problems = Diagnostics::new();
     for (option, path) in [("--trace", &options.trace), ("--html", &options.html)] {
         path.iter().filter_map(|path| files::check(option, path).err()).for_each(|problem| problems.push(problem));
     }
-    problems.into_result(())?;
+    if options.train {
+        return train::run(options, problems);
+    }
+    let setting = setting(options, problems)?;
     let rehearsal = Rehearsal::run(&setting)?;
     if let Some(path) = &options.trace {
-        files::write("--trace", path, |out| trace::write(&rehearsal, out))?;
+        files::write("--trace", path, |out| rehearsal.write_trace(out))?;
     }
     if let Some(path) = &options.html {
         files::write("--html", path, |out| out.write_all(html::page(&rehearsal).as_bytes()))?;
     }
-    for path in [&options.trace, &options.html].into_iter().flatten() {
-        note(&format!("wrote {}", path.display()));
-    }
+    say_written(options);
     let report = rehearsal.report();
     if options.json {
         print_json(&report)?;
@@ -44,10 +46,20 @@ pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
+fn say_written(options: &RehearseOptions) {
+    for path in [&options.trace, &options.html].into_iter().flatten() {
+        note(&format!("wrote {}", path.display()));
+    }
+}
+
+/// The model that is named.
+fn named(options: &RehearseOptions) -> &str {
+    options.named.as_deref().or(options.model.as_deref()).unwrap_or_default()
+}
+
 /// What the arguments ask for, with all that is wrong with them.
-fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
-    let mut problems = Diagnostics::new();
-    let named = options.named.as_deref().or(options.model.as_deref()).unwrap_or_default();
+fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setting, Diagnostics> {
+    let named = named(options);
     let model = keep(model::config(named), &mut problems);
     let Site { profile, topology } = keep(options.site.resolve(), &mut problems).unwrap_or_default();
     // Sizes are checked with whatever else is right, so that all problems are seen at once.
@@ -56,10 +68,7 @@ fn setting(options: &RehearseOptions) -> Result<Setting, Diagnostics> {
     let Some((name, config)) = model.or_else(any) else { return Err(problems) };
     let setting = Setting {
         name,
-        cards: options.cards,
-        servers: options.servers,
-        profile,
-        topology,
+        site: rehearse::Site { cards: options.cards, servers: options.servers, profile, topology },
         batch: options.batch,
         input: options.input,
         output: options.output,

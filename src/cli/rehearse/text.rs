@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use ascend_tp::base::Bytes;
-use ascend_tp::rehearse::{Memory, PhaseReport, Report};
+use ascend_tp::planner::fit_memory::MemoryKind;
+use ascend_tp::rehearse::{Limits, Memory, PhaseReport, Report, train};
 
 use crate::cli::numbers::{counted, grouped, in_billions};
 use crate::cli::table::{Align, Table};
@@ -34,14 +35,11 @@ pub(super) fn render(report: &Report) -> String {
         report.residual,
         report.launching,
     );
-    let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory));
+    let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, MemoryKind::KvCache.name()));
     let _ = writeln!(text, "Time\n{}", times(report));
     let _ = writeln!(text, "Where the time goes\n{}", shares(&report.phases));
     for phase in &report.phases {
-        let _ = writeln!(text, "Operators of the {} on one card\n{}", phase.name, operators(phase, report));
-        if !phase.collectives.is_empty() {
-            let _ = writeln!(text, "Collectives of the {} on one card\n{}", phase.name, collectives(phase));
-        }
+        tables(&mut text, phase, &report.limits);
     }
     if let Some(hint) = hint(report) {
         let _ = writeln!(text, "{hint}");
@@ -49,7 +47,57 @@ pub(super) fn render(report: &Report) -> String {
     text
 }
 
-fn memory(memory: &Memory) -> Table<4> {
+/// The whole report of a step of training.
+pub(super) fn render_step(report: &train::Report) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{} on {} × {}, {}: {} parameters, {}, {}, {}",
+        report.model,
+        report.cards,
+        report.card,
+        report.mesh,
+        in_billions(report.parameters),
+        counted(report.layers, "layer"),
+        report.dtype,
+        report.topology,
+    );
+    let _ = writeln!(
+        text,
+        "{} of {} a step in {}, residual stream {}\n",
+        counted(report.global_batch, "sequence"),
+        counted(report.seq, "token"),
+        counted(report.micro_batches, "micro-batch"),
+        report.residual,
+    );
+    let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, "moments and sums"));
+    let mut times = Table::new([("", Align::Left), ("", Align::Left)]);
+    times.row(["step".to_owned(), time(report.step_us)]);
+    for phase in &report.phases {
+        let total = format!("{} in {}", time(phase.total_us), counted(phase.times, "run"));
+        times.row([phase.first.name.clone(), total]);
+    }
+    times.row(["tokens per second".to_owned(), format!("{:.1}", report.tokens_per_s)]);
+    times.row(["MFU".to_owned(), percent(report.mfu)]);
+    let _ = writeln!(text, "Time\n{times}");
+    let phases: Vec<&PhaseReport> = report.phases.iter().map(|phase| &phase.first).collect();
+    let _ = writeln!(text, "Where the time goes\n{}", shares(phases.iter().copied()));
+    for phase in phases {
+        tables(&mut text, phase, &report.limits);
+    }
+    text
+}
+
+/// What a phase ran.
+fn tables(text: &mut String, phase: &PhaseReport, limits: &Limits) {
+    let _ = writeln!(text, "Operators of the {} on one card\n{}", phase.name, operators(phase, limits));
+    if !phase.collectives.is_empty() {
+        let _ = writeln!(text, "Collectives of the {} on one card\n{}", phase.name, collectives(phase));
+    }
+}
+
+/// `states` is what is kept between runs.
+fn memory(memory: &Memory, states: &str) -> Table<4> {
     let mut table = Table::new([
         ("", Align::Left),
         ("", Align::Right),
@@ -61,7 +109,7 @@ fn memory(memory: &Memory) -> Table<4> {
         table.row([name.to_owned(), Bytes(bytes).to_string(), grouped(bytes), part]);
     };
     for (kind, bytes) in memory.kinds.kinds() {
-        row(kind.name(), bytes.0);
+        row(if kind == MemoryKind::KvCache { states } else { kind.name() }, bytes.0);
     }
     row("used", memory.used);
     row("free", memory.offered.saturating_sub(memory.used));
@@ -86,7 +134,7 @@ fn times(report: &Report) -> Table<2> {
     table
 }
 
-fn shares(phases: &[PhaseReport]) -> Table<8> {
+fn shares<'a>(phases: impl IntoIterator<Item = &'a PhaseReport>) -> Table<8> {
     let mut table = Table::new([
         ("", Align::Left),
         ("time", Align::Right),
@@ -113,7 +161,7 @@ fn shares(phases: &[PhaseReport]) -> Table<8> {
     table
 }
 
-fn operators(phase: &PhaseReport, report: &Report) -> String {
+fn operators(phase: &PhaseReport, limits: &Limits) -> String {
     let mut table = Table::new([
         ("operator", Align::Left),
         ("count", Align::Right),
@@ -127,7 +175,6 @@ fn operators(phase: &PhaseReport, report: &Report) -> String {
         ("of HBM", Align::Right),
         ("shapes", Align::Left),
     ]);
-    let limits = &report.limits;
     for row in phase.operators.iter().take(ROWS) {
         table.row([
             row.name.clone(),

@@ -1,19 +1,23 @@
 //! What each step says of itself, and where.
 //!
-//! Input → output: a step's numbers and how long it took → a line on stderr with a bar below it, a line of JSON, TensorBoard
+//! Input → output: a step's numbers, and how its time divides → a line on stderr with a bar below it, a line of JSON, TensorBoard
 //! events. The first process writes; to the others a log is nothing.
 //!
 //! The utilisation (MFU) is (6·P + 12·L·h·s)·T / (seconds · peak): P weights of all products, the head among them and the
 //! embedding's table not, L layers, h the width of all queries, s tokens of a sequence, T tokens of the step. All scores count,
 //! hidden ones too, and nothing that is computed again. The peak is that of the cube units of all cards for the type of the
 //! products; emulated cards have none.
+//!
+//! Of a step's seconds, `compute_seconds`, `exposed_collective_seconds` and `idle_seconds` add up to the whole, and
+//! `hidden_collective_seconds` are part of the first; they are measured by events of the cards' streams, a mean over the ranks of
+//! the first process ([`Times`] says what counts where). `memory_peak_bytes` are those of the fullest card.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::train::Step;
+use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::train::metrics::{self, EventLog, StepLog};
+use ascend_tp::train::{Step, Times};
 use serde_json::Value;
 
 use super::super::failure::Failure;
@@ -76,13 +80,21 @@ impl Logs {
         Ok(Self { pace, steps, events, progress })
     }
 
-    /// Says what a step did.
+    /// Says what a step did, how its time divides, and what the fullest card holds.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(super) fn write(&mut self, step: &Step, seconds: f64) -> Result<(), Failure> {
+    pub(super) fn write(&mut self, step: &Step, times: Times, memory_peak: Bytes) -> Result<(), Failure> {
+        let seconds = times.seconds;
         let failed = |problem: Diagnostic| Failure::Run(Diagnostics::from(problem).into());
         let mut measured = self.pace.measured(step.labels, seconds);
+        measured.extend([
+            ("compute_seconds", times.compute),
+            ("hidden_collective_seconds", times.hidden),
+            ("exposed_collective_seconds", times.exposed),
+            ("idle_seconds", times.idle()),
+            ("memory_peak_bytes", memory_peak.0 as f64),
+        ]);
         measured.extend((step.loss_scale != 1.0).then_some(("loss_scale", step.loss_scale)));
         if let Some(progress) = &self.progress {
             let speed = self.pace.text(step.labels, seconds);

@@ -2,10 +2,11 @@
 //!
 //! Input → output: a configuration or sizes → [`Decoder`], and its parameters. Invariants: sizes are positive.
 
-use ascend_tp_machine::{Profile, Topology};
+use ascend_tp_machine::{Profile, Soc, Topology};
 
 use super::coefficients::Coefficients;
 use super::forms::StateBytes;
+use crate::base::DType;
 use crate::config::ModelConfig;
 
 /// Sizes of a dense decoder.
@@ -132,6 +133,13 @@ impl Decoder {
         let products = 2.0 * (self.layers * self.layer_parameters() + self.embedding_parameters()) as f64;
         products + self.layers as f64 * 8.0 * self.visible(tokens) * self.query_width() as f64
     }
+}
+
+/// Floating-point operations that the products of one card can do in a second on values of a type.
+#[must_use]
+pub fn peak_flops_per_s(soc: Soc, dtype: DType) -> f64 {
+    let share = if dtype == DType::F32 { 0.25 } else { 1.0 };
+    soc.cube_flops_per_us() * 1e6 * share
 }
 
 /// How the attention is computed.

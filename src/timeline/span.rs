@@ -1,14 +1,54 @@
-//! What cards did in one phase of a rehearsal, and how their time divides.
+//! What cards did in one phase of a run, and how their time divides.
 //!
 //! Input → output: [`Span`]s of all ranks between two moments → [`Shares`] of the time between. Invariant: the parts of
 //! each rank add up to the whole.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
-use crate::schedule::plan::StreamKind;
+use serde::{Deserialize, Serialize};
 
-/// One operator or collective on one card. Times are of the virtual clock.
-#[derive(Clone, Debug, PartialEq)]
+use crate::schedule::plan::{Action, Plan, StreamKind};
+
+/// One run of a program, span by span. Times are nanoseconds of one clock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// `prefill`, `decode 1`, `micro-batch 1`.
+    pub name: String,
+    /// Index of its program.
+    pub program: usize,
+    /// When the ranks got their inputs.
+    pub start_ns: u64,
+    /// When the last rank had its outputs.
+    pub end_ns: u64,
+    /// What the cards did, by rank and time.
+    pub spans: Vec<Span>,
+    /// What the hosts called for it, where that is known.
+    pub calls: Vec<Call>,
+}
+
+impl Phase {
+    /// How long it took, in microseconds.
+    #[must_use]
+    pub fn duration_us(&self) -> f64 {
+        (self.end_ns - self.start_ns) as f64 / 1e3
+    }
+}
+
+/// A call of a rank's host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The rank.
+    pub rank: usize,
+    /// C name.
+    pub name: String,
+    /// From when to when, in nanoseconds.
+    pub ns: Range<u64>,
+}
+
+/// One operator or collective on one card.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// The rank.
     pub rank: usize,
@@ -18,20 +58,18 @@ pub struct Span {
     pub step: usize,
     /// C name: `aclnnMatmul`, `HcclAllReduce`.
     pub operator: String,
-    /// When its call was made, in nanoseconds.
-    pub issued_ns: u64,
     /// When its stream got there: a collective waits for its peers from here on, in nanoseconds.
     pub arrived_ns: u64,
-    /// When it began, in nanoseconds.
+    /// When it began, in nanoseconds; where only the card's events were asked, a collective begins when its stream gets there.
     pub start_ns: u64,
     /// When it ended, in nanoseconds.
     pub end_ns: u64,
-    /// What it had to do.
-    pub work: SpanWork,
+    /// What it had to do, where a clock of the emulator knows.
+    pub work: Option<SpanWork>,
 }
 
 /// What a span had to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpanWork {
     /// What bounds it: `cube`, `vector`, `memory`, `launch`, or the link of a collective.
     pub bound: String,
@@ -39,6 +77,51 @@ pub struct SpanWork {
     pub bytes: f64,
     /// Floating-point operations.
     pub flops: f64,
+}
+
+/// Phases of one step as several processes saw them → the phases of all; the first thing is at 0. A collective begins when the last of
+/// its ranks has come: here that is by the clocks of their hosts.
+#[must_use]
+pub fn side_by_side(seen: Vec<Vec<Phase>>, programs: &[Vec<Arc<Plan>>]) -> Vec<Phase> {
+    let mut seen = seen.into_iter();
+    let mut phases = seen.next().unwrap_or_default();
+    for others in seen {
+        for (phase, other) in phases.iter_mut().zip(others) {
+            // Processes are not in step: what one is ahead of the others counts in the phase before.
+            phase.start_ns = phase.start_ns.max(other.start_ns);
+            phase.end_ns = phase.end_ns.max(other.end_ns);
+            phase.spans.extend(other.spans);
+            phase.calls.extend(other.calls);
+        }
+    }
+    let begun = |phase: &Phase| phase.spans.iter().map(|span| span.arrived_ns).chain([phase.start_ns]).min();
+    let origin_ns = phases.iter().filter_map(begun).min().unwrap_or(0);
+    for phase in &mut phases {
+        let mut last: BTreeMap<(&[usize], usize), u64> = BTreeMap::new();
+        let key = |span: &Span| {
+            let plan = &programs[phase.program][span.rank];
+            let Action::Exchange(exchange) = &plan.steps[span.step].action else { return None };
+            Some((plan.groups[exchange.group].as_slice(), span.step))
+        };
+        for span in &phase.spans {
+            if let Some(key) = key(span) {
+                let last = last.entry(key).or_default();
+                *last = span.arrived_ns.max(*last);
+            }
+        }
+        for span in &mut phase.spans {
+            if let Some(last) = key(span).and_then(|key| last.get(&key)) {
+                span.start_ns = (*last).clamp(span.arrived_ns, span.end_ns);
+            }
+            for ns in [&mut span.arrived_ns, &mut span.start_ns, &mut span.end_ns] {
+                *ns = ns.saturating_sub(origin_ns);
+            }
+        }
+        for ns in [&mut phase.start_ns, &mut phase.end_ns] {
+            *ns = ns.saturating_sub(origin_ns);
+        }
+    }
+    phases
 }
 
 /// How the time of a phase divides, each a part of the whole; mean over the ranks. They add up to 1.
@@ -66,15 +149,15 @@ impl Shares {
         self.hidden_communication + self.exposed_communication
     }
 
-    /// The shares of the time from `start_ns` to `end_ns` of `ranks` ranks. Spans outside it do not count.
+    /// The shares of the time from `start_ns` to `end_ns` of some ranks. Spans outside it do not count.
     #[must_use]
-    pub fn of(spans: &[Span], ranks: usize, start_ns: u64, end_ns: u64) -> Self {
+    pub fn of(spans: &[Span], ranks: impl ExactSizeIterator<Item = usize>, start_ns: u64, end_ns: u64) -> Self {
         let mut sum = Self::default();
-        let whole = end_ns.saturating_sub(start_ns) as f64 * ranks as f64;
+        let whole = end_ns.saturating_sub(start_ns) as f64 * ranks.len() as f64;
         if whole <= 0.0 {
             return sum;
         }
-        for rank in 0..ranks {
+        for rank in ranks {
             sum.add_rank(spans.iter().filter(|span| span.rank == rank), start_ns, end_ns, whole);
         }
         sum
@@ -127,8 +210,7 @@ mod tests {
     use super::*;
 
     fn span(stream: StreamKind, arrived_ns: u64, start_ns: u64, end_ns: u64) -> Span {
-        let work = SpanWork { bound: "memory".into(), bytes: 0.0, flops: 0.0 };
-        Span { rank: 0, stream, step: 0, operator: String::new(), issued_ns: 0, arrived_ns, start_ns, end_ns, work }
+        Span { rank: 0, stream, step: 0, operator: String::new(), arrived_ns, start_ns, end_ns, work: None }
     }
 
     #[test]
@@ -140,7 +222,7 @@ mod tests {
             span(compute, 50, 50, 60),
             span(communication, 60, 65, 70),
         ];
-        let shares = Shares::of(&spans, 1, 0, 100);
+        let shares = Shares::of(&spans, 0..1, 0, 100);
         let expected = Shares {
             compute: 0.25,
             hidden_communication: 0.05,
@@ -156,7 +238,7 @@ mod tests {
             assert!((found - expected).abs() < 1e-12, "{shares:?}");
         }
         // A second rank that does nothing halves everything and is all host.
-        let shares = Shares::of(&spans, 2, 0, 100);
+        let shares = Shares::of(&spans, 0..2, 0, 100);
         assert!((shares.host - 0.70).abs() < 1e-12 && (all(&shares).iter().sum::<f64>() - 1.0).abs() < 1e-12);
     }
 }

@@ -1,0 +1,59 @@
+//! What cards did and when: on a virtual clock, or by events of their own streams.
+//!
+//! Input → output: [`Span`]s of the plans of all ranks → [`Shares`] of the time, and a [`trace`] that Perfetto opens. Invariant: it
+//! is told when everything was, and computes no time of its own. Does not: run anything.
+
+mod span;
+pub mod trace;
+
+pub use span::{Call, Phase, Shares, Span, SpanWork, side_by_side};
+
+use crate::schedule::plan::{Plan, Region, Step, View};
+
+/// What a step is about, without the layer's number.
+#[must_use]
+pub fn step_name(plan: &Plan, step: &Step) -> String {
+    let Some(note) = plan.notes.get(step.op) else { return String::new() };
+    let weight = || {
+        let is_weight = |view: &&View| plan.buffers[view.buffer].region == Region::Weights;
+        let view = step.reads().into_iter().find(is_weight)?.buffer;
+        plan.params.iter().find(|param| param.buffer == view).map(|param| param.name.clone())
+    };
+    // Values without a name are called `%17`, which says nothing.
+    let named = Some(&note.value).filter(|value| !value.starts_with('%')).cloned();
+    match weight().or(named) {
+        Some(name) => format!("{} {}", note.kind, without_layer(&name)),
+        None => note.kind.to_owned(),
+    }
+}
+
+/// `layers.3.mlp.out` → `mlp.out`; what stands before the number is the same for all layers.
+fn without_layer(name: &str) -> &str {
+    let mut rest = name;
+    while let Some((part, after)) = rest.split_once('.') {
+        if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return after;
+        }
+        rest = after;
+    }
+    name.trim_start_matches("model.").trim_start_matches("transformer.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_have_one_name() {
+        for (name, expected) in [
+            ("model.layers.3.mlp.gate_proj.weight", "mlp.gate_proj.weight"),
+            ("transformer.h.12.attn.c_attn.q.weight", "attn.c_attn.q.weight"),
+            ("residual.7.mlp", "mlp"),
+            ("model.embed_tokens.weight", "embed_tokens.weight"),
+            ("lm_head.weight", "lm_head.weight"),
+            ("logits", "logits"),
+        ] {
+            assert_eq!(without_layer(name), expected);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What cards did as a trace that Perfetto and `chrome://tracing` open.
+//!
+//! Input → output: phases → JSON in the trace event format: a process for each rank, with threads for its two streams and, where
+//! that is known, its host calls and its links; arrows join the ranks of a collective; a last process names the phases. Times are
+//! microseconds. Invariant: the same phases give the same text.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::schedule::Plan;
+use crate::schedule::plan::{Action, StreamKind};
+
+use super::{Phase, Span, step_name};
+
+const HOST: u32 = 1;
+const COMPUTE: u32 = 2;
+const COMMUNICATION: u32 = 3;
+const LINKS: u32 = 4;
+
+/// Names the links among some ranks.
+pub type Links<'a> = &'a dyn Fn(&[usize]) -> String;
+
+/// What a trace is of.
+pub struct Trace<'a> {
+    /// What was run, for the reader.
+    pub about: Value,
+    /// The name of each rank's process: `rank 3 (card 5)`.
+    pub ranks: Vec<String>,
+    /// The plans, by program and rank.
+    pub programs: &'a [Vec<Arc<Plan>>],
+    /// What was seen.
+    pub phases: &'a [Phase],
+    /// The links that an exchange among some ranks crosses, where that is known.
+    pub links: Option<Links<'a>>,
+}
+
+impl Trace<'_> {
+    /// Threads of a rank's process.
+    fn threads(&self) -> Vec<(u32, &'static str)> {
+        let streams = [(COMPUTE, "compute stream"), (COMMUNICATION, "communication stream")];
+        let has_calls = self.phases.iter().any(|phase| !phase.calls.is_empty());
+        let host = has_calls.then_some((HOST, "host calls"));
+        host.into_iter().chain(streams).chain(self.links.map(|_| (LINKS, "links"))).collect()
+    }
+
+    /// Writes the trace.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut events = Events { out, is_first: true, arrows: 0 };
+        write!(events.out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[", self.about)?;
+        let threads = self.threads();
+        for (rank, name) in self.ranks.iter().enumerate() {
+            events.names(rank, name, &threads)?;
+        }
+        let last = self.ranks.len();
+        events.names(last, "phases", &[(HOST, "programs")])?;
+        for phase in self.phases {
+            events.slice(last, HOST, &phase.name, (phase.start_ns, phase.end_ns), &json!({}))?;
+            events.phase(self, phase)?;
+        }
+        events.out.write_all(b"\n]}\n")
+    }
+}
+
+impl std::fmt::Debug for Trace<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trace").field("about", &self.about).field("phases", &self.phases.len()).finish_non_exhaustive()
+    }
+}
+
+struct Events<'a> {
+    out: &'a mut dyn Write,
+    is_first: bool,
+    arrows: usize,
+}
+
+impl Events<'_> {
+    fn event(&mut self, event: &Value) -> io::Result<()> {
+        let separator = if std::mem::take(&mut self.is_first) { "\n" } else { ",\n" };
+        write!(self.out, "{separator}{event}")
+    }
+
+    fn names(&mut self, pid: usize, process: &str, threads: &[(u32, &str)]) -> io::Result<()> {
+        self.event(&json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": process}}))?;
+        self.event(&json!({"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}))?;
+        for (tid, name) in threads {
+            self.event(&json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}))?;
+            let order = json!({"sort_index": tid});
+            self.event(&json!({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": order}))?;
+        }
+        Ok(())
+    }
+
+    fn slice(&mut self, pid: usize, tid: u32, name: &str, ns: (u64, u64), args: &Value) -> io::Result<()> {
+        let (ts, dur) = (us(ns.0), us(ns.1 - ns.0));
+        self.event(&json!({"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}))
+    }
+
+    fn phase(&mut self, trace: &Trace<'_>, phase: &Phase) -> io::Result<()> {
+        let plans = &trace.programs[phase.program];
+        // The spans of one collective on all its ranks, by group and step.
+        let mut meetings: BTreeMap<(&[usize], usize), Vec<&Span>> = BTreeMap::new();
+        for span in &phase.spans {
+            let plan = &plans[span.rank];
+            let step = &plan.steps[span.step];
+            let name = step_name(plan, step);
+            let is_exchange = span.stream == StreamKind::Communication;
+            let tid = if is_exchange { COMMUNICATION } else { COMPUTE };
+            let note = plan.notes.get(step.op).map(ToString::to_string);
+            let mut args = json!({"operator": span.operator, "op": note});
+            if let Some(work) = &span.work {
+                (args["bound"], args["bytes"]) = (json!(work.bound), json!(work.bytes));
+                if work.flops > 0.0 {
+                    args["flops"] = json!(work.flops);
+                }
+            }
+            if let Action::Exchange(exchange) = &step.action {
+                let ranks = plan.groups[exchange.group].as_slice();
+                meetings.entry((ranks, span.step)).or_default().push(span);
+                args["ranks"] = json!(ranks);
+                if span.arrived_ns < span.start_ns {
+                    self.slice(span.rank, tid, "waits for its peers", (span.arrived_ns, span.start_ns), &json!({}))?;
+                }
+                if let (Some(links), Some(work)) = (trace.links, &span.work) {
+                    let seconds = (span.end_ns - span.start_ns) as f64 / 1e9;
+                    let rate = json!({"bytes": work.bytes, "GB/s": work.bytes / seconds / 1e9});
+                    self.slice(span.rank, LINKS, &links(ranks), (span.start_ns, span.end_ns), &rate)?;
+                }
+            }
+            self.slice(span.rank, tid, &name, (span.start_ns, span.end_ns), &args)?;
+        }
+        for call in &phase.calls {
+            self.slice(call.rank, HOST, &call.name, (call.ns.start, call.ns.end), &json!({}))?;
+        }
+        for spans in meetings.into_values() {
+            self.arrows(&spans)?;
+        }
+        Ok(())
+    }
+
+    /// From the rank that came last to the others.
+    fn arrows(&mut self, spans: &[&Span]) -> io::Result<()> {
+        let Some(last) = spans.iter().max_by_key(|span| (span.arrived_ns, span.rank)) else { return Ok(()) };
+        for span in spans.iter().filter(|span| span.rank != last.rank) {
+            let id = self.arrows;
+            self.arrows += 1;
+            let arrow = |ph: &str, span: &Span| {
+                let ts = us(span.start_ns);
+                json!({"ph": ph, "cat": "collective", "name": span.operator, "id": id, "pid": span.rank,
+                    "tid": COMMUNICATION, "ts": ts})
+            };
+            self.event(&arrow("s", last))?;
+            let mut end = arrow("f", span);
+            end["bp"] = json!("e");
+            self.event(&end)?;
+        }
+        Ok(())
+    }
+}
+
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
