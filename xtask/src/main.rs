@@ -5,6 +5,7 @@
 
 mod aarch64;
 mod bindings;
+mod built;
 mod emulator;
 mod storm;
 
