@@ -107,6 +107,9 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
         first_outside,
         other_bits,
     };
+    if interrupt::is_requested() {
+        return Err(Failure::Interrupted);
+    }
     if options.json {
         print_json(&report)?;
     } else {

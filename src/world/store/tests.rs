@@ -141,6 +141,23 @@ fn a_failure_reaches_everybody_and_ends_what_they_wait_for() {
     assert_eq!(stores[2].failure_within(Duration::ZERO), None, "its own failure is no peer's");
 }
 
+/// The one that is late would have everybody's part otherwise, and end well alone.
+#[test]
+fn no_exchange_succeeds_once_a_failure_is_known() {
+    let mut stores: Vec<Arc<Store>> = met("after", 3).into_iter().map(Arc::new).collect();
+    let give = |rank: usize| {
+        let store = Arc::clone(&stores[rank]);
+        thread::spawn(move || store.exchange(Sequence::Main, "verdict", Vec::new()))
+    };
+    let (first, failing) = (give(1), give(2));
+    stores[2].fail("interrupted by a signal");
+    assert_eq!(first.join().unwrap().unwrap_err().rank, 2);
+    assert_eq!(stores[0].failure_within(LONG).map(|failure| failure.rank), Some(2));
+    assert_eq!(stores[0].exchange(Sequence::Main, "verdict", Vec::new()).unwrap_err().rank, 2);
+    stores.clear();
+    assert!(failing.join().unwrap().is_err(), "the others have left");
+}
+
 #[test]
 fn a_connection_that_breaks_is_its_process_failure() {
     for lost in [0, 2] {
