@@ -26,7 +26,7 @@ chores:
   kills [--seed S]     run `generate`, `verify` and `bench` as one process and several, hit one of them with SIGKILL, SIGTERM,
                        SIGINT or SIGSTOP, and check that all end within two seconds, that the rank is named and that nothing
                        is left behind; exits with 1 if anything was found
-  aarch64              build everything for aarch64 Linux and run its unit tests, the suite of the C ABI, `verify` and the
+  aarch64              lint everything for aarch64 Linux, and run the unit tests, the suite of the C ABI, `verify` and the
                        README's main job under qemu: needs root, the Debian package mmdebstrap and a network the first time";
 
 fn main() -> ExitCode {

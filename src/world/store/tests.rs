@@ -141,21 +141,22 @@ fn a_failure_reaches_everybody_and_ends_what_they_wait_for() {
     assert_eq!(stores[2].failure_within(Duration::ZERO), None, "its own failure is no peer's");
 }
 
-/// The one that is late would have everybody's part otherwise, and end well alone.
+/// Otherwise one that sees both at once would end well beside others that saw the failure alone.
 #[test]
-fn no_exchange_succeeds_once_a_failure_is_known() {
-    let mut stores: Vec<Arc<Store>> = met("after", 3).into_iter().map(Arc::new).collect();
-    let give = |rank: usize| {
-        let store = Arc::clone(&stores[rank]);
-        thread::spawn(move || store.exchange(Sequence::Main, "verdict", Vec::new()))
-    };
-    let (first, failing) = (give(1), give(2));
-    stores[2].fail("interrupted by a signal");
-    assert_eq!(first.join().unwrap().unwrap_err().rank, 2);
-    assert_eq!(stores[0].failure_within(LONG).map(|failure| failure.rank), Some(2));
-    assert_eq!(stores[0].exchange(Sequence::Main, "verdict", Vec::new()).unwrap_err().rank, 2);
-    stores.clear();
-    assert!(failing.join().unwrap().is_err(), "the others have left");
+fn what_comes_after_a_failure_completes_no_exchange() {
+    let peers: Vec<Peer> = (0..2).map(|rank| peer(rank, 2)).collect();
+    let given = || Message::Given { round: 2, parts: vec![vec![0], vec![1]] };
+    let failed = || Message::Failed { rank: 1, text: "interrupted by a signal".to_owned() };
+    for (told, complete) in [([failed(), given()], 0), ([given(), failed()], 1)] {
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut rank_0 = Socket::Unix(there);
+        told.iter().for_each(|message| rank_0.send(message).unwrap());
+        drop(rank_0);
+        let shared = Shared::default();
+        shared.read(Socket::Unix(here), &peers);
+        assert_eq!(shared.lock().given.len(), complete);
+        assert_eq!(shared.lock().failure.as_ref().map(|failure| failure.rank), Some(1));
+    }
 }
 
 #[test]
