@@ -281,7 +281,13 @@ fn shared_event(table: &Table) -> (aclrtEvent, String) {
     let (mut event, mut handle) = (null_mut(), aclrtIpcEventHandle { reserved: [0; 64] });
     ok(table, call!(table, aclrtCreateEventExWithFlag(&raw mut event, 0x40)));
     ok(table, young!(table, aclrtIpcGetEventHandle(event, &raw mut handle)));
-    let text = handle.reserved.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte as u8)).collect();
+    let text = handle
+        .reserved
+        .iter()
+        .take_while(|byte| **byte != 0)
+        .flat_map(|byte| byte.to_ne_bytes())
+        .map(char::from)
+        .collect();
     (event, text)
 }
 

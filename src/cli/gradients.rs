@@ -105,6 +105,9 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     let report = report.transpose()?;
     let passed = report.as_ref().is_some_and(|report| report.passed);
     let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
+    if interrupt::is_requested() {
+        return Err(Failure::Interrupted);
+    }
     if let Some(report) = report {
         if options.json {
             print_json(&report)?;

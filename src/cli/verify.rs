@@ -47,6 +47,9 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     cards.check_reports()?;
     let passed = found.as_ref().is_some_and(Verification::passed);
     let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
+    if interrupt::is_requested() {
+        return Err(Failure::Interrupted);
+    }
     if let Some(found) = found {
         let report = Report::new(options, wanted, &cards, precision, found);
         if options.json {

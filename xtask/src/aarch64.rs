@@ -1,4 +1,5 @@
-//! Checks the workspace on aarch64 Linux on a machine of another kind: builds it there and runs it under qemu.
+//! Checks the workspace on aarch64 Linux on a machine of another kind: lints all of it there, builds what runs, and runs it
+//! under qemu.
 //!
 //! Input: the workspace, its crates as cargo has downloaded them, Debian's packages. Output: `target/aarch64-root`, a folder
 //! with a compiler for aarch64 that is kept for the next run, `target/aarch64`, and a table of what ran.
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::built::{Built, cargo};
 use crate::say;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
@@ -46,17 +48,17 @@ skipped. Programs that start themselves again as other processes. Pages of 64 Ki
 Speed.";
 
 /// Runs in the folder `$1` with the workspace `$2` at its own path and the crates `$3`. A new `/tmp`, so that nothing meets
-/// what runs outside; `cc` is the compiler for aarch64.
+/// what runs outside, and before the workspace, which may lie below it; `cc` is the compiler for aarch64.
 const ENTER: &str = r#"
 root=$1 workspace=$2 crates=$3
 shift 3
+mount -t tmpfs tmpfs "$root/tmp"
 mkdir -p "$root$workspace" "$root/root/.cargo/registry" "$root/opt/target"
 ln -sf /usr/bin/aarch64-linux-gnu-gcc "$root/opt/target/cc"
 mount --bind "$workspace" "$root$workspace"
 mount --bind "$crates" "$root/root/.cargo/registry"
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
-mount -t tmpfs tmpfs "$root/tmp"
 exec chroot "$root" env --chdir="$workspace" "$@"
 "#;
 
@@ -157,31 +159,31 @@ impl Root {
         command.arg(format!("CARGO_TARGET_DIR={}", self.workspace.join("target/aarch64").display()));
         // `cc` stands for the compiler for aarch64 where programs run, not where build scripts of this machine do.
         command.args(["PATH=/usr/bin:/bin", "cargo"]).args(words);
-        command.args(["--workspace", "--all-targets", "--locked", "--target", TARGET]);
+        command.args(["--workspace", "--locked", "--target", TARGET]);
         command
     }
 
     fn lint(&self) -> Result<()> {
         say("lints for aarch64");
-        let mut command = self.cargo(&["clippy"]);
-        let status = command.args(["--quiet", "--", "-D", "warnings"]).status().context("cannot run unshare")?;
+        let mut command = self.cargo(&["clippy", "--all-targets", "--quiet", "--keep-going"]);
+        let status = command.args(["--", "-D", "warnings"]).status().context("cannot run unshare")?;
         if !status.success() {
             bail!("clippy of the compiler for aarch64 ended with {status}; its words stand above");
         }
         Ok(())
     }
 
-    /// The command line program, and the tests, in order.
+    /// The command line program, and the tests that run, in order.
     fn build(&self) -> Result<(PathBuf, Vec<Tests>)> {
         say("builds for aarch64");
-        let mut command = self.cargo(&["build", "--quiet", "--message-format=json-render-diagnostics"]);
+        let mut command = self.cargo(&["test", "--no-run", "--lib", "--bins", "--test", SUITE_TESTS.0, "--quiet"]);
+        command.arg("--message-format=json-render-diagnostics");
         let output = command.stderr(Stdio::inherit()).output().context("cannot run unshare")?;
         if !output.status.success() {
             bail!("the build for aarch64 ended with {}; its words stand above", output.status);
         }
         let (mut program, mut tests) = (None, Vec::new());
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
-            let Some(built) = Built::of(line)? else { continue };
+        for built in Built::all(&output.stdout)? {
             match built {
                 Built { name, is_test: false, kind, path } if kind == "bin" && name == "ascend-tp" => {
                     program = Some(path);
@@ -306,26 +308,6 @@ impl Counts {
     }
 }
 
-/// Something that cargo has built and that can be run.
-struct Built {
-    name: String,
-    kind: String,
-    is_test: bool,
-    path: PathBuf,
-}
-
-impl Built {
-    /// What a line of cargo's JSON says was built, if it can be run.
-    fn of(line: &str) -> Result<Option<Self>> {
-        let message: serde_json::Value = serde_json::from_str(line).context("cargo's messages are no JSON")?;
-        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-        let Some(path) = text(&message["executable"]) else { return Ok(None) };
-        let (name, kind) = (text(&message["target"]["name"]), text(&message["target"]["kind"][0]));
-        let (name, kind) = name.zip(kind).context("cargo's messages name no target")?;
-        Ok(Some(Self { name, kind, is_test: message["profile"]["test"] == true, path: path.into() }))
-    }
-}
-
 /// # Errors
 /// This machine or this user cannot do it.
 fn need_tools() -> Result<()> {
@@ -385,10 +367,6 @@ fn mirror() -> Result<String> {
     })
 }
 
-fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-}
-
 fn table(rows: &[Row]) -> String {
     let wide = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
     let mut text = format!("{:wide$}  passed  failed  skipped  seconds\n", "under qemu");
@@ -417,14 +395,5 @@ mod tests {
                     test result: FAILED. 2 passed; 1 failed; 4 ignored; 0 measured; 7 filtered out; finished in 0.02s\n";
         assert_eq!(Counts::of(text), Counts { passed: 1, failed: 1, skipped: 5 });
         assert_eq!(Counts::of("Segmentation fault\n"), Counts::default());
-    }
-
-    #[test]
-    fn only_what_can_be_run_is_taken_from_cargo() {
-        let line = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"abi"},"profile":{"test":true},"executable":"/t/abi"}"#;
-        let built = Built::of(line).unwrap().unwrap();
-        assert_eq!((built.name.as_str(), built.kind.as_str(), built.is_test), ("abi", "test", true));
-        assert!(Built::of(r#"{"reason":"build-finished","success":true}"#).unwrap().is_none());
-        assert!(Built::of("warning").is_err());
     }
 }

@@ -5,7 +5,9 @@
 
 mod aarch64;
 mod bindings;
+mod built;
 mod emulator;
+mod kills;
 mod storm;
 
 use std::env;
@@ -21,7 +23,10 @@ chores:
                        of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
                        --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
-  aarch64              build everything for aarch64 Linux and run its unit tests, the suite of the C ABI, `verify` and the
+  kills [--seed S]     run `generate`, `verify` and `bench` as one process and several, hit one of them with SIGKILL, SIGTERM,
+                       SIGINT or SIGSTOP, and check that all end within two seconds, that the rank is named and that nothing
+                       is left behind; exits with 1 if anything was found
+  aarch64              lint everything for aarch64 Linux, and run the unit tests, the suite of the C ABI, `verify` and the
                        README's main job under qemu: needs root, the Debian package mmdebstrap and a network the first time";
 
 fn main() -> ExitCode {
@@ -29,6 +34,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let ["storm", options @ ..] = words.as_slice() {
         return storm::run(options).unwrap_or_else(|error| failed(&error));
+    }
+    if let ["kills", options @ ..] = words.as_slice() {
+        return kills::run(options).unwrap_or_else(|error| failed(&error));
     }
     let result = match words.as_slice() {
         ["bindings"] => bindings::write(env::var_os("ASCEND_TOOLKIT_HOME").as_deref()),

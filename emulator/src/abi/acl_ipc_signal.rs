@@ -61,7 +61,8 @@ impl Machine {
             return Err(Failure::null("event"));
         }
         let card = self.current_card()?;
-        let bytes: Vec<u8> = handle.reserved.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
+        let bytes: Vec<u8> =
+            handle.reserved.iter().take_while(|byte| **byte != 0).flat_map(|byte| byte.to_ne_bytes()).collect();
         let name = Name::of_key(&String::from_utf8_lossy(&bytes))?;
         let (signal, _) = self.imported_signal(name, "an event")?;
         let id = self.update(|state| {

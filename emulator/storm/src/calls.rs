@@ -312,7 +312,7 @@ impl Api {
     pub(crate) fn root_info(&self) -> Outcome<Vec<u8>> {
         let mut info = Box::new(HcclRootInfo { internal: [0; 4108] });
         call!(self, HcclGetRootInfo(&raw mut *info))?;
-        Ok(info.internal.iter().map(|byte| *byte as u8).collect())
+        Ok(info.internal.iter().flat_map(|byte| byte.to_ne_bytes()).collect())
     }
 
     pub(crate) fn join(&self, info: &[u8], world: usize, member: usize) -> Outcome<HcclComm> {
@@ -353,7 +353,7 @@ impl Api {
         let mut key = [0 as c_char; 65];
         // 1: no list of processes that may import it.
         young!(self, aclrtIpcMemGetExportKey(at, bytes as usize, key.as_mut_ptr(), key.len(), 1))?;
-        Ok(key.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte as u8)).collect())
+        Ok(key.iter().take_while(|byte| **byte != 0).flat_map(|byte| byte.to_ne_bytes()).map(char::from).collect())
     }
 
     pub(crate) fn import(&self, key: &str) -> Outcome<*mut c_void> {

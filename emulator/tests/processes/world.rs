@@ -136,7 +136,8 @@ pub(crate) fn role() -> Option<World> {
         Err(_) => {
             let _card = Card::new(&table, ranks[0].cast_signed());
             hccl_ok(&table, call!(table, HcclGetRootInfo(&raw mut *info)));
-            let hex: String = info.internal.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+            let hex: String =
+                info.internal.iter().flat_map(|byte| byte.to_ne_bytes()).map(|byte| format!("{byte:02x}")).collect();
             say(&format!("root {hex}"));
         }
     }

@@ -18,7 +18,7 @@ use anyhow::{Context, anyhow};
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::{ProcessGroup, World};
 use clap::Args;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, set_parent_process_death_signal, waitid};
 
 use crate::cli::failure::{Failure, INTERRUPTED, Outcome};
 use crate::cli::interrupt;
@@ -137,6 +137,14 @@ struct Process {
     ended: Option<ExitStatus>,
 }
 
+impl Process {
+    /// Whether a signal has stopped it. Its end is not taken from whoever waits for it.
+    fn is_stopped(&self) -> bool {
+        let asked = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), asked).is_ok_and(|found| found.is_some())
+    }
+}
+
 impl Children {
     /// Waits until all have ended; what the first has printed, unless it printed through.
     ///
@@ -161,7 +169,9 @@ impl Children {
                 let problem = format!("{} has not ended within {} s", self.name, limit.as_secs());
                 return Err(Failure::Run(anyhow!(problem)));
             }
-            if failed.is_some_and(|(_, deadline)| Instant::now() > deadline) {
+            // One that is stopped will say nothing more.
+            let mut others = self.processes.iter().filter(|process| process.ended.is_none());
+            if failed.is_some_and(|(_, deadline)| Instant::now() > deadline || others.all(Process::is_stopped)) {
                 break;
             }
             std::thread::sleep(LOOK);
@@ -175,11 +185,12 @@ impl Children {
         }
     }
 
-    /// What went wrong. One that a signal ended, or that was asked to end, is the cause, whoever was seen to end first.
+    /// What went wrong. One that a signal ended or stopped, or that was asked to end, is the cause, whoever was seen to end first.
     fn failure(&self, first: usize) -> Failure {
         let ended = |rank: usize| self.processes[rank].ended;
         let order = |rank: &usize| match ended(*rank).map(|ended| (ended.success(), ended.code())) {
             Some((false, None)) => 0,
+            None if self.processes[*rank].is_stopped() => 0,
             Some((false, Some(code))) if code == i32::from(INTERRUPTED) => 1,
             _ if *rank == first => 2,
             _ => 3,
@@ -189,8 +200,9 @@ impl Children {
         if ended(cause).and_then(|ended| ended.code()) == Some(2) && self.processes[cause].errors.is_none() {
             return Failure::Elsewhere;
         }
-        let how = ended(cause).map(|ended| ended.to_string()).unwrap_or_default();
-        let said = self.processes[cause].errors.as_ref().and_then(|errors| errors.recv_timeout(GRACE).ok());
+        let how = ended(cause).map_or_else(|| "stopped by a signal".to_owned(), |ended| ended.to_string());
+        let said = self.processes[cause].errors.as_ref().filter(|_| ended(cause).is_some());
+        let said = said.and_then(|errors| errors.recv_timeout(GRACE).ok());
         let last = said.as_deref().map(str::trim).and_then(|said| said.lines().last()).unwrap_or_default();
         let colon = if last.is_empty() { "" } else { ": " };
         Failure::Run(anyhow!("{} failed ({how}){colon}{last}", self.who(cause)))

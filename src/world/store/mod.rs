@@ -3,7 +3,7 @@
 //! Input → output: a [`Place`](super::Place) and who this process is → a [`Store`]: exchanges in which every rank gives
 //! bytes and gets everybody's, and news of failures as they happen. Rank 0 serves ([`server`]), every rank is a client.
 //! Invariants: an exchange ends with all parts or with the failure that prevents it, never by waiting for a process that
-//! is gone; ranks make the same exchanges of a sequence in the same order, and the first that differ are named.
+//! is gone; where a failure is known no further exchange succeeds, so that no process ends well beside others that failed; ranks make the same exchanges of a sequence in the same order, and the first that differ are named.
 
 mod connect;
 mod life;
@@ -132,8 +132,11 @@ impl Store {
     /// Gives bytes and gets everybody's, by rank; waits for all.
     ///
     /// # Errors
-    /// A process failed or left, so that the exchange will never be complete.
+    /// A process failed or left.
     pub(super) fn exchange(&self, sequence: Sequence, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
+        if let Some(failure) = &self.shared.lock().failure {
+            return Err(failure.clone());
+        }
         let round = {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let (socket, rounds) = &mut *writer;
@@ -229,7 +232,10 @@ impl Shared {
         loop {
             match socket.receive_hearing(FRAME_BYTES, &|| self.life.heard()) {
                 Ok(Message::Given { round, parts }) => {
-                    self.lock().given.insert(round, parts);
+                    let mut state = self.lock();
+                    if state.failure.is_none() {
+                        state.given.insert(round, parts);
+                    }
                 }
                 Ok(Message::Failed { rank, text }) => self.failed(&failure(peers, rank, text)),
                 Ok(Message::Left { rank }) => self.lock().left.push(rank),

@@ -141,6 +141,24 @@ fn a_failure_reaches_everybody_and_ends_what_they_wait_for() {
     assert_eq!(stores[2].failure_within(Duration::ZERO), None, "its own failure is no peer's");
 }
 
+/// Otherwise one that sees both at once would end well beside others that saw the failure alone.
+#[test]
+fn what_comes_after_a_failure_completes_no_exchange() {
+    let peers: Vec<Peer> = (0..2).map(|rank| peer(rank, 2)).collect();
+    let given = || Message::Given { round: 2, parts: vec![vec![0], vec![1]] };
+    let failed = || Message::Failed { rank: 1, text: "interrupted by a signal".to_owned() };
+    for (told, complete) in [([failed(), given()], 0), ([given(), failed()], 1)] {
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut rank_0 = Socket::Unix(there);
+        told.iter().for_each(|message| rank_0.send(message).unwrap());
+        drop(rank_0);
+        let shared = Shared::default();
+        shared.read(Socket::Unix(here), &peers);
+        assert_eq!(shared.lock().given.len(), complete);
+        assert_eq!(shared.lock().failure.as_ref().map(|failure| failure.rank), Some(1));
+    }
+}
+
 #[test]
 fn a_connection_that_breaks_is_its_process_failure() {
     for lost in [0, 2] {

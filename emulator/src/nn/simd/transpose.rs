@@ -75,8 +75,9 @@ unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usi
         }
         for (line, value) in aarch64::turned(rows).into_iter().enumerate() {
             let target = to.wrapping_add((column + line) * to_stride + row * depth).cast();
+            let bytes = vreinterpretq_u8_f32(value);
             // SAFETY: four words of a row of the transposed block; bytes need no alignment.
-            unsafe { vst1q_u8(target, vreinterpretq_u8_f32(value)) };
+            unsafe { vst1q_u8(target, bytes) };
         }
     }
 }

@@ -1,0 +1,54 @@
+//! What cargo has built.
+//!
+//! Input: the messages of `cargo build --message-format=json-render-diagnostics`. Output: the programs among what they name.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+/// The cargo that runs this chore.
+pub(crate) fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Something that cargo has built and that can be run.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) is_test: bool,
+    pub(crate) path: PathBuf,
+}
+
+impl Built {
+    /// What can be run of all that cargo's messages, a line of JSON each, say was built.
+    pub(crate) fn all(messages: &[u8]) -> Result<Vec<Self>> {
+        String::from_utf8_lossy(messages).lines().filter_map(|line| Self::of(line).transpose()).collect()
+    }
+
+    /// What a line of cargo's JSON says was built, if it can be run.
+    fn of(line: &str) -> Result<Option<Self>> {
+        let message: serde_json::Value = serde_json::from_str(line).context("cargo's messages are no JSON")?;
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let Some(path) = text(&message["executable"]) else { return Ok(None) };
+        let (name, kind) = (text(&message["target"]["name"]), text(&message["target"]["kind"][0]));
+        let (name, kind) = name.zip(kind).context("cargo's messages name no target")?;
+        Ok(Some(Self { name, kind, is_test: message["profile"]["test"] == true, path: path.into() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_run_is_taken_from_cargo() {
+        let line = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"abi"},"profile":{"test":true},"executable":"/t/abi"}"#;
+        let built = Built::of(line).unwrap().unwrap();
+        assert_eq!((built.name.as_str(), built.kind.as_str(), built.is_test), ("abi", "test", true));
+        assert!(Built::of(r#"{"reason":"build-finished","success":true}"#).unwrap().is_none());
+        assert!(Built::of("warning").is_err());
+    }
+}

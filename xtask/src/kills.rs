@@ -1,0 +1,375 @@
+//! Kills processes of running commands, and looks how the others end.
+//!
+//! Input: a seed. Output: a line for each kill and one at the end. Each command is launched in each way and hit by each signal,
+//! one of its processes at a moment of its run that the seed draws. Asked of it: every other process ends within two seconds,
+//! with the exit code of a failure and a message that names the rank that was hit, and nothing is left behind, neither
+//! process nor file. Launchers that are not installed are stood for by the variables they set.
+//! Does not: kill before the ranks have met; until then a launcher alone can know that one will not come.
+
+mod job;
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::built::{Built, cargo};
+use crate::say;
+use job::{End, Job, Launch, Process, RANKS, code, has_mpirun, signal};
+
+/// What the product promises.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What is waited for beyond the limit, so that how late a process ends is known.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Moments that are drawn for one kill until one lies within the run.
+const DRAWS: u32 = 30;
+
+const SIGNALS: [&str; 4] = ["KILL", "TERM", "INT", "STOP"];
+
+/// A command that is hit.
+struct Command {
+    name: &'static str,
+    /// Its arguments, with `{models}` for the folder of models.
+    words: &'static str,
+    /// The option that says how many cards one process has.
+    cards: &'static str,
+    /// From when all ranks are at work, the time in which it is hit, if it runs so long.
+    window: Duration,
+}
+
+const COMMANDS: [Command; 3] = [
+    Command {
+        name: "generate",
+        words: "generate --device emulator --model {models}/kjv-qwen2 --dtype f32 --max-new-tokens 900",
+        cards: "--cards",
+        window: Duration::from_secs(2),
+    },
+    Command {
+        name: "verify",
+        words: "verify --device emulator --model {models}/kjv-qwen2 --dtype bf16",
+        cards: "--cards",
+        window: Duration::from_secs(1),
+    },
+    Command {
+        name: "bench",
+        words: "bench collectives --device emulator --quick --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 100000000",
+        cards: "--ranks",
+        window: Duration::from_secs(2),
+    },
+];
+
+const TORCHRUN: &str = "TORCHELASTIC_RUN_ID={job} TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_USE_AGENT_STORE=True \
+    RANK={rank} WORLD_SIZE={size} LOCAL_RANK={rank} LOCAL_WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={job}";
+const SRUN: &str = "SLURM_JOB_ID={job} SLURM_STEP_ID=0 SLURM_PROCID={rank} SLURM_NTASKS={size} SLURM_STEP_NUM_TASKS={size} \
+    SLURM_LOCALID={rank} SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE={size} SLURM_TASKS_PER_NODE={size}";
+const MPIRUN: &str = "OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE={size} OMPI_COMM_WORLD_LOCAL_RANK={rank} \
+    OMPI_COMM_WORLD_LOCAL_SIZE={size} PMIX_NAMESPACE={job} PMIX_RANK={rank}";
+
+/// How a command is launched, and whether it is the process without a rank that is hit. The last two are of `bench` alone.
+const FORMS: [(&str, Launch, bool); 7] = [
+    ("one process", Launch::Alone, true),
+    ("shell loop", Launch::Each("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={job}"), false),
+    ("mpirun", Launch::Mpirun(MPIRUN), false),
+    ("torchrun", Launch::Each(TORCHRUN), false),
+    ("srun", Launch::Each(SRUN), false),
+    ("--processes", Launch::Own, false),
+    ("--processes", Launch::Own, true),
+];
+
+/// One kill.
+struct Case {
+    command: &'static str,
+    words: Vec<OsString>,
+    window: Duration,
+    form: &'static str,
+    launch: Launch,
+    is_parent: bool,
+    signal: &'static str,
+}
+
+/// What came of a kill.
+struct Outcome {
+    victim: String,
+    /// From the first process at work to the signal.
+    moment: Duration,
+    /// Until the last of the others had ended, or the process itself if it was alone.
+    slowest: Duration,
+    /// Of each process whose exit code can be known, in order.
+    codes: Vec<String>,
+    said: String,
+    findings: Vec<String>,
+}
+
+/// Builds the program and kills it; gives the exit code.
+pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
+    let seed = match options {
+        [] => SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs(),
+        ["--seed", seed] => seed.parse().with_context(|| format!("--seed {seed}: expected a number"))?,
+        _ => bail!("kills takes --seed S alone, found `{}`", options.join(" ")),
+    };
+    let program = build()?;
+    let cases = cases()?;
+    say(&format!("{} kills, seed {seed}", cases.len()));
+    if !has_mpirun() {
+        say("mpirun is not installed: its variables stand for it");
+    }
+    say("torchrun and srun: their variables stand for them\n");
+    say("command   launched as          hit by           at    ended in  exit codes          what was said");
+    let mut random = Random(seed);
+    let (mut kills, mut findings) = (0_u32, 0);
+    for case in &cases {
+        let outcome = case.run(&program, &mut random)?;
+        say(&line(case, &outcome));
+        outcome.findings.iter().for_each(|finding| say(&format!("    FINDING: {finding}")));
+        kills += 1;
+        findings += outcome.findings.len();
+    }
+    say(&format!("kills: {kills} kills, {findings} findings"));
+    Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The program as users have it.
+fn build() -> Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--release", "--package", "ascend-tp", "--bin", "ascend-tp"]);
+    command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let output = command.output().context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("the program was not built ({})", output.status);
+    }
+    let built = Built::all(&output.stdout)?.into_iter().find(|built| built.name == "ascend-tp");
+    Ok(built.context("cargo names no program ascend-tp among what it has built")?.path)
+}
+
+/// Each command in each form with each signal.
+fn cases() -> Result<Vec<Case>> {
+    let models =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").canonicalize().context("no folder of models")?;
+    let models = models.to_str().context("the workspace's path is no text")?;
+    let mut cases = Vec::new();
+    for Command { name: command, words, cards, window } in COMMANDS {
+        for (form, launch, is_parent) in FORMS {
+            if matches!(launch, Launch::Own) && command != "bench" {
+                continue;
+            }
+            let mut words: Vec<OsString> =
+                words.split(' ').map(|word| word.replace("{models}", models).into()).collect();
+            match launch {
+                Launch::Alone => words.extend([cards.into(), RANKS.to_string().into()]),
+                Launch::Own => words.extend(["--processes".into(), RANKS.to_string().into()]),
+                Launch::Each(_) | Launch::Mpirun(_) => {}
+            }
+            let case = |signal| Case { command, words: words.clone(), window, form, launch, is_parent, signal };
+            cases.extend(SIGNALS.map(case));
+        }
+    }
+    Ok(cases)
+}
+
+impl Case {
+    /// Starts the command and hits one of its processes; again if it had come to its end by itself.
+    fn run(&self, program: &Path, random: &mut Random) -> Result<Outcome> {
+        let what = || format!("{} as {}", self.command, self.form);
+        for _ in 0..DRAWS {
+            let moment = self.window.mul_f64(random.share());
+            let rank = (!self.is_parent).then_some(random.below(RANKS));
+            let mut job = Job::start(program, &self.words, self.launch, random.next()).with_context(what)?;
+            let at_work = Instant::now();
+            std::thread::sleep(moment);
+            job.look(at_work)?;
+            let is_hit = |process: &Process| process.rank == rank;
+            let victim = job.processes.iter().position(is_hit).with_context(what)?;
+            if job.processes.iter().any(|process| process.end.is_some()) {
+                continue;
+            }
+            if let Some(outcome) = self.hit(&mut job, victim, at_work.elapsed())? {
+                return Ok(outcome);
+            }
+        }
+        bail!("{}: it ended by itself before each of {DRAWS} moments", what())
+    }
+
+    /// Hits a process; nothing if the command was at its end.
+    fn hit(&self, job: &mut Job, victim: usize, moment: Duration) -> Result<Option<Outcome>> {
+        let id = job.processes[victim].id;
+        let mut since = Instant::now();
+        signal(self.signal, id);
+        let mut awaited: Vec<usize> = (0..job.processes.len()).collect();
+        let is_stopped = self.signal == "STOP";
+        if is_stopped && self.is_parent {
+            // Nobody is there to miss it: it ends when it is told to, and goes on.
+            signal("TERM", id);
+            since = Instant::now();
+            signal("CONT", id);
+        } else if is_stopped && job.processes.iter().all(|process| process.rank.is_some()) {
+            // Nobody is there to end it but who stopped it.
+            awaited.retain(|at| *at != victim);
+        }
+        let is_launched = matches!(self.launch, Launch::Mpirun(_)) && has_mpirun();
+        if is_launched && is_stopped {
+            // Where the others had come to their end without it, so does it, and the launcher waits.
+            let others: Vec<usize> =
+                awaited.iter().copied().filter(|at| is_other_rank(&job.processes[*at], id)).collect();
+            job.wait(since, PATIENCE, &others)?;
+            if others.iter().all(|at| job.processes[*at].end.is_some()) {
+                signal("CONT", id);
+            }
+        }
+        job.wait(since, PATIENCE, &awaited)?;
+        if awaited.len() < job.processes.len() {
+            signal("KILL", id);
+            job.wait(since, since.elapsed() + PATIENCE, &[victim])?;
+        }
+        if was_at_its_end(&job.processes, victim) {
+            return Ok(None);
+        }
+        // How long the launcher takes is its own affair, and that of a rank that only it can end.
+        let is_timed = |at: usize| !is_launched || (job.processes[at].rank.is_some() && !(is_stopped && at == victim));
+        let rank = job.processes[victim].rank;
+        let (mut findings, mut telling) = (Vec::new(), None);
+        for at in awaited.iter().copied() {
+            let process = &job.processes[at];
+            let (who, said) = (self.who(process), job.said(process));
+            if is_timed(at) || process.end.is_none() {
+                findings.extend(late(process.end).map(|late| format!("{who} {late}")));
+            }
+            let Some(code) = process.end.and_then(|end| end.status).map(code) else { continue };
+            let asked = self.asked(at == victim, process.rank.is_none());
+            if !asked.contains(&code.as_str()) {
+                findings.push(format!("{who} ended with {code}, expected {}: {said}", asked.join(" or ")));
+            }
+            match rank.filter(|_| at != victim) {
+                Some(rank) if !names(&said, rank, id) => {
+                    findings.push(format!("{who} does not name rank {rank}, process {id}: {said}"));
+                }
+                // One of those that were not hit, or the only one.
+                hit => telling = telling.filter(|_| hit.is_none()).or(Some(telling_line(&said, hit, id))),
+            }
+        }
+        findings.extend(job.left(LIMIT).into_iter().map(|what| format!("left behind: {what}")));
+        let ends = awaited.iter().filter(|at| is_timed(**at)).filter_map(|at| job.processes[*at].end);
+        Ok(Some(Outcome {
+            victim: self.who(&job.processes[victim]),
+            moment,
+            slowest: ends.map(|end| end.after).max().unwrap_or(PATIENCE),
+            codes: job.processes.iter().filter_map(|process| process.end?.status).map(code).collect(),
+            said: telling.unwrap_or_default(),
+            findings,
+        }))
+    }
+
+    fn who(&self, process: &Process) -> String {
+        process.rank.map_or_else(|| self.form.to_owned(), |rank| format!("rank {rank}"))
+    }
+
+    /// The ways in which a process may end.
+    const fn asked(&self, is_victim: bool, is_parent: bool) -> &'static [&'static str] {
+        match (is_victim, self.signal.as_bytes(), is_parent) {
+            (true, b"KILL", _) => &["signal 9"],
+            (true, ..) => &["130"],
+            // Open MPI's launcher gives the exit code of the rank that ended first.
+            (false, _, true) if matches!(self.launch, Launch::Mpirun(_)) => &["3", "130", "137"],
+            (false, ..) => &["3"],
+        }
+    }
+}
+
+/// Whether this is a rank, and not that of this number.
+fn is_other_rank(process: &Process, id: u32) -> bool {
+    process.rank.is_some() && process.id != id
+}
+
+/// Whether all whose end is known ended well, in spite of what happened to one of them.
+fn was_at_its_end(processes: &[Process], victim: usize) -> bool {
+    let known = processes.iter().enumerate().filter_map(|(at, process)| Some((at, process.end?.status?.success())));
+    let (hit, others): (Vec<_>, Vec<_>) = known.partition(|(at, _)| *at == victim);
+    let telling = if others.is_empty() { hit } else { others };
+    !telling.is_empty() && telling.iter().all(|(_, well)| *well)
+}
+
+/// What is wrong with when a process ended, if anything is.
+fn late(end: Option<End>) -> Option<String> {
+    match end {
+        Some(End { after, .. }) if after <= LIMIT => None,
+        Some(End { after, .. }) => Some(format!("ended after {:.2} s", after.as_secs_f64())),
+        None => Some(format!("had not ended after {} s", PATIENCE.as_secs())),
+    }
+}
+
+/// Whether a message names a rank with its process.
+fn names(said: &str, rank: usize, process: u32) -> bool {
+    said.lines().any(|line| line_names(line, rank, process))
+}
+
+fn line_names(line: &str, rank: usize, process: u32) -> bool {
+    line.contains(&format!("rank {rank} (")) && line.contains(&format!("process {process}"))
+}
+
+/// The line that names the rank that was hit, else the last.
+fn telling_line(said: &str, rank: Option<usize>, process: u32) -> String {
+    let naming = said.lines().find(|line| rank.is_some_and(|rank| line_names(line, rank, process)));
+    naming.or(said.lines().last()).unwrap_or_default().to_owned()
+}
+
+fn line(case: &Case, outcome: &Outcome) -> String {
+    let Outcome { victim, moment, slowest, codes, said, .. } = outcome;
+    let victim = if case.is_parent { "itself" } else { victim };
+    let hit = format!("{} {victim}", case.signal);
+    let (moment, slowest) = (format!("{} ms", moment.as_millis()), format!("{:.2} s", slowest.as_secs_f64()));
+    let codes = codes.join(" ");
+    format!("{:8}  {:12}  {hit:12}  {moment:>8}  {slowest:>8}  {codes:20}  {said}", case.command, case.form)
+}
+
+/// Numbers that look random: splitmix64.
+struct Random(u64);
+
+impl Random {
+    const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 to 1.
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.share() * limit as f64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_hit_by_every_signal_in_every_form() {
+        let cases = cases().unwrap();
+        assert_eq!(cases.len(), SIGNALS.len() * (COMMANDS.len() * 5 + 2));
+        assert!(cases.iter().all(|case| case.words.len() > 3));
+    }
+
+    #[test]
+    fn a_name_is_a_rank_with_its_process() {
+        let said = "error: rank 2 (card 2, process 4711 on node): the process ended without a word";
+        assert!(names(said, 2, 4711));
+        assert!(!names(said, 1, 4711) && !names(said, 2, 4712));
+    }
+
+    #[test]
+    fn late_is_after_two_seconds() {
+        let end = |millis| Some(End { after: Duration::from_millis(millis), status: None });
+        assert_eq!(late(end(1999)), None);
+        assert_eq!(late(end(2500)).unwrap(), "ended after 2.50 s");
+        assert_eq!(late(None).unwrap(), "had not ended after 10 s");
+    }
+}
