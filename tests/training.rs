@@ -353,7 +353,7 @@ fn gradients_are_reduced_once_a_step_however_small_its_micro_batches_are() {
         let lowered = lower(&golden.model.config, &golden.recipe, &layout).unwrap();
         for (part, placed) in lowered.parts {
             let found = exchanges(&placed);
-            let of_gradients = found.iter().filter(|exchange| exchange.value != "loss").count();
+            let of_gradients = found.iter().filter(|exchange| exchange.value != "loss" || exchange.tensors > 1).count();
             assert_eq!(of_gradients > 0, part == StepPart::Last, "{part:?}: {found:#?}");
         }
     }

@@ -88,10 +88,10 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
             continue;
         }
         if op.kind.is_movement() {
-            for message in
-                movement_problems(&op.kind, &placed.layouts[op.operands[0]], &placed.layouts[op.result()], mesh)
-            {
-                problems.push(Diagnostic::new(place(), message));
+            for (operand, result) in op.operands.iter().zip(&op.results) {
+                for message in movement_problems(&op.kind, &placed.layouts[*operand], &placed.layouts[*result], mesh) {
+                    problems.push(Diagnostic::new(place(), message));
+                }
             }
             continue;
         }
@@ -196,6 +196,7 @@ fn movement_problems(kind: &Kind, before: &Layout, after: &Layout, mesh: &Mesh) 
                 }
                 (Kind::Slice { dim, .. }, (Type::Whole, Type::Sharded(to))) => to == *dim,
                 (Kind::Leader { .. }, (Type::Whole, Type::Partial(Reduce::Sum))) => true,
+                (Kind::Pad { dim, .. }, (Type::Sharded(from), Type::Partial(Reduce::Sum))) => from == *dim,
                 _ => false,
             }
         } else {
