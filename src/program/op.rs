@@ -65,6 +65,8 @@ pub struct Row {
     pub arity: usize,
     /// Whether it takes any number of operands from one on, and has as many results.
     pub variadic: bool,
+    /// Operands of which it takes the shape alone: they lie as they lie, and no card reads them.
+    pub shape_only: &'static [usize],
     /// First stage at which it may occur.
     pub stage: Stage,
     /// Sharding rule of one instance. Ops of the lowered stage move shards and have none.
@@ -151,6 +153,7 @@ const BASE: Row = Row {
     name: "",
     arity: 1,
     variadic: false,
+    shape_only: &[],
     stage: Stage::Logical,
     rule: elementwise,
     linear: Linear::No,
