@@ -123,7 +123,7 @@ fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run)
             let found = assemble(lowered, *id, &run.parts[id]).map_err(fail)?;
             let bounds = if op.kind.is_movement() {
                 let group = lowered.mesh.joint_size(op.kind.axes());
-                bounds::movement_bound(&op.kind, &wholes[&op.operands[0]], group)
+                bounds::movement_bound(&op.kind, &wholes[&op.operands[at]], group)
             } else {
                 bounds::bound(lowered, op, at, &operands, expected, &found.magnitude)
             };
@@ -157,10 +157,11 @@ fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &P
         let mut meaning: Vec<Option<HostTensor>> = expected.iter().cloned().map(Some).collect();
         meaning.resize(lowered.program.values.len(), None);
         let ops = lowered.program.ops.values().iter();
-        for (op, result) in ops.flat_map(|op| op.results.iter().map(move |result| (op, *result))) {
+        let results = ops.flat_map(|op| op.results.iter().enumerate().map(move |(at, result)| (op, at, *result)));
+        for (op, at, result) in results {
             // A copy in another layout means what it is a copy of.
             if meaning[result.index()].is_none() {
-                meaning[result.index()] = meaning[op.operands[0].index()].clone();
+                meaning[result.index()] = meaning[op.operands[at].index()].clone();
             }
             let found = assemble(&lowered, result, &run.parts[&result]).map(|whole| whole.tensor);
             let message = match (&found, &meaning[result.index()]) {

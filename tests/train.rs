@@ -110,6 +110,48 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     assert!(matches!(refused.status.code(), Some(2 | 3)) && said.contains("step-00000012"), "{said}");
 }
 
+/// Weights that are cut for storage, cut again for other cards by `checkpoint reshard`, there and back.
+#[test]
+fn a_checkpoint_of_cut_weights_is_cut_again_and_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let own = "--cards 4 --mesh dp=4 --zero 3 --micro-batch 1";
+    done(&mut train(dir, "whole", &format!("{own} --save {} --save-every 5", dir.join("first").display())));
+    let whole = curve(dir, "whole");
+    assert_eq!(whole.len(), 12);
+    for later in ["step-00000010", "step-00000012"] {
+        fs::remove_dir_all(dir.join("first").join(later)).unwrap();
+    }
+    let ascend = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
+        command.current_dir(dir).args(words.split_whitespace());
+        done(&mut command)
+    };
+    let resumed = |name: &str, save: &str, more: &str| {
+        fs::copy(dir.join("whole.jsonl"), dir.join(format!("{name}.jsonl"))).unwrap();
+        done(&mut train(dir, name, &format!("{more} --resume --save {}", dir.join(save).display())));
+        curve(dir, name)
+    };
+    for (mesh, more) in [
+        ("dp=2,tp=2", "--cards 4 --mesh dp=2,tp=2 --residual seq --zero 3"),
+        ("dp=3 --zero 3", "--cards 3 --mesh dp=3 --zero 3 --micro-batch 1"),
+        ("dp=2,tp=3 --zero 1", "--cards 6 --mesh dp=2,tp=3 --zero 1"),
+        ("dp_rep=2,dp_shard=2 --zero 3", "--cards 4 --mesh dp_rep=2,dp_shard=2 --zero 3"),
+        ("tp=2", "--cards 2 --mesh tp=2"),
+    ] {
+        let name = mesh.replace([',', '=', ' '], "");
+        ascend(&format!("checkpoint reshard first --mesh {mesh} --out {name}"));
+        ascend(&format!("checkpoint verify {name}"));
+        let (found, back) = (resumed(&name, &name, more), format!("{name}-back"));
+        assert_ne!(found, whole, "{mesh}: nothing was computed again");
+        assert_close(&found, &whole, mesh);
+        // Back on the cards that it came from: bit for bit, as if it had never been elsewhere.
+        fs::remove_dir_all(dir.join(&name).join("step-00000012")).unwrap();
+        ascend(&format!("checkpoint reshard {name} --mesh dp=4 --zero 3 --out {back}"));
+        assert_eq!(resumed(&back, &back, own), whole, "{mesh} and back");
+    }
+}
+
 #[test]
 fn adapters_are_trained_resumed_exported_and_used() {
     let folder = tempfile::tempdir().unwrap();

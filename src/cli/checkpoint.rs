@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use ascend_tp::base::{Bytes, DType, Diagnostic, Diagnostics};
 use ascend_tp::config::Lora;
 use ascend_tp::placement::Mesh;
+use ascend_tp::train::Zero;
 use ascend_tp::train::checkpoint::{
     Checkpoint, Exported, Index, TensorRecord, export, export_adapter, reshard, stored_layouts_on,
 };
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::{Failure, Outcome};
 use super::files;
 use super::table::{Align, Table};
-use super::{note, print, print_json};
+use super::{note, print, print_json, train};
 
 pub(super) const EXAMPLES: &str = "\
 DIR is a checkpoint, such as SAVE/step-00000050, or the folder of a run, whose newest checkpoint it is.
@@ -27,6 +28,7 @@ Examples:
   ascend-tp checkpoint inspect SAVE --json | jq .state
   ascend-tp checkpoint verify SAVE/step-00000050
   ascend-tp checkpoint reshard SAVE --mesh dp=2,tp=4 --out SAVE-8
+  ascend-tp checkpoint reshard SAVE --mesh dp=8 --zero 3 --out SAVE-8
   ascend-tp checkpoint export SAVE --hf MODEL --dtype bf16
   ascend-tp checkpoint export SAVE --adapter ADAPTER
       of a run with --lora; generate --adapter ADAPTER adds it to the model it was trained beside";
@@ -74,6 +76,9 @@ pub(super) struct ReshardOptions {
     /// Axes of the new mesh with their cards, outermost first: dp=2,tp=4
     #[arg(long, value_name = "MESH", value_parser = mesh)]
     mesh: Mesh,
+    /// Cut weights, gradients and moments as train --zero Z does on this mesh [default: as they are cut, on what axes are left]
+    #[arg(long, value_name = "Z", value_parser = clap::value_parser!(u8).range(..=3))]
+    zero: Option<u8>,
     /// Folder of checkpoints that the new one goes into
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -199,7 +204,10 @@ fn verify(options: &VerifyOptions) -> Result<Outcome, Failure> {
 fn cut(options: &ReshardOptions) -> Result<Outcome, Failure> {
     let checkpoint = Checkpoint::named(&options.path)?;
     files::check_folder("--out", &options.out).map_err(Diagnostics::from)?;
-    let sharding = stored_layouts_on(&checkpoint, &options.mesh)?;
+    let sharding = match options.zero.and_then(Zero::of_stage) {
+        None => stored_layouts_on(&checkpoint, &options.mesh)?,
+        Some(zero) => train::sharding(&checkpoint, &options.mesh, zero)?,
+    };
     let saved = reshard(&checkpoint, &sharding, &options.out)?;
     note(&format!("{} → {}", checkpoint.index().mesh, sharding.mesh()));
     print(&format!("{}: {} in {} files\n", saved.path.display(), saved.bytes, sharding.world()))?;

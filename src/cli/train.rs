@@ -13,11 +13,11 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::exec::{EngineOptions, Shards, Timed};
 use ascend_tp::generate::Model;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Mesh, Residual};
 use ascend_tp::planner::train::decoder::Decoder;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::timeline::{Phase, side_by_side};
-use ascend_tp::train::checkpoint::{Checkpoint, Writer};
+use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
 use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{
@@ -455,8 +455,7 @@ impl<'a> Job<'a> {
             let help = "go on with it by --resume, or choose another folder";
             problems.push(problem.found(found.path().display()).help(help));
         }
-        let kept = checkpoint.as_ref().map(|checkpoint| kept(checkpoint, &mut problems));
-        let kept = kept.flatten();
+        let kept = checkpoint.as_ref().and_then(|found| kept(found).map_err(|problem| problems.push(problem)).ok());
         let first =
             checkpoint.as_ref().map_or(0, |checkpoint| usize::try_from(checkpoint.index().step).unwrap_or(usize::MAX));
         let data = sources(options, folder, &config, &mut problems).map(|sources| DataOptions {
@@ -651,15 +650,23 @@ fn anybody_is_asked_to_end(group: &ProcessGroup) -> Result<bool, Failure> {
 }
 
 /// What a checkpoint says of its run.
-fn kept(checkpoint: &Checkpoint, problems: &mut Diagnostics) -> Option<Kept> {
-    match serde_json::from_value(checkpoint.index().state.clone()) {
-        Ok(kept) => Some(kept),
-        Err(error) => {
-            let place = checkpoint.path().display().to_string();
-            problems.push(Diagnostic::new(place, "its state is not of a training run").found(error));
-            None
-        }
-    }
+fn kept(checkpoint: &Checkpoint) -> Result<Kept, Diagnostic> {
+    serde_json::from_value(checkpoint.index().state.clone()).map_err(|error| {
+        let place = checkpoint.path().display().to_string();
+        Diagnostic::new(place, "its state is not of a training run").found(error)
+    })
+}
+
+/// How a run that goes on from a checkpoint holds what is in it, on another mesh.
+///
+/// # Errors
+/// A checkpoint of no run, a mesh that training does not have, or what the model's folder lacks.
+pub(super) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
+    let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
+    let (data, replicas, tensor) = mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
+    let Kept { model, recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
+    let layout = Layout { data, replicas, tensor, zero, ..Layout::ONE };
+    Ok(compile(&Model::open_config(&model)?, &recipe, &layout)?.sharding)
 }
 
 fn sources(

@@ -3,7 +3,7 @@
 use crate::base::{Bytes, Id};
 use crate::placement::Placed;
 use crate::placement::transition::step_cost;
-use crate::program::{OpId, ValueId};
+use crate::program::{Kind, Op, OpId, ValueId};
 
 /// One collective of a lowered program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +16,20 @@ pub struct Exchange {
     pub axes: String,
     /// Cards in one group.
     pub group: usize,
-    /// Name of the value, or of the one it was made from.
+    /// Name of the value, or of the one it was made from; the first of several.
     pub value: String,
-    /// Bytes of the tensor as one group sees it.
+    /// Tensors that share it.
+    pub tensors: usize,
+    /// Bytes of the tensors as one group sees them.
     pub bytes: Bytes,
     /// Why it is there.
     pub reason: String,
+}
+
+/// What of `there` stands at the place that `value` has in `here`.
+fn other_side(here: &[ValueId], there: &[ValueId], value: ValueId) -> ValueId {
+    // A movement has as many results as operands.
+    there[here.iter().position(|other| *other == value).unwrap_or_default()]
 }
 
 /// The collectives of a lowered program, in order.
@@ -37,51 +45,60 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
     // Back over movements to the op that made the data, and forward to the first that reads it.
     let origin = |mut value: ValueId| loop {
         match maker[value.index()].map(|id: OpId| &program.ops[id]) {
-            Some(op) if op.kind.is_movement() => value = op.operands[0],
+            Some(op) if op.kind.is_movement() => value = other_side(&op.results, &op.operands, value),
             found => return (value, found),
         }
     };
     let reader = |mut value: ValueId| loop {
         match users[value.index()].first().map(|id| &program.ops[*id]) {
-            Some(op) if op.kind.is_movement() => value = op.result(),
-            found => return found,
+            Some(op) if op.kind.is_movement() => value = other_side(&op.operands, &op.results, value),
+            found => return (value, found),
         }
     };
     let name = |value: ValueId| {
         let label = program.label(value);
         if label.starts_with('%') { String::new() } else { format!(" {label}") }
     };
-    let row = |(id, op): (OpId, &crate::program::Op)| {
-        let (value, made_by) = origin(op.operands[0]);
-        let before = &placed.layouts[op.operands[0]];
-        let shape = &program.values[value].shape;
-        let size_bytes = program.values[value].dtype.size_bytes();
-        let cost = step_cost(&op.kind, before, mesh, shape, size_bytes);
-        let factor = if op.kind.row().name == "all_reduce" { 2 } else { 1 };
+    let reason = |operand: ValueId, result: ValueId| {
+        let (value, made_by) = origin(operand);
         let made = made_by.map_or_else(
             || format!("{} is given", program.label(value)),
             |made| format!("{}{} leaves it", made.kind.row().name, name(made.result())),
         );
-        let state = if before.partial.is_empty() { "sharded" } else { "partial" };
-        let needs = reader(op.result()).map_or_else(
-            || "the output is whole".to_owned(),
-            |user| {
-                let layout = &placed.layouts[op.result()];
+        // Behind what a shared collective puts between.
+        let padded = maker[operand.index()].map(|id| &program.ops[id]).filter(|op| matches!(op.kind, Kind::Pad { .. }));
+        let left = &placed.layouts[padded.map_or(operand, |pad| pad.operands[0])];
+        let state = if left.partial.is_empty() { "sharded" } else { "partial" };
+        let needs = match reader(result) {
+            (_, None) => "the output is whole".to_owned(),
+            (value, Some(user)) => {
+                let layout = &placed.layouts[value];
                 let wanted = match layout.is_replicated() {
                     true => "it whole".to_owned(),
                     false => format!("it as {{{}}}", layout.text(&mesh.axis_names())),
                 };
                 format!("{}{} needs {wanted}", user.kind.row().name, name(user.result()))
-            },
-        );
+            }
+        };
+        format!("{made} {state}, {needs}")
+    };
+    let row = |(id, op): (OpId, &Op)| {
+        let factor = if op.kind.row().name == "all_reduce" { 2 } else { 1 };
+        let bytes = |operand: &ValueId| {
+            let (value, layout) = (&program.values[*operand], &placed.layouts[*operand]);
+            let cost = step_cost(&op.kind, layout, mesh, &value.shape, value.dtype.size_bytes());
+            Bytes(cost.moved_bytes / factor)
+        };
+        let own = reason(op.operands[0], op.result());
         Exchange {
             op: id,
             kind: op.kind.row().name,
             axes: mesh.describe(op.kind.axes()),
             group: mesh.joint_size(op.kind.axes()),
-            value: program.label(value),
-            bytes: Bytes(cost.moved_bytes / factor),
-            reason: format!("{made} {state}, {needs}"),
+            value: program.label(origin(op.operands[0]).0),
+            tensors: op.operands.len(),
+            bytes: op.operands.iter().map(bytes).sum(),
+            reason: if op.operands.len() > 1 { format!("small tensors share it; of the first: {own}") } else { own },
         }
     };
     program.ops.iter().filter(|(_, op)| op.kind.is_collective()).map(row).collect()

@@ -1,7 +1,7 @@
 //! Makes every exchange of data explicit, and proves that nothing was forgotten.
 //!
-//! Input → output: a program and its placement → [`insert_reshards`] → [`lower`] → [`fuse`] → a [`Placed`] program in
-//! which each op runs on local shards or is one collective; [`verify`] re-checks it from the ops' rules alone, knowing
+//! Input → output: a program and its placement → [`insert_reshards`] → [`lower`] → [`fuse`] → [`share`] → a [`Placed`]
+//! program in which each op runs on local shards or is one collective; [`verify`] re-checks it from the ops' rules alone, knowing
 //! nothing of how it was made. Invariants: original values keep their ids through all passes; every rank runs the same
 //! ops in the same order. It does not choose layouts (`placement` does) nor when anything runs (`schedule` does).
 
@@ -9,12 +9,14 @@ mod explain;
 mod fuse;
 mod lower;
 mod reshard;
+mod share;
 mod verify;
 
 pub use explain::{Exchange, exchanges};
 pub use fuse::fuse;
 pub use lower::lower;
 pub use reshard::insert_reshards;
+pub use share::{SMALL_BYTES, share};
 pub use verify::{verify, verify_resharded};
 
 use crate::base::Diagnostics;
@@ -42,7 +44,7 @@ pub fn parallelize(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Parall
     let resharded = insert_reshards(program, mesh, &placement);
     crate::program::verify::verify(&resharded.program)?;
     verify_resharded(&resharded)?;
-    let lowered = fuse(&lower(&resharded)?);
+    let lowered = share(&fuse(&lower(&resharded)?));
     crate::program::verify::verify(&lowered.program)?;
     verify(&lowered)?;
     Ok(Parallelized { placement, resharded, lowered })

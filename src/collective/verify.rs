@@ -88,10 +88,10 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
             continue;
         }
         if op.kind.is_movement() {
-            for message in
-                movement_problems(&op.kind, &placed.layouts[op.operands[0]], &placed.layouts[op.result()], mesh)
-            {
-                problems.push(Diagnostic::new(place(), message));
+            for (operand, result) in op.operands.iter().zip(&op.results) {
+                for message in movement_problems(&op.kind, &placed.layouts[*operand], &placed.layouts[*result], mesh) {
+                    problems.push(Diagnostic::new(place(), message));
+                }
             }
             continue;
         }
@@ -105,11 +105,12 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
         for axis in mesh.ids() {
             let name = &mesh.axes()[axis.index()].name;
             let operands: Vec<Type> = op.operands.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();
-            match follows(op, &rule, &operands) {
+            let results: Vec<Type> = op.results.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();
+            match follows(op, &rule, &operands, &results) {
                 Err(message) => problems.push(Diagnostic::new(place(), format!("on axis `{name}` {message}"))),
                 Ok(expected) => {
-                    for (index, result) in op.results.iter().enumerate() {
-                        let (expected, found) = (expected(index), type_of(&placed.layouts[*result], axis));
+                    for ((index, result), found) in op.results.iter().enumerate().zip(results.iter().copied()) {
+                        let expected = expected(index);
                         if expected != found {
                             let what = format!("on axis `{name}` {result} has another type");
                             problems.push(Diagnostic::new(place(), what).expected(expected).found(found));
@@ -133,10 +134,17 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
     problems.into_result(())
 }
 
-/// The type of each of an op's results on one axis.
-fn follows<'a>(op: &Op, rule: &'a Rule, operands: &[Type]) -> Result<Box<dyn Fn(usize) -> Type + 'a>, String> {
+/// The type of each of an op's results on one axis. A letter that only a shape gives is cut as the result is.
+fn follows<'a>(
+    op: &Op,
+    rule: &'a Rule,
+    operands: &[Type],
+    results: &'a [Type],
+) -> Result<Box<dyn Fn(usize) -> Type + 'a>, String> {
     let mut letter = None;
-    for (index, (operand, factors)) in operands.iter().zip(&rule.operands).enumerate() {
+    let read: Vec<usize> = (0..operands.len()).filter(|at| !op.kind.row().shape_only.contains(at)).collect();
+    for index in read.iter().copied() {
+        let (operand, factors) = (&operands[index], &rule.operands[index]);
         let Type::Sharded(dim) = operand else { continue };
         match factors[*dim] {
             Factor::Letter(found) if letter.is_none_or(|known| known == found) => letter = Some(found),
@@ -148,24 +156,31 @@ fn follows<'a>(op: &Op, rule: &'a Rule, operands: &[Type]) -> Result<Box<dyn Fn(
             Factor::One => return Err(format!("operand {index}'s dim {dim} of size 1 is sharded")),
         }
     }
-    let partial = |operand: &&Type| matches!(operand, Type::Partial(_));
     let Some(letter) = letter else {
-        let passes = match (op.kind.row().linear, operands.iter().filter(partial).count()) {
-            (_, 0) => return Ok(Box::new(|_| Type::Whole)),
-            (Linear::Jointly | Linear::Parts, count) => count == operands.len(),
-            (Linear::InEach(linear), 1) => {
-                operands.iter().position(|o| partial(&o)).is_some_and(|at| linear.contains(&at))
+        let partial: Vec<usize> = read.iter().copied().filter(|at| matches!(operands[*at], Type::Partial(_))).collect();
+        let passes = match (op.kind.row().linear, partial.as_slice()) {
+            (_, []) => {
+                let is_free = move |result: usize, dim: usize| match rule.results[result][dim] {
+                    Factor::Letter(letter) => read.iter().all(|at| rule.operand_dim(*at, letter).is_none()),
+                    Factor::Whole(_) | Factor::One => false,
+                };
+                return Ok(Box::new(move |result| match results[result] {
+                    Type::Sharded(dim) if is_free(result, dim) => Type::Sharded(dim),
+                    _ => Type::Whole,
+                }));
             }
+            (Linear::Jointly | Linear::Parts, all) => all.len() == read.len(),
+            (Linear::InEach(linear), [at]) => linear.contains(at),
             (Linear::InEach(_) | Linear::No, _) => false,
         };
-        let sums = operands.iter().filter(partial).all(|operand| *operand == Type::Partial(Reduce::Sum));
+        let sums = partial.iter().all(|at| operands[*at] == Type::Partial(Reduce::Sum));
         return if passes && sums {
             Ok(Box::new(|_| Type::Partial(Reduce::Sum)))
         } else {
             Err(format!("{} reads a partial value as if it were whole", op.kind.row().name))
         };
     };
-    for (index, operand) in operands.iter().enumerate() {
+    for (index, operand) in read.into_iter().map(|index| (index, &operands[index])) {
         let carries = rule.operand_dim(index, letter).is_some();
         if carries != matches!(operand, Type::Sharded(_)) || matches!(operand, Type::Partial(_)) {
             return Err(format!("operand {index} is {operand}, but another is sharded along `{}`", letter as char));
@@ -196,6 +211,7 @@ fn movement_problems(kind: &Kind, before: &Layout, after: &Layout, mesh: &Mesh) 
                 }
                 (Kind::Slice { dim, .. }, (Type::Whole, Type::Sharded(to))) => to == *dim,
                 (Kind::Leader { .. }, (Type::Whole, Type::Partial(Reduce::Sum))) => true,
+                (Kind::Pad { dim, .. }, (Type::Sharded(from), Type::Partial(Reduce::Sum))) => from == *dim,
                 _ => false,
             }
         } else {

@@ -620,6 +620,11 @@ impl<'a> Pass<'a> {
         if produced.iter().any(|layout| layout.partial.iter().any(|(_, reduce)| *reduce != layout.partial[0].1)) {
             return None;
         }
+        for index in op.kind.row().shape_only {
+            if let Some(found) = &now.layouts[op.operands[*index].index()] {
+                operands[*index].clone_from(found);
+            }
+        }
         let in_place = op.kind.row().in_place;
         let mut paid = Score::default();
         for (index, (operand, layout)) in op.operands.iter().zip(&operands).enumerate() {

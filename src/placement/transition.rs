@@ -112,6 +112,11 @@ pub(crate) fn apply(layout: &mut Layout, kind: &Kind) {
             layout.partial.extend(axes.iter().map(|axis| (*axis, Reduce::Sum)));
             layout.partial.sort_unstable();
         }
+        Kind::Pad { axes, dim } => {
+            layout.dims[*dim].retain(|axis| !axes.contains(axis));
+            layout.partial.extend(axes.iter().map(|axis| (*axis, Reduce::Sum)));
+            layout.partial.sort_unstable();
+        }
         _ => {}
     }
 }
@@ -139,7 +144,7 @@ impl std::ops::Add for Cost {
 }
 
 /// Elements of the value as a step sees it, sharded on the axes outside its group.
-fn seen_elems(layout: &Layout, axes: &[AxisId], mesh: &Mesh, shape: &Shape) -> usize {
+pub(crate) fn seen_elems(layout: &Layout, axes: &[AxisId], mesh: &Mesh, shape: &Shape) -> usize {
     let mut outside = layout.clone();
     for dim in &mut outside.dims {
         dim.retain(|axis| !axes.contains(axis));

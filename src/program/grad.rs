@@ -104,6 +104,12 @@ impl Adjoint<'_, '_> {
         self.again.value(self.build, operand, self.op)
     }
 
+    /// Operand `index`, for an op that takes its shape alone: nothing is computed again for it.
+    #[must_use]
+    pub fn shape_of(&self, index: usize) -> Operand {
+        self.build.operand(self.build.program().ops[self.op].operands[index])
+    }
+
     /// What is known of operand `index`.
     #[must_use]
     pub fn value(&self, index: usize) -> &Value {
@@ -150,7 +156,7 @@ impl Adjoint<'_, '_> {
 
     /// `cotangent` summed to the shape of operand `index`, which broadcasts to it.
     fn summed(&mut self, cotangent: Operand, index: usize) -> Operand {
-        let like = self.operand(index);
+        let like = self.shape_of(index);
         if self.build.value(cotangent).shape == self.value(index).shape {
             return cotangent;
         }
@@ -249,7 +255,7 @@ fn named(build: &mut Builder, cotangents: &[Option<Operand>], of: ValueId) -> Op
 pub(super) fn embed(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     adjoint.give_if_wanted(1, |adjoint| {
-        let (ids, table) = (adjoint.operand(0), adjoint.operand(1));
+        let (ids, table) = (adjoint.operand(0), adjoint.shape_of(1));
         adjoint.op(Kind::EmbedGrad, &[ids, dy, table])
     });
 }
@@ -335,13 +341,13 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 
 pub(super) fn take(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
-    let (x, index) = (adjoint.operand(0), adjoint.operand(1));
+    let (x, index) = (adjoint.shape_of(0), adjoint.operand(1));
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::TakeGrad, &[index, dy, x]));
 }
 
 pub(super) fn reduce_sum(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::ReduceSum { dim }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
-    let x = adjoint.operand(0);
+    let x = adjoint.shape_of(0);
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(Kind::Expand { dims: vec![*dim] }, &[dy, x]));
 }
 

@@ -191,6 +191,13 @@ pub enum Kind {
         /// The axes.
         axes: Vec<AxisId>,
     },
+    /// Sharded on `axes`, the minor-most of `dim` → partial sum: each rank holds its shard among zeros. Local.
+    Pad {
+        /// The axes.
+        axes: Vec<AxisId>,
+        /// The dim that grows.
+        dim: usize,
+    },
 }
 
 impl Kind {
@@ -203,6 +210,7 @@ impl Kind {
             | Self::ReduceScatter { axes, .. }
             | Self::AllToAll { axes, .. }
             | Self::Slice { axes, .. }
+            | Self::Pad { axes, .. }
             | Self::Leader { axes } => axes,
             _ => &[],
         }
@@ -239,7 +247,7 @@ impl Kind {
                 vec![("dims", dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("*"))]
             }
             Self::AllReduce { axes, reduce } => vec![("axes", names(axes)), ("reduce", reduce.to_string())],
-            Self::AllGather { axes, dim } | Self::Slice { axes, dim } => {
+            Self::AllGather { axes, dim } | Self::Slice { axes, dim } | Self::Pad { axes, dim } => {
                 vec![("axes", names(axes)), ("dim", dim.to_string())]
             }
             Self::ReduceScatter { axes, dim, reduce } => {
@@ -349,6 +357,7 @@ impl Kind {
             "all_to_all" => Self::AllToAll { axes: axes()?, from: number("from")?, to: number("to")? },
             "slice" => Self::Slice { axes: axes()?, dim: number("dim")? },
             "leader" => Self::Leader { axes: axes()? },
+            "pad" => Self::Pad { axes: axes()?, dim: number("dim")? },
             other => return Err(format!("`{other}` is no op")),
         })
     }

@@ -134,7 +134,8 @@ pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
         return;
     }
     // Rows of other cards are looked up anywhere and then blanked, so that the sum over the cards is the whole.
-    let (ids, elsewhere) = local_index(emit, ids, 1, 0);
+    let of = emit.operands[1].clone();
+    let (ids, elsewhere) = local_index(emit, ids, &of, 0);
     let mask = elsewhere.map(|elsewhere| elsewhere.repeat(elsewhere.shape.rank(), 1));
     emit.calls.push(Call::Embedding { table, ids, out: out.clone() });
     emit.calls.extend(mask.map(|mask| Call::MaskedFill { mask, into: out, value: Number::Float(0.0) }));
@@ -142,12 +143,12 @@ pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
 
 /// Where rows of the whole lie on this card: their indices here, clamped, and what is true of those that lie elsewhere, if
 /// any may.
-fn local_index(emit: &mut Emit<'_>, index: View, of: usize, dim: usize) -> (View, Option<View>) {
-    let rows = emit.operands[of].view.shape[dim];
-    if rows == emit.operands[of].whole[dim] {
+fn local_index(emit: &mut Emit<'_>, index: View, of: &Local, dim: usize) -> (View, Option<View>) {
+    let rows = of.view.shape[dim];
+    if rows == of.whole[dim] {
         return (index, None);
     }
-    let start = Number::Int(-(emit.operands[of].starts[dim] as i64));
+    let start = Number::Int(-(of.starts[dim] as i64));
     let shifted = emit.temporary(index.dtype, index.shape.clone());
     let clamped = emit.temporary(index.dtype, index.shape.clone());
     let elsewhere = emit.temporary(DType::Bool, index.shape.clone());

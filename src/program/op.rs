@@ -63,6 +63,10 @@ pub struct Row {
     pub name: &'static str,
     /// Number of operands.
     pub arity: usize,
+    /// Whether it takes any number of operands from one on, and has as many results.
+    pub variadic: bool,
+    /// Operands of which it takes the shape alone: they lie as they lie, and no card reads them.
+    pub shape_only: &'static [usize],
     /// First stage at which it may occur.
     pub stage: Stage,
     /// Sharding rule of one instance. Ops of the lowered stage move shards and have none.
@@ -148,12 +152,14 @@ fn floats_with_index(dtypes: &[DType], index: usize) -> Result<DTypes, String> {
 const BASE: Row = Row {
     name: "",
     arity: 1,
+    variadic: false,
+    shape_only: &[],
     stage: Stage::Logical,
     rule: elementwise,
     linear: Linear::No,
     dtype: all_float,
     in_place: &[],
-    host: Host::One(host::identity),
+    host: Host::Several(host::identity),
     npu: npu::nothing,
     grad: None,
 };
@@ -377,18 +383,19 @@ static PERMUTE: Row = Row {
 
 /// A row of an op that moves shards and leaves the whole value as it is.
 const fn movement(name: &'static str, stage: Stage) -> Row {
-    Row { name, stage, dtype: first, ..BASE }
+    Row { name, stage, dtype: all_equal, ..BASE }
 }
 static RESHARD: Row = movement("reshard", Stage::Placed);
-static ALL_REDUCE: Row = movement("all_reduce", Stage::Lowered);
+static ALL_REDUCE: Row = Row { variadic: true, ..movement("all_reduce", Stage::Lowered) };
 static ALL_GATHER: Row = movement("all_gather", Stage::Lowered);
 static REDUCE_SCATTER: Row = movement("reduce_scatter", Stage::Lowered);
 static ALL_TO_ALL: Row = movement("all_to_all", Stage::Lowered);
 static SLICE: Row = movement("slice", Stage::Lowered);
 static LEADER: Row = movement("leader", Stage::Lowered);
+static PAD: Row = movement("pad", Stage::Lowered);
 
 /// Every row.
-static ROWS: [&Row; 41] = [
+static ROWS: [&Row; 42] = [
     &EMBED,
     &MATMUL,
     &QUANT_MATMUL,
@@ -430,6 +437,7 @@ static ROWS: [&Row; 41] = [
     &ALL_TO_ALL,
     &SLICE,
     &LEADER,
+    &PAD,
 ];
 
 /// Every row, for tests and tables.
@@ -484,6 +492,7 @@ impl Kind {
             Self::AllToAll { .. } => &ALL_TO_ALL,
             Self::Slice { .. } => &SLICE,
             Self::Leader { .. } => &LEADER,
+            Self::Pad { .. } => &PAD,
         }
     }
 
@@ -506,14 +515,15 @@ impl Kind {
 /// A sentence that says which operands do not fit.
 pub fn result_types(kind: &Kind, operands: &[&Value]) -> Result<SmallVec<[(Shape, DType); 2]>, String> {
     let row = kind.row();
-    if operands.len() != row.arity {
+    let fits = if row.variadic { !operands.is_empty() } else { operands.len() == row.arity };
+    if !fits {
         return Err(format!("takes {} operands, found {}", row.arity, operands.len()));
     }
     let shapes: Vec<&Shape> = operands.iter().map(|value| &value.shape).collect();
     let dtypes: Vec<DType> = operands.iter().map(|value| value.dtype).collect();
     let dtypes = (row.dtype)(kind, &dtypes)?;
     if kind.is_movement() {
-        return Ok(smallvec![(shapes[0].clone(), dtypes[0])]);
+        return Ok(shapes.into_iter().cloned().zip(std::iter::repeat(dtypes[0])).collect());
     }
     Ok((row.rule)(kind, &shapes)?.result_shapes(&shapes)?.into_iter().zip(dtypes).collect())
 }

@@ -57,11 +57,18 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
         let operands: Vec<&Value> = op.operands.iter().map(|id| &program.values[*id]).collect();
         match result_types(&op.kind, &operands) {
             Err(message) => problems.push(Diagnostic::new(place(), message)),
-            Ok(types) if op.results.is_empty() || op.results.len() > types.len() => problems.push(
-                Diagnostic::new(place(), "the number of results")
-                    .expected(format!("1 to {}", types.len()))
-                    .found(op.results.len()),
-            ),
+            Ok(types)
+                if op.results.is_empty()
+                    || op.results.len() > types.len()
+                    || op.kind.row().variadic && op.results.len() < types.len() =>
+            {
+                let least = if op.kind.row().variadic { types.len() } else { 1 };
+                problems.push(
+                    Diagnostic::new(place(), "the number of results")
+                        .expected(format!("{least} to {}", types.len()))
+                        .found(op.results.len()),
+                );
+            }
             Ok(types) => {
                 for ((shape, dtype), found) in types.iter().zip(&op.results) {
                     let found = &program.values[*found];

@@ -1,6 +1,7 @@
 //! One rank's steps, in program order: each op as calls on this rank's shards, each movement as packing, one collective
 //! and unpacking. Buffers are made here and placed later.
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::base::{AxisId, Bytes, DType, Id, IdVec, Shape};
@@ -20,9 +21,13 @@ pub(super) fn emit(placed: &Placed, rank: usize) -> Plan {
         rank,
         plan: Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed)),
         views: vec![None; program.values.len()],
+        windows: vec![None; program.values.len()],
+        shared: FxHashMap::default(),
+        not_zeroed: Vec::new(),
         quantised: Vec::new(),
     };
     emitter.given();
+    emitter.lay_out();
     for (id, op) in program.ops.iter() {
         emitter.note(op);
         emitter.op(id, op);
@@ -50,12 +55,24 @@ fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
     groups.into_iter().collect()
 }
 
+/// Values one behind the other.
+struct Side {
+    all: View,
+    each: Vec<View>,
+}
+
 struct Emitter<'a> {
     placed: &'a Placed,
     rank: usize,
     plan: Plan,
     /// This rank's part of each value.
     views: Vec<Option<View>>,
+    /// Where a value is to be made, as it is exchanged together with others; by value.
+    windows: Vec<Option<View>>,
+    /// By collective of several values: its operands and its results, one behind the other.
+    shared: FxHashMap<OpId, [Side; 2]>,
+    /// Buffers of padded values, as long as nothing is in them.
+    not_zeroed: Vec<View>,
     /// What is quantised and was not overwritten since.
     quantised: Vec<Quantised>,
 }
@@ -110,19 +127,91 @@ impl Emitter<'_> {
         Local { view: self.view(id), starts, whole }
     }
 
+    /// Makes room for what is exchanged together, and for what is padded for it, so that nothing is packed.
+    fn lay_out(&mut self) {
+        let program = &self.placed.program;
+        for (id, op) in program.ops.iter().filter(|(_, op)| op.operands.len() > 1 && op.kind.is_collective()) {
+            let sides = [self.side_by_side(&op.operands), self.side_by_side(&op.results)];
+            for (operand, window) in op.operands.iter().zip(&sides[0].each) {
+                self.windows[operand.index()] = Some(window.clone());
+            }
+            self.shared.insert(id, sides);
+        }
+        for op in program.ops.values() {
+            let Kind::Pad { dim, .. } = op.kind else { continue };
+            let Some(window) = &self.windows[op.result().index()] else { continue };
+            let elems = self.plan.buffers[window.buffer].bytes.0 as usize / window.dtype.size_bytes();
+            let all = View::contiguous(window.buffer, window.dtype, [elems].into());
+            self.windows[op.operands[0].index()] = Some(self.shard(window, op.result(), op.operands[0], dim));
+            if !self.not_zeroed.contains(&all) {
+                self.not_zeroed.push(all);
+            }
+        }
+    }
+
+    fn side_by_side(&mut self, values: &[ValueId]) -> Side {
+        let placed = self.placed;
+        let local = |id: &ValueId| {
+            let value = &placed.program.values[*id];
+            (value.dtype, placed.layouts[*id].local_shape(&placed.mesh, &value.shape, self.rank))
+        };
+        let locals: Vec<(DType, Shape)> = values.iter().map(local).collect();
+        // What is exchanged together is of one type.
+        let dtype = locals[0].0;
+        let all = self.temporary(dtype, [locals.iter().map(|(_, shape)| shape.elems()).sum()].into());
+        let mut offset = 0;
+        let window = |(dtype, shape): (DType, Shape)| {
+            let view = View { offset, ..View::contiguous(all.buffer, dtype, shape) };
+            offset += view.elems();
+            view
+        };
+        Side { each: locals.into_iter().map(window).collect(), all }
+    }
+
+    /// The part of `view`, which shows `whole`, that `part` is along `dim`.
+    fn shard(&self, view: &View, whole: ValueId, part: ValueId, dim: usize) -> View {
+        let Placed { program, mesh, layouts } = self.placed;
+        let shape = &program.values[whole].shape;
+        let range = |id| layouts[id].ranges(mesh, shape, self.rank)[dim].clone();
+        let (whole, part) = (range(whole), range(part));
+        view.narrow(dim, part.start.saturating_sub(whole.start), part.len())
+    }
+
+    /// Fills the buffer of a window with zeros, if that is still to be done.
+    fn zero_first(&mut self, window: &View) {
+        if let Some(at) = self.not_zeroed.iter().position(|all| all.buffer == window.buffer) {
+            let into = self.not_zeroed.swap_remove(at);
+            let op = OpId::from_index(self.plan.notes.len().saturating_sub(1));
+            self.launch(op, [Call::Zero { into }]);
+        }
+    }
+
     fn new_view(&mut self, id: ValueId) -> View {
+        if let Some(window) = self.windows[id.index()].clone() {
+            self.zero_first(&window);
+            return window;
+        }
         let value = &self.placed.program.values[id];
         let local = self.placed.layouts[id].local_shape(&self.placed.mesh, &value.shape, self.rank);
         let buffer = self.plan.buffer(Region::Arena, Bytes::of(local.elems(), value.dtype.size_bytes()));
         View::contiguous(buffer, value.dtype, local)
     }
 
+    /// As [`Emitter::new_view`], of what a collective writes: dense.
+    fn received(&mut self, id: ValueId) -> View {
+        if self.windows[id.index()].as_ref().is_some_and(|window| !window.is_contiguous()) {
+            self.windows[id.index()] = None;
+        }
+        self.new_view(id)
+    }
+
     fn op(&mut self, id: OpId, op: &Op) {
         match &op.kind {
             Kind::Slice { .. } => self.slice(op),
             Kind::Leader { axes } => self.leader(id, op, axes),
+            Kind::Pad { dim, .. } => self.pad(id, op, *dim),
             Kind::AllReduce { axes, reduce } => {
-                self.movement(id, op, axes, |_, _| CollectiveKind::AllReduce { reduce: *reduce });
+                self.all_reduce(id, op, axes, CollectiveKind::AllReduce { reduce: *reduce });
             }
             Kind::AllGather { axes, dim } => self.all_gather(id, op, axes, *dim),
             Kind::ReduceScatter { axes, dim, reduce } => {
@@ -217,13 +306,23 @@ impl Emitter<'_> {
 
     /// No step: a window on what is there.
     fn slice(&mut self, op: &Op) {
-        let (operand, layouts) = (op.operands[0], &self.placed.layouts);
         let Kind::Slice { dim, .. } = op.kind else { return };
-        let shape = &self.placed.program.values[operand].shape;
-        let range = |id| layouts[id].ranges(&self.placed.mesh, shape, self.rank)[dim].clone();
-        let (whole, part) = (range(operand), range(op.result()));
-        let view = self.view(operand).narrow(dim, part.start.saturating_sub(whole.start), part.len());
+        let view = self.shard(&self.view(op.operands[0]), op.operands[0], op.result(), dim);
         self.views[op.result().index()] = Some(view);
+    }
+
+    /// No step, if its operand was made among zeros.
+    fn pad(&mut self, id: OpId, op: &Op, dim: usize) {
+        let into = self.new_view(op.result());
+        self.views[op.result().index()] = Some(into.clone());
+        let (from, part) = (self.view(op.operands[0]), self.shard(&into, op.result(), op.operands[0], dim));
+        if from == part {
+            return;
+        }
+        if self.windows[op.result().index()].is_none() && into.elems() > 0 {
+            self.launch(id, [Call::Zero { into }]);
+        }
+        self.copy(id, from, part);
     }
 
     fn leader(&mut self, id: OpId, op: &Op, axes: &[AxisId]) {
@@ -237,15 +336,29 @@ impl Emitter<'_> {
         }
     }
 
-    /// A collective from one dense tensor to another.
-    fn movement(&mut self, id: OpId, op: &Op, axes: &[AxisId], kind: impl FnOnce(&View, &View) -> CollectiveKind) {
-        let send = self.view(op.operands[0]);
-        let send = self.dense(id, send);
-        let recv = self.new_view(op.result());
-        self.views[op.result().index()] = Some(recv.clone());
-        if recv.elems() > 0 {
-            let kind = kind(&send, &recv);
-            self.exchange(id, axes, kind, send, recv);
+    fn all_reduce(&mut self, id: OpId, op: &Op, axes: &[AxisId], kind: CollectiveKind) {
+        let Some([operands, results]) = self.shared.remove(&id) else {
+            let send = self.view(op.operands[0]);
+            let send = self.dense(id, send);
+            let recv = self.received(op.result());
+            self.views[op.result().index()] = Some(recv.clone());
+            if recv.elems() > 0 {
+                self.exchange(id, axes, kind, send, recv);
+            }
+            return;
+        };
+        for (operand, window) in op.operands.iter().zip(operands.each) {
+            let made = self.view(*operand);
+            if made != window {
+                self.zero_first(&window);
+                self.copy(id, made, window);
+            }
+        }
+        for (result, window) in op.results.iter().zip(results.each) {
+            self.views[result.index()] = Some(window);
+        }
+        if results.all.elems() > 0 {
+            self.exchange(id, axes, kind, operands.all, results.all);
         }
     }
 
@@ -254,7 +367,7 @@ impl Emitter<'_> {
         let parts = self.parts(operand, &layouts[operand], &layouts[op.result()], axes, dim);
         let send = self.view(operand);
         let send = self.dense(id, send);
-        let recv = self.new_view(op.result());
+        let recv = self.received(op.result());
         self.views[op.result().index()] = Some(recv.clone());
         if recv.elems() == 0 {
             return;
@@ -295,7 +408,7 @@ impl Emitter<'_> {
         let (operand, layouts) = (op.operands[0], &self.placed.layouts);
         let parts = self.parts(operand, &layouts[op.result()], &layouts[operand], axes, dim);
         let whole = self.view(operand);
-        let recv = self.new_view(op.result());
+        let recv = self.received(op.result());
         self.views[op.result().index()] = Some(recv.clone());
         if whole.elems() == 0 {
             return;
@@ -318,7 +431,7 @@ impl Emitter<'_> {
         let outgoing = self.parts(operand, &layouts[op.result()], &layouts[operand], axes, to);
         let incoming = self.parts(operand, &layouts[operand], &layouts[op.result()], axes, from);
         let whole = self.view(operand);
-        let recv = self.new_view(op.result());
+        let recv = self.received(op.result());
         self.views[op.result().index()] = Some(recv.clone());
         let elems = |view: &View, dim: usize, len: usize| {
             view.shape.iter().enumerate().filter(|(d, _)| *d != dim).map(|(_, size)| size).product::<usize>() * len

@@ -8,13 +8,17 @@
 //!
 //! Shares no code with the passes that it checks.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Id};
 use crate::program::{OpId, Reduce};
 
 use super::memory::lifetimes;
-use super::plan::{Action, BufferId, CollectiveKind, GroupId, Plan, Region, Step, StreamKind, groups_are_sound};
+use super::plan::{
+    Action, BufferId, CollectiveKind, GroupId, Plan, Region, Slot, Step, StreamKind, View, groups_are_sound,
+};
 
 /// Checks the plans of all ranks together.
 ///
@@ -81,7 +85,7 @@ fn memory(plan: &Plan, problems: &mut Diagnostics) {
         .collect();
     arena.sort_by_key(|(first, _, id, _)| (*first, id.index()));
     // Those that are live when the next one comes to life.
-    let mut live: Vec<(usize, BufferId, std::ops::Range<u64>)> = Vec::new();
+    let mut live: Vec<(usize, BufferId, Range<u64>)> = Vec::new();
     for (first, last, id, range) in arena {
         live.retain(|(last, _, _)| *last >= first);
         for (_, other, _) in live.iter().filter(|(_, _, o)| o.start < range.end && range.start < o.end) {
@@ -123,7 +127,7 @@ fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<Clock> {
 }
 
 /// The bytes a step touches, and whether it writes them.
-type Touches = SmallVec<[((Region, std::ops::Range<u64>), bool); 6]>;
+type Touches = SmallVec<[((Region, Range<u64>), bool); 6]>;
 
 fn streams(plan: &Plan, problems: &mut Diagnostics) {
     let clocks = clocks(plan, problems);
@@ -184,20 +188,38 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
 }
 
 fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
-    let mut written: Vec<bool> =
-        plan.buffers.values().iter().map(|s| !matches!(s.region, Region::Arena | Region::Outputs)).collect();
+    // By buffer: which of its bytes something wrote, in order and apart.
+    let given = |slot: &Slot| !matches!(slot.region, Region::Arena | Region::Outputs);
+    let whole = |slot: &Slot| 0..slot.bytes.0 as usize;
+    let mut written: Vec<Vec<Range<usize>>> =
+        plan.buffers.values().iter().map(|slot| given(slot).then(|| whole(slot)).into_iter().collect()).collect();
+    let bytes = |view: &View| {
+        let (span, size) = (view.span(), view.dtype.size_bytes());
+        span.start * size..span.end * size
+    };
+    let has = |written: &[Range<usize>], wanted: &Range<usize>| {
+        written.iter().any(|range| range.start <= wanted.start && wanted.end <= range.end)
+    };
     for (index, step) in plan.steps.iter().enumerate() {
-        let writes = step.writes();
         for view in step.reads() {
-            if view.elems() > 0 && !written[view.buffer.index()] {
+            if view.elems() > 0 && !has(&written[view.buffer.index()], &bytes(view)) {
                 problems.push(Diagnostic::new(place(plan, index), format!("reads {view}, which nothing wrote")));
             }
         }
-        writes.iter().for_each(|view| written[view.buffer.index()] = true);
+        for view in step.writes().into_iter().filter(|view| view.elems() > 0) {
+            let (known, new) = (&mut written[view.buffer.index()], bytes(view));
+            let touched = known.partition_point(|range| range.end < new.start)
+                ..known.partition_point(|range| range.start <= new.end);
+            let joined = known[touched.clone()]
+                .iter()
+                .fold(new, |all, range| all.start.min(range.start)..all.end.max(range.end));
+            known.splice(touched, [joined]);
+        }
     }
     for tensor in &plan.outputs {
-        let elems: usize = tensor.ranges.iter().map(std::ops::Range::len).product();
-        if elems > 0 && !written[tensor.buffer.index()] {
+        let elems: usize = tensor.ranges.iter().map(Range::len).product();
+        let wanted = 0..elems * tensor.dtype.size_bytes();
+        if elems > 0 && !has(&written[tensor.buffer.index()], &wanted) {
             problems.push(Diagnostic::new(
                 format!("rank {}", plan.rank),
                 format!("output \"{}\" is never written", tensor.name),

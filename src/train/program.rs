@@ -5,15 +5,15 @@
 //! loss is scaled, the last leaves whole gradients in states, and a program of its own moves the weights once they are known to
 //! be finite.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::str::FromStr;
 
-use crate::base::{DType, Diagnostic, Diagnostics};
+use crate::base::{DType, Diagnostic, Diagnostics, Id};
 use crate::config::{Lora, ModelConfig};
 use crate::program::grad::{Segment, gradients_with};
 use crate::program::models::{loss, trained};
-use crate::program::{Builder, Kind, Operand, Program, Value, ValueId};
+use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
 
 use super::layouts::{ACCUMULATED, GRADIENT, MICRO, SCALED};
 use super::optimizer::{Optimizer, matrices, squares};
@@ -125,6 +125,9 @@ pub struct Parts<'a> {
     pub count: usize,
     /// What is computed again.
     pub recompute: Recompute,
+    /// Whether a gradient is added to those of earlier micro-batches as soon as it is made: where it is not exchanged before, so
+    /// that adding it waits for nobody. Else that is done behind the last one.
+    pub adds_early: bool,
 }
 
 /// What is kept between programs, by param.
@@ -210,6 +213,7 @@ impl Parts<'_> {
         let of_params = gradients_with(&mut build, &[(found.loss, scale)], &params, &segments);
         build.output(name::LOSS, found.loss);
         let mut whole = Vec::with_capacity(params.len());
+        let behind = build.program().ops.len();
         for (at, gradient) in of_params.into_iter().enumerate() {
             let Some(mut gradient) = gradient else {
                 build.problem(Diagnostic::new(&*names[at], "the loss does not depend on it, so it has no gradient"));
@@ -229,6 +233,7 @@ impl Parts<'_> {
                 }
             }
         }
+        let sums = behind..build.program().ops.len();
         if matches!(part, Part::Only | Part::Last) && self.is_scaled() {
             if let Some(squares) = squares(&mut build, &whole) {
                 let [norm] = build.several(Kind::ClipFactor { largest: 0.0 }, &[squares]);
@@ -242,6 +247,30 @@ impl Parts<'_> {
         {
             build.output(name::NORM, norm);
         }
-        build.finish()
+        let program = build.finish()?;
+        Ok(if self.adds_early { early(program, sums) } else { program })
     }
+}
+
+/// The program in which `moved`, ops that stand one behind the other, run as soon as what they read is made.
+fn early(program: Program, moved: Range<usize>) -> Program {
+    // By value: behind which op it is there.
+    let mut there: Vec<Option<OpId>> = vec![None; program.values.len()];
+    let mut behind: BTreeMap<Option<OpId>, Vec<Op>> = BTreeMap::new();
+    for (id, op) in program.ops.iter().take(moved.end) {
+        let own = if moved.contains(&id.index()) {
+            let ready = op.operands.iter().map(|operand| there[operand.index()]).max().flatten();
+            behind.entry(ready).or_default().push(op.clone());
+            ready
+        } else {
+            Some(id)
+        };
+        op.results.iter().for_each(|result| there[result.index()] = own);
+    }
+    let mut ops: Vec<Op> = behind.remove(&None).unwrap_or_default();
+    for (id, op) in program.ops.iter().filter(|(id, _)| !moved.contains(&id.index())) {
+        ops.push(op.clone());
+        ops.extend(behind.remove(&Some(id)).unwrap_or_default());
+    }
+    Program { ops: ops.into_iter().collect(), ..program }
 }

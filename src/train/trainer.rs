@@ -271,6 +271,8 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         lora: recipe.lora.as_ref(),
         count: recipe.global_batch.div_ceil(layout.batch()),
         recompute: layout.recompute,
+        // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
+        adds_early: layout.zero < Zero::Gradients && (tensor == 1 || layout.residual == Residual::Replicate),
     };
     let loss = parts.loss()?;
     let pins = pins(&loss, &mesh, layout.residual, layout.zero)?;

@@ -44,15 +44,28 @@ pub(crate) fn mutants(placed: &Placed) -> Vec<Mutant> {
     found
 }
 
-/// The program without a movement: its users see the operand.
+/// The program without a movement: its users see the operands.
 pub(crate) fn without(placed: &Placed, id: OpId) -> Placed {
     let gone = placed.program.ops[id].clone();
-    let seen = |value: ValueId| if value == gone.result() { gone.operands[0] } else { value };
+    let moved = |value: ValueId| gone.results.iter().position(|result| *result == value);
+    let seen = |value: ValueId| moved(value).map_or(value, |at| gone.operands[at]);
     let ops = placed.program.ops.iter().filter(|(other, _)| *other != id);
     let ops: IdVec<OpId, Op> =
         ops.map(|(_, op)| Op { operands: op.operands.iter().copied().map(seen).collect(), ..op.clone() }).collect();
     let outputs = placed.program.outputs.iter().map(|(name, value)| (name.clone(), seen(*value))).collect();
     Placed { program: Program { ops, outputs, ..placed.program.clone() }, ..placed.clone() }
+}
+
+/// The program in which a movement of several tensors leaves one of them where it is.
+pub(crate) fn without_member(placed: &Placed, id: OpId, member: usize) -> Placed {
+    let mut mutant = placed.clone();
+    let op = &mut mutant.program.ops[id];
+    let (operand, result) = (op.operands.remove(member), op.results.remove(member));
+    let seen = |value: &mut ValueId| *value = if *value == result { operand } else { *value };
+    let others = mutant.program.ops.ids();
+    others.into_iter().for_each(|other| mutant.program.ops[other].operands.iter_mut().for_each(seen));
+    mutant.program.outputs.iter_mut().for_each(|(_, value)| seen(value));
+    mutant
 }
 
 pub(crate) fn with_kind(placed: &Placed, id: OpId, kind: Kind) -> Placed {

@@ -73,8 +73,11 @@ pub(super) struct Collective {
     pub(super) axes: String,
     /// Cards in one group.
     pub(super) group: usize,
+    /// The first of the tensors that share it.
     pub(super) value: String,
-    /// Of the tensor as one group sees it.
+    /// How many these are.
+    pub(super) tensors: usize,
+    /// Of them all, as one group sees them.
     pub(super) bytes: u64,
     pub(super) reason: String,
 }
@@ -209,6 +212,7 @@ impl From<Exchange> for Collective {
             axes: exchange.axes,
             group: exchange.group,
             value: exchange.value,
+            tensors: exchange.tensors,
             bytes: exchange.bytes.0,
             reason: exchange.reason,
         }
@@ -277,7 +281,7 @@ mod tests {
 
     fn exchange(kind: &'static str, group: usize, bytes: u64) -> Exchange {
         let (axes, value, reason) = ("tp".to_owned(), "layers.3.mlp.out".to_owned(), String::new());
-        Exchange { op: OpId::from_index(0), kind, axes, group, value, bytes: Bytes(bytes), reason }
+        Exchange { op: OpId::from_index(0), kind, axes, group, value, tensors: 1, bytes: Bytes(bytes), reason }
     }
 
     #[test]

@@ -162,8 +162,8 @@ fn rows(report: &Report) -> Vec<Row<'_>> {
     let mut places: BTreeMap<_, usize> = BTreeMap::new();
     let mut rows: Vec<Row<'_>> = Vec::new();
     for found in &report.collectives {
-        let Collective { op, value, axes, bytes, reason, .. } = &found.collective;
-        let class = (op, class_of(value), axes, bytes, found.dtype, class_of(reason));
+        let Collective { op, value, tensors, axes, bytes, reason, .. } = &found.collective;
+        let class = (op, class_of(value), tensors, axes, bytes, found.dtype, class_of(reason));
         let place = *places.entry(class).or_insert(rows.len());
         if place == rows.len() {
             rows.push(Row { first: found, times: 0, us: 0.0, hidden_us: 0.0, beside: BTreeMap::new() });
@@ -222,7 +222,10 @@ fn render(report: &Report) -> String {
             of.group.to_string(),
             grouped(of.bytes),
             row.first.dtype.to_owned(),
-            class_of(&of.value),
+            match of.tensors {
+                1 => class_of(&of.value),
+                tensors => format!("{} and {} more", class_of(&of.value), tensors - 1),
+            },
             format!("{:.1}", row.us / row.times.max(1) as f64),
             hidden,
             class_of(&of.reason),

@@ -177,7 +177,8 @@ pub(in crate::program) fn embed_grad(_: &Kind, emit: &mut Emit<'_>) {
     if ids.elems() == 0 {
         return;
     }
-    let (index, elsewhere) = local_index(emit, ids, 2, 0);
+    let of = emit.results[0].clone();
+    let (index, elsewhere) = local_index(emit, ids, &of, 0);
     let dy = blanked(emit, dy, elsewhere);
     let (count, width) = (index.elems(), into.shape[1]);
     let index = emit.shaped(index, [count]);
@@ -216,7 +217,8 @@ pub(in crate::program) fn log_probability(_: &Kind, emit: &mut Emit<'_>) {
         return;
     }
     let dim = x.shape.rank() - 1;
-    let (index, elsewhere) = local_index(emit, labels, 0, dim);
+    let of = emit.operands[0].clone();
+    let (index, elsewhere) = local_index(emit, labels, &of, dim);
     let log = emit.temporary(sum.dtype, sum.shape.clone());
     emit.calls.extend([
         Call::Gather { x, index: column(&index), out: column(&out), dim },
@@ -238,7 +240,8 @@ pub(in crate::program) fn log_probability_grad(_: &Kind, emit: &mut Emit<'_>) {
         Call::Muls { x: factor.clone(), out: factor.clone(), by: Number::Float(-1.0) },
         Call::Mul { a: into.clone(), b: column(&factor), out: into.clone() },
     ]);
-    let (index, elsewhere) = local_index(emit, labels, 0, dim);
+    let of = emit.operands[0].clone();
+    let (index, elsewhere) = local_index(emit, labels, &of, dim);
     let dy = blanked(emit, dy, elsewhere);
     emit.calls.push(Call::ScatterAdd { index: column(&index), from: column(&dy), into, dim });
 }

@@ -41,6 +41,7 @@ fn with_label(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
 pub(super) static EXPAND: Row = Row {
     name: "expand",
     arity: 2,
+    shape_only: &[1],
     rule: |kind, shapes| {
         let Kind::Expand { dims } = kind else { return Err("not an expand".to_owned()) };
         let whole = any_rank(shapes[1].rank());
@@ -57,6 +58,7 @@ pub(super) static EXPAND: Row = Row {
 pub(super) static REDUCE_TO: Row = Row {
     name: "reduce_to",
     arity: 2,
+    shape_only: &[1],
     rule: |kind, shapes| {
         let mut rule = elementwise(kind, shapes)?;
         rule.results = smallvec![rule.operands[1].clone()];
@@ -119,6 +121,7 @@ pub(super) static ATTENTION_GRAD: Row = Row {
 pub(super) static EMBED_GRAD: Row = Row {
     name: "embed_grad",
     arity: 3,
+    shape_only: &[2],
     rule: |_, shapes| {
         let ids = any_rank(shapes[0].rank());
         sum(&format!("{ids},{ids}z,yz->yz"))
@@ -135,6 +138,7 @@ pub(super) static EMBED_GRAD: Row = Row {
 pub(super) static TAKE_GRAD: Row = Row {
     name: "take_grad",
     arity: 3,
+    shape_only: &[2],
     rule: |_, _| sum("b,bh,bSh->bSh"),
     linear: Linear::InEach(&[1]),
     dtype: |kind, dtypes| match dtypes {
