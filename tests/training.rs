@@ -309,9 +309,10 @@ fn a_traced_step_is_what_the_cards_did() {
     for times in [times, coarse] {
         let Times { seconds, compute, hidden, exposed } = times;
         assert!((compute + exposed + times.idle() - seconds).abs() < 1e-9, "{times:?}");
-        assert!(hidden > 0.0 && hidden <= compute && exposed > 0.0 && times.idle() > 0.0, "{times:?}");
+        assert!((0.0..=compute).contains(&hidden) && exposed > 0.0 && times.idle() > 0.0, "{times:?}");
     }
-    assert!(coarse.seconds < times.seconds, "{coarse:?} {times:?}");
+    // The host issues the calls of a step fast enough to hide collectives only where it does not time each.
+    assert!(coarse.seconds < times.seconds && coarse.hidden > 0.0, "{coarse:?} {times:?}");
 }
 
 #[test]
@@ -346,7 +347,9 @@ fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
         };
         let kinds = [Recompute::None, Recompute::Selective, Recompute::Layers(4), Recompute::Full];
         let [none, selective, half, full] = kinds.map(arena);
-        assert!(full < half && half < none && selective < none, "{none} {selective} {half} {full}");
+        assert!([selective, half, full].iter().all(|less| *less < none), "{none} {selective} {half} {full}");
+        // Where weights are cut as well, the most is held at the loss, whatever is computed again.
+        assert!(full < half || layout.zero == Zero::Weights, "{none} {selective} {half} {full}");
         // Of 8 layers, the activations of one are left, and the residual stream between them.
         println!("{layout:?}: arena {none} B, selective {selective}, 4 of 8 layers {half}, full {full}");
         let curve = |recompute: Recompute| {
