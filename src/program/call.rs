@@ -282,6 +282,7 @@ macro_rules! calls {
         /// One aclnn operator with its operands.
         #[derive(Clone, Debug, PartialEq)]
         #[expect(missing_docs, reason = "operand names are those of the aclnn operator, which the variant's doc cites")]
+        #[expect(clippy::large_enum_variant, reason = "a plan holds some thousands, made once: boxes would cost more")]
         pub enum Call {
             $( $(#[$doc])* $name { $($read: View,)* $($maybe: Option<View>,)? $($write: View,)* $($($both: View,)*)? $($arg: $ty,)* }, )*
         }
