@@ -326,7 +326,7 @@ fn calls_without_scales(call: &Call) -> Vec<Call> {
     let mut calls: Vec<Call> = match call {
         Call::Muls { .. } => vec![change(&|call| {
             if let Call::Muls { by, .. } = call {
-                *by = Number::Float(1.0)
+                *by = Number::Float(1.0);
             }
         })],
         Call::FlashAttention { .. } | Call::FlashAttentionGrad { .. } => vec![change(&|call| match call {
