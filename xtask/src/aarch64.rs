@@ -49,6 +49,7 @@ Speed.";
 
 /// Runs in the folder `$1` with the workspace `$2` at its own path and the crates `$3`. A new `/tmp`, so that nothing meets
 /// what runs outside, and before the workspace, which may lie below it; `cc` is the compiler for aarch64.
+/// The shell stays: `timeout` refuses to be the first process of a name space.
 const ENTER: &str = r#"
 root=$1 workspace=$2 crates=$3
 shift 3
@@ -59,7 +60,7 @@ mount --bind "$workspace" "$root$workspace"
 mount --bind "$crates" "$root/root/.cargo/registry"
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
-exec chroot "$root" env --chdir="$workspace" "$@"
+chroot "$root" env --chdir="$workspace" "$@" || exit $?
 "#;
 
 /// The folder and what is mounted into it.
