@@ -20,8 +20,11 @@ use crate::simd::Isa;
 pub(crate) const MOST_VECTORS: usize = 8;
 /// Vectors are padded with zeros to a multiple of this many elements.
 pub(crate) const PADDING: usize = 32;
-/// The most rows that a kernel reads side by side; fewer cost as much.
-pub(crate) const ROWS: usize = 4 * QUAD;
+/// Quads of rows that a kernel reads side by side; fewer rows cost as much. Rows are often a power of two apart, so that their
+/// lines share one set of a first-level cache, of which twice as many would not stay until they are read.
+const QUADS: usize = 2;
+/// Rows that a kernel reads side by side.
+pub(crate) const ROWS: usize = QUADS * QUAD;
 /// How far ahead of a row's read its lines are asked for. Rows are read side by side, so that together it is some kilobytes.
 const AHEAD_BYTES: usize = 512;
 /// Bytes that memory gives at once, and of the widest step of a kernel.
@@ -110,19 +113,19 @@ fn run<T>(kernel: Kernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T], s
     unsafe { kernel(rows.row(0), rows.stride(), (rows.count(), len), vectors, sums) };
 }
 
-/// The kernel for a number of vectors, and the quads of rows whose sums there are registers for.
+/// The kernel for a number of vectors.
 macro_rules! by_count {
     ($count:expr, $kernel:path) => {{
         use $kernel as kernel;
         match $count {
-            1 => kernel::<1, 4>,
-            2 => kernel::<2, 4>,
-            3 => kernel::<3, 2>,
-            4 => kernel::<4, 2>,
-            5 => kernel::<5, 2>,
-            6 => kernel::<6, 2>,
-            7 => kernel::<7, 2>,
-            8 => kernel::<8, 2>,
+            1 => kernel::<1>,
+            2 => kernel::<2>,
+            3 => kernel::<3>,
+            4 => kernel::<4>,
+            5 => kernel::<5>,
+            6 => kernel::<6>,
+            7 => kernel::<7>,
+            8 => kernel::<8>,
             count => panic!("{count} vectors"),
         }
     }};
@@ -173,7 +176,7 @@ macro_rules! kernel {
         /// There are `count` rows of `len` elements that can be read; every vector is padded; the processor has the
         /// instructions.
         $(#[$target])*
-        pub(super) unsafe fn $name<const VECTORS: usize, const QUADS: usize>(
+        pub(super) unsafe fn $name<const VECTORS: usize>(
             start: *const u8,
             row_stride: isize,
             (count, len): (usize, usize),
@@ -276,7 +279,7 @@ mod x86 {
         _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
     };
 
-    use super::{QUAD, STEP_WORDS};
+    use super::{QUAD, QUADS, STEP_WORDS};
 
     /// Defines how registers of one size are turned, spread and stored.
     macro_rules! registers {
@@ -397,7 +400,7 @@ mod aarch64 {
     };
     use std::arch::asm;
 
-    use super::{QUAD, STEP_WORDS};
+    use super::{QUAD, QUADS, STEP_WORDS};
     use crate::nn::simd::transpose::aarch64::turned;
 
     #[inline]
@@ -471,7 +474,7 @@ mod aarch64 {
 }
 
 mod portable {
-    use super::{QUAD, STEP_WORDS, bf16, f16};
+    use super::{QUAD, QUADS, STEP_WORDS, bf16, f16};
 
     /// A quad.
     type Quad = [f32; QUAD];
