@@ -36,7 +36,6 @@ pub fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>) -> Result<
         Call::Log { x, out } => op::log(&t(x)?, &t(out)?),
         Call::Sqrt { x, out } => op::sqrt(&t(x)?, &t(out)?),
         Call::Reciprocal { x, out } => op::reciprocal(&t(x)?, &t(out)?),
-        Call::Sigmoid { x, out } => op::sigmoid(&t(x)?, &t(out)?),
         Call::IndexAdd { index, rows, into, dim } => op::index_add(&t(into)?, *dim, &t(index)?, &t(rows)?),
         Call::ScatterAdd { index, from, into, dim } => op::scatter_add(&t(into)?, *dim, &t(index)?, &t(from)?),
         Call::Muls { x, out, by } => op::muls(&t(x)?, scalar(*by), &t(out)?),

@@ -1,11 +1,11 @@
 //! When a rank's streams came to what a run gave them, by events of the card.
 //!
 //! Input → output: the steps of a plan as they are enqueued → [`Span`]s. Each begins and ends with an event that keeps the time;
-//! one more at the beginning of the run says what time that is on the host's clock; the host waits for it where each call is timed. An event is reached as
-//! soon as its stream is free, so where the card waits for the host, what it takes to issue a call is part of its span; profilers of
-//! the card know that better. Invariants: events
-//! are made once and used by all timed runs; a run that is not timed has none. Clocks of several cards are laid side by side by
-//! those of their hosts, to some tens of microseconds.
+//! one more at the beginning of the run says what time that is on the host's clock; the host waits for it where each call is
+//! timed. An event is reached as soon as its stream is free, so where the card waits for the host, what it takes to issue a call
+//! is part of its span; profilers of the card know that better. Invariants: events are made once and used by all timed runs; a
+//! run that is not timed has none. Clocks of several cards are laid side by side by those of their hosts, to some tens of
+//! microseconds.
 
 use std::sync::Arc;
 

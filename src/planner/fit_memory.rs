@@ -6,9 +6,9 @@
 
 use ascend_tp_machine::Profile;
 
-use super::launch::workspace_bytes;
+use super::launch::largest_workspace_bytes;
 use crate::base::{Bytes, Diagnostic};
-use crate::schedule::plan::{ALIGNMENT_BYTES, Action, Plan, Region};
+use crate::schedule::plan::{ALIGNMENT_BYTES, Plan, Region};
 
 /// What each communicator takes of each of its cards: a buffer to send and one to receive, 200 MiB each (`HCCL_BUFFSIZE`
 /// when it is not set; CANN environment variables).
@@ -89,12 +89,9 @@ impl CardMemory {
             let bytes = plans.iter().map(|plan| plan.region_bytes(region).0).max().unwrap_or(0);
             allocate(kind, bytes.max(ALIGNMENT_BYTES));
         }
-        let workspaces = plans.iter().flat_map(|plan| &plan.steps).map(|step| match &step.action {
-            Action::Launch(call) => workspace_bytes(call) as u64,
-            Action::Exchange(_) | Action::Record(_) | Action::Wait(_) => 0,
-        });
-        if let Some(bytes) = workspaces.max().filter(|bytes| *bytes > 0) {
-            allocate(MemoryKind::Workspace, bytes);
+        let workspace = largest_workspace_bytes(plans.iter().copied()) as u64;
+        if workspace > 0 {
+            allocate(MemoryKind::Workspace, workspace);
         }
         let mut groups: Vec<&Vec<usize>> = Vec::new();
         for plan in plans {

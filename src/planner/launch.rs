@@ -8,7 +8,7 @@ use ascend_tp_machine::launch::{Access, Layout};
 use ascend_tp_machine::{Element, Exchange, Launch, Operand};
 
 use crate::base::DType;
-use crate::schedule::plan::{Call, Collective, CollectiveKind, View};
+use crate::schedule::plan::{Action, Call, Collective, CollectiveKind, Plan, View};
 
 /// What aclnn's library rounds the parts of a workspace up to, in bytes.
 const WORKSPACE_ALIGNMENT_BYTES: usize = 512;
@@ -48,6 +48,13 @@ pub fn workspace_bytes(call: &Call) -> usize {
     let is_attention =
         matches!(call, Call::FusedAttention { .. } | Call::FlashAttention { .. } | Call::FlashAttentionGrad { .. });
     copied + if is_attention { ATTENTION_WORKSPACE_BYTES } else { 0 }
+}
+
+/// The bytes of the largest workspace that an operator of some plans asks for; one serves all of a card.
+pub fn largest_workspace_bytes<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> usize {
+    let steps = plans.into_iter().flat_map(|plan| &plan.steps);
+    let calls = steps.filter_map(|step| if let Action::Launch(call) = &step.action { Some(call) } else { None });
+    calls.map(workspace_bytes).max().unwrap_or_default()
 }
 
 /// Whether the library makes an executor for this call that can be run again; if not, each run plans it anew. It cannot

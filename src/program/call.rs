@@ -275,16 +275,29 @@ fn fields(text: &str) -> Vec<(&str, &str)> {
     text.split(' ').filter_map(field).collect()
 }
 
+impl Argument for Box<View> {
+    fn parse(text: &str) -> Option<Self> {
+        View::parse(text).map(Self::new)
+    }
+}
+
 /// Defines the calls: variant, aclnn name, what is read, what is written (a tensor that is both stands in both), and
-/// other arguments.
+/// other arguments. Where operands are many, `elsewhere` has those that are read and those that are written: they are kept
+/// outside, so that no other call is as large as all of them.
 macro_rules! calls {
-    ($( $(#[$doc:meta])* $name:ident $aclnn:literal reads($($read:ident),*) $(maybe($maybe:ident))? writes($($write:ident),*) $(both($($both:ident),*))? args($($arg:ident: $ty:ty),*); )*) => {
+    ($( $(#[$doc:meta])* $name:ident $aclnn:literal reads($($read:ident),*) $(maybe($maybe:ident))? $(elsewhere($($far:ident),* -> $($into:ident),*))? writes($($write:ident),*) $(both($($both:ident),*))? args($($arg:ident: $ty:ty),*); )*) => {
         /// One aclnn operator with its operands.
         #[derive(Clone, Debug, PartialEq)]
         #[expect(missing_docs, reason = "operand names are those of the aclnn operator, which the variant's doc cites")]
-        #[expect(clippy::large_enum_variant, reason = "a plan holds some thousands, made once: boxes would cost more")]
         pub enum Call {
-            $( $(#[$doc])* $name { $($read: View,)* $($maybe: Option<View>,)? $($write: View,)* $($($both: View,)*)? $($arg: $ty,)* }, )*
+            $( $(#[$doc])* $name {
+                $($read: View,)*
+                $($maybe: Option<View>,)?
+                $($($far: Box<View>,)* $($into: Box<View>,)*)?
+                $($write: View,)*
+                $($($both: View,)*)?
+                $($arg: $ty,)*
+            }, )*
         }
 
         impl Call {
@@ -297,8 +310,8 @@ macro_rules! calls {
             /// Views whose elements are read.
             #[must_use]
             pub fn reads(&self) -> Views<'_> {
-                match self { $( Self::$name { $($read,)* $($maybe,)? $($($both,)*)? .. } => {
-                    let reads: Views<'_> = smallvec![$($read,)* $($($both,)*)?];
+                match self { $( Self::$name { $($read,)* $($maybe,)? $($($far,)*)? $($($both,)*)? .. } => {
+                    let reads: Views<'_> = smallvec![$($read,)* $($(&**$far,)*)? $($($both,)*)?];
                     $( let reads = reads.into_iter().chain($maybe).collect(); )?
                     reads
                 } )* }
@@ -307,7 +320,9 @@ macro_rules! calls {
             /// Views whose elements are written.
             #[must_use]
             pub fn writes(&self) -> Views<'_> {
-                match self { $( Self::$name { $($write,)* $($($both,)*)? .. } => smallvec![$($write,)* $($($both,)*)?], )* }
+                match self { $( Self::$name { $($($into,)*)? $($write,)* $($($both,)*)? .. } => {
+                    smallvec![$($(&**$into,)*)? $($write,)* $($($both,)*)?]
+                } )* }
             }
         }
 
@@ -328,6 +343,8 @@ macro_rules! calls {
                     return Ok(Self::$name {
                         $($read: read(name, stringify!($read), find(stringify!($read)))?,)*
                         $($maybe: find(stringify!($maybe)).map(|text| read(name, stringify!($maybe), Some(text))).transpose()?,)?
+                        $($($far: read(name, stringify!($far), find(stringify!($far)))?,)*)?
+                        $($($into: read(name, stringify!($into), find(stringify!($into)))?,)*)?
                         $($write: read(name, stringify!($write), find(stringify!($write)))?,)*
                         $($($both: read(name, stringify!($both), find(stringify!($both)))?,)*)?
                         $($arg: read(name, stringify!($arg), find(stringify!($arg)))?,)*
@@ -339,10 +356,12 @@ macro_rules! calls {
 
         impl fmt::Display for Call {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self { $( Self::$name { $($read,)* $($maybe,)? $($write,)* $($($both,)*)? $($arg,)* } => {
+                match self { $( Self::$name { $($read,)* $($maybe,)? $($($far,)* $($into,)*)? $($write,)* $($($both,)*)? $($arg,)* } => {
                     f.write_str($aclnn)?;
                     $( write!(f, " {}={}", stringify!($read), $read)?; )*
                     $( if let Some($maybe) = $maybe { write!(f, " {}={}", stringify!($maybe), $maybe)?; } )?
+                    $( $( write!(f, " {}={}", stringify!($far), $far)?; )* )?
+                    $( $( write!(f, " {}->{}", stringify!($into), $into)?; )* )?
                     $( write!(f, " {}->{}", stringify!($write), $write)?; )*
                     $($( write!(f, " {}<->{}", stringify!($both), $both)?; )*)?
                     $( write!(f, " {}={}", stringify!($arg), Exact($arg))?; )*
@@ -376,8 +395,6 @@ calls! {
     Sqrt "aclnnSqrt" reads(x) writes(out) args();
     /// `out = 1 / x`.
     Reciprocal "aclnnReciprocal" reads(x) writes(out) args();
-    /// `out = 1 / (1 + e^-x)`.
-    Sigmoid "aclnnSigmoid" reads(x) writes(out) args();
     /// `out = by · x`.
     Muls "aclnnMuls" reads(x) writes(out) args(by: Number);
     /// `out = x + by`.
@@ -422,9 +439,9 @@ calls! {
     FusedAttention "aclnnFusedInferAttentionScoreV2" reads(q, k, v) maybe(mask) writes(out) args(heads: usize, kv_heads: usize, scale: f64);
     /// The same with what its gradient needs of each row: `max` and `sum`, f32 `[b,n,s,8]`, the greatest score and the sum of the
     /// exponentials below it, eight times.
-    FlashAttention "aclnnFlashAttentionScore" reads(q, k, v, mask) writes(max, sum, out) args(heads: usize, scale: f64);
+    FlashAttention "aclnnFlashAttentionScore" reads() elsewhere(q, k, v, mask -> max, sum, out) writes() args(heads: usize, scale: f64);
     /// Its gradients, of what it took and gave and of the cotangent `dy` of `out`.
-    FlashAttentionGrad "aclnnFlashAttentionScoreGrad" reads(q, k, v, dy, mask, max, sum, out) writes(dq, dk, dv) args(heads: usize, scale: f64);
+    FlashAttentionGrad "aclnnFlashAttentionScoreGrad" reads() elsewhere(q, k, v, dy, mask, max, sum, out -> dq, dk, dv) writes() args(heads: usize, scale: f64);
     /// `dx` and `dgamma`, f32, of the cotangent `dy` of [`Call::RmsNorm`].
     RmsNormGrad "aclnnRmsNormGrad" reads(dy, x, rstd, gamma) writes(dx, dgamma) args();
     /// `out = dy · silu'(x)`.

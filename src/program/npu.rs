@@ -275,11 +275,6 @@ const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
 /// How often aclnnFlashAttentionScore writes each number of a row: a block of 32 bytes.
 const COPIES: usize = 8;
 
-/// Whether aclnnFlashAttentionScore and its gradient take so many heads of this size (CANN documentation of both, A2).
-const fn flash_attention_takes(heads: usize, head_size: usize) -> bool {
-    heads <= 256 && head_size <= 512
-}
-
 /// Queries, keys, values and the mask of the first operands of an attention op, as the fused operators take them.
 fn attention_operands(emit: &mut Emit<'_>) -> [View; 4] {
     let (q, keys, values, mask) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3));
@@ -288,8 +283,8 @@ fn attention_operands(emit: &mut Emit<'_>) -> [View; 4] {
     [q, keys, values, mask].map(|view| emit.dense(view))
 }
 
-/// The scores' storage, and the weights that they make, `[b,k,g,s,t]`: of the first operands of an attention op.
-fn attention_weights(emit: &mut Emit<'_>, scale: f64) -> (View, View) {
+/// The weights of the values, `[b,k,g,s,t]`, of the first operands of an attention op.
+fn attention_weights(emit: &mut Emit<'_>, scale: f64) -> View {
     let (q, keys, mask) = (emit.view(0), emit.view(1), emit.view(3));
     let q = q.permute(&[0, 2, 3, 1, 4]);
     let keys = keys.permute(&[0, 2, 3, 1]).repeat(2, 1);
@@ -301,9 +296,9 @@ fn attention_weights(emit: &mut Emit<'_>, scale: f64) -> (View, View) {
         Call::Matmul { a: q, b: keys, out: scores.clone() },
         Call::Muls { x: scores.clone(), out: scores.clone(), by: Number::Float(scale) },
         Call::MaskedFill { mask, into: scores.clone(), value: Number::Float(f64::NEG_INFINITY) },
-        Call::Softmax { x: scores.clone(), out: weights.clone(), dim: 4 },
+        Call::Softmax { x: scores, out: weights.clone(), dim: 4 },
     ]);
-    (scores, weights)
+    weights
 }
 
 pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
@@ -312,12 +307,13 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
     let &[b, s, k, g, d] = q.shape.sizes() else { return };
     let heads = k * g;
     let statistics: Vec<View> = emit.results.iter().skip(1).map(|result| result.view.clone()).collect();
-    if !statistics.is_empty() && flash_attention_takes(heads, d) {
+    if !statistics.is_empty() {
         let [q, keys, values, mask] = attention_operands(emit);
         let [max, sum] = [(); 2].map(|()| emit.temporary(DType::F32, [b, heads, s, COPIES]));
         let kept = [max.clone(), sum.clone()];
         emit.write_shaped(out, [b, s, heads, d], |emit, out| {
-            emit.calls.push(Call::FlashAttention { q, k: keys, v: values, mask, out, max, sum, heads, scale: *scale });
+            let [q, k, v, mask, max, sum, out] = [q, keys, values, mask, max, sum, out].map(Box::new);
+            emit.calls.push(Call::FlashAttention { q, k, v, mask, max, sum, out, heads, scale: *scale });
         });
         for (copies, into) in kept.into_iter().zip(statistics) {
             let from = emit.shaped(copies.narrow(3, 0, 1), into.shape.clone());
@@ -325,8 +321,6 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
         }
         return;
     }
-    // Only the gradient that is made of the fused operator reads them.
-    emit.calls.extend(statistics.into_iter().map(|into| Call::Zero { into }));
     if fused_attention_takes(q.dtype, d) {
         let [q, keys, values, mask] = attention_operands(emit);
         emit.write_shaped(out, [b, s, heads, d], |emit, out| {
@@ -344,7 +338,7 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
         return;
     }
     let by_head = |view: &View| view.permute(&[0, 2, 3, 1, 4]);
-    let (_, weights) = attention_weights(emit, *scale);
+    let weights = attention_weights(emit, *scale);
     let values = values.permute(&[0, 2, 1, 3]).repeat(2, 1);
     emit.write_shaped(by_head(&out), [b, k, g, s, d], |emit, out| {
         emit.calls.push(Call::Matmul { a: weights, b: values, out });

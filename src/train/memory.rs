@@ -3,8 +3,9 @@
 use crate::base::{Bytes, Diagnostic};
 use crate::config::ModelConfig;
 use crate::exec::memory_wanted;
-use crate::planner::launch::workspace_bytes;
-use crate::schedule::plan::Action;
+use crate::planner::launch::largest_workspace_bytes;
+
+use crate::schedule::Plan;
 
 use super::layouts::Zero;
 use super::program::Recompute;
@@ -15,16 +16,12 @@ use super::trainer::{Compiled, Layout, compile};
 /// operators, which the library says for certain only once they are prepared.
 #[must_use]
 pub fn wanted(compiled: &Compiled) -> Vec<(&'static str, Bytes)> {
-    let programs: Vec<&[_]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
+    let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
     let ranks = programs.first().map_or(0, |plans| plans.len());
-    let workspace = |rank: usize| {
-        let steps = programs.iter().flat_map(move |plans| &plans[rank].steps);
-        let calls = steps.filter_map(|step| if let Action::Launch(call) = &step.action { Some(call) } else { None });
-        Bytes(calls.map(workspace_bytes).max().unwrap_or_default() as u64)
-    };
     let of_rank = (0..ranks).map(|rank| {
+        let workspace = largest_workspace_bytes(programs.iter().map(|plans| &plans[rank]));
         let mut parts = memory_wanted(&programs, rank);
-        parts.push(("workspace of operators", workspace(rank)));
+        parts.push(("workspace of operators", Bytes(workspace as u64)));
         parts
     });
     of_rank.max_by_key(|parts| total(parts)).unwrap_or_default()

@@ -120,8 +120,8 @@ impl Optimizer {
         is_matrix: &dyn Fn(ValueId) -> bool,
     ) {
         let rate = build.input(input::RATE, [], DType::F32);
-        // AdamW's formula has the sign of a step down itself.
-        let of_all = match self {
+        // The number that all updates read: of AdamW, whose formula goes down itself, the steps before; of SGD the way down.
+        let number = match self {
             Self::Adamw { .. } => build.input(input::STEP, [], DType::F32),
             Self::Sgd { .. } => build.op(Kind::Scale { by: -1.0 }, &[rate]),
         };
@@ -130,7 +130,7 @@ impl Optimizer {
                 Self::Adamw { betas: [beta1, beta2], eps, weight_decay } => {
                     let decay = if is_matrix(param.id()) { weight_decay } else { 0.0 };
                     let kind = Kind::AdamW { beta1, beta2, epsilon: eps, decay };
-                    let operands = [*param, states[0], states[1], *gradient, factor, rate, of_all];
+                    let operands = [*param, states[0], states[1], *gradient, factor, rate, number];
                     let [_, _, moved] = build.several(kind, &operands);
                     moved
                 }
@@ -141,7 +141,7 @@ impl Optimizer {
                         let sum = build.add(kept, update);
                         update = build.op(Kind::Assign, &[*state, sum]);
                     }
-                    let step = build.mul(update, of_all);
+                    let step = build.mul(update, number);
                     build.add(*param, step)
                 }
             };

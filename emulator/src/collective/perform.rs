@@ -76,8 +76,10 @@ fn reduce_all(reductions: &[Reduced], dtype: DataType, op: ReduceOp, share: Shar
     tiled(reductions, tiles_of, share, workers, |reduction, index| {
         let first = index * tile;
         let count = tile.min(reduction.count - first);
-        let size = dtype.size_bytes();
-        reduction.outputs.iter().for_each(|output| output.touch(first * size, count * size));
+        if share.count > 1 {
+            let size = dtype.size_bytes();
+            reduction.outputs.iter().for_each(|output| output.touch(first * size, count * size));
+        }
         reduce(&reduction.inputs, &reduction.outputs, dtype, op, first, count);
     });
 }
@@ -89,7 +91,9 @@ fn copy_all(copies: &[Copied], share: Share, workers: &Workers) {
         let len = TILE_BYTES.min(copy.from.len_bytes() - offset);
         for to in &copy.to {
             if !to.is_same_as(&copy.from) {
-                to.touch(offset, len);
+                if share.count > 1 {
+                    to.touch(offset, len);
+                }
                 to.copy_from(offset, &copy.from, offset, len);
             }
         }

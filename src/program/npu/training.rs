@@ -4,7 +4,7 @@ use crate::base::{DType, Shape};
 use crate::program::call::{Call, Number, View};
 use crate::program::op::Kind;
 
-use super::{COPIES, Emit, attention_operands, attention_weights, flash_attention_takes, local_index};
+use super::{COPIES, Emit, attention_operands, local_index};
 
 /// A view with one more dim of size 1 at the end, to broadcast along rows.
 fn column(view: &View) -> View {
@@ -89,8 +89,12 @@ pub(in crate::program) fn rms_norm_grad(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::RmsNormGrad { dy, x, rstd, gamma, dx, dgamma });
 }
 
-/// By the fused operator, of what the fused forward operator kept.
-fn flash_attention_grad(scale: f64, emit: &mut Emit<'_>) {
+pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::AttentionGrad { scale } = *kind else { return };
+    if emit.view(0).elems() == 0 || emit.view(1).elems() == 0 {
+        zeros(emit);
+        return;
+    }
     let [q, k, v, mask] = attention_operands(emit);
     let &[b, s, heads, _] = q.shape.sizes() else { return };
     let [dy, out] = [4, 5].map(|operand| {
@@ -108,56 +112,13 @@ fn flash_attention_grad(scale: f64, emit: &mut Emit<'_>) {
         let view = emit.result(result).and_then(|view| view.reshape(like.shape.clone())).filter(View::is_contiguous);
         made.push(view.unwrap_or_else(|| emit.temporary(like.dtype, like.shape.clone())));
     }
-    let [dq, dk, dv] = [0, 1, 2].map(|result: usize| made[result].clone());
-    emit.calls.push(Call::FlashAttentionGrad { q, k, v, mask, dy, out, max, sum, dq, dk, dv, heads, scale });
+    let [q, k, v, dy, mask, max, sum, out] = [q, k, v, dy, mask, max, sum, out].map(Box::new);
+    let [dq, dk, dv] = [0, 1, 2].map(|result: usize| Box::new(made[result].clone()));
+    emit.calls.push(Call::FlashAttentionGrad { q, k, v, dy, mask, max, sum, out, dq, dk, dv, heads, scale });
     for (result, made) in made.into_iter().enumerate() {
         let Some(into) = emit.result(result).filter(|into| into.buffer != made.buffer) else { continue };
         let from = emit.shaped(made, into.shape.clone());
         emit.calls.push(Call::Copy { from, into });
-    }
-}
-
-pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::AttentionGrad { scale } = kind else { return };
-    let (q, keys, values, dy) = (emit.view(0), emit.view(1), emit.view(2), emit.view(4));
-    let &[b, s, k, g, d] = q.shape.sizes() else { return };
-    let t = keys.shape[1];
-    if q.elems() == 0 || t == 0 {
-        zeros(emit);
-        return;
-    }
-    if flash_attention_takes(k * g, d) {
-        flash_attention_grad(*scale, emit);
-        return;
-    }
-    let by_head = |view: &View| view.permute(&[0, 2, 3, 1, 4]);
-    let by_key = |view: &View| view.permute(&[0, 2, 1, 3]);
-    let transposed = |view: &View| view.permute(&[0, 1, 3, 2]);
-    let (scores, weights) = attention_weights(emit, *scale);
-    let of_weights = emit.temporary(q.dtype, [b, k, g, s, t]);
-    let means = emit.temporary(q.dtype, [b, k, g, s, 1]);
-    let each_group = |view: View| view.repeat(2, 1);
-    emit.calls.extend([
-        Call::Matmul { a: by_head(&dy), b: each_group(transposed(&by_key(&values))), out: of_weights.clone() },
-        // d score = weight (d weight - Σ weight d weight)
-        Call::Mul { a: weights.clone(), b: of_weights.clone(), out: scores.clone() },
-        Call::ReduceSum { x: scores.clone(), out: means.clone(), dim: 4 },
-        Call::Sub { a: of_weights.clone(), b: means, out: of_weights.clone() },
-        Call::Mul { a: of_weights, b: weights.clone(), out: scores.clone() },
-        Call::Muls { x: scores.clone(), out: scores.clone(), by: Number::Float(*scale) },
-    ]);
-    let dq = emit.out();
-    emit.write_shaped(by_head(&dq), [b, k, g, s, d], |emit, out| {
-        emit.calls.push(Call::Matmul { a: scores.clone(), b: each_group(by_key(&keys)), out });
-    });
-    // Keys and values are summed over the queries of all heads of their group.
-    for (result, factor, of) in [(1, scores, q), (2, weights, dy)] {
-        let Some(out) = emit.result(result) else { continue };
-        let rows = emit.shaped(by_head(&of), [b, k, g * s, d]);
-        let factor = emit.shaped(factor, [b, k, g * s, t]);
-        emit.write_shaped(by_key(&out), [b, k, t, d], |emit, out| {
-            emit.calls.push(Call::Matmul { a: transposed(&factor), b: rows, out });
-        });
     }
 }
 
