@@ -1,8 +1,8 @@
 //! Makes every exchange of data explicit, and proves that nothing was forgotten.
 //!
 //! Input → output: a program and its placement → [`insert_reshards`] → [`lower`] → [`fuse`] → [`share`] → a [`Placed`]
-//! program in which each op runs on local shards or is one collective; [`verify`] re-checks it from the ops' rules alone, knowing
-//! nothing of how it was made. Invariants: original values keep their ids through all passes; every rank runs the same
+//! program in which each op runs on local shards or is one collective; [`verify`] re-checks it from the ops' rules alone,
+//! knowing nothing of how it was made. Invariants: original values keep their ids through all passes; every rank runs the same
 //! ops in the same order. It does not choose layouts (`placement` does) nor when anything runs (`schedule` does).
 
 mod explain;
@@ -44,7 +44,7 @@ pub fn parallelize(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Parall
     let resharded = insert_reshards(program, mesh, &placement);
     crate::program::verify::verify(&resharded.program)?;
     verify_resharded(&resharded)?;
-    let lowered = share(&fuse(&lower(&resharded)?));
+    let lowered = share(fuse(&lower(&resharded)?));
     crate::program::verify::verify(&lowered.program)?;
     verify(&lowered)?;
     Ok(Parallelized { placement, resharded, lowered })

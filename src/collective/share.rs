@@ -35,10 +35,10 @@ struct Shared {
 
 /// The program in which small tensors share collectives. Values keep their ids.
 #[must_use]
-pub fn share(lowered: &Placed) -> Placed {
+pub fn share(lowered: Placed) -> Placed {
     let late = late(&lowered.program);
-    let shared: Vec<Shared> = groups(lowered, &late).into_iter().filter(|group| group.members.len() > 1).collect();
-    if shared.is_empty() { lowered.clone() } else { rewrite(lowered, &late, &shared) }
+    let shared: Vec<Shared> = groups(&lowered, &late).into_iter().filter(|group| group.members.len() > 1).collect();
+    if shared.is_empty() { lowered } else { rewrite(&lowered, &late, &shared) }
 }
 
 /// By op: whether it may as well run later. Nobody reads what it makes, and it overwrites a state or a param.

@@ -191,7 +191,7 @@ fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
     // By buffer: which of its bytes something wrote, in order and apart.
     let given = |slot: &Slot| !matches!(slot.region, Region::Arena | Region::Outputs);
     let whole = |slot: &Slot| 0..slot.bytes.0 as usize;
-    let mut written: Vec<Vec<Range<usize>>> =
+    let mut written: Vec<SmallVec<[Range<usize>; 1]>> =
         plan.buffers.values().iter().map(|slot| given(slot).then(|| whole(slot)).into_iter().collect()).collect();
     let bytes = |view: &View| {
         let (span, size) = (view.span(), view.dtype.size_bytes());
@@ -213,7 +213,8 @@ fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
             let joined = known[touched.clone()]
                 .iter()
                 .fold(new, |all, range| all.start.min(range.start)..all.end.max(range.end));
-            known.splice(touched, [joined]);
+            known.drain(touched.clone());
+            known.insert(touched.start, joined);
         }
     }
     for tensor in &plan.outputs {
