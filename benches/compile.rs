@@ -2,9 +2,9 @@
 //! faster than layers × ranks.
 
 use ascend_tp::base::DType;
+use ascend_tp::compile::Setting;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
-use ascend_tp::planner::compile::Setting;
 use ascend_tp::program::models::Head;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 

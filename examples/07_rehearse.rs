@@ -9,7 +9,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
-use ascend_tp::rehearse::{Error, Rehearsal, Setting, Site};
+use ascend_tp_planner::rehearse::{Error, Rehearsal, Setting, Site};
 
 fn main() -> anyhow::Result<()> {
     for cards in [2, 4, 8] {

@@ -22,22 +22,21 @@
 //! `exec` `weights` `generate` `train` `rehearse` `bench` have effects.
 
 pub mod base;
-pub mod bench;
 pub mod collective;
+pub mod compile;
 pub mod config;
 pub mod device;
 pub mod exec;
 pub mod generate;
 pub mod placement;
-pub mod planner;
 pub mod program;
-pub mod rehearse;
 pub mod schedule;
 pub mod timeline;
 pub mod train;
 pub mod weights;
 pub mod world;
 
+#[cfg(feature = "emulator")]
 pub use ascend_tp_emulator as emulator;
 pub use ascend_tp_machine as machine;
 pub use collective::{Parallelized, parallelize};

@@ -4,15 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod abi;
-mod bad_input;
-mod bench;
 mod c;
-mod checkpoint;
-mod cli;
 mod common;
 mod compile_fail;
-mod costs;
-mod data;
 mod device;
 mod engine;
 mod equivalence;
@@ -22,14 +16,9 @@ mod gradients;
 mod lora;
 mod mutation;
 mod parity;
-mod plan;
-mod plan_train;
-mod processes;
-mod rehearse;
 mod session;
 mod split_axis;
 mod strict_engine;
 mod tidy;
-mod train;
 mod training;
 mod verify;

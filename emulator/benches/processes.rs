@@ -1,7 +1,7 @@
 //! All-reduce across eight processes of this host.
 //!
 //! Input: this program, started again once a rank. Output: for each size the median time of one all-reduce as rank 0 sees
-//! it, with many enqueued before the wait and with a wait after each. Beside it stand `benches/peers`, which do the same
+//! it, with many enqueued before the wait and with a wait after each. Beside it stand `cli/peers`, which do the same
 //! with other libraries. Does not: measure within a process (see `collectives`).
 #![expect(unsafe_code, reason = "the bench calls C functions")]
 #![expect(clippy::wildcard_imports, reason = "a file of the tests")]

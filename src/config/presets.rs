@@ -8,6 +8,9 @@ use super::rope::Rope;
 use crate::base::DType;
 
 impl ModelConfig {
+    /// The `config.json` of the checkpoint that ships, of 8 million parameters.
+    pub const SHIPPED: &'static str = include_str!("../../models/kjv-qwen2/config.json");
+
     /// The names that [`Self::preset`] knows.
     pub const PRESETS: [&'static str; 6] =
         ["qwen-72b", "qwen2-72b", "qwen2.5-72b", "llama-3-70b", "qwen3-32b", "qwen2.5-0.5b"];

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Precision, Weights};
+use crate::compile::{Programs, Setting};
 use crate::config::ModelConfig;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, FillError, Shards};
 use crate::placement::Residual;
-use crate::planner::compile::{Programs, Setting};
 use crate::program::models::Head;
 use crate::schedule::Plan;
 use crate::weights::fill_from;

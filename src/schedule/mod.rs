@@ -7,6 +7,7 @@
 //! a run gives anew are the contents of the inputs.
 
 mod emit;
+pub mod launch;
 mod memory;
 mod order;
 pub mod plan;

@@ -3,7 +3,7 @@
 use crate::base::{Bytes, Diagnostic};
 use crate::config::ModelConfig;
 use crate::exec::memory_wanted;
-use crate::planner::launch::largest_workspace_bytes;
+use crate::schedule::launch::largest_workspace_bytes;
 
 use crate::schedule::Plan;
 

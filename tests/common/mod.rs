@@ -4,7 +4,6 @@
 //! lowered program its result's part on each rank. It judges nothing.
 
 pub(crate) mod instruction_sets;
-pub(crate) mod trace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -136,7 +136,7 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
 /// The program as users have it.
 fn build() -> Result<PathBuf> {
     let mut command = cargo();
-    command.args(["build", "--quiet", "--release", "--package", "ascend-tp", "--bin", "ascend-tp"]);
+    command.args(["build", "--quiet", "--release", "--package", "ascend-tp-cli"]);
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().context("cannot run cargo")?;
     if !output.status.success() {

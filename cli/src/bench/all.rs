@@ -1,0 +1,54 @@
+//! `bench all`: every figure that is to be reached, and with time the tables behind them.
+//!
+//! Input → output: a bench → tables, the figures first. Exchanges across processes are measured by this program started once
+//! more for each rank; while they measure, this one waits.
+
+use std::ffi::OsString;
+
+use crate::measure::figures::{self, Measured};
+use crate::measure::{Bench, Effort, Table, collectives, compile, operators, peers, scaling};
+use serde_json::Value;
+
+use super::children::{Job, Prints};
+use crate::failure::Failure;
+
+/// Measures all of it.
+pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
+    let Measured { figures, tables } = figures::measure(bench, across_processes(bench.effort)?)?;
+    let mut found = vec![figures, bench.limits.table()];
+    found.extend(tables);
+    if bench.effort == Effort::Full {
+        let model = figures::model()?;
+        found.push(operators::run(bench, &model)?);
+        found.push(operators::products(bench, &operators::PRODUCTS)?);
+        found.push(compile::run(&compile::Setting::usual(), bench.effort.budget())?);
+        found.extend(scaling::run(bench)?);
+    }
+    found.push(peers::recorded()?);
+    Ok(found)
+}
+
+/// The exchanges of the figures, each rank a process.
+pub(super) fn across_processes(effort: Effort) -> Result<Table, Failure> {
+    let setting = figures::exchanges();
+    let list = |items: Vec<String>| items.join(",");
+    let names = list(setting.ops.iter().map(ToString::to_string).collect());
+    let dtypes = list(setting.dtypes.iter().map(ToString::to_string).collect());
+    let (least, most) = (setting.bytes.iter().min().copied(), setting.bytes.iter().max().copied());
+    let (least, most) = (least.unwrap_or(1), most.unwrap_or(1));
+    let options = format!(
+        "bench collectives --json --device emulator --op {names} --dtype {dtypes} --min-bytes {least} --max-bytes {most} \
+         --step-factor {} --warmup {}",
+        most / least,
+        setting.warmup
+    );
+    let mut arguments: Vec<OsString> = options.split_whitespace().map(OsString::from).collect();
+    if effort == Effort::Quick {
+        arguments.push("--quick".into());
+    }
+    let ranks = setting.ranks.first().copied().unwrap_or(1);
+    let job = Job::own("the exchanges across processes", ranks, &arguments, Prints::Output)?;
+    let text = job.start()?.finish(None)?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| Failure::Run(error.into()))?;
+    Ok(collectives::measured_by(ranks, &report))
+}

@@ -1,0 +1,262 @@
+//! Processes that a measurement starts: this program once more for each rank, as a launcher on one host does, or others.
+//!
+//! Input → output: a [`Job`] → [`Children`] → what the first of them prints, once all have ended. Invariants: children end with
+//! this process, however it ends, because the system ends them ([`run_beside`]); when one fails the others have a moment to
+//! say what they know and are ended then, also those that were stopped; a process that was started by a launcher starts
+//! none. Ranks meet at a port that was free a moment ago.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::world::{ProcessGroup, World};
+use clap::Args;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, set_parent_process_death_signal, waitid};
+
+use crate::failure::{Failure, INTERRUPTED, Outcome};
+use crate::interrupt;
+
+/// How long children may go on after one of them has failed, or have their last words read.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Between looks whether children have ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A program to run until it ends, or until this process does.
+#[derive(Debug, Args)]
+pub(super) struct BesideOptions {
+    /// Process id of whoever the program is not to outlive
+    #[arg(long)]
+    parent: i32,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Becomes a program that the system ends when the process that started it ends: signals do not reach children of a process
+/// that is killed, and a stopped one hears nothing at all.
+pub(super) fn run_beside(options: &BesideOptions) -> Failure {
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return Failure::Run(anyhow::Error::new(error).context("a process that is to end with its parent"));
+    }
+    // It may have ended before the system was told.
+    if getppid() != Pid::from_raw(options.parent) {
+        return Failure::Interrupted;
+    }
+    let [program, arguments @ ..] = options.command.as_slice() else { return Failure::Elsewhere };
+    let error = Command::new(program).args(arguments).exec();
+    Failure::Run(anyhow::Error::new(error).context(program.display().to_string()))
+}
+
+/// What becomes of what children print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Prints {
+    /// The first one's output is this process' output.
+    Through,
+    /// The first one's output is [`Children::finish`]'s.
+    Output,
+    /// So it is, and what they say on stderr is told if one fails.
+    OutputAndErrors,
+}
+
+/// A program to start.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// What it is called in messages.
+    pub(super) name: String,
+    pub(super) command: Vec<OsString>,
+    /// Processes; several get the variables of ranks.
+    pub(super) processes: usize,
+    pub(super) prints: Prints,
+}
+
+impl Job {
+    /// This program with other arguments.
+    pub(super) fn own(name: &str, processes: usize, arguments: &[OsString], prints: Prints) -> Result<Self, Failure> {
+        let program = std::env::current_exe()?.into_os_string();
+        let command = [program].into_iter().chain(arguments.iter().cloned()).collect();
+        Ok(Self { name: name.to_owned(), command, processes, prints })
+    }
+
+    /// Starts all processes of the job. Must be called by the process' first thread: children end with the thread that
+    /// started them.
+    pub(super) fn start(self) -> Result<Children, Failure> {
+        let Self { name, command, processes, prints } = self;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let program = std::env::current_exe()?;
+        let mut children = Children { name, processes: Vec::with_capacity(processes) };
+        for rank in 0..processes {
+            let mut beside = Command::new(&program);
+            beside.args(["bench", "beside", "--parent", &std::process::id().to_string(), "--"]).args(&command);
+            if processes > 1 {
+                beside
+                    .env("RANK", rank.to_string())
+                    .env("WORLD_SIZE", processes.to_string())
+                    .env("LOCAL_RANK", rank.to_string())
+                    .env("LOCAL_WORLD_SIZE", processes.to_string())
+                    .env("MASTER_ADDR", "127.0.0.1")
+                    .env("MASTER_PORT", port.to_string());
+            }
+            beside.stdin(Stdio::null()).stdout(match (rank, prints) {
+                (0, Prints::Through) => Stdio::inherit(),
+                (0, _) => Stdio::piped(),
+                _ => Stdio::null(),
+            });
+            if prints == Prints::OutputAndErrors {
+                beside.stderr(Stdio::piped());
+            }
+            let mut child = beside.spawn().with_context(|| children.who(rank)).map_err(Failure::Run)?;
+            let output = child.stdout.take().map(read);
+            let errors = child.stderr.take().map(read);
+            children.processes.push(Process { child, output, errors, ended: None });
+        }
+        Ok(children)
+    }
+}
+
+/// Processes that run. Dropping them ends those that still do.
+#[derive(Debug)]
+pub(super) struct Children {
+    name: String,
+    /// By rank.
+    processes: Vec<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    output: Option<Receiver<String>>,
+    errors: Option<Receiver<String>>,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Whether a signal has stopped it. Its end is not taken from whoever waits for it.
+    fn is_stopped(&self) -> bool {
+        let asked = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), asked).is_ok_and(|found| found.is_some())
+    }
+}
+
+impl Children {
+    /// Waits until all have ended; what the first has printed, unless it printed through.
+    ///
+    /// # Errors
+    /// One failed, named with how it ended, or they have not ended within `limit`. Without a word if one that prints through
+    /// found its input wrong: it has said so.
+    pub(super) fn finish(mut self, limit: Option<Duration>) -> Result<String, Failure> {
+        let started = Instant::now();
+        let mut failed: Option<(usize, Instant)> = None;
+        while self.processes.iter().any(|process| process.ended.is_none()) {
+            for (rank, process) in self.processes.iter_mut().enumerate().filter(|(_, process)| process.ended.is_none())
+            {
+                process.ended = process.child.try_wait()?;
+                if process.ended.is_some_and(|ended| !ended.success()) {
+                    failed.get_or_insert((rank, Instant::now() + GRACE));
+                }
+            }
+            if let Some(limit) = limit
+                && failed.is_none()
+                && started.elapsed() > limit
+            {
+                let problem = format!("{} has not ended within {} s", self.name, limit.as_secs());
+                return Err(Failure::Run(anyhow!(problem)));
+            }
+            // One that is stopped will say nothing more.
+            let mut others = self.processes.iter().filter(|process| process.ended.is_none());
+            if failed.is_some_and(|(_, deadline)| Instant::now() > deadline || others.all(Process::is_stopped)) {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        match failed {
+            Some((first, _)) => Err(self.failure(first)),
+            None => self.processes[0].output.as_ref().map_or(Ok(String::new()), |output| {
+                let missing = || Failure::Run(anyhow!("{}: its output does not end with it", self.who(0)));
+                output.recv_timeout(GRACE).map_err(|_| missing())
+            }),
+        }
+    }
+
+    /// What went wrong. One that a signal ended or stopped, or that was asked to end, is the cause, whoever was seen to end first.
+    fn failure(&self, first: usize) -> Failure {
+        let ended = |rank: usize| self.processes[rank].ended;
+        let order = |rank: &usize| match ended(*rank).map(|ended| (ended.success(), ended.code())) {
+            Some((false, None)) => 0,
+            None if self.processes[*rank].is_stopped() => 0,
+            Some((false, Some(code))) if code == i32::from(INTERRUPTED) => 1,
+            _ if *rank == first => 2,
+            _ => 3,
+        };
+        let cause = (0..self.processes.len()).min_by_key(order).unwrap_or(first);
+        // They have said what it is.
+        if ended(cause).and_then(|ended| ended.code()) == Some(2) && self.processes[cause].errors.is_none() {
+            return Failure::Elsewhere;
+        }
+        let how = ended(cause).map_or_else(|| "stopped by a signal".to_owned(), |ended| ended.to_string());
+        let said = self.processes[cause].errors.as_ref().filter(|_| ended(cause).is_some());
+        let said = said.and_then(|errors| errors.recv_timeout(GRACE).ok());
+        let last = said.as_deref().map(str::trim).and_then(|said| said.lines().last()).unwrap_or_default();
+        let colon = if last.is_empty() { "" } else { ": " };
+        Failure::Run(anyhow!("{} failed ({how}){colon}{last}", self.who(cause)))
+    }
+
+    fn who(&self, rank: usize) -> String {
+        let Self { name, processes } = self;
+        match processes.get(rank).map(|process| process.child.id()) {
+            Some(id) if processes.len() > 1 => format!("rank {rank} (process {id}) of {name}"),
+            _ => name.clone(),
+        }
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        // Those that have ended are only waited for.
+        for process in &mut self.processes {
+            let _ended = process.child.kill();
+        }
+        for process in &mut self.processes {
+            let _status = process.child.wait();
+        }
+    }
+}
+
+/// Reads to the end on a thread of its own, so that a full pipe holds nobody up.
+fn read(mut from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, text) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before a pipe broke is all there is.
+        let _read = from.read_to_end(&mut bytes);
+        let _unread = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    text
+}
+
+/// Starts `wanted` processes with this one's arguments and waits for them; none if none are wanted, or this is one of them.
+///
+/// # Errors
+/// A launcher started another number, or a process cannot be started or fails.
+pub(super) fn start_ranks(wanted: Option<usize>) -> Result<Option<Outcome>, Failure> {
+    let Some(wanted) = wanted else { return Ok(None) };
+    let world = World::from_env().map_err(|error| Failure::Input(error.into()))?;
+    if world.size == wanted {
+        return Ok(None);
+    }
+    if world.size > 1 {
+        let problem = Diagnostic::new("--processes", "a launcher has started another number");
+        return Err(Diagnostics::from(problem.expected(world.size).found(wanted).help("leave --processes out")).into());
+    }
+    interrupt::end_at_once(&Arc::new(ProcessGroup::alone()));
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    Job::own("the measurement", wanted, &arguments, Prints::Through)?.start()?.finish(None)?;
+    Ok(Some(Outcome::Done))
+}

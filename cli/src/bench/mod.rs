@@ -1,0 +1,131 @@
+//! `bench`: how fast this machine is and what runs on it, each figure beside its limit.
+//!
+//! Input → output: a part and its options → the library's tables, as [`text`], JSON, or drawn. Several processes measure
+//! together if a launcher started them, or `--processes` did; the first one speaks.
+
+mod all;
+mod children;
+mod options;
+mod page;
+mod peers;
+mod text;
+mod train;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::measure::{
+    Bench, Effort, Limits, Machine, Report, collectives, compile, generation, host, load, operators, plot, scaling,
+};
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::world::ProcessGroup;
+
+pub(super) use options::{BenchOptions, EXAMPLES};
+
+use super::failure::{Failure, Outcome};
+use super::processes::{agree, join};
+use super::{cards, files, interrupt, print, print_json};
+use options::Part;
+
+/// How long a rank that failed because of another waits to hear what became of that one.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Runs the command.
+pub(super) fn run(options: &BenchOptions) -> Result<Outcome, Failure> {
+    if let Part::Beside(beside) = &options.part {
+        return Err(children::run_beside(beside));
+    }
+    if let Some(outcome) = children::start_ranks(options.processes())? {
+        return Ok(outcome);
+    }
+    let group = join()?;
+    interrupt::end_at_once(&group);
+    let done = run_in(options, &group);
+    if let Err(failure) = &done {
+        // The cause ends this process as soon as it is known.
+        if !is_consequence(failure) || group.failure_within(GRACE).is_none() {
+            failure.for_peers().iter().for_each(|text| group.fail(text));
+        }
+    }
+    done
+}
+
+fn is_consequence(failure: &Failure) -> bool {
+    let Failure::Run(error) = failure else { return false };
+    error.downcast_ref::<crate::measure::Error>().is_some_and(crate::measure::Error::is_consequence)
+}
+
+fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
+    let wanted = agree(group, &format!("{options:?}"), options.check(group))?;
+    let cards = cards::open_at_least(options.device, group, wanted)?;
+    let effort = if options.quick { Effort::Quick } else { Effort::Full };
+    let limits = limits(&cards, effort, group)?;
+    let bench = Bench { cann: Arc::clone(&cards.cann), group: Arc::clone(group), limits: limits.clone(), effort };
+    let tables = match &options.part {
+        // It has become another program.
+        Part::Beside(_) => Vec::new(),
+        Part::Limits => vec![limits.table()],
+        Part::Collectives(asked) => vec![collectives::run(&bench, &asked.setting(options.quick))?],
+        Part::Ops(asked) => {
+            let calls = operators::run(&bench, &asked.setting()?)?;
+            if asked.products { vec![calls, operators::products(&bench, &operators::PRODUCTS)?] } else { vec![calls] }
+        }
+        Part::Decode(asked) => vec![generation::run(&bench, &asked.setting()?)?.decode],
+        Part::Prefill(asked) => vec![generation::run(&bench, &asked.setting()?)?.prefill],
+        Part::Scaling => scaling::run(&bench)?,
+        Part::All => all::run(&bench)?,
+        Part::Peers if !cards.is_emulated() => {
+            let problem = Diagnostic::new("--device", "peers run on the processor of this host");
+            return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
+        }
+        Part::Peers => peers::run(&bench)?,
+        Part::Train => train::run(&bench, cards.is_emulated())?,
+        Part::Host(asked) => vec![host::run(&asked.setting()?, effort)?],
+        Part::Compile(asked) => vec![compile::run(&asked.settings()?, effort.budget())?],
+        Part::Load(asked) => vec![load::run(&bench, &asked.setting()?)?],
+    };
+    cards.check_reports()?;
+    if !group.is_first() {
+        return Ok(Outcome::Done);
+    }
+    if let Some(path) = &options.plot {
+        let drawn = tables.iter().find_map(plot::svg);
+        let svg = drawn.ok_or_else(|| Diagnostics::from(Diagnostic::new("--plot", "this part has nothing to draw")))?;
+        files::write("--plot", path, |out| out.write_all(svg.as_bytes()))?;
+    }
+    let report = Report { machine: Machine::here(&cards.description), limits, tables };
+    if let Some(path) = &options.report {
+        page::write(&report, path)?;
+    }
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&text::render(&report))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The limits of what the cards are: chips, or this host. Of several processes one measures while the others wait.
+fn limits(cards: &cards::Cards, effort: Effort, group: &ProcessGroup) -> Result<Limits, Failure> {
+    let chip = cards.cann.soc_name().filter(|_| !cards.is_emulated()).and_then(|name| Limits::of_chip(&name));
+    let mine = match chip {
+        Some(limits) => limits,
+        None if group.is_first() => Limits::of_host(effort.limits_budget()),
+        None => Limits::default(),
+    };
+    let text = serde_json::to_vec(&mine).map_err(|error| Failure::Run(error.into()))?;
+    let all = group.exchange("the limits", text).map_err(|error| Failure::Run(error.into()))?;
+    serde_json::from_slice(&all[0]).map_err(|error| Failure::Run(error.into()))
+}
+
+impl From<crate::measure::Error> for Failure {
+    fn from(error: crate::measure::Error) -> Self {
+        use crate::measure::Error;
+        match error {
+            Error::Refused(problems) | Error::Run(ascend_tp::exec::Error::Refused(problems)) => problems.into(),
+            Error::Generate(error) => error.into(),
+            Error::Train(error) => error.into(),
+            error => Self::Run(error.into()),
+        }
+    }
+}

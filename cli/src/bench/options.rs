@@ -1,0 +1,408 @@
+//! What `bench` takes.
+
+use std::path::PathBuf;
+
+use crate::measure::collectives::{Collective, Setting};
+use crate::measure::{compile, generation, scaling, train};
+use ascend_tp::base::{DType, Diagnostic, Diagnostics};
+use ascend_tp::exec::Launching;
+use ascend_tp::placement::Residual;
+use ascend_tp::world::ProcessGroup;
+use clap::{Args, Subcommand};
+
+use super::children::BesideOptions;
+use super::page;
+use crate::arguments::{DeviceKind, LayoutOptions, PrecisionName, positive};
+use crate::{files, model};
+
+pub(crate) const EXAMPLES: &str = "\
+Limits are taken in the same run, so that a ratio is of this machine, now.
+
+Examples:
+  ascend-tp bench all --quick
+  ascend-tp bench all --report docs/PERFORMANCE.md
+  ascend-tp bench peers --report PEERS.md
+  ascend-tp bench train
+  ascend-tp bench limits
+  ascend-tp bench collectives --op all_reduce --dtype f32,f16 --ranks 2,4,8 --plot all_reduce.svg
+  ascend-tp bench collectives --op all_reduce --processes 8
+  ascend-tp bench ops --model qwen-72b --cards 8
+  ascend-tp bench decode --model qwen2.5-0.5b --cards 1,2,4,8 --captured
+  ascend-tp bench host --model qwen-72b --cards 8
+  ascend-tp bench prefill --prompt 512 --json
+  mpirun -np 8 ascend-tp bench collectives --json";
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchOptions {
+    #[command(subcommand)]
+    pub(super) part: Part,
+    /// Fewer sizes, a shorter time each
+    #[arg(long, global = true)]
+    pub(super) quick: bool,
+    /// Print the tables as JSON
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Draw the tables of a part over sizes and ranks as SVG; of several the first that can be drawn
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) plot: Option<PathBuf>,
+    /// Write everything as a page in Markdown, with drawings in a folder beside it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
+    /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
+    #[arg(long, value_enum, default_value = "auto", global = true)]
+    pub(super) device: DeviceKind,
+}
+
+/// What is measured.
+#[derive(Debug, Subcommand)]
+pub(super) enum Part {
+    /// What this machine can do: read, copy and triad bandwidth over all cores, f32 and bf16 peak rates
+    Limits,
+    /// Exchanges between ranks: time, algorithm and bus bandwidth, checked results
+    Collectives(CollectivesOptions),
+    /// Each operator of a model's plans at its shapes
+    Ops(OpsOptions),
+    /// Tokens made one by one by a model's shape with random weights
+    Decode(DecodeOptions),
+    /// Prompts read by a model's shape with random weights
+    Prefill(PrefillOptions),
+    /// What the runtime itself costs: the executor over a decode plan whose kernels do nothing
+    Host(HostOptions),
+    /// The compiler: models, cards, layers
+    Compile(CompileOptions),
+    /// A checkpoint of random weights from the page cache to the cards
+    Load(LoadOptions),
+    /// Steps of training a model of 8 million parameters, in turns with torch if it is installed
+    Train,
+    /// How cost grows: cards, hidden size, layers, sequence, message size
+    Scaling,
+    /// Every figure that is to be reached, with its target
+    All,
+    /// Others at the same tasks on this machine, in turns with ours: transformers, llama.cpp, Open MPI and gloo, as far as
+    /// they are installed
+    Peers,
+    /// Run another program until this process' parent ends
+    #[command(hide = true)]
+    Beside(BesideOptions),
+}
+
+const OPS: &str = "Which: all_reduce, all_gather, reduce_scatter, broadcast, all_to_all [default: all]";
+
+#[derive(Debug, Args)]
+pub(super) struct CollectivesOptions {
+    #[arg(long, value_delimiter = ',', value_name = "OP,…", help = OPS)]
+    op: Vec<Collective>,
+    /// Element types: f32, f16, bf16
+    #[arg(long, value_delimiter = ',', default_value = "f32", value_name = "TYPE,…")]
+    dtype: Vec<DType>,
+    /// Numbers of ranks in this process; several processes are one rank each [default: 8]
+    #[arg(long, value_delimiter = ',', value_parser = positive, value_name = "N,…")]
+    ranks: Vec<usize>,
+    /// Start so many processes of one rank each
+    #[arg(long, value_parser = positive, value_name = "N", conflicts_with = "ranks")]
+    processes: Option<usize>,
+    /// Bytes of the smallest tensor; K, M and G are binary
+    #[arg(long, value_parser = bytes, default_value = "1K", value_name = "BYTES")]
+    min_bytes: usize,
+    /// Bytes of the largest tensor
+    #[arg(long, value_parser = bytes, default_value = "64M", value_name = "BYTES")]
+    max_bytes: usize,
+    /// Each size is so many times the one before [default: 4, or 16 with --quick]
+    #[arg(long, value_parser = step_factor, value_name = "N")]
+    step_factor: Option<usize>,
+    /// Exchanges of each sample [default: more of small ones]
+    #[arg(long, value_parser = positive, value_name = "N")]
+    iterations: Option<usize>,
+    /// Exchanges before the first sample
+    #[arg(long, default_value = "5", value_name = "N")]
+    warmup: usize,
+}
+
+/// Which model, on what.
+#[derive(Debug, Args)]
+pub(super) struct ShapeOptions {
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
+    model: String,
+    /// Numbers of cards, one after another [default: 1,8, or one for each process of a launcher]
+    #[arg(long, value_delimiter = ',', value_parser = positive, value_name = "N,…")]
+    cards: Vec<usize>,
+    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    dtype: Option<PrecisionName>,
+    #[command(flatten)]
+    layout: LayoutOptions,
+    /// Record each step as a graph on the card and replay it
+    #[arg(long)]
+    captured: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct OpsOptions {
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
+    model: String,
+    /// Cards that the model is split over; the operators of the first one are timed
+    #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
+    cards: usize,
+    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    dtype: Option<PrecisionName>,
+    /// Tokens of the prompt
+    #[arg(long, default_value = "512", value_parser = positive, value_name = "N")]
+    prompt: usize,
+    /// Matrix products of usual sizes as well
+    #[arg(long)]
+    pub(super) products: bool,
+}
+
+impl OpsOptions {
+    /// What the model's plans are made from.
+    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+        setting(&self.model, &[self.cards], self.dtype, self.prompt, TOKENS)
+    }
+}
+
+/// Tokens of which the operators of the one in the middle are timed.
+const TOKENS: usize = 32;
+
+#[derive(Debug, Args)]
+pub(super) struct DecodeOptions {
+    #[command(flatten)]
+    shape: ShapeOptions,
+    /// Tokens before the first that is made
+    #[arg(long, default_value = "32", value_parser = positive, value_name = "N")]
+    prompt: usize,
+    /// Tokens to make
+    #[arg(long, default_value = "32", value_parser = positive, value_name = "N")]
+    tokens: usize,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PrefillOptions {
+    #[command(flatten)]
+    shape: ShapeOptions,
+    /// Tokens of the prompt
+    #[arg(long, default_value = "512", value_parser = positive, value_name = "N")]
+    prompt: usize,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HostOptions {
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    #[arg(long, default_value = "qwen-72b", value_name = "DIR|NAME")]
+    model: String,
+    /// Numbers of ranks, one after another, all in this process
+    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = positive, value_name = "N,…")]
+    cards: Vec<usize>,
+}
+
+impl HostOptions {
+    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+        let (_, config) = model::config(&self.model)?;
+        let context = CONTEXT.min(config.max_positions.saturating_sub(TOKENS));
+        setting(&self.model, &self.cards, None, context, TOKENS)
+    }
+}
+
+/// Tokens before the one whose plan the host runs, of a model that has room for them.
+const CONTEXT: usize = 512;
+
+#[derive(Debug, Args)]
+pub(super) struct CompileOptions {
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    /// [default: qwen-72b on 1 to 64 cards and with 20 to 160 layers, and the others on 8 cards]
+    #[arg(long, value_name = "DIR|NAME")]
+    model: Option<String>,
+    /// Numbers of cards of that model
+    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = positive, requires = "model", value_name = "N,…")]
+    cards: Vec<usize>,
+}
+
+impl CompileOptions {
+    pub(super) fn settings(&self) -> Result<Vec<compile::Setting>, Diagnostics> {
+        let Some(named) = &self.model else { return Ok(compile::Setting::usual()) };
+        let (name, model) = model::config(named)?;
+        let setting = |cards: &usize| compile::Setting { name: name.clone(), model: model.clone(), cards: *cards };
+        Ok(self.cards.iter().map(setting).collect())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LoadOptions {
+    #[command(flatten)]
+    shape: ShapeOptions,
+}
+
+impl LoadOptions {
+    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+        self.shape.setting(1, 1)
+    }
+}
+
+impl ShapeOptions {
+    /// The same for the library.
+    fn setting(&self, prompt: usize, tokens: usize) -> Result<generation::Setting, Diagnostics> {
+        let cards = if self.cards.is_empty() { &DEFAULT_CARDS } else { self.cards.as_slice() };
+        Ok(generation::Setting {
+            residual: self.layout.residual(),
+            launching: if self.captured { Launching::Captured } else { Launching::Eager },
+            ..setting(&self.model, cards, self.dtype, prompt, tokens)?
+        })
+    }
+}
+
+/// An eager setting of a model, checked.
+fn setting(
+    named: &str,
+    cards: &[usize],
+    dtype: Option<PrecisionName>,
+    prompt: usize,
+    tokens: usize,
+) -> Result<generation::Setting, Diagnostics> {
+    let (name, model) = model::config(named)?;
+    let setting = generation::Setting {
+        name,
+        cards: cards.to_vec(),
+        precision: dtype.map_or(model.dtype.into(), |name| name.of(model.dtype)),
+        residual: Residual::Replicate,
+        launching: Launching::Eager,
+        prompt,
+        tokens,
+        model,
+    };
+    setting.check()?;
+    Ok(setting)
+}
+
+impl DecodeOptions {
+    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+        self.shape.setting(self.prompt, self.tokens)
+    }
+}
+
+impl PrefillOptions {
+    pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
+        self.shape.setting(self.prompt, 1)
+    }
+}
+
+/// Cards of a model that is not told how many: the whole machine as one, and as a server's.
+const DEFAULT_CARDS: [usize; 2] = [1, 8];
+
+/// Ranks in one process that is not told how many.
+const DEFAULT_RANKS: usize = 8;
+
+impl BenchOptions {
+    /// How many processes are to be started, if it is not said to a launcher.
+    pub(super) const fn processes(&self) -> Option<usize> {
+        match &self.part {
+            Part::Collectives(asked) => asked.processes,
+            _ => None,
+        }
+    }
+
+    /// Cards that the part needs, if this process has all of them.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the options, and files that cannot be written.
+    pub(super) fn check(&self, group: &ProcessGroup) -> Result<usize, Diagnostics> {
+        let mut problems = Diagnostics::new();
+        if group.is_first() {
+            let plot = self.plot.iter().filter_map(|path| files::check("--plot", path).err());
+            let report = self.report.iter().filter_map(|path| page::check(path).err());
+            plot.chain(report).for_each(|problem| problems.push(problem));
+        }
+        match self.cards(group) {
+            Ok(cards) => problems.into_result(cards),
+            Err(found) => {
+                problems.append(found);
+                Err(problems)
+            }
+        }
+    }
+
+    fn cards(&self, group: &ProcessGroup) -> Result<usize, Diagnostics> {
+        let (option, asked, numbers) = match &self.part {
+            Part::Limits | Part::Compile(_) | Part::Beside(_) => return Ok(0),
+            Part::Collectives(asked) => {
+                let setting = asked.setting(self.quick);
+                setting.check()?;
+                ("--ranks", &asked.ranks, setting.ranks)
+            }
+            // The plan may be one of many cards; one is used.
+            Part::All | Part::Peers | Part::Train if group.size() > 1 => {
+                let problem = Diagnostic::new("bench", "this part starts processes itself").expected("no launcher");
+                return Err(problem.found(format!("{} processes", group.size())).into());
+            }
+            Part::Scaling => return Ok(scaling::MOST_CARDS),
+            Part::All if self.quick => return Ok(DEFAULT_RANKS),
+            Part::Peers => return Ok(1),
+            Part::Train => return Ok(train::CARDS),
+            Part::All => return Ok(scaling::MOST_CARDS),
+            Part::Host(asked) => return asked.setting().map(|_| 0),
+            Part::Ops(asked) => return asked.setting().map(|_| group.size()),
+            Part::Decode(asked) => ("--cards", &asked.shape.cards, asked.setting()?.cards),
+            Part::Prefill(asked) => ("--cards", &asked.shape.cards, asked.setting()?.cards),
+            Part::Load(asked) => ("--cards", &asked.shape.cards, asked.setting()?.cards),
+        };
+        let world = group.size();
+        if world > 1 && !asked.is_empty() && *asked != [world] {
+            let problem = Diagnostic::new(option, "there is one rank a process");
+            return Err(problem.expected(format!("{world}, as many as processes")).found(format!("{asked:?}")).into());
+        }
+        Ok(numbers.into_iter().chain([world]).max().unwrap_or(world))
+    }
+}
+
+impl CollectivesOptions {
+    /// The same for the library.
+    pub(super) fn setting(&self, is_quick: bool) -> Setting {
+        let factor = self.step_factor.unwrap_or(if is_quick { 16 } else { 4 });
+        Setting {
+            ops: if self.op.is_empty() { Collective::ALL.to_vec() } else { self.op.clone() },
+            dtypes: self.dtype.clone(),
+            ranks: if self.ranks.is_empty() { vec![DEFAULT_RANKS] } else { self.ranks.clone() },
+            bytes: Setting::sizes(self.min_bytes, self.max_bytes, factor),
+            iterations: self.iterations,
+            warmup: self.warmup,
+        }
+    }
+}
+
+/// `4096`, `16K`, `64M`, `1G`; the tables' own `16 KiB` as well.
+fn bytes(text: &str) -> Result<usize, String> {
+    let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
+    let number = text[..text.len() - unit.len()].parse::<usize>().ok().filter(|number| *number > 0);
+    let scale = match unit.trim_start() {
+        "" => Some(1),
+        "K" | "k" | "KiB" => Some(1 << 10),
+        "M" | "m" | "MiB" => Some(1 << 20),
+        "G" | "g" | "GiB" => Some(1 << 30),
+        _ => None,
+    };
+    let bytes = number.zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
+    bytes.ok_or_else(|| format!("expected bytes such as 4096, 16K or 64M, found {text}"))
+}
+
+fn step_factor(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|factor| *factor >= 2)
+        .ok_or_else(|| format!("expected a whole number from 2 on, found {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_binary_suffixes() {
+        assert_eq!(["1", "16K", "64m", "1G"].map(bytes), [Ok(1), Ok(16 << 10), Ok(64 << 20), Ok(1 << 30)]);
+        assert_eq!(["16KiB", "64 MiB"].map(bytes), [Ok(16 << 10), Ok(64 << 20)]);
+        for text in ["", "K", "-1", "16iB", "0", "1.5M", "99999999999G"] {
+            assert!(bytes(text).is_err_and(|message| message.ends_with(&format!("found {text}"))), "{text}");
+        }
+        assert!(step_factor("1").is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! The report for people.
+
+use std::fmt::Write;
+
+use crate::measure::report::{Cell, Column, Form};
+use crate::measure::{Machine, Report, Table};
+use ascend_tp::base::Bytes;
+
+use crate::numbers::{counted, grouped};
+use crate::table::{Align, write_aligned};
+
+/// The whole report.
+pub(super) fn render(report: &Report) -> String {
+    let mut text = format!("{}\n", machine(&report.machine));
+    for table in &report.tables {
+        let _ = writeln!(text, "\n{}", table.title);
+        let heading: Vec<(&'static str, Align)> = table.columns.iter().map(heading).collect();
+        let _ = write_aligned(&mut text, &heading, &rows(table));
+    }
+    text
+}
+
+/// What the figures were taken on, in a line.
+pub(super) fn machine(machine: &Machine) -> String {
+    let Machine { date, processor, cores, isa, cards, optimised } = machine;
+    let build = if *optimised { "" } else { ", built without optimisations" };
+    format!("{date}, {processor}, {}, {isa}; {cards}{build}", counted(*cores, "core"))
+}
+
+fn heading(column: &Column) -> (&'static str, Align) {
+    (column.heading, if column.form == Form::Text { Align::Left } else { Align::Right })
+}
+
+/// The cells of a table as people read them.
+pub(super) fn rows(table: &Table) -> Vec<Vec<String>> {
+    let row = |row: &Vec<Cell>| row.iter().zip(table.columns).map(|(cell, column)| shown(cell, column.form)).collect();
+    table.rows.iter().map(row).collect()
+}
+
+fn shown(cell: &Cell, form: Form) -> String {
+    match (cell, form) {
+        (Cell::Nothing, _) => "-".to_owned(),
+        (Cell::Text(text), _) => text.clone(),
+        (Cell::Number(number), Form::Whole) => grouped(*number as u64),
+        (Cell::Number(number), Form::Bytes) => Bytes(*number as u64).to_string(),
+        (Cell::Number(number), Form::Percent) => format!("{:.1} %", 100.0 * number),
+        (Cell::Number(number), Form::Text | Form::Decimal) => significant(*number),
+    }
+}
+
+/// Three digits that count, if there are not more before the point.
+fn significant(number: f64) -> String {
+    match number.abs() {
+        size if size >= 999.5 => grouped(number.round() as u64),
+        size if size >= 99.95 => format!("{number:.0}"),
+        size if size >= 9.995 => format!("{number:.1}"),
+        size if size >= 0.0995 || size == 0.0 => format!("{number:.2}"),
+        _ => format!("{number:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_that_count() {
+        let shown = [0.0, 0.01234, 0.5, 1.234, 12.34, 123.4, 12_345.6].map(significant);
+        assert_eq!(shown, ["0.00", "0.0123", "0.50", "1.23", "12.3", "123", "12,346"]);
+    }
+
+    #[test]
+    fn cells_are_shown_as_their_column_says() {
+        assert_eq!(shown(&Cell::Number(0.125), Form::Percent), "12.5 %");
+        assert_eq!(shown(&Cell::Number(16_384.0), Form::Bytes), "16.0 KiB");
+        assert_eq!(shown(&Cell::Nothing, Form::Decimal), "-");
+    }
+}

@@ -1,0 +1,45 @@
+//! `bench train`: steps of training, in turns with `PyTorch`'s.
+//!
+//! Input → output: a bench → the library's table, with a peer if `PATH` has a Python with torch. Each round ours runs, then the
+//! peer, so that what else the machine does meets both. With little time to take there is no peer.
+
+use crate::measure::train::{self, CASES, PEER, Round};
+use crate::measure::{Bench, Effort, Samples, Table};
+use ascend_tp::base::Diagnostics;
+
+use super::children::{Job, Prints};
+use super::peers::{LIMIT, python, words};
+use crate::failure::Failure;
+use crate::note;
+
+const TORCH: &str = include_str!("../../peers/train_torch.py");
+
+/// Measures all cases; a peer stands beside cards that are this host only.
+pub(super) fn run(bench: &Bench, is_emulated: bool) -> Result<Vec<Table>, Failure> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (rounds, has_peer) = match bench.effort {
+        Effort::Quick => (1, false),
+        Effort::Full => (3, is_emulated),
+    };
+    let python = match has_peer.then(|| python(&[PEER])) {
+        Some(Ok(python)) => Some(python),
+        Some(Err(what)) => {
+            note(&format!("no {PEER} to measure beside: {what}; pip install torch"));
+            None
+        }
+        None => None,
+    };
+    let mut found: Vec<Round> = Vec::new();
+    for round in 1..=rounds {
+        note(&format!("round {round} of {rounds}"));
+        let ours = CASES.into_iter().map(|case| train::ours(bench, case)).collect::<Result<Vec<Samples>, _>>()?;
+        let theirs = python.as_ref().map(|python| {
+            let command = words(python, &["-c", TORCH, &train::argument(threads)?.to_string()]);
+            let job = Job { name: PEER.to_owned(), command, processes: 1, prints: Prints::OutputAndErrors };
+            let printed = job.start()?.finish(Some(LIMIT))?;
+            train::read(&printed).map_err(|problem| Failure::Run(Diagnostics::from(problem).into()))
+        });
+        found.push((ours, theirs.transpose()?));
+    }
+    Ok(vec![train::table(bench, &found, threads)?])
+}

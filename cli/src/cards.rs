@@ -1,0 +1,186 @@
+//! The cards that a command runs on: NPUs behind an installed toolkit, or the emulator.
+
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::base::{DType, Diagnostic};
+use ascend_tp::emulator::{Config, Emulator, EmulatorError, Messages, Mode, Numbers, Sharing};
+use ascend_tp::exec::{Clock, Marks};
+use ascend_tp::world::ProcessGroup;
+use ascend_tp_machine::Soc;
+use ascend_tp_planner::train::decoder::peak_flops_per_s;
+use ascend_tp_sys::{LoadError, Table, load};
+
+use super::arguments::DeviceKind;
+use super::failure::Failure;
+use super::note;
+use super::numbers::counted;
+
+/// An initialised CANN and what stands behind it.
+#[derive(Debug)]
+pub(super) struct Cards {
+    pub(super) cann: Arc<Cann>,
+    count: usize,
+    /// Streams of a strict emulator are marked, so that its reports name ops.
+    pub(super) marks: Marks,
+    emulator: Option<Emulator>,
+    /// `8 emulated Ascend910B3 cards`
+    pub(super) description: String,
+}
+
+/// Opens what was asked for, for the processes of a group; the first says on stderr what that is.
+///
+/// # Errors
+/// NPUs were asked for and there is no usable toolkit, or the library does not start.
+pub(super) fn open(kind: DeviceKind, group: &ProcessGroup) -> Result<Cards, Failure> {
+    open_for(kind, group, None, 0)
+}
+
+/// As [`open`]; an emulator has at least so many cards.
+///
+/// # Errors
+/// As for [`open`].
+pub(super) fn open_at_least(kind: DeviceKind, group: &ProcessGroup, wanted: usize) -> Result<Cards, Failure> {
+    open_for(kind, group, None, wanted)
+}
+
+/// As [`open`]; an emulator has just `emulated` cards, or at least `wanted` ones.
+///
+/// # Errors
+/// As for [`open`].
+pub(super) fn open_for(
+    kind: DeviceKind,
+    group: &ProcessGroup,
+    emulated_cards: Option<usize>,
+    wanted: usize,
+) -> Result<Cards, Failure> {
+    let emulated = || {
+        let emulator = emulator(group, emulated_cards, wanted)?;
+        Ok::<_, Failure>((emulator.table(), Some(emulator)))
+    };
+    let (table, emulator) = match kind {
+        DeviceKind::Emulator => emulated()?,
+        DeviceKind::Npu => (toolkit(load(None))?, None),
+        DeviceKind::Auto => match load(None) {
+            Err(LoadError::NotFound { .. }) => {
+                if group.is_first() {
+                    note("no CANN toolkit is installed: running on the emulator");
+                }
+                emulated()?
+            }
+            // A toolkit that is there and does not do is the user's to know of, not to be passed over.
+            found => (toolkit(found)?, None),
+        },
+    };
+    let cann = Cann::new(table).map_err(|error| Failure::Run(error.into()))?;
+    let count = cann.device_count().map_err(|error| Failure::Run(error.into()))?;
+    let chip = cann.soc_name().unwrap_or_else(|| "Ascend".to_owned());
+    let adjective = if emulator.is_some() { "emulated " } else { "" };
+    let description = format!("{count} {adjective}{chip} card{}", if count == 1 { "" } else { "s" });
+    let is_strict = emulator.as_ref().is_some_and(|emulator| matches!(emulator.config().mode, Mode::Strict { .. }));
+    let marks = if is_strict { Marks::EachOp } else { Marks::None };
+    Ok(Cards { cann, count, marks, emulator, description })
+}
+
+/// The machine that `ASCEND_EMULATOR` asks for, with at least `wanted` cards; its memory is for the processes of the group.
+fn emulator(group: &ProcessGroup, cards: Option<usize>, wanted: usize) -> Result<Emulator, Failure> {
+    let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
+    let sharing = if group.size() > 1 { config.sharing } else { Sharing::Process };
+    // What fails is told by the errors of this program.
+    let messages = Messages::Quiet;
+    let cards = cards.unwrap_or(config.cards.max(wanted));
+    Emulator::new(Config { cards, sharing, messages, ..config }).map_err(|error| match error {
+        // The host cannot.
+        EmulatorError::TooManyEmulators | EmulatorError::Memory(_) | EmulatorError::Threads(_) => {
+            Failure::Run(error.into())
+        }
+        // The variables ask for what there cannot be.
+        error => Failure::Input(anyhow::anyhow!("ASCEND_EMULATOR: {error}")),
+    })
+}
+
+fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
+    let hint = "--device emulator runs without a toolkit";
+    found.map(Arc::new).map_err(|error| Failure::Input(anyhow::anyhow!("{error}\n{hint}")))
+}
+
+impl Cards {
+    /// Floating-point operations that the products of one card can do in a second on values of a type; none where the cards
+    /// are this host, or a chip of which that is not known.
+    pub(super) fn peak_flops(&self, dtype: DType) -> Option<f64> {
+        let soc = Soc::find(&self.cann.soc_name().filter(|_| !self.is_emulated())?)?;
+        Some(peak_flops_per_s(soc, dtype))
+    }
+
+    /// Whether the cards are this host.
+    pub(super) const fn is_emulated(&self) -> bool {
+        self.emulator.is_some()
+    }
+
+    /// The time that the cards keep for themselves, if they do: that of a timed emulator.
+    pub(super) fn clock(&self) -> Option<Clock> {
+        let is_timed = |emulator: &&Emulator| matches!(emulator.config().mode, Mode::Timed { .. });
+        let emulator = self.emulator.as_ref().filter(is_timed)?.clone();
+        Some(Clock(Arc::new(move || emulator.thread_now_ns())))
+    }
+
+    /// Fails if these cards compute nothing.
+    ///
+    /// # Errors
+    /// They are of a timed emulator without numbers.
+    pub(super) fn require_numbers(&self) -> Result<(), Failure> {
+        match self.emulator.as_ref().map(|emulator| emulator.config().mode) {
+            Some(Mode::Timed { numbers: Numbers::None } | Mode::HostOnly) => Err(Failure::Input(anyhow::anyhow!(
+                "ASCEND_EMULATOR asks for cards that compute nothing: leave `timed` out, take `timed=numbers`, or see \
+                 `ascend-tp rehearse` for times without numbers"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a strict emulator has found.
+    ///
+    /// # Errors
+    /// It has found something.
+    pub(super) fn check_reports(&self) -> Result<(), Failure> {
+        let reports = self.emulator.as_ref().map(Emulator::reports).unwrap_or_default();
+        if reports.is_empty() {
+            return Ok(());
+        }
+        // It has told each on stderr already.
+        let what = format!("the strict emulator found {}, see above", counted(reports.len(), "problem"));
+        Err(Failure::Run(anyhow::anyhow!(what)))
+    }
+
+    /// What is wrong with a number of cards to use, if anything.
+    pub(super) fn problem(&self, wanted: usize) -> Option<Diagnostic> {
+        (wanted == 0 || wanted > self.count).then(|| {
+            Diagnostic::new("--cards", "there are not so many")
+                .expected(format!("1 to {}, of {}", self.count, self.description))
+                .found(wanted)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emulator_has_eight_cards() {
+        let cards = open(DeviceKind::Emulator, &ProcessGroup::alone()).unwrap();
+        assert_eq!(cards.description, "8 emulated Ascend910B3 cards");
+        assert_eq!(cards.problem(8), None);
+        let message = cards.problem(9).unwrap().to_string();
+        let expected = "--cards: there are not so many: expected 1 to 8, of 8 emulated Ascend910B3 cards, found 9";
+        assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn a_toolkit_that_is_missing_names_the_way_out() {
+        let missing = Err(LoadError::NotFound { looked_at: vec!["nowhere".to_owned()] });
+        let Err(Failure::Input(error)) = toolkit(missing) else { panic!("bad input") };
+        let text = error.to_string();
+        assert!(text.contains("nowhere") && text.contains("--device emulator"), "{text}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The passes of the compiler for the program that is shown and for those it is compared with.
+
+use std::collections::BTreeMap;
+
+use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::placement::Residual;
+use ascend_tp::program::Program;
+use ascend_tp::program::models::{Head, RunShape, decoder};
+use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::{Mesh, Parallelized, Pins, parallelize};
+
+use crate::arguments::ExplainOptions;
+
+/// Tokens of the prefill that is compared with a decode step: a long prompt, yet one whose mask and activations are
+/// small beside the weights.
+const PREFILL_TOKENS: usize = 2048;
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    config: &'a ModelConfig,
+    pub(super) mesh: Mesh,
+    pub(super) precision: Precision,
+    residual: Residual,
+    pub(super) batch: usize,
+    sequence: usize,
+    pub(super) context: usize,
+}
+
+/// One program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pass {
+    /// New tokens of each sequence.
+    pub(super) sequence: usize,
+    /// What it gives back.
+    pub(super) head: Head,
+}
+
+/// One program, split and scheduled.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    pub(super) pass: Pass,
+    pub(super) program: Program,
+    pub(super) split: Parallelized,
+    /// Why each weight is cut as it is, by name.
+    pub(super) reasons: BTreeMap<String, String>,
+    pub(super) plans: Vec<Plan>,
+}
+
+/// The program that is shown in full, and those that one line each is given of: its greedy form, and the prefill beside
+/// a decode step.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) shown: Compiled,
+    pub(super) alternatives: Vec<Compiled>,
+}
+
+impl<'a> Request<'a> {
+    /// # Errors
+    /// All sizes that do not fit the model.
+    pub(super) fn new(config: &'a ModelConfig, options: &ExplainOptions) -> Result<Self, Diagnostics> {
+        let context = options.context.unwrap_or(config.max_positions);
+        let mut problems = Diagnostics::new();
+        if context > config.max_positions {
+            problems.push(
+                Diagnostic::new("--context", "longer than the model's context")
+                    .expected(format!("at most {} positions", config.max_positions))
+                    .found(context),
+            );
+        }
+        if options.sequence > context {
+            problems.push(
+                Diagnostic::new("--sequence", "longer than the KV cache")
+                    .expected(format!("at most --context, which is {context}"))
+                    .found(options.sequence),
+            );
+        }
+        let mesh = Mesh::tensor_parallel(options.cards, config.kv_heads, config.heads_per_kv_head());
+        let mesh = mesh.map_err(|error| problems.push(Diagnostic::new("--cards", error.to_string())));
+        let Ok(mesh) = mesh else { return Err(problems) };
+        problems.into_result(Self {
+            config,
+            mesh,
+            precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
+            residual: options.layout.residual(),
+            batch: options.batch,
+            sequence: options.sequence,
+            context,
+        })
+    }
+
+    /// How the residual stream lies in a program. A session keeps it whole in a decode step, which has one token a
+    /// sequence and nothing to cut.
+    pub(super) const fn residual(&self, pass: Pass) -> Residual {
+        if pass.sequence == 1 { Residual::Replicate } else { self.residual }
+    }
+
+    /// Tokens of the prefill that decides how weights are cut, if the shown pass is a decode step.
+    pub(super) fn prefill_tokens(&self) -> usize {
+        if self.sequence > 1 { self.sequence } else { PREFILL_TOKENS.min(self.context) }
+    }
+
+    /// Runs all passes of all programs.
+    ///
+    /// # Errors
+    /// What the first pass that finds a problem finds.
+    pub(super) fn compile(&self) -> Result<Programs, Diagnostics> {
+        let prefill = Pass { sequence: self.prefill_tokens(), head: Head::LastLogits };
+        let greedy = |sequence| Pass { sequence, head: Head::LastToken };
+        let decides = self.compile_pass(prefill, None)?;
+        if self.sequence == prefill.sequence {
+            let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
+            return Ok(Programs { shown: decides, alternatives: vec![other] });
+        }
+        // As in a session: the decode step takes weights and caches as the prefill has them.
+        let shown = self.compile_pass(Pass { sequence: self.sequence, ..prefill }, Some(&decides))?;
+        let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
+        Ok(Programs { shown, alternatives: vec![other, decides] })
+    }
+
+    fn compile_pass(&self, pass: Pass, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
+        let run = RunShape { batch: self.batch, sequence: pass.sequence, cache_length: self.context };
+        let program = decoder(self.config, run, self.precision, pass.head)?;
+        let pins = Pins::auto(self.residual(pass));
+        let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
+        let split = parallelize(&program, &self.mesh, &pins)?;
+        let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
+        let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
+        let plans = schedule(&split.lowered)?;
+        Ok(Compiled { pass, program, split, reasons, plans })
+    }
+}

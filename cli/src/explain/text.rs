@@ -1,0 +1,210 @@
+//! The report for people: alike layers are one row.
+
+use std::fmt::Write;
+
+use ascend_tp::emulator::Soc;
+
+use super::fold::{class_of, fold};
+use super::report::{Alternative, Memory, Pass, Report, Totals};
+use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
+use crate::table::{Align, Table};
+
+/// The whole report.
+pub(super) fn render(report: &Report) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{} ({}): {}, {} parameters, {} on {}, {}",
+        report.model,
+        report.architecture,
+        counted(report.layers, "layer"),
+        in_billions(report.parameters),
+        report.dtype,
+        counted(report.cards, "card"),
+        report.mesh,
+    );
+    let _ = writeln!(text, "{}", describe(&report.program));
+    let tokens = counted(report.deciding_sequence, "token");
+    let _ = writeln!(
+        text,
+        "\nWeights (bytes of the fullest card; cut so that a prefill of {tokens} a sequence moves least; `_` is a dim that is not cut)\n{}",
+        weights(report)
+    );
+    let _ = writeln!(text, "Collectives of one pass\n{}", collectives(report));
+    let _ = writeln!(text, "Totals\n{}", totals(report));
+    let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, &report.program));
+    text.push_str(&room(&report.memory));
+    text
+}
+
+/// `decode step: batch 1, one new token a sequence, a KV cache of 32,768 positions, residual stream whole`
+fn describe(pass: &Pass) -> String {
+    let name = if pass.sequence == 1 { "decode step" } else { "prefill" };
+    let residual = match pass.residual {
+        "seq" => "cut along the sequence",
+        _ => "whole on every card",
+    };
+    format!(
+        "{name}: batch {}, {} a sequence, a KV cache of {}, residual stream {residual}",
+        pass.batch,
+        counted(pass.sequence, "new token"),
+        counted(pass.context, "position"),
+    )
+}
+
+fn shape(sizes: &[usize]) -> String {
+    format!("[{}]", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+}
+
+fn weights(report: &Report) -> String {
+    let mut table = Table::new([
+        ("layers", Align::Right),
+        ("weight", Align::Left),
+        ("whole", Align::Left),
+        ("on a card", Align::Left),
+        ("cut", Align::Left),
+        ("bytes", Align::Right),
+        ("why", Align::Left),
+    ]);
+    let rows = fold(&report.weights, |row| {
+        (class_of(&row.name), row.shape.clone(), row.local_shape.clone(), row.layout.clone(), class_of(&row.reason))
+    });
+    for (count, row) in rows {
+        let local = if row.least_local_shape == row.local_shape {
+            shape(&row.local_shape)
+        } else {
+            format!("{} to {}", shape(&row.least_local_shape), shape(&row.local_shape))
+        };
+        table.row([
+            layers(count, row.layer),
+            class_of(&row.name),
+            shape(&row.shape),
+            local,
+            row.layout.clone(),
+            grouped(row.bytes_per_card),
+            class_of(&row.reason),
+        ]);
+    }
+    table.to_string()
+}
+
+/// How many layers a row stands for; nothing for what belongs to no layer.
+fn layers(count: usize, layer: Option<usize>) -> String {
+    if layer.is_some() { format!("{count} x") } else { String::new() }
+}
+
+fn collectives(report: &Report) -> String {
+    if report.collectives.is_empty() {
+        return "  none: one card holds everything\n".to_owned();
+    }
+    let mut table = Table::new([
+        ("count", Align::Right),
+        ("op", Align::Left),
+        ("axis", Align::Left),
+        ("cards", Align::Right),
+        ("bytes each", Align::Right),
+        ("of", Align::Left),
+        ("why", Align::Left),
+    ]);
+    let rows = fold(&report.collectives, |row| {
+        (row.op, class_of(&row.value), row.axes.clone(), row.bytes, class_of(&row.reason))
+    });
+    for (count, row) in rows {
+        table.row([
+            format!("{count} x"),
+            row.op.to_owned(),
+            row.axes.clone(),
+            row.group.to_string(),
+            grouped(row.bytes),
+            class_of(&row.value),
+            class_of(&row.reason),
+        ]);
+    }
+    table.to_string()
+}
+
+fn totals(report: &Report) -> String {
+    let mut table = Table::new([
+        ("pass", Align::Left),
+        ("tokens", Align::Right),
+        ("collectives", Align::Left),
+        ("sent by a card", Align::Right),
+        ("for each token", Align::Right),
+        ("arena", Align::Right),
+    ]);
+    let mut row = |pass: &Pass, totals: &Totals, arena: u64| {
+        table.row([
+            name(pass),
+            grouped(totals.tokens as u64),
+            counts(totals),
+            decimal_bytes(totals.sent_bytes_per_card),
+            decimal_bytes(totals.sent_bytes_per_card_and_token),
+            decimal_bytes(arena),
+        ]);
+    };
+    row(&report.program, &report.totals, report.memory.arena);
+    for Alternative { program, totals, arena } in &report.alternatives {
+        row(program, totals, *arena);
+    }
+    format!("{table}  Sent on a ring: 2(n-1)/n of the bytes of an all_reduce among n cards, (n-1)/n of the others.\n")
+}
+
+/// `decode step, likeliest token`
+fn name(pass: &Pass) -> String {
+    let kind = if pass.sequence == 1 { "decode step" } else { "prefill" };
+    let output = if pass.output == "token" { "likeliest token only" } else { "logits" };
+    let residual = if pass.residual == "seq" { ", residual seq" } else { "" };
+    format!("{kind}, {output}{residual}")
+}
+
+/// `161 all_reduce (2.6 MB), 1 all_gather (304.1 kB)`
+fn counts(totals: &Totals) -> String {
+    if totals.by_op.is_empty() {
+        return "none".to_owned();
+    }
+    let one = |total: &super::report::OpTotal| format!("{} {} ({})", total.count, total.op, decimal_bytes(total.bytes));
+    totals.by_op.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn memory(memory: &Memory, pass: &Pass) -> String {
+    let mut table = Table::new([("kind", Align::Left), ("bytes", Align::Right), ("", Align::Right), ("", Align::Left)]);
+    let tokens = pass.batch * pass.context;
+    let caches = format!("{} for each of {}", grouped(memory.kv_per_token), counted(tokens, "position"));
+    for (kind, bytes, note) in [
+        ("weights", memory.weights, String::new()),
+        ("KV cache", memory.kv_cache, caches),
+        ("inputs", memory.inputs, String::new()),
+        ("outputs", memory.outputs, String::new()),
+        ("arena", memory.arena, "all between, sharing bytes over time".to_owned()),
+        (
+            "communicators",
+            memory.communicators,
+            "buffers HCCL takes, two of HCCL_BUFFSIZE for each communicator".to_owned(),
+        ),
+        ("total", memory.total, "and the operators' workspace, which a card tells when it starts".to_owned()),
+    ] {
+        table.row([kind.to_owned(), grouped(bytes), decimal_bytes(bytes), note]);
+    }
+    table.to_string()
+}
+
+/// What is left of a card for more sequences.
+fn room(memory: &Memory) -> String {
+    let chip = Soc::default();
+    let card = chip.hbm_usable_bytes();
+    let name = chip.name();
+    let Some(left) = card.checked_sub(memory.total) else {
+        return format!(
+            "  More than the {} of an {name} by {}: take more cards, a shorter --context or a 16-bit --dtype.\n",
+            decimal_bytes(card),
+            decimal_bytes(memory.total - card)
+        );
+    };
+    let more = left.checked_div(memory.kv_per_token).unwrap_or(0);
+    format!(
+        "  An {name} has {}: {} are left, which is a KV cache of {} more.\n",
+        decimal_bytes(card),
+        decimal_bytes(left),
+        counted(usize::try_from(more).unwrap_or(usize::MAX), "position"),
+    )
+}

@@ -1,0 +1,123 @@
+//! The binary `ascend-tp`, the command line: parse, call the library, print.
+//!
+//! Input → output: arguments → results on stdout, everything else on stderr, and an exit code (see [`Failure`]).
+//! Invariants: what is wrong with the input is found before a card works on it, all of it in one pass where possible;
+//! every command that reports prints the same report as JSON. Besides what [`measure`] times, it computes nothing that the
+//! library does not.
+
+mod about;
+mod arguments;
+mod bench;
+mod calibrate;
+mod cards;
+mod checkpoint;
+mod data;
+mod explain;
+mod failure;
+mod files;
+mod generate;
+mod gradients;
+mod interrupt;
+mod measure;
+mod model;
+mod models;
+mod numbers;
+mod plan;
+mod processes;
+mod progress;
+mod prompts;
+mod rehearse;
+mod site;
+mod table;
+mod train;
+mod verify;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let loudness = if arguments.quiet {
+        Loudness::Quiet
+    } else if arguments.verbose {
+        Loudness::Verbose
+    } else {
+        Loudness::Normal
+    };
+    // Nobody has set it before.
+    let _first = LOUDNESS.set(loudness);
+    let done = match arguments.command {
+        Command::Generate(options) => generate::run(&options),
+        Command::Verify(options) => verify::run(&options),
+        Command::Explain(options) => explain::run(&options),
+        Command::Rehearse(options) => rehearse::run(&options),
+        Command::Plan(options) => plan::run(&options),
+        Command::Calibrate(options) => calibrate::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::Data(options) => data::run(&options),
+        Command::Train(options) => train::run(&options),
+        Command::Checkpoint(options) => checkpoint::run(&options.command),
+        Command::Models(options) => models::run(&options),
+        Command::Completions { shell } => about::completions(shell),
+        Command::Man { command } => about::manual(command.as_deref()),
+    };
+    match done {
+        // A command that was told to stop may have failed in consequence; nobody wants to know, unless it
+        // was to save something.
+        Err(_) if interrupt::is_requested() && !interrupt::is_in_order() => Failure::Interrupted.report(),
+        Ok(outcome) => outcome.exit_code(),
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Prints a report as JSON on stdout.
+fn print_json(report: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(report).map_err(|error| Failure::Run(error.into()))?;
+    print(&format!("{text}\n"))
+}
+
+/// Writes to stdout and flushes, so that a text is seen as it grows.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
+}
+
+/// How much is said on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loudness {
+    Quiet,
+    Normal,
+    Verbose,
+}
+
+static LOUDNESS: OnceLock<Loudness> = OnceLock::new();
+
+fn is_at_least(loudness: Loudness) -> bool {
+    *LOUDNESS.get().unwrap_or(&Loudness::Normal) >= loudness
+}
+
+/// Writes what went wrong to stderr. A closed stderr is no reason to stop.
+fn complain(text: &str) {
+    let _closed = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Writes a line to stderr, unless nothing is to be said.
+fn note(text: &str) {
+    if is_at_least(Loudness::Normal) {
+        complain(text);
+    }
+}
+
+/// Writes a line to stderr for those who want to know more.
+fn detail(text: &str) {
+    if is_at_least(Loudness::Verbose) {
+        complain(text);
+    }
+}

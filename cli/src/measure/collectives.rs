@@ -1,0 +1,423 @@
+//! Exchanges between ranks, as `hccl_test` and `nccl-tests` tabulate them.
+//!
+//! Input → output: operators, element types, numbers of ranks and sizes → a row each: time, algorithm bandwidth, bus bandwidth,
+//! ratio to the copy bandwidth of the machine, and that the results were right.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | bytes | those of the whole tensor: what each rank gets of an `all_gather`, gives to a `reduce_scatter` |
+//! | time | of one exchange in a queue of many: median and mean over the samples |
+//! | alone | of one exchange whose end the host waits for before it enqueues the next |
+//! | algbw | bytes / time |
+//! | busbw | algbw times the part of the bytes that a ring moves over each link |
+//! | of copy | bytes that memory must move (each input read once, each output written once) / time / copy bandwidth |
+//!
+//! Invariants: every rank checks what it got before its time counts; all ranks begin a sample together. Does not: overlap
+//! exchanges, or time the making of communicators.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Instant;
+
+use super::error::Error;
+use super::pattern::{self, MOST_RANKS, Run};
+use super::report::{Axes, Column, Form, Table, column};
+use super::sample::Samples;
+use super::{Bench, Effort};
+use ascend_tp::base::{DType, Diagnostic, Diagnostics};
+use ascend_tp::device::{Buffer, BufferSlice, Communicator, Device, ReduceOp, RootInfo, Stream};
+
+/// An exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Collective {
+    /// Everyone gets the sum.
+    AllReduce,
+    /// Everyone gets all parts.
+    AllGather,
+    /// Everyone gets its part of the sum.
+    ReduceScatter,
+    /// Everyone gets what rank 0 has.
+    Broadcast,
+    /// Everyone gives each a part.
+    AllToAll,
+}
+
+impl Collective {
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::Broadcast, Self::AllToAll];
+
+    /// The name on the command line and in tables.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Broadcast => "broadcast",
+            Self::AllToAll => "all_to_all",
+        }
+    }
+
+    /// Part of the bytes that each link of a ring moves (nccl-tests, `doc/PERFORMANCE.md`).
+    #[must_use]
+    pub(crate) fn bus_factor(self, ranks: usize) -> f64 {
+        let others = ranks.saturating_sub(1) as f64 / ranks.max(1) as f64;
+        match self {
+            Self::AllReduce => 2.0 * others,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll => others,
+            Self::Broadcast => 1.0,
+        }
+    }
+
+    /// How often memory must move the bytes of the whole tensor, when each input is read once and each output written once.
+    #[must_use]
+    pub(crate) fn memory_factor(self, ranks: usize) -> f64 {
+        let ranks = ranks as f64;
+        match self {
+            Self::AllReduce | Self::AllToAll => 2.0 * ranks,
+            Self::AllGather | Self::ReduceScatter => ranks + 1.0,
+            // The root's own memory is input and output.
+            Self::Broadcast => ranks,
+        }
+    }
+
+    /// Elements that each rank gives and gets, of a tensor of `elems`.
+    const fn lengths(self, elems: usize, ranks: usize) -> (usize, usize) {
+        match self {
+            Self::AllReduce | Self::AllToAll | Self::Broadcast => (elems, elems),
+            Self::AllGather => (elems / ranks, elems),
+            Self::ReduceScatter => (elems, elems / ranks),
+        }
+    }
+
+    /// What rank `rank` must have got.
+    fn expected(self, elems: usize, rank: usize, ranks: usize) -> Vec<Run> {
+        let part = elems / ranks;
+        match self {
+            Self::AllReduce => vec![Run { elems, of: None, first: 0 }],
+            Self::AllGather => (0..ranks).map(|of| Run { elems: part, of: Some(of), first: 0 }).collect(),
+            Self::ReduceScatter => vec![Run { elems: part, of: None, first: part * rank }],
+            Self::Broadcast => vec![Run { elems, of: Some(0), first: 0 }],
+            Self::AllToAll => (0..ranks).map(|of| Run { elems: part, of: Some(of), first: part * rank }).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Collective {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|op| op.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("expected one of {names}, found {text}")
+        })
+    }
+}
+
+/// What to exchange.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Setting {
+    /// Which exchanges.
+    pub(crate) ops: Vec<Collective>,
+    /// Element types.
+    pub(crate) dtypes: Vec<DType>,
+    /// Numbers of ranks; across processes that of the world alone.
+    pub(crate) ranks: Vec<usize>,
+    /// Bytes of the whole tensor.
+    pub(crate) bytes: Vec<usize>,
+    /// Exchanges of a sample; a number that suits the size, if none is given.
+    pub(crate) iterations: Option<usize>,
+    /// Exchanges before the first sample.
+    pub(crate) warmup: usize,
+}
+
+/// Most bytes of a tensor.
+const MOST_BYTES: usize = 4 << 30;
+
+impl Setting {
+    /// Sizes from `least` to `most`, each `factor` times the one before.
+    #[must_use]
+    pub(crate) fn sizes(least: usize, most: usize, factor: usize) -> Vec<usize> {
+        let next = |bytes: &usize| bytes.checked_mul(factor.max(2)).filter(|next| *next <= most);
+        std::iter::successors(Some(least).filter(|least| *least <= most), next).collect()
+    }
+
+    /// # Errors
+    /// Everything that cannot be exchanged.
+    pub(crate) fn check(&self) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        for ranks in self.ranks.iter().filter(|ranks| !(1..=MOST_RANKS).contains(*ranks)) {
+            let problem = Diagnostic::new("--ranks", "results of so many cannot be checked exactly");
+            problems.push(problem.expected(format!("1 to {MOST_RANKS}")).found(ranks));
+        }
+        for dtype in self.dtypes.iter().filter(|dtype| !dtype.is_float()) {
+            problems.push(Diagnostic::new("--dtype", "is no float type").expected("f32, f16 or bf16").found(dtype));
+        }
+        let most = self.bytes.iter().max().copied().unwrap_or(0);
+        if most == 0 {
+            problems.push(
+                Diagnostic::new("--min-bytes", "no size is left")
+                    .help("--min-bytes is at least 1, and at most --max-bytes"),
+            );
+        } else if most > MOST_BYTES {
+            problems.push(
+                Diagnostic::new("--max-bytes", "is absurd").expected(format!("at most {MOST_BYTES}")).found(most),
+            );
+        }
+        if self.iterations == Some(0) {
+            problems.push(Diagnostic::new("--iterations", "nothing to do").expected("at least 1").found(0));
+        }
+        problems.into_result(())
+    }
+}
+
+/// Bytes that the exchanges of one sample move, if there is no other reason for their number.
+const SAMPLE_BYTES: usize = 64 << 20;
+
+/// Fewest and most exchanges of a sample.
+const ITERATIONS: (usize, usize) = (1, 200);
+
+const COLUMNS: [Column; 12] = [
+    column("op", "op", Form::Text),
+    column("dtype", "dtype", Form::Text),
+    column("ranks", "ranks", Form::Whole),
+    column("bytes", "bytes", Form::Bytes),
+    column("time_us", "time µs", Form::Decimal),
+    column("mean_us", "mean µs", Form::Decimal),
+    column("spread", "spread", Form::Percent),
+    column("alone_us", "alone µs", Form::Decimal),
+    column("algbw_gb_s", "algbw GB/s", Form::Decimal),
+    column("busbw_gb_s", "busbw GB/s", Form::Decimal),
+    column("of_copy", "of copy", Form::Percent),
+    column("check", "check", Form::Text),
+];
+
+/// Runs all exchanges of a setting; the table of this process' first rank.
+///
+/// # Errors
+/// What cannot be exchanged, the failure of a rank, or a wrong result.
+pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
+    setting.check()?;
+    let across = bench.group.size();
+    let mut table = empty(across);
+    for ranks in if across > 1 { vec![across] } else { setting.ranks.clone() } {
+        let ends = communicators(bench, ranks)?;
+        let found = on_all_ranks(ends, |communicator| of_rank(bench, setting, communicator))?;
+        for timing in found.into_iter().next().unwrap_or_default() {
+            table.row(timing.cells(ranks, bench.limits.copy_bytes_s));
+        }
+    }
+    Ok(table)
+}
+
+fn empty(processes: usize) -> Table {
+    let how = if processes > 1 { format!("across {processes} processes") } else { "in one process".to_owned() };
+    let axes = Axes { x: "bytes", y: "algbw_gb_s", series: &["op", "dtype", "ranks"] };
+    Table::new("collectives", format!("Collectives {how}"), &COLUMNS).drawn(axes)
+}
+
+/// The table that so many processes have measured and the first of them has written, as a report in JSON.
+#[must_use]
+pub(crate) fn measured_by(processes: usize, report: &serde_json::Value) -> Table {
+    let mut table = empty(processes);
+    table.read_rows(&report["tables"][0]);
+    table
+}
+
+/// What the rows of one communicator say.
+struct Timing {
+    op: Collective,
+    dtype: DType,
+    bytes: usize,
+    queued: Samples,
+    alone: Samples,
+}
+
+impl Timing {
+    fn cells(&self, ranks: usize, copy_bytes_s: f64) -> [super::report::Cell; COLUMNS.len()] {
+        let seconds = self.queued.median();
+        let rate = self.bytes as f64 / seconds;
+        [
+            self.op.name().into(),
+            self.dtype.name().into(),
+            ranks.into(),
+            self.bytes.into(),
+            (seconds * 1e6).into(),
+            (self.queued.mean() * 1e6).into(),
+            self.queued.spread().into(),
+            (self.alone.median() * 1e6).into(),
+            (rate / 1e9).into(),
+            (rate * self.op.bus_factor(ranks) / 1e9).into(),
+            (rate * self.op.memory_factor(ranks) / copy_bytes_s).into(),
+            "exact".into(),
+        ]
+    }
+}
+
+/// This process' ends of a communicator of `ranks`.
+fn communicators(bench: &Bench, ranks: usize) -> Result<Vec<Communicator>, Error> {
+    let Bench { cann, group, .. } = bench;
+    if group.size() == 1 {
+        let devices = (0..ranks).map(|card| Device::open(cann, card)).collect::<Result<Vec<_>, _>>()?;
+        return Ok(Communicator::init_all(&devices)?);
+    }
+    let device = Device::open(cann, group.card().unwrap_or(0))?;
+    let mine = if group.is_first() { RootInfo::create(&device)?.to_bytes() } else { Vec::new() };
+    let all = group.exchange("where the communicator meets", mine)?;
+    let root = RootInfo::from_bytes(&all[0])?;
+    Ok(vec![Communicator::join(&root, group.size(), group.rank(), &device)?])
+}
+
+/// Gives every rank of this process a thread; what each found, by rank. A rank that fails leaves, so that the others end.
+fn on_all_ranks<T: Send>(
+    ends: Vec<Communicator>,
+    body: impl Fn(&Communicator) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    let found: Vec<Result<T, Error>> = std::thread::scope(|scope| {
+        let body = &body;
+        let start = |end: Communicator| {
+            scope.spawn(move || {
+                let done = body(&end);
+                if done.is_err() {
+                    // The cause is known; that leaving failed too adds nothing.
+                    let _left = end.abort();
+                }
+                done
+            })
+        };
+        let threads: Vec<_> = ends.into_iter().map(start).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for result in found {
+        match result {
+            Ok(value) => done.push(value),
+            Err(error) => failed.push(error),
+        }
+    }
+    let cause = failed.iter().position(|error| !error.is_consequence()).unwrap_or(0);
+    if failed.is_empty() { Ok(done) } else { Err(failed.swap_remove(cause)) }
+}
+
+/// All exchanges of one rank, in the same order on all.
+fn of_rank(bench: &Bench, setting: &Setting, communicator: &Communicator) -> Result<Vec<Timing>, Error> {
+    let ranks = communicator.world();
+    // Room for whole parts of the largest size, whatever its element type.
+    let most = setting.bytes.iter().max().copied().unwrap_or(0).max(ranks * size_of::<f32>());
+    let device = communicator.device();
+    let (send, recv) = (Buffer::new(device, most)?, Buffer::new(device, most)?);
+    let stream = Stream::new(device)?;
+    let mut found = Vec::new();
+    for op in &setting.ops {
+        for dtype in &setting.dtypes {
+            for bytes in &setting.bytes {
+                // Parts are alike: what is left over is left out.
+                let elems = (bytes / dtype.size_bytes() / ranks).max(1) * ranks;
+                let exchange = Exchange::new(*op, *dtype, elems, (&send, &recv), communicator, &stream)?;
+                exchange.check(&send, &recv)?;
+                found.push(exchange.time(setting, bench.effort)?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// One exchange, ready to be enqueued by one rank.
+struct Exchange<'a> {
+    op: Collective,
+    dtype: DType,
+    elems: usize,
+    send: BufferSlice,
+    recv: BufferSlice,
+    communicator: &'a Communicator,
+    stream: &'a Stream,
+}
+
+impl<'a> Exchange<'a> {
+    fn new(
+        op: Collective,
+        dtype: DType,
+        elems: usize,
+        (send, recv): (&Buffer, &Buffer),
+        communicator: &'a Communicator,
+        stream: &'a Stream,
+    ) -> Result<Self, Error> {
+        let (gives, gets) = op.lengths(elems, communicator.world());
+        let send = send.slice(0..gives * dtype.size_bytes())?;
+        let recv = recv.slice(0..gets * dtype.size_bytes())?;
+        Ok(Self { op, dtype, elems, send, recv, communicator, stream })
+    }
+
+    fn enqueue(&self) -> Result<(), Error> {
+        let Self { dtype, send, recv, communicator, stream, .. } = self;
+        match self.op {
+            Collective::AllReduce => communicator.enqueue_all_reduce(send, recv, *dtype, ReduceOp::Sum, stream)?,
+            Collective::AllGather => communicator.enqueue_all_gather(send, recv, *dtype, stream)?,
+            Collective::ReduceScatter => {
+                communicator.enqueue_reduce_scatter(send, recv, *dtype, ReduceOp::Sum, stream)?;
+            }
+            Collective::Broadcast => communicator.enqueue_broadcast(recv, *dtype, 0, stream)?,
+            Collective::AllToAll => communicator.enqueue_all_to_all(send, recv, *dtype, stream)?,
+        }
+        Ok(())
+    }
+
+    /// Runs it once on known numbers.
+    fn check(&self, send: &Buffer, recv: &Buffer) -> Result<(), Error> {
+        let (rank, ranks) = (self.communicator.rank(), self.communicator.world());
+        let own = Run { elems: self.send.len_bytes() / self.dtype.size_bytes(), of: Some(rank), first: 0 };
+        let given = pattern::bytes(&[own], ranks, self.dtype);
+        let gets = self.recv.len_bytes();
+        send.write(0, &given)?;
+        // A broadcast works in place; of the others nothing may stand there that is right by chance.
+        match self.op {
+            Collective::Broadcast => recv.write(0, &given)?,
+            _ => recv.write(0, &vec![0xff; gets])?,
+        }
+        self.enqueue()?;
+        self.stream.synchronize()?;
+        let mut got = vec![0; gets];
+        recv.read(0, &mut got)?;
+        let what = format!("{} of {} {} elements", self.op, self.elems, self.dtype);
+        pattern::check(&what, rank, &got, &self.op.expected(self.elems, rank, ranks), ranks, self.dtype)
+    }
+
+    fn time(&self, setting: &Setting, effort: Effort) -> Result<Timing, Error> {
+        let bytes = self.elems * self.dtype.size_bytes();
+        // All ranks must come to the same number, so it depends on nothing that is measured.
+        let moved = bytes * self.communicator.world();
+        let iterations = setting.iterations.unwrap_or_else(|| (SAMPLE_BYTES / moved).clamp(ITERATIONS.0, ITERATIONS.1));
+        for _ in 0..setting.warmup {
+            self.enqueue()?;
+        }
+        let alone = self.sample(effort.samples().max(iterations.min(50)), 1)?;
+        let queued = self.sample(effort.samples(), iterations)?;
+        Ok(Timing { op: self.op, dtype: self.dtype, bytes, queued, alone })
+    }
+
+    /// Samples of so many exchanges each. Before each, one exchange brings the ranks together.
+    fn sample(&self, samples: usize, iterations: usize) -> Result<Samples, Error> {
+        let mut seconds = Vec::with_capacity(samples);
+        for _ in 0..samples {
+            self.enqueue()?;
+            self.stream.synchronize()?;
+            let started = Instant::now();
+            for _ in 0..iterations {
+                self.enqueue()?;
+            }
+            self.stream.synchronize()?;
+            seconds.push(started.elapsed().as_secs_f64() / iterations as f64);
+        }
+        Ok(Samples::new(seconds))
+    }
+}

@@ -1,0 +1,98 @@
+//! How long the compiler takes, from a configuration to the plans of all ranks.
+//!
+//! Input → output: models and numbers of cards → a row each. Nothing runs on a card.
+
+use std::time::Duration;
+
+use super::Samples;
+use super::error::Error;
+use super::report::{Axes, Column, Form, Table, column};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::generate::{Choosing, SessionOptions};
+use ascend_tp::placement::Residual;
+
+/// What to compile.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// What to call the model.
+    pub(crate) name: String,
+    /// The model.
+    pub(crate) model: ModelConfig,
+    /// Numbers of its cards.
+    pub(crate) cards: usize,
+}
+
+impl Setting {
+    /// A preset on some cards.
+    fn preset(name: &str, cards: usize) -> Option<Self> {
+        Some(Self { name: name.to_owned(), model: ModelConfig::preset(name)?, cards })
+    }
+
+    /// The largest model on more and more cards, with more and more layers, and the other models on eight cards.
+    #[must_use]
+    pub(crate) fn usual() -> Vec<Self> {
+        let cards = [1, 2, 4, 8, 16, 32, 64].into_iter().filter_map(|cards| Self::preset("qwen-72b", cards));
+        let layers = [20, 40, 160].into_iter().filter_map(|layers| {
+            let setting = Self::preset("qwen-72b", 8)?;
+            Some(Self { model: ModelConfig { layers, ..setting.model }, ..setting })
+        });
+        let others = ["qwen2.5-72b", "llama-3-70b", "qwen3-32b", "qwen2.5-0.5b"];
+        let others = others.into_iter().filter_map(|name| Self::preset(name, 8));
+        cards.chain(layers).chain(others).collect()
+    }
+}
+
+const COLUMNS: [Column; 8] = [
+    column("model", "model", Form::Text),
+    column("layers", "layers", Form::Whole),
+    column("cards", "cards", Form::Whole),
+    column("time_ms", "time ms", Form::Decimal),
+    column("least_ms", "least ms", Form::Decimal),
+    column("spread", "spread", Form::Percent),
+    column("layer_rank_us", "µs a layer and rank", Form::Decimal),
+    column("steps", "steps of all plans", Form::Whole),
+];
+
+/// Tokens of the prompt that the prefill program is for, if the model has room for them; the time does not depend on it.
+const PROMPT: usize = 512;
+
+/// Tokens that the plans are to make after it.
+const TOKENS: usize = 64;
+
+/// Compiles the prefill and decode programs of each setting for all ranks.
+///
+/// # Errors
+/// What the compiler refuses.
+pub(crate) fn run(settings: &[Setting], budget: Duration) -> Result<Table, Error> {
+    let mut table = Table::new("compile", "Compiling the prefill and decode plans of all ranks", &COLUMNS)
+        .drawn(Axes { x: "cards", y: "time_ms", series: &["model", "layers"] });
+    for Setting { name, model, cards } in settings {
+        let options = SessionOptions {
+            cards: *cards,
+            precision: model.dtype.into(),
+            residual: Residual::Replicate,
+            batch: 1,
+            longest_prompt: PROMPT.min(model.max_positions.saturating_sub(TOKENS)),
+            context: PROMPT.min(model.max_positions.saturating_sub(TOKENS)) + TOKENS,
+            choosing: Choosing::Greedy,
+        };
+        let mut steps = 0;
+        let samples = Samples::take(budget, || {
+            let plans = options.compile(model)?;
+            steps = plans.iter().flatten().map(|plan| plan.steps.len()).sum();
+            Ok::<_, Error>(())
+        })?;
+        let seconds = samples.median();
+        table.row([
+            name.as_str().into(),
+            model.layers.into(),
+            (*cards).into(),
+            (seconds * 1e3).into(),
+            (samples.min() * 1e3).into(),
+            samples.spread().into(),
+            (seconds * 1e6 / (model.layers * cards) as f64).into(),
+            steps.into(),
+        ]);
+    }
+    Ok(table)
+}

@@ -1,0 +1,221 @@
+//! The figures that are to be reached, against what is measured.
+//!
+//! Input → output: a [`Bench`], and the collectives that several processes measured → [`Measured`], whose first table has a
+//! row for every figure: what it is to be, what it is, and whether that is met. A target is a ratio to a limit of the same run or
+//! to one card, or a time. What is to be reached beside others is in [`peers`](super::peers).
+
+use super::collectives::{self, Collective};
+use super::compile;
+use super::error::Error;
+use super::generation::{self, Generated};
+use super::operators::{Product, products};
+use super::report::{Cell, Column, Form, Table, column};
+use super::{Bench, host, load};
+use ascend_tp::base::{DType, Diagnostic, Diagnostics};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
+use ascend_tp::placement::Residual;
+
+/// Cards and ranks of every figure about many.
+pub(crate) const CARDS: usize = 8;
+
+/// The model whose generation is timed.
+pub(super) const MODEL: &str = "qwen2.5-0.5b";
+
+/// The model that is compiled, and whose decode plan the executor walks.
+const LARGE_MODEL: &str = "qwen-72b";
+
+/// A large exchange, and that of one token of a layer of [`LARGE_MODEL`].
+pub(super) const BYTES: [usize; 2] = [64 << 20, 16 << 10];
+
+/// Tokens of the prompt, and made after it.
+pub(super) const LENGTHS: (usize, usize) = (512, 32);
+
+/// Columns and rows of the weight of a product, and of that which meets a vector.
+const WIDTHS: (usize, usize) = (4096, 8192);
+
+const PRODUCTS: [Product; 3] = [
+    Product { dtype: DType::BF16, m: 256, k: WIDTHS.0, n: WIDTHS.0 },
+    Product { dtype: DType::F32, m: 256, k: WIDTHS.0, n: WIDTHS.0 },
+    Product { dtype: DType::BF16, m: 1, k: WIDTHS.1, n: WIDTHS.1 },
+];
+
+const COLUMNS: [Column; 7] = [
+    column("what", "what", Form::Text),
+    column("figure", "figure", Form::Decimal),
+    column("target", "target", Form::Decimal),
+    column("unit", "unit", Form::Text),
+    column("reached", "reached", Form::Percent),
+    column("met", "met", Form::Text),
+    column("beside", "beside", Form::Text),
+];
+
+/// Everything that the figures are taken from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Measured {
+    /// The figures themselves.
+    pub(crate) figures: Table,
+    /// The tables they are taken from.
+    pub(crate) tables: Vec<Table>,
+}
+
+/// The exchanges of the figures, in one process or in each of several.
+#[must_use]
+pub(crate) fn exchanges() -> collectives::Setting {
+    collectives::Setting {
+        ops: vec![Collective::AllReduce],
+        dtypes: vec![DType::F32, DType::F16],
+        ranks: vec![CARDS],
+        bytes: BYTES.to_vec(),
+        iterations: None,
+        warmup: 5,
+    }
+}
+
+/// The model whose generation is timed, on one card.
+///
+/// # Errors
+/// There are none while it is a preset.
+pub(crate) fn model() -> Result<generation::Setting, Error> {
+    setting(MODEL, &[1])
+}
+
+/// Measures everything but `across`, which `CARDS` processes have measured.
+///
+/// # Errors
+/// The failure of a part.
+pub(crate) fn measure(bench: &Bench, across: Table) -> Result<Measured, Error> {
+    let in_process = collectives::run(bench, &exchanges())?;
+    let products = products(bench, &PRODUCTS)?;
+    let model = setting(MODEL, &[1, CARDS])?;
+    let Generated { prefill, decode } = generation::run(bench, &model)?;
+    let large = setting(LARGE_MODEL, &[CARDS])?;
+    let host = host::run(&large, bench.effort)?;
+    let compile = compile::Setting { name: large.name, model: large.model, cards: CARDS };
+    let compile = compile::run(&[compile], bench.effort.budget())?;
+    let load = load::run(bench, &generation::Setting { cards: vec![CARDS], ..model })?;
+    let mut tables = vec![in_process, across, products, prefill, decode, host, compile, load];
+    let figures = figures(&tables)?;
+    for (table, name) in tables.iter_mut().zip(["collectives_in_process", "collectives_across_processes"]) {
+        name.clone_into(&mut table.name);
+    }
+    Ok(Measured { figures, tables })
+}
+
+fn setting(name: &str, cards: &[usize]) -> Result<generation::Setting, Error> {
+    let missing = || Diagnostics::from(Diagnostic::new(name, "is no preset"));
+    Ok(generation::Setting {
+        name: name.to_owned(),
+        model: ModelConfig::preset(name).ok_or_else(missing)?,
+        cards: cards.to_vec(),
+        precision: DType::BF16.into(),
+        residual: Residual::Replicate,
+        launching: Launching::Eager,
+        prompt: LENGTHS.0,
+        tokens: LENGTHS.1,
+    })
+}
+
+/// Which way a figure is good.
+#[derive(Clone, Copy)]
+enum Aim {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// The row of each figure.
+fn figures(tables: &[Table]) -> Result<Table, Error> {
+    let [in_process, _, products, prefill, decode, host, compile, load] = tables else {
+        return Err(Diagnostics::from(Diagnostic::new("figures", "a part was not measured")).into());
+    };
+    let mut table = Table::new("figures", "Figures to reach", &COLUMNS);
+    let mut row = |what: &str, figure: Option<f64>, aim: Aim, unit: &str, beside: String| {
+        let (target, reached) = match aim {
+            Aim::AtLeast(target) => (target, figure.map(|figure| figure / target)),
+            Aim::AtMost(target) => (target, figure.map(|figure| target / figure)),
+        };
+        let met = reached.map_or("not measured", |reached| if reached >= 1.0 { "yes" } else { "no" });
+        let sign = match aim {
+            Aim::AtLeast(_) => "≥",
+            Aim::AtMost(_) => "≤",
+        };
+        let unit = format!("{sign} {unit}");
+        table.row([what.into(), figure.into(), target.into(), unit.into(), reached.into(), met.into(), beside.into()]);
+    };
+    let percent = |part: Option<f64>| part.map(|part| 100.0 * part);
+
+    let exchange = |table: &Table, dtype: DType, bytes: usize, key: &str| {
+        table.number(&[("dtype", dtype.name().into()), ("bytes", bytes.into())], key)
+    };
+    let part = percent(exchange(in_process, DType::F32, BYTES[0], "of_copy"));
+    row("all_reduce f32 64 MiB, 8 ranks in process", part, Aim::AtLeast(70.0), "% of copy", String::new());
+    let us = exchange(in_process, DType::F16, BYTES[1], "time_us");
+    let alone = exchange(in_process, DType::F16, BYTES[1], "alone_us").map(|us| format!("{us:.1} alone"));
+    row("all_reduce f16 16 KiB, 8 ranks in process", us, Aim::AtMost(15.0), "µs", alone.unwrap_or_default());
+
+    let product = |product: &Product, key: &str| {
+        products.number(&[("dtype", product.dtype.name().into()), ("m", product.m.into())], key)
+    };
+    for (at, name, aim, unit) in [
+        (0, "product bf16, 256 × 4096 × 4096", 75.0, "% of peak"),
+        (1, "product f32, 256 × 4096 × 4096", 80.0, "% of peak"),
+        (2, "vector–matrix bf16, 8192 × 8192", 90.0, "% of read"),
+    ] {
+        let (key, unit_of_rate) = if at == 2 { ("gb_s", "GB/s") } else { ("gflops", "GFLOP/s") };
+        let rate = product(&PRODUCTS[at], key).map(|rate| format!("{rate:.1} {unit_of_rate}"));
+        row(name, percent(product(&PRODUCTS[at], "of_limit")), Aim::AtLeast(aim), unit, rate.unwrap_or_default());
+    }
+
+    let cards = |table: &Table, cards: usize, key: &str| table.number(&[("cards", Cell::from(cards))], key);
+    let step = percent(cards(decode, 1, "of_limit"));
+    let rate = |table: &Table, of: usize| {
+        cards(table, of, "tokens_s").map(|rate| format!("{rate:.1} tokens/s")).unwrap_or_default()
+    };
+    row(&format!("decode {MODEL}, 1 card"), step, Aim::AtLeast(92.0), "% of read", rate(decode, 1));
+    for (name, table) in [("decode", decode), ("prefill 512", prefill)] {
+        let part = percent(cards(table, CARDS, "of_first"));
+        row(&format!("{name} {MODEL}, 8 cards"), part, Aim::AtLeast(85.0), "% of 1 card", rate(table, CARDS));
+    }
+
+    let launched = |launching: &str| host.number(&[("launching", launching.into())], "cpu_ns");
+    let us = launched("eager").map(|ns| ns / 1e3);
+    let captured = launched("captured").map(|ns| format!("{:.2} captured", ns / 1e3)).unwrap_or_default();
+    row(
+        &format!("executor, kernels off, {LARGE_MODEL}, 8 ranks"),
+        us,
+        Aim::AtMost(1.0),
+        "µs a step and rank",
+        captured,
+    );
+    let ms = cards(compile, CARDS, "time_ms");
+    row(&format!("compile {LARGE_MODEL} for 8 cards"), ms, Aim::AtMost(100.0), "ms", String::new());
+    let loaded = |which: &str, key: &str| load.number(&[("load", which.into())], key);
+    for (which, into) in [("first", "new memory"), ("again", "memory in use before")] {
+        let rate = loaded(which, "gb_s").map(|rate| format!("{rate:.1} GB/s")).unwrap_or_default();
+        let part = percent(loaded(which, "of_copy"));
+        row(&format!("load 1 GB on 8 cards, into {into}"), part, Aim::AtLeast(70.0), "% of copy", rate);
+    }
+    let over = loaded("first", "over_shards_bytes").map(|bytes| bytes / f64::from(1 << 20));
+    row("load, resident over the shards", over, Aim::AtMost(64.0), "MiB", String::new());
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: [Column; 2] = [column("launching", "launching", Form::Text), column("cpu_ns", "ns", Form::Decimal)];
+
+    #[test]
+    fn what_is_not_measured_is_not_met() {
+        let mut host = Table::new("host", "", &HOST);
+        host.row(["eager".into(), 500.0.into()]);
+        let tables: Vec<Table> =
+            (0..8).map(|at| if at == 5 { host.clone() } else { Table::new("", "", &HOST) }).collect();
+        let found = figures(&tables).unwrap();
+        let met: Vec<&Cell> = found.cells("met").filter(|met| **met != Cell::from("not measured")).collect();
+        assert_eq!((met, found.rows.len()), (vec![&Cell::from("yes")], 13));
+        let row = [("what", Cell::from("executor, kernels off, qwen-72b, 8 ranks"))];
+        assert_eq!((found.number(&row, "figure"), found.number(&row, "reached")), (Some(0.5), Some(2.0)));
+    }
+}

@@ -1,0 +1,311 @@
+//! Prompts read and tokens made by a model of some shape with random weights.
+//!
+//! Input → output: a shape, numbers of cards, lengths → two tables, of prefill and of decode. The session is the one that
+//! serves checkpoints: a token's time is all that passes between two tokens, sampling included.
+//!
+//! A decode step is bound by reading all weights and the keys and values so far once, a prefill by its multiplications; both
+//! limits are of the whole machine, so they are the same for one card and for many.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use ascend_tp_machine::Work;
+
+use super::error::Error;
+use super::random;
+use super::report::{Axes, Column, Form, Table, column};
+use super::{Bench, Effort, Samples};
+use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::generate::{Choosing, DECODE, Event, PREFILL, Request, Session, SessionOptions};
+use ascend_tp::placement::Residual;
+use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::launch::launch;
+use ascend_tp::schedule::plan::{Action, Call, Region, View};
+
+/// What to generate.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// What to call the shape.
+    pub(crate) name: String,
+    /// The shape.
+    pub(crate) model: ModelConfig,
+    /// Numbers of cards to split it over, one after another; across processes that of the world alone.
+    pub(crate) cards: Vec<usize>,
+    /// What it computes in.
+    pub(crate) precision: Precision,
+    /// How the residual stream lies during prefill.
+    pub(crate) residual: Residual,
+    /// How steps reach the cards.
+    pub(crate) launching: Launching,
+    /// Tokens of the prompt.
+    pub(crate) prompt: usize,
+    /// Tokens to make.
+    pub(crate) tokens: usize,
+}
+
+/// What was measured of one setting.
+#[derive(Clone, Debug)]
+pub(crate) struct Generated {
+    /// Reading prompts.
+    pub(crate) prefill: Table,
+    /// Making tokens.
+    pub(crate) decode: Table,
+}
+
+/// Tokens before the first that counts: a captured step is run once and then recorded.
+const FIRST_TOKENS: usize = 4;
+
+const DECODE_COLUMNS: [Column; 13] = [
+    column("model", "model", Form::Text),
+    column("dtype", "dtype", Form::Text),
+    column("cards", "cards", Form::Whole),
+    column("launching", "launching", Form::Text),
+    column("context", "context", Form::Whole),
+    column("tokens", "tokens", Form::Whole),
+    column("step_ms", "ms a token", Form::Decimal),
+    column("least_ms", "least ms", Form::Decimal),
+    column("spread", "spread", Form::Percent),
+    column("tokens_s", "tokens/s", Form::Decimal),
+    column("limit_tokens_s", "limit", Form::Decimal),
+    column("of_limit", "of limit", Form::Percent),
+    column("of_first", "of first row", Form::Percent),
+];
+
+const PREFILL_COLUMNS: [Column; 12] = [
+    column("model", "model", Form::Text),
+    column("dtype", "dtype", Form::Text),
+    column("cards", "cards", Form::Whole),
+    column("tokens", "tokens", Form::Whole),
+    column("time_ms", "time ms", Form::Decimal),
+    column("least_ms", "least ms", Form::Decimal),
+    column("spread", "spread", Form::Percent),
+    column("tokens_s", "tokens/s", Form::Decimal),
+    column("gflops", "GFLOP/s", Form::Decimal),
+    column("limit_tokens_s", "limit", Form::Decimal),
+    column("of_limit", "of limit", Form::Percent),
+    column("of_first", "of first row", Form::Percent),
+];
+
+/// Generates with every number of cards.
+///
+/// # Errors
+/// What does not fit the model, or the failure of a card.
+pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> {
+    setting.check()?;
+    let Setting { name, prompt, tokens, .. } = setting;
+    let dtype = setting.precision.name();
+    let title = |what: &str| format!("{what} of {name} with random weights");
+    let series: &[&str] = &["model", "dtype"];
+    let mut prefill =
+        Table::new("prefill", title("Prefill"), &PREFILL_COLUMNS).drawn(Axes { x: "cards", y: "tokens_s", series });
+    let mut decode =
+        Table::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(Axes { x: "cards", y: "tokens_s", series });
+    let necessary = Necessary::of(setting)?;
+    let launching = match setting.launching {
+        Launching::Eager => "eager",
+        Launching::Captured => "captured",
+    };
+    let mut first: Option<(f64, f64)> = None;
+    let world = bench.group.size();
+    for cards in if world > 1 { vec![world] } else { setting.cards.clone() } {
+        let (prompts, steps) = time(bench, setting, cards)?;
+        let (prompt_s, step_s) = (prompts.median(), steps.median());
+        let (first_prompt_s, first_step_s) = *first.get_or_insert((prompt_s, step_s));
+        let limit_s = necessary.prompt_flops / bench.limits.flops(setting.precision.activations);
+        prefill.row([
+            name.as_str().into(),
+            dtype.into(),
+            cards.into(),
+            (*prompt).into(),
+            (prompt_s * 1e3).into(),
+            (prompts.min() * 1e3).into(),
+            prompts.spread().into(),
+            (*prompt as f64 / prompt_s).into(),
+            (necessary.prompt_flops / prompt_s / 1e9).into(),
+            (*prompt as f64 / limit_s).into(),
+            (limit_s / prompt_s).into(),
+            (first_prompt_s / prompt_s).into(),
+        ]);
+        if *tokens <= FIRST_TOKENS {
+            continue;
+        }
+        let limit_s = necessary.step_bytes / bench.limits.read_bytes_s;
+        decode.row([
+            name.as_str().into(),
+            dtype.into(),
+            cards.into(),
+            launching.into(),
+            (prompt + tokens / 2).into(),
+            (*tokens).into(),
+            (step_s * 1e3).into(),
+            (steps.min() * 1e3).into(),
+            steps.spread().into(),
+            (1.0 / step_s).into(),
+            (1.0 / limit_s).into(),
+            (limit_s / step_s).into(),
+            (first_step_s / step_s).into(),
+        ]);
+    }
+    Ok(Generated { prefill, decode })
+}
+
+impl Setting {
+    /// # Errors
+    /// Everything that cannot be generated.
+    pub(crate) fn check(&self) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let positions = self.model.max_positions;
+        if self.prompt == 0 || self.tokens == 0 || self.prompt.saturating_add(self.tokens) > positions {
+            let problem = Diagnostic::new("--prompt", "with --tokens does not fit the model's context");
+            let expected = format!("1 of each at least, {positions} in all at most");
+            problems.push(problem.expected(expected).found(format!("{} and {}", self.prompt, self.tokens)));
+        }
+        problems.into_result(())
+    }
+
+    pub(super) fn session(&self, cards: usize) -> SessionOptions {
+        SessionOptions {
+            cards,
+            precision: self.precision,
+            residual: self.residual,
+            batch: 1,
+            longest_prompt: self.prompt,
+            context: self.prompt + self.tokens,
+            choosing: Choosing::Greedy,
+        }
+    }
+}
+
+/// What any implementation has to do, whatever the number of cards.
+struct Necessary {
+    /// Floating-point operations of a prompt.
+    prompt_flops: f64,
+    /// Bytes read by the step in the middle.
+    step_bytes: f64,
+}
+
+impl Necessary {
+    /// Taken from the plans for one card, of which nothing is repeated or exchanged.
+    fn of(setting: &Setting) -> Result<Self, Error> {
+        let Setting { model, prompt, tokens, .. } = setting;
+        let plans = setting.session(1).compile(&setting.model)?;
+        let (prefill, decode) = (&plans[PREFILL][0], &plans[DECODE][0]);
+        let is_attention = |call: &&Call| matches!(call, Call::FusedAttention { .. });
+        let products: f64 =
+            calls(prefill).filter(|call| !is_attention(call)).map(|call| Work::of(&launch(call)).flops()).sum();
+        // Each token sees itself and those before it; two products of scores and values.
+        let pairs = prompt * (prompt + 1) / 2;
+        let attention = 4 * pairs * model.query_width() * model.layers;
+        let positions = prompt + tokens / 2;
+        let cached = 2 * positions * model.kv_width() * setting.precision.activations.size_bytes() * model.layers;
+        Ok(Self { prompt_flops: products + attention as f64, step_bytes: (weight_bytes(decode) + cached) as f64 })
+    }
+}
+
+fn calls(plan: &Plan) -> impl Iterator<Item = &Call> {
+    plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Launch(call) => Some(call),
+        Action::Exchange(_) | Action::Record(_) | Action::Wait(_) => None,
+    })
+}
+
+/// Bytes of the weights that a plan reads: all of a weight once, but of an embedding the rows that are looked up.
+fn weight_bytes(plan: &Plan) -> usize {
+    let is_weight = |view: &&View| plan.buffers[view.buffer].region == Region::Weights;
+    let (mut seen, mut bytes) = (std::collections::BTreeSet::new(), 0);
+    for call in calls(plan) {
+        if let Call::Embedding { out, .. } = call {
+            bytes += out.len_bytes();
+            continue;
+        }
+        for view in call.reads().into_iter().filter(is_weight) {
+            if seen.insert((view.buffer, view.offset)) {
+                bytes += view.len_bytes();
+            }
+        }
+    }
+    bytes
+}
+
+/// Seconds of a prompt and of a token.
+fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samples), Error> {
+    let engine = EngineOptions {
+        group: std::sync::Arc::clone(&bench.group),
+        launching: setting.launching,
+        ..EngineOptions::default()
+    };
+    let options = setting.session(cards);
+    let mut session = Session::start_filled(&bench.cann, &setting.model, &options, &engine, random::weights)?;
+    let ids: Vec<u32> = (0..setting.prompt).map(|at| (at * 7919 % setting.model.vocab_size) as u32).collect();
+    let requests = [Request::new(ids)];
+    let mut prefill = Vec::new();
+    // The first prompt finds cold caches and pages; it shows that the session works.
+    for _ in 0..=repeats(bench.effort) {
+        let generation = session.generate(&requests, &mut |_| ControlFlow::Break(()))?;
+        prefill.push(generation.summary.prefill_seconds);
+    }
+    prefill.remove(0);
+    let (mut seconds, mut last) = (Vec::new(), None);
+    session.generate(&requests, &mut |event| {
+        let now = Instant::now();
+        if matches!(event, Event::Token(_))
+            && let Some(last) = last.replace(now)
+        {
+            seconds.push(now.duration_since(last).as_secs_f64());
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok((Samples::new(prefill), Samples::new(seconds.split_off(seconds.len().min(FIRST_TOKENS - 1)))))
+}
+
+const fn repeats(effort: Effort) -> usize {
+    match effort {
+        Effort::Quick => 3,
+        Effort::Full => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ascend_tp::base::DType;
+
+    fn setting(prompt: usize, tokens: usize) -> Setting {
+        Setting {
+            name: "a shape".to_owned(),
+            model: ModelConfig::preset("qwen2.5-0.5b").unwrap(),
+            cards: vec![1],
+            precision: DType::BF16.into(),
+            residual: Residual::Replicate,
+            launching: Launching::Eager,
+            prompt,
+            tokens,
+        }
+    }
+
+    #[test]
+    fn a_step_reads_every_weight_once_and_the_cache() {
+        let necessary = Necessary::of(&setting(1, 2)).unwrap();
+        // 494.0 million parameters of two bytes, 12 KiB of cache a position, and one row of the shared table.
+        let expected = 494_032_768.0 * 2.0 + 2.0 * 12_288.0 + 896.0 * 2.0;
+        assert_eq!(necessary.step_bytes, expected);
+    }
+
+    #[test]
+    fn a_prompt_multiplies_by_every_weight_but_the_table_of_the_last_token() {
+        let necessary = Necessary::of(&setting(512, 2)).unwrap();
+        let linear = 24.0 * (896.0 * (896.0 * 2.0 + 128.0 * 2.0) + 3.0 * 896.0 * 4864.0);
+        let attention = 24.0 * 4.0 * 512.0 * 513.0 / 2.0 * 896.0;
+        let head = 2.0 * 151_936.0 * 896.0;
+        assert_eq!(necessary.prompt_flops, 2.0 * 512.0 * linear + attention + head);
+    }
+
+    #[test]
+    fn lengths_must_fit_the_context() {
+        assert!(setting(512, 64).check().is_ok());
+        let message = setting(32_700, 69).check().unwrap_err().to_string();
+        assert!(message.starts_with("--prompt: with --tokens does not fit"), "{message}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What the runtime itself costs: the executor over a model's decode plan, on cards that compute nothing.
+//!
+//! Input → output: a shape and numbers of cards → a row for each way of launching. The machine is an emulator that checks and
+//! queues every call and does no more ([`Mode::HostOnly`]), so what is left is the executor and the path of its calls.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | ns a step and rank | processor time of the ranks' threads in a run, by plan step: what a host core pays |
+//! | wall | the same by the wall clock, all ranks at once on the cores there are |
+//! | process | the same by the processor time of the whole process, so with what stands for the cards |
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ascend_tp::emulator::{Config, Emulator, Mode};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::error::Error;
+use super::generation::Setting;
+use super::report::{Column, Form, Table, column};
+use super::{Effort, Samples};
+use ascend_tp::device::Cann;
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, Launching};
+use ascend_tp::generate::DECODE;
+use ascend_tp::schedule::Plan;
+
+const COLUMNS: [Column; 9] = [
+    column("model", "model", Form::Text),
+    column("cards", "ranks", Form::Whole),
+    column("launching", "launching", Form::Text),
+    column("steps", "steps a rank", Form::Whole),
+    column("cpu_ns", "ns a step and rank", Form::Decimal),
+    column("spread", "spread", Form::Percent),
+    column("wall_ns", "wall", Form::Decimal),
+    column("process_ns", "process", Form::Decimal),
+    column("run_us", "µs a run", Form::Decimal),
+];
+
+/// Runs that do not count: the first links and warms, the second of a captured plan records.
+const WARMUP: usize = 5;
+
+/// Nanoseconds of a clock of the system.
+fn now_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Runs the decode plan of a setting, eager and captured.
+///
+/// # Errors
+/// What does not fit the model, or the failure of a rank.
+pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
+    let title = format!("The executor over the decode plan of {}, on cards that compute nothing", setting.name);
+    let mut table = Table::new("host", title, &COLUMNS);
+    for cards in &setting.cards {
+        let plans = setting.session(*cards).compile(&setting.model)?;
+        let emulator = Emulator::new(Config { mode: Mode::HostOnly, ..Config::with_cards(*cards) })?;
+        let cann = Cann::new(emulator.table())?;
+        for (launching, name) in [(Launching::Eager, "eager"), (Launching::Captured, "captured")] {
+            let clock = Clock(Arc::new(|| now_ns(ClockId::ThreadCPUTime)));
+            let options = EngineOptions { launching, clock: Some(clock), ..EngineOptions::default() };
+            let mut engine = Engine::start_with(&cann, plans.clone(), &options)?;
+            let inputs = inputs(&engine.plans(DECODE)[0]);
+            for _ in 0..WARMUP {
+                engine.run(DECODE, inputs.clone())?;
+            }
+            let (mut cpu, mut wall, mut process) = (Vec::new(), Vec::new(), Vec::new());
+            let runs = match effort {
+                Effort::Quick => 20,
+                Effort::Full => 100,
+            };
+            for _ in 0..runs {
+                let (started, all) = (Instant::now(), now_ns(ClockId::ProcessCPUTime));
+                engine.run(DECODE, inputs.clone())?;
+                wall.push(started.elapsed().as_secs_f64());
+                process.push((now_ns(ClockId::ProcessCPUTime) - all) as f64 / 1e9);
+                let of_ranks: u64 = engine.run_times().iter().map(|time| time.end - time.start).sum();
+                cpu.push(of_ranks as f64 / 1e9);
+            }
+            let steps: usize = engine.plans(DECODE).iter().map(|plan| plan.steps.len()).sum();
+            let (cpu, wall, process) = (Samples::new(cpu), Samples::new(wall), Samples::new(process));
+            let each_ns = |samples: &Samples| samples.median() * 1e9 / steps as f64;
+            table.row([
+                setting.name.as_str().into(),
+                (*cards).into(),
+                name.into(),
+                (steps / cards).into(),
+                each_ns(&cpu).into(),
+                cpu.spread().into(),
+                each_ns(&wall).into(),
+                each_ns(&process).into(),
+                (wall.median() * 1e6).into(),
+            ]);
+        }
+    }
+    Ok(table)
+}
+
+/// Inputs of the right lengths; nobody reads what they hold.
+fn inputs(plan: &Plan) -> Inputs {
+    let whole = |tensor: &ascend_tp::schedule::plan::Tensor| vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()];
+    plan.inputs.iter().map(|tensor| (tensor.name.clone(), Arc::new(whole(tensor)))).collect()
+}

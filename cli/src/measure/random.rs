@@ -1,0 +1,84 @@
+//! Weights that nobody trained: their speed is that of any others.
+//!
+//! Input → output: shards → every weight of every rank filled. Invariants: numbers are small enough for
+//! activations to stay finite through any number of layers, none is denormal, and scales of norms are 1. One block of numbers
+//! is made and repeated: what they are costs nothing beside writing them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use half::{bf16, f16};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use ascend_tp::base::DType;
+use ascend_tp::exec::{FillError, Shards};
+use ascend_tp::schedule::plan::Tensor;
+
+/// Numbers of the block.
+const BLOCK: usize = 1 << 18;
+
+/// Largest magnitude of a weight.
+const LARGEST: f32 = 0.05;
+
+/// So many numbers of a type as bytes, between plus and minus [`LARGEST`]; whole numbers are 0, which every index and mask
+/// may be.
+pub(super) fn block(dtype: DType, elems: usize) -> Vec<u8> {
+    let mut random = StdRng::seed_from_u64(1);
+    let numbers = (0..elems).map(|_| random.random_range(-LARGEST..LARGEST));
+    match dtype {
+        DType::F32 => numbers.flat_map(f32::to_le_bytes).collect(),
+        DType::F16 => numbers.flat_map(|x| f16::from_f32(x).to_le_bytes()).collect(),
+        DType::BF16 => numbers.flat_map(|x| bf16::from_f32(x).to_le_bytes()).collect(),
+        DType::I8 => numbers.map(|x| (x / LARGEST * 127.0) as i8 as u8).collect(),
+        DType::I32 | DType::I64 | DType::Bool => vec![0; elems * dtype.size_bytes()],
+    }
+}
+
+fn ones(dtype: DType, elems: usize) -> Vec<u8> {
+    let one = match dtype {
+        DType::F16 => f16::ONE.to_le_bytes().to_vec(),
+        DType::BF16 => bf16::ONE.to_le_bytes().to_vec(),
+        _ => 1.0_f32.to_le_bytes().to_vec(),
+    };
+    one.repeat(elems)
+}
+
+/// Fills weights with numbers of no meaning.
+///
+/// # Errors
+/// A card's refusal.
+pub(crate) fn weights(shards: &Shards<'_>) -> Result<(), FillError> {
+    let mut blocks = HashMap::new();
+    for part in shards.parts() {
+        let Tensor { dtype, ranges, shape, name, .. } = part.tensor();
+        let elems: usize = ranges.iter().map(Range::len).product();
+        // A norm's scale is a list, and so is a bias, whose name says so.
+        if shape.rank() == 1 && name.ends_with("weight") {
+            part.write(0, &ones(*dtype, elems))?;
+            continue;
+        }
+        let block = blocks.entry(*dtype).or_insert_with(|| block(*dtype, BLOCK));
+        let bytes = elems * dtype.size_bytes();
+        for start in (0..bytes).step_by(block.len()) {
+            part.write(start, &block[..block.len().min(bytes - start)])?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_hold_small_numbers_of_their_type() {
+        for dtype in DType::ALL {
+            assert_eq!(block(dtype, 7).len(), 7 * dtype.size_bytes());
+        }
+        let numbers = block(DType::F32, 1000);
+        let largest = numbers.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).abs()).fold(0.0, f32::max);
+        assert!(largest > 0.9 * LARGEST && largest <= LARGEST, "{largest}");
+        assert_eq!(ones(DType::BF16, 2), [0x80, 0x3f, 0x80, 0x3f]);
+    }
+}

@@ -1,0 +1,293 @@
+//! What was measured: tables of numbers with their units, and the machine they were taken on.
+//!
+//! Invariants: a number is stored in the unit that its column's name ends with, a ratio as a part of 1. Does not: align,
+//! colour or write; a [`Table`] is data.
+
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+use time::OffsetDateTime;
+
+use super::limits::Limits;
+
+/// How a column's numbers are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Words.
+    Text,
+    /// Whole numbers, in groups of three digits.
+    Whole,
+    /// Bytes in binary units.
+    Bytes,
+    /// Three significant digits.
+    Decimal,
+    /// A part of 1, as a percentage.
+    Percent,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    /// Its name in JSON, with the unit last: `time_us`.
+    pub(crate) key: &'static str,
+    /// Its heading for people: `time µs`.
+    pub(crate) heading: &'static str,
+    /// How its numbers are shown.
+    pub(crate) form: Form,
+}
+
+/// A column.
+pub(super) const fn column(key: &'static str, heading: &'static str, form: Form) -> Column {
+    Column { key, heading, form }
+}
+
+/// What stands in a row and column.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Cell {
+    /// Words.
+    Text(String),
+    /// A number.
+    Number(f64),
+    /// Nothing is known or there is nothing to say.
+    Nothing,
+}
+
+impl Cell {
+    /// The number, if it is one.
+    #[must_use]
+    pub(crate) const fn number(&self) -> Option<f64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Text(_) | Self::Nothing => None,
+        }
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(number: f64) -> Self {
+        if number.is_finite() { Self::Number(number) } else { Self::Nothing }
+    }
+}
+
+impl From<usize> for Cell {
+    fn from(number: usize) -> Self {
+        Self::Number(number as f64)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Nothing, Into::into)
+    }
+}
+
+/// What of a table is drawn: one line for each text of `series`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Axes {
+    /// Column that goes to the right, on a logarithmic scale.
+    pub(crate) x: &'static str,
+    /// Column that goes up.
+    pub(crate) y: &'static str,
+    /// Columns whose cells name a line.
+    pub(crate) series: &'static [&'static str],
+}
+
+/// Rows of one part.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Table {
+    /// Its name in JSON and of its plot: `collectives`.
+    pub(crate) name: String,
+    /// What it shows, in a line.
+    pub(crate) title: String,
+    /// Its columns.
+    pub(crate) columns: &'static [Column],
+    /// Its rows; each has a cell for every column.
+    pub(crate) rows: Vec<Vec<Cell>>,
+    /// How it is drawn, if it is.
+    pub(crate) axes: Option<Axes>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub(super) fn new(name: &str, title: impl Into<String>, columns: &'static [Column]) -> Self {
+        Self { name: name.to_owned(), title: title.into(), columns, rows: Vec::new(), axes: None }
+    }
+
+    /// Adds the rows of a table with the same columns that was written as JSON.
+    pub(super) fn read_rows(&mut self, json: &serde_json::Value) {
+        let cell = |value: &serde_json::Value| match value {
+            serde_json::Value::String(text) => Cell::Text(text.clone()),
+            value => value.as_f64().map_or(Cell::Nothing, Cell::Number),
+        };
+        for row in json["rows"].as_array().into_iter().flatten() {
+            self.rows.push(self.columns.iter().map(|column| cell(&row[column.key])).collect());
+        }
+    }
+
+    /// The same, drawn.
+    pub(super) const fn drawn(mut self, axes: Axes) -> Self {
+        self.axes = Some(axes);
+        self
+    }
+
+    /// Adds a row; it has as many cells as there are columns.
+    pub(super) fn row<const CELLS: usize>(&mut self, cells: [Cell; CELLS]) {
+        debug_assert_eq!(CELLS, self.columns.len(), "{}", self.name);
+        self.rows.push(cells.into());
+    }
+
+    /// The cells of a column.
+    pub(crate) fn cells(&self, key: &str) -> impl Iterator<Item = &Cell> {
+        let at = self.columns.iter().position(|column| column.key == key);
+        self.rows.iter().filter_map(move |row| row.get(at?))
+    }
+
+    /// The number in a column of the first row whose cells are as `wanted` says.
+    #[must_use]
+    pub(crate) fn number(&self, wanted: &[(&str, Cell)], key: &str) -> Option<f64> {
+        let at = |key: &str| self.columns.iter().position(|column| column.key == key);
+        let is_wanted = |row: &&Vec<Cell>| {
+            wanted.iter().all(|(key, cell)| at(key).and_then(|at| row.get(at)).is_some_and(|found| found == cell))
+        };
+        self.rows.iter().find(is_wanted)?.get(at(key)?)?.number()
+    }
+}
+
+/// One row as an object.
+struct Row<'a>(&'a [Column], &'a [Cell]);
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (column, cell) in self.0.iter().zip(self.1) {
+            map.serialize_entry(column.key, cell)?;
+        }
+        map.end()
+    }
+}
+
+/// All rows as a list.
+struct Rows<'a>(&'a Table);
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.0.rows.len()))?;
+        for row in &self.0.rows {
+            list.serialize_element(&Row(self.0.columns, row))?;
+        }
+        list.end()
+    }
+}
+
+impl Serialize for Table {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("name", &self.name)?;
+        map.serialize_entry("title", &self.title)?;
+        map.serialize_entry("rows", &Rows(self))?;
+        map.end()
+    }
+}
+
+/// What figures were taken on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Machine {
+    /// The day, `2026-11-22`, in universal time.
+    pub(crate) date: String,
+    /// The processor.
+    pub(crate) processor: String,
+    /// Cores that this process may use.
+    pub(crate) cores: usize,
+    /// The vector instructions in use.
+    pub(crate) isa: String,
+    /// The cards, and how they are reached.
+    pub(crate) cards: String,
+    /// Whether the program was built with optimisations.
+    pub(crate) optimised: bool,
+}
+
+impl Machine {
+    /// This one, with these cards.
+    #[must_use]
+    pub(crate) fn here(cards: &str) -> Self {
+        let processor = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        });
+        Self {
+            date: OffsetDateTime::now_utc().date().to_string(),
+            processor: processor.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            isa: ascend_tp::emulator::isa().to_string(),
+            cards: cards.to_owned(),
+            optimised: !cfg!(debug_assertions),
+        }
+    }
+}
+
+/// Everything one run has measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Report {
+    /// On what.
+    pub(crate) machine: Machine,
+    /// What it can do at most.
+    pub(crate) limits: Limits,
+    /// What was measured, part by part.
+    pub(crate) tables: Vec<Table>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 3] = [
+        column("op", "op", Form::Text),
+        column("time_us", "time µs", Form::Decimal),
+        column("of_limit", "of limit", Form::Percent),
+    ];
+
+    fn table() -> Table {
+        let mut table = Table::new("one", "One", &COLUMNS);
+        table.row(["a".into(), 1.5.into(), f64::NAN.into()]);
+        table.row(["b".into(), 2.0.into(), 0.5.into()]);
+        table
+    }
+
+    #[test]
+    fn rows_are_objects_with_the_columns_keys() {
+        let text = serde_json::to_string(&table()).unwrap();
+        assert_eq!(
+            text,
+            r#"{"name":"one","title":"One","rows":[{"op":"a","time_us":1.5,"of_limit":null},{"op":"b","time_us":2.0,"of_limit":0.5}]}"#
+        );
+    }
+
+    #[test]
+    fn rows_come_back_from_json() {
+        let written = serde_json::to_value(table()).unwrap();
+        let mut read = Table::new("one", "One", &COLUMNS);
+        read.read_rows(&written);
+        assert_eq!(read, table());
+    }
+
+    #[test]
+    fn a_number_is_found_by_what_stands_beside_it() {
+        let table = table();
+        assert_eq!(table.number(&[("op", "b".into())], "time_us"), Some(2.0));
+        assert_eq!(table.number(&[("op", "a".into())], "of_limit"), None);
+        assert_eq!(table.number(&[("op", "c".into())], "time_us"), None);
+        assert_eq!(table.cells("time_us").filter_map(Cell::number).sum::<f64>(), 3.5);
+    }
+}

@@ -1,0 +1,146 @@
+//! How cost grows: with cards, hidden size, layers, the sequence, and the size of a message.
+//!
+//! Input → output: a [`Bench`] on an emulator of [`MOST_CARDS`] cards → a table of a small model of which one size grows at a
+//! time, and one of exchanges among more and more ranks. Emulated cards share the processor, so a cost that does not grow with
+//! cards is what an emulator at its best shows.
+
+use super::collectives::{self, Collective};
+use super::error::Error;
+use super::generation::{self, Generated};
+use super::report::{Axes, Column, Form, Table, column};
+use super::{Bench, Effort};
+use ascend_tp::base::DType;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
+use ascend_tp::placement::Residual;
+
+/// Cards of the machine that this runs on.
+pub(crate) const MOST_CARDS: usize = 64;
+
+const COLUMNS: [Column; 9] = [
+    column("grows", "what grows", Form::Text),
+    column("value", "to", Form::Whole),
+    column("cards", "cards", Form::Whole),
+    column("hidden", "hidden", Form::Whole),
+    column("layers", "layers", Form::Whole),
+    column("prompt", "prompt", Form::Whole),
+    column("prompt_ms", "ms a prompt", Form::Decimal),
+    column("step_ms", "ms a token", Form::Decimal),
+    column("step_of_limit", "token, of limit", Form::Percent),
+];
+
+/// The sizes of a small model; one of them grows.
+#[derive(Clone, Copy)]
+struct Sizes {
+    cards: usize,
+    hidden: usize,
+    layers: usize,
+    prompt: usize,
+}
+
+/// Where each begins: 64 heads, so that there is one for each of the most cards.
+const SIZES: Sizes = Sizes { cards: 4, hidden: 1024, layers: 4, prompt: 64 };
+
+impl Sizes {
+    /// A model of these sizes.
+    fn setting(self) -> Option<generation::Setting> {
+        let shape = ModelConfig::preset("llama-3-70b")?;
+        let model = ModelConfig {
+            vocab_size: 8192,
+            hidden_size: self.hidden,
+            layers: self.layers,
+            heads: MOST_CARDS,
+            kv_heads: MOST_CARDS,
+            head_dim: (self.hidden / MOST_CARDS).max(16),
+            intermediate_size: 4 * self.hidden,
+            ..shape
+        };
+        Some(generation::Setting {
+            name: "a small model".to_owned(),
+            model,
+            cards: vec![self.cards],
+            precision: DType::BF16.into(),
+            residual: Residual::Replicate,
+            launching: Launching::Eager,
+            prompt: self.prompt,
+            tokens: TOKENS,
+        })
+    }
+}
+
+/// Tokens that are made.
+const TOKENS: usize = 16;
+
+/// Runs all of it.
+///
+/// # Errors
+/// The failure of a card.
+pub(crate) fn run(bench: &Bench) -> Result<Vec<Table>, Error> {
+    Ok(vec![model(bench)?, messages(bench)?])
+}
+
+fn model(bench: &Bench) -> Result<Table, Error> {
+    let axes = Axes { x: "value", y: "step_ms", series: &["grows"] };
+    let mut table = Table::new("scaling", "A small model of which one size grows", &COLUMNS).drawn(axes);
+    let every = |values: &[usize]| match bench.effort {
+        Effort::Quick => values.iter().copied().step_by(2).collect::<Vec<_>>(),
+        Effort::Full => values.to_vec(),
+    };
+    let cards = every(&[1, 2, 4, 8, 16, 32, 64]).into_iter().map(|cards| ("cards", cards, Sizes { cards, ..SIZES }));
+    let hidden =
+        every(&[512, 1024, 2048, 4096]).into_iter().map(|hidden| ("hidden", hidden, Sizes { hidden, ..SIZES }));
+    let layers = every(&[2, 4, 8, 16, 32]).into_iter().map(|layers| ("layers", layers, Sizes { layers, ..SIZES }));
+    let prompt =
+        every(&[64, 128, 256, 512, 1024]).into_iter().map(|prompt| ("prompt", prompt, Sizes { prompt, ..SIZES }));
+    for (grows, value, sizes) in cards.chain(hidden).chain(layers).chain(prompt) {
+        let Some(setting) = sizes.setting() else { continue };
+        let Generated { prefill, decode } = generation::run(bench, &setting)?;
+        table.row([
+            grows.into(),
+            value.into(),
+            sizes.cards.into(),
+            sizes.hidden.into(),
+            sizes.layers.into(),
+            sizes.prompt.into(),
+            prefill.number(&[], "time_ms").into(),
+            decode.number(&[], "step_ms").into(),
+            decode.number(&[], "of_limit").into(),
+        ]);
+    }
+    Ok(table)
+}
+
+/// One exchange, by ranks and bytes.
+fn messages(bench: &Bench) -> Result<Table, Error> {
+    let (ranks, factor) = match bench.effort {
+        Effort::Quick => (vec![2, 8, 64], 64),
+        Effort::Full => (vec![2, 4, 8, 16, 32, 64], 4),
+    };
+    let setting = collectives::Setting {
+        ops: vec![Collective::AllReduce],
+        dtypes: vec![DType::F32],
+        ranks,
+        bytes: collectives::Setting::sizes(1 << 10, 16 << 20, factor),
+        iterations: None,
+        warmup: 3,
+    };
+    let axes = Axes { x: "bytes", y: "time_us", series: &["ranks"] };
+    let mut table = collectives::run(bench, &setting)?.drawn(axes);
+    "scaling_messages".clone_into(&mut table.name);
+    "all_reduce among more and more ranks in one process".clone_into(&mut table.title);
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_makes_a_model_that_fits_the_most_cards() {
+        for hidden in [512, 4096] {
+            let setting = Sizes { cards: MOST_CARDS, hidden, ..SIZES }.setting().unwrap();
+            let plans = setting.session(MOST_CARDS).compile(&setting.model).unwrap();
+            assert_eq!(plans[0].len(), MOST_CARDS);
+        }
+    }
+}

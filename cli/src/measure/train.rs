@@ -1,0 +1,211 @@
+//! How long a step of training takes, beside the same step of `PyTorch`.
+//!
+//! Input → output: layouts → seconds of a step of the shipped model's shape, with random weights on random tokens, from the batch
+//! on the host to the loss on the host; what `cli/peers/train_torch.py` printed → its seconds; both, round by round → a
+//! [`Table`]. Operations are counted as for the utilisation of a run: 6·P + 12·L·h·s a token. It starts no programs.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::error::Error;
+use super::peers::Written;
+use super::report::{Cell, Column, Form, Table, column};
+use super::{Bench, Samples};
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::EngineOptions;
+use ascend_tp::train::data::Batch;
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::{Layout, Recipe, Trainer, compile, init};
+use ascend_tp_planner::train::decoder::Decoder;
+
+/// Sequences of a step, and tokens of each.
+const BATCH: (usize, usize) = (8, 256);
+
+/// Steps that the peer is to take in a round, besides the first.
+const PEER_STEPS: usize = 8;
+
+/// Steps of the schedule; more are taken at its last rate.
+const STEPS: usize = 1000;
+
+/// What is measured: type of the products, data-parallel and tensor-parallel cards.
+pub(crate) const CASES: [(Precision, usize, usize); 4] =
+    [(Precision::F32, 1, 1), (Precision::F32, 2, 4), (Precision::Bf16, 1, 1), (Precision::Bf16, 2, 4)];
+
+/// Cards that the largest case has.
+pub(crate) const CARDS: usize = 8;
+
+const fn layout((_, data, tensor): (Precision, usize, usize)) -> Layout {
+    Layout { data, tensor, micro_batch: BATCH.0.div_ceil(data), ..Layout::ONE }
+}
+
+/// Times steps of one of [`CASES`].
+///
+/// # Errors
+/// What a card refuses.
+pub(crate) fn ours(bench: &Bench, case: (Precision, usize, usize)) -> Result<Samples, Error> {
+    let config = ModelConfig::from_json(ModelConfig::SHIPPED)?;
+    let (global_batch, seq) = BATCH;
+    let recipe = Recipe { steps: STEPS, global_batch, seq, precision: case.0, ..Recipe::default() };
+    let compiled = compile(&config, &recipe, &layout(case))?;
+    let inits = compiled.inits.clone();
+    let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 0);
+    let engine = EngineOptions::default();
+    let mut trainer = Trainer::start(&bench.cann, &config, &recipe, layout(case), compiled, &engine, fill)?;
+    let batch = Batch::scattered(0, global_batch, seq, config.vocab_size);
+    Samples::take(bench.effort.budget(), || trainer.step(&batch).map(|_| ()).map_err(Error::from))
+}
+
+/// What the peer is told, as JSON.
+///
+/// # Errors
+/// There are none while the shipped configuration is one.
+pub(crate) fn argument(threads: usize) -> Result<Value, Error> {
+    let config: Value = serde_json::from_str(ModelConfig::SHIPPED)
+        .map_err(|error| Diagnostics::from(Diagnostic::new("models/kjv-qwen2/config.json", "no JSON").found(error)))?;
+    let theta = ModelConfig::from_json(ModelConfig::SHIPPED)?.rope.theta;
+    let mut told = serde_json::json!({
+        "config": config, "batch": BATCH.0, "seq": BATCH.1, "threads": threads, "steps": PEER_STEPS,
+        "dtypes": dtypes(),
+    });
+    told["config"]["rope_theta"] = theta.into();
+    Ok(told)
+}
+
+fn dtypes() -> Vec<&'static str> {
+    let mut names: Vec<&str> = CASES.iter().map(|(precision, ..)| precision.dtype().name()).collect();
+    names.dedup();
+    names
+}
+
+/// The version and, by type, the seconds of a step, as the peer printed them.
+///
+/// # Errors
+/// It printed something else, or lacks a type.
+pub(crate) fn read(printed: &str) -> Result<Theirs, Diagnostic> {
+    let mut written = Written::of(PEER, printed)?;
+    let mut seconds = BTreeMap::new();
+    for dtype in dtypes() {
+        let times = written.seconds.remove(&format!("train {dtype}")).unwrap_or_default();
+        if times.is_empty() || times.iter().any(|time| !time.is_finite() || *time <= 0.0) {
+            let problem = Diagnostic::new(PEER, "what it printed is not understood");
+            return Err(problem.expected(format!("seconds of train {dtype}")).found(format!("{times:?}")));
+        }
+        seconds.insert(dtype, Samples::new(times));
+    }
+    Ok(Theirs { version: written.version, seconds })
+}
+
+/// What the peer is called.
+pub(crate) const PEER: &str = "torch";
+
+/// What the peer's steps took.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Theirs {
+    /// Its name and version.
+    pub(crate) version: String,
+    seconds: BTreeMap<&'static str, Samples>,
+}
+
+/// Ours of one round, in the order of [`CASES`], and the peer's, if there is one.
+pub(crate) type Round = (Vec<Samples>, Option<Theirs>);
+
+const COLUMNS: [Column; 13] = [
+    column("dtype", "dtype", Form::Text),
+    column("cards", "cards", Form::Whole),
+    column("mesh", "mesh", Form::Text),
+    column("step_ms", "step ms", Form::Decimal),
+    column("tokens_per_second", "tokens/s", Form::Whole),
+    column("gflops", "GFLOP/s", Form::Decimal),
+    column("of_peak", "of peak", Form::Percent),
+    column("peer", "peer", Form::Text),
+    column("theirs_ms", "theirs ms", Form::Decimal),
+    column("ratio", "times faster", Form::Decimal),
+    column("least_ratio", "least", Form::Decimal),
+    column("most_ratio", "most", Form::Decimal),
+    column("rounds", "rounds", Form::Whole),
+];
+
+/// A row for each case: the medians of the rounds' medians, and the ratios of the rounds. The peak is that of the limits, of the
+/// type of the products.
+///
+/// # Errors
+/// There are none while the shipped configuration is one.
+pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<Table, Error> {
+    let (sequences, tokens) = BATCH;
+    let flops = 3.0 * Decoder::of(&ModelConfig::from_json(ModelConfig::SHIPPED)?).forward_flops_per_token(tokens);
+    let title = format!("A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens, on {threads} threads");
+    let mut table = Table::new("train", title, &COLUMNS);
+    for (at, (precision, data, tensor)) in CASES.into_iter().enumerate() {
+        let dtype = precision.dtype();
+        let median = |times: Vec<f64>| Samples::new(times).median();
+        let ours = median(rounds.iter().map(|(ours, _)| ours[at].median()).collect());
+        let theirs_of = |theirs: &Theirs| theirs.seconds.get(dtype.name()).map(Samples::median);
+        let pairs: Vec<(f64, f64)> = rounds
+            .iter()
+            .filter_map(|(ours, theirs)| Some((ours[at].median(), theirs.as_ref().and_then(theirs_of)?)))
+            .collect();
+        let theirs = (!pairs.is_empty()).then(|| median(pairs.iter().map(|pair| pair.1).collect()));
+        let ratios = Samples::new(pairs.iter().map(|(ours, theirs)| theirs / ours).collect());
+        let ratio = |of: fn(&Samples) -> f64| Cell::from(theirs.map(|_| of(&ratios)));
+        let version = rounds.last().and_then(|(_, theirs)| Some(theirs.as_ref()?.version.clone()));
+        let rate = (sequences * tokens) as f64 / ours;
+        let peak = if precision == Precision::F32 { bench.limits.f32_flops } else { bench.limits.bf16_flops };
+        table.row([
+            dtype.name().into(),
+            (data * tensor).into(),
+            format!("dp={data},tp={tensor}").into(),
+            (ours * 1e3).into(),
+            rate.into(),
+            (rate * flops / 1e9).into(),
+            (rate * flops / peak).into(),
+            version.into(),
+            theirs.map(|seconds| seconds * 1e3).into(),
+            ratio(Samples::median),
+            ratio(Samples::min),
+            ratio(Samples::max),
+            rounds.len().into(),
+        ]);
+    }
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_one_round() {
+        let theirs = |seconds: f64| {
+            let steps = format!("{{\"train f32\": [{seconds}], \"train bf16\": [{seconds}]}}");
+            read(&format!("a warning\n{{\"version\": \"torch 2\", \"seconds\": {steps}}}\n")).unwrap()
+        };
+        let ours = |seconds: f64| CASES.map(|_| Samples::new(vec![seconds])).to_vec();
+        let rounds = [(ours(0.5), Some(theirs(1.0))), (ours(0.25), Some(theirs(1.0))), (ours(1.0), Some(theirs(1.0)))];
+        let emulator = ascend_tp::emulator::Emulator::new(ascend_tp::emulator::Config::with_cards(1)).unwrap();
+        let bench = Bench {
+            cann: ascend_tp::Cann::new(emulator.table()).unwrap(),
+            group: std::sync::Arc::new(ascend_tp::world::ProcessGroup::alone()),
+            limits: super::super::Limits { f32_flops: 1e12, ..super::super::Limits::default() },
+            effort: super::super::Effort::Quick,
+        };
+        let found = table(&bench, &rounds, 2).unwrap();
+        let number = |key: &str| found.cells(key).find_map(Cell::number).unwrap();
+        assert_eq!((number("step_ms"), number("theirs_ms"), number("tokens_per_second")), (500.0, 1000.0, 4096.0));
+        assert_eq!((number("ratio"), number("least_ratio"), number("most_ratio")), (2.0, 1.0, 4.0));
+        let alone = table(&bench, &[(ours(0.5), None)], 2).unwrap();
+        assert!(alone.cells("ratio").all(|cell| *cell == Cell::Nothing));
+    }
+
+    #[test]
+    fn a_peer_that_prints_something_else_is_refused() {
+        for printed in ["fast", "{\"version\": \"torch 2\", \"seconds\": {\"train f32\": [0]}}"] {
+            let message = read(printed).unwrap_err().to_string();
+            assert!(message.starts_with("torch: what it printed is not understood"), "{message}");
+        }
+        let told = argument(2).unwrap();
+        assert_eq!((told["config"]["hidden_size"].as_u64(), told["dtypes"][0].as_str()), (Some(256), Some("f32")));
+        assert!(told["config"]["rope_theta"].as_f64().unwrap() > 1.0);
+    }
+}

@@ -1,0 +1,108 @@
+//! Which model a command is about: a folder, a preset, or the shipped one.
+
+use std::path::{Path, PathBuf};
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::generate::Model;
+
+/// Where the shipped model is, from the root of the repository or of an installation.
+const SHIPPED: &str = "models/kjv-qwen2";
+
+/// Where a configuration, a text and a recipe are that train in a minute.
+const TINY: &str = "models/tiny-qwen2";
+
+const CONFIG: &str = "config.json";
+
+/// The folder that was named, or that of the shipped model.
+///
+/// # Errors
+/// The shipped model is in none of the places where it can be; all of them are listed.
+pub(super) fn folder(named: Option<&Path>) -> Result<PathBuf, Diagnostics> {
+    match named {
+        Some(folder) => Ok(folder.to_path_buf()),
+        None => find_shipped(&places_of(SHIPPED)).map_err(Diagnostics::from),
+    }
+}
+
+/// The folder of what `train` learns where it is told nothing: a configuration, a tokenizer, a text and a recipe.
+///
+/// # Errors
+/// It is in none of the places where it can be; all of them are listed.
+pub(super) fn tiny() -> Result<PathBuf, Diagnostics> {
+    find_shipped(&places_of(TINY)).map_err(Diagnostics::from)
+}
+
+/// The working folder, the folders above the executable, and where this program was built.
+fn places_of(shipped: &str) -> Vec<PathBuf> {
+    let mut places = vec![PathBuf::from(shipped)];
+    if let Ok(executable) = std::env::current_exe() {
+        places.extend(executable.ancestors().skip(1).map(|folder| folder.join(shipped)));
+    }
+    places.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(shipped));
+    places
+}
+
+fn find_shipped(places: &[PathBuf]) -> Result<PathBuf, Diagnostic> {
+    places.iter().find(|place| place.join(CONFIG).is_file()).cloned().ok_or_else(|| {
+        let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+        Diagnostic::new("--model", "not given, and the shipped model is not here")
+            .expected(format!("a folder with {CONFIG} at one of {}", looked.join(", ")))
+            .help("name a folder with --model DIR")
+    })
+}
+
+/// The configuration of a preset or of a folder, and what to call it. A preset's name means the preset; `./NAME` is a
+/// folder of that name.
+///
+/// # Errors
+/// Neither a preset nor a folder, or every problem of the folder's config.json.
+pub(super) fn config(named: &str) -> Result<(String, ModelConfig), Diagnostics> {
+    if let Some(config) = ModelConfig::preset(named) {
+        return Ok((named.to_owned(), config));
+    }
+    let folder = Path::new(named);
+    if !folder.is_dir() {
+        return Err(Diagnostic::new("--model", "neither a folder nor a preset")
+            .expected(format!("a folder with a {CONFIG}, or one of {}", ModelConfig::PRESETS.join(", ")))
+            .found(named)
+            .into());
+    }
+    Ok((named.to_owned(), Model::open_config(folder)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_model_is_found_from_the_repository() {
+        let found = folder(None).unwrap();
+        assert!(found.ends_with(SHIPPED) && found.join(CONFIG).is_file());
+        assert_eq!(folder(Some(Path::new("elsewhere"))).unwrap(), Path::new("elsewhere"));
+    }
+
+    #[test]
+    fn the_first_place_wins_and_all_are_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let places = [root.path().join("a"), root.path().join("b"), root.path().join("c")];
+        let message = find_shipped(&places).unwrap_err().to_string();
+        for place in &places {
+            assert!(message.contains(&place.display().to_string()), "{message}");
+        }
+        for place in &places[1..] {
+            std::fs::create_dir(place).unwrap();
+            std::fs::write(place.join(CONFIG), "{}").unwrap();
+        }
+        assert_eq!(find_shipped(&places).unwrap(), places[1]);
+    }
+
+    #[test]
+    fn a_name_is_a_preset_or_a_folder() {
+        assert_eq!(config("qwen-72b").unwrap().1.layers, 80);
+        let shipped = folder(None).unwrap();
+        assert_eq!(config(&shipped.display().to_string()).unwrap().1.layers, 8);
+        let message = config("qwen-7b").unwrap_err().to_string();
+        assert!(message.contains("llama-3-70b") && message.ends_with("found qwen-7b"), "{message}");
+    }
+}

@@ -1,0 +1,101 @@
+//! `plan`: which split of some cards is best, and why.
+//!
+//! Input → output: a configuration, cards and what is wanted → the best splits with reasons, what cannot run with its
+//! constraint, or one split in full; as text or JSON. It opens no weights and no card.
+
+mod options;
+mod report;
+mod text;
+mod train;
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::device::Communicator;
+use ascend_tp_planner::serve::{Found, Request};
+use ascend_tp_planner::train::{forms, text as train_text};
+use ascend_tp_planner::validate::Validation;
+
+use super::failure::{Failure, Outcome};
+use super::site::keep;
+use super::{model, print, print_json};
+pub(super) use options::{EXAMPLES, PlanOptions};
+use report::{Explanation, Report};
+
+/// Runs the command.
+pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
+    if options.validate {
+        return validate(options);
+    }
+    let mut problems = Diagnostics::new();
+    // The command line asks for both.
+    let (named, cards) = (options.model.as_deref().unwrap_or_default(), options.cards.unwrap_or_default());
+    let model = keep(model::config(named), &mut problems);
+    let site = keep(options.site.resolve(), &mut problems);
+    if options.top == 0 {
+        problems.push(Diagnostic::new("--top", "nothing to show").expected("at least 1").found(0));
+    }
+    let (Some((name, config)), Some(site)) = (model, site) else { return Err(problems.into()) };
+    if options.train {
+        problems.into_result(())?;
+        return train::run(&name, &config, cards, site, options);
+    }
+    let serving = &options.serving;
+    let request = Request {
+        config: &config,
+        precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
+        profile: &site.profile,
+        topology: &site.topology,
+        cards,
+        batch: serving.batch,
+        input_tokens: serving.input,
+        output_tokens: serving.output,
+        objective: serving.objective.into(),
+        max_token_us: serving.max_tpot_ms.map(|limit| limit * 1e3),
+        communicator: Communicator::buffer_bytes(),
+    };
+    keep(request.check(), &mut problems);
+    problems.into_result(())?;
+    if let Some(wanted) = &options.why {
+        let found = survey(&request, wanted)?;
+        let explanation = Explanation::new(&request, &found, wanted)?;
+        if options.json {
+            print_json(&explanation)?;
+        } else {
+            print(&text::explanation(&name, &request, &explanation))?;
+        }
+        return Ok(Outcome::Done);
+    }
+    let found = request.search()?;
+    let report = Report::new(&request, &found, options.top);
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&text::report(&name, &request, &report))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Runs `plan --validate`.
+fn validate(options: &PlanOptions) -> Result<Outcome, Failure> {
+    if options.json {
+        return Err(Diagnostics::from(
+            Diagnostic::new("--json", "the validation is a text")
+                .help("leave --json out; docs/COSTS.md has the tables"),
+        )
+        .into());
+    }
+    let forms = train_text::forms_table(&forms::published());
+    print(&format!("{}\nPublished closed forms of training\n{forms}", Validation::shipped()))?;
+    Ok(Outcome::Done)
+}
+
+/// All splits, and those of a number of cards a replica that is asked for although it does not divide the cards.
+fn survey(request: &Request<'_>, wanted: &str) -> Result<Found, Diagnostics> {
+    let asked = wanted.split([',', ' ']).find_map(|entry| entry.strip_prefix("tp=")?.parse::<usize>().ok());
+    let mut found = request.survey()?;
+    if let Some(cards) = asked.filter(|cards| *cards == 0 || !request.cards.is_multiple_of(*cards) || *cards > 64) {
+        let more = request.explore(cards)?;
+        found.feasible.extend(more.feasible);
+        found.refused.extend(more.refused);
+    }
+    Ok(found)
+}

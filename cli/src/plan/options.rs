@@ -1,0 +1,110 @@
+//! What `plan` takes.
+
+use ascend_tp_planner::serve::Objective;
+use clap::{ArgGroup, Args, ValueEnum};
+
+use crate::arguments::PrecisionName;
+use crate::site::SiteOptions;
+
+pub(crate) const EXAMPLES: &str = "\
+Reads config.json only, no weights, and needs no card.
+
+Examples:
+  ascend-tp plan --model qwen2.5-72b --cards 8 --serve --batch 16 --input 1024 --output 256
+  ascend-tp plan --model qwen2.5-72b --cards 16 --serve --batch 64 --max-tpot-ms 50
+  ascend-tp plan --model qwen2.5-72b --cards 16 --topology atlas-a2-box16 --serve --why tp=16
+  ascend-tp plan --model llama-3-70b --cards 8 --topology my-cluster.toml --serve --json
+  ascend-tp plan --model qwen2.5-72b --cards 1024 --train --seq 4096 --global-batch 1024 --tokens 15e12
+  ascend-tp plan --model qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --why tp=16,pp=2
+  ascend-tp plan --validate";
+
+/// What to plan for, and on what.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("wanted").required(true))]
+pub(crate) struct PlanOptions {
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b
+    #[arg(long, required_unless_present = "validate", value_name = "DIR|NAME")]
+    pub(super) model: Option<String>,
+    /// Number of cards; of a 910C, of dies
+    #[arg(long, required_unless_present = "validate", value_name = "N")]
+    pub(super) cards: Option<usize>,
+    #[command(flatten)]
+    pub(super) site: SiteOptions,
+    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub(super) dtype: Option<PrecisionName>,
+    /// The best way to serve
+    #[arg(long, group = "wanted")]
+    pub(super) serve: bool,
+    #[command(flatten)]
+    pub(super) serving: ServeOptions,
+    /// The best way to train
+    #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"])]
+    pub(super) train: bool,
+    #[command(flatten)]
+    pub(super) training: TrainOptions,
+    /// Predicted against measured for every point that ships, and published closed forms against ours
+    #[arg(long, group = "wanted")]
+    pub(super) validate: bool,
+    /// How many of the best to show
+    #[arg(long, default_value = "5", value_name = "N")]
+    pub(super) top: usize,
+    /// Explain one split in full, such as tp=16 tp=4,residual=seq,issue=eager or, to train, pp=8,recompute=none
+    #[arg(long, value_name = "SPLIT")]
+    pub(super) why: Option<String>,
+    /// Print everything as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What is to be served.
+#[derive(Debug, Args)]
+pub(crate) struct ServeOptions {
+    /// Sequences at once
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(super) batch: usize,
+    /// Tokens of each prompt
+    #[arg(long, default_value = "1024", value_name = "N")]
+    pub(super) input: usize,
+    /// Tokens generated for each prompt
+    #[arg(long, default_value = "256", value_name = "N")]
+    pub(super) output: usize,
+    /// What is best
+    #[arg(long, value_enum, default_value = "throughput")]
+    pub(super) objective: Wanted,
+    /// Most time per token, in milliseconds
+    #[arg(long, value_name = "MS")]
+    pub(super) max_tpot_ms: Option<f64>,
+}
+
+/// What is to be trained.
+#[derive(Debug, Args)]
+pub(crate) struct TrainOptions {
+    /// Tokens of each sequence trained on
+    #[arg(long, requires = "train", value_name = "N")]
+    pub(super) seq: Option<usize>,
+    /// Sequences of each training step
+    #[arg(long, requires = "train", value_name = "N")]
+    pub(super) global_batch: Option<usize>,
+    /// Tokens of the whole training run, such as 15e12; its days are shown
+    #[arg(long, requires = "train", value_name = "NUMBER")]
+    pub(super) tokens: Option<f64>,
+}
+
+/// What is best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Wanted {
+    /// Most tokens a second, prompts included
+    Throughput,
+    /// Least time per token
+    Latency,
+}
+
+impl From<Wanted> for Objective {
+    fn from(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Throughput => Self::Throughput,
+            Wanted::Latency => Self::Latency,
+        }
+    }
+}

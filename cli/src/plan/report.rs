@@ -1,0 +1,155 @@
+//! What `plan --serve` tells: figures of splits and the reasons, as data.
+
+use std::collections::BTreeMap;
+
+use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
+use ascend_tp_planner::serve::{Candidate, Found, Request, difference, terms_us};
+use ascend_tp_planner::simulate::Breakdown;
+use serde::Serialize;
+
+/// One split.
+#[derive(Debug, Serialize)]
+pub(super) struct Entry {
+    pub(super) split: String,
+    pub(super) properties: BTreeMap<&'static str, String>,
+    /// Sequences of each replica.
+    pub(super) sequences: usize,
+    pub(super) first_token_ms: f64,
+    pub(super) token_ms: f64,
+    pub(super) tokens_per_s: f64,
+    pub(super) memory_bytes: u64,
+    pub(super) memory_share: f64,
+    pub(super) idle_cards: usize,
+    /// Why it is the best, is not, or cannot run.
+    pub(super) reason: String,
+}
+
+/// The best splits and what rules the others out.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) best: Vec<Entry>,
+    /// Of every other size of replicas, the best.
+    pub(super) beaten: Vec<Entry>,
+    /// Splits that can run and are in neither list.
+    pub(super) others: usize,
+    /// One of each size of replicas that cannot run.
+    pub(super) refused: Vec<Entry>,
+}
+
+/// One split in full.
+#[derive(Debug, Serialize)]
+pub(super) struct Explanation {
+    pub(super) entry: Entry,
+    pub(super) can_run: bool,
+    /// Its place among the feasible, from 1 on.
+    pub(super) place: Option<usize>,
+    /// Further splits that have the properties asked for.
+    pub(super) alike: usize,
+    pub(super) memory: Vec<(&'static str, Bytes)>,
+    pub(super) usable: Bytes,
+    pub(super) levels: Vec<String>,
+    pub(super) phases: [Phase; 2],
+}
+
+/// One program of a split.
+#[derive(Debug, Serialize)]
+pub(super) struct Phase {
+    pub(super) name: &'static str,
+    pub(super) breakdown: Breakdown,
+    /// The longest first.
+    pub(super) terms: Vec<(&'static str, f64)>,
+}
+
+impl Entry {
+    fn new(request: &Request<'_>, candidate: &Candidate, reason: String) -> Self {
+        let memory_bytes = candidate.memory.total().0;
+        let usable = request.profile.hbm_usable_bytes();
+        Self {
+            split: candidate.split.to_string(),
+            properties: candidate.split.properties().into_iter().collect(),
+            sequences: candidate.batch,
+            first_token_ms: candidate.first_token_us() / 1e3,
+            token_ms: candidate.token_us() / 1e3,
+            tokens_per_s: candidate.tokens_per_s(),
+            memory_bytes,
+            memory_share: memory_bytes as f64 / usable as f64,
+            idle_cards: candidate.idle_cards(request.cards),
+            reason,
+        }
+    }
+}
+
+/// What a split's token time goes to, in words.
+fn goes_to(candidate: &Candidate) -> String {
+    let whole = candidate.token_us();
+    let parts: Vec<String> = terms_us(&candidate.decode)
+        .into_iter()
+        .take(3)
+        .filter(|(_, us)| us / whole >= 0.01)
+        .map(|(name, us)| format!("{name} {:.0} %", us / whole * 100.0))
+        .collect();
+    format!("of a token's time: {}", parts.join(", "))
+}
+
+fn reason(winner: Option<&Candidate>, candidate: &Candidate) -> String {
+    match (&candidate.constraint, winner) {
+        (Some(constraint), _) => {
+            let text = constraint.to_string();
+            text.strip_prefix(&format!("{}: ", candidate.split)).unwrap_or(&text).to_owned()
+        }
+        (None, Some(winner)) if winner.split != candidate.split => difference(winner, candidate),
+        (None, _) => goes_to(candidate),
+    }
+}
+
+impl Report {
+    pub(super) fn new(request: &Request<'_>, found: &Found, top: usize) -> Self {
+        let winner = found.feasible.first();
+        let entry = |candidate: &Candidate| Entry::new(request, candidate, reason(winner, candidate));
+        let (best, rest) = found.feasible.split_at(top.min(found.feasible.len()));
+        let size = |candidate: &Candidate| candidate.split.tensor_parallel;
+        let mut sizes: Vec<usize> = best.iter().map(size).collect();
+        let mut first_of_its_size = |candidate: &&Candidate| {
+            let is_first = !sizes.contains(&size(candidate));
+            sizes.push(size(candidate));
+            is_first
+        };
+        let beaten: Vec<Entry> = rest.iter().filter(&mut first_of_its_size).map(entry).collect();
+        let refused = found.refused.iter().filter(first_of_its_size).map(entry).collect();
+        Self { others: rest.len() - beaten.len(), best: best.iter().map(entry).collect(), beaten, refused }
+    }
+}
+
+impl Explanation {
+    /// The best split that has the properties asked for.
+    ///
+    /// # Errors
+    /// The text names no property, or no split has them all.
+    pub(super) fn new(request: &Request<'_>, found: &Found, wanted: &str) -> Result<Self, Diagnostics> {
+        let mut matching = Vec::new();
+        for (at, candidate) in found.feasible.iter().chain(&found.refused).enumerate() {
+            if candidate.split.matches(wanted)? {
+                matching.push((at, candidate));
+            }
+        }
+        let Some((at, candidate)) = matching.first() else {
+            let tried: Vec<String> =
+                found.feasible.iter().chain(&found.refused).take(6).map(|known| known.split.to_string()).collect();
+            return Err(Diagnostic::new("--why", "no split that was tried is like that")
+                .expected(format!("properties of one of {} …", tried.join("; ")))
+                .found(wanted)
+                .into());
+        };
+        let phase = |name, breakdown: &Breakdown| Phase { name, breakdown: *breakdown, terms: terms_us(breakdown) };
+        Ok(Self {
+            entry: Entry::new(request, candidate, reason(found.feasible.first(), candidate)),
+            can_run: candidate.constraint.is_none(),
+            place: (*at < found.feasible.len()).then_some(at + 1),
+            alike: matching.len() - 1,
+            memory: candidate.memory.kinds().map(|(kind, bytes)| (kind.name(), bytes)).collect(),
+            usable: Bytes(request.profile.hbm_usable_bytes()),
+            levels: candidate.levels.clone(),
+            phases: [phase("prefill", &candidate.prefill), phase("a decode step", &candidate.decode)],
+        })
+    }
+}

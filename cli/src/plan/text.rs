@@ -1,0 +1,140 @@
+//! The reports of `plan --serve` for people.
+
+use std::fmt::Write;
+
+use ascend_tp::base::Bytes;
+use ascend_tp_planner::serve::{Objective, Request};
+
+use super::report::{Entry, Explanation, Report};
+use crate::numbers::{counted, grouped};
+use crate::table::{Align, Table};
+
+/// What was asked, in a line.
+fn heading(name: &str, request: &Request<'_>) -> String {
+    let wanted = match request.objective {
+        Objective::Throughput => "most tokens a second",
+        Objective::Latency => "least time per token",
+    };
+    let limit = request.max_token_us.map_or(String::new(), |limit| format!(" within {:.1} ms a token", limit / 1e3));
+    format!(
+        "{name} in {} on {} of {} ({}): {} of {} + {}, {wanted}{limit}\n",
+        request.precision,
+        counted(request.cards, "card"),
+        request.profile.soc,
+        request.topology.name,
+        counted(request.batch, "sequence"),
+        grouped(request.input_tokens as u64),
+        counted(request.output_tokens, "token"),
+    )
+}
+
+fn table(entries: &[Entry]) -> String {
+    let mut table = Table::new([
+        ("", Align::Right),
+        ("split", Align::Left),
+        ("first token", Align::Right),
+        ("per token", Align::Right),
+        ("tokens/s", Align::Right),
+        ("bytes a card", Align::Right),
+        ("of usable", Align::Right),
+    ]);
+    for (index, entry) in entries.iter().enumerate() {
+        table.row([
+            format!("{}", index + 1),
+            entry.split.clone(),
+            format!("{:.1} ms", entry.first_token_ms),
+            format!("{:.2} ms", entry.token_ms),
+            format!("{:.1}", entry.tokens_per_s),
+            Bytes(entry.memory_bytes).to_string(),
+            format!("{:.0} %", entry.memory_share * 100.0),
+        ]);
+    }
+    table.to_string()
+}
+
+/// The best, their reasons, and what cannot run.
+pub(super) fn report(name: &str, request: &Request<'_>, report: &Report) -> String {
+    let mut text = heading(name, request);
+    let _ = write!(text, "\n{}\n", table(&report.best));
+    for (index, entry) in report.best.iter().enumerate() {
+        let idle = match entry.idle_cards {
+            0 => String::new(),
+            idle => format!(
+                "; {} nothing to do",
+                if idle == 1 { "1 card has".into() } else { format!("{idle} cards have") }
+            ),
+        };
+        let _ = writeln!(text, "{:3}  {}{idle}", index + 1, entry.reason);
+    }
+    for entry in &report.beaten {
+        let _ = writeln!(text, "  -  {}: {}", entry.split, entry.reason);
+    }
+    if report.others > 0 {
+        let _ = writeln!(text, "\n{} more can run; --top N shows more.", counted(report.others, "split"));
+    }
+    if !report.refused.is_empty() {
+        text.push_str("\nCannot run:\n");
+        for entry in &report.refused {
+            let _ = writeln!(text, "  {}: {}", entry.split, entry.reason);
+        }
+    }
+    text.push_str("\n--why tp=N explains a split in full.\n");
+    text
+}
+
+/// One split in full.
+pub(super) fn explanation(name: &str, request: &Request<'_>, explanation: &Explanation) -> String {
+    let entry = &explanation.entry;
+    let mut text = heading(name, request);
+    let state = match explanation.place {
+        Some(1) => "the best".to_owned(),
+        Some(place) => format!("place {place}"),
+        None => "cannot run".to_owned(),
+    };
+    let _ = writeln!(text, "\n{}: {state}\n  {}", entry.split, entry.reason);
+    let over = if explanation.levels.is_empty() { "no links".to_owned() } else { explanation.levels.join(" and ") };
+    let _ = writeln!(
+        text,
+        "  {} of {} a replica, which exchange over {over}; {:.1} ms to the first token, {:.2} ms a token, {:.1} tokens/s",
+        counted(entry.sequences, "sequence"),
+        counted(request.input_tokens + request.output_tokens, "token"),
+        entry.first_token_ms,
+        entry.token_ms,
+        entry.tokens_per_s,
+    );
+    text.push_str("\nBytes of the fullest card\n");
+    let mut memory = Table::new([("for", Align::Left), ("bytes", Align::Right), ("", Align::Right)]);
+    for (kind, bytes) in &explanation.memory {
+        memory.row([(*kind).to_owned(), grouped(bytes.0), bytes.to_string()]);
+    }
+    memory.row(["together".into(), grouped(entry.memory_bytes), Bytes(entry.memory_bytes).to_string()]);
+    memory.row(["usable".into(), grouped(explanation.usable.0), explanation.usable.to_string()]);
+    text.push_str(&memory.to_string());
+    for phase in &explanation.phases {
+        let parts = &phase.breakdown;
+        let _ = writeln!(
+            text,
+            "\nTime of {}: {:.3} ms, {}, {} of {:.3} ms ({:.3} ms exposed)",
+            phase.name,
+            parts.duration_us / 1e3,
+            counted(parts.kernels, "operator"),
+            counted(parts.collectives, "collective"),
+            parts.collectives_us / 1e3,
+            parts.exposed_us / 1e3,
+        );
+        let mut terms = Table::new([("for", Align::Left), ("ms", Align::Right), ("share", Align::Right)]);
+        for (name, us) in &phase.terms {
+            let share = us / parts.duration_us * 100.0;
+            terms.row([(*name).to_owned(), format!("{:.3}", us / 1e3), format!("{share:.1} %")]);
+        }
+        text.push_str(&terms.to_string());
+    }
+    if explanation.alike > 0 {
+        let _ = writeln!(
+            text,
+            "\n{} more with these properties; this is the best of them.",
+            counted(explanation.alike, "split")
+        );
+    }
+    text
+}

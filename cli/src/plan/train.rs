@@ -1,0 +1,435 @@
+//! `plan --train`: the best ways to split a training job, what they take, and what beat the others.
+//!
+//! Input → output: a model, cards, how they are joined, sequence and batch → a [`Report`], as text or JSON. All of it comes
+//! from `planner::train`; nothing is computed here but parts of a whole.
+
+use std::fmt::Write;
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::config::ModelConfig;
+use ascend_tp_machine::{Profile, Topology};
+use ascend_tp_planner::train::coefficients::Coefficients;
+use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
+use ascend_tp_planner::train::forms::StateBytes;
+use ascend_tp_planner::train::search::{Choice, FILLED, Found, Search, Verdict, slower_by, usable_bytes};
+use serde::Serialize;
+
+use super::options::PlanOptions;
+use crate::failure::{Failure, Outcome};
+use crate::numbers::{counted, grouped, in_billions};
+use crate::site::Site;
+use crate::table::{Align, Table};
+use crate::{print, print_json};
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// Runs `plan --train`.
+pub(super) fn run(
+    model: &str,
+    config: &ModelConfig,
+    cards: usize,
+    site: Site,
+    options: &PlanOptions,
+) -> Result<Outcome, Failure> {
+    let training = &options.training;
+    if let Some(tokens) = training.tokens.filter(|tokens| !tokens.is_finite() || *tokens <= 0.0) {
+        let problem = Diagnostic::new("--tokens", "means nothing").expected("a number above 0").found(tokens);
+        return Err(Diagnostics::from(problem).into());
+    }
+    let report = Report::new(&Request {
+        model,
+        decoder: Decoder::of(config),
+        cards,
+        profile: site.profile,
+        topology: site.topology,
+        // The command line asks for both.
+        sequence: training.seq.unwrap_or(0),
+        global_batch: training.global_batch.unwrap_or(0),
+        tokens: training.tokens,
+        top: options.top,
+        why: options.why.as_deref(),
+    })?;
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&render(&report))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What was asked.
+#[derive(Debug)]
+struct Request<'a> {
+    /// The model's name.
+    model: &'a str,
+    /// Its sizes.
+    decoder: Decoder,
+    /// Cards.
+    cards: usize,
+    /// Their chip.
+    profile: Profile,
+    /// How they are joined.
+    topology: Topology,
+    /// Tokens of a sequence.
+    sequence: usize,
+    /// Sequences of a step.
+    global_batch: usize,
+    /// Tokens of the whole run, if its time is wanted.
+    tokens: Option<f64>,
+    /// How many of the best to show.
+    top: usize,
+    /// A setting to explain: `tp=16,pp=2`.
+    why: Option<&'a str>,
+}
+
+/// What `plan --train` says.
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    parameters: u64,
+    layers: usize,
+    card: &'static str,
+    cards: usize,
+    topology: String,
+    sequence: usize,
+    global_batch: usize,
+    /// Splits that divide the job, and those of them that fit a card.
+    considered: usize,
+    fitting: usize,
+    /// Bytes of a card, and the part of them that splits may fill.
+    offered_gib: f64,
+    usable_gib: f64,
+    best: Vec<Line>,
+    run: Option<Run>,
+    losers: Vec<Loser>,
+    why: Option<Loser>,
+}
+
+/// One setting and what it takes.
+#[derive(Debug, Serialize)]
+struct Line {
+    setting: String,
+    step_s: f64,
+    tokens_per_s_and_card: f64,
+    mfu_percent: f64,
+    hfu_percent: f64,
+    card_gib: f64,
+    /// Seconds of a step by what takes them.
+    seconds: Vec<(&'static str, f64)>,
+    /// GiB of the fullest card by kind.
+    gib: Vec<(&'static str, f64)>,
+}
+
+/// The time of the whole run with the best setting.
+#[derive(Debug, Serialize)]
+struct Run {
+    flops_per_parameter: f64,
+    tokens: f64,
+    parameters: f64,
+    cards: f64,
+    achieved_tflops: f64,
+    days: f64,
+}
+
+/// A choice that is not the winner's, and what beat it.
+#[derive(Debug, Serialize)]
+struct Loser {
+    choice: String,
+    /// Its best setting, if one fits.
+    best: Option<Line>,
+    /// Its smallest, if none fits.
+    smallest: Option<String>,
+    reason: String,
+}
+
+impl Report {
+    /// The report on a request.
+    ///
+    /// # Errors
+    /// Sizes that mean nothing, a choice that names nothing, a model that fits on none of the splits.
+    fn new(request: &Request<'_>) -> Result<Self, Diagnostics> {
+        let choice = request.why.map(|text| Choice::parse("--why", text)).transpose()?;
+        let job = job(request, request.cards);
+        let search = Search::new(&job)?;
+        if let Some((setting, memory)) = search.smallest() {
+            let sum: Vec<String> =
+                memory.kinds().into_iter().map(|(kind, bytes)| format!("{kind} {:.1}", bytes / GIB)).collect();
+            let usable = usable_bytes(&job) / GIB;
+            return Err(Diagnostic::new("--cards", "the job fits on no split of these cards")
+                .expected(format!("at most {usable:.1} GiB a card, {:.0} % of what a card offers", 100.0 * FILLED))
+                .found(format!("{:.1} GiB with {setting} ({} GiB)", memory.total() / GIB, sum.join(" + ")))
+                .help(nearest(request))
+                .into());
+        }
+        let best = search.best(request.top.max(1));
+        // Something fits, so there is a best.
+        let Some(winner) = best.first().copied() else { return Err(Diagnostics::new()) };
+        let loser = |choice: Choice, verdict| Loser::new(&job, &winner, &choice, verdict);
+        Ok(Self {
+            model: request.model.to_owned(),
+            parameters: job.decoder.parameters() as u64,
+            layers: job.decoder.layers,
+            card: job.profile.soc.name(),
+            cards: job.cards,
+            topology: job.topology.name.clone(),
+            sequence: job.sequence,
+            global_batch: job.global_batch,
+            considered: search.considered(),
+            fitting: search.fitting(),
+            offered_gib: job.profile.hbm_usable_bytes() as f64 / GIB,
+            usable_gib: usable_bytes(&job) / GIB,
+            run: request.tokens.map(|tokens| Run::new(&job, &winner, tokens)),
+            losers: search
+                .losers(&winner.setting)
+                .into_iter()
+                .map(|(choice, verdict)| loser(choice, verdict))
+                .collect(),
+            why: choice.map(|choice| {
+                let verdict = search.why(&choice);
+                loser(choice, verdict)
+            }),
+            best: best.iter().map(Line::new).collect(),
+        })
+    }
+}
+
+fn job(request: &Request<'_>, cards: usize) -> Job {
+    Job {
+        decoder: request.decoder,
+        sequence: request.sequence,
+        global_batch: request.global_batch,
+        cards,
+        profile: request.profile.clone(),
+        coefficients: Coefficients::FITTED,
+        topology: request.topology.clone(),
+        software: Software::FUSED,
+        state: StateBytes::MEGATRON,
+        stage_layers: None,
+    }
+}
+
+/// The fewest cards, doubling, on which the job fits.
+fn nearest(request: &Request<'_>) -> String {
+    let more = std::iter::successors(Some(request.cards.max(1) * 2), |cards| cards.checked_mul(2));
+    for cards in more.take_while(|cards| *cards <= request.topology.cards()) {
+        let job = job(request, cards);
+        if let Ok(search) = Search::new(&job)
+            && let Some(found) = search.best(1).first()
+        {
+            return format!("it fits on {} cards: {}", grouped(cards as u64), found.setting);
+        }
+    }
+    "it fits on no doubling of these cards that the topology joins; take a smaller batch or sequence".to_owned()
+}
+
+impl Line {
+    fn new(found: &Found) -> Self {
+        let Found { setting, prediction } = found;
+        let terms = prediction.terms.named();
+        Self {
+            setting: setting.to_string(),
+            step_s: prediction.step_us / 1e6,
+            tokens_per_s_and_card: prediction.tokens_per_s_and_card,
+            mfu_percent: 100.0 * prediction.mfu,
+            hfu_percent: 100.0 * prediction.hfu,
+            card_gib: prediction.memory.total() / GIB,
+            seconds: terms.into_iter().map(|(name, us)| (name, us / 1e6)).collect(),
+            gib: prediction.memory.kinds().into_iter().map(|(kind, bytes)| (kind, bytes / GIB)).collect(),
+        }
+    }
+
+    /// The part of a step that a term takes, in percent.
+    fn percent(&self, term: &str) -> f64 {
+        self.seconds.iter().filter(|(name, _)| *name == term).map(|(_, seconds)| 100.0 * seconds / self.step_s).sum()
+    }
+}
+
+impl Run {
+    fn new(job: &Job, winner: &Found, tokens: f64) -> Self {
+        let run = winner.prediction.run(job, &winner.setting, tokens);
+        Self {
+            flops_per_parameter: run.flops_per_parameter,
+            tokens,
+            parameters: run.parameters,
+            cards: run.cards,
+            achieved_tflops: run.achieved_flops / 1e12,
+            days: run.days(),
+        }
+    }
+}
+
+impl Loser {
+    fn new(job: &Job, winner: &Found, choice: &Choice, verdict: Verdict) -> Self {
+        let choice = choice.to_string();
+        match verdict {
+            Verdict::Fits(found) if *found == *winner => {
+                Self { choice, best: Some(Line::new(&found)), smallest: None, reason: "is the best".to_owned() }
+            }
+            Verdict::Fits(found) => {
+                let slower_s = (found.prediction.step_us - winner.prediction.step_us) / 1e6;
+                let terms = slower_by(&winner.prediction, &found.prediction);
+                let causes: Vec<String> = terms
+                    .iter()
+                    .take(2)
+                    .filter(|(_, us)| *us / 1e6 > 0.05 * slower_s && *us > 0.0)
+                    .map(|(name, us)| format!("{name} +{:.3} s", us / 1e6))
+                    .collect();
+                let reason = if causes.is_empty() {
+                    "as fast; listed after it".to_owned()
+                } else {
+                    format!("slower by {slower_s:.3} s: {}", causes.join(", "))
+                };
+                Self { choice, best: Some(Line::new(&found)), smallest: None, reason }
+            }
+            Verdict::TooBig(setting, memory) => {
+                let (kind, bytes) = memory.kinds().into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
+                let reason = format!(
+                    "does not fit: {:.1} GiB of {:.1}, {kind} alone {:.1}",
+                    memory.total() / GIB,
+                    usable_bytes(job) / GIB,
+                    bytes / GIB
+                );
+                Self { choice, best: None, smallest: Some(setting.to_string()), reason }
+            }
+            Verdict::Impossible(reason) => Self { choice, best: None, smallest: None, reason },
+        }
+    }
+}
+
+/// The report for people.
+fn render(report: &Report) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{}: {}, {} parameters, trained on {} {} of {}, {} sequences of {} a step",
+        report.model,
+        counted(report.layers, "layer"),
+        in_billions(report.parameters),
+        grouped(report.cards as u64),
+        report.card,
+        report.topology,
+        grouped(report.global_batch as u64),
+        counted(report.sequence, "token"),
+    );
+    let _ = writeln!(
+        text,
+        "{} divide the job, {} of them fit {:.1} GiB a card ({:.0} % of {:.1})",
+        counted(report.considered, "split"),
+        grouped(report.fitting as u64),
+        report.usable_gib,
+        100.0 * report.usable_gib / report.offered_gib,
+        report.offered_gib,
+    );
+    let _ = writeln!(text, "\nBest (the fastest of each tp, pp and kind of schedule)\n{}", best(&report.best));
+    if let Some(winner) = report.best.first() {
+        let _ = writeln!(text, "Why the first: its step and its fullest card\n{}", account(winner));
+    }
+    if let Some(run) = &report.run {
+        let _ = writeln!(text, "{}\n", days(run, report.best.first()));
+    }
+    if let Some(why) = &report.why {
+        let _ = writeln!(text, "Why not {}: {}", why.choice, why.reason);
+        if let Some(line) = &why.best {
+            let _ = writeln!(text, "its best is {}\n{}", line.setting, account(line));
+        }
+        if let Some(smallest) = &why.smallest {
+            let _ = writeln!(text, "its smallest is {smallest}");
+        }
+        return text;
+    }
+    let _ = writeln!(
+        text,
+        "What beat the others (the best with each other value; --why explains one in full)\n{}",
+        losers(report)
+    );
+    text
+}
+
+fn best(lines: &[Line]) -> Table<9> {
+    let mut table = Table::new([
+        ("", Align::Right),
+        ("step", Align::Right),
+        ("tokens/s/card", Align::Right),
+        ("MFU", Align::Right),
+        ("HFU", Align::Right),
+        ("GiB", Align::Right),
+        ("exposed", Align::Right),
+        ("bubble", Align::Right),
+        ("setting", Align::Left),
+    ]);
+    for (index, line) in lines.iter().enumerate() {
+        let exposed: f64 = ["tensor exchange", "context exchange", "copies' exchange"]
+            .into_iter()
+            .map(|term| line.percent(term))
+            .sum();
+        table.row([
+            (index + 1).to_string(),
+            format!("{:.3} s", line.step_s),
+            format!("{:.0}", line.tokens_per_s_and_card),
+            format!("{:.1} %", line.mfu_percent),
+            format!("{:.1} %", line.hfu_percent),
+            format!("{:.1}", line.card_gib),
+            format!("{exposed:.1} %"),
+            format!("{:.1} %", line.percent("bubble")),
+            line.setting.clone(),
+        ]);
+    }
+    table
+}
+
+/// Seconds by what takes them beside bytes by kind.
+fn account(line: &Line) -> Table<6> {
+    let mut table = Table::new([
+        ("of the step", Align::Left),
+        ("s", Align::Right),
+        ("%", Align::Right),
+        ("of the card", Align::Left),
+        ("GiB", Align::Right),
+        ("%", Align::Right),
+    ]);
+    let rows = line.seconds.len().max(line.gib.len());
+    let cells = |of: &[(&'static str, f64)], index: usize, whole: f64| match of.get(index) {
+        Some((name, value)) => [(*name).to_owned(), format!("{value:.3}"), format!("{:.1}", 100.0 * value / whole)],
+        None => [String::new(), String::new(), String::new()],
+    };
+    for index in 0..rows {
+        let [term, seconds, of_step] = cells(&line.seconds, index, line.step_s);
+        let [kind, gib, of_card] = cells(&line.gib, index, line.card_gib);
+        table.row([term, seconds, of_step, kind, gib, of_card]);
+    }
+    table
+}
+
+fn days(run: &Run, winner: Option<&Line>) -> String {
+    let utilisation = winner
+        .map_or_else(String::new, |line| format!("; MFU {:.1} %, HFU {:.1} %", line.mfu_percent, line.hfu_percent));
+    format!(
+        "Days of a run = {} · tokens · parameters / (cards · achieved FLOP/s) = {} · {:.3e} · {:.3e} / ({} · {:.1}e12) = \
+         {:.1} days ({} operations for each parameter and token: 8 when layers are computed again, 6 when not){utilisation}",
+        run.flops_per_parameter,
+        run.flops_per_parameter,
+        run.tokens,
+        run.parameters,
+        run.cards,
+        run.achieved_tflops,
+        run.days,
+        run.flops_per_parameter,
+    )
+}
+
+fn losers(report: &Report) -> Table<4> {
+    let mut table = Table::new([
+        ("with", Align::Left),
+        ("step", Align::Right),
+        ("GiB", Align::Right),
+        ("what beat it", Align::Left),
+    ]);
+    for loser in &report.losers {
+        let (step, gib) = loser.best.as_ref().map_or_else(
+            || ("-".to_owned(), "-".to_owned()),
+            |line| (format!("{:.3} s", line.step_s), format!("{:.1}", line.card_gib)),
+        );
+        table.row([loser.choice.clone(), step, gib, loser.reason.clone()]);
+    }
+    table
+}

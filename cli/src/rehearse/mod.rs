@@ -1,0 +1,96 @@
+//! `rehearse`: what a model would do on cards, before anyone has them.
+//!
+//! Input → output: a configuration, a chip, a topology and sizes → the library's rehearsal → its report as [`text`] or JSON,
+//! with `--trace` a file for Perfetto, with `--html` a page. What is wrong with the arguments is reported together, before
+//! anything is compiled.
+
+mod text;
+mod train;
+
+use ascend_tp::base::Diagnostics;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
+use ascend_tp_planner::rehearse::{self, Error, Rehearsal, Setting, html};
+
+use super::arguments::RehearseOptions;
+use super::failure::{Failure, Outcome};
+use super::site::{Site, keep};
+use super::{files, model, note, print, print_json};
+
+/// Runs the command.
+pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
+    options.step.check_is_asked_for("rehearse", options.train)?;
+    // A file that cannot be written is found before the work, not after it.
+    let mut problems = Diagnostics::new();
+    for (option, path) in [("--trace", &options.trace), ("--html", &options.html)] {
+        path.iter().filter_map(|path| files::check(option, path).err()).for_each(|problem| problems.push(problem));
+    }
+    if options.train {
+        return train::run(options, problems);
+    }
+    let setting = setting(options, problems)?;
+    let rehearsal = Rehearsal::run(&setting)?;
+    if let Some(path) = &options.trace {
+        files::write("--trace", path, |out| rehearsal.write_trace(out))?;
+    }
+    if let Some(path) = &options.html {
+        files::write("--html", path, |out| out.write_all(html::page(&rehearsal).as_bytes()))?;
+    }
+    say_written(options);
+    let report = rehearsal.report();
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&text::render(&report))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn say_written(options: &RehearseOptions) {
+    for path in [&options.trace, &options.html].into_iter().flatten() {
+        note(&format!("wrote {}", path.display()));
+    }
+}
+
+/// The model that is named.
+fn named(options: &RehearseOptions) -> &str {
+    options.named.as_deref().or(options.model.as_deref()).unwrap_or_default()
+}
+
+/// What the arguments ask for, with all that is wrong with them.
+fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setting, Diagnostics> {
+    let named = named(options);
+    let model = keep(model::config(named), &mut problems);
+    let Site { profile, topology } = keep(options.site.resolve(), &mut problems).unwrap_or_default();
+    // Sizes are checked with whatever else is right, so that all problems are seen at once.
+    let any =
+        || Some((named.to_owned(), ModelConfig { max_positions: usize::MAX, ..ModelConfig::preset("qwen-72b")? }));
+    let Some((name, config)) = model.or_else(any) else { return Err(problems) };
+    let setting = Setting {
+        name,
+        site: rehearse::Site { cards: options.cards, servers: options.servers, profile, topology },
+        batch: options.batch,
+        input: options.input,
+        output: options.output,
+        precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
+        residual: options.layout.residual(),
+        launching: if options.captured { Launching::Captured } else { Launching::Eager },
+        model: config,
+    };
+    if let Err(found) = setting.check() {
+        problems.append(found);
+    }
+    problems.into_result(setting)
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Refused(problems) => problems.into(),
+            Error::Compile(error) => error.into(),
+            Error::Run(ascend_tp::exec::Error::Refused(problems)) => problems.into(),
+            Error::Machine(error) => Self::Input(error.into()),
+            error => Self::Run(error.into()),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `rehearse --train`: a step of training on cards that nobody has yet.
+//!
+//! Input → output: a configuration, a recipe, a mesh, a chip and a topology → the library's rehearsal of the programs that `train`
+//! would run → its report, and the files that were asked for.
+
+use ascend_tp::base::Diagnostics;
+use ascend_tp_planner::rehearse::{self, html, train};
+
+use super::text;
+use crate::arguments::{PrecisionName, RehearseOptions};
+use crate::failure::{Failure, Outcome};
+use crate::site::{Site, keep};
+use crate::{files, model, print, print_json};
+
+/// Runs the command; `problems` are those found before.
+pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Outcome, Failure> {
+    let setting = setting(options, problems)?;
+    let rehearsal = train::Rehearsal::run(&setting)?;
+    let report = rehearsal.report();
+    if let Some(path) = &options.trace {
+        files::write("--trace", path, |out| rehearsal.write_trace(out))?;
+    }
+    if let Some(path) = &options.html {
+        files::write("--html", path, |out| out.write_all(html::page_of_step(&rehearsal, &report).as_bytes()))?;
+    }
+    super::say_written(options);
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&text::render_step(&report))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What the arguments ask for, with all that is wrong with them.
+fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train::Setting, Diagnostics> {
+    let model = keep(model::config(super::named(options)), &mut problems);
+    let site = keep(options.site.resolve(), &mut problems);
+    let dtype = options.dtype.map(PrecisionName::of_training).transpose();
+    let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
+    let step = options.step.resolve(options.layout.residual(), options.cards, dtype, &mut problems);
+    let (Some((name, model)), Some(Site { profile, topology }), Some((recipe, layout))) = (model, site, step) else {
+        return Err(problems);
+    };
+    let site = rehearse::Site { cards: options.cards, servers: options.servers, profile, topology };
+    let setting = train::Setting { name, model, recipe, layout, site };
+    if let Err(found) = setting.check() {
+        problems.append(found);
+    }
+    problems.into_result(setting)
+}

@@ -1,0 +1,696 @@
+//! `train`: trains a model on cards.
+//!
+//! Input → output: a model, data and a recipe → a line a step on stderr, metrics in files, checkpoints. Everything that can be
+//! wrong is reported together before a card is given anything. A run that is asked to end saves first; one that begins again
+//! goes on behind the last complete checkpoint, on whatever cards.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::config::{Lora, ModelConfig};
+use ascend_tp::exec::{EngineOptions, Shards, Timed};
+use ascend_tp::generate::Model;
+use ascend_tp::placement::{Mesh, Residual};
+use ascend_tp::timeline::trace::Trace;
+use ascend_tp::timeline::{Phase, side_by_side};
+use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
+use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::{
+    Compiled, Layout, Optimizer, Progress, Recipe, Recompute, ScheduleKind, Trainer, Zero, compile, init,
+};
+use ascend_tp::weights::file;
+use ascend_tp::world::ProcessGroup;
+use ascend_tp_planner::train::decoder::Decoder;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use super::arguments::{DeviceKind, LayoutOptions};
+use super::cards;
+use super::failure::{Failure, Outcome};
+use super::{files, interrupt, model, note, processes};
+
+mod logs;
+mod sample;
+
+use logs::{Logs, Pace};
+use sample::Sample;
+
+pub(super) const EXAMPLES: &str = "\
+A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code
+130; a second one ends at once.
+
+Examples:
+  ascend-tp train
+      learns a small text from nothing on 8 cards, in a minute or two
+  ascend-tp train --model models/kjv-qwen2 --data text.txt --steps 20 --global-batch 4 --seq 64 --cards 2
+  ascend-tp train --model DIR --data corpus --recipe recipe.toml --cards 8 --mesh dp=2,tp=4 --zero 1 \\
+      --micro-batch 2 --save runs/a --save-every 50 --resume --metrics m.jsonl --tensorboard runs/a
+  ascend-tp train --model DIR --init-seed 1 --data corpus.jsonl --cards 8
+      weights are drawn; the folder needs a config.json and, for texts, a tokenizer";
+
+/// Options of `train`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct TrainOptions {
+    /// Folder with config.json and, unless --init-seed is given, weights [default: the shipped model; without --data a tiny
+    /// one that knows nothing]
+    #[arg(long, value_name = "DIR", requires = "data")]
+    model: Option<PathBuf>,
+    /// Draw the weights by this seed instead of reading them
+    #[arg(long, value_name = "SEED")]
+    init_seed: Option<u64>,
+    /// Data: FILE.txt, FILE.jsonl, PREFIX of Megatron's .bin and .idx, or FILE.safetensors; may be given again
+    /// [default, without --model: the shipped text]
+    #[arg(long, value_name = "PATH")]
+    data: Vec<PathBuf>,
+    /// Folder of the tokenizer for texts [default: the model's]
+    #[arg(long, value_name = "DIR")]
+    tokenizer: Option<PathBuf>,
+    /// Decides the order of the samples
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    data_seed: u64,
+    #[command(flatten)]
+    step: StepOptions,
+    /// Element type of products: f32, bf16 or f16; weights, moments and sums stay f32
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<Precision>,
+    /// Cards [default: 1, or one a process]
+    #[arg(long, value_name = "N")]
+    cards: Option<usize>,
+    #[command(flatten)]
+    layout: LayoutOptions,
+    /// Folder for checkpoints
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// Steps between checkpoints [default: only the last]
+    #[arg(long, value_name = "STEPS", requires = "save")]
+    save_every: Option<NonZero<usize>>,
+    /// Keep so many checkpoints [default: all]
+    #[arg(long, value_name = "N", requires = "save")]
+    keep: Option<NonZero<usize>>,
+    /// Go on behind the newest complete checkpoint of --save, if there is one
+    #[arg(long, requires = "save")]
+    resume: bool,
+    /// Append a line of JSON a step to this file
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
+    /// Write TensorBoard events into this folder
+    #[arg(long, value_name = "DIR")]
+    tensorboard: Option<PathBuf>,
+    /// Write what the cards do in the second step of this run as a trace that Perfetto opens
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Have the trained weights continue this text, from the checkpoint of the last step
+    #[arg(long, value_name = "TEXT")]
+    sample: Option<String>,
+    /// What computes
+    #[arg(long, value_enum, default_value = "auto")]
+    device: DeviceKind,
+}
+
+/// What the shipped text is to be continued from.
+const TINY_SAMPLE: &str = "And God said";
+
+/// How the shipped text is learned on [`TINY_CARDS`].
+const TINY_MESH: &str = "dp=2,tp=4";
+const TINY_CARDS: usize = 8;
+
+impl TrainOptions {
+    /// With the shipped text, configuration and recipe where neither a model nor data is given.
+    ///
+    /// # Errors
+    /// They are not where they can be.
+    fn complete(&self, group: &ProcessGroup) -> Result<Self, Diagnostics> {
+        let mut options = self.clone();
+        if self.model.is_some() || !self.data.is_empty() {
+            return Ok(options);
+        }
+        let folder = model::tiny()?;
+        if group.is_first() {
+            note(&format!(
+                "no --model and no --data: learns the shipped text from nothing, as {} says",
+                folder.display()
+            ));
+        }
+        options.data = vec![folder.join("text.txt")];
+        options.step.recipe.get_or_insert_with(|| folder.join("recipe.toml"));
+        options.init_seed.get_or_insert_default();
+        if group.size() == 1 {
+            options.cards.get_or_insert(TINY_CARDS);
+        }
+        if group.size() == 1 || options.save.is_some() {
+            options.sample.get_or_insert_with(|| TINY_SAMPLE.to_owned());
+        }
+        if options.cards.unwrap_or(group.size()) == TINY_CARDS {
+            options.step.mesh.get_or_insert_with(|| TINY_MESH.to_owned());
+        }
+        options.model = Some(folder);
+        Ok(options)
+    }
+}
+
+/// What a step does, and how it lies on cards.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub(super) struct StepOptions {
+    /// The recipe; options below stand above it
+    #[arg(long, value_name = "FILE")]
+    recipe: Option<PathBuf>,
+    #[command(flatten)]
+    over: Overrides,
+    /// How the cards are used, outermost first, such as dp=2,tp=4 [default: all for tp]
+    #[arg(long, value_name = "AXES")]
+    mesh: Option<String>,
+    /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
+    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    zero: u8,
+    /// Sequences that a data-parallel card passes at once [default: all of its share]
+    #[arg(long, value_name = "N")]
+    micro_batch: Option<NonZero<usize>>,
+    /// What is computed again for gradients rather than kept: none, selective (all but products and attention), full, or the
+    /// number of layers
+    #[arg(long, value_name = "WHAT", default_value = "none")]
+    recompute: Recompute,
+}
+
+impl StepOptions {
+    /// For commands that are about a step of training with `--train` alone.
+    ///
+    /// # Errors
+    /// Options of a step without it.
+    pub(super) fn check_is_asked_for(&self, command: &str, train: bool) -> Result<(), Diagnostics> {
+        if train || *self == Self::default() {
+            return Ok(());
+        }
+        let problem = Diagnostic::new(command, "recipe, mesh and the like are of a step of training");
+        Err(problem.help("add --train").into())
+    }
+
+    /// The recipe with what is said on the command line, and the layout; `None` if `problems` has got why not.
+    pub(super) fn resolve(
+        &self,
+        residual: Residual,
+        cards: usize,
+        dtype: Option<Precision>,
+        problems: &mut Diagnostics,
+    ) -> Option<(Recipe, Layout)> {
+        let read = |path: &PathBuf| {
+            let text = file::read_text(path)
+                .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
+            Recipe::from_toml(&text)
+        };
+        let recipe = self.recipe.as_ref().map_or_else(|| Ok(Recipe::default()), read);
+        let recipe = recipe.map_err(|found| problems.append(found)).ok();
+        let recipe = recipe.map(|recipe| self.over.over(recipe, problems));
+        let axes = mesh(self.mesh.as_deref(), cards).map_err(|problem| problems.push(problem)).ok();
+        let (mut recipe, (data, replicas, tensor)) = recipe.zip(axes)?;
+        recipe.precision = dtype.unwrap_or(recipe.precision);
+        let share = recipe.global_batch.div_ceil(data).max(1);
+        let zero = Zero::of_stage(self.zero).unwrap_or_default();
+        let micro_batch = self.micro_batch.map_or(share, NonZero::get);
+        let recompute = self.recompute;
+        Some((recipe, Layout { data, replicas, tensor, residual, zero, micro_batch, recompute }))
+    }
+}
+
+/// Keys of the recipe as options.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+struct Overrides {
+    /// Steps of the optimizer
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
+    /// Sequences of a step
+    #[arg(long, value_name = "N")]
+    global_batch: Option<usize>,
+    /// Tokens of a sequence
+    #[arg(long, value_name = "N")]
+    seq: Option<usize>,
+    /// The largest norm of all gradients; 0: none
+    #[arg(long, value_name = "NORM")]
+    clip_norm: Option<f64>,
+    /// adamw or sgd
+    #[arg(long, value_enum)]
+    optimizer: Option<OptimizerName>,
+    /// Shares of the old moments of adamw
+    #[arg(long, value_name = "B1,B2", value_delimiter = ',', num_args = 1..=2)]
+    betas: Option<Vec<f64>>,
+    /// Added outside the root by adamw
+    #[arg(long, value_name = "EPS")]
+    eps: Option<f64>,
+    /// Decay of matrices by adamw
+    #[arg(long, value_name = "SHARE")]
+    weight_decay: Option<f64>,
+    /// Share of the old update of sgd
+    #[arg(long, value_name = "SHARE")]
+    momentum: Option<f64>,
+    /// How the rate goes on after the warm-up: constant, linear, cosine or wsd
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<ScheduleKind>,
+    /// The largest rate
+    #[arg(long, value_name = "RATE")]
+    lr: Option<f64>,
+    /// The rate of the end
+    #[arg(long, value_name = "RATE")]
+    min_lr: Option<f64>,
+    /// Steps until the largest rate
+    #[arg(long, value_name = "N")]
+    warmup_steps: Option<usize>,
+    /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
+    #[arg(long, value_name = "WHAT")]
+    lora: Option<Lora>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OptimizerName {
+    Adamw,
+    Sgd,
+}
+
+impl Overrides {
+    /// The recipe with what was said on the command line.
+    fn over(&self, mut recipe: Recipe, problems: &mut Diagnostics) -> Recipe {
+        fn set<T: Copy>(to: &mut T, from: Option<T>) {
+            *to = from.unwrap_or(*to);
+        }
+        set(&mut recipe.steps, self.steps);
+        set(&mut recipe.global_batch, self.global_batch);
+        set(&mut recipe.seq, self.seq);
+        set(&mut recipe.clip_norm, self.clip_norm);
+        match (self.optimizer, recipe.optimizer) {
+            (Some(OptimizerName::Adamw), Optimizer::Sgd { .. }) => recipe.optimizer = Optimizer::default(),
+            (Some(OptimizerName::Sgd), Optimizer::Adamw { .. }) => recipe.optimizer = Optimizer::Sgd { momentum: 0.0 },
+            _ => {}
+        }
+        let mut misplaced = |option: &str, is_given: bool, of: &str| {
+            if is_given {
+                let problem = Diagnostic::new(option, "is no option of the optimizer");
+                problems.push(problem.expected(format!("--optimizer {of}")));
+            }
+        };
+        match &mut recipe.optimizer {
+            Optimizer::Adamw { betas, eps, weight_decay } => {
+                for (beta, given) in betas.iter_mut().zip(self.betas.iter().flatten()) {
+                    *beta = *given;
+                }
+                set(eps, self.eps);
+                set(weight_decay, self.weight_decay);
+                misplaced("--momentum", self.momentum.is_some(), "sgd");
+            }
+            Optimizer::Sgd { momentum } => {
+                set(momentum, self.momentum);
+                misplaced("--betas", self.betas.is_some(), "adamw");
+                misplaced("--eps", self.eps.is_some(), "adamw");
+                misplaced("--weight-decay", self.weight_decay.is_some(), "adamw");
+            }
+        }
+        set(&mut recipe.schedule.name, self.schedule);
+        set(&mut recipe.schedule.lr, self.lr);
+        // A rate that is said alone on the command line is not below the one of the end.
+        let least = self.lr.map(|lr| recipe.schedule.min_lr.min(lr));
+        set(&mut recipe.schedule.min_lr, self.min_lr.or(least));
+        set(&mut recipe.schedule.warmup_steps, self.warmup_steps);
+        recipe.lora = self.lora.clone().or(recipe.lora);
+        recipe
+    }
+}
+
+/// Data-parallel cards, groups of them and tensor-parallel cards.
+fn mesh(text: Option<&str>, cards: usize) -> Result<(usize, usize, usize), Diagnostic> {
+    let Some(text) = text else { return Ok((1, 1, cards)) };
+    let expected = "axes dp, or dp_rep and dp_shard, and tp, such as dp=2,tp=4";
+    let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
+    let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
+    for part in text.split(',') {
+        let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
+        let size: usize = size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"))?;
+        let slot = match axis {
+            "dp" => &mut data,
+            "dp_rep" => &mut replicas,
+            "dp_shard" => &mut shards,
+            "tp" => &mut tensor,
+            _ => return Err(problem("an axis that training does not have")),
+        };
+        if slot.replace(size).is_some() {
+            return Err(problem("an axis is given twice"));
+        }
+    }
+    if data.is_some() && (replicas.is_some() || shards.is_some()) {
+        return Err(problem("dp is the product of dp_rep and dp_shard"));
+    }
+    let replicas = replicas.unwrap_or(1);
+    let (data, tensor) = (data.unwrap_or(replicas * shards.unwrap_or(1)), tensor.unwrap_or(1));
+    match data * tensor == cards {
+        true => Ok((data, replicas, tensor)),
+        false => Err(Diagnostic::new("--mesh", "is not of the cards")
+            .expected(format!("a product of {cards}, as --cards says"))
+            .found(format!("{data} × {tensor} = {}", data * tensor))),
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(options: &TrainOptions) -> Result<Outcome, Failure> {
+    let group = processes::join()?;
+    let done = run_in(options, &group);
+    if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
+        group.fail(&text);
+    }
+    done
+}
+
+fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
+    let stop = interrupt::catch(group);
+    let options = &options.complete(group)?;
+    let folder = model::folder(options.model.as_deref())?;
+    let wanted = processes::cards(options.cards, group, Some(1)).map_err(Diagnostics::from)?;
+    let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
+    cards.require_numbers()?;
+    let made = Job::new(options, &folder, wanted, group);
+    let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
+    // A run that was told to stop ends after a step, so the engine does not hear of it.
+    drop(stop);
+    let engine = EngineOptions {
+        group: Arc::clone(group),
+        marks: cards.marks,
+        clock: cards.clock(),
+        ..EngineOptions::default()
+    };
+    let mut trainer = job.start(&cards.cann, compiled, &engine)?;
+    // A sample is of a checkpoint, if nobody wants one to keep.
+    let temporary = if job.sample.is_some() && options.save.is_none() { Some(tempfile::tempdir()?) } else { None };
+    let save = options.save.as_deref().or(temporary.as_ref().map(TempDir::path));
+    let last = job.train(&mut trainer, group, save, cards.peak_flops(job.recipe.precision.dtype()))?;
+    // Its memory is free for what comes.
+    drop(trainer);
+    if let (Some(sample), Some(checkpoint)) = (&job.sample, last) {
+        let engine = EngineOptions { stop: interrupt::end_soon(), ..engine };
+        sample.show(&job.config, &checkpoint, job.adapted(), &cards.cann, &engine)?;
+    }
+    cards.check_reports()?;
+    Ok(Outcome::Done)
+}
+
+/// What a checkpoint keeps besides tensors.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    /// The folder that the model came from.
+    model: PathBuf,
+    recipe: Recipe,
+    data: State,
+    progress: Progress,
+}
+
+/// What to do, checked.
+struct Job<'a> {
+    options: &'a TrainOptions,
+    folder: PathBuf,
+    config: ModelConfig,
+    /// None: weights are drawn.
+    model: Option<Model>,
+    recipe: Recipe,
+    layout: Layout,
+    loader: Loader,
+    /// Where to go on.
+    checkpoint: Option<(Checkpoint, Progress)>,
+    sample: Option<Sample>,
+}
+
+impl<'a> Job<'a> {
+    /// # Errors
+    /// All problems of options, recipe, model, data and checkpoint.
+    fn new(
+        options: &'a TrainOptions,
+        folder: &Path,
+        cards: usize,
+        group: &ProcessGroup,
+    ) -> Result<(Self, Compiled), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let trace = options.trace.as_ref().filter(|_| group.is_first());
+        trace.and_then(|path| files::check("--trace", path).err()).into_iter().for_each(|found| problems.push(found));
+        let step = options.step.resolve(options.layout.residual(), cards, options.dtype, &mut problems);
+        let model = match options.init_seed {
+            None => Some(Model::open(folder)),
+            Some(_) => None,
+        };
+        let model = model.and_then(|model| model.map_err(|found| problems.append(found)).ok());
+        let config = match (&model, options.init_seed) {
+            (Some(model), _) => Some(model.config.clone()),
+            (None, Some(_)) => Model::open_config(folder).map_err(|found| problems.append(found)).ok(),
+            (None, None) => None,
+        };
+        let (Some((recipe, layout)), Some(config)) = (step, config) else { return Err(problems) };
+        if recipe.lora.is_some() && options.init_seed.is_some() {
+            let problem = Diagnostic::new("--lora", "adapters stand beside trained weights").found("--init-seed");
+            problems.push(problem.help("leave --init-seed out"));
+        }
+        let compiled = compile(&config, &recipe, &layout).map_err(|found| problems.append(found)).ok();
+        let checkpoint = match options.save.as_ref().filter(|folder| folder.exists()) {
+            Some(folder) => Checkpoint::latest(folder).map_err(|found| problems.append(found)).ok().flatten(),
+            None => None,
+        };
+        if let Some(found) = checkpoint.as_ref().filter(|_| !options.resume) {
+            let problem = Diagnostic::new("--save", "the folder has checkpoints of a run");
+            let help = "go on with it by --resume, or choose another folder";
+            problems.push(problem.found(found.path().display()).help(help));
+        }
+        let kept = checkpoint.as_ref().and_then(|found| kept(found).map_err(|problem| problems.push(problem)).ok());
+        let first =
+            checkpoint.as_ref().map_or(0, |checkpoint| usize::try_from(checkpoint.index().step).unwrap_or(usize::MAX));
+        let data = sources(options, folder, &config, &mut problems).map(|sources| DataOptions {
+            sources,
+            sequence: recipe.seq,
+            global_batch: recipe.global_batch,
+            seed: options.data_seed,
+            vocabulary: config.vocab_size,
+            steps: recipe.steps as u64,
+        });
+        let loader = data.and_then(|data| match Loader::start(&data, first as u64) {
+            Ok(loader) => Some(loader),
+            Err(ascend_tp::train::data::Error::Refused(found)) => {
+                problems.append(found);
+                None
+            }
+            Err(error) => {
+                problems.push(Diagnostic::new("--data", "cannot be read").found(error));
+                None
+            }
+        });
+        if let (Some(loader), Some(kept)) = (&loader, &kept)
+            && let Err(found) = loader.state().check_continues(&kept.data)
+        {
+            problems.append(found);
+        }
+        let sample = options.sample.as_ref().and_then(|text| {
+            if group.size() > 1 && options.save.is_none() {
+                let problem = Diagnostic::new("--sample", "is made of a checkpoint, which all processes can read");
+                problems.push(problem.expected("--save with a folder that all have"));
+            }
+            let cards = if group.size() == 1 { layout.tensor } else { group.size() };
+            let tokenizer = options.tokenizer.as_deref().unwrap_or(folder);
+            Sample::new(text, tokenizer, &config, cards).map_err(|found| problems.append(found)).ok()
+        });
+        match (compiled, loader) {
+            (Some(compiled), Some(loader)) if problems.is_empty() => {
+                let folder = folder.to_path_buf();
+                let checkpoint = checkpoint.zip(kept.map(|kept| kept.progress));
+                let job = Self { options, folder, config, model, recipe, layout, loader, checkpoint, sample };
+                Ok((job, compiled))
+            }
+            _ => Err(problems),
+        }
+    }
+
+    /// The folder of the weights that stay as they are, and the adapters beside them.
+    fn adapted(&self) -> Option<(&Path, &Lora)> {
+        self.recipe.lora.as_ref().map(|lora| (self.folder.as_path(), lora))
+    }
+
+    fn start(&self, cann: &Arc<Cann>, compiled: Compiled, engine: &EngineOptions) -> Result<Trainer, Failure> {
+        let (inits, trained) = (compiled.inits.clone(), compiled.sharding.clone());
+        let seed = self.options.init_seed.unwrap_or_default();
+        let fill = |shards: &Shards<'_>| {
+            // But for what the checkpoint will give.
+            let rest = shards.only(|tensor| self.checkpoint.is_none() || !trained.has(&tensor.name));
+            match &self.model {
+                Some(model) => init::fill_beside(&model.checkpoint, &rest, &inits, seed),
+                None => init::fill(&rest, &inits, seed),
+            }
+        };
+        let mut trainer = Trainer::start(cann, &self.config, &self.recipe, self.layout, compiled, engine, fill)?;
+        if let Some((checkpoint, progress)) = &self.checkpoint {
+            trainer.restore(checkpoint, *progress)?;
+        }
+        Ok(trainer)
+    }
+
+    /// Trains, with checkpoints in a folder if there is one. Gives the last of them once all steps are done.
+    ///
+    /// # Errors
+    /// A step, a checkpoint or a log fails; or somebody asked for an end, after what was done is saved.
+    fn train(
+        &mut self,
+        trainer: &mut Trainer,
+        group: &Arc<ProcessGroup>,
+        save: Option<&Path>,
+        peak: Option<f64>,
+    ) -> Result<Option<PathBuf>, Failure> {
+        let (speaks, first) = (group.is_first(), trainer.next_step());
+        let writer = |folder| Writer::new(folder, self.options.keep, trainer.sharding().clone(), Arc::clone(group));
+        let mut writer = save.map(writer).transpose()?;
+        let mut logs = Logs::begin(self.options, first, self.pace(peak), speaks)?;
+        if speaks && first > 0 {
+            note(&format!("goes on at step {first}"));
+        }
+        // The first step warms up.
+        let traced_step = (first + 1).min(self.recipe.steps.saturating_sub(1)).max(first);
+        let memory_peak = trainer.memory_peak();
+        interrupt::end_in_order();
+        let mut saved = first;
+        let mut is_asked_to_end = false;
+        while trainer.next_step() < self.recipe.steps {
+            is_asked_to_end = anybody_is_asked_to_end(group)?;
+            if is_asked_to_end {
+                break;
+            }
+            let batch = self.loader.next()?;
+            let traced = self.options.trace.as_ref().filter(|_| trainer.next_step() == traced_step);
+            let is_logged = self.options.metrics.is_some() || self.options.tensorboard.is_some();
+            let timed = match traced {
+                Some(_) => Timed::Steps,
+                None if is_logged => Timed::Streams,
+                None => Timed::No,
+            };
+            let (step, phases) = trainer.timed_step(&batch, timed)?;
+            logs.write(&step, trainer.times(), memory_peak)?;
+            if let Some(path) = traced {
+                self.write_trace(path, step.step, &phases, trainer, group)?;
+            }
+            let done = step.step + 1;
+            let is_due = self.options.save_every.is_some_and(|every| done.is_multiple_of(every.get()));
+            if let Some(writer) = writer.as_mut().filter(|_| is_due) {
+                self.save(trainer, writer)?;
+                saved = done;
+            }
+        }
+        logs.finish();
+        if let Some(path) = self.options.trace.as_ref().filter(|_| speaks && trainer.next_step() <= traced_step) {
+            note(&format!("{} is not written: step {traced_step} was not reached", path.display()));
+        }
+        let mut last = self.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.path().to_path_buf());
+        if let Some(writer) = &mut writer {
+            // What is only for a sample is not saved for an end.
+            if saved < trainer.next_step() && (self.options.save.is_some() || !is_asked_to_end) {
+                self.save(trainer, writer)?;
+            }
+            if let Some(found) = writer.finish()? {
+                if speaks && self.options.save.is_some() {
+                    note(&format!("saved {}", found.path.display()));
+                }
+                last = Some(found.path);
+            }
+        }
+        // One that is asked for while the last checkpoint is written is an end before the sample.
+        if is_asked_to_end || anybody_is_asked_to_end(group)? { Err(Failure::Interrupted) } else { Ok(last) }
+    }
+
+    /// Writes what all processes saw of a step.
+    fn write_trace(
+        &self,
+        path: &Path,
+        step: usize,
+        phases: &[Phase],
+        trainer: &Trainer,
+        group: &ProcessGroup,
+    ) -> Result<(), Failure> {
+        let mine = serde_json::to_vec(phases).map_err(|error| Failure::Run(error.into()))?;
+        let all = group.exchange("the trace", mine).map_err(|failure| Failure::Run(failure.into()))?;
+        if !group.is_first() {
+            return Ok(());
+        }
+        let seen = all.iter().map(|bytes| serde_json::from_slice(bytes)).collect::<Result<Vec<_>, _>>();
+        let programs = trainer.programs();
+        let phases = side_by_side(seen.map_err(|error| Failure::Run(error.into()))?, &programs);
+        let about = serde_json::json!({
+            "model": self.folder, "cards": self.layout.cards(), "mesh": self.layout.mesh(&self.config)?.to_string(), "step": step,
+        });
+        let ranks = (0..self.layout.cards()).map(|rank| format!("rank {rank}")).collect();
+        let trace = Trace { about, ranks, programs: &programs, phases: &phases, links: None };
+        files::write("--trace", path, |out| trace.write(out))?;
+        note(&format!("wrote {}: step {step}", path.display()));
+        Ok(())
+    }
+
+    /// What a second of steps is measured by; `peak` operations a second of a card.
+    fn pace(&self, peak: Option<f64>) -> Pace {
+        let Recipe { steps, seq, .. } = self.recipe;
+        let flops_per_token = 3.0 * Decoder::of(&self.config).forward_flops_per_token(seq);
+        Pace { steps, flops_per_token, peak: peak.map(|peak| peak * self.layout.cards() as f64) }
+    }
+
+    fn save(&self, trainer: &mut Trainer, writer: &mut Writer) -> Result<(), Failure> {
+        let kept = Kept {
+            model: self.folder.clone(),
+            recipe: self.recipe.clone(),
+            data: self.loader.state(),
+            progress: trainer.progress(),
+        };
+        let state = serde_json::to_value(kept).map_err(|error| Failure::Run(error.into()))?;
+        writer.begin(trainer.next_step() as u64, state, trainer.parts()?)?;
+        Ok(())
+    }
+}
+
+/// Whether any process was asked to end. All are given the same answer, so they end after the same step.
+fn anybody_is_asked_to_end(group: &ProcessGroup) -> Result<bool, Failure> {
+    let mine = vec![u8::from(interrupt::is_requested())];
+    let all = group.exchange("whether to end", mine).map_err(|failure| Failure::Run(failure.into()))?;
+    Ok(all.iter().any(|asked| asked.contains(&1)))
+}
+
+/// What a checkpoint says of its run.
+fn kept(checkpoint: &Checkpoint) -> Result<Kept, Diagnostic> {
+    serde_json::from_value(checkpoint.index().state.clone()).map_err(|error| {
+        let place = checkpoint.path().display().to_string();
+        Diagnostic::new(place, "its state is not of a training run").found(error)
+    })
+}
+
+/// How a run that goes on from a checkpoint holds what is in it, on another mesh.
+///
+/// # Errors
+/// A checkpoint of no run, a mesh that training does not have, or what the model's folder lacks.
+pub(super) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
+    let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
+    let (data, replicas, tensor) = mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
+    let Kept { model, recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
+    let layout = Layout { data, replicas, tensor, zero, ..Layout::ONE };
+    Ok(compile(&Model::open_config(&model)?, &recipe, &layout)?.sharding)
+}
+
+fn sources(
+    options: &TrainOptions,
+    folder: &Path,
+    config: &ModelConfig,
+    problems: &mut Diagnostics,
+) -> Option<Vec<Source>> {
+    let is_text = |path: &PathBuf| TextFile::of(path, None).is_ok();
+    let encoder = options.data.iter().any(is_text).then(|| {
+        let folder = options.tokenizer.as_deref().unwrap_or(folder);
+        Encoder::open(folder, config.vocab_size).map(Arc::new).map_err(|found| problems.append(found)).ok()
+    });
+    // A text without its tokenizer is no second problem.
+    let encoder = match encoder {
+        Some(found) => Some(found?),
+        None => None,
+    };
+    let mut found = Vec::new();
+    for path in &options.data {
+        match Source::of(path, encoder.as_ref(), None) {
+            Ok(source) => found.push(source),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (found.len() == options.data.len()).then_some(found)
+}

@@ -1,0 +1,23 @@
+//! docs/COSTS.md holds what the code predicts.
+
+use std::fs;
+
+use ascend_tp_planner::validate::{POINTS, Stack, Validation, inference};
+
+const BEGIN: &str = "<!-- inference: begin -->\n```text\n";
+const END: &str = "```\n<!-- inference: end -->";
+
+/// The part between the marks is what the code prints; `UPDATE_GOLDEN=1` writes it anew.
+#[test]
+fn the_document_holds_the_table_of_inference() {
+    let path = crate::root().join("docs/COSTS.md");
+    let document = fs::read_to_string(&path).unwrap();
+    let table = Validation { rows: inference(POINTS, &Stack::FITTED) }.to_string();
+    let (head, rest) = document.split_once(BEGIN).unwrap();
+    let (held, tail) = rest.split_once(END).unwrap();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(path, format!("{head}{BEGIN}{table}{END}{tail}")).unwrap();
+    } else {
+        assert_eq!(held, table, "docs/COSTS.md is not what the code prints: UPDATE_GOLDEN=1 writes it");
+    }
+}

@@ -1,0 +1,305 @@
+//! What the planner predicts, against the emulator; what must hold of every prediction; and `plan` as its users meet it.
+
+use std::process::Output;
+use std::sync::Arc;
+
+use ascend_tp::base::{DType, Precision};
+use ascend_tp::compile::{Programs, Setting};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::emulator::{Config, Emulator, Numbers};
+use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
+use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::plan::Tensor;
+use ascend_tp::{Cann, Engine};
+use ascend_tp_machine::{Profile, Soc, Topology};
+use ascend_tp_planner::fit_memory::{COMMUNICATOR_BYTES, CardMemory, MemoryKind};
+use ascend_tp_planner::serve::{Objective, Request};
+use ascend_tp_planner::simulate::{Issue, Simulator};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::command;
+
+fn model(preset: &str, layers: usize) -> ModelConfig {
+    let mut config = ModelConfig::preset(preset).unwrap();
+    config.layers = layers;
+    config
+}
+
+/// Compiles, starts an engine on emulated cards and compares every card's account with the prediction.
+fn accounts_are_as_predicted(config: &ModelConfig, setting: Setting) {
+    let Programs { prefill, decode } = setting.compile(config).unwrap();
+    let of_rank = |rank: usize| CardMemory::of(&[&prefill[rank], &decode[rank]], COMMUNICATOR_BYTES);
+    let predicted: Vec<CardMemory> = (0..setting.cards).map(of_rank).collect();
+    let emulator = Emulator::new(Config::with_cards(setting.cards)).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    let engine = Engine::start(&cann, vec![prefill, decode]).unwrap();
+    for (rank, (usage, predicted)) in emulator.usage().iter().zip(&predicted).enumerate() {
+        assert_eq!(usage.used_bytes, predicted.total().0, "rank {rank} of {setting:?}: {predicted:?}");
+        assert_eq!(usage.communicator_bytes, predicted.bytes(MemoryKind::HcclBuffers).0, "rank {rank} of {setting:?}");
+        let workspace = engine.memory(rank).into_iter().find(|(kind, _)| *kind == "workspace").unwrap().1;
+        assert_eq!(workspace, predicted.bytes(MemoryKind::Workspace), "rank {rank} of {setting:?}");
+    }
+}
+
+#[test]
+fn a_card_hands_out_the_bytes_that_were_predicted() {
+    // Sizes that divide and that do not, key heads on sub-axes, both layouts of the residual stream, padded and whole.
+    for (preset, cards, residual, precision) in [
+        ("qwen2.5-72b", 8, Residual::Replicate, DType::BF16.into()),
+        ("qwen2.5-72b", 16, Residual::Seq, DType::BF16.into()),
+        ("qwen2.5-72b", 8, Residual::Seq, Precision::w8a8(DType::BF16)),
+        ("qwen-72b", 3, Residual::Seq, DType::F16.into()),
+        ("qwen3-32b", 1, Residual::Replicate, DType::BF16.into()),
+        ("llama-3-70b", 5, Residual::Replicate, DType::F32.into()),
+    ] {
+        let (batch, input_tokens, output_tokens, head) = (3, 33, 12, Head::LastToken);
+        let setting = Setting { cards, precision, residual, batch, input_tokens, output_tokens, head };
+        accounts_are_as_predicted(&model(preset, 2), setting);
+    }
+}
+
+/// The time from the end of one run of a program to the end of the next on emulated cards with a clock, in microseconds.
+fn period_us(plans: &[Plan], launching: Launching) -> f64 {
+    let emulator = Emulator::new(Config::timed(Soc::Ascend910B3, plans.len(), Numbers::None)).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    let options = EngineOptions { launching, ..EngineOptions::default() };
+    let input =
+        |tensor: &Tensor| (tensor.name.clone(), Arc::new(vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()]));
+    let inputs: Vec<_> = plans[0].inputs.iter().map(input).collect();
+    let mut engine = Engine::start_with(&cann, vec![plans.to_vec()], &options).unwrap();
+    // The first run may do what later ones need not, and a graph is recorded in the second.
+    let ends: Vec<u64> = (0..5)
+        .map(|_| {
+            engine.run(0, inputs.clone()).unwrap();
+            emulator.cards_now_ns()
+        })
+        .collect();
+    (ends[4] - ends[3]) as f64 / 1e3
+}
+
+#[test]
+fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
+    for (cards, batch, input_tokens, residual) in [(8, 4, 96, Residual::Seq), (3, 1, 16, Residual::Replicate)] {
+        let (precision, head, output_tokens) = (DType::BF16.into(), Head::LastToken, 32);
+        let setting = Setting { cards, precision, residual, batch, input_tokens, output_tokens, head };
+        let Programs { prefill, decode } = setting.compile(&model("qwen2.5-72b", 3)).unwrap();
+        let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+        let on: Vec<usize> = (0..cards).collect();
+        for (name, plans) in [("prefill", &prefill), ("decode", &decode)] {
+            for (issue, launching) in [(Issue::Eager, Launching::Eager), (Issue::Captured, Launching::Captured)] {
+                let predicted = Simulator::new(&profile, &topology, plans, &on).run(issue).breakdown;
+                let found = period_us(plans, launching);
+                let error = predicted.duration_us / found - 1.0;
+                assert!(error.abs() < 0.02, "{name} on {cards} cards, {issue:?}: {error}, {found} for {predicted:?}");
+            }
+        }
+    }
+}
+
+/// The command line's `plan`.
+fn plan(arguments: &str) -> Output {
+    let command = command().arg("plan").args(arguments.split_whitespace()).output();
+    command.unwrap()
+}
+
+fn json(arguments: &str) -> Value {
+    let output = plan(&format!("{arguments} --json"));
+    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What the command says to input it refuses.
+fn refused(arguments: &str) -> String {
+    let output = plan(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments}");
+    assert!(output.stdout.is_empty(), "{arguments}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn the_best_splits_can_run_and_every_other_says_what_beat_it() {
+    for (cards, batch) in [(8, 16), (16, 64)] {
+        let found = json(&format!("--model qwen2.5-72b --cards {cards} --serve --batch {batch}"));
+        let best = found["best"].as_array().unwrap();
+        assert_eq!(best.len(), 5);
+        let rates: Vec<f64> = best.iter().map(|entry| entry["tokens_per_s"].as_f64().unwrap()).collect();
+        assert!(rates.is_sorted_by(|a, b| a >= b), "{rates:?}");
+        for entry in best {
+            assert!(entry["memory_share"].as_f64().unwrap() <= 1.0, "{entry}");
+            let reason = entry["reason"].as_str().unwrap();
+            assert!(reason.contains('%'), "{reason}");
+        }
+        assert!(best[1]["reason"].as_str().unwrap().starts_with('+'));
+        // 145 GB of weights are on no card of 64 GiB, and not on two.
+        let refused = found["refused"].as_array().unwrap();
+        let sizes: Vec<&str> = refused.iter().map(|entry| entry["properties"]["tp"].as_str().unwrap()).collect();
+        assert!(sizes.contains(&"1") && sizes.contains(&"2"), "{sizes:?}");
+        for entry in refused {
+            assert!(entry["reason"].as_str().unwrap().contains("weights"), "{entry}");
+        }
+    }
+}
+
+#[test]
+fn one_split_is_explained_in_full() {
+    let output = plan("--model qwen2.5-72b --cards 16 --serve --batch 8 --why tp=16");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for expected in [
+        "tp=16 kv=8",
+        "HCCL buffers",
+        "usable",
+        "hccs and roce",
+        "Time of a decode step",
+        "collectives that nothing hides",
+    ] {
+        assert!(text.contains(expected), "{expected}:\n{text}");
+    }
+    // Sizes that do not divide the cards are tried when they are asked for.
+    let uneven = json("--model qwen2.5-72b --cards 8 --serve --batch 8 --why tp=5,issue=captured");
+    assert_eq!(
+        (uneven["entry"]["idle_cards"].as_u64(), uneven["can_run"].as_bool()),
+        (Some(3), Some(true)),
+        "{uneven}"
+    );
+    let phases = uneven["phases"].as_array().unwrap();
+    for phase in phases {
+        let terms: f64 = phase["terms"].as_array().unwrap().iter().map(|term| term[1].as_f64().unwrap()).sum();
+        let whole = phase["breakdown"]["duration_us"].as_f64().unwrap();
+        assert!((terms - whole).abs() < 1e-6 * whole, "{phase}");
+    }
+}
+
+#[test]
+fn bad_input_is_located_all_at_once() {
+    let message = refused("--model qwen-7b --cards 8 --card h100 --topology torus --serve --top 0");
+    for place in ["--model", "--card", "--topology", "--top"] {
+        assert!(message.contains(&format!("error: {place}: ")), "{place}: {message}");
+    }
+    let message =
+        refused("--model qwen2.5-72b --cards 0 --serve --batch 0 --input 0 --output 999999999 --max-tpot-ms 0");
+    for place in ["--cards", "--batch", "--input", "--output", "--max-tpot-ms"] {
+        assert!(message.contains(&format!("error: {place}: ")), "{place}: {message}");
+    }
+    let message = refused("--model qwen2.5-72b --cards 16 --topology atlas-pcie --serve");
+    assert!(
+        message.contains("--topology: `atlas-pcie` joins fewer cards than --cards: expected at least 16, found 8"),
+        "{message}"
+    );
+    let message = refused("--model qwen2.5-72b --cards 8 --serve --profile nowhere.toml");
+    assert!(message.contains("--profile: nowhere.toml: cannot be read"), "{message}");
+    let message = refused("--model qwen2.5-72b --cards 8 --serve --card 910b4 --profile machine/profiles/910b3.toml");
+    assert!(message.contains("--card and --profile: are of different chips"), "{message}");
+    let message = refused("--model qwen2.5-72b --cards 8 --serve --why speed=9");
+    assert!(message.contains("--why: no property of a split"), "{message}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.toml");
+    let level = |name: &str, cards: usize| {
+        format!(
+            "[[levels]]\nname = '{name}'\nfabric = 'switch'\ncards = {cards}\nbytes_per_us = 1.0\nlatency_us = 1.0\n"
+        )
+    };
+    std::fs::write(&path, format!("name = 'odd'\n{}{}", level("mesh", 8), level("net", 12))).unwrap();
+    let message = refused(&format!("--model qwen2.5-72b --cards 8 --serve --topology {}", path.display()));
+    assert!(message.contains("levels[1] `net`: cards: ") && message.contains("a multiple of 8"), "{message}");
+}
+
+#[test]
+fn what_fits_nowhere_is_refused_with_the_arithmetic_and_what_would_fit() {
+    let message = refused("--model qwen2.5-72b --cards 2 --card 910b4 --serve");
+    for expected in ["does not fit", "weights 67.", "at most 28.9 GiB of Ascend910B4", "cards a replica"] {
+        assert!(message.contains(expected), "{expected}: {message}");
+    }
+    let message = refused("--model qwen-72b --cards 8 --serve --batch 64 --input 16000 --output 256");
+    for expected in ["KV cache", "sequences a replica", "--input"] {
+        assert!(message.contains(expected), "{expected}: {message}");
+    }
+    let message = refused("--model qwen2.5-72b --cards 8 --serve --max-tpot-ms 0.5");
+    assert!(message.contains("a token takes too long") && message.contains("the fastest split takes"), "{message}");
+}
+
+#[test]
+fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
+    let (config, profile, topology) = (model("qwen2.5-72b", 24), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+    let (cards, batch, input_tokens, output_tokens, precision) = (8, 4, 128, 64, DType::BF16.into());
+    let request = Request {
+        config: &config,
+        precision,
+        profile: &profile,
+        topology: &topology,
+        cards,
+        batch,
+        input_tokens,
+        output_tokens,
+        objective: Objective::Throughput,
+        max_token_us: None,
+        communicator: COMMUNICATOR_BYTES,
+    };
+    let found = request.explore(cards).unwrap();
+    assert_eq!(found.feasible.len(), 4);
+    for candidate in &found.feasible {
+        let (residual, head) = (candidate.split.residual, Head::LastToken);
+        let setting = Setting { cards, precision, residual, batch, input_tokens, output_tokens, head };
+        let Programs { prefill, decode } = setting.compile(&config).unwrap();
+        assert_eq!(
+            candidate.memory,
+            CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES),
+            "{}",
+            candidate.split
+        );
+        let on: Vec<usize> = (0..cards).collect();
+        let runs = [(&prefill, Issue::Eager, candidate.prefill), (&decode, candidate.split.issue, candidate.decode)];
+        for (plans, issue, predicted) in runs {
+            let whole = Simulator::new(&profile, &topology, plans, &on).run(issue).breakdown;
+            assert_eq!((whole.kernels, whole.collectives), (predicted.kernels, predicted.collectives));
+            let error = predicted.duration_us / whole.duration_us - 1.0;
+            assert!(error.abs() < 0.001, "{}: {error}, {predicted:?} for {whole:?}", candidate.split);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn more_cards_never_need_more_bytes_a_card(
+        preset in proptest::sample::select(ModelConfig::PRESETS.to_vec()),
+        batch in 1_usize..40, input_tokens in 1_usize..300, output_tokens in 1_usize..300,
+        residual in proptest::sample::select(vec![Residual::Replicate, Residual::Seq]),
+    ) {
+        let config = model(preset, 1);
+        let mut before = u64::MAX;
+        for cards in [1, 2, 4, 8, 16] {
+            let (precision, head) = (DType::BF16.into(), Head::LastToken);
+            let setting = Setting { cards, precision, residual, batch, input_tokens, output_tokens, head };
+            let Programs { prefill, decode } = setting.compile(&config).unwrap();
+            let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES);
+            // The buffers of communicators are the price of there being more than one card.
+            let shared = memory.bytes(MemoryKind::HcclBuffers).0 + memory.bytes(MemoryKind::Rounding).0;
+            let bytes = memory.total().0 - shared;
+            prop_assert!(bytes <= before, "{} cards: {} after {}: {:?}", cards, bytes, before, memory);
+            before = bytes;
+        }
+    }
+
+    #[test]
+    fn a_slower_link_is_never_faster_and_nothing_is_by_chance(
+        cards in 2_usize..=16, batch in 1_usize..9, factor in 1.0..6.0_f64, level in 0_usize..2,
+        issue in proptest::sample::select(vec![Issue::Eager, Issue::Captured]),
+    ) {
+        let (precision, residual, head) = (DType::BF16.into(), Residual::Seq, Head::LastToken);
+        let setting = Setting { cards, precision, residual, batch, input_tokens: 40, output_tokens: 8, head };
+        let plans = setting.compile(&model("qwen2.5-72b", 1)).unwrap().prefill;
+        let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
+        let on: Vec<usize> = (0..cards).collect();
+        let run = |topology: &Topology| Simulator::new(&profile, topology, &plans, &on).run(issue);
+        let found = run(&topology);
+        prop_assert_eq!(&found, &run(&topology));
+        let mut slower = topology;
+        slower.levels[level].bytes_per_us /= factor;
+        prop_assert!(run(&slower).breakdown.duration_us >= found.breakdown.duration_us);
+    }
+}

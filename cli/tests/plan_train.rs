@@ -1,0 +1,149 @@
+//! `plan --train` as its users meet it, and the tables of docs/COSTS.md that come from the program.
+//!
+//! `UPDATE_GOLDEN=1 cargo test plan_train` writes those tables anew.
+
+use std::process::Output;
+
+use ascend_tp_planner::train::coefficients::Coefficients;
+use ascend_tp_planner::train::{forms, text, validate_rows};
+use serde_json::Value;
+
+use crate::{command, root};
+
+fn plan(line: &str) -> Output {
+    let mut command = command();
+    command.arg("plan").args(line.split_whitespace()).output().unwrap()
+}
+
+fn json(line: &str) -> Value {
+    let output = plan(&format!("{line} --json"));
+    assert_eq!(output.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refused(line: &str) -> String {
+    let output = plan(line);
+    assert_eq!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+const QWEN: &str = "--model qwen2.5-72b --train --seq 4096";
+
+#[test]
+fn the_best_of_64_and_1024_and_65536_cards_divide_and_fit() {
+    for (cards, batch) in [(64, 512), (1024, 1024), (65_536, 8192)] {
+        let report = json(&format!("{QWEN} --cards {cards} --global-batch {batch} --tokens 1e12"));
+        let best = report["best"].as_array().unwrap();
+        assert_eq!(best.len(), 5, "{cards}");
+        let steps: Vec<f64> = best.iter().map(|line| line["step_s"].as_f64().unwrap()).collect();
+        assert!(steps.windows(2).all(|pair| pair[0] <= pair[1]), "{steps:?}");
+        for line in best {
+            let setting = line["setting"].as_str().unwrap();
+            let axis = |key: &str| -> usize {
+                let value = setting.split(' ').find_map(|part| part.strip_prefix(key)).unwrap();
+                value.parse().unwrap()
+            };
+            assert_eq!(axis("tp=") * axis("cp=") * axis("pp=") * axis("dp="), cards, "{setting}");
+            assert_eq!(batch % (axis("dp=") * axis("micro=")), 0, "{setting}");
+            assert!(line["card_gib"].as_f64() <= report["usable_gib"].as_f64(), "{line}");
+            let parts: f64 = line["seconds"].as_array().unwrap().iter().map(|part| part[1].as_f64().unwrap()).sum();
+            assert!((parts - line["step_s"].as_f64().unwrap()).abs() < 1e-6, "{line}");
+        }
+        // Days are those of the tokens a second.
+        let rate = best[0]["tokens_per_s_and_card"].as_f64().unwrap() * cards as f64;
+        let days = report["run"]["days"].as_f64().unwrap();
+        assert!((days - 1e12 / rate / 86_400.0).abs() < 1e-6 * days, "{days}");
+        // Every loser has its reason, and none is faster than the best.
+        let losers = report["losers"].as_array().unwrap();
+        assert!(losers.len() > 20, "{}", losers.len());
+        for loser in losers {
+            assert!(!loser["reason"].as_str().unwrap().is_empty(), "{loser}");
+            assert!(loser["best"].is_null() || loser["best"]["step_s"].as_f64().unwrap() >= steps[0], "{loser}");
+        }
+    }
+}
+
+#[test]
+fn a_choice_is_explained_in_full() {
+    let line = format!("{QWEN} --cards 64 --global-batch 512");
+    let why = |choice: &str| json(&format!("{line} --why {choice}"))["why"]["reason"].as_str().unwrap().to_owned();
+    assert!(why("tp=16").contains("tensor exchange +"));
+    assert!(why("tp=1,pp=1,zero=0").starts_with("does not fit: "));
+    assert_eq!(why("tp=3"), "64 cards do not divide by 3");
+    let output = String::from_utf8(plan(&format!("{line} --why tp=16 --tokens 2e12")).stdout).unwrap();
+    for expected in ["Why not tp=16: slower by", "its best is tp=16", "MFU", "6 · tokens · parameters", "optimizer"] {
+        assert!(output.contains(expected), "{expected}: {output}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_located_and_nothing_is_planned() {
+    for (line, expected) in [
+        ("--model qwen2.5-72b --train --cards 64 --seq 4096", vec!["--global-batch"]),
+        (
+            "--model qwen2.5-72b --train --cards 64 --seq 0 --global-batch 0",
+            vec!["error: --seq: means nothing", "error: --global-batch: means nothing"],
+        ),
+        ("--model qwen2.5-72b --train --cards 64 --seq 4096 --global-batch 8 --card h100", vec!["error: --card"]),
+        (
+            "--model qwen2.5-72b --train --cards 64 --seq 4096 --global-batch 8 --why speed=9",
+            vec!["error: --why: names nothing of a setting", "found speed=9"],
+        ),
+        (
+            "--model qwen2.5-72b --train --cards 64 --seq 4096 --global-batch 8 --tokens 0",
+            vec!["error: --tokens: means nothing: expected a number above 0, found 0"],
+        ),
+        (
+            "--model qwen2.5-72b --train --cards 262144 --seq 4096 --global-batch 262144",
+            vec!["error: --cards: more than the topology joins: expected at most 131072"],
+        ),
+        (
+            "--model qwen2.5-72b --train --cards 8 --seq 4096 --global-batch 64",
+            vec!["error: --cards: the job fits on no split of these cards", "optimizer", "it fits on 32 cards"],
+        ),
+    ] {
+        let message = refused(line);
+        for expected in expected {
+            assert!(message.contains(expected), "{line}: {message}");
+        }
+    }
+}
+
+#[test]
+fn the_validation_has_every_training_row_and_every_closed_form() {
+    let output = plan("--validate");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = String::from_utf8(output.stdout).unwrap();
+    for row in forms::published() {
+        assert!(output.contains(&row.subject), "{}", row.subject);
+    }
+    for row in validate_rows(include_str!("../../planner/points/train_points_measured.csv"), Coefficients::FITTED) {
+        assert!(output.contains(&row.model) && output.contains(&row.split), "{row:?}");
+    }
+}
+
+#[test]
+fn the_tables_of_the_document_are_what_the_program_says() {
+    let root = root();
+    let path = root.join("docs/COSTS.md");
+    let points = include_str!("../../planner/points/train_points_measured.csv");
+    let tables = [
+        ("closed forms", text::forms_table(&forms::published())),
+        ("training coefficients", text::coefficients_table(&Coefficients::FITTED)),
+        ("training rows", text::points_table(&validate_rows(points, Coefficients::FITTED))),
+    ];
+    let before = std::fs::read_to_string(&path).unwrap();
+    let mut document = before.clone();
+    for (name, table) in &tables {
+        let opening = format!("<!-- {name} -->\n");
+        let start = document.find(&opening).unwrap_or_else(|| panic!("docs/COSTS.md has no {opening}")) + opening.len();
+        let end = start + document[start..].find("<!-- end -->").unwrap();
+        document.replace_range(start..end, table);
+    }
+    if std::env::var("UPDATE_GOLDEN").is_ok_and(|value| value == "1") {
+        std::fs::write(&path, &document).unwrap();
+        return;
+    }
+    let difference = document.lines().zip(before.lines()).find(|(new, old)| new != old);
+    assert_eq!(document, before, "{difference:?}: UPDATE_GOLDEN=1 cargo test plan_train");
+}

@@ -1,0 +1,23 @@
+//! Predictions before anything runs: what fits, how fast it is, which split is best, and why; and rehearsals of it.
+//!
+//! Input → output: a model, cards and how they are joined → bytes and microseconds. Every time comes from
+//! [`ascend_tp_machine`], the one cost model, which the emulator's clock asks too. Invariant: all but [`rehearse`] is pure. Does
+//! not: open weights or cards; [`rehearse`] opens emulated ones.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`fit_memory`] | plans → bytes on each card by kind, equal to what the card hands out |
+//! | [`serve`] | the best way to serve a model on some cards, and what beat the others |
+//! | [`simulate`] | plans → when each step runs, and what the time goes to |
+//! | [`train`] | bytes, time and the best split of training |
+//! | [`validate`] | predicted against measured, for every point that ships |
+//! | [`workload`] | architectures → what a card is asked to do in a pass |
+//! | [`rehearse`] | a session's plans, or a step's of training, run by the real executor on emulated cards with a clock |
+
+pub mod fit_memory;
+pub mod rehearse;
+pub mod serve;
+pub mod simulate;
+pub mod train;
+pub mod validate;
+pub mod workload;

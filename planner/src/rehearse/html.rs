@@ -1,0 +1,109 @@
+//! A rehearsal as one page that opens without a network: figures, memory, timeline, roofline, tables.
+//!
+//! Input → output: what was recorded → HTML. The page is `page.html`; here it only gets its data, as JSON. Invariants: no
+//! reference leaves the page; text from outside cannot leave its place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::plan::StreamKind;
+use ascend_tp::timeline::{Phase, step_name};
+
+use super::run::Recorded;
+use super::{Rehearsal, train};
+
+/// The page, with a mark where its data goes.
+const PAGE: &str = include_str!("page.html");
+const DATA: &str = "/*DATA*/";
+
+/// More ranks do not fit a screen; the others do the same.
+const RANKS_SHOWN: usize = 8;
+
+#[derive(Serialize)]
+struct Data<R> {
+    report: R,
+    /// Bounds and C names, by number.
+    bounds: Vec<String>,
+    /// What steps do, by number, with the number of their bound.
+    labels: Vec<(String, usize)>,
+    phases: Vec<PhaseData>,
+}
+
+#[derive(Serialize)]
+struct PhaseData {
+    name: String,
+    /// In nanoseconds.
+    duration: u64,
+    /// By rank: spans of the compute stream and of the communication stream.
+    ranks: Vec<[Vec<u64>; 2]>,
+}
+
+/// The page of a rehearsal.
+#[must_use]
+pub fn page(rehearsal: &Rehearsal) -> String {
+    let Recorded { programs, phases, .. } = &rehearsal.recorded;
+    filled(&data(rehearsal.report(), programs, phases))
+}
+
+/// The page of a rehearsal of a step of training, whose report is `report`.
+#[must_use]
+pub fn page_of_step(rehearsal: &train::Rehearsal, report: &train::Report) -> String {
+    filled(&data(report, &rehearsal.programs, &rehearsal.phases))
+}
+
+fn filled<R: Serialize>(data: &Data<R>) -> String {
+    let json = serde_json::to_string(data).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
+    // `<` opens no tag inside the data, whatever a model is called.
+    PAGE.replacen(DATA, &json.replace('<', "\\u003c"), 1)
+}
+
+fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
+    let (mut bounds, mut labels) = (Numbers::default(), Numbers::default());
+    let mut phases = Vec::new();
+    for phase in kept {
+        let plans = &programs[phase.program];
+        let shown = plans.len().min(RANKS_SHOWN);
+        let mut ranks: Vec<[Vec<u64>; 2]> = vec![Default::default(); shown];
+        let mut ends = vec![[phase.start_ns; 2]; shown];
+        for span in phase.spans.iter().filter(|span| span.rank < shown) {
+            let plan = &plans[span.rank];
+            let step = &plan.steps[span.step];
+            let bound = bounds.of(span.work.as_ref().map(|work| work.bound.clone()).unwrap_or_default());
+            let label = labels.of((step_name(plan, step), bound));
+            let stream = usize::from(span.stream == StreamKind::Communication);
+            let end = &mut ends[span.rank][stream];
+            // Three numbers a span: its label, the time since the span before, and how long it took.
+            let numbers = [label as u64, span.start_ns.saturating_sub(*end), span.end_ns - span.start_ns];
+            ranks[span.rank][stream].extend(numbers);
+            *end = span.end_ns;
+        }
+        phases.push(PhaseData { name: phase.name.clone(), duration: phase.end_ns - phase.start_ns, ranks });
+    }
+    Data { report, bounds: bounds.all, labels: labels.all, phases }
+}
+
+/// Things by number, in the order of their first use.
+struct Numbers<T> {
+    all: Vec<T>,
+    known: BTreeMap<T, usize>,
+}
+
+impl<T> Default for Numbers<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), known: BTreeMap::new() }
+    }
+}
+
+impl<T: Ord + Clone> Numbers<T> {
+    fn of(&mut self, thing: T) -> usize {
+        let next = self.all.len();
+        let number = *self.known.entry(thing.clone()).or_insert(next);
+        if number == next {
+            self.all.push(thing);
+        }
+        number
+    }
+}

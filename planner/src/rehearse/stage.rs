@@ -1,0 +1,145 @@
+//! Emulated cards that have a clock and no numbers, with the engine of some programs on them.
+//!
+//! Input → output: a [`Site`] and the plans of all ranks → runs of them, how long each took and, of those that are kept, every
+//! span. Invariant: times and bytes are those of the machine's clock and account; nothing is computed here.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ascend_tp::emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
+use ascend_tp_machine::HostCall;
+
+use ascend_tp::device::Cann;
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, Launching};
+use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::plan::{Action, StreamKind, Tensor};
+use ascend_tp::timeline::{Call, Phase, Span, SpanWork};
+
+use super::error::Error;
+use super::setting::Site;
+
+/// Cards with programs.
+pub(super) struct Stage<'a> {
+    site: &'a Site,
+    placement: Vec<usize>,
+    emulator: Emulator,
+    engine: Engine,
+    /// What was kept.
+    pub(super) phases: Vec<Phase>,
+}
+
+impl<'a> Stage<'a> {
+    /// Makes programs ready, by program and rank.
+    ///
+    /// # Errors
+    /// What the emulated cards refuse.
+    pub(super) fn open(site: &'a Site, programs: Vec<Vec<Plan>>, launching: Launching) -> Result<Self, Error> {
+        let placement = site.placement();
+        let emulator = Emulator::new(Config {
+            soc: site.profile.soc,
+            hbm_bytes: site.profile.hbm_usable_bytes(),
+            mode: Mode::Timed { numbers: Numbers::None },
+            profile: site.profile.clone(),
+            topology: site.topology.clone(),
+            ..Config::with_cards(placement.iter().max().map_or(1, |last| last + 1))
+        })?;
+        let cann = Cann::new(emulator.table())?;
+        let machine = emulator.clone();
+        let options = EngineOptions {
+            launching,
+            cards: placement.clone(),
+            clock: Some(Clock(Arc::new(move || machine.thread_now_ns()))),
+            ..EngineOptions::default()
+        };
+        let engine = Engine::start_with(&cann, programs, &options)?;
+        emulator.record_timeline(Recording::Nothing);
+        Ok(Self { site, placement, emulator, engine, phases: Vec::new() })
+    }
+
+    /// Bytes of the fullest card, as the cards account for them.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.emulator.usage().iter().map(|usage| usage.used_bytes).max().unwrap_or(0)
+    }
+
+    /// Inputs of a program, of the right lengths; without numbers their contents are nobody's.
+    pub(super) fn inputs(&self, program: usize) -> Inputs {
+        let whole = |tensor: &Tensor| vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()];
+        let plan = self.engine.plans(program).first();
+        let tensors = plan.iter().flat_map(|plan| &plan.inputs);
+        tensors.map(|tensor| (tensor.name.clone(), Arc::new(whole(tensor)))).collect()
+    }
+
+    /// The plans, by program and rank.
+    pub(super) fn programs(&self, count: usize) -> Vec<Vec<Arc<Plan>>> {
+        (0..count).map(|program| self.engine.plans(program).to_vec()).collect()
+    }
+
+    /// Runs a program: from when to when, in nanoseconds.
+    ///
+    /// # Errors
+    /// What the emulated cards refuse.
+    pub(super) fn run(&mut self, program: usize, inputs: &Inputs) -> Result<Range<u64>, Error> {
+        self.engine.run(program, inputs.clone())?;
+        // From when the last rank began to when the last had its outputs: between runs ranks are not in step, and what one is
+        // ahead of the others counts in the run before.
+        let last = |of: fn(&Range<u64>) -> u64| self.engine.run_times().iter().map(of).max().unwrap_or(0);
+        Ok(last(|time| time.start)..last(|time| time.end))
+    }
+
+    /// As [`Stage::run`], keeping every span as a phase; `is_replayed`: the program is one call, which replays a graph.
+    ///
+    /// # Errors
+    /// As [`Stage::run`], and an account of the machine that is not that of the plan.
+    pub(super) fn keep(
+        &mut self,
+        name: String,
+        program: usize,
+        inputs: &Inputs,
+        is_replayed: bool,
+    ) -> Result<Range<u64>, Error> {
+        self.emulator.record_timeline(Recording::Everything);
+        let ns = self.run(program, inputs)?;
+        self.emulator.record_timeline(Recording::Nothing);
+        let mut found = self.emulator.timeline();
+        self.emulator.clear_timeline();
+        found.sort_by_key(|span| (span.card, span.start_ns, span.end_ns));
+        let (mut spans, mut calls) = (Vec::with_capacity(found.len()), Vec::new());
+        for (rank, card) in self.placement.iter().enumerate() {
+            let plan = &self.engine.plans(program)[rank];
+            let own = found.iter().filter(|span| span.card as usize == *card);
+            let lanes: [&[Lane]; 2] = [&[Lane::Cube, Lane::Vector], &[Lane::Communication]];
+            let mut replay = is_replayed.then_some("aclmdlRIExecuteAsync");
+            for (stream, lanes) in [StreamKind::Compute, StreamKind::Communication].into_iter().zip(lanes) {
+                let works = |action: &Action| matches!(action, Action::Launch(_) | Action::Exchange(_));
+                let steps = plan.steps.iter().enumerate();
+                let steps: Vec<usize> =
+                    steps.filter(|(_, step)| step.stream == stream && works(&step.action)).map(|(at, _)| at).collect();
+                let own: Vec<_> = own.clone().filter(|span| lanes.contains(&span.lane)).collect();
+                if own.len() != steps.len() {
+                    return Err(Error::Account { phase: name, rank, expected: steps.len(), found: own.len() });
+                }
+                for (span, step) in own.into_iter().zip(steps) {
+                    // One call issues all that a graph replays on a rank.
+                    if let Some(name) = if is_replayed { replay.take() } else { Some(span.name) } {
+                        let cost_us = self.site.profile.host_us(HostCall::of(name), 0.0);
+                        let start_ns = span.issued_ns.saturating_sub((cost_us * 1e3).round() as u64);
+                        calls.push(Call { rank, name: name.to_owned(), ns: start_ns..span.issued_ns });
+                    }
+                    let work = SpanWork { bound: span.bound.to_owned(), bytes: span.bytes, flops: span.flops };
+                    spans.push(Span {
+                        rank,
+                        stream,
+                        step,
+                        operator: span.name.to_owned(),
+                        arrived_ns: span.arrived_ns,
+                        start_ns: span.start_ns,
+                        end_ns: span.end_ns,
+                        work: Some(work),
+                    });
+                }
+            }
+        }
+        self.phases.push(Phase { name, program, start_ns: ns.start, end_ns: ns.end, spans, calls });
+        Ok(ns)
+    }
+}

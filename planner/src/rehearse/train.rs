@@ -1,0 +1,258 @@
+//! A step of training on cards that nobody has yet.
+//!
+//! Input → output: a [`Setting`] (model, recipe, layout, chip, topology) → the programs that `train` compiles, run part by part in
+//! the order of a step by the executor that runs them on cards → a [`Report`]. Invariants: as of its parent; nothing is counted
+//! that was not run, so a step of many micro-batches runs all of them. Does not: read weights or data, or compute a loss; what the
+//! host does between two programs (the inputs of the next micro-batch) takes no time here.
+
+use std::io;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+use serde_json::json;
+
+use crate::train::decoder::{Decoder, peak_flops_per_s};
+use ascend_tp::base::{Bytes, Diagnostics};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
+use ascend_tp::schedule::Plan;
+use ascend_tp::timeline::Phase;
+use ascend_tp::timeline::trace::Trace;
+use ascend_tp::train::memory;
+use ascend_tp::train::program::Part;
+use ascend_tp::train::{Compiled, Layout, Recipe, compile};
+
+use super::error::Error;
+use super::memory::Memory;
+use super::report::{Limits, PhaseReport, parameters, phase_report, residual_name};
+use super::setting::Site;
+use super::stage::Stage;
+
+/// A model, what a step of it does, and the cards it is on.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// What to call the model.
+    pub name: String,
+    /// Its shape.
+    pub model: ModelConfig,
+    /// What a step does.
+    pub recipe: Recipe,
+    /// How it lies on cards.
+    pub layout: Layout,
+    /// The cards.
+    pub site: Site,
+}
+
+/// A program of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ran {
+    part: Part,
+    /// How often a step has it.
+    times: usize,
+    /// All of them, in nanoseconds.
+    total_ns: u64,
+}
+
+/// A setting, and what its rehearsal saw.
+#[derive(Debug)]
+pub struct Rehearsal {
+    setting: Setting,
+    /// By program: every span of the first of each.
+    pub(super) phases: Vec<Phase>,
+    ran: Vec<Ran>,
+    step_ns: u64,
+    /// The plans, by program and rank.
+    pub(super) programs: Vec<Vec<Arc<Plan>>>,
+    memory: Memory,
+    mesh: String,
+}
+
+/// What a rehearsal of a step found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The model.
+    pub model: String,
+    /// Elements of all weights.
+    pub parameters: u64,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Cards.
+    pub cards: usize,
+    /// Servers the cards were spread over, if that was asked.
+    pub servers: Option<usize>,
+    /// The chip.
+    pub card: String,
+    /// How the cards are joined.
+    pub topology: String,
+    /// How they are used.
+    pub mesh: String,
+    /// What products are.
+    pub dtype: String,
+    /// The residual stream: `replicate` or `seq`.
+    pub residual: &'static str,
+    /// Sequences of a step.
+    pub global_batch: usize,
+    /// Tokens of each.
+    pub seq: usize,
+    /// Micro-batches of a step.
+    pub micro_batches: usize,
+    /// Bytes of the fullest card.
+    #[serde(serialize_with = "as_states")]
+    pub memory: Memory,
+    /// A step, in microseconds.
+    pub step_us: f64,
+    /// Tokens a second of all sequences together.
+    pub tokens_per_s: f64,
+    /// Part of what the cube units can do that the model's own operations are: (6·P + 12·L·h·s)·T, as `train` has it.
+    pub mfu: f64,
+    /// What bounds the card.
+    pub limits: Limits,
+    /// The programs of a step, each once.
+    pub phases: Vec<StepPhase>,
+}
+
+/// One program of a step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepPhase {
+    /// How often a step has it.
+    pub times: usize,
+    /// All of them, in microseconds.
+    pub total_us: f64,
+    /// The first of them.
+    #[serde(flatten)]
+    pub first: PhaseReport,
+}
+
+/// What is kept between runs is no cache of keys and values here.
+fn as_states<S: Serializer>(memory: &Memory, to: S) -> Result<S::Ok, S::Error> {
+    let mut value = serde_json::to_value(memory).map_err(serde::ser::Error::custom)?;
+    if let Some(fields) = value.as_object_mut()
+        && let Some(bytes) = fields.remove("kv_cache")
+    {
+        fields.insert("states".to_owned(), bytes);
+    }
+    value.serialize(to)
+}
+
+impl Setting {
+    /// What is wrong with the cards, all of it.
+    ///
+    /// # Errors
+    /// Something is.
+    pub fn check(&self) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        self.site.check(&mut problems);
+        problems.into_result(())
+    }
+
+    const fn micro_batches(&self) -> usize {
+        self.recipe.global_batch.div_ceil(self.layout.batch())
+    }
+}
+
+/// What a program is called.
+const fn name(part: Part) -> &'static str {
+    match part {
+        Part::Only => "only micro-batch",
+        Part::First => "first micro-batch",
+        Part::Middle => "micro-batch between",
+        Part::Last => "last micro-batch",
+        Part::Update => "update",
+    }
+}
+
+impl Rehearsal {
+    /// Rehearses a step.
+    ///
+    /// # Errors
+    /// A recipe or a layout that cannot be; a run that does not fit, with the options by which it would; or what the emulated
+    /// cards refuse.
+    pub fn run(setting: &Setting) -> Result<Self, Error> {
+        setting.check()?;
+        let Setting { model, recipe, layout, site, .. } = setting;
+        let compiled = compile(model, recipe, layout)?;
+        let mesh = layout.mesh(model)?.to_string();
+        let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
+        let fullest = Memory::fullest(&programs, &site.profile);
+        // What operators want on top leaves less for the rest.
+        let wanted: Bytes = memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum();
+        let on_top = fullest.used.saturating_sub(wanted.0);
+        let free = Bytes(fullest.offered.saturating_sub(on_top));
+        if let Some(problem) = memory::problem(model, recipe, layout, &compiled, free) {
+            return Err(Error::Refused(problem.into()));
+        }
+        let Compiled { plans, .. } = compiled;
+        let (kinds, programs): (Vec<Part>, Vec<Vec<Plan>>) = plans.into_iter().unzip();
+        let mut stage = Stage::open(site, programs, Launching::Eager)?;
+        let memory = Memory { used: stage.used_bytes(), ..fullest };
+        let mut ran: Vec<Ran> = kinds.iter().map(|part| Ran { part: *part, times: 0, total_ns: 0 }).collect();
+        let mut step: Option<std::ops::Range<u64>> = None;
+        for part in Part::of_step(setting.micro_batches(), kinds.contains(&Part::Update)) {
+            let Some(program) = kinds.iter().position(|kind| *kind == part) else { continue };
+            let inputs = stage.inputs(program);
+            let ns = match ran[program].times {
+                0 => stage.keep(name(part).to_owned(), program, &inputs, false)?,
+                _ => stage.run(program, &inputs)?,
+            };
+            ran[program].times += 1;
+            ran[program].total_ns += ns.end - ns.start;
+            step = Some(step.map_or(ns.start, |step| step.start)..ns.end);
+        }
+        let step_ns = step.map_or(0, |step| step.end - step.start);
+        let programs = stage.programs(kinds.len());
+        Ok(Self { setting: setting.clone(), phases: stage.phases, ran, step_ns, programs, memory, mesh })
+    }
+
+    /// The report.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let Setting { name, model, recipe, layout, site } = &self.setting;
+        let soc = site.profile.soc;
+        let seconds = self.step_ns as f64 / 1e9;
+        let tokens = (recipe.global_batch * recipe.seq) as f64;
+        let flops = 3.0 * Decoder::of(model).forward_flops_per_token(recipe.seq) * tokens;
+        let peak = peak_flops_per_s(soc, recipe.precision.dtype()) * site.cards as f64;
+        let phase = |phase: &Phase| {
+            let ran = self.ran[phase.program];
+            let tokens = if ran.part == Part::Update { 0 } else { layout.batch() * recipe.seq };
+            let first = phase_report(&phase.name, tokens, &self.programs[phase.program], phase);
+            StepPhase { times: ran.times, total_us: ran.total_ns as f64 / 1e3, first }
+        };
+        Report {
+            model: name.clone(),
+            parameters: self.programs.first().map_or(0, |plans| parameters(plans)),
+            layers: model.layers,
+            cards: site.cards,
+            servers: site.servers,
+            card: soc.name().to_owned(),
+            topology: site.topology.name.clone(),
+            mesh: self.mesh.clone(),
+            dtype: recipe.precision.dtype().name().to_owned(),
+            residual: residual_name(layout.residual),
+            global_batch: recipe.global_batch,
+            seq: recipe.seq,
+            micro_batches: self.setting.micro_batches(),
+            memory: self.memory,
+            step_us: seconds * 1e6,
+            tokens_per_s: tokens / seconds,
+            mfu: flops / seconds / peak,
+            limits: Limits::of(soc),
+            phases: self.phases.iter().map(phase).collect(),
+        }
+    }
+
+    /// Writes what was seen as a trace that Perfetto opens: the first of each program of a step.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_trace(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let Setting { name, site, recipe, layout, .. } = &self.setting;
+        let about = json!({
+            "model": name, "cards": site.cards, "card": site.profile.soc.name(), "topology": site.topology.name,
+            "data": layout.data, "tensor": layout.tensor, "global_batch": recipe.global_batch, "seq": recipe.seq,
+        });
+        let links = |ranks: &[usize]| site.link_name(ranks);
+        let (programs, phases) = (&self.programs, &self.phases);
+        Trace { about, ranks: site.rank_names(), programs, phases, links: Some(&links) }.write(out)
+    }
+}

@@ -1,0 +1,485 @@
+//! The best way to serve a model on some cards, and what beat the others.
+//!
+//! Input → output: a [`Request`] → every way to split the cards ([`Split`]): replicas, tensor parallelism with key heads on
+//! sub-axes, the residual stream of prefill, single calls or a captured graph, and where in the topology a replica's cards
+//! lie; each compiled to the plans that would run, of some layers, its bytes counted and its time simulated. Best first; what cannot run
+//! comes last, with the constraint that rules it out.
+//!
+//! Invariants: a candidate that does not fit its card or misses a limit is never among the feasible; every reason is a
+//! difference of simulated terms. Does not: serve over pipeline stages, which the runtime does not run, nor batch
+//! continuously: all prompts come together and all sequences end together.
+
+mod reason;
+
+use std::fmt;
+
+use ascend_tp_machine::{Profile, Spread, Topology};
+
+pub use reason::{TERMS, Term, difference, terms_us};
+
+use super::fit_memory::CardMemory;
+use super::simulate::{Breakdown, Issue, Simulator};
+use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
+use ascend_tp::compile::{Programs, Setting};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
+use ascend_tp::schedule::Plan;
+
+/// Most cards and sequences a search takes: beyond them every rank's plans would take minutes.
+const MOST_CARDS: usize = 1024;
+const MOST_SEQUENCES: usize = 1 << 16;
+
+/// Cards of one replica at most. A model cut over more exchanges more than it computes.
+const MOST_TENSOR_PARALLEL: usize = 64;
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The model.
+    pub config: &'a ModelConfig,
+    /// Element type of activations, and how weights are held.
+    pub precision: Precision,
+    /// The chip.
+    pub profile: &'a Profile,
+    /// How the cards are joined.
+    pub topology: &'a Topology,
+    /// Cards there are.
+    pub cards: usize,
+    /// Sequences at once.
+    pub batch: usize,
+    /// Tokens of each prompt.
+    pub input_tokens: usize,
+    /// Tokens generated for each.
+    pub output_tokens: usize,
+    /// What is best.
+    pub objective: Objective,
+    /// Most time per token, in microseconds.
+    pub max_token_us: Option<f64>,
+    /// What a communicator takes of each of its cards.
+    pub communicator: Bytes,
+}
+
+/// What is best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Objective {
+    /// The most tokens a second.
+    Throughput,
+    /// The least time per token.
+    Latency,
+}
+
+/// Where the cards of a replica lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Side by side.
+    Packed,
+    /// As far from each other as there are cards.
+    Spread,
+}
+
+/// One way to use the cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Split {
+    /// Cards of a replica.
+    pub tensor_parallel: usize,
+    /// Of these, parts that key heads are cut in; the others repeat them.
+    pub key_parts: usize,
+    /// Replicas.
+    pub replicas: usize,
+    /// How the residual stream lies during prefill.
+    pub residual: Residual,
+    /// How the work of decode steps reaches a card.
+    pub issue: Issue,
+    /// Where the cards of a replica lie.
+    pub place: Place,
+}
+
+impl Split {
+    /// Its properties, by the names a user gives them.
+    #[must_use]
+    pub fn properties(&self) -> [(&'static str, String); 6] {
+        let residual = match self.residual {
+            Residual::Replicate => "replicate",
+            Residual::Seq => "seq",
+        };
+        let place = match self.place {
+            Place::Packed => "packed",
+            Place::Spread => "spread",
+        };
+        [
+            ("tp", self.tensor_parallel.to_string()),
+            ("kv", self.key_parts.to_string()),
+            ("dp", self.replicas.to_string()),
+            ("residual", residual.to_owned()),
+            ("issue", self.issue.name().to_owned()),
+            ("place", place.to_owned()),
+        ]
+    }
+
+    /// Whether it has every property of a list such as `tp=8,residual=seq`.
+    ///
+    /// # Errors
+    /// An entry that is no property.
+    pub fn matches(&self, wanted: &str) -> Result<bool, Diagnostic> {
+        let properties = self.properties();
+        let mut all = true;
+        for entry in wanted.split([',', ' ']).filter(|entry| !entry.is_empty()) {
+            let known = entry.split_once('=').and_then(|(name, value)| {
+                let (_, own) = properties.iter().find(|(property, _)| *property == name)?;
+                Some(own == value)
+            });
+            all &= known.ok_or_else(|| {
+                let names = properties.iter().map(|(name, _)| format!("{name}=…")).collect::<Vec<_>>().join(", ");
+                Diagnostic::new("--why", "no property of a split").expected(names).found(entry)
+            })?;
+        }
+        Ok(all)
+    }
+}
+
+impl fmt::Display for Split {
+    /// `tp=8 dp=2 residual=seq captured`, with `kv=4` and `spread` where they say something.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tp={}", self.tensor_parallel)?;
+        if self.key_parts != self.tensor_parallel {
+            write!(f, " kv={}", self.key_parts)?;
+        }
+        write!(f, " dp={}", self.replicas)?;
+        if self.residual == Residual::Seq {
+            f.write_str(" residual=seq")?;
+        }
+        write!(f, " {}", self.issue.name())?;
+        if self.place == Place::Spread {
+            f.write_str(" spread")?;
+        }
+        Ok(())
+    }
+}
+
+/// One way to use the cards, with what it takes.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The way.
+    pub split: Split,
+    /// Sequences of each replica.
+    pub batch: usize,
+    /// Bytes of the fullest card.
+    pub memory: CardMemory,
+    /// The prefill of the slowest rank.
+    pub prefill: Breakdown,
+    /// A decode step of the slowest rank.
+    pub decode: Breakdown,
+    /// Names of the levels of the topology that a replica exchanges over, innermost first.
+    pub levels: Vec<String>,
+    /// Sequences of all replicas and tokens of each.
+    wanted: (usize, usize),
+    /// What rules it out.
+    pub constraint: Option<Diagnostic>,
+}
+
+impl Candidate {
+    /// From the prompts to the first token, in microseconds.
+    #[must_use]
+    pub const fn first_token_us(&self) -> f64 {
+        self.prefill.duration_us
+    }
+
+    /// From one token of a sequence to the next, in microseconds.
+    #[must_use]
+    pub const fn token_us(&self) -> f64 {
+        self.decode.duration_us
+    }
+
+    /// From the prompts to the last token, in microseconds.
+    #[must_use]
+    pub fn total_us(&self) -> f64 {
+        self.first_token_us() + (self.wanted.1 - 1) as f64 * self.token_us()
+    }
+
+    /// Tokens generated in a second, by all replicas.
+    #[must_use]
+    pub fn tokens_per_s(&self) -> f64 {
+        (self.wanted.0 * self.wanted.1) as f64 / self.total_us() * 1e6
+    }
+
+    /// Cards that have nothing to do, of so many.
+    #[must_use]
+    pub const fn idle_cards(&self, cards: usize) -> usize {
+        cards - self.split.tensor_parallel * self.split.replicas
+    }
+
+    /// Less is better.
+    fn rank(&self, objective: Objective) -> f64 {
+        match objective {
+            Objective::Throughput => self.total_us(),
+            Objective::Latency => self.token_us(),
+        }
+    }
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What can run, best first.
+    pub feasible: Vec<Candidate>,
+    /// What cannot, the one that wants the least memory first.
+    pub refused: Vec<Candidate>,
+}
+
+impl Request<'_> {
+    /// Everything wrong with the sizes.
+    ///
+    /// # Errors
+    /// All of it.
+    pub fn check(&self) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let positions = self.config.max_positions;
+        let sizes = [
+            ("--cards", self.cards, MOST_CARDS),
+            ("--batch", self.batch, MOST_SEQUENCES),
+            ("--input", self.input_tokens, positions),
+            ("--output", self.output_tokens, positions),
+        ];
+        for (place, found, most) in sizes {
+            if found == 0 || found > most {
+                problems.push(
+                    Diagnostic::new(place, "nothing that can be served").expected(format!("1 to {most}")).found(found),
+                );
+            }
+        }
+        let length = self.input_tokens.saturating_add(self.output_tokens);
+        if length > positions && self.input_tokens <= positions && self.output_tokens <= positions {
+            problems.push(
+                Diagnostic::new("--input and --output", "together longer than the model's context")
+                    .expected(format!("at most {positions} tokens"))
+                    .found(length),
+            );
+        }
+        if self.cards > self.topology.cards() {
+            problems.push(
+                Diagnostic::new("--topology", format!("`{}` joins fewer cards than --cards", self.topology.name))
+                    .expected(format!("at least {}", self.cards))
+                    .found(self.topology.cards()),
+            );
+        }
+        if let Some(limit) = self.max_token_us.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
+            problems.push(Diagnostic::new("--max-tpot-ms", "no time").expected("more than 0").found(limit / 1e3));
+        }
+        problems.into_result(())
+    }
+
+    /// Tries every split of which something can run.
+    ///
+    /// # Errors
+    /// Sizes that mean nothing; or nothing that fits, with the arithmetic and the nearest settings that fit.
+    pub fn search(&self) -> Result<Found, Diagnostics> {
+        let found = self.survey()?;
+        if found.feasible.is_empty() { Err(self.refusal(&found)) } else { Ok(found) }
+    }
+
+    /// Tries every split, also if none can run.
+    ///
+    /// # Errors
+    /// Sizes that mean nothing.
+    pub fn survey(&self) -> Result<Found, Diagnostics> {
+        self.check()?;
+        self.try_all(None)
+    }
+
+    /// Tries one number of cards a replica only, also one that does not divide the cards.
+    ///
+    /// # Errors
+    /// Sizes that mean nothing, or more cards a replica than there are.
+    pub fn explore(&self, tensor_parallel: usize) -> Result<Found, Diagnostics> {
+        self.check()?;
+        let most = self.cards.min(MOST_TENSOR_PARALLEL);
+        if tensor_parallel == 0 || tensor_parallel > most {
+            let problem = Diagnostic::new("--why: tp", "no replica can have so many cards");
+            return Err(problem.expected(format!("1 to {most}")).found(tensor_parallel).into());
+        }
+        self.try_all(Some(tensor_parallel))
+    }
+
+    fn try_all(&self, only: Option<usize>) -> Result<Found, Diagnostics> {
+        let divisors = |of: usize| (1..=of.min(MOST_TENSOR_PARALLEL)).filter(move |part| of.is_multiple_of(*part));
+        let sizes: Vec<usize> = only.map_or_else(|| divisors(self.cards).collect(), |size| vec![size]);
+        let mut found = Found { feasible: Vec::new(), refused: Vec::new() };
+        for cards in sizes {
+            for residual in [Residual::Replicate, Residual::Seq] {
+                if residual == Residual::Seq && cards == 1 {
+                    continue;
+                }
+                for candidate in self.candidates(cards, residual)? {
+                    if candidate.constraint.is_none() {
+                        found.feasible.push(candidate);
+                    } else {
+                        found.refused.push(candidate);
+                    }
+                }
+            }
+        }
+        found.feasible.sort_by(|a, b| a.rank(self.objective).total_cmp(&b.rank(self.objective)));
+        found.refused.sort_by_key(|candidate| candidate.memory.total().0);
+        Ok(found)
+    }
+
+    fn setting(&self, cards: usize, batch: usize, residual: Residual) -> Setting {
+        Setting {
+            cards,
+            precision: self.precision,
+            residual,
+            batch,
+            input_tokens: self.input_tokens,
+            output_tokens: self.output_tokens,
+            head: Head::LastToken,
+        }
+    }
+
+    /// All ways to run replicas of `cards` cards.
+    fn candidates(&self, cards: usize, residual: Residual) -> Result<Vec<Candidate>, Diagnostics> {
+        let replicas = (self.cards / cards).min(self.batch);
+        let batch = self.batch.div_ceil(replicas);
+        let setting = self.setting(cards, batch, residual);
+        let mesh = setting.mesh(self.config)?;
+        let key_parts = mesh.axes().first().map_or(1, |axis| axis.size);
+        let samples = samples(self.config, setting)?;
+        let memory = memory(&samples, self.config.layers, self.communicator);
+        let packed: Vec<usize> = (0..cards).collect();
+        let spread: Vec<usize> = packed.iter().map(|rank| rank * (self.cards / cards)).collect();
+        let spreads = [&packed, &spread].map(|on| Spread::of(self.topology, on));
+        let mut candidates = Vec::new();
+        for (place, on) in [(Place::Packed, &packed), (Place::Spread, &spread)] {
+            let lies = &spreads[place as usize];
+            if place == Place::Spread && *lies == spreads[0] {
+                continue;
+            }
+            // A session runs its prefill once, which is no run of a graph.
+            let prefill = self.times(&samples, |programs| &programs.prefill, on, [Issue::Eager])[0];
+            let issues = [Issue::Captured, Issue::Eager];
+            for (issue, decode) in issues.into_iter().zip(self.times(&samples, |programs| &programs.decode, on, issues))
+            {
+                let split = Split { tensor_parallel: cards, key_parts, replicas, residual, issue, place };
+                let mut candidate = Candidate {
+                    split,
+                    batch,
+                    memory,
+                    prefill,
+                    decode,
+                    levels: lies.levels().map(|level| self.topology.levels[level].name.clone()).collect(),
+                    wanted: (self.batch, self.output_tokens),
+                    constraint: None,
+                };
+                candidate.constraint = self.constraint(&candidate);
+                candidates.push(candidate);
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// One run of a program on these cards, issued in each of the ways.
+    fn times<const ISSUES: usize>(
+        &self,
+        samples: &Samples,
+        program: fn(&Programs) -> &Vec<Plan>,
+        on: &[usize],
+        issues: [Issue; ISSUES],
+    ) -> [Breakdown; ISSUES] {
+        let of = |(layers, programs): &(usize, Programs)| {
+            let simulator = Simulator::new(self.profile, self.topology, program(programs), on);
+            (*layers, issues.map(|issue| simulator.run(issue).breakdown))
+        };
+        let [few, more] = [of(&samples.0), of(&samples.1)];
+        std::array::from_fn(|issue| few.1[issue].along(&more.1[issue], growth(few.0, more.0, self.config.layers)))
+    }
+
+    fn constraint(&self, candidate: &Candidate) -> Option<Diagnostic> {
+        let place = candidate.split.to_string();
+        let slow = self.max_token_us.filter(|limit| candidate.token_us() > *limit).map(|limit| {
+            Diagnostic::new(&place, "a token takes too long")
+                .expected(format!("at most {:.1} ms (--max-tpot-ms)", limit / 1e3))
+                .found(format!("{:.1} ms", candidate.token_us() / 1e3))
+        });
+        candidate.memory.problem(&place, self.profile).or(slow)
+    }
+
+    /// Why nothing can run, and what could.
+    fn refusal(&self, found: &Found) -> Diagnostics {
+        let Some(nearest) = found.refused.first() else { return Diagnostics::new() };
+        let Some(constraint) = &nearest.constraint else { return Diagnostics::new() };
+        let is_memory = nearest.memory.problem("", self.profile).is_some();
+        let help = if is_memory {
+            self.nearest_that_fit(nearest)
+        } else {
+            let fastest = found.refused.iter().map(Candidate::token_us).fold(f64::INFINITY, f64::min);
+            format!("the fastest split takes {:.1} ms a token; allow that, or lower --batch", fastest / 1e3)
+        };
+        constraint.clone().help(help).into()
+    }
+
+    /// Settings near to what was asked whose bytes fit, each found by compiling it.
+    fn nearest_that_fit(&self, nearest: &Candidate) -> String {
+        let fits = |cards: usize, batch: usize, input: usize, output: usize| {
+            let setting = Setting {
+                input_tokens: input,
+                output_tokens: output,
+                ..self.setting(cards, batch, nearest.split.residual)
+            };
+            let samples = samples(self.config, setting).ok()?;
+            let memory = memory(&samples, self.config.layers, self.communicator);
+            memory.problem("", self.profile).is_none().then_some(())
+        };
+        let halves =
+            |from: usize| std::iter::successors(Some(from / 2), |size| Some(size / 2)).take_while(|size| *size > 0);
+        let (cards, batch) = (nearest.split.tensor_parallel, nearest.batch);
+        let (input, output) = (self.input_tokens, self.output_tokens);
+        let more_cards = std::iter::successors(Some(cards * 2), |cards| Some(cards * 2))
+            .take_while(|cards| *cards <= MOST_TENSOR_PARALLEL)
+            .find(|cards| fits(*cards, batch, input, output).is_some());
+        let fewer = halves(batch).find(|batch| fits(cards, *batch, input, output).is_some());
+        let shorter = halves(input).find(|input| fits(cards, batch, *input, output).is_some());
+        let ways = [
+            more_cards.map(|cards| format!("{cards} cards a replica")),
+            fewer.map(|batch| format!("{batch} sequences a replica")),
+            shorter.map(|input| format!("--input {input}")),
+        ];
+        let ways: Vec<String> = ways.into_iter().flatten().collect();
+        if ways.is_empty() {
+            return format!(
+                "no half of the batch or of the prompt fits, nor do {MOST_TENSOR_PARALLEL} cards a replica: take a card \
+                 with more memory or a smaller element type"
+            );
+        }
+        format!("what fits with tp={cards} or from there on: {}", ways.join("; or "))
+    }
+}
+
+/// The programs of a model with some of its layers, and with more of them; by number of layers. All layers of a decoder are
+/// alike and so are their steps: bytes and times grow with each by the same, which a test checks against whole models.
+struct Samples((usize, Programs), (usize, Programs));
+
+/// Layers of the two samples.
+const SAMPLED_LAYERS: [usize; 2] = [4, 8];
+
+fn samples(config: &ModelConfig, setting: Setting) -> Result<Samples, Diagnostics> {
+    let of = |layers: usize| {
+        let config = ModelConfig { layers, ..config.clone() };
+        Ok::<_, Diagnostics>((layers, setting.compile(&config)?))
+    };
+    // What has hardly more layers than the samples together is not sampled.
+    let [few, more] = SAMPLED_LAYERS;
+    let (few, more) = if config.layers <= few + more { (config.layers, config.layers) } else { (few, more) };
+    Ok(Samples(of(few)?, of(more)?))
+}
+
+/// How often what came from the first sample to the second comes on top of the first.
+fn growth(few: usize, more: usize, layers: usize) -> (usize, usize) {
+    if few == more { (0, 1) } else { (layers - few, more - few) }
+}
+
+/// Bytes of the fullest card.
+fn memory(Samples(few, more): &Samples, layers: usize, communicator: Bytes) -> CardMemory {
+    let of = |programs: &Programs| CardMemory::fullest(&[&programs.prefill, &programs.decode], communicator);
+    of(&few.1).along(&of(&more.1), growth(few.0, more.0, layers))
+}

@@ -1,0 +1,421 @@
+//! When each step of a plan runs, without running it.
+//!
+//! Input → output: the plans of all ranks, the cards they run on and how work is issued → a [`Run`]: start and end of every
+//! step on every rank, and what the time goes to. It is the executor's walk on the emulator's clock, in closed form: each
+//! call costs its thread, an entry of a stream starts when the entry before it has ended, it has been issued and what it waits
+//! for is there, and a collective starts when its last rank has arrived.
+//!
+//! Invariants: deterministic; steps of one stream never overlap. Does not: model a first run, in which the card's library
+//! plans nothing anew, nor contention that comes and goes; groups of a plan that share a bus are taken to run together.
+
+use ascend_tp_machine::collective::slow_downs;
+use ascend_tp_machine::operator::Bound;
+use ascend_tp_machine::{CollectiveCost, Exchange, HostCall, OperatorCost, Profile, Topology, Work};
+use rustc_hash::FxHashMap;
+
+use ascend_tp::base::Id;
+use ascend_tp::schedule::launch::{exchange, is_repeatable, launch};
+use ascend_tp::schedule::plan::{Action, GroupId, Plan, Region, StreamKind};
+
+/// How work reaches the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Issue {
+    /// One call a step.
+    Eager,
+    /// All steps at once, by replay of a captured graph.
+    Captured,
+}
+
+impl Issue {
+    /// The name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Eager => "eager",
+            Self::Captured => "captured",
+        }
+    }
+}
+
+/// Start and end of a step on its stream, in microseconds since the run began.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// It begins to run.
+    pub start_us: f64,
+    /// It has run.
+    pub end_us: f64,
+}
+
+/// What one rank did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RankRun {
+    /// By step; records and waits have none.
+    pub spans: Vec<Option<Span>>,
+    /// From the first call to the last output on the host.
+    pub duration_us: f64,
+}
+
+/// What a rank's time goes to, in microseconds. [`Self::kernels_us`] is the sum of the four parts by bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Breakdown {
+    /// From the first call to the last output on the host.
+    pub duration_us: f64,
+    /// Operators.
+    pub kernels_us: f64,
+    /// Operators bound by the cube units.
+    pub cube_us: f64,
+    /// Operators bound by the vector units.
+    pub vector_us: f64,
+    /// Operators bound by memory.
+    pub memory_us: f64,
+    /// Operators as short as a kernel can be.
+    pub launch_us: f64,
+    /// Collectives, from the arrival of the last rank on.
+    pub collectives_us: f64,
+    /// The part of that in which no operator runs.
+    pub exposed_us: f64,
+    /// Neither an operator nor a collective runs: the card waits for its host or for other ranks.
+    pub idle_us: f64,
+    /// Operators.
+    pub kernels: usize,
+    /// Collectives.
+    pub collectives: usize,
+}
+
+impl Breakdown {
+    /// These times and `times.0 / times.1` of what came on top of them in `more`.
+    #[must_use]
+    pub(super) fn along(&self, more: &Self, times: (usize, usize)) -> Self {
+        let us = |few: f64, more: f64| few + (more - few) * times.0 as f64 / times.1 as f64;
+        let count = |few: usize, more: usize| few + more.saturating_sub(few) * times.0 / times.1;
+        Self {
+            duration_us: us(self.duration_us, more.duration_us),
+            kernels_us: us(self.kernels_us, more.kernels_us),
+            cube_us: us(self.cube_us, more.cube_us),
+            vector_us: us(self.vector_us, more.vector_us),
+            memory_us: us(self.memory_us, more.memory_us),
+            launch_us: us(self.launch_us, more.launch_us),
+            collectives_us: us(self.collectives_us, more.collectives_us),
+            exposed_us: us(self.exposed_us, more.exposed_us),
+            idle_us: us(self.idle_us, more.idle_us),
+            kernels: count(self.kernels, more.kernels),
+            collectives: count(self.collectives, more.collectives),
+        }
+    }
+}
+
+/// One run of a program on all ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// By rank.
+    pub ranks: Vec<RankRun>,
+    /// The slowest rank's.
+    pub breakdown: Breakdown,
+}
+
+/// A step with what it costs.
+enum Priced {
+    Kernel(OperatorCost, Repeats),
+    Exchange { group: GroupId, exchange: Exchange, bytes: f64 },
+    Record(usize),
+    Wait(usize),
+}
+
+/// Whether a kernel's executor runs again, or each run plans it anew.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeats {
+    Yes,
+    No,
+}
+
+/// The plans of all ranks with what every step costs on its card.
+pub struct Simulator<'a> {
+    profile: &'a Profile,
+    topology: &'a Topology,
+    plans: &'a [Plan],
+    /// By rank: the number of its card in the topology.
+    cards: &'a [usize],
+    steps: Vec<Vec<Priced>>,
+    /// By group: how many times as long its exchanges take for sharing a bus with others.
+    slow_downs: Vec<f64>,
+}
+
+impl std::fmt::Debug for Simulator<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulator").field("ranks", &self.plans.len()).finish_non_exhaustive()
+    }
+}
+
+/// A collective that ranks arrive at.
+#[derive(Default)]
+struct Meeting {
+    arrived: usize,
+    latest_us: f64,
+    bytes: f64,
+    end: Option<Span>,
+}
+
+/// Where a rank is.
+struct Walk {
+    next: usize,
+    /// The thread.
+    host_us: f64,
+    /// By stream: the end of its last entry.
+    ends_us: [f64; 2],
+    /// By event.
+    marks_us: Vec<f64>,
+    /// By group: exchanges so far.
+    met: Vec<usize>,
+    /// Whether the exchange at `next` has been issued and its arrival told.
+    waits: bool,
+    run: RankRun,
+}
+
+impl<'a> Simulator<'a> {
+    /// Prices every step. Rank `r` runs on card `cards[r]` of the topology.
+    #[must_use]
+    pub fn new(profile: &'a Profile, topology: &'a Topology, plans: &'a [Plan], cards: &'a [usize]) -> Self {
+        let mut costs: FxHashMap<_, OperatorCost> = FxHashMap::default();
+        let mut price = |action: &Action| match action {
+            Action::Launch(call) => {
+                let repeats = if is_repeatable(call) { Repeats::Yes } else { Repeats::No };
+                let launch = launch(call);
+                let cost = costs.get(&launch).copied().unwrap_or_else(|| {
+                    let cost = OperatorCost::of(profile, &Work::of(&launch));
+                    costs.insert(launch, cost);
+                    cost
+                });
+                Priced::Kernel(cost, repeats)
+            }
+            Action::Exchange(collective) => {
+                let (exchange, bytes) = exchange(collective);
+                Priced::Exchange { group: collective.group, exchange, bytes }
+            }
+            Action::Record(event) => Priced::Record(event.index()),
+            Action::Wait(event) => Priced::Wait(event.index()),
+        };
+        let steps = plans.iter().map(|plan| plan.steps.iter().map(|step| price(&step.action)).collect()).collect();
+        let slow_downs = shared_buses(profile, topology, plans, cards);
+        Self { profile, topology, plans, cards, steps, slow_downs }
+    }
+
+    /// Walks all plans once.
+    #[must_use]
+    pub fn run(&self, issue: Issue) -> Run {
+        let mut walks: Vec<Walk> = self.plans.iter().map(|plan| self.start(plan, issue)).collect();
+        let groups = self.slow_downs.len();
+        let mut meetings: Vec<Vec<Meeting>> = (0..groups).map(|_| Vec::new()).collect();
+        let mut costs: FxHashMap<(Exchange, u64, usize), f64> = FxHashMap::default();
+        loop {
+            let mut moved = false;
+            for (rank, walk) in walks.iter_mut().enumerate() {
+                while walk.next < self.steps[rank].len() && self.step(rank, walk, issue, &mut meetings, &mut costs) {
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        let ranks: Vec<RankRun> =
+            walks.into_iter().zip(self.plans).map(|(walk, plan)| self.finish(walk, plan)).collect();
+        let slowest = (0..ranks.len()).max_by(|a, b| ranks[*a].duration_us.total_cmp(&ranks[*b].duration_us));
+        let breakdown = slowest.map(|rank| self.breakdown(rank, &ranks[rank])).unwrap_or_default();
+        Run { ranks, breakdown }
+    }
+
+    fn host_us(&self, function: &str, bytes: u64) -> f64 {
+        self.profile.host_us(HostCall::of(function), bytes as f64)
+    }
+
+    /// A copy that waits for all work of the card first, as `Buffer` makes them.
+    fn copy(&self, host_us: f64, ends_us: [f64; 2], bytes: u64) -> f64 {
+        let noticed = self.wait(host_us, "aclrtSynchronizeDevice", ends_us[0].max(ends_us[1]));
+        noticed + self.host_us("aclrtMemcpy", bytes)
+    }
+
+    fn wait(&self, host_us: f64, function: &str, end_us: f64) -> f64 {
+        (host_us + self.host_us(function, 0)).max(end_us) + self.profile.coefficients.host.wake_us
+    }
+
+    fn start(&self, plan: &Plan, issue: Issue) -> Walk {
+        let inputs = plan.region_bytes(Region::Inputs).0;
+        let mut host_us = if inputs > 0 { self.copy(0.0, [0.0; 2], inputs) } else { 0.0 };
+        if issue == Issue::Captured {
+            host_us += self.host_us("aclmdlRIExecuteAsync", 0);
+        }
+        Walk {
+            next: 0,
+            host_us,
+            ends_us: [0.0; 2],
+            marks_us: vec![0.0; plan.events],
+            met: vec![0; self.slow_downs.len()],
+            waits: false,
+            run: RankRun { spans: Vec::with_capacity(plan.steps.len()), duration_us: 0.0 },
+        }
+    }
+
+    /// Takes the next step; false if it has to wait for other ranks.
+    fn step(
+        &self,
+        rank: usize,
+        walk: &mut Walk,
+        issue: Issue,
+        meetings: &mut [Vec<Meeting>],
+        costs: &mut FxHashMap<(Exchange, u64, usize), f64>,
+    ) -> bool {
+        let priced = &self.steps[rank][walk.next];
+        let stream = self.plans[rank].steps[walk.next].stream as usize;
+        if issue == Issue::Eager && !walk.waits {
+            walk.host_us += match priced {
+                Priced::Kernel(_, Repeats::Yes) => self.host_us("aclnnMatmul", 0),
+                Priced::Kernel(_, Repeats::No) => {
+                    self.host_us("aclnnMatmulGetWorkspaceSize", 0) + self.host_us("aclnnMatmul", 0)
+                }
+                Priced::Exchange { .. } => self.host_us("HcclAllReduce", 0),
+                Priced::Record(_) => self.host_us("aclrtRecordEvent", 0),
+                Priced::Wait(_) => self.host_us("aclrtStreamWaitEvent", 0),
+            };
+        }
+        let ready_us = walk.ends_us[stream].max(walk.host_us);
+        let span = match priced {
+            Priced::Kernel(cost, _) => {
+                let node_us = match issue {
+                    Issue::Eager => 0.0,
+                    Issue::Captured => self.profile.coefficients.host.replay_node_us,
+                };
+                Some(Span { start_us: ready_us, end_us: ready_us + cost.duration_us + node_us })
+            }
+            Priced::Record(event) => {
+                walk.marks_us[*event] = ready_us;
+                walk.ends_us[stream] = ready_us;
+                None
+            }
+            Priced::Wait(event) => {
+                walk.ends_us[stream] = ready_us.max(walk.marks_us[*event]);
+                None
+            }
+            Priced::Exchange { group, exchange, bytes } => {
+                let (at, turn) = (group.index(), walk.met[group.index()]);
+                if meetings[at].len() <= turn {
+                    meetings[at].resize_with(turn + 1, Meeting::default);
+                }
+                let meeting = &mut meetings[at][turn];
+                let ranks = &self.plans[rank].groups[*group];
+                if !walk.waits {
+                    walk.waits = true;
+                    meeting.arrived += 1;
+                    meeting.latest_us = meeting.latest_us.max(ready_us);
+                    meeting.bytes = meeting.bytes.max(*bytes);
+                    if meeting.arrived == ranks.len() {
+                        let bytes = meeting.bytes;
+                        let cost = costs.entry((*exchange, bytes.to_bits(), at));
+                        let duration_us = *cost.or_insert_with(|| self.exchange_us(*exchange, bytes, ranks, at));
+                        let start_us = meeting.latest_us;
+                        meeting.end = Some(Span { start_us, end_us: start_us + duration_us });
+                    }
+                }
+                let Some(span) = meeting.end else { return false };
+                walk.waits = false;
+                walk.met[at] += 1;
+                Some(span)
+            }
+        };
+        if let Some(span) = span {
+            walk.ends_us[stream] = span.end_us;
+        }
+        walk.run.spans.push(span);
+        walk.next += 1;
+        true
+    }
+
+    fn exchange_us(&self, exchange: Exchange, bytes: f64, ranks: &[usize], group: usize) -> f64 {
+        let cards: Vec<usize> = ranks.iter().map(|rank| self.cards[*rank]).collect();
+        let cost = CollectiveCost::of(self.profile, self.topology, exchange, bytes, &cards);
+        cost.latency_us + cost.transfer_us * self.slow_downs[group]
+    }
+
+    /// Waits for both streams and reads the outputs.
+    fn finish(&self, mut walk: Walk, plan: &Plan) -> RankRun {
+        for end_us in walk.ends_us {
+            walk.host_us = self.wait(walk.host_us, "aclrtSynchronizeStream", end_us);
+        }
+        for output in &plan.outputs {
+            walk.host_us = self.copy(walk.host_us, walk.ends_us, plan.buffers[output.buffer].bytes.0);
+        }
+        walk.run.duration_us = walk.host_us;
+        walk.run
+    }
+
+    fn breakdown(&self, rank: usize, run: &RankRun) -> Breakdown {
+        let mut found = Breakdown { duration_us: run.duration_us, ..Breakdown::default() };
+        let (mut operators, mut exchanges) = (Vec::new(), Vec::new());
+        for ((priced, step), span) in self.steps[rank].iter().zip(&self.plans[rank].steps).zip(&run.spans) {
+            let Some(span) = span else { continue };
+            let length_us = span.end_us - span.start_us;
+            if step.stream == StreamKind::Compute {
+                operators.push(*span);
+            } else {
+                exchanges.push(*span);
+            }
+            if let Priced::Kernel(cost, _) = priced {
+                found.kernels += 1;
+                found.kernels_us += length_us;
+                *match cost.bound {
+                    Bound::Cube => &mut found.cube_us,
+                    Bound::Vector => &mut found.vector_us,
+                    Bound::Memory => &mut found.memory_us,
+                    Bound::Launch => &mut found.launch_us,
+                } += length_us;
+            } else {
+                found.collectives += 1;
+                found.collectives_us += length_us;
+            }
+        }
+        found.exposed_us = found.collectives_us - overlap_us(&operators, &exchanges);
+        found.idle_us = (run.duration_us - found.kernels_us - found.exposed_us).max(0.0);
+        found
+    }
+}
+
+/// The time in which both of two rows of spans, each in order and without overlap, have one.
+fn overlap_us(a: &[Span], b: &[Span]) -> f64 {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut both_us = 0.0;
+    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+        both_us += (x.end_us.min(y.end_us) - x.start_us.max(y.start_us)).max(0.0);
+        if x.end_us < y.end_us {
+            a.next();
+        } else {
+            b.next();
+        }
+    }
+    both_us
+}
+
+/// By group of the plans: how much slower its exchanges are when all groups like it exchange at once, as the cards of a mesh
+/// do. Only buses have it: disjoint groups share no link of a mesh and no port of a switch.
+fn shared_buses(profile: &Profile, topology: &Topology, plans: &[Plan], cards: &[usize]) -> Vec<f64> {
+    let Some(first) = plans.first() else { return Vec::new() };
+    let groups = first.groups.values();
+    let loads: Vec<_> = groups
+        .iter()
+        .map(|ranks| {
+            let cards: Vec<usize> = ranks.iter().map(|rank| cards[*rank]).collect();
+            // So many bytes that nothing but the links counts.
+            CollectiveCost::of(profile, topology, Exchange::AllReduce, 1e15, &cards).links(topology, &cards)
+        })
+        .collect();
+    let alike = |a: &[usize], b: &[usize]| a.len() == b.len() && !a.iter().any(|rank| b.contains(rank));
+    (0..groups.len())
+        .map(|at| {
+            let others = (0..groups.len()).filter(|other| alike(&groups[at], &groups[*other]));
+            let running: Vec<_> = std::iter::once(at).chain(others).map(|group| loads[group].as_slice()).collect();
+            slow_downs(&running).first().copied().unwrap_or(1.0)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! Bytes of a card in training, by kind.
+//!
+//! Input → output: a [`Job`] and a [`Setting`] → [`Memory`] of each stage. Invariants: more cards of any kind never need more
+//! bytes a card, the buffers of their communicators aside. Does not: know the cracks between an allocator's blocks.
+
+use super::decoder::{Attention, Decoder, FeedForward, Job};
+use super::forms::Zero;
+use super::setting::{Recompute, Setting};
+use crate::fit_memory::COMMUNICATOR_BYTES;
+
+/// What the toolkit's context, its operators' code and their workspaces take: what a 910B shows when a process has made its
+/// first operators and communicators, less its tensors (`npu-smi` in vllm-ascend issue 1987: about 1 GiB).
+const RUNTIME_BYTES: f64 = 1_073_741_824.0;
+
+/// Bytes of one card.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Parameters in 16 bits.
+    pub parameters: f64,
+    /// Gradients.
+    pub gradients: f64,
+    /// What the optimizer keeps.
+    pub optimizer: f64,
+    /// Activations kept for backward passes, of all micro-batches in flight.
+    pub activations: f64,
+    /// What a layer needs while it works (gathered inputs, gradients of activations, a recomputed or gathered layer), or the
+    /// head (logits and their gradients), whichever is more: they never work at once.
+    pub working: f64,
+    /// Buffers of communicators.
+    pub communicators: f64,
+    /// The toolkit itself.
+    pub runtime: f64,
+}
+
+impl Memory {
+    /// Kinds and bytes.
+    #[must_use]
+    pub const fn kinds(&self) -> [(&'static str, f64); 7] {
+        [
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("optimizer", self.optimizer),
+            ("activations", self.activations),
+            ("working", self.working),
+            ("communicators", self.communicators),
+            ("runtime", self.runtime),
+        ]
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.kinds().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// Layers of each part of the model, first to last: as even as can be; what is left over goes to the parts in the middle,
+/// because the first stage keeps the most activations and the last has the head.
+#[must_use]
+pub fn layers_of_parts(job: &Job, setting: &Setting) -> Vec<usize> {
+    let parts = setting.pp * setting.schedule.chunks();
+    if let Some(layers) = &job.stage_layers
+        && layers.len() == parts
+    {
+        return layers.clone();
+    }
+    let (each, over) = (job.decoder.layers / parts, job.decoder.layers % parts);
+    let mut layers = vec![each; parts];
+    let first = (parts - over) / 2;
+    for part in &mut layers[first..first + over] {
+        *part += 1;
+    }
+    layers
+}
+
+/// Bytes one layer keeps of one token for its backward pass, on each card: elements of two bytes.
+///
+/// | tensor | elements | split over tp |
+/// |---|---|---|
+/// | inputs of the two norms | 2 h | with sequence parallelism |
+/// | outputs of the two norms (inputs of products) | 2 h | with sequence parallelism |
+/// | queries, keys, values | q + 2 kv | yes |
+/// | output of the attention | q | yes |
+/// | greatest score and sum of exponentials (8 f32 each for a head and token: `aclnnFlashAttentionScore`) | 32 heads | yes |
+/// | stored scores: softmax and its input, 2 f16 a visible and a hidden token | 2 heads × s | yes, if they are kept |
+/// | gate, up and their product (plain: two) | 3 f | yes |
+#[must_use]
+pub fn activation_bytes_per_token(job: &Job, setting: &Setting) -> f64 {
+    let Decoder { hidden, heads, intermediate, feed_forward, .. } = job.decoder;
+    let tp = setting.tp as f64;
+    let stream = hidden as f64 / if setting.sequence_parallel { tp } else { 1.0 };
+    let (query, kv) = (job.decoder.query_width() as f64, job.decoder.kv_width() as f64);
+    let statistics = match job.software.attention {
+        Attention::Fused => 32.0 * heads as f64,
+        Attention::Stored => 2.0 * (heads * job.sequence) as f64,
+    };
+    let attention = (query + 2.0 * kv + query + statistics) / tp;
+    let wide = |count: f64| count * intermediate as f64 / tp;
+    let kept = match feed_forward {
+        FeedForward::Gated => 3.0,
+        FeedForward::Plain => 2.0,
+    };
+    2.0 * match setting.recompute {
+        Recompute::None => 4.0 * stream + attention + wide(kept),
+        Recompute::Selective => 2.0 * stream + attention + wide(kept - 1.0),
+        Recompute::Full => stream,
+    }
+}
+
+/// Bytes of a card of each stage.
+#[must_use]
+pub fn stages(job: &Job, setting: &Setting) -> Vec<Memory> {
+    let decoder = &job.decoder;
+    let layers = layers_of_parts(job, setting);
+    let (tp, copies) = (setting.tp as f64, (setting.dp * setting.cp) as f64);
+    let tokens = (job.sequence * setting.micro_batch) as f64 / setting.cp as f64;
+    let micro_batches = setting.micro_batches(job.global_batch);
+    let a_layer = tokens * activation_bytes_per_token(job, setting);
+    let whole_layer = tokens * activation_bytes_per_token(job, &Setting { recompute: Recompute::None, ..*setting });
+    let wide = decoder.intermediate as f64 / tp;
+    let mut working = 2.0 * tokens * (2.0 * decoder.hidden as f64 + (decoder.feed_forward.weights() as f64) * wide);
+    if setting.recompute == Recompute::Full {
+        working += whole_layer;
+    }
+    if setting.zero == Zero::Stage3 {
+        // The layer at work and the next, parameters and gradients.
+        working += 2.0 * (job.state.parameter + job.state.gradient) * decoder.layer_parameters() as f64 / tp;
+    }
+    let communicators = COMMUNICATOR_BYTES.0 as f64 * communicators(setting) as f64;
+    let split = |bytes: f64, from: Zero| if setting.zero >= from { bytes / copies } else { bytes };
+    (0..setting.pp)
+        .map(|rank| {
+            let own = || layers.iter().skip(rank).step_by(setting.pp);
+            let largest = own().copied().max().unwrap_or(0) as f64;
+            let is_last = rank + 1 == setting.pp;
+            let tables = match (rank == 0, is_last) {
+                (true, true) if decoder.tied_embeddings => 1,
+                (true, true) => 2,
+                (true, false) | (false, true) => 1,
+                (false, false) => 0,
+            };
+            let parameters =
+                own().sum::<usize>() * decoder.layer_parameters() + tables * decoder.embedding_parameters();
+            let parameters = parameters as f64 / tp;
+            let alive = setting.schedule.peak_alive(setting.pp, micro_batches, rank) as f64;
+            // 16-bit logits, the same in 32 bits, and their gradient in 32 bits.
+            let logits = if is_last { 10.0 * tokens * decoder.vocabulary as f64 / tp } else { 0.0 };
+            Memory {
+                parameters: split(parameters * job.state.parameter, Zero::Stage3),
+                gradients: split(parameters * job.state.gradient, Zero::Stage2),
+                optimizer: split(parameters * job.state.optimizer, Zero::Stage1),
+                activations: alive * largest * a_layer,
+                working: working.max(logits),
+                communicators,
+                runtime: RUNTIME_BYTES,
+            }
+        })
+        .collect()
+}
+
+/// The fullest stage's.
+#[must_use]
+pub fn fullest(job: &Job, setting: &Setting) -> Memory {
+    let largest = stages(job, setting).into_iter().max_by(|a, b| a.total().total_cmp(&b.total()));
+    largest.unwrap_or_default()
+}
+
+/// Communicators a card is in: one for each axis that has more than one card, one for all copies and parts of a sequence
+/// when both are split, and one for all cards.
+fn communicators(setting: &Setting) -> usize {
+    let axes = [setting.tp, setting.cp, setting.pp, setting.dp];
+    let several = axes.into_iter().filter(|cards| *cards > 1).count();
+    let both = usize::from(setting.cp > 1 && setting.dp > 1);
+    several + both + usize::from(several > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use ascend_tp_machine::{Profile, Soc, Topology};
+
+    use super::super::coefficients::Coefficients;
+    use super::super::decoder::{Elementwise, Software, TensorExchange};
+    use super::super::forms::{Gpt, Kept, StateBytes, interleaving_factor};
+    use super::super::pipeline::Schedule;
+    use super::super::setting::RankOrder;
+    use super::*;
+
+    const GPT: Gpt = Gpt { hidden: 12_288.0, layers: 96.0, heads: 96.0, sequence: 2048.0, vocabulary: 51_200.0 };
+
+    fn job() -> Job {
+        Job {
+            decoder: Decoder {
+                layers: 96,
+                hidden: 12_288,
+                heads: 96,
+                kv_heads: 96,
+                head_dim: 128,
+                intermediate: 49_152,
+                feed_forward: FeedForward::Plain,
+                vocabulary: 51_200,
+                tied_embeddings: true,
+                window: None,
+            },
+            sequence: 2048,
+            global_batch: 64,
+            cards: 64,
+            profile: Profile::of(Soc::Ascend910B2),
+            coefficients: Coefficients::FITTED,
+            topology: Topology::atlas_a2(8),
+            software: Software {
+                attention: Attention::Stored,
+                elementwise: Elementwise::Separate,
+                tensor_exchange: TensorExchange::Exposed,
+            },
+            state: StateBytes::MEGATRON,
+            stage_layers: None,
+        }
+    }
+
+    const SETTING: Setting = Setting {
+        tp: 8,
+        sequence_parallel: true,
+        cp: 1,
+        pp: 8,
+        schedule: Schedule::Interleaved { chunks: 3 },
+        dp: 1,
+        zero: Zero::Stage0,
+        recompute: Recompute::None,
+        micro_batch: 1,
+        order: RankOrder::DataInside,
+    };
+
+    #[test]
+    fn a_gpt_keeps_what_the_published_form_says_less_its_masks() {
+        let job = job();
+        // KOR counts dropout: two masks of a byte on the stream, and one on the scores.
+        let masks = |tp: f64| 2048.0 * (2.0 * 12_288.0 + 96.0 * 2048.0) / tp;
+        let ours = |setting: &Setting| 2048.0 * activation_bytes_per_token(&job, setting);
+        let sequence = GPT.activation_bytes(Kept::Sequence, 1.0, 8.0) - masks(8.0);
+        assert!((ours(&SETTING) - sequence).abs() < 1.0, "{} {sequence}", ours(&SETTING));
+        let serial = GPT.activation_bytes(Kept::Serial, 1.0, 1.0) - masks(1.0);
+        let one_card = Setting { tp: 1, sequence_parallel: false, ..SETTING };
+        assert!((ours(&one_card) - serial).abs() < 1.0, "{} {serial}", ours(&one_card));
+        let full = Setting { recompute: Recompute::Full, ..one_card };
+        assert!((ours(&full) - GPT.activation_bytes(Kept::Full, 1.0, 1.0)).abs() < 1.0);
+    }
+
+    #[test]
+    fn the_first_stage_keeps_what_its_schedule_has_in_flight() {
+        let job = job();
+        let stages = stages(&job, &SETTING);
+        let a_layer = 2048.0 * activation_bytes_per_token(&job, &SETTING);
+        let expected = a_layer * 96.0 * interleaving_factor(8.0, 3.0);
+        assert!((stages[0].activations / expected - 1.0).abs() < 1e-12);
+        assert!(stages.windows(2).all(|pair| pair[0].activations > pair[1].activations));
+        let state: f64 = stages.iter().map(|stage| stage.parameters + stage.gradients + stage.optimizer).sum();
+        // The last stage has a copy of the tied embedding for its head.
+        let parameters = (job.decoder.parameters() + job.decoder.embedding_parameters()) as f64 / 8.0;
+        assert!((state / (18.0 * parameters) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_is_left_over_goes_to_the_stages_in_the_middle() {
+        let mut job = job();
+        let layers =
+            |job: &Job, pp| layers_of_parts(job, &Setting { pp, schedule: Schedule::OneForwardOneBackward, ..SETTING });
+        job.decoder.layers = 10;
+        assert_eq!(layers(&job, 4), [2, 3, 3, 2]);
+        assert_eq!(layers(&job, 5), [2; 5]);
+        assert_eq!(layers(&job, 8), [1, 1, 1, 2, 2, 1, 1, 1]);
+        job.stage_layers = Some(vec![4, 1, 3, 2]);
+        assert_eq!(layers(&job, 4), [4, 1, 3, 2]);
+    }
+
+    #[test]
+    fn more_cards_never_need_more_bytes_a_card() {
+        let job = Job { global_batch: 768, ..job() };
+        let bytes = |setting: &Setting| {
+            let memory = fullest(&job, setting);
+            memory.total() - memory.communicators
+        };
+        let schedules = [Schedule::OneForwardOneBackward, Schedule::ZeroBubbleH1, Schedule::Interleaved { chunks: 2 }];
+        for schedule in schedules {
+            for recompute in Recompute::ALL {
+                for zero in Zero::ALL {
+                    let base = Setting { tp: 2, pp: 2, dp: 2, schedule, recompute, zero, ..SETTING };
+                    let more = [
+                        Setting { tp: 4, ..base },
+                        Setting { cp: 2, ..base },
+                        Setting { pp: 4, ..base },
+                        Setting { dp: 4, ..base },
+                    ];
+                    for setting in more {
+                        assert!(bytes(&setting) <= bytes(&base) * (1.0 + 1e-12), "{base} to {setting}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,540 @@
+//! The best ways to split a training job, and what beat the others.
+//!
+//! Input → output: a [`Job`] → a [`Search`] over every setting that divides; its [`best`](Search::best), and the
+//! [`Verdict`] on any [`Choice`]. Invariants: what does not fit a card is never among the best; the best are found by bound
+//! and simulation, so they are those that simulating everything would give. Does not: split what does not divide evenly,
+//! layers over stages aside.
+
+use std::collections::BTreeMap;
+
+use super::decoder::Job;
+use super::forms::Zero;
+use super::layer::{ModelTimes, times};
+use super::memory::{Memory, fullest};
+use super::pipeline::Schedule;
+use super::setting::{RankOrder, Recompute, Setting};
+use super::step::{Parts, Prediction, predict_parts};
+use ascend_tp::base::{Diagnostic, Diagnostics};
+
+/// Part of what a card offers that settings may fill: the rest is cracks between an allocator's blocks.
+pub const FILLED: f64 = 0.96;
+
+/// Fewest tokens of a sequence on a card.
+const LEAST_TOKENS: usize = 1024;
+
+/// Sizes of micro-batches that are tried.
+const MICRO_BATCHES: [usize; 4] = [1, 2, 4, 8];
+
+/// Parts of the model on each card that are tried.
+const CHUNKS: [usize; 7] = [2, 3, 4, 5, 6, 8, 10];
+
+/// A setting that fits, with what no step of it is shorter than.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    setting: Setting,
+    memory: Memory,
+    shortest_us: f64,
+}
+
+/// A setting and what it takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// The setting.
+    pub setting: Setting,
+    /// What it takes.
+    pub prediction: Prediction,
+}
+
+/// Every setting of a job.
+#[derive(Debug)]
+pub struct Search<'a> {
+    job: &'a Job,
+    /// Those that fit, the one with the lowest bound first.
+    fitting: Vec<Candidate>,
+    /// Those that do not, the smallest first.
+    too_big: Vec<(Setting, Memory)>,
+    model_times: BTreeMap<TimesKey, ModelTimes>,
+}
+
+/// What the times of a model's parts depend on.
+type TimesKey = (usize, bool, usize, usize, Recompute);
+
+const fn times_key(setting: &Setting) -> TimesKey {
+    (setting.tp, setting.sequence_parallel, setting.cp, setting.micro_batch, setting.recompute)
+}
+
+/// Values some of a setting's keys must have: `tp=16`, `pp=4,recompute=none`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice(Vec<(String, String)>);
+
+impl Choice {
+    /// One key and its value.
+    #[must_use]
+    pub fn of(key: &str, value: &str) -> Self {
+        Self(vec![(key.to_owned(), value.to_owned())])
+    }
+
+    /// The choice a text names; `place` is where the text stands.
+    ///
+    /// # Errors
+    /// Every part that is no `key=value`, or whose key no setting has.
+    pub fn parse(place: &str, text: &str) -> Result<Self, Diagnostics> {
+        let keys = Setting::KEYS.join(", ");
+        let mut problems = Diagnostics::new();
+        let mut choices = Vec::new();
+        for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
+            match part.split_once('=') {
+                Some((key, value)) if Setting::KEYS.contains(&key) => choices.push((key.to_owned(), value.to_owned())),
+                _ => problems.push(
+                    Diagnostic::new(place, "names nothing of a setting")
+                        .expected(format!("KEY=VALUE with one of {keys}"))
+                        .found(part),
+                ),
+            }
+        }
+        if choices.is_empty() && problems.is_empty() {
+            problems.push(Diagnostic::new(place, "names no setting").expected(format!("KEY=VALUE with one of {keys}")));
+        }
+        problems.into_result(Self(choices))
+    }
+
+    /// Whether a setting has these values.
+    #[must_use]
+    pub fn matches(&self, setting: &Setting) -> bool {
+        self.0.iter().all(|(key, value)| setting.value(key).as_deref() == Some(value))
+    }
+}
+
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        f.write_str(&parts.join(" "))
+    }
+}
+
+/// What became of a choice.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Its best setting.
+    Fits(Box<Found>),
+    /// It does not fit: the smallest setting, and the bytes of its fullest card.
+    TooBig(Setting, Box<Memory>),
+    /// It divides nothing: why.
+    Impossible(String),
+}
+
+impl<'a> Search<'a> {
+    /// Every setting of a job.
+    ///
+    /// # Errors
+    /// Sizes that mean nothing, more cards than the topology joins, or no setting that divides.
+    pub fn new(job: &'a Job) -> Result<Self, Diagnostics> {
+        check(job)?;
+        let mut search = Self { job, fitting: Vec::new(), too_big: Vec::new(), model_times: BTreeMap::new() };
+        let limit = usable_bytes(job);
+        settings(job, |setting| {
+            let memory = fullest(job, &setting);
+            if memory.total() > limit {
+                search.too_big.push((setting, memory));
+                return;
+            }
+            for order in orders(&setting) {
+                search.add(Setting { order: *order, ..setting }, memory);
+            }
+        });
+        if search.fitting.is_empty() && search.too_big.is_empty() {
+            return Err(Diagnostic::new("--cards", "no split divides the job")
+                .expected(format!(
+                    "heads {}, layers {}, sequence {} and batch {} to divide by some split of the cards",
+                    job.decoder.heads, job.decoder.layers, job.sequence, job.global_batch
+                ))
+                .found(format!("{} cards", job.cards))
+                .help("take a number of cards, or a batch, with more factors of 2")
+                .into());
+        }
+        search.fitting.sort_by(|a, b| a.shortest_us.total_cmp(&b.shortest_us).then(a.setting.cmp(&b.setting)));
+        search.too_big.sort_by(|a, b| a.1.total().total_cmp(&b.1.total()).then(a.0.cmp(&b.0)));
+        Ok(search)
+    }
+
+    fn add(&mut self, setting: Setting, memory: Memory) {
+        let job = self.job;
+        let model = *self.model_times.entry(times_key(&setting)).or_insert_with(|| times(job, &setting));
+        let shortest_us = Parts::new(job, &setting, model).shortest_us(job, &setting);
+        self.fitting.push(Candidate { setting, memory, shortest_us });
+    }
+
+    /// Settings that divide the job.
+    #[must_use]
+    pub const fn considered(&self) -> usize {
+        self.fitting.len() + self.too_big.len()
+    }
+
+    /// Those that fit.
+    #[must_use]
+    pub const fn fitting(&self) -> usize {
+        self.fitting.len()
+    }
+
+    fn predict(&self, candidate: &Candidate) -> Found {
+        let Candidate { setting, memory, .. } = candidate;
+        let model = self.model_times.get(&times_key(setting)).copied();
+        let parts = Parts::new(self.job, setting, model.unwrap_or_else(|| times(self.job, setting)));
+        Found { setting: *setting, prediction: predict_parts(self.job, setting, &parts, memory) }
+    }
+
+    /// The fastest `count` settings that differ in tp, pp or kind of schedule, fastest first.
+    #[must_use]
+    pub fn best(&self, count: usize) -> Vec<Found> {
+        self.best_of(count, |_| true)
+    }
+
+    fn best_of(&self, count: usize, is_wanted: impl Fn(&Setting) -> bool) -> Vec<Found> {
+        let kind = |setting: &Setting| (setting.tp, setting.pp, std::mem::discriminant(&setting.schedule));
+        let mut best: Vec<Found> = Vec::new();
+        for candidate in self.fitting.iter().filter(|candidate| is_wanted(&candidate.setting)) {
+            if best.len() == count && best.last().is_some_and(|last| last.prediction.step_us <= candidate.shortest_us) {
+                break;
+            }
+            let found = self.predict(candidate);
+            match best.iter().position(|other| kind(&other.setting) == kind(&found.setting)) {
+                Some(same) if best[same].prediction.step_us <= found.prediction.step_us => continue,
+                Some(same) => {
+                    best.remove(same);
+                }
+                None => {}
+            }
+            let step_us = found.prediction.step_us;
+            let at = best.partition_point(|other| other.prediction.step_us <= step_us);
+            best.insert(at, found);
+            best.truncate(count);
+        }
+        best
+    }
+
+    /// What became of a choice.
+    #[must_use]
+    pub fn why(&self, choice: &Choice) -> Verdict {
+        if let Some(found) = self.best_of(1, |setting| choice.matches(setting)).pop() {
+            return Verdict::Fits(Box::new(found));
+        }
+        match self.too_big.iter().find(|(setting, _)| choice.matches(setting)) {
+            Some((setting, memory)) => Verdict::TooBig(*setting, Box::new(*memory)),
+            None => Verdict::Impossible(obstacle(self.job, choice)),
+        }
+    }
+
+    /// For every value of a key that the winner does not have, what became of it.
+    #[must_use]
+    pub fn losers(&self, winner: &Setting) -> Vec<(Choice, Verdict)> {
+        let mut losers = Vec::new();
+        for key in Setting::KEYS {
+            let all =
+                self.fitting.iter().map(|candidate| &candidate.setting).chain(self.too_big.iter().map(|(s, _)| s));
+            let mut values: Vec<(usize, String)> = Vec::new();
+            for value in all.filter_map(|setting| setting.value(key)) {
+                if Some(&value) != winner.value(key).as_ref() && !values.iter().any(|(_, known)| *known == value) {
+                    values.push((value.parse().unwrap_or(usize::MAX), value));
+                }
+            }
+            values.sort();
+            for (_, value) in values {
+                let choice = Choice::of(key, &value);
+                let verdict = self.why(&choice);
+                losers.push((choice, verdict));
+            }
+        }
+        losers
+    }
+
+    /// The smallest setting and its bytes, when nothing fits.
+    #[must_use]
+    pub fn smallest(&self) -> Option<(Setting, Memory)> {
+        self.too_big.first().copied().filter(|_| self.fitting.is_empty())
+    }
+}
+
+/// Bytes of a card a setting may fill.
+#[must_use]
+pub fn usable_bytes(job: &Job) -> f64 {
+    job.profile.hbm_usable_bytes() as f64 * FILLED
+}
+
+/// The job's sizes.
+fn check(job: &Job) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    for (place, size) in [("--cards", job.cards), ("--seq", job.sequence), ("--global-batch", job.global_batch)] {
+        if size == 0 {
+            problems.push(Diagnostic::new(place, "means nothing").expected("a number above 0").found(0));
+        }
+    }
+    if job.cards > job.topology.cards() {
+        problems.push(
+            Diagnostic::new("--cards", "more than the topology joins")
+                .expected(format!("at most {} of {}", job.topology.cards(), job.topology.name))
+                .found(job.cards)
+                .help("name a topology with more cards, or raise `cards` of its outermost level"),
+        );
+    }
+    problems.into_result(())
+}
+
+/// Calls `found` with every setting that divides the job, each in its first order.
+fn settings(job: &Job, mut found: impl FnMut(Setting)) {
+    let decoder = &job.decoder;
+    for tp in divisors(job.cards).filter(|tp| tensor_obstacle(job, *tp).is_none()) {
+        for cp in divisors(job.cards / tp).filter(|cp| context_obstacle(job, tp, *cp).is_none()) {
+            for pp in divisors(job.cards / (tp * cp)).take_while(|pp| *pp <= decoder.layers) {
+                let dp = job.cards / (tp * cp * pp);
+                if !job.global_batch.is_multiple_of(dp) {
+                    continue;
+                }
+                for micro_batch in MICRO_BATCHES.into_iter().filter(|size| job.global_batch.is_multiple_of(dp * size)) {
+                    let micro_batches = job.global_batch / (dp * micro_batch);
+                    for schedule in schedules(decoder.layers, pp, micro_batches) {
+                        for zero in zeros(dp * cp, pp) {
+                            for recompute in Recompute::ALL {
+                                for sequence_parallel in [true, false] {
+                                    if sequence_parallel && tp == 1 {
+                                        continue;
+                                    }
+                                    found(Setting {
+                                        tp,
+                                        sequence_parallel,
+                                        cp,
+                                        pp,
+                                        schedule,
+                                        dp,
+                                        zero: *zero,
+                                        recompute,
+                                        micro_batch,
+                                        order: RankOrder::DataInside,
+                                    });
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Schedules of a pipeline; one stage needs none, and is 1F1B.
+fn schedules(layers: usize, stages: usize, micro_batches: usize) -> Vec<Schedule> {
+    if stages == 1 {
+        return vec![Schedule::OneForwardOneBackward];
+    }
+    let mut schedules = vec![Schedule::OneForwardOneBackward, Schedule::ZeroBubbleH1, Schedule::GPipe];
+    let chunks = CHUNKS.into_iter().filter(|chunks| layers.is_multiple_of(stages * chunks));
+    schedules.extend(chunks.map(|chunks| Schedule::Interleaved { chunks }));
+    schedules.retain(|schedule| schedule.divides(stages, micro_batches));
+    schedules
+}
+
+/// What may be split over copies. Gradients and parameters that are gathered for each micro-batch go with no pipeline, whose
+/// stages would gather them once for each micro-batch in flight.
+const fn zeros(copies: usize, stages: usize) -> &'static [Zero] {
+    match (copies, stages) {
+        (1, _) => &[Zero::Stage0],
+        (_, 1) => &Zero::ALL,
+        _ => &[Zero::Stage0, Zero::Stage1],
+    }
+}
+
+/// Orders of ranks that differ.
+const fn orders(setting: &Setting) -> &'static [RankOrder] {
+    if setting.pp > 1 && setting.dp > 1 { &RankOrder::ALL } else { &[RankOrder::DataInside] }
+}
+
+fn divisors(number: usize) -> impl Iterator<Item = usize> {
+    (1..=number.min(1 << 12)).filter(move |divisor| number.is_multiple_of(*divisor))
+}
+
+/// Why a layer cannot be split over so many cards.
+fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
+    let decoder = &job.decoder;
+    let unit = job.topology.levels.first().map_or(1, |level| level.cards);
+    let (heads, kv) = (decoder.heads, decoder.kv_heads);
+    if !job.cards.is_multiple_of(tp) {
+        Some(format!("{} cards do not divide by {tp}", job.cards))
+    } else if !heads.is_multiple_of(tp) {
+        Some(format!("{heads} heads do not divide by {tp}"))
+    } else if !kv.is_multiple_of(tp) && !tp.is_multiple_of(kv) {
+        Some(format!("{kv} key and value heads neither divide by {tp} nor divide it"))
+    } else if !unit.is_multiple_of(tp) && !tp.is_multiple_of(unit) {
+        Some(format!("groups of {tp} would lie across units of {unit} cards"))
+    } else if !job.sequence.is_multiple_of(tp) {
+        Some(format!("a sequence of {} does not divide by {tp}", job.sequence))
+    } else {
+        None
+    }
+}
+
+/// Why a sequence cannot be split over so many cards.
+fn context_obstacle(job: &Job, tp: usize, cp: usize) -> Option<String> {
+    let tokens = job.sequence / cp;
+    if !job.sequence.is_multiple_of(cp * tp) {
+        Some(format!("a sequence of {} does not divide by {cp} parts and {tp} cards", job.sequence))
+    } else if cp > 1 && tokens < LEAST_TOKENS {
+        Some(format!("a card would have {tokens} tokens of a sequence, fewer than {LEAST_TOKENS}"))
+    } else {
+        None
+    }
+}
+
+/// Why no setting has the values of a choice.
+fn obstacle(job: &Job, choice: &Choice) -> String {
+    let number = |wanted: &str| {
+        let found = choice.0.iter().find(|(key, _)| key == wanted);
+        found.and_then(|(_, value)| value.parse::<usize>().ok()).filter(|number| *number > 0)
+    };
+    let tp = number("tp");
+    if let Some(obstacle) = tp.and_then(|tp| tensor_obstacle(job, tp)) {
+        return obstacle;
+    }
+    if let Some(obstacle) = number("cp").and_then(|cp| context_obstacle(job, tp.unwrap_or(1), cp)) {
+        return obstacle;
+    }
+    for key in ["cp", "pp", "dp"] {
+        if let Some(count) = number(key)
+            && !job.cards.is_multiple_of(count)
+        {
+            return format!("{} cards do not divide by {key}={count}", job.cards);
+        }
+    }
+    let product: usize = ["tp", "cp", "pp", "dp"].into_iter().filter_map(number).product();
+    if !job.cards.is_multiple_of(product) {
+        return format!("{} cards do not divide by {product}", job.cards);
+    }
+    match (number("pp"), number("dp")) {
+        (Some(pp), _) if pp > job.decoder.layers => {
+            return format!("{pp} stages are more than the {} layers", job.decoder.layers);
+        }
+        (_, Some(dp)) if !job.global_batch.is_multiple_of(dp) => {
+            return format!("a batch of {} does not divide over {dp} copies", job.global_batch);
+        }
+        _ => {}
+    }
+    format!(
+        "no split of {} cards with a batch of {} has these values together; interleaved schedules need layers and \
+         micro-batches that divide by the stages, ZeRO 2 and 3 a pipeline of one stage",
+        job.cards, job.global_batch
+    )
+}
+
+/// What makes a setting slower than the winner: the terms by which it is, the largest first, in microseconds.
+#[must_use]
+pub fn slower_by(winner: &Prediction, other: &Prediction) -> Vec<(&'static str, f64)> {
+    let mut terms: Vec<(&'static str, f64)> = winner
+        .terms
+        .named()
+        .into_iter()
+        .zip(other.terms.named())
+        .map(|((name, of_winner), (_, of_other))| (name, of_other - of_winner))
+        .collect();
+    terms.sort_by(|a, b| b.1.total_cmp(&a.1));
+    terms
+}
+
+#[cfg(test)]
+mod tests {
+    use ascend_tp_machine::{Profile, Soc, Topology};
+
+    use super::super::coefficients::Coefficients;
+    use super::super::decoder::{Decoder, Software};
+    use super::super::forms::StateBytes;
+    use super::super::step::predict;
+    use super::*;
+    use ascend_tp::config::ModelConfig;
+
+    fn job(cards: usize, global_batch: usize) -> Job {
+        Job {
+            decoder: Decoder::of(&ModelConfig::preset("qwen2.5-72b").unwrap()),
+            sequence: 4096,
+            global_batch,
+            cards,
+            profile: Profile::of(Soc::Ascend910B3),
+            coefficients: Coefficients::FITTED,
+            topology: Topology::preset("atlas-a2").unwrap(),
+            software: Software::FUSED,
+            state: StateBytes::MEGATRON,
+            stage_layers: None,
+        }
+    }
+
+    #[test]
+    fn the_best_is_what_trying_everything_finds() {
+        let job = job(64, 64);
+        let search = Search::new(&job).unwrap();
+        let all = search.fitting.iter().map(|candidate| predict(&job, &candidate.setting).step_us);
+        let fastest = all.fold(f64::INFINITY, f64::min);
+        let best = search.best(5);
+        assert!((best[0].prediction.step_us - fastest).abs() < 1e-6, "{} {fastest}", best[0].prediction.step_us);
+        assert!(best.windows(2).all(|pair| pair[0].prediction.step_us <= pair[1].prediction.step_us));
+    }
+
+    #[test]
+    fn the_best_divide_and_fit() {
+        for (cards, batch) in [(64, 512), (1024, 1024), (65_536, 8192)] {
+            let job = job(cards, batch);
+            let best = Search::new(&job).unwrap().best(5);
+            assert_eq!(best.len(), 5, "{cards}");
+            for Found { setting, prediction } in best {
+                assert_eq!(setting.cards(), cards);
+                assert_eq!(setting.micro_batches(batch) * setting.dp * setting.micro_batch, batch);
+                assert!(prediction.memory.total() <= usable_bytes(&job), "{setting}");
+                assert!(prediction.memory.total() <= job.profile.hbm_usable_bytes() as f64);
+            }
+        }
+    }
+
+    #[test]
+    fn every_choice_has_its_verdict() {
+        let job = job(64, 512);
+        let search = Search::new(&job).unwrap();
+        let why = |text: &str| search.why(&Choice::parse("--why", text).unwrap());
+        let best = search.best(1)[0];
+        assert!(matches!(why(&format!("tp={}", best.setting.tp)), Verdict::Fits(found) if *found == best));
+        let Verdict::Fits(slower) = why("tp=16") else { panic!("16 cards share a layer of 64 heads") };
+        let by = slower_by(&best.prediction, &slower.prediction);
+        assert_eq!(by[0].0, "tensor exchange");
+        let sum: f64 = by.iter().map(|(_, us)| us).sum();
+        assert!((sum - (slower.prediction.step_us - best.prediction.step_us)).abs() < 1e-3);
+        let Verdict::TooBig(_, memory) = why("tp=1 zero=0 pp=1 recompute=none") else {
+            panic!("72B is 1.3 TB of state")
+        };
+        assert!(memory.total() > usable_bytes(&job));
+        for (text, reason) in [
+            ("tp=3", "64 cards do not divide by 3"),
+            ("tp=128", "64 cards do not divide by 128"),
+            ("cp=8", "a card would have 512 tokens of a sequence"),
+            ("pp=64 tp=2", "64 cards do not divide by 128"),
+            ("pp=2 zero=3", "ZeRO 2 and 3 a pipeline of one stage"),
+        ] {
+            let Verdict::Impossible(found) = why(text) else { panic!("{text}") };
+            assert!(found.contains(reason), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_at_once() {
+        let problems = Search::new(&Job { sequence: 0, global_batch: 0, ..job(1 << 20, 1) }).unwrap_err();
+        assert_eq!(problems.items().len(), 3, "{problems}");
+        let problems = Search::new(&job(64, 7 * 11)).map(|search| search.considered());
+        assert!(problems.is_ok(), "one copy takes any batch");
+        let problems = Search::new(&job(97, 512)).unwrap_err();
+        assert!(problems.to_string().contains("no split divides the job"), "{problems}");
+        let problems = Choice::parse("--why", "tp=8,speed=9,x").unwrap_err();
+        assert_eq!(problems.items().len(), 2, "{problems}");
+        assert!(Choice::parse("--why", " ").is_err());
+    }
+
+    #[test]
+    fn a_model_that_fits_nowhere_has_a_smallest_setting() {
+        let job = job(8, 64);
+        let search = Search::new(&job).unwrap();
+        let (setting, memory) = search.smallest().unwrap();
+        assert!(search.best(5).is_empty() && memory.total() > usable_bytes(&job), "{setting}");
+    }
+}

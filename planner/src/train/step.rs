@@ -1,0 +1,438 @@
+//! A step of training: its time, by what takes it, and what that means for a run.
+//!
+//! Input → output: a [`Job`] and a [`Setting`] → a [`Prediction`]. The pipeline is simulated with the times of its parts;
+//! exchanges of gradients and parameters count as far as no computation hides them. Invariants: the terms add up to the step.
+
+use ascend_tp_machine::collective::Exchange;
+use ascend_tp_machine::launch::{Access, Element, Launch, Operand};
+use ascend_tp_machine::{OperatorCost, Work};
+
+use super::decoder::Job;
+use super::forms::{TrainingTime, Zero};
+use super::layer::{LayerTimes, ModelTimes, Terms, exchange_us, spread, times};
+use super::memory::{Memory, fullest, layers_of_parts};
+use super::pipeline::{StageTimes, shortest, step};
+use super::setting::{Recompute, Setting};
+
+/// Everything that takes time in a step of the stage that ends last, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepTerms {
+    /// Forward and backward passes.
+    pub work: Terms,
+    /// What is computed again.
+    pub again_us: f64,
+    /// Waiting for other stages.
+    pub bubble_us: f64,
+    /// What is not hidden of the exchanges among copies: gradients, parameters.
+    pub sync_us: f64,
+    /// The optimizer.
+    pub optimizer_us: f64,
+    /// The host, between steps.
+    pub host_us: f64,
+}
+
+impl StepTerms {
+    /// Names and microseconds, in the order they are printed.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, f64); 10] {
+        [
+            ("products", self.work.products_us),
+            ("attention", self.work.attention_us),
+            ("passes", self.work.passes_us),
+            ("tensor exchange", self.work.tensor_us),
+            ("context exchange", self.work.context_us),
+            ("recompute", self.again_us),
+            ("bubble", self.bubble_us),
+            ("copies' exchange", self.sync_us),
+            ("optimizer", self.optimizer_us),
+            ("host", self.host_us),
+        ]
+    }
+
+    /// The step.
+    #[must_use]
+    pub fn total_us(&self) -> f64 {
+        self.named().into_iter().map(|(_, us)| us).sum()
+    }
+}
+
+/// What a setting takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// The step, in microseconds.
+    pub step_us: f64,
+    /// What takes it.
+    pub terms: StepTerms,
+    /// Bytes of the fullest card.
+    pub memory: Memory,
+    /// Tokens a second and card.
+    pub tokens_per_s_and_card: f64,
+    /// Part of the cards' 16-bit rate that the model needs.
+    pub mfu: f64,
+    /// Part of it that the cards do: what is computed twice counts twice.
+    pub hfu: f64,
+}
+
+impl Prediction {
+    /// The time of a run on so many tokens, as the published form has it: operations of the products with parameters, those
+    /// of layers that are computed again among them.
+    #[must_use]
+    pub fn run(&self, job: &Job, setting: &Setting, tokens: f64) -> TrainingTime {
+        let flops_per_parameter =
+            if setting.recompute == Recompute::Full { TrainingTime::RECOMPUTED } else { TrainingTime::KEPT };
+        let parameters = job.decoder.parameters() as f64;
+        TrainingTime {
+            flops_per_parameter,
+            tokens,
+            parameters,
+            cards: setting.cards() as f64,
+            achieved_flops: flops_per_parameter * parameters * self.tokens_per_s_and_card,
+        }
+    }
+}
+
+/// The times of a setting's parts, before anything is simulated.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// Of the model.
+    pub model: ModelTimes,
+    /// Layers of each part.
+    pub layers: Vec<usize>,
+    /// Times of each part.
+    pub times: Vec<StageTimes>,
+    /// From a stage to the next, in microseconds.
+    pub transfer_us: f64,
+}
+
+impl Parts {
+    /// The parts of a setting whose model's times are known.
+    #[must_use]
+    pub fn new(job: &Job, setting: &Setting, model: ModelTimes) -> Self {
+        let layers = layers_of_parts(job, setting);
+        let last = layers.len() - 1;
+        let gathered = gathering(job, setting, &model);
+        let times = layers.iter().enumerate().map(|(index, count)| {
+            let mut sum = StageTimes::default();
+            let mut add = |times: f64, part: &LayerTimes| {
+                let StageTimes { forward, input_grad, weight_grad } = part.stage();
+                sum.forward += times * forward;
+                sum.input_grad += times * input_grad;
+                sum.weight_grad += times * weight_grad;
+            };
+            add(*count as f64, &model.layer);
+            if index == 0 {
+                add(1.0, &model.embedding);
+            }
+            if index == last {
+                add(1.0, &model.head);
+            }
+            sum.forward += *count as f64 * gathered.forward_us;
+            sum.weight_grad += *count as f64 * gathered.backward_us;
+            sum
+        });
+        let times = times.collect();
+        let tokens = (job.sequence * setting.micro_batch) as f64 / setting.cp as f64;
+        let stream = job.decoder.hidden as f64 / if setting.sequence_parallel { setting.tp as f64 } else { 1.0 };
+        let stages = if setting.pp > 1 { 2 } else { 1 };
+        let transfer_us = exchange_us(job, Exchange::SendRecv, 2.0 * tokens * stream, setting.stage_stride(), stages);
+        Self { model, layers, times, transfer_us }
+    }
+
+    /// No step of the setting is shorter, in microseconds.
+    #[must_use]
+    pub fn shortest_us(&self, job: &Job, setting: &Setting) -> f64 {
+        let micro_batches = setting.micro_batches(job.global_batch);
+        shortest(setting.schedule, setting.pp, micro_batches, &self.times, self.transfer_us) + job.coefficients.step_us
+    }
+}
+
+/// What is not hidden, in each layer and micro-batch, of gathering parameters and scattering gradients.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gathering {
+    forward_us: f64,
+    backward_us: f64,
+}
+
+fn gathering(job: &Job, setting: &Setting, model: &ModelTimes) -> Gathering {
+    if setting.zero < Zero::Stage2 || copies(setting) < 2 {
+        return Gathering::default();
+    }
+    // No pipeline goes with this, so embedding and head are shared out over the layers.
+    let parameters = job.decoder.parameters() as f64 / (job.decoder.layers * setting.tp) as f64;
+    let copies_us = |exchange, bytes| copies_us(job, setting, exchange, bytes * parameters);
+    let gather = if setting.zero == Zero::Stage3 { copies_us(Exchange::AllGather, job.state.parameter) } else { 0.0 };
+    let scatter = copies_us(Exchange::ReduceScatter, job.state.gradient);
+    let layer = model.layer.stage();
+    let busy = if shares_links(job, setting) { model.layer.forward.tensor_us } else { 0.0 };
+    let backward = layer.input_grad + layer.weight_grad;
+    let exposed =
+        |exchange: f64, window: f64| (exchange - job.coefficients.overlap * (window - busy).max(0.0)).max(0.0);
+    Gathering { forward_us: exposed(gather, layer.forward), backward_us: exposed(gather + scatter, backward) }
+}
+
+const fn copies(setting: &Setting) -> usize {
+    setting.dp * setting.cp
+}
+
+/// An exchange among all that hold the same parameters: parts of a sequence, and copies.
+fn copies_us(job: &Job, setting: &Setting, exchange: Exchange, bytes: f64) -> f64 {
+    if setting.cp == 1 || setting.data_stride() == setting.tp * setting.cp {
+        let stride = if setting.cp == 1 { setting.data_stride() } else { setting.tp };
+        return exchange_us(job, exchange, bytes, stride, copies(setting));
+    }
+    // Parts of a sequence lie together, copies apart: first among those, then what is left among these.
+    let (inner, outer) = (exchange_us(job, exchange, bytes, setting.tp, setting.cp), setting.data_stride());
+    inner + exchange_us(job, exchange, bytes / setting.cp as f64, outer, setting.dp)
+}
+
+/// Whether copies exchange over the links that the cards of a layer use.
+fn shares_links(job: &Job, setting: &Setting) -> bool {
+    let outermost = |stride, count: usize| {
+        if count < 2 { None } else { spread(job, stride, count).levels().next_back() }
+    };
+    let tensor = outermost(1, setting.tp);
+    tensor.is_some() && tensor == outermost(setting.data_stride(), setting.dp)
+}
+
+/// What is not hidden of the exchanges of a stage's gradients and parameters once a step.
+fn sync_us(job: &Job, setting: &Setting, parts: &Parts, rank: usize) -> f64 {
+    if copies(setting) < 2 || setting.zero == Zero::Stage3 {
+        return 0.0;
+    }
+    let own = || parts.layers.iter().zip(&parts.times).skip(rank).step_by(setting.pp);
+    let layers: usize = own().map(|(layers, _)| layers).sum();
+    let tables = usize::from(rank == 0) + usize::from(rank + 1 == setting.pp && !job.decoder.tied_embeddings);
+    let parameters = layers * job.decoder.layer_parameters() + tables * job.decoder.embedding_parameters();
+    let parameters = parameters as f64 / setting.tp as f64;
+    let bytes = |bytes: f64| bytes * parameters;
+    let (gradients, gathered) = match setting.zero {
+        Zero::Stage0 => (copies_us(job, setting, Exchange::AllReduce, bytes(job.state.gradient)), 0.0),
+        // Gradients leave with each micro-batch.
+        Zero::Stage2 | Zero::Stage3 => (0.0, copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter))),
+        Zero::Stage1 => (
+            copies_us(job, setting, Exchange::ReduceScatter, bytes(job.state.gradient)),
+            copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter)),
+        ),
+    };
+    // One bucket for each layer: gradients leave while the last micro-batch's backward pass goes on, parameters arrive while
+    // the first one's forward pass does; the last bucket and the first have nothing to hide behind. Where the cards of a layer
+    // use the same links, only the time they leave is there.
+    let busy = if shares_links(job, setting) { layers as f64 * parts.model.layer.forward.tensor_us } else { 0.0 };
+    let forward: f64 = own().map(|(_, times)| times.forward).sum();
+    let backward: f64 = own().map(|(_, times)| times.input_grad + times.weight_grad).sum();
+    let exposed = |exchange: f64, window: f64| {
+        let bucket = exchange / layers.max(1) as f64;
+        bucket + (exchange - bucket - job.coefficients.overlap * (window - busy).max(0.0)).max(0.0)
+    };
+    exposed(gradients, backward) + exposed(gathered, forward)
+}
+
+/// Adam over the parameters of a card's share, and clearing and measuring its gradients.
+fn optimizer_us(job: &Job, setting: &Setting, memory: &Memory) -> f64 {
+    let count = |bytes: f64, each: f64| (bytes / each) as usize;
+    let states = count(memory.optimizer, job.state.optimizer).max(1);
+    let gradients = count(memory.gradients, job.state.gradient).max(1);
+    let operands = [(Element::F32, Access::Read), (Element::Bf16, Access::Write)]
+        .into_iter()
+        .chain([(Element::F32, Access::Update); 3])
+        .map(|(element, access)| Operand::dense(element, [states], access));
+    let passes = [
+        Launch { operator: "aclnnApplyAdamWV2", operands: operands.collect() },
+        Launch {
+            operator: "aclnnInplaceZero",
+            operands: vec![Operand::dense(Element::F32, [gradients], Access::Write)],
+        },
+        Launch { operator: "aclnnReduceSum", operands: vec![Operand::dense(Element::F32, [gradients], Access::Read)] },
+    ];
+    let work: f64 = passes.iter().map(|pass| OperatorCost::of(&job.profile, &Work::of(pass)).duration_us).sum();
+    // The norm of all gradients is added up over all cards before any step is taken.
+    work + exchange_us(job, Exchange::AllReduce, 4.0, 1, setting.cards())
+}
+
+/// What a setting takes.
+#[must_use]
+pub fn predict(job: &Job, setting: &Setting) -> Prediction {
+    predict_parts(job, setting, &Parts::new(job, setting, times(job, setting)), &fullest(job, setting))
+}
+
+/// The same when its parts and its memory are known.
+#[must_use]
+pub fn predict_parts(job: &Job, setting: &Setting, parts: &Parts, memory: &Memory) -> Prediction {
+    let micro_batches = setting.micro_batches(job.global_batch);
+    let timeline = step(setting.schedule, setting.pp, micro_batches, &parts.times, parts.transfer_us);
+    let ends = (0..setting.pp).map(|rank| (rank, timeline.end[rank], sync_us(job, setting, parts, rank)));
+    let (last, end, sync) =
+        ends.max_by(|a, b| (a.1 + a.2).total_cmp(&(b.1 + b.2))).unwrap_or((0, timeline.duration, 0.0));
+
+    let mut work = Terms::default();
+    let (mut again_us, mut gathered_us) = (0.0, 0.0);
+    let gathered = gathering(job, setting, &parts.model);
+    let count = micro_batches as f64;
+    let mut add = |times: f64, part: &LayerTimes| {
+        work = work.plus(times, &part.forward).plus(times, &part.input_grad).plus(times, &part.weight_grad);
+        again_us += times * part.again.total_us();
+    };
+    for (index, layers) in parts.layers.iter().enumerate().skip(last).step_by(setting.pp) {
+        add(count * *layers as f64, &parts.model.layer);
+        gathered_us += count * *layers as f64 * (gathered.forward_us + gathered.backward_us);
+        if index == 0 {
+            add(count, &parts.model.embedding);
+        }
+        if index + 1 == parts.layers.len() {
+            add(count, &parts.model.head);
+        }
+    }
+    let terms = StepTerms {
+        work,
+        again_us,
+        bubble_us: end - timeline.busy[last],
+        sync_us: sync + gathered_us,
+        optimizer_us: optimizer_us(job, setting, memory),
+        host_us: job.coefficients.step_us,
+    };
+    let step_us = terms.total_us();
+    let tokens = (job.global_batch * job.sequence) as f64;
+    let forward = tokens * job.decoder.forward_flops_per_token(job.sequence);
+    let again = match setting.recompute {
+        Recompute::Full => forward - 2.0 * tokens * job.decoder.embedding_parameters() as f64,
+        _ => 0.0,
+    };
+    let whole = step_us * setting.cards() as f64 * job.profile.soc.cube_flops_per_us();
+    Prediction {
+        step_us,
+        terms,
+        memory: *memory,
+        tokens_per_s_and_card: tokens / (step_us * 1e-6) / setting.cards() as f64,
+        mfu: 3.0 * forward / whole,
+        hfu: (3.0 * forward + again) / whole,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ascend_tp_machine::{Profile, Soc, Topology};
+
+    use super::super::coefficients::Coefficients;
+    use super::super::decoder::{Decoder, Software};
+    use super::super::forms::StateBytes;
+    use super::super::pipeline::Schedule;
+    use super::super::setting::RankOrder;
+    use super::*;
+    use ascend_tp::config::ModelConfig;
+
+    fn job(cards: usize) -> Job {
+        Job {
+            decoder: Decoder::of(&ModelConfig::preset("qwen2.5-72b").unwrap()),
+            sequence: 4096,
+            global_batch: 512,
+            cards,
+            profile: Profile::of(Soc::Ascend910B3),
+            coefficients: Coefficients::FITTED,
+            topology: Topology::preset("atlas-a2").unwrap(),
+            software: Software::FUSED,
+            state: StateBytes::MEGATRON,
+            stage_layers: None,
+        }
+    }
+
+    const SETTING: Setting = Setting {
+        tp: 8,
+        sequence_parallel: true,
+        cp: 1,
+        pp: 4,
+        schedule: Schedule::Interleaved { chunks: 5 },
+        dp: 2,
+        zero: Zero::Stage1,
+        recompute: Recompute::None,
+        micro_batch: 1,
+        order: RankOrder::DataInside,
+    };
+
+    /// One setting for each way a step can be made up.
+    fn settings() -> Vec<Setting> {
+        let single = Setting { pp: 1, dp: 8, schedule: Schedule::OneForwardOneBackward, ..SETTING };
+        vec![
+            SETTING,
+            Setting { order: RankOrder::StagesInside, zero: Zero::Stage0, ..SETTING },
+            Setting { schedule: Schedule::ZeroBubbleH1, recompute: Recompute::Full, ..SETTING },
+            Setting { cp: 2, dp: 1, sequence_parallel: false, ..SETTING },
+            Setting { cp: 2, pp: 2, schedule: Schedule::GPipe, order: RankOrder::StagesInside, ..SETTING },
+            Setting { zero: Zero::Stage2, recompute: Recompute::Selective, ..single },
+            Setting { zero: Zero::Stage3, micro_batch: 4, ..single },
+            Setting { tp: 16, dp: 4, ..single },
+        ]
+    }
+
+    #[test]
+    fn a_slower_link_is_never_faster() {
+        for level in 0..2 {
+            let fast = job(64);
+            let mut slow = job(64);
+            slow.topology.levels[level].bytes_per_us /= 3.0;
+            slow.topology.levels[level].latency_us *= 3.0;
+            for setting in settings() {
+                let (fast_us, slow_us) = (predict(&fast, &setting).step_us, predict(&slow, &setting).step_us);
+                assert!(slow_us >= fast_us - 1e-6, "{setting}: level {level} makes {fast_us} to {slow_us}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_step_is_shorter_than_its_bound_and_the_terms_are_the_step() {
+        let job = job(64);
+        for setting in settings() {
+            assert_eq!(setting.cards(), 64);
+            let parts = Parts::new(&job, &setting, times(&job, &setting));
+            let prediction = predict(&job, &setting);
+            assert!(prediction.step_us >= parts.shortest_us(&job, &setting) - 1e-6, "{setting}");
+            assert!(prediction.terms.named().into_iter().all(|(_, us)| us >= -1e-6), "{setting}: {prediction:?}");
+            let days = prediction.run(&job, &setting, 1e12).days();
+            assert!((days / (1e12 / (prediction.tokens_per_s_and_card * 64.0) / 86_400.0) - 1.0).abs() < 1e-12);
+            let tokens = prediction.tokens_per_s_and_card * prediction.step_us * 1e-6;
+            assert!((tokens - 4096.0 * 512.0 / 64.0).abs() < 1e-3, "{setting}");
+            assert!(prediction.mfu > 0.1 && prediction.mfu < 0.6, "{setting}: {}", prediction.mfu);
+            assert_eq!(prediction.hfu > prediction.mfu, setting.recompute == Recompute::Full);
+        }
+    }
+
+    #[test]
+    fn a_card_alone_exchanges_nothing() {
+        let mut job = job(1);
+        job.decoder.layers = 2;
+        let setting = Setting {
+            tp: 1,
+            sequence_parallel: false,
+            pp: 1,
+            dp: 1,
+            schedule: Schedule::OneForwardOneBackward,
+            zero: Zero::Stage0,
+            ..SETTING
+        };
+        let StepTerms { work, again_us, bubble_us, sync_us, .. } = predict(&job, &setting).terms;
+        let idle = work.tensor_us + work.context_us + again_us + sync_us + bubble_us.max(0.0);
+        assert!(idle < 1e-3, "{idle}");
+    }
+
+    #[test]
+    fn parameters_cross_the_copies_as_often_as_the_stage_says() {
+        // With links so slow that nothing is hidden, the exchanges are the step: an all-reduce of gradients, or a scatter of
+        // gradients and a gather of parameters, or those for each micro-batch.
+        let mut job = job(64);
+        job.coefficients.overlap = 0.0;
+        let copies = |zero, micro_batch| {
+            let setting =
+                Setting { pp: 1, dp: 8, schedule: Schedule::OneForwardOneBackward, zero, micro_batch, ..SETTING };
+            predict(&job, &setting).terms.sync_us
+        };
+        let parameters = job.decoder.parameters() as f64 / 8.0;
+        let over = |exchange, bytes: f64| exchange_us(&job, exchange, bytes * parameters, 8, 8);
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-3;
+        assert!(near(copies(Zero::Stage0, 1), over(Exchange::AllReduce, 4.0)));
+        let stage_1 = over(Exchange::ReduceScatter, 4.0) + over(Exchange::AllGather, 2.0);
+        assert!(near(copies(Zero::Stage1, 1), stage_1));
+        assert!(copies(Zero::Stage2, 1) > 30.0 * copies(Zero::Stage1, 1));
+        let per_batch = over(Exchange::ReduceScatter, 4.0) + 2.0 * over(Exchange::AllGather, 2.0);
+        let ratio = copies(Zero::Stage3, 1) / (64.0 * per_batch);
+        assert!((0.99..1.05).contains(&ratio), "{ratio}");
+    }
+}

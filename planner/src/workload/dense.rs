@@ -1,0 +1,231 @@
+//! Dense decoders: grouped-query attention and one feed-forward block a layer.
+
+use ascend_tp_machine::{Element, Exchange};
+
+use super::launches::{
+    ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, elementwise, matmul, projection, rms_norm,
+    rotary, swiglu,
+};
+use super::{Axis, Precision, Residual, Section, Split, Step, Tokens};
+use ascend_tp::config::ModelConfig;
+
+/// The feed-forward block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FeedForward {
+    /// `down(silu(gate(x)) · up(x))`.
+    Gated,
+    /// `down(gelu(up(x)))`.
+    Plain,
+}
+
+/// Sizes of a dense decoder.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Dense {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; fewer than the tensor axis has cards means copies.
+    pub kv_heads: usize,
+    /// Dims of a head.
+    pub head_dim: usize,
+    /// Width of the feed-forward block.
+    pub intermediate: usize,
+    /// Its form.
+    pub feed_forward: FeedForward,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Whether queries and keys are normed before the rotation.
+    pub head_norms: HeadNorms,
+}
+
+/// Norms of query and key heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HeadNorms {
+    /// None.
+    Absent,
+    /// One for queries and one for keys.
+    Present,
+}
+
+impl From<&ModelConfig> for Dense {
+    fn from(config: &ModelConfig) -> Self {
+        Self {
+            hidden: config.hidden_size,
+            layers: config.layers,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            intermediate: config.intermediate_size,
+            feed_forward: FeedForward::Gated,
+            vocab: config.vocab_size,
+            head_norms: if config.qk_norm { HeadNorms::Present } else { HeadNorms::Absent },
+        }
+    }
+}
+
+impl Dense {
+    /// Elements of the weights of one layer.
+    #[must_use]
+    pub const fn layer_parameters(&self) -> usize {
+        let attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads);
+        let blocks = match self.feed_forward {
+            FeedForward::Gated => 3,
+            FeedForward::Plain => 2,
+        };
+        attention + blocks * self.hidden * self.intermediate + 2 * self.hidden
+    }
+
+    /// One layer on one card.
+    #[must_use]
+    pub fn layer(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+        let mut steps = self.attention(tokens, split, precision);
+        steps.extend(self.feed_forward(tokens, split, precision));
+        steps
+    }
+
+    /// The attention half of a layer: from the norm to the summed output.
+    #[must_use]
+    pub fn attention(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+        let query = tokens.query.div_ceil(split.context);
+        let rows = tokens.batch * query;
+        let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
+        let width = self.head_dim;
+        let mut steps = vec![add_rms_norm(residual_rows(rows, split), self.hidden)];
+        steps.extend(gather(rows, self.hidden, split));
+        steps.extend(projection(precision, rows, self.hidden, (heads + 2 * kv_heads) * width));
+        if self.head_norms == HeadNorms::Present {
+            steps.extend([rms_norm(rows * heads, width), rms_norm(rows * kv_heads, width)]);
+        }
+        steps.extend([
+            rotary(tokens.batch, query, heads, width),
+            rotary(tokens.batch, query, kv_heads, width),
+            cache_write(tokens.batch * tokens.positions(), rows, 2 * kv_heads * width, ACTIVATION),
+        ]);
+        steps.extend(self.attention_core(tokens, split));
+        steps.extend(projection(precision, rows, heads * width, self.hidden));
+        steps.extend(reduce(rows, self.hidden, split));
+        steps
+    }
+
+    /// Fused attention; where the sequence is split, keys and values go around the ring of the context axis and each card
+    /// does its even share of the pairs.
+    fn attention_core(&self, tokens: Tokens, split: Split) -> Vec<Step> {
+        let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
+        let attention = Attention {
+            batch: tokens.batch,
+            query: tokens.query.div_ceil(split.context),
+            positions: tokens.positions(),
+            heads,
+            kv_heads,
+            key_dim: self.head_dim,
+            value_dim: self.head_dim,
+            sight: Sight::Past,
+        };
+        if split.context == 1 {
+            return vec![attention.step()];
+        }
+        // Of s tokens on c cards, dealt out so that all have as many pairs, each of a card's s/c tokens sees s/2 on average.
+        let shared = Attention {
+            positions: tokens.context + (tokens.query + attention.query) / 2,
+            sight: Sight::Everything,
+            ..attention
+        };
+        let part = tokens.batch * attention.query * 2 * kv_heads * self.head_dim;
+        let mut around = Step::exchange(Exchange::SendRecv, ACTIVATION.bytes(part as f64), Axis::Context);
+        around.times = split.context - 1;
+        vec![around, shared.step()]
+    }
+
+    /// The feed-forward half of a layer.
+    #[must_use]
+    pub fn feed_forward(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+        let rows = tokens.batch * tokens.query.div_ceil(split.context);
+        let width = self.intermediate.div_ceil(split.tensor);
+        let mut steps = vec![add_rms_norm(residual_rows(rows, split), self.hidden)];
+        steps.extend(gather(rows, self.hidden, split));
+        match self.feed_forward {
+            FeedForward::Gated => {
+                steps.extend(projection(precision, rows, self.hidden, 2 * width));
+                steps.push(swiglu(rows, width));
+            }
+            FeedForward::Plain => {
+                steps.extend(projection(precision, rows, self.hidden, width));
+                steps.push(elementwise("aclnnGelu", ACTIVATION, &[rows, width], 1));
+            }
+        }
+        steps.extend(projection(precision, rows, width, self.hidden));
+        steps.extend(reduce(rows, self.hidden, split));
+        steps
+    }
+
+    /// The embedding of all tokens, its rows split over the tensor axis.
+    #[must_use]
+    pub fn embedding(&self, tokens: Tokens, split: Split) -> Vec<Step> {
+        let rows = tokens.batch * tokens.query.div_ceil(split.context);
+        embedding(rows, self.vocab, self.hidden, split)
+    }
+
+    /// The last norm and the head for `rows` tokens; the logits are gathered.
+    #[must_use]
+    pub fn head(&self, rows: usize, split: Split) -> Vec<Step> {
+        head(rows, self.vocab, self.hidden, split)
+    }
+
+    /// A whole forward pass that gives logits of `rows` tokens.
+    #[must_use]
+    pub fn forward(&self, tokens: Tokens, rows: usize, split: Split, precision: Precision) -> Vec<Section> {
+        vec![
+            Section { name: "embedding", repeats: 1, steps: self.embedding(tokens, split) },
+            Section { name: "layer", repeats: self.layers, steps: self.layer(tokens, split, precision) },
+            Section { name: "head", repeats: 1, steps: self.head(rows, split) },
+        ]
+    }
+}
+
+/// Rows of the residual stream one card holds.
+pub(super) const fn residual_rows(rows: usize, split: Split) -> usize {
+    match split.residual {
+        Residual::Replicated => rows,
+        Residual::SplitByTokens => rows.div_ceil(split.tensor),
+    }
+}
+
+fn exchange(exchange: Exchange, rows: usize, width: usize) -> Step {
+    Step::exchange(exchange, ACTIVATION.bytes((rows * width) as f64), Axis::Tensor)
+}
+
+/// Before a projection: all tokens on every card.
+pub(super) fn gather(rows: usize, width: usize, split: Split) -> Option<Step> {
+    (split.tensor > 1 && split.residual == Residual::SplitByTokens).then(|| exchange(Exchange::AllGather, rows, width))
+}
+
+/// After a projection whose sums are spread over the tensor axis.
+pub(super) fn reduce(rows: usize, width: usize, split: Split) -> Option<Step> {
+    let kind = match split.residual {
+        Residual::Replicated => Exchange::AllReduce,
+        Residual::SplitByTokens => Exchange::ReduceScatter,
+    };
+    (split.tensor > 1).then(|| exchange(kind, rows, width))
+}
+
+/// Rows of a table split over the tensor axis, summed.
+pub(super) fn embedding(rows: usize, vocab: usize, hidden: usize, split: Split) -> Vec<Step> {
+    let lookup = Operands::new()
+        .read(ACTIVATION, &[vocab.div_ceil(split.tensor), hidden])
+        .read(Element::I64, &[rows])
+        .write(ACTIVATION, &[rows, hidden])
+        .of("aclnnEmbedding");
+    std::iter::once(lookup).chain(reduce(rows, hidden, split)).collect()
+}
+
+/// The last norm, the head, and the logits on every card.
+pub(super) fn head(rows: usize, vocab: usize, hidden: usize, split: Split) -> Vec<Step> {
+    let mut steps = vec![rms_norm(rows, hidden), matmul(rows, hidden, vocab.div_ceil(split.tensor))];
+    if split.tensor > 1 {
+        steps.push(exchange(Exchange::AllGather, rows, vocab));
+    }
+    steps
+}

@@ -1,0 +1,152 @@
+//! What one card is asked to do in a forward pass, as serving and training stacks for these cards do it: operators and
+//! exchanges in order, with fused projections, fused norms and fused attention.
+//!
+//! Input → output: the sizes of an architecture, how it is split over cards, tokens and context → [`Section`]s of
+//! [`Step`]s. Invariants: pure arithmetic; sizes that do not divide give the largest part, which is the card that is
+//! waited for. It knows no times (see `ascend_tp_machine`), and no programs: what this library itself runs is compiled by
+//! [`ascend_tp::program`] and [`ascend_tp::schedule`]; these lists stand for programs of others, and for searches too wide to
+//! compile every candidate.
+
+mod dense;
+mod experts;
+mod hybrid;
+mod latent;
+mod launches;
+mod vision;
+
+pub use dense::{Dense, FeedForward, HeadNorms};
+pub use experts::Experts;
+pub use hybrid::{Block, Hybrid, qwen3_5_27b, qwen3_5_35b_a3b};
+pub use latent::{Latent, deepseek_v3_1, kimi_k2_5};
+pub use vision::{Vision, moon_vit};
+
+use ascend_tp_machine::{Exchange, Launch};
+
+/// Which cards take part in an exchange: those that differ only in their place on this axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Axis {
+    /// Tensor parallel.
+    Tensor,
+    /// Parts of the sequence (ring attention).
+    Context,
+    /// Experts of a mixture.
+    Expert,
+    /// Copies of the model.
+    Data,
+}
+
+/// What a card does next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// One operator.
+    Launch(Launch),
+    /// One exchange with the other cards of an axis; bytes as [`Exchange`] counts them.
+    Exchange {
+        /// What is exchanged.
+        exchange: Exchange,
+        /// How much.
+        bytes: f64,
+        /// With whom.
+        axis: Axis,
+    },
+}
+
+/// A task, some times in a row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The task.
+    pub task: Task,
+    /// How often; at least 1.
+    pub times: usize,
+}
+
+impl Step {
+    /// An operator, once.
+    #[must_use]
+    pub const fn launch(launch: Launch) -> Self {
+        Self { task: Task::Launch(launch), times: 1 }
+    }
+
+    /// An exchange, once.
+    #[must_use]
+    pub const fn exchange(exchange: Exchange, bytes: f64, axis: Axis) -> Self {
+        Self { task: Task::Exchange { exchange, bytes, axis }, times: 1 }
+    }
+}
+
+/// Steps that repeat as a whole: all layers of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Section {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// How often.
+    pub repeats: usize,
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+/// Tokens of one pass on the cards that share a copy of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tokens {
+    /// Sequences.
+    pub batch: usize,
+    /// New tokens of each.
+    pub query: usize,
+    /// Tokens of each that the KV cache already holds.
+    pub context: usize,
+}
+
+impl Tokens {
+    /// New tokens of all sequences.
+    #[must_use]
+    pub const fn new_tokens(&self) -> usize {
+        self.batch * self.query
+    }
+
+    /// Positions each sequence attends to.
+    #[must_use]
+    pub const fn positions(&self) -> usize {
+        self.context + self.query
+    }
+}
+
+/// Where the residual stream lies between the layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Residual {
+    /// Whole on every card: sums are all-reduced.
+    Replicated,
+    /// Its tokens split over the tensor axis: sums are reduce-scattered, and gathered again before projections.
+    SplitByTokens,
+}
+
+/// How a model is split over cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Split {
+    /// Cards that share each weight.
+    pub tensor: usize,
+    /// Cards that share each sequence.
+    pub context: usize,
+    /// Cards that share the experts.
+    pub expert: usize,
+    /// The residual stream.
+    pub residual: Residual,
+}
+
+impl Split {
+    /// Tensor parallelism alone.
+    #[must_use]
+    pub const fn tensor(tensor: usize) -> Self {
+        Self { tensor, context: 1, expert: 1, residual: Residual::Replicated }
+    }
+}
+
+/// Element types of weights and of the activations they meet in products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Both 16-bit floats.
+    Bits16,
+    /// Both 8-bit integers; activations quantised for each token before the product.
+    W8A8,
+    /// Experts' weights in 4-bit, the others in 8-bit integers; activations in 8-bit.
+    W4A8,
+}
