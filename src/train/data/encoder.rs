@@ -14,13 +14,15 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::reader::Written;
-use super::vocabulary::END_OF_TEXT;
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::generate::chat::{ChatTemplate, Message};
 use crate::generate::tokenizer::{Piece, Tokenizer};
 use crate::weights::file;
 
 const CONFIG: &str = "tokenizer_config.json";
+/// The token that ends a text.
+pub const END_OF_TEXT: &str = "<|endoftext|>";
+
 const ASSISTANT: &str = "assistant";
 
 /// A tokenizer takes about 120 bytes for a byte of a text while it works on it.

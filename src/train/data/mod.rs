@@ -34,16 +34,18 @@ mod prepare;
 mod reader;
 mod source;
 mod tokens;
+#[cfg(feature = "text")]
 mod vocabulary;
 
-pub use encoder::{Document, Encoder};
+pub use encoder::{Document, END_OF_TEXT, Encoder};
 pub use error::Error;
 pub use indexed::{IGNORE, Index, TokenType, bin_path, idx_path, prefix_of};
 pub use inspect::{FirstDocument, Lengths, Summary, inspect};
 pub use loader::{Loader, State};
 pub use prepare::{Prepared, prepare};
 pub use source::{Source, TextFile, TextFormat};
-pub use vocabulary::{END_OF_TEXT, LearnedTokenizer, learn_tokenizer};
+#[cfg(feature = "text")]
+pub use vocabulary::{LearnedTokenizer, learn_tokenizer};
 
 /// Where a run's batches come from and how large they are.
 #[derive(Clone, Debug)]

@@ -9,12 +9,10 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Tokenizer};
 
 use super::Error;
+use super::encoder::END_OF_TEXT;
 use super::reader::{Reader, Written};
 use super::source::TextFile;
 use crate::base::{Bytes, Diagnostic, Diagnostics};
-
-/// The token that ends a text.
-pub const END_OF_TEXT: &str = "<|endoftext|>";
 
 /// A token for each byte, and the one that ends a text.
 const FEWEST: usize = 257;
