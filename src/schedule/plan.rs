@@ -7,6 +7,7 @@ use std::ops::Range;
 use smallvec::smallvec;
 
 use crate::base::{Bytes, DType, Id, IdVec, Shape, define_id};
+use crate::placement::shard::runs::Runs;
 pub use crate::program::Reduce;
 pub use crate::program::call::{BufferId, Call, Number, View, Views};
 use crate::program::{OpId, Source, ValueId};
@@ -110,21 +111,10 @@ impl Tensor {
         if self.ranges.iter().zip(self.shape.iter()).all(|(range, size)| range.len() == *size) {
             return Cow::Borrowed(whole);
         }
-        let strides = self.shape.strides();
-        let view = View {
-            buffer: self.buffer,
-            offset: self.ranges.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum(),
-            dtype: self.dtype,
-            shape: self.ranges.iter().map(Range::len).collect(),
-            strides,
-        };
-        if view.elems() == 0 {
-            // An empty part may start behind the last element.
-            return Cow::Owned(Vec::new());
-        }
-        let span = view.span();
         let size = self.dtype.size_bytes();
-        Cow::Owned(view.gather(&whole[span.start * size..span.end * size]))
+        let runs = Runs::of_part(&self.shape, &self.ranges);
+        let length = runs.length() * size;
+        Cow::Owned(runs.flat_map(|start| &whole[start * size..][..length]).copied().collect())
     }
 }
 

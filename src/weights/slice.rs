@@ -10,7 +10,8 @@ use std::os::unix::fs::FileExt;
 
 use super::adapter::Delta;
 use super::convert;
-use crate::base::{DType, Dims, Shape};
+use crate::base::{DType, Shape};
+use crate::placement::shard::runs::Runs;
 
 /// Why a slice cannot be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -156,12 +157,12 @@ impl<'a> View<'a> {
         if expected != out.len() {
             return Err(Error::BufferSize { tensor: tensor(), expected, found: out.len() });
         }
-        let runs = Runs::new(self.shape, ranges);
+        let runs = Runs::of_part(self.shape, ranges);
         // No run, or none with elements.
         if out.is_empty() {
             return Ok(());
         }
-        let length = runs.length;
+        let length = runs.length();
         let mut raw = Vec::new();
         for (start, out) in runs.zip(out.chunks_mut(length * self.to.size_bytes())) {
             self.read(start..start + length, &mut raw, out)?;
@@ -221,101 +222,6 @@ pub(super) fn at_least(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     &mut buffer[..bytes]
 }
 
-/// The first elements, in order, of the runs that a slice consists of.
-#[derive(Clone, Debug)]
-pub(super) struct Runs<'a> {
-    /// Elements of each run.
-    length: usize,
-    /// The dims outside a run, which are counted through.
-    outer: &'a [Range<usize>],
-    strides: Dims,
-    /// Where inside the run's own dims a run begins.
-    base: usize,
-    /// Indices of the next run, `None` after the last.
-    next: Option<Dims>,
-}
-
-impl<'a> Runs<'a> {
-    pub(super) fn new(view: &Shape, ranges: &'a [Range<usize>]) -> Self {
-        let strides = view.strides();
-        // Inner dims that are taken whole belong to the run, and so does the first one outside of them.
-        let whole = |dim: usize| ranges[dim].len() == view[dim];
-        let inner = (0..view.rank()).rev().take_while(|&dim| whole(dim)).count();
-        let outer = view.rank().saturating_sub(inner + 1);
-        let length = ranges[outer..].iter().map(ExactSizeIterator::len).product();
-        let base = ranges[outer..].iter().zip(&strides[outer..]).map(|(range, stride)| range.start * stride).sum();
-        let next =
-            ranges.iter().all(|range| !range.is_empty()).then(|| ranges[..outer].iter().map(|r| r.start).collect());
-        Self { length, outer: &ranges[..outer], strides, base, next }
-    }
-
-    /// Elements of each run.
-    pub(super) const fn length(&self) -> usize {
-        self.length
-    }
-
-    /// The fewest elements between two runs; none if there is one run at most.
-    pub(super) fn gap(&self) -> Option<usize> {
-        let outer = self.outer.iter().rposition(|range| range.len() > 1)?;
-        Some(self.strides[outer] - self.length)
-    }
-
-    /// From run number `run` on.
-    pub(super) fn from(mut self, mut run: usize) -> Self {
-        if let Some(indices) = &mut self.next {
-            for (index, range) in indices.iter_mut().zip(self.outer).rev() {
-                *index = range.start + run % range.len();
-                run /= range.len();
-            }
-        }
-        // What is left over went round the outermost dim.
-        self.next = self.next.filter(|_| run == 0);
-        self
-    }
-
-    /// The place in the view of the slice's element number `element`.
-    pub(super) fn place(&self, element: usize) -> Option<usize> {
-        let run = element.checked_div(self.length)?;
-        self.clone().from(run).next().map(|start| start + element % self.length)
-    }
-}
-
-/// How many elements of a slice lie before an element of the view.
-pub(super) fn before(view: &Shape, ranges: &[Range<usize>], element: usize) -> usize {
-    let strides = view.strides();
-    let (mut rest, mut found) = (element, 0);
-    for (dim, range) in ranges.iter().enumerate() {
-        let index = rest / strides[dim];
-        rest %= strides[dim];
-        let inner: usize = ranges[dim + 1..].iter().map(ExactSizeIterator::len).product();
-        found += (index.clamp(range.start, range.end) - range.start) * inner;
-        if !range.contains(&index) {
-            return found;
-        }
-    }
-    // A scalar has no dim to count in.
-    if ranges.is_empty() { element } else { found }
-}
-
-impl Iterator for Runs<'_> {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        let indices = self.next.as_mut()?;
-        let start = self.base + indices.iter().zip(&self.strides).map(|(index, stride)| index * stride).sum::<usize>();
-        for dim in (0..indices.len()).rev() {
-            indices[dim] += 1;
-            if indices[dim] < self.outer[dim].end {
-                return Some(start);
-            }
-            indices[dim] = self.outer[dim].start;
-        }
-        // Every index went round.
-        self.next = None;
-        Some(start)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -325,7 +231,7 @@ mod tests {
     use proptest::prelude::{Just, Strategy, prop};
     use proptest::{prop_assert_eq, proptest};
 
-    use super::{Error, Runs, Stored, View, before};
+    use super::{Error, Stored, View};
     use crate::base::{DType, Shape};
 
     fn numbers(count: usize) -> Vec<u8> {
@@ -348,21 +254,6 @@ mod tests {
         let mut out = vec![0xff; ranges.iter().map(Range::len).product::<usize>() * 4];
         View::new(stored(file), offset, view, DType::F32)?.read_slice(ranges, &mut out)?;
         Ok(out.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
-    }
-
-    #[test]
-    fn rows_are_one_run_and_columns_many() {
-        let view = Shape::from([4, 6]);
-        let runs = |ranges: &[Range<usize>]| {
-            let runs = Runs::new(&view, ranges);
-            (runs.length, runs.collect::<Vec<_>>())
-        };
-        assert_eq!(runs(&[1..3, 0..6]), (12, vec![6]));
-        assert_eq!(runs(&[1..3, 2..4]), (2, vec![8, 14]));
-        assert_eq!(runs(&[0..4, 0..6]), (24, vec![0]));
-        assert_eq!(runs(&[2..2, 0..6]).1, Vec::<usize>::new());
-        let scalar = Shape::default();
-        assert_eq!(Runs::new(&scalar, &[]).collect::<Vec<_>>(), [0]);
     }
 
     #[test]
@@ -432,13 +323,6 @@ mod tests {
             };
             let elements = (0..view.elems()).filter(inside);
             let expected: Vec<usize> = elements.collect();
-            let runs = Runs::new(&view, &ranges);
-            for (number, element) in expected.iter().enumerate() {
-                prop_assert_eq!(before(&view, &ranges, *element), number);
-                prop_assert_eq!(before(&view, &ranges, *element + 1), number + 1);
-                prop_assert_eq!(runs.place(number), Some(*element));
-            }
-            prop_assert_eq!(runs.place(expected.len()), None);
             let expected: Vec<f32> = expected.into_iter().map(|element| (offset + element) as f32).collect();
             let file = file(offset + view.elems());
             prop_assert_eq!(read(&file, offset, &view, &ranges).unwrap(), expected);

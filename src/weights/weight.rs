@@ -10,9 +10,10 @@ use rustix::param::page_size;
 
 use super::checkpoint::Checkpoint;
 use super::quantise;
-use super::slice::{PIECE_BYTES, Runs, View, at_least, before};
+use super::slice::{PIECE_BYTES, View, at_least};
 use crate::base::{DType, Shape};
 use crate::exec::FillError;
+use crate::placement::shard::runs::{Runs, elements_before};
 use crate::program::Form;
 use crate::schedule::plan::Tensor;
 
@@ -78,8 +79,8 @@ impl<'a> Weight<'a> {
         let start = piece * self.piece_elems;
         let piece = start..(start + self.piece_elems).min(self.shape.elems());
         let size = self.dtype.size_bytes();
-        let held: Vec<Held<'_>> =
-            self.parts.iter().enumerate().filter_map(|(at, part)| Held::new(at, self.shape, part, &piece)).collect();
+        let held: Vec<Holding> =
+            self.parts.iter().enumerate().filter_map(|(at, part)| Holding::new(at, self.shape, part, &piece)).collect();
         let Some(span) =
             held.iter().map(|held| held.span.clone()).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
         else {
@@ -139,21 +140,21 @@ impl<'a> Weight<'a> {
 }
 
 /// What one rank holds of a piece.
-struct Held<'a> {
+struct Holding {
     /// Which rank of this process.
     at: usize,
-    runs: Runs<'a>,
+    runs: Runs,
     /// Numbers of the elements within the rank's part.
     elements: Range<usize>,
     /// From the first of them to the last, in the whole weight.
     span: Range<usize>,
 }
 
-impl<'a> Held<'a> {
+impl Holding {
     /// None if the rank holds nothing of it.
-    fn new(at: usize, shape: &Shape, part: &'a [Range<usize>], piece: &Range<usize>) -> Option<Self> {
-        let elements = before(shape, part, piece.start)..before(shape, part, piece.end);
-        let runs = Runs::new(shape, part);
+    fn new(at: usize, shape: &Shape, part: &[Range<usize>], piece: &Range<usize>) -> Option<Self> {
+        let elements = elements_before(shape, part, piece.start)..elements_before(shape, part, piece.end);
+        let runs = Runs::of_part(shape, part);
         if elements.is_empty() {
             return None;
         }

@@ -195,7 +195,13 @@ fn under_mpirun_a_rank_that_is_killed_is_named() {
     let mut mpirun = std::process::Command::new("mpirun");
     let bench = [env!("CARGO_BIN_EXE_ascend-tp"), "bench"];
     mpirun.args(["--allow-run-as-root", "--oversubscribe", "-np", "3"]).args(bench).args(ENDLESS.split_whitespace());
-    let parent = mpirun.current_dir(crate::root()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let parent = mpirun
+        .current_dir(crate::root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let ranks = wait_for_children(parent.id(), 3);
     signal("KILL", ranks[1]);
     let output = finish(parent);

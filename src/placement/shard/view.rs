@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::runs::Runs;
 use crate::base::Shape;
 
 /// Memory and a shape that do not fit each other.
@@ -193,22 +194,10 @@ impl<'a, T> TensorView<'a, T> {
     /// The runs of one row: the elements of dims `dim..` at index `row`, counted row-major, of the dims before.
     fn row_runs(&self, dim: usize, row: usize) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
         let run_dim = self.run_dim().max(dim);
-        let (data, offset) = (self.data, self.offset);
-        let (run_elems, runs) = if self.shape.contains(&0) {
-            (0, 0)
-        } else {
-            (self.shape[run_dim..].iter().product(), self.shape[dim..run_dim].iter().product())
-        };
-        let dims: Vec<_> = self.shape.iter().copied().zip(self.strides.iter().copied()).take(run_dim).collect();
-        (0..runs).map(move |run| {
-            let mut index = row * runs + run;
-            let mut start = offset;
-            for (size, stride) in dims.iter().rev() {
-                start += index % size * stride;
-                index /= size;
-            }
-            &data[start..][..run_elems]
-        })
+        let runs = Runs::new(&self.shape, &self.strides, self.offset, run_dim);
+        let (data, length) = (self.data, runs.length());
+        let of_row: usize = self.shape.get(dim..run_dim).unwrap_or_default().iter().product();
+        runs.from(row * of_row).take(of_row).map(move |start| &data[start..][..length])
     }
 
     /// The first dim from which on the elements lie in memory in row-major order; the rank if not even one dim does.

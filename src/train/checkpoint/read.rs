@@ -12,12 +12,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::cover::{self, Runs};
+use super::cover;
 use super::folder;
 use super::index::{ANOTHER, INDEX, Index, PartRecord};
 use super::rank_file::{digest_of, header_problem};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::placement::Mesh;
+use crate::placement::shard::runs::Runs;
 use crate::weights::file;
 
 /// Bytes between two runs that are read along, because another call to the system would take longer.
@@ -158,9 +159,9 @@ impl Checkpoint {
         let mut out = vec![0; cover::volume(ranges) * dtype.size_bytes()];
         let mut problems = Diagnostics::new();
         for part in &tensor.parts {
-            let Some(runs) = Runs::new(&part.ranges(), ranges) else { continue };
+            let Some(runs) = Runs::of_shared(&part.ranges(), ranges) else { continue };
             let copied = self.check_file(part.file).and_then(|()| {
-                self.copy(part, &runs, dtype.size_bytes(), &mut out)
+                self.copy(part, runs, dtype.size_bytes(), &mut out)
                     .map_err(|error| Diagnostic::new(self.file_path(part.file), "cannot be read").found(error))
             });
             if let Err(problem) = copied {
@@ -223,10 +224,10 @@ impl Checkpoint {
     }
 
     /// Copies what a part has of `out`. Runs that lie close together are read with what is between them.
-    fn copy(&self, part: &PartRecord, runs: &Runs, size: usize, out: &mut [u8]) -> io::Result<()> {
+    fn copy(&self, part: &PartRecord, [from, to]: [Runs; 2], size: usize, out: &mut [u8]) -> io::Result<()> {
         let file = &self.files[part.file].file;
-        let length = runs.length * size;
-        let mut places = runs.places().map(|(from, to)| (from * size, to * size)).peekable();
+        let length = from.length() * size;
+        let mut places = from.zip(to).map(|(from, to)| (from * size, to * size)).peekable();
         let (mut batch, mut raw) = (Vec::new(), Vec::new());
         while let Some((first, to)) = places.next() {
             batch.clear();

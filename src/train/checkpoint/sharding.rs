@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::cover::{self, Runs};
+use super::cover;
 use super::writer::PartBytes;
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
+use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
 use crate::program::{Form, Source};
 use crate::schedule::Plan;
@@ -178,9 +179,9 @@ impl Sharding {
             let all: Vec<Range<usize>> = tensor.shape.iter().map(|size| 0..*size).collect();
             let size = tensor.dtype.size_bytes();
             let bytes = whole.entry(part.tensor.clone()).or_insert_with(|| vec![0; tensor.part_bytes(&all)]);
-            let Some(runs) = Runs::new(ranges, &all) else { continue };
-            for (from, to) in runs.places() {
-                let length = runs.length * size;
+            let runs = Runs::of_part(&tensor.shape, ranges);
+            let length = runs.length() * size;
+            for (from, to) in (0..).step_by(runs.length().max(1)).zip(runs) {
                 bytes[to * size..][..length].copy_from_slice(&part.bytes[from * size..][..length]);
             }
         }

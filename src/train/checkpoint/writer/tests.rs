@@ -8,13 +8,13 @@ use std::thread;
 
 use serde_json::json;
 
-use super::super::cover::Runs;
 use super::super::folder::complete;
 use super::super::read::Checkpoint;
 use super::super::storage::Output;
 use super::super::storage::tests::Stopping;
 use super::*;
 use crate::base::{AxisId, DType, Id, Shape};
+use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
 use crate::world::{Place as Meeting, World};
 
@@ -46,10 +46,10 @@ fn wholes(sharding: &Sharding, seed: u8) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn cut(whole: &[u8], tensor: &ShardedTensor, part: &[Range<usize>]) -> Vec<u8> {
-    let all: Vec<Range<usize>> = tensor.shape.iter().map(|size| 0..*size).collect();
     let size = tensor.dtype.size_bytes();
-    let runs = Runs::new(&all, part).unwrap();
-    runs.places().flat_map(|(from, _)| whole[from * size..(from + runs.length) * size].to_vec()).collect()
+    let runs = Runs::of_part(&tensor.shape, part);
+    let length = runs.length();
+    runs.flat_map(|start| whole[start * size..(start + length) * size].to_vec()).collect()
 }
 
 fn parts(writer: &Writer, seed: u8) -> Vec<PartBytes> {
