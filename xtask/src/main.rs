@@ -7,6 +7,7 @@ mod aarch64;
 mod bindings;
 mod built;
 mod emulator;
+mod house;
 mod kills;
 mod storm;
 
@@ -21,6 +22,8 @@ chores:
   bindings --check     regenerate from sys/include and fail if the committed bindings differ
   emulator --out DIR   write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
                        of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
+  house                count the code: lines by package, names of several types, short doc comments, long functions, public
+                       items nobody uses, types spread over files, circles of imports, packages of the library
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
                        --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
   kills [--seed S]     run `generate`, `verify` and `bench` as one process and several, hit one of them with SIGKILL, SIGTERM,
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         ["bindings", "--check"] => bindings::check(),
         ["bindings", toolkit] if !toolkit.starts_with('-') => bindings::write(Some(toolkit.as_ref())),
         ["emulator", "--out", folder] => emulator::write(folder),
+        ["house"] => house::count(),
         ["aarch64"] => aarch64::check(),
         _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
     };
