@@ -17,9 +17,9 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
-  bindings [TOOLKIT]   regenerate the committed bindings of ascend-tp-sys with bindgen (needs libclang): from the headers
-                       of the CANN toolkit TOOLKIT or $ASCEND_TOOLKIT_HOME, else from sys/include
-  bindings --check     regenerate from sys/include and fail if the committed bindings differ
+  bindings [TOOLKIT]   make the committed bindings and the list of functions of ascend-tp-sys from sys/include with bindgen
+                       (needs libclang); types and signatures from the headers of the CANN toolkit TOOLKIT if one is named
+  bindings --check     make them from sys/include and fail if the committed ones differ; without libclang, say so and pass
   emulator --out DIR   write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
                        of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
   house                count the code: lines by package, names of several types, short doc comments, long functions, public
@@ -35,6 +35,9 @@ chores:
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["bindings", options @ ..] = words.as_slice() {
+        return bindings::run(options).unwrap_or_else(|error| failed(&error));
+    }
     if let ["storm", options @ ..] = words.as_slice() {
         return storm::run(options).unwrap_or_else(|error| failed(&error));
     }
@@ -42,9 +45,6 @@ fn main() -> ExitCode {
         return kills::run(options).unwrap_or_else(|error| failed(&error));
     }
     let result = match words.as_slice() {
-        ["bindings"] => bindings::write(env::var_os("ASCEND_TOOLKIT_HOME").as_deref()),
-        ["bindings", "--check"] => bindings::check(),
-        ["bindings", toolkit] if !toolkit.starts_with('-') => bindings::write(Some(toolkit.as_ref())),
         ["emulator", "--out", folder] => emulator::write(folder),
         ["house"] => house::count(),
         ["aarch64"] => aarch64::check(),
