@@ -9,6 +9,7 @@ mod built;
 mod emulator;
 mod house;
 mod kills;
+mod operators;
 mod storm;
 
 use std::env;
@@ -24,6 +25,7 @@ chores:
                        of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
   house                count the code: lines by package, names of several types, short doc comments, long functions, public
                        items nobody uses, types spread over files, circles of imports, packages of the library
+  operators            list CANN's aclnn operators, each with a tab and `modelled` or `refused`, on standard output
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
                        --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
   kills [--seed S]     run `generate`, `verify` and `bench` as one process and several, hit one of them with SIGKILL, SIGTERM,
@@ -44,6 +46,9 @@ fn main() -> ExitCode {
     if let ["kills", options @ ..] = words.as_slice() {
         return kills::run(options).unwrap_or_else(|error| failed(&error));
     }
+    if words == ["operators"] {
+        return operators::list().map_or_else(|error| failed(&error), print);
+    }
     let result = match words.as_slice() {
         ["emulator", "--out", folder] => emulator::write(folder),
         ["house"] => house::count(),
@@ -57,6 +62,14 @@ fn main() -> ExitCode {
         }
         Err(error) => failed(&error),
     }
+}
+
+/// For what other programs may read.
+#[expect(clippy::print_stdout, reason = "a chore says what it was asked for")]
+#[expect(clippy::needless_pass_by_value, reason = "ends a chain of results")]
+fn print(text: String) -> ExitCode {
+    print!("{text}");
+    ExitCode::SUCCESS
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
