@@ -1,9 +1,9 @@
 //! The C ABI of CANN: types, constants, one table of function pointers, and the loader that fills it.
 //!
 //! Input: `include/*.h`, this project's own declarations of AscendCL, HCCL and aclnn, one header a library, of which `cargo
-//! xtask bindings` makes the committed `bindings.rs` (types, constants) and `symbols.rs` (functions). Output: those types,
-//! [`for_each_symbol!`] (the list of all C functions), [`Table`] (one function pointer for each this project calls), and
-//! [`load`], which fills a table from an installed toolkit.
+//! xtask bindings` makes the committed `bindings.rs` (types, constants), `names.rs` (status codes by name) and `symbols.rs`
+//! (functions). Output: those types, [`for_each_symbol!`] (the list of all C functions), [`Table`] (one function pointer for
+//! each this project calls), and [`load`], which fills a table from an installed toolkit.
 //!
 //! Invariants: names and layouts are those of C; each function is declared once, in its header; the functions of
 //! `include/dropin/`, which only the emulator's drop-in libraries answer, are on the list and not in the table; nothing is linked.
@@ -23,6 +23,8 @@
 mod bindings;
 mod codes;
 mod load;
+#[rustfmt::skip]
+mod names;
 mod symbols;
 mod table;
 

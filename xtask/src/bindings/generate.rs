@@ -1,8 +1,8 @@
 //! What `ascend-tp-sys` has of the C ABI, made from its headers.
 //!
 //! Input: `sys/include`, one header for each library of CANN, and `dropin/` in it with the functions the table has no field
-//! for; types and signatures may come from a toolkit's headers instead. Output: `sys/src/bindings.rs` (types and constants)
-//! and `sys/src/symbols.rs` (the list of functions). Invariants: a function's library and whether the table has it follow
+//! for; types and signatures may come from a toolkit's headers instead. Output, in `sys/src`: `bindings.rs` (types and constants),
+//! `names.rs` (status codes by name) and `symbols.rs` (the list of functions). Invariants: a function's library and whether the table has it follow
 //! from its header; the CANN that has it first is `@since` in its comment, else the oldest that is supported. Needs libclang,
 //! which bindgen loads when it runs; nothing else does.
 
@@ -45,7 +45,7 @@ pub(crate) fn write(toolkit: Option<&Path>) -> Result<String> {
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let written: Vec<String> = files.iter().map(|(path, _)| path.display().to_string()).collect();
-    Ok(format!("wrote {}", written.join(" and ")))
+    Ok(format!("wrote {}", written.join(", ")))
 }
 
 /// Fails if the committed files are not those made from `sys/include`.
@@ -61,7 +61,7 @@ pub(crate) fn check() -> Result<String> {
             );
         }
     }
-    Ok("sys/src/bindings.rs and sys/src/symbols.rs are those made from sys/include".to_owned())
+    Ok("the generated files of sys/src are those made from sys/include".to_owned())
 }
 
 /// The files and their texts.
@@ -102,7 +102,8 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
         }
     }
     let list = list(&sections)?;
-    Ok(vec![(package.join("src/bindings.rs"), types), (package.join("src/symbols.rs"), list)])
+    let files = [("bindings.rs", &types), ("names.rs", &names(&types)?), ("symbols.rs", &list)];
+    Ok(files.map(|(file, text)| (package.join("src").join(file), text.clone())).into())
 }
 
 /// A header of this project.
@@ -286,6 +287,43 @@ const LIST_DOC: &str = "\
 /// `library` is `acl`, `hccl`, `nnopbase` or `opapi`. Types are named as in the root of this crate (`c_void` and `c_char` are
 /// those of [`core::ffi`]), so the caller needs them in scope.
 ";
+
+/// The text of `names.rs`: the status codes of AscendCL and HCCL among the constants of `types`, by name.
+fn names(types: &str) -> Result<String> {
+    let (mut acl, mut hccl) = (String::new(), String::new());
+    let value = |constant: &syn::Expr| match constant {
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(value), .. }) => Some(value.to_string()),
+        _ => None,
+    };
+    for item in syn::parse_file(types).context("bindgen made what is not Rust")?.items {
+        match item {
+            syn::Item::Const(constant) => {
+                let name = constant.ident.to_string();
+                if let Some(value) =
+                    value(&constant.expr).filter(|_| name.starts_with("ACL_ERROR") || name == "ACL_SUCCESS")
+                {
+                    let _ = writeln!(acl, "    ({value}, \"{name}\"),");
+                }
+            }
+            syn::Item::Impl(block) if type_name(&block.self_ty)? == "HcclResult" => {
+                for item in block.items {
+                    let syn::ImplItem::Const(constant) = item else { continue };
+                    let syn::Expr::Call(number) = &constant.expr else { continue };
+                    let name = constant.ident.to_string();
+                    // Numbers kept free are no results.
+                    if let Some(value) = number.args.first().and_then(value).filter(|_| !name.ends_with("_RESERVED")) {
+                        let _ = writeln!(hccl, "    ({value}, \"{name}\"),");
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(format!(
+        "{MADE_BY}\n/// The status codes of AscendCL.\npub(crate) const ACL_ERRORS: &[(i64, &str)] = &[\n{acl}];\n\
+         /// The results of HCCL.\npub(crate) const HCCL_RESULTS: &[(i64, &str)] = &[\n{hccl}];\n"
+    ))
+}
 
 /// What a function is to an operator.
 enum Operator {
