@@ -1,10 +1,10 @@
 //! What `ascend-tp-sys` has of the C ABI, made from its headers.
 //!
 //! Input: `sys/include`, one header for each library of CANN, and `dropin/` in it with the functions the table has no field
-//! for; types and signatures may come from a toolkit's headers instead. Output, in `sys/src`: `bindings.rs` (types and constants),
-//! `names.rs` (status codes by name) and `symbols.rs` (the list of functions). Invariants: a function's library and whether the table has it follow
-//! from its header; the CANN that has it first is `@since` in its comment, else the oldest that is supported. Needs libclang,
-//! which bindgen loads when it runs; nothing else does.
+//! for; types and signatures may come from a toolkit's headers instead. Output, in `sys/src`: `bindings.rs` (types and
+//! constants), `names.rs` (status codes by name) and `symbols.rs` (the list of functions). Invariants: a function's library and
+//! whether the table has it follow from its header; the CANN that has it first is `@since` in its comment, else the oldest
+//! that is supported. Needs libclang, which bindgen loads when it runs; nothing else does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -72,7 +72,7 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
         Some(root) => {
             builder.clang_arg(format!("-I{}", root.join("include").display())).header_contents("all.h", TOOLKIT)
         }
-        None => headers.iter().fold(builder, |builder, header| builder.header(header.path.to_string_lossy())),
+        None => headers.iter().fold(own(builder), |builder, header| builder.header(header.path.to_string_lossy())),
     };
     let types = all(builder())
         .allowlist_type(NAMES)
@@ -86,7 +86,7 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
         .replace("#[allow(clippy::unnecessary_operation, clippy::identity_op)]\n", "");
     let mut sections = Vec::new();
     for header in &headers {
-        let of_file = builder().header(header.path.to_string_lossy()).allowlist_file(regex_of(&header.path));
+        let of_file = own(builder()).header(header.path.to_string_lossy()).allowlist_file(regex_of(&header.path));
         sections.push((functions(of_file)?, header));
     }
     if toolkit.is_some() {
@@ -133,6 +133,11 @@ fn builder() -> Builder {
         .formatter(Formatter::Prettyplease)
         .sort_semantically(true)
         .raw_line(MADE_BY)
+}
+
+/// What reading this project's headers takes: the few types of C's own headers they use, so that libclang alone is enough.
+fn own(builder: Builder) -> Builder {
+    builder.clang_args(["-nostdinc", "-I", concat!(env!("CARGO_MANIFEST_DIR"), "/src/bindings/freestanding")])
 }
 
 /// A pattern that only this path matches.
@@ -257,17 +262,20 @@ fn list(sections: &[(Vec<Function>, &Header)]) -> Result<String> {
             let _ = writeln!(parts.entry(part).or_default(), "        {line}");
         }
     }
-    let part = |name: &str| parts.get(name).map_or("", String::as_str).trim_end();
-    Ok(format!(
-        "{MADE_BY}\n{LIST_DOC}#[macro_export]\nmacro_rules! for_each_symbol {{\n    ($callback:ident) => {{ $callback! {{\n    \
-         required {{\n{}\n    }}\n    optional {{\n{}\n    }}\n    operators {{\n{}\n    }}\n    dropin {{\n    functions {{\n{}\n    \
-         }}\n    operators {{\n{}\n    }}\n    }}\n    }} }};\n}}\n",
-        part("required"),
-        part("optional"),
-        part("operators"),
-        part("dropin functions"),
-        part("dropin operators")
-    ))
+    let section =
+        |name: &str, part: &str| format!("    {name} {{\n{}    }}\n", parts.get(part).map_or("", String::as_str));
+    Ok([
+        format!("{MADE_BY}\n{LIST_DOC}#[macro_export]\nmacro_rules! for_each_symbol {{\n"),
+        "    ($callback:ident) => { $callback! {\n".to_owned(),
+        section("required", "required"),
+        section("optional", "optional"),
+        section("operators", "operators"),
+        "    dropin {\n".to_owned(),
+        section("functions", "dropin functions"),
+        section("operators", "dropin operators"),
+        "    }\n    } };\n}\n".to_owned(),
+    ]
+    .concat())
 }
 
 /// The documentation of the list.
