@@ -13,7 +13,7 @@ use std::{env, fs};
 use ascend_tp_sys::{DROPIN_SYMBOLS, Library, Table};
 
 /// A section of `exports.txt`.
-struct Section<'a> {
+struct ExportSection<'a> {
     library: Library,
     kind: &'a str,
     names: Vec<String>,
@@ -32,8 +32,8 @@ fn main() {
     fs::write(&path, code(&sections(&text))).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-fn sections(text: &str) -> Vec<Section<'_>> {
-    let mut sections: Vec<Section<'_>> = Vec::new();
+fn sections(text: &str) -> Vec<ExportSection<'_>> {
+    let mut sections: Vec<ExportSection<'_>> = Vec::new();
     let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     for (index, line) in lines {
         let heading = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
@@ -42,9 +42,9 @@ fn sections(text: &str) -> Vec<Section<'_>> {
                 let library = Library::ALL.into_iter().find(|library| library.file_name() == file);
                 let library =
                     library.unwrap_or_else(|| panic!("exports.txt:{}: {file} is no library of CANN", index + 1));
-                sections.push(Section { library, kind, names: Vec::new() });
+                sections.push(ExportSection { library, kind, names: Vec::new() });
             }
-            (None, Some(Section { kind: "operators", names, .. })) => {
+            (None, Some(ExportSection { kind: "operators", names, .. })) => {
                 names.extend([line.to_owned(), format!("{line}GetWorkspaceSize")]);
             }
             (None, Some(section)) => section.names.push(line.to_owned()),
@@ -55,9 +55,9 @@ fn sections(text: &str) -> Vec<Section<'_>> {
 }
 
 /// The names of functions that this package answers and that it refuses, and the functions that refuse.
-fn code(sections: &[Section<'_>]) -> String {
+fn code(sections: &[ExportSection<'_>]) -> String {
     let mut exported = BTreeSet::new();
-    for Section { library, names, .. } in sections {
+    for ExportSection { library, names, .. } in sections {
         for name in names {
             assert!(exported.insert((name.as_str(), *library)), "exports.txt: {name} of {library} stands there twice");
         }
@@ -71,7 +71,7 @@ fn code(sections: &[Section<'_>]) -> String {
         declared.insert(*name);
     }
     let (mut answered, mut refused, mut functions) = (String::new(), String::new(), String::new());
-    for Section { library, kind, names } in sections {
+    for ExportSection { library, kind, names } in sections {
         let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| !declared.contains(name)).collect();
         let list = if *kind == "answered" { &mut answered } else { &mut refused };
         for name in &names {

@@ -90,7 +90,7 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
         sections.push((functions(of_file)?, header));
     }
     if toolkit.is_some() {
-        let theirs: BTreeMap<String, Function> = functions(all(builder()).allowlist_function(NAMES))?
+        let theirs: BTreeMap<String, Prototype> = functions(all(builder()).allowlist_function(NAMES))?
             .into_iter()
             .map(|function| (function.name.clone(), function))
             .collect();
@@ -158,7 +158,7 @@ impl ParseCallbacks for StatusCodesAreSigned {
 
 /// A C function as the list has it.
 #[derive(Debug)]
-struct Function {
+struct Prototype {
     name: String,
     /// The first CANN that has it.
     since: String,
@@ -169,7 +169,7 @@ struct Function {
 }
 
 /// The functions that `builder` reads, in their order.
-fn functions(builder: Builder) -> Result<Vec<Function>> {
+fn functions(builder: Builder) -> Result<Vec<Prototype>> {
     let code =
         builder.with_codegen_config(CodegenConfig::FUNCTIONS).allowlist_recursively(false).generate()?.to_string();
     let mut functions = Vec::new();
@@ -178,13 +178,13 @@ fn functions(builder: Builder) -> Result<Vec<Function>> {
         for item in block.items {
             let syn::ForeignItem::Fn(function) = item else { continue };
             let name = function.sig.ident.to_string();
-            functions.push(Function::read(&function).with_context(|| name)?);
+            functions.push(Prototype::read(&function).with_context(|| name)?);
         }
     }
     Ok(functions)
 }
 
-impl Function {
+impl Prototype {
     fn read(function: &syn::ForeignItemFn) -> Result<Self> {
         let mut arguments = Vec::new();
         for argument in &function.sig.inputs {
@@ -231,7 +231,7 @@ fn type_name(of: &syn::Type) -> Result<String> {
 }
 
 /// The text of `symbols.rs`.
-fn list(sections: &[(Vec<Function>, &Header)]) -> Result<String> {
+fn list(sections: &[(Vec<Prototype>, &Header)]) -> Result<String> {
     let mut seen = BTreeSet::new();
     let mut parts: BTreeMap<&str, String> = BTreeMap::new();
     for (functions, header) in sections {
@@ -242,15 +242,15 @@ fn list(sections: &[(Vec<Function>, &Header)]) -> Result<String> {
         }
         for function in functions {
             let (part, line) = match (operator(function, functions, header.library)?, header.in_table) {
-                (Operator::SecondPhase, _) => continue,
-                (Operator::FirstPhase { line }, true) if function.since == OLDEST => ("operators", line),
-                (Operator::FirstPhase { .. }, true) => {
+                (OperatorPhase::SecondPhase, _) => continue,
+                (OperatorPhase::FirstPhase { line }, true) if function.since == OLDEST => ("operators", line),
+                (OperatorPhase::FirstPhase { .. }, true) => {
                     bail!("{}: the table requires its operators, so they are of CANN {OLDEST}", function.name)
                 }
-                (Operator::FirstPhase { line }, false) => {
+                (OperatorPhase::FirstPhase { line }, false) => {
                     ("dropin operators", format!("[\"{}\"] {line}", function.since))
                 }
-                (Operator::None, in_table) => {
+                (OperatorPhase::None, in_table) => {
                     let (library, since, signature) = (header.library, &function.since, function.signature());
                     match (in_table, since == OLDEST) {
                         (true, true) => ("required", format!("[{library}] {signature}")),
@@ -334,7 +334,7 @@ fn names(types: &str) -> Result<String> {
 }
 
 /// What a function is to an operator.
-enum Operator {
+enum OperatorPhase {
     None,
     /// It stands for both phases: `run, plan(arguments);`.
     FirstPhase {
@@ -344,17 +344,17 @@ enum Operator {
 }
 
 /// What `function` is to an operator of a header with these functions.
-fn operator(function: &Function, functions: &[Function], library: &str) -> Result<Operator> {
+fn operator(function: &Prototype, functions: &[Prototype], library: &str) -> Result<OperatorPhase> {
     let find = |name: &str| functions.iter().find(|other| other.name == name);
     let name = &function.name;
     if library != OPERATORS {
-        return Ok(Operator::None);
+        return Ok(OperatorPhase::None);
     }
     let Some(run) = name.strip_suffix(FIRST_PHASE) else {
         return Ok(if find(&format!("{name}{FIRST_PHASE}")).is_some() {
-            Operator::SecondPhase
+            OperatorPhase::SecondPhase
         } else {
-            Operator::None
+            OperatorPhase::None
         });
     };
     let Some(second) = find(run) else { bail!("{name} stands without {run}, its second phase") };
@@ -373,5 +373,5 @@ fn operator(function: &Function, functions: &[Function], library: &str) -> Resul
         bail!("{run}: expected ({SECOND_PHASE}) -> aclnnStatus since {}, found {}", function.since, second.signature());
     }
     let own: Vec<&str> = function.arguments.split(", ").collect();
-    Ok(Operator::FirstPhase { line: format!("{run}, {name}({});", own[..own.len() - tail.len()].join(", ")) })
+    Ok(OperatorPhase::FirstPhase { line: format!("{run}, {name}({});", own[..own.len() - tail.len()].join(", ")) })
 }

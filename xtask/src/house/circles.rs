@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::source::Source;
+use super::source::RustFile;
 
 /// The circles among the files below `folder`, which ends in `/src/` or is `src/`.
-pub(crate) fn circles<'a>(sources: &'a [Source], folder: &str) -> Vec<Vec<&'a str>> {
-    let files: Vec<(&str, &Source)> =
+pub(crate) fn circles<'a>(sources: &'a [RustFile], folder: &str) -> Vec<Vec<&'a str>> {
+    let files: Vec<(&str, &RustFile)> =
         sources.iter().filter_map(|source| Some((source.path.strip_prefix(folder)?, source))).collect();
     let modules: BTreeMap<Vec<String>, usize> =
         files.iter().enumerate().map(|(index, (path, _))| (module_of(path), index)).collect();
@@ -155,9 +155,9 @@ fn starts_path(tokens: &[TokenTree]) -> bool {
 mod tests {
     use super::*;
 
-    fn source(path: &str, text: &str) -> Source {
+    fn source(path: &str, text: &str) -> RustFile {
         let shipped: TokenStream = text.parse().unwrap();
-        Source { path: path.to_owned(), package: String::new(), whole: shipped.clone(), shipped, lines: 0 }
+        RustFile { path: path.to_owned(), package: String::new(), whole: shipped.clone(), shipped, lines: 0 }
     }
 
     #[test]

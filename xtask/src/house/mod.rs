@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use syn::visit::{self, Visit};
 
 use crate::built::cargo;
-use source::Source;
+use source::RustFile;
 
 /// Lines above which a function is listed.
 const LONG_FUNCTION: usize = 70;
@@ -74,7 +74,7 @@ fn packages(root: &Path) -> Result<usize> {
 }
 
 /// Lines by package.
-fn lines(sources: &[Source]) -> String {
+fn lines(sources: &[RustFile]) -> String {
     let mut packages: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for source in sources {
         let shipped = source::code_lines(&source.shipped);
@@ -96,7 +96,7 @@ fn lines(sources: &[Source]) -> String {
 }
 
 /// Doc comments of one or two words, those of tests too.
-fn short_docs(sources: &[Source]) -> String {
+fn short_docs(sources: &[RustFile]) -> String {
     let mut found = Vec::new();
     for source in sources {
         let docs = source::doc_comments(&source.whole).into_iter();
@@ -119,7 +119,7 @@ fn list(heading: &str, entries: &[String]) -> String {
 #[derive(Default)]
 struct Items<'a> {
     /// The file being visited.
-    of: Option<&'a Source>,
+    of: Option<&'a RustFile>,
     /// The modules within it that are open.
     modules: Vec<String>,
     /// Name of a type: file and module of each declaration.
@@ -154,7 +154,7 @@ impl Items<'_> {
         list(&format!("{} functions of more than {LONG_FUNCTION} lines", entries.len()), &entries)
     }
 
-    fn public(&self, sources: &[Source]) -> String {
+    fn public(&self, sources: &[RustFile]) -> String {
         let words: Vec<(&str, BTreeSet<String>, BTreeSet<String>)> = sources
             .iter()
             .map(|source| (source.path.as_str(), source::words(&source.shipped), source::words(&source.whole)))

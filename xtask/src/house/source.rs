@@ -1,6 +1,6 @@
 //! The Rust files git has, as tokens: what is shipped, what is for tests, what is said about either.
 //!
-//! Input: the folder of the workspace. Output: a [`Source`] for each committed `.rs` file that no chore has made. Invariant:
+//! Input: the folder of the workspace. Output: a [`RustFile`] for each committed `.rs` file that no chore has made. Invariant:
 //! shipped tokens are those outside items that only tests compile, with the places they have in the file. Does not: expand
 //! macros; what they make is not counted.
 
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// One committed file of Rust.
-pub(crate) struct Source {
+pub(crate) struct RustFile {
     /// From the root of the workspace, with `/`.
     pub(crate) path: String,
     /// Folder of the package that has the file; empty for the root's.
@@ -27,7 +27,7 @@ pub(crate) struct Source {
 }
 
 /// Every committed Rust file of the workspace in `root` that is written by hand.
-pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
+pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context("cannot run git")?;
     if !listed.status.success() {
         bail!("git ls-files: {}", String::from_utf8_lossy(&listed.stderr).trim());
@@ -54,7 +54,7 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
         let is_shipped = in_package.starts_with("src/") || in_package == "build.rs";
         let is_shipped = is_shipped && !in_package.contains("/tests/") && !in_package.ends_with("/tests.rs");
         let shipped = if is_shipped { without_tests(whole.clone()) } else { TokenStream::new() };
-        sources.push(Source { path: (*path).to_owned(), package, shipped, whole, lines: text.lines().count() });
+        sources.push(RustFile { path: (*path).to_owned(), package, shipped, whole, lines: text.lines().count() });
     }
     Ok(sources)
 }
