@@ -250,6 +250,11 @@ impl Emulator {
         self.owner.machine.say_farewell();
     }
 
+    /// The machine behind it, for calls that no slot leads to.
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.owner.machine
+    }
+
     /// Refuses a call of a C function of CANN that the table does not have, as functions of the table refuse that are not
     /// modelled: the calling thread's last error is `code`, its recent message names the function, and the machine says so
     /// where its [`Messages`](crate::Messages) go.

@@ -65,6 +65,7 @@ mod timer;
 mod virtual_memory;
 mod watchers;
 
+pub use abi::dropin;
 pub use ascend_tp_machine::Soc;
 pub use ascend_tp_sys::Table;
 pub use collective::rules::{CollectiveRule, InPlace, Named};
@@ -96,7 +97,7 @@ pub fn operator_table() -> String {
     nn::operator::markdown()
 }
 
-/// Every C function of the table, its library, and whether it is modelled; the others refuse by name.
+/// Every C function that `ascend_tp_sys` declares, its library, and whether it is modelled; the others refuse by name.
 #[must_use]
 pub fn coverage() -> Vec<(&'static str, ascend_tp_sys::Library, bool)> {
     abi::coverage()

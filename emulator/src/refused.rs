@@ -1,6 +1,6 @@
-//! What is not modelled, and why: every function of the table that refuses, with its reason.
+//! What is not modelled, and why: every declared function that refuses, with its reason.
 //!
-//! Input: the coverage of the table. Output: a Markdown table, which docs/EMULATOR.md holds. Invariant: a function that
+//! Input: the coverage of what is declared. Output: a Markdown table, which docs/EMULATOR.md holds. Invariant: a function that
 //! refuses has a reason here. Does not: refuse; a function without a method does.
 
 use std::fmt::Write;
@@ -51,7 +51,7 @@ pub(crate) fn reason(name: &str) -> Option<&'static str> {
 pub(crate) fn markdown(coverage: &[(&'static str, ascend_tp_sys::Library, bool)]) -> String {
     let refused: Vec<&str> = coverage.iter().filter(|(_, _, modelled)| !modelled).map(|(name, _, _)| *name).collect();
     let mut text = format!(
-        "{} of {} functions of the table are modelled; these {} refuse:\n\n| functions | why |\n|---|---|\n",
+        "{} of {} declared functions are modelled; these {} refuse:\n\n| functions | why |\n|---|---|\n",
         coverage.len() - refused.len(),
         coverage.len(),
         refused.len()

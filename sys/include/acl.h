@@ -815,17 +815,21 @@ static const int ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED = 507903;
 /* Life of the runtime, versions and messages */
 aclError aclInit(const char *config_path);
 aclError aclFinalize(void);
+/** @since 9.x */
 aclError aclFinalizeReference(uint64_t *ref_count);
 const char *aclGetRecentErrMsg(void);
 aclError aclrtGetVersion(int32_t *major_version, int32_t *minor_version, int32_t *patch_version);
 const char *aclrtGetSocName(void);
 aclError aclrtGetRunMode(aclrtRunMode *run_mode);
+/** @since 9.x */
 aclError aclrtCheckArchCompatibility(const char *soc_version, int32_t *can_compatible);
 aclError aclGetCannAttribute(aclCannAttr cann_attr, int32_t *value);
 aclError aclGetCannAttributeList(const aclCannAttr **cann_attr_list, size_t *num);
 aclError aclGetDeviceCapability(uint32_t device_id, aclDeviceInfo device_info, int64_t *value);
 aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion *version);
+/** @since 9.x */
 aclError aclsysGetVersionStr(char *pkg_name, char *version_str);
+/** @since 9.x */
 aclError aclsysGetVersionNum(char *pkg_name, int32_t *version_num);
 
 /* Devices */
@@ -843,23 +847,23 @@ aclError aclrtDeviceCanAccessPeer(int32_t *can_access_peer, int32_t device_id, i
 aclError aclrtDeviceEnablePeerAccess(int32_t peer_device_id, uint32_t flags);
 aclError aclrtDeviceDisablePeerAccess(int32_t peer_device_id);
 aclError aclrtDeviceGetBareTgid(int32_t *pid);
-aclError aclrtQueryDeviceStatus(int32_t device_id, aclrtDeviceStatus *device_status);
 aclError aclrtGetDeviceUtilizationRate(int32_t device_id, aclrtUtilizationInfo *utilization_info);
-aclError aclrtDeviceGetStreamPriorityRange(int32_t *least_priority, int32_t *greatest_priority);
-aclError aclrtGetDeviceCapability(int32_t device_id, aclrtDevFeatureType dev_feature_type, int32_t *value);
+/** @since 9.x */
 aclError aclrtGetDeviceInfo(uint32_t device_id, aclrtDevAttr attr, int64_t *value);
+/** @since 9.x */
 aclError aclrtGetDeviceResLimit(int32_t device_id, aclrtDevResLimitType type, uint32_t *value);
+/** @since 9.x */
 aclError aclrtSetDeviceResLimit(int32_t device_id, aclrtDevResLimitType type, uint32_t value);
+/** @since 9.x */
 aclError aclrtResetDeviceResLimit(int32_t device_id);
+/** @since 9.x */
 aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *value);
-aclError aclrtDeviceTaskAbort(int32_t device_id, uint32_t timeout);
 
 /* Contexts */
 aclError aclrtCreateContext(aclrtContext *context, int32_t device_id);
 aclError aclrtDestroyContext(aclrtContext context);
 aclError aclrtSetCurrentContext(aclrtContext context);
 aclError aclrtGetCurrentContext(aclrtContext *context);
-aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream);
 
 /* Streams */
 aclError aclrtCreateStream(aclrtStream *stream);
@@ -870,14 +874,20 @@ aclError aclrtSynchronizeStream(aclrtStream stream);
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status);
 aclError aclrtStreamGetId(aclrtStream stream, int32_t *stream_id);
+/** @since 9.x */
 aclError aclrtStreamGetPriority(aclrtStream stream, uint32_t *priority);
+/** @since 9.x */
 aclError aclrtStreamGetFlags(aclrtStream stream, uint32_t *flags);
 aclError aclrtStreamAbort(aclrtStream stream);
+/** @since 9.x */
 aclError aclrtStreamStop(aclrtStream stream);
 aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode);
+/** @since 9.x */
 aclError aclrtActiveStream(aclrtStream active_stream, aclrtStream stream);
+/** @since 9.x */
 aclError aclrtSwitchStream(void *left_value, aclrtCondition cond, void *right_value, aclrtCompareDataType data_type,
     aclrtStream true_stream, aclrtStream false_stream, aclrtStream stream);
+/** @since 9.x */
 aclError aclrtRegStreamStateCallback(const char *reg_name, aclrtStreamStateCallback callback, void *args);
 
 /* Events */
@@ -886,41 +896,57 @@ aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag);
 aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag);
 aclError aclrtDestroyEvent(aclrtEvent event);
 aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
+/** @since 9.x */
 aclError aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag);
 aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status);
 aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status);
 aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
+/** @since 9.x */
 aclError aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint32_t timeout, uint32_t flag);
 aclError aclrtSynchronizeEvent(aclrtEvent event);
 aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout);
 aclError aclrtEventElapsedTime(float *ms, aclrtEvent start_event, aclrtEvent end_event);
 aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp);
+/** @since 9.x */
 aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle);
+/** @since 9.x */
 aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event);
 
 /* Notifies, labels and values in device memory */
+/** @since 9.x */
 aclError aclrtCreateNotify(aclrtNotify *notify, uint64_t flag);
+/** @since 9.x */
 aclError aclrtDestroyNotify(aclrtNotify notify);
+/** @since 9.x */
 aclError aclrtRecordNotify(aclrtNotify notify, aclrtStream stream);
+/** @since 9.x */
 aclError aclrtWaitAndResetNotify(aclrtNotify notify, aclrtStream stream, uint32_t timeout);
+/** @since 9.x */
 aclError aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint64_t flags);
+/** @since 9.x */
 aclError aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags);
+/** @since 9.x */
 aclError aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num);
+/** @since 9.x */
 aclError aclrtCreateLabel(aclrtLabel *label);
+/** @since 9.x */
 aclError aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList *label_list);
+/** @since 9.x */
 aclError aclrtDestroyLabel(aclrtLabel label);
+/** @since 9.x */
 aclError aclrtDestroyLabelList(aclrtLabelList label_list);
+/** @since 9.x */
 aclError aclrtSetLabel(aclrtLabel label, aclrtStream stream);
+/** @since 9.x */
 aclError aclrtSwitchLabelByIndex(void *ptr, uint32_t max_value, aclrtLabelList label_list, aclrtStream stream);
+/** @since 9.x */
 aclError aclrtValueWrite(void *dev_addr, uint64_t value, uint32_t flag, aclrtStream stream);
+/** @since 9.x */
 aclError aclrtValueWait(void *dev_addr, uint64_t value, uint32_t flag, aclrtStream stream);
 
 /* Memory and copies */
 aclError aclrtMalloc(void **dev_ptr, size_t size, aclrtMemMallocPolicy policy);
-aclError aclrtMallocAlign32(void **dev_ptr, size_t size, aclrtMemMallocPolicy policy);
-aclError aclrtMallocCached(void **dev_ptr, size_t size, aclrtMemMallocPolicy policy);
-aclError aclrtMallocWithCfg(void **dev_ptr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg);
 aclError aclrtFree(void *dev_ptr);
 aclError aclrtMallocHost(void **host_ptr, size_t size);
 aclError aclrtFreeHost(void *host_ptr);
@@ -936,9 +962,9 @@ aclError aclrtMemsetAsync(void *dev_ptr, size_t max_count, int32_t value, size_t
 aclError aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attributes);
 aclError aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type, void **dev_ptr);
 aclError aclrtHostUnregister(void *ptr);
+/** @since 9.x */
 aclError aclrtReduceAsync(void *dst, const void *src, uint64_t count, aclrtReduceKind kind, aclDataType type,
     aclrtStream stream, void *reserve);
-aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *task_info, aclrtStream stream, void *reserve);
 
 /* Virtual addresses, shared and imported memory */
 aclError aclrtReserveMemAddress(void **virtual_ptr, size_t size, size_t alignment, void *expect_ptr, uint64_t flags);
@@ -950,18 +976,17 @@ aclError aclrtMapMem(void *virtual_ptr, size_t size, size_t offset, aclrtDrvMemH
 aclError aclrtUnmapMem(void *virtual_ptr);
 aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *prop, aclrtMemGranularityOptions option,
     size_t *granularity);
-aclError aclrtMemSetAccess(void *virtual_ptr, size_t size, aclrtMemAccessDesc *desc, size_t count);
 aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handle_type, uint64_t flags,
     uint64_t *shareable_handle);
-aclError aclrtMemExportToShareableHandleV2(aclrtDrvMemHandle handle, uint64_t flags,
-    aclrtMemSharedHandleType share_type, void *shareable_handle);
 aclError aclrtMemImportFromShareableHandle(uint64_t shareable_handle, int32_t device_id, aclrtDrvMemHandle *handle);
-aclError aclrtMemImportFromShareableHandleV2(void *shareable_handle, aclrtMemSharedHandleType share_type,
-    uint64_t flags, aclrtDrvMemHandle *handle);
 aclError aclrtMemSetPidToShareableHandle(uint64_t shareable_handle, int32_t *pid, size_t pid_num);
+/** @since 9.x */
 aclError aclrtIpcMemGetExportKey(void *dev_ptr, size_t size, char *key, size_t len, uint64_t flags);
+/** @since 9.x */
 aclError aclrtIpcMemImportByKey(void **dev_ptr, const char *key, uint64_t flags);
+/** @since 9.x */
 aclError aclrtIpcMemSetImportPid(const char *key, int32_t *pid, size_t num);
+/** @since 9.x */
 aclError aclrtIpcMemClose(const char *key);
 
 /* Host callbacks */
@@ -970,6 +995,7 @@ aclError aclrtLaunchCallback(aclrtCallback callback, void *user_data, aclrtCallb
 aclError aclrtSubscribeReport(uint64_t thread_id, aclrtStream stream);
 aclError aclrtUnSubscribeReport(uint64_t thread_id, aclrtStream stream);
 aclError aclrtProcessReport(int32_t timeout);
+/** @since 9.x */
 aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc callback, void *args);
 aclError aclrtSubscribeHostFunc(uint64_t host_func_thread_id, aclrtStream exe_stream);
 aclError aclrtUnSubscribeHostFunc(uint64_t host_func_thread_id, aclrtStream exe_stream);
@@ -984,26 +1010,26 @@ aclError aclmdlRICaptureTaskGrpBegin(aclrtStream stream);
 aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *handle);
 aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle);
 aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream);
-aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI model_ri, aclmdlRICaptureMode mode);
+/** @since 9.x */
 aclError aclmdlRIExecute(aclmdlRI model_ri, int32_t timeout);
 aclError aclmdlRIExecuteAsync(aclmdlRI model_ri, aclrtStream stream);
 aclError aclmdlRIDestroy(aclmdlRI model_ri);
 aclError aclmdlRIDebugPrint(aclmdlRI model_ri);
+/** @since 9.x */
 aclError aclmdlRIDebugJsonPrint(aclmdlRI model_ri, const char *path, uint32_t flags);
+/** @since 9.x */
 aclError aclmdlRIBuildBegin(aclmdlRI *model_ri, uint32_t flag);
+/** @since 9.x */
 aclError aclmdlRIBuildEnd(aclmdlRI model_ri, void *reserve);
+/** @since 9.x */
 aclError aclmdlRIBindStream(aclmdlRI model_ri, aclrtStream stream, uint32_t flag);
+/** @since 9.x */
 aclError aclmdlRIUnbindStream(aclmdlRI model_ri, aclrtStream stream);
+/** @since 9.x */
 aclError aclmdlRIEndTask(aclmdlRI model_ri, aclrtStream stream);
-aclError aclmdlRICondHandleCreate(aclmdlRI model_ri, uint32_t default_launch_value, aclmdlRICondHandleFlag flag,
-    aclmdlRICondHandle *handle);
-aclError aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t **ptr);
-aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, uint32_t flags);
 
 /* Kernels */
 aclError aclrtBinaryLoadFromFile(const char *bin_path, aclrtBinaryLoadOptions *options, aclrtBinHandle *bin_handle);
-aclError aclrtBinaryLoadFromData(const void *data, size_t length, const aclrtBinaryLoadOptions *options,
-    aclrtBinHandle *bin_handle);
 aclError aclrtBinaryUnLoad(aclrtBinHandle bin_handle);
 aclError aclrtBinaryGetFunction(aclrtBinHandle bin_handle, const char *kernel_name, aclrtFuncHandle *func_handle);
 aclError aclrtKernelArgsInit(aclrtFuncHandle func_handle, aclrtArgsHandle *args_handle);
@@ -1015,17 +1041,13 @@ aclError aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle args_handle, aclrtP
 aclError aclrtKernelArgsFinalize(aclrtArgsHandle args_handle);
 aclError aclrtLaunchKernel(aclrtFuncHandle func_handle, uint32_t num_blocks, const void *args_data, size_t args_size,
     aclrtStream stream);
-aclError aclrtLaunchKernelV2(aclrtFuncHandle func_handle, uint32_t num_blocks, const void *args_data,
-    size_t args_size, aclrtLaunchKernelCfg *cfg, aclrtStream stream);
 aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle func_handle, uint32_t num_blocks, aclrtStream stream,
     aclrtLaunchKernelCfg *cfg, aclrtArgsHandle args_handle, void *reserve);
-aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle func_handle, uint32_t num_blocks, aclrtStream stream,
-    aclrtLaunchKernelCfg *cfg, void *host_args, size_t args_size, aclrtPlaceHolderInfo *place_holder_array,
-    size_t place_holder_num);
 
 /* Errors and exceptions */
 aclError aclrtGetLastError(aclrtLastErrLevel level);
 aclError aclrtPeekAtLastError(aclrtLastErrLevel level);
+/** @since 9.x */
 aclError aclrtGetErrorVerbose(int32_t device_id, aclrtErrorInfo *error_info);
 aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback);
 uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo *info);
@@ -1033,14 +1055,9 @@ uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo *info);
 uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo *info);
 uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo *info);
 uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info);
-aclError aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **dev_args_ptr, uint32_t *dev_args_len);
-aclError aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info, aclrtFuncHandle *func);
 aclError aclrtGetThreadLastTaskId(uint32_t *task_id);
 
 /* Values of data types, data buffers, profiling */
-size_t aclDataTypeSize(aclDataType data_type);
-float aclFloat16ToFloat(aclFloat16 value);
-aclFloat16 aclFloatToFloat16(float value);
 aclDataBuffer *aclCreateDataBuffer(void *data, size_t size);
 aclError aclDestroyDataBuffer(const aclDataBuffer *data_buffer);
 void *aclGetDataBufferAddr(const aclDataBuffer *data_buffer);

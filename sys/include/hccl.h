@@ -188,6 +188,7 @@ HcclResult HcclAlltoAll(const void *send_buf, uint64_t send_count, HcclDataType 
 HcclResult HcclAlltoAllV(const void *send_buf, const void *send_counts, const void *sdispls, HcclDataType send_type,
     const void *recv_buf, const void *recv_counts, const void *rdispls, HcclDataType recv_type, HcclComm comm,
     aclrtStream stream);
+/** @since 9.x */
 HcclResult HcclAlltoAllVC(const void *send_buf, const void *send_count_matrix, HcclDataType send_type,
     const void *recv_buf, HcclDataType recv_type, HcclComm comm, aclrtStream stream);
 HcclResult HcclSend(void *send_buf, uint64_t count, HcclDataType data_type, uint32_t dest_rank, HcclComm comm,

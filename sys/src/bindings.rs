@@ -1,254 +1,265 @@
 // Made by `cargo xtask bindings`; do not edit.
 
-#[doc = " Status of an AscendCL call: 0, or one of ACL_ERROR_*."]
+/// Status of an AscendCL call: 0, or one of ACL_ERROR_*.
 pub type aclError = ::std::os::raw::c_int;
-#[doc = " Bits of an IEEE binary16."]
+/// Bits of an IEEE binary16.
 pub type aclFloat16 = u16;
-#[doc = " A device as one thread uses it; threads may share it."]
+/// A device as one thread uses it; threads may share it.
 pub type aclrtContext = *mut ::std::os::raw::c_void;
-#[doc = " A queue of work of one device."]
+/// A queue of work of one device.
 pub type aclrtStream = *mut ::std::os::raw::c_void;
-#[doc = " A mark in streams."]
+/// A mark in streams.
 pub type aclrtEvent = *mut ::std::os::raw::c_void;
-#[doc = " A counting mark between streams, cards and processes."]
+/// A counting mark between streams, cards and processes.
 pub type aclrtNotify = *mut ::std::os::raw::c_void;
-#[doc = " A jump target within a stream."]
+/// A jump target within a stream.
 pub type aclrtLabel = *mut ::std::os::raw::c_void;
-#[doc = " Jump targets by index."]
+/// Jump targets by index.
 pub type aclrtLabelList = *mut ::std::os::raw::c_void;
-#[doc = " Physical device memory without an address."]
+/// Physical device memory without an address.
 pub type aclrtDrvMemHandle = *mut ::std::os::raw::c_void;
-#[doc = " Work that was captured and can be run again."]
+/// Work that was captured and can be run again.
 pub type aclmdlRI = *mut ::std::os::raw::c_void;
-#[doc = " A group of captured tasks that can be updated."]
+/// A group of captured tasks that can be updated.
 pub type aclrtTaskGrp = *mut ::std::os::raw::c_void;
-#[doc = " Condition of a conditional task."]
+/// Condition of a conditional task.
 pub type aclmdlRICondHandle = *mut ::std::os::raw::c_void;
-#[doc = " A loaded kernel binary."]
+/// A loaded kernel binary.
 pub type aclrtBinHandle = *mut ::std::os::raw::c_void;
-#[doc = " A kernel of a binary."]
+/// A kernel of a binary.
 pub type aclrtFuncHandle = *mut ::std::os::raw::c_void;
-#[doc = " Arguments of a launch."]
+/// Arguments of a launch.
 pub type aclrtArgsHandle = *mut ::std::os::raw::c_void;
-#[doc = " One argument of a launch."]
+/// One argument of a launch.
 pub type aclrtParamHandle = *mut ::std::os::raw::c_void;
-#[doc = " Runs on the thread that serves reports of the stream."]
-pub type aclrtCallback = ::std::option::Option<unsafe extern "C" fn(user_data: *mut ::std::os::raw::c_void)>;
-#[doc = " Runs on a thread of the runtime; its stream waits."]
-pub type aclrtHostFunc = ::std::option::Option<unsafe extern "C" fn(args: *mut ::std::os::raw::c_void)>;
-#[doc = " Told of a task that failed."]
-pub type aclrtExceptionInfoCallback = ::std::option::Option<unsafe extern "C" fn(info: *mut aclrtExceptionInfo)>;
-#[doc = " Told of streams that come and go."]
-pub type aclrtStreamStateCallback = ::std::option::Option<
-    unsafe extern "C" fn(stream: aclrtStream, state: aclrtStreamState, args: *mut ::std::os::raw::c_void),
+/// Runs on the thread that serves reports of the stream.
+pub type aclrtCallback = ::std::option::Option<
+    unsafe extern "C" fn(user_data: *mut ::std::os::raw::c_void),
 >;
-#[doc = " One conditional task of a captured model."]
+/// Runs on a thread of the runtime; its stream waits.
+pub type aclrtHostFunc = ::std::option::Option<
+    unsafe extern "C" fn(args: *mut ::std::os::raw::c_void),
+>;
+/// Told of a task that failed.
+pub type aclrtExceptionInfoCallback = ::std::option::Option<
+    unsafe extern "C" fn(info: *mut aclrtExceptionInfo),
+>;
+/// Told of streams that come and go.
+pub type aclrtStreamStateCallback = ::std::option::Option<
+    unsafe extern "C" fn(
+        stream: aclrtStream,
+        state: aclrtStreamState,
+        args: *mut ::std::os::raw::c_void,
+    ),
+>;
+/// One conditional task of a captured model.
 pub type aclmdlRICondTaskParams = tagAclmdlRICondTaskParams;
-#[doc = " One rank's end of a communicator."]
+/// One rank's end of a communicator.
 pub type HcclComm = *mut ::std::os::raw::c_void;
-#[doc = " Where a communicator meets: opaque bytes that its root makes and sends verbatim to all ranks."]
+/// Where a communicator meets: opaque bytes that its root makes and sends verbatim to all ranks.
 pub type HcclRootInfo = HcclRootInfoDef;
-#[doc = " Settings of a communicator, layout of version 11. `reserved` holds {u64 size, u32 magic, u32 version, u64 0}; the library\n copies the smaller of that size and its own, and takes a field only if the version has it."]
+/** Settings of a communicator, layout of version 11. `reserved` holds {u64 size, u32 magic, u32 version, u64 0}; the library
+ copies the smaller of that size and its own, and takes a field only if the version has it.*/
 pub type HcclCommConfig = HcclCommConfigDef;
-#[doc = " One send or receive of a batch."]
+/// One send or receive of a batch.
 pub type HcclSendRecvItem = HcclSendRecvItemDef;
-#[doc = " Status of an aclnn call: 0, 161001 null pointer, 161002 invalid, 361001 runtime, 561xxx inner."]
+/// Status of an aclnn call: 0, 161001 null pointer, 161002 invalid, 361001 runtime, 561xxx inner.
 pub type aclnnStatus = i32;
-#[doc = " A host address and its length."]
+/// A host address and its length.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclDataBuffer {
     _unused: [u8; 0],
 }
-#[doc = " What is known of an exception; read through accessors."]
+/// What is known of an exception; read through accessors.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclrtExceptionInfo {
     _unused: [u8; 0],
 }
-#[doc = " Further percentages of use."]
+/// Further percentages of use.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclrtUtilizationExtendInfo {
     _unused: [u8; 0],
 }
-#[doc = " Hardware counters of a profile."]
+/// Hardware counters of a profile.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclprofAicoreEvents {
     _unused: [u8; 0],
 }
-#[doc = " What is profiled."]
+/// What is profiled.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclprofConfig {
     _unused: [u8; 0],
 }
 #[repr(transparent)]
-#[doc = " Element types of AscendCL and aclnn. HCCL numbers its types differently."]
+/// Element types of AscendCL and aclnn. HCCL numbers its types differently.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclDataType(pub ::std::os::raw::c_int);
 #[repr(transparent)]
-#[doc = " Where the calling program runs."]
+/// Where the calling program runs.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtRunMode(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Attributes of the installed CANN."]
+/// Attributes of the installed CANN.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclCannAttr(pub ::std::os::raw::c_int);
 #[repr(transparent)]
-#[doc = " Core counts of a device."]
+/// Core counts of a device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclDeviceInfo(pub ::std::os::raw::c_int);
 #[repr(transparent)]
-#[doc = " Packages whose version can be asked for."]
+/// Packages whose version can be asked for.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclCANNPackageName(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Kinds of device memory."]
+/// Kinds of device memory.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemAttr(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " What an overflowing float becomes."]
+/// What an overflowing float becomes.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtFloatOverflowMode(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Health of a device."]
+/// Health of a device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtDeviceStatus(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Features a device may have."]
+/// Features a device may have.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtDevFeatureType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Integer attributes of a device."]
+/// Integer attributes of a device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtDevAttr(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Cores whose use can be limited."]
+/// Cores whose use can be limited.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtDevResLimitType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " State of a stream."]
+/// State of a stream.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtStreamStatus(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Comparisons of a conditional stream."]
+/// Comparisons of a conditional stream.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtCondition(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Integers a conditional stream compares."]
+/// Integers a conditional stream compares.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtCompareDataType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " State of an event; note that complete is 1 here and 0 for a stream."]
+/// State of an event; note that complete is 1 here and 0 for a stream.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtEventRecordedStatus(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " State of the waits on an event."]
+/// State of the waits on an event.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtEventWaitStatus(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Page size and neighbourhood of an allocation."]
+/// Page size and neighbourhood of an allocation.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemMallocPolicy(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Which member of aclrtMallocAttrValue counts."]
+/// Which member of aclrtMallocAttrValue counts.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMallocAttrType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Direction of a copy."]
+/// Direction of a copy.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemcpyKind(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Whether memory lies on the host or on a device."]
+/// Whether memory lies on the host or on a device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemLocationType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " How registered host memory is seen by a device."]
+/// How registered host memory is seen by a device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtHostRegisterType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Reductions of aclrtReduceAsync."]
+/// Reductions of aclrtReduceAsync.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtReduceKind(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Distributions of aclrtRandomNumAsync."]
+/// Distributions of aclrtRandomNumAsync.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtRandomNumFuncType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Kinds of physical memory handles."]
+/// Kinds of physical memory handles.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemHandleType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Kinds of physical allocations."]
+/// Kinds of physical allocations.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemAllocationType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Which granularity is asked for."]
+/// Which granularity is asked for.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemGranularityOptions(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Access rights to mapped memory."]
+/// Access rights to mapped memory.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemAccessFlags(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Kinds of handles by which memory is shared."]
+/// Kinds of handles by which memory is shared.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemSharedHandleType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Whether a callback holds its stream."]
+/// Whether a callback holds its stream.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtCallbackBlockType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Which calls a capture forbids."]
+/// Which calls a capture forbids.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclmdlRICaptureMode(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Whether a stream is being captured."]
+/// Whether a stream is being captured.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclmdlRICaptureStatus(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Flags of a condition handle."]
+/// Flags of a condition handle.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclmdlRICondHandleFlag(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Control flow of a conditional task."]
+/// Control flow of a conditional task.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclmdlRICondTaskType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Which member of aclrtBinaryLoadOptionValue counts."]
+/// Which member of aclrtBinaryLoadOptionValue counts.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtBinaryLoadOptionType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Which member of aclrtLaunchKernelAttrValue counts."]
+/// Which member of aclrtLaunchKernelAttrValue counts.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtLaunchKernelAttrId(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Engines a kernel runs on."]
+/// Engines a kernel runs on.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtEngineType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Scope of the last error."]
+/// Scope of the last error.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtLastErrLevel(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " What failed in a device."]
+/// What failed in a device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtErrorType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " What failed in an AI core."]
+/// What failed in an AI core.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtAicoreErrorType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Groups of hardware counters."]
+/// Groups of hardware counters.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclprofAicoreMetrics(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " State of a stream as a state callback is told it."]
+/// State of a stream as a state callback is told it.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtStreamState(pub ::std::os::raw::c_uint);
-#[doc = " Version of a package as text."]
+/// Version of a package as text.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclCANNPackageVersion {
@@ -259,7 +270,7 @@ pub struct aclCANNPackageVersion {
     pub patchVersion: [::std::os::raw::c_char; 64usize],
     pub reserved: [::std::os::raw::c_char; 128usize],
 }
-#[doc = " Percentages of use of a device."]
+/// Percentages of use of a device.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtUtilizationInfo {
@@ -269,34 +280,34 @@ pub struct aclrtUtilizationInfo {
     pub memoryUtilization: i32,
     pub utilizationExtend: *mut aclrtUtilizationExtendInfo,
 }
-#[doc = " An event as other processes of the host can open it; passed by value."]
+/// An event as other processes of the host can open it; passed by value.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtIpcEventHandle {
     pub reserved: [::std::os::raw::c_char; 64usize],
 }
-#[doc = " One allocation attribute."]
+/// One allocation attribute.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct aclrtMallocAttribute {
     pub attr: aclrtMallocAttrType,
     pub value: aclrtMallocAttrValue,
 }
-#[doc = " Attributes of one allocation."]
+/// Attributes of one allocation.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtMallocConfig {
     pub attrs: *mut aclrtMallocAttribute,
     pub numAttrs: usize,
 }
-#[doc = " Place of memory: kind and device."]
+/// Place of memory: kind and device.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtMemLocation {
     pub id: u32,
     pub type_: aclrtMemLocationType,
 }
-#[doc = " What is known of a pointer."]
+/// What is known of a pointer.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtPtrAttributes {
@@ -304,7 +315,7 @@ pub struct aclrtPtrAttributes {
     pub pageSize: u32,
     pub rsv: [u32; 4usize],
 }
-#[doc = " A number, or the device address of one."]
+/// A number, or the device address of one.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtRandomParaInfo {
@@ -313,34 +324,34 @@ pub struct aclrtRandomParaInfo {
     pub size: u8,
     pub rsv: [u8; 6usize],
 }
-#[doc = " Keep-probability of a dropout mask."]
+/// Keep-probability of a dropout mask.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtDropoutBitmaskInfo {
     pub dropoutRation: aclrtRandomParaInfo,
 }
-#[doc = " Bounds of a uniform distribution."]
+/// Bounds of a uniform distribution.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtUniformDisInfo {
     pub min: aclrtRandomParaInfo,
     pub max: aclrtRandomParaInfo,
 }
-#[doc = " Mean and deviation of a normal distribution."]
+/// Mean and deviation of a normal distribution.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtNormalDisInfo {
     pub mean: aclrtRandomParaInfo,
     pub stddev: aclrtRandomParaInfo,
 }
-#[doc = " A distribution and its parameters."]
+/// A distribution and its parameters.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct aclrtRandomNumFuncParaInfo {
     pub funcType: aclrtRandomNumFuncType,
     pub paramInfo: aclrtRandomNumFuncParaInfo__bindgen_ty_1,
 }
-#[doc = " One task of random numbers."]
+/// One task of random numbers.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct aclrtRandomNumTaskInfo {
@@ -353,7 +364,7 @@ pub struct aclrtRandomNumTaskInfo {
     pub randomNum: aclrtRandomParaInfo,
     pub rsv: [u8; 8usize],
 }
-#[doc = " Properties of a physical allocation."]
+/// Properties of a physical allocation.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtPhysicalMemProp {
@@ -363,7 +374,7 @@ pub struct aclrtPhysicalMemProp {
     pub location: aclrtMemLocation,
     pub reserve: u64,
 }
-#[doc = " Access rights of one place."]
+/// Access rights of one place.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtMemAccessDesc {
@@ -371,7 +382,7 @@ pub struct aclrtMemAccessDesc {
     pub location: aclrtMemLocation,
     pub rsv: [u8; 12usize],
 }
-#[doc = " One conditional task of a captured model."]
+/// One conditional task of a captured model.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct tagAclmdlRICondTaskParams {
@@ -380,49 +391,49 @@ pub struct tagAclmdlRICondTaskParams {
     pub size: u32,
     pub modelRIArray: *mut aclmdlRI,
 }
-#[doc = " One option of loading a kernel binary."]
+/// One option of loading a kernel binary.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct aclrtBinaryLoadOption {
     pub type_: aclrtBinaryLoadOptionType,
     pub value: aclrtBinaryLoadOptionValue,
 }
-#[doc = " Options of loading a kernel binary."]
+/// Options of loading a kernel binary.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtBinaryLoadOptions {
     pub options: *mut aclrtBinaryLoadOption,
     pub numOpt: usize,
 }
-#[doc = " Microseconds in two halves."]
+/// Microseconds in two halves.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtTimeoutUs {
     pub timeoutLow: u32,
     pub timeoutHigh: u32,
 }
-#[doc = " One launch attribute."]
+/// One launch attribute.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct aclrtLaunchKernelAttr {
     pub id: aclrtLaunchKernelAttrId,
     pub value: aclrtLaunchKernelAttrValue,
 }
-#[doc = " Attributes of one launch."]
+/// Attributes of one launch.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtLaunchKernelCfg {
     pub attrs: *mut aclrtLaunchKernelAttr,
     pub numAttrs: usize,
 }
-#[doc = " Where in the arguments an address belongs, and the data it shall point to."]
+/// Where in the arguments an address belongs, and the data it shall point to.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtPlaceHolderInfo {
     pub addrOffset: u32,
     pub dataOffset: u32,
 }
-#[doc = " One range of memory with an uncorrectable error."]
+/// One range of memory with an uncorrectable error.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtMemUceInfo {
@@ -430,14 +441,14 @@ pub struct aclrtMemUceInfo {
     pub len: usize,
     pub reserved: [usize; 14usize],
 }
-#[doc = " Ranges of memory with uncorrectable errors."]
+/// Ranges of memory with uncorrectable errors.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtMemUceInfoArray {
     pub arraySize: usize,
     pub memUceInfoArray: [aclrtMemUceInfo; 20usize],
 }
-#[doc = " A device error."]
+/// A device error.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct aclrtErrorInfo {
@@ -448,32 +459,33 @@ pub struct aclrtErrorInfo {
     pub detail: aclrtErrorInfoDetail,
 }
 #[repr(transparent)]
-#[doc = " Status of an HCCL call."]
+/// Status of an HCCL call.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct HcclResult(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Process-wide settings."]
+/// Process-wide settings.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct HcclConfig(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Element types of HCCL. AscendCL numbers its types differently."]
+/// Element types of HCCL. AscendCL numbers its types differently.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct HcclDataType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Reductions."]
+/// Reductions.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct HcclReduceOp(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-#[doc = " Direction of one item of a batch."]
+/// Direction of one item of a batch.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct HcclSendRecvType(pub ::std::os::raw::c_uint);
-#[doc = " Where a communicator meets: opaque bytes that its root makes and sends verbatim to all ranks."]
+/// Where a communicator meets: opaque bytes that its root makes and sends verbatim to all ranks.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct HcclRootInfoDef {
     pub internal: [::std::os::raw::c_char; 4108usize],
 }
-#[doc = " Settings of a communicator, layout of version 11. `reserved` holds {u64 size, u32 magic, u32 version, u64 0}; the library\n copies the smaller of that size and its own, and takes a field only if the version has it."]
+/** Settings of a communicator, layout of version 11. `reserved` holds {u64 size, u32 magic, u32 version, u64 0}; the library
+ copies the smaller of that size and its own, and takes a field only if the version has it.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct HcclCommConfigDef {
@@ -497,7 +509,7 @@ pub struct HcclCommConfigDef {
     pub hcclSymWinMaxMemSizePerRank: u64,
     pub hcclChannelSqDepth: u32,
 }
-#[doc = " One send or receive of a batch."]
+/// One send or receive of a batch.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct HcclSendRecvItemDef {
@@ -507,56 +519,56 @@ pub struct HcclSendRecvItemDef {
     pub dataType: HcclDataType,
     pub remoteRank: u32,
 }
-#[doc = " A tensor: dims, strides and offset in elements over device memory it does not own."]
+/// A tensor: dims, strides and offset in elements over device memory it does not own.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclTensor {
     _unused: [u8; 0],
 }
-#[doc = " Tensors; owns them."]
+/// Tensors; owns them.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclTensorList {
     _unused: [u8; 0],
 }
-#[doc = " A number and its type."]
+/// A number and its type.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclScalar {
     _unused: [u8; 0],
 }
-#[doc = " Numbers and their types; owns them."]
+/// Numbers and their types; owns them.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclScalarList {
     _unused: [u8; 0],
 }
-#[doc = " Copied int64 values."]
+/// Copied int64 values.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclIntArray {
     _unused: [u8; 0],
 }
-#[doc = " Copied float values."]
+/// Copied float values.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclFloatArray {
     _unused: [u8; 0],
 }
-#[doc = " Copied bool values."]
+/// Copied bool values.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclBoolArray {
     _unused: [u8; 0],
 }
-#[doc = " A checked call, ready to be enqueued."]
+/// A checked call, ready to be enqueued.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclOpExecutor {
     _unused: [u8; 0],
 }
 #[repr(transparent)]
-#[doc = " Memory format of a tensor."]
+/// Memory format of a tensor.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclFormat(pub ::std::os::raw::c_int);
 pub const ACL_STREAM_FAST_LAUNCH: u32 = 1;
@@ -574,281 +586,526 @@ pub const COMM_NAME_MAX_LENGTH: u32 = 128;
 pub const HCCL_COMM_CONFIG_MAGIC_WORD: u32 = 4042322160;
 pub const HCCL_COMM_CONFIG_VERSION: u32 = 11;
 const _: () = {
-    ["Size of aclCANNPackageVersion"][::std::mem::size_of::<aclCANNPackageVersion>() - 512usize];
-    ["Alignment of aclCANNPackageVersion"][::std::mem::align_of::<aclCANNPackageVersion>() - 1usize];
-    ["Offset of field: aclCANNPackageVersion::version"]
-        [::std::mem::offset_of!(aclCANNPackageVersion, version) - 0usize];
-    ["Offset of field: aclCANNPackageVersion::majorVersion"]
-        [::std::mem::offset_of!(aclCANNPackageVersion, majorVersion) - 128usize];
-    ["Offset of field: aclCANNPackageVersion::minorVersion"]
-        [::std::mem::offset_of!(aclCANNPackageVersion, minorVersion) - 192usize];
-    ["Offset of field: aclCANNPackageVersion::releaseVersion"]
-        [::std::mem::offset_of!(aclCANNPackageVersion, releaseVersion) - 256usize];
-    ["Offset of field: aclCANNPackageVersion::patchVersion"]
-        [::std::mem::offset_of!(aclCANNPackageVersion, patchVersion) - 320usize];
-    ["Offset of field: aclCANNPackageVersion::reserved"]
-        [::std::mem::offset_of!(aclCANNPackageVersion, reserved) - 384usize];
+    [
+        "Size of aclCANNPackageVersion",
+    ][::std::mem::size_of::<aclCANNPackageVersion>() - 512usize];
+    [
+        "Alignment of aclCANNPackageVersion",
+    ][::std::mem::align_of::<aclCANNPackageVersion>() - 1usize];
+    [
+        "Offset of field: aclCANNPackageVersion::version",
+    ][::std::mem::offset_of!(aclCANNPackageVersion, version) - 0usize];
+    [
+        "Offset of field: aclCANNPackageVersion::majorVersion",
+    ][::std::mem::offset_of!(aclCANNPackageVersion, majorVersion) - 128usize];
+    [
+        "Offset of field: aclCANNPackageVersion::minorVersion",
+    ][::std::mem::offset_of!(aclCANNPackageVersion, minorVersion) - 192usize];
+    [
+        "Offset of field: aclCANNPackageVersion::releaseVersion",
+    ][::std::mem::offset_of!(aclCANNPackageVersion, releaseVersion) - 256usize];
+    [
+        "Offset of field: aclCANNPackageVersion::patchVersion",
+    ][::std::mem::offset_of!(aclCANNPackageVersion, patchVersion) - 320usize];
+    [
+        "Offset of field: aclCANNPackageVersion::reserved",
+    ][::std::mem::offset_of!(aclCANNPackageVersion, reserved) - 384usize];
 };
 const _: () = {
-    ["Size of aclrtUtilizationInfo"][::std::mem::size_of::<aclrtUtilizationInfo>() - 24usize];
-    ["Alignment of aclrtUtilizationInfo"][::std::mem::align_of::<aclrtUtilizationInfo>() - 8usize];
-    ["Offset of field: aclrtUtilizationInfo::cubeUtilization"]
-        [::std::mem::offset_of!(aclrtUtilizationInfo, cubeUtilization) - 0usize];
-    ["Offset of field: aclrtUtilizationInfo::vectorUtilization"]
-        [::std::mem::offset_of!(aclrtUtilizationInfo, vectorUtilization) - 4usize];
-    ["Offset of field: aclrtUtilizationInfo::aicpuUtilization"]
-        [::std::mem::offset_of!(aclrtUtilizationInfo, aicpuUtilization) - 8usize];
-    ["Offset of field: aclrtUtilizationInfo::memoryUtilization"]
-        [::std::mem::offset_of!(aclrtUtilizationInfo, memoryUtilization) - 12usize];
-    ["Offset of field: aclrtUtilizationInfo::utilizationExtend"]
-        [::std::mem::offset_of!(aclrtUtilizationInfo, utilizationExtend) - 16usize];
+    [
+        "Size of aclrtUtilizationInfo",
+    ][::std::mem::size_of::<aclrtUtilizationInfo>() - 24usize];
+    [
+        "Alignment of aclrtUtilizationInfo",
+    ][::std::mem::align_of::<aclrtUtilizationInfo>() - 8usize];
+    [
+        "Offset of field: aclrtUtilizationInfo::cubeUtilization",
+    ][::std::mem::offset_of!(aclrtUtilizationInfo, cubeUtilization) - 0usize];
+    [
+        "Offset of field: aclrtUtilizationInfo::vectorUtilization",
+    ][::std::mem::offset_of!(aclrtUtilizationInfo, vectorUtilization) - 4usize];
+    [
+        "Offset of field: aclrtUtilizationInfo::aicpuUtilization",
+    ][::std::mem::offset_of!(aclrtUtilizationInfo, aicpuUtilization) - 8usize];
+    [
+        "Offset of field: aclrtUtilizationInfo::memoryUtilization",
+    ][::std::mem::offset_of!(aclrtUtilizationInfo, memoryUtilization) - 12usize];
+    [
+        "Offset of field: aclrtUtilizationInfo::utilizationExtend",
+    ][::std::mem::offset_of!(aclrtUtilizationInfo, utilizationExtend) - 16usize];
 };
 const _: () = {
-    ["Size of aclrtIpcEventHandle"][::std::mem::size_of::<aclrtIpcEventHandle>() - 64usize];
-    ["Alignment of aclrtIpcEventHandle"][::std::mem::align_of::<aclrtIpcEventHandle>() - 1usize];
-    ["Offset of field: aclrtIpcEventHandle::reserved"][::std::mem::offset_of!(aclrtIpcEventHandle, reserved) - 0usize];
+    [
+        "Size of aclrtIpcEventHandle",
+    ][::std::mem::size_of::<aclrtIpcEventHandle>() - 64usize];
+    [
+        "Alignment of aclrtIpcEventHandle",
+    ][::std::mem::align_of::<aclrtIpcEventHandle>() - 1usize];
+    [
+        "Offset of field: aclrtIpcEventHandle::reserved",
+    ][::std::mem::offset_of!(aclrtIpcEventHandle, reserved) - 0usize];
 };
 const _: () = {
-    ["Size of aclrtMallocAttrValue"][::std::mem::size_of::<aclrtMallocAttrValue>() - 8usize];
-    ["Alignment of aclrtMallocAttrValue"][::std::mem::align_of::<aclrtMallocAttrValue>() - 4usize];
-    ["Offset of field: aclrtMallocAttrValue::moduleId"]
-        [::std::mem::offset_of!(aclrtMallocAttrValue, moduleId) - 0usize];
-    ["Offset of field: aclrtMallocAttrValue::deviceId"]
-        [::std::mem::offset_of!(aclrtMallocAttrValue, deviceId) - 0usize];
-    ["Offset of field: aclrtMallocAttrValue::vaFlag"][::std::mem::offset_of!(aclrtMallocAttrValue, vaFlag) - 0usize];
-    ["Offset of field: aclrtMallocAttrValue::rsv"][::std::mem::offset_of!(aclrtMallocAttrValue, rsv) - 0usize];
+    [
+        "Size of aclrtMallocAttrValue",
+    ][::std::mem::size_of::<aclrtMallocAttrValue>() - 8usize];
+    [
+        "Alignment of aclrtMallocAttrValue",
+    ][::std::mem::align_of::<aclrtMallocAttrValue>() - 4usize];
+    [
+        "Offset of field: aclrtMallocAttrValue::moduleId",
+    ][::std::mem::offset_of!(aclrtMallocAttrValue, moduleId) - 0usize];
+    [
+        "Offset of field: aclrtMallocAttrValue::deviceId",
+    ][::std::mem::offset_of!(aclrtMallocAttrValue, deviceId) - 0usize];
+    [
+        "Offset of field: aclrtMallocAttrValue::vaFlag",
+    ][::std::mem::offset_of!(aclrtMallocAttrValue, vaFlag) - 0usize];
+    [
+        "Offset of field: aclrtMallocAttrValue::rsv",
+    ][::std::mem::offset_of!(aclrtMallocAttrValue, rsv) - 0usize];
 };
 const _: () = {
-    ["Size of aclrtMallocAttribute"][::std::mem::size_of::<aclrtMallocAttribute>() - 12usize];
-    ["Alignment of aclrtMallocAttribute"][::std::mem::align_of::<aclrtMallocAttribute>() - 4usize];
-    ["Offset of field: aclrtMallocAttribute::attr"][::std::mem::offset_of!(aclrtMallocAttribute, attr) - 0usize];
-    ["Offset of field: aclrtMallocAttribute::value"][::std::mem::offset_of!(aclrtMallocAttribute, value) - 4usize];
+    [
+        "Size of aclrtMallocAttribute",
+    ][::std::mem::size_of::<aclrtMallocAttribute>() - 12usize];
+    [
+        "Alignment of aclrtMallocAttribute",
+    ][::std::mem::align_of::<aclrtMallocAttribute>() - 4usize];
+    [
+        "Offset of field: aclrtMallocAttribute::attr",
+    ][::std::mem::offset_of!(aclrtMallocAttribute, attr) - 0usize];
+    [
+        "Offset of field: aclrtMallocAttribute::value",
+    ][::std::mem::offset_of!(aclrtMallocAttribute, value) - 4usize];
 };
 const _: () = {
     ["Size of aclrtMallocConfig"][::std::mem::size_of::<aclrtMallocConfig>() - 16usize];
-    ["Alignment of aclrtMallocConfig"][::std::mem::align_of::<aclrtMallocConfig>() - 8usize];
-    ["Offset of field: aclrtMallocConfig::attrs"][::std::mem::offset_of!(aclrtMallocConfig, attrs) - 0usize];
-    ["Offset of field: aclrtMallocConfig::numAttrs"][::std::mem::offset_of!(aclrtMallocConfig, numAttrs) - 8usize];
+    [
+        "Alignment of aclrtMallocConfig",
+    ][::std::mem::align_of::<aclrtMallocConfig>() - 8usize];
+    [
+        "Offset of field: aclrtMallocConfig::attrs",
+    ][::std::mem::offset_of!(aclrtMallocConfig, attrs) - 0usize];
+    [
+        "Offset of field: aclrtMallocConfig::numAttrs",
+    ][::std::mem::offset_of!(aclrtMallocConfig, numAttrs) - 8usize];
 };
 const _: () = {
     ["Size of aclrtMemLocation"][::std::mem::size_of::<aclrtMemLocation>() - 8usize];
-    ["Alignment of aclrtMemLocation"][::std::mem::align_of::<aclrtMemLocation>() - 4usize];
-    ["Offset of field: aclrtMemLocation::id"][::std::mem::offset_of!(aclrtMemLocation, id) - 0usize];
-    ["Offset of field: aclrtMemLocation::type_"][::std::mem::offset_of!(aclrtMemLocation, type_) - 4usize];
+    [
+        "Alignment of aclrtMemLocation",
+    ][::std::mem::align_of::<aclrtMemLocation>() - 4usize];
+    [
+        "Offset of field: aclrtMemLocation::id",
+    ][::std::mem::offset_of!(aclrtMemLocation, id) - 0usize];
+    [
+        "Offset of field: aclrtMemLocation::type_",
+    ][::std::mem::offset_of!(aclrtMemLocation, type_) - 4usize];
 };
 const _: () = {
-    ["Size of aclrtPtrAttributes"][::std::mem::size_of::<aclrtPtrAttributes>() - 28usize];
-    ["Alignment of aclrtPtrAttributes"][::std::mem::align_of::<aclrtPtrAttributes>() - 4usize];
-    ["Offset of field: aclrtPtrAttributes::location"][::std::mem::offset_of!(aclrtPtrAttributes, location) - 0usize];
-    ["Offset of field: aclrtPtrAttributes::pageSize"][::std::mem::offset_of!(aclrtPtrAttributes, pageSize) - 8usize];
-    ["Offset of field: aclrtPtrAttributes::rsv"][::std::mem::offset_of!(aclrtPtrAttributes, rsv) - 12usize];
+    [
+        "Size of aclrtPtrAttributes",
+    ][::std::mem::size_of::<aclrtPtrAttributes>() - 28usize];
+    [
+        "Alignment of aclrtPtrAttributes",
+    ][::std::mem::align_of::<aclrtPtrAttributes>() - 4usize];
+    [
+        "Offset of field: aclrtPtrAttributes::location",
+    ][::std::mem::offset_of!(aclrtPtrAttributes, location) - 0usize];
+    [
+        "Offset of field: aclrtPtrAttributes::pageSize",
+    ][::std::mem::offset_of!(aclrtPtrAttributes, pageSize) - 8usize];
+    [
+        "Offset of field: aclrtPtrAttributes::rsv",
+    ][::std::mem::offset_of!(aclrtPtrAttributes, rsv) - 12usize];
 };
 const _: () = {
-    ["Size of aclrtRandomParaInfo"][::std::mem::size_of::<aclrtRandomParaInfo>() - 16usize];
-    ["Alignment of aclrtRandomParaInfo"][::std::mem::align_of::<aclrtRandomParaInfo>() - 1usize];
-    ["Offset of field: aclrtRandomParaInfo::isAddr"][::std::mem::offset_of!(aclrtRandomParaInfo, isAddr) - 0usize];
-    ["Offset of field: aclrtRandomParaInfo::valueOrAddr"]
-        [::std::mem::offset_of!(aclrtRandomParaInfo, valueOrAddr) - 1usize];
-    ["Offset of field: aclrtRandomParaInfo::size"][::std::mem::offset_of!(aclrtRandomParaInfo, size) - 9usize];
-    ["Offset of field: aclrtRandomParaInfo::rsv"][::std::mem::offset_of!(aclrtRandomParaInfo, rsv) - 10usize];
+    [
+        "Size of aclrtRandomParaInfo",
+    ][::std::mem::size_of::<aclrtRandomParaInfo>() - 16usize];
+    [
+        "Alignment of aclrtRandomParaInfo",
+    ][::std::mem::align_of::<aclrtRandomParaInfo>() - 1usize];
+    [
+        "Offset of field: aclrtRandomParaInfo::isAddr",
+    ][::std::mem::offset_of!(aclrtRandomParaInfo, isAddr) - 0usize];
+    [
+        "Offset of field: aclrtRandomParaInfo::valueOrAddr",
+    ][::std::mem::offset_of!(aclrtRandomParaInfo, valueOrAddr) - 1usize];
+    [
+        "Offset of field: aclrtRandomParaInfo::size",
+    ][::std::mem::offset_of!(aclrtRandomParaInfo, size) - 9usize];
+    [
+        "Offset of field: aclrtRandomParaInfo::rsv",
+    ][::std::mem::offset_of!(aclrtRandomParaInfo, rsv) - 10usize];
 };
 const _: () = {
-    ["Size of aclrtDropoutBitmaskInfo"][::std::mem::size_of::<aclrtDropoutBitmaskInfo>() - 16usize];
-    ["Alignment of aclrtDropoutBitmaskInfo"][::std::mem::align_of::<aclrtDropoutBitmaskInfo>() - 1usize];
-    ["Offset of field: aclrtDropoutBitmaskInfo::dropoutRation"]
-        [::std::mem::offset_of!(aclrtDropoutBitmaskInfo, dropoutRation) - 0usize];
+    [
+        "Size of aclrtDropoutBitmaskInfo",
+    ][::std::mem::size_of::<aclrtDropoutBitmaskInfo>() - 16usize];
+    [
+        "Alignment of aclrtDropoutBitmaskInfo",
+    ][::std::mem::align_of::<aclrtDropoutBitmaskInfo>() - 1usize];
+    [
+        "Offset of field: aclrtDropoutBitmaskInfo::dropoutRation",
+    ][::std::mem::offset_of!(aclrtDropoutBitmaskInfo, dropoutRation) - 0usize];
 };
 const _: () = {
-    ["Size of aclrtUniformDisInfo"][::std::mem::size_of::<aclrtUniformDisInfo>() - 32usize];
-    ["Alignment of aclrtUniformDisInfo"][::std::mem::align_of::<aclrtUniformDisInfo>() - 1usize];
-    ["Offset of field: aclrtUniformDisInfo::min"][::std::mem::offset_of!(aclrtUniformDisInfo, min) - 0usize];
-    ["Offset of field: aclrtUniformDisInfo::max"][::std::mem::offset_of!(aclrtUniformDisInfo, max) - 16usize];
+    [
+        "Size of aclrtUniformDisInfo",
+    ][::std::mem::size_of::<aclrtUniformDisInfo>() - 32usize];
+    [
+        "Alignment of aclrtUniformDisInfo",
+    ][::std::mem::align_of::<aclrtUniformDisInfo>() - 1usize];
+    [
+        "Offset of field: aclrtUniformDisInfo::min",
+    ][::std::mem::offset_of!(aclrtUniformDisInfo, min) - 0usize];
+    [
+        "Offset of field: aclrtUniformDisInfo::max",
+    ][::std::mem::offset_of!(aclrtUniformDisInfo, max) - 16usize];
 };
 const _: () = {
-    ["Size of aclrtNormalDisInfo"][::std::mem::size_of::<aclrtNormalDisInfo>() - 32usize];
-    ["Alignment of aclrtNormalDisInfo"][::std::mem::align_of::<aclrtNormalDisInfo>() - 1usize];
-    ["Offset of field: aclrtNormalDisInfo::mean"][::std::mem::offset_of!(aclrtNormalDisInfo, mean) - 0usize];
-    ["Offset of field: aclrtNormalDisInfo::stddev"][::std::mem::offset_of!(aclrtNormalDisInfo, stddev) - 16usize];
+    [
+        "Size of aclrtNormalDisInfo",
+    ][::std::mem::size_of::<aclrtNormalDisInfo>() - 32usize];
+    [
+        "Alignment of aclrtNormalDisInfo",
+    ][::std::mem::align_of::<aclrtNormalDisInfo>() - 1usize];
+    [
+        "Offset of field: aclrtNormalDisInfo::mean",
+    ][::std::mem::offset_of!(aclrtNormalDisInfo, mean) - 0usize];
+    [
+        "Offset of field: aclrtNormalDisInfo::stddev",
+    ][::std::mem::offset_of!(aclrtNormalDisInfo, stddev) - 16usize];
 };
 const _: () = {
-    ["Size of aclrtRandomNumFuncParaInfo__bindgen_ty_1"]
-        [::std::mem::size_of::<aclrtRandomNumFuncParaInfo__bindgen_ty_1>() - 32usize];
-    ["Alignment of aclrtRandomNumFuncParaInfo__bindgen_ty_1"]
-        [::std::mem::align_of::<aclrtRandomNumFuncParaInfo__bindgen_ty_1>() - 1usize];
-    ["Offset of field: aclrtRandomNumFuncParaInfo__bindgen_ty_1::dropoutBitmaskInfo"]
-        [::std::mem::offset_of!(aclrtRandomNumFuncParaInfo__bindgen_ty_1, dropoutBitmaskInfo) - 0usize];
-    ["Offset of field: aclrtRandomNumFuncParaInfo__bindgen_ty_1::uniformDisInfo"]
-        [::std::mem::offset_of!(aclrtRandomNumFuncParaInfo__bindgen_ty_1, uniformDisInfo) - 0usize];
-    ["Offset of field: aclrtRandomNumFuncParaInfo__bindgen_ty_1::normalDisInfo"]
-        [::std::mem::offset_of!(aclrtRandomNumFuncParaInfo__bindgen_ty_1, normalDisInfo) - 0usize];
+    [
+        "Size of aclrtRandomNumFuncParaInfo__bindgen_ty_1",
+    ][::std::mem::size_of::<aclrtRandomNumFuncParaInfo__bindgen_ty_1>() - 32usize];
+    [
+        "Alignment of aclrtRandomNumFuncParaInfo__bindgen_ty_1",
+    ][::std::mem::align_of::<aclrtRandomNumFuncParaInfo__bindgen_ty_1>() - 1usize];
+    [
+        "Offset of field: aclrtRandomNumFuncParaInfo__bindgen_ty_1::dropoutBitmaskInfo",
+    ][::std::mem::offset_of!(
+        aclrtRandomNumFuncParaInfo__bindgen_ty_1, dropoutBitmaskInfo
+    ) - 0usize];
+    [
+        "Offset of field: aclrtRandomNumFuncParaInfo__bindgen_ty_1::uniformDisInfo",
+    ][::std::mem::offset_of!(aclrtRandomNumFuncParaInfo__bindgen_ty_1, uniformDisInfo)
+        - 0usize];
+    [
+        "Offset of field: aclrtRandomNumFuncParaInfo__bindgen_ty_1::normalDisInfo",
+    ][::std::mem::offset_of!(aclrtRandomNumFuncParaInfo__bindgen_ty_1, normalDisInfo)
+        - 0usize];
 };
 const _: () = {
-    ["Size of aclrtRandomNumFuncParaInfo"][::std::mem::size_of::<aclrtRandomNumFuncParaInfo>() - 36usize];
-    ["Alignment of aclrtRandomNumFuncParaInfo"][::std::mem::align_of::<aclrtRandomNumFuncParaInfo>() - 4usize];
-    ["Offset of field: aclrtRandomNumFuncParaInfo::funcType"]
-        [::std::mem::offset_of!(aclrtRandomNumFuncParaInfo, funcType) - 0usize];
-    ["Offset of field: aclrtRandomNumFuncParaInfo::paramInfo"]
-        [::std::mem::offset_of!(aclrtRandomNumFuncParaInfo, paramInfo) - 4usize];
+    [
+        "Size of aclrtRandomNumFuncParaInfo",
+    ][::std::mem::size_of::<aclrtRandomNumFuncParaInfo>() - 36usize];
+    [
+        "Alignment of aclrtRandomNumFuncParaInfo",
+    ][::std::mem::align_of::<aclrtRandomNumFuncParaInfo>() - 4usize];
+    [
+        "Offset of field: aclrtRandomNumFuncParaInfo::funcType",
+    ][::std::mem::offset_of!(aclrtRandomNumFuncParaInfo, funcType) - 0usize];
+    [
+        "Offset of field: aclrtRandomNumFuncParaInfo::paramInfo",
+    ][::std::mem::offset_of!(aclrtRandomNumFuncParaInfo, paramInfo) - 4usize];
 };
 const _: () = {
-    ["Size of aclrtRandomNumTaskInfo"][::std::mem::size_of::<aclrtRandomNumTaskInfo>() - 104usize];
-    ["Alignment of aclrtRandomNumTaskInfo"][::std::mem::align_of::<aclrtRandomNumTaskInfo>() - 8usize];
-    ["Offset of field: aclrtRandomNumTaskInfo::dataType"]
-        [::std::mem::offset_of!(aclrtRandomNumTaskInfo, dataType) - 0usize];
-    ["Offset of field: aclrtRandomNumTaskInfo::randomNumFuncParaInfo"]
-        [::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomNumFuncParaInfo) - 4usize];
-    ["Offset of field: aclrtRandomNumTaskInfo::randomParaAddr"]
-        [::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomParaAddr) - 40usize];
-    ["Offset of field: aclrtRandomNumTaskInfo::randomResultAddr"]
-        [::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomResultAddr) - 48usize];
-    ["Offset of field: aclrtRandomNumTaskInfo::randomCounterAddr"]
-        [::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomCounterAddr) - 56usize];
-    ["Offset of field: aclrtRandomNumTaskInfo::randomSeed"]
-        [::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomSeed) - 64usize];
-    ["Offset of field: aclrtRandomNumTaskInfo::randomNum"]
-        [::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomNum) - 80usize];
-    ["Offset of field: aclrtRandomNumTaskInfo::rsv"][::std::mem::offset_of!(aclrtRandomNumTaskInfo, rsv) - 96usize];
+    [
+        "Size of aclrtRandomNumTaskInfo",
+    ][::std::mem::size_of::<aclrtRandomNumTaskInfo>() - 104usize];
+    [
+        "Alignment of aclrtRandomNumTaskInfo",
+    ][::std::mem::align_of::<aclrtRandomNumTaskInfo>() - 8usize];
+    [
+        "Offset of field: aclrtRandomNumTaskInfo::dataType",
+    ][::std::mem::offset_of!(aclrtRandomNumTaskInfo, dataType) - 0usize];
+    [
+        "Offset of field: aclrtRandomNumTaskInfo::randomNumFuncParaInfo",
+    ][::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomNumFuncParaInfo) - 4usize];
+    [
+        "Offset of field: aclrtRandomNumTaskInfo::randomParaAddr",
+    ][::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomParaAddr) - 40usize];
+    [
+        "Offset of field: aclrtRandomNumTaskInfo::randomResultAddr",
+    ][::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomResultAddr) - 48usize];
+    [
+        "Offset of field: aclrtRandomNumTaskInfo::randomCounterAddr",
+    ][::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomCounterAddr) - 56usize];
+    [
+        "Offset of field: aclrtRandomNumTaskInfo::randomSeed",
+    ][::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomSeed) - 64usize];
+    [
+        "Offset of field: aclrtRandomNumTaskInfo::randomNum",
+    ][::std::mem::offset_of!(aclrtRandomNumTaskInfo, randomNum) - 80usize];
+    [
+        "Offset of field: aclrtRandomNumTaskInfo::rsv",
+    ][::std::mem::offset_of!(aclrtRandomNumTaskInfo, rsv) - 96usize];
 };
 const _: () = {
-    ["Size of aclrtPhysicalMemProp"][::std::mem::size_of::<aclrtPhysicalMemProp>() - 32usize];
-    ["Alignment of aclrtPhysicalMemProp"][::std::mem::align_of::<aclrtPhysicalMemProp>() - 8usize];
-    ["Offset of field: aclrtPhysicalMemProp::handleType"]
-        [::std::mem::offset_of!(aclrtPhysicalMemProp, handleType) - 0usize];
-    ["Offset of field: aclrtPhysicalMemProp::allocationType"]
-        [::std::mem::offset_of!(aclrtPhysicalMemProp, allocationType) - 4usize];
-    ["Offset of field: aclrtPhysicalMemProp::memAttr"][::std::mem::offset_of!(aclrtPhysicalMemProp, memAttr) - 8usize];
-    ["Offset of field: aclrtPhysicalMemProp::location"]
-        [::std::mem::offset_of!(aclrtPhysicalMemProp, location) - 12usize];
-    ["Offset of field: aclrtPhysicalMemProp::reserve"][::std::mem::offset_of!(aclrtPhysicalMemProp, reserve) - 24usize];
+    [
+        "Size of aclrtPhysicalMemProp",
+    ][::std::mem::size_of::<aclrtPhysicalMemProp>() - 32usize];
+    [
+        "Alignment of aclrtPhysicalMemProp",
+    ][::std::mem::align_of::<aclrtPhysicalMemProp>() - 8usize];
+    [
+        "Offset of field: aclrtPhysicalMemProp::handleType",
+    ][::std::mem::offset_of!(aclrtPhysicalMemProp, handleType) - 0usize];
+    [
+        "Offset of field: aclrtPhysicalMemProp::allocationType",
+    ][::std::mem::offset_of!(aclrtPhysicalMemProp, allocationType) - 4usize];
+    [
+        "Offset of field: aclrtPhysicalMemProp::memAttr",
+    ][::std::mem::offset_of!(aclrtPhysicalMemProp, memAttr) - 8usize];
+    [
+        "Offset of field: aclrtPhysicalMemProp::location",
+    ][::std::mem::offset_of!(aclrtPhysicalMemProp, location) - 12usize];
+    [
+        "Offset of field: aclrtPhysicalMemProp::reserve",
+    ][::std::mem::offset_of!(aclrtPhysicalMemProp, reserve) - 24usize];
 };
 const _: () = {
-    ["Size of aclrtMemAccessDesc"][::std::mem::size_of::<aclrtMemAccessDesc>() - 24usize];
-    ["Alignment of aclrtMemAccessDesc"][::std::mem::align_of::<aclrtMemAccessDesc>() - 4usize];
-    ["Offset of field: aclrtMemAccessDesc::flags"][::std::mem::offset_of!(aclrtMemAccessDesc, flags) - 0usize];
-    ["Offset of field: aclrtMemAccessDesc::location"][::std::mem::offset_of!(aclrtMemAccessDesc, location) - 4usize];
-    ["Offset of field: aclrtMemAccessDesc::rsv"][::std::mem::offset_of!(aclrtMemAccessDesc, rsv) - 12usize];
+    [
+        "Size of aclrtMemAccessDesc",
+    ][::std::mem::size_of::<aclrtMemAccessDesc>() - 24usize];
+    [
+        "Alignment of aclrtMemAccessDesc",
+    ][::std::mem::align_of::<aclrtMemAccessDesc>() - 4usize];
+    [
+        "Offset of field: aclrtMemAccessDesc::flags",
+    ][::std::mem::offset_of!(aclrtMemAccessDesc, flags) - 0usize];
+    [
+        "Offset of field: aclrtMemAccessDesc::location",
+    ][::std::mem::offset_of!(aclrtMemAccessDesc, location) - 4usize];
+    [
+        "Offset of field: aclrtMemAccessDesc::rsv",
+    ][::std::mem::offset_of!(aclrtMemAccessDesc, rsv) - 12usize];
 };
 const _: () = {
-    ["Size of tagAclmdlRICondTaskParams"][::std::mem::size_of::<tagAclmdlRICondTaskParams>() - 24usize];
-    ["Alignment of tagAclmdlRICondTaskParams"][::std::mem::align_of::<tagAclmdlRICondTaskParams>() - 8usize];
-    ["Offset of field: tagAclmdlRICondTaskParams::handle"]
-        [::std::mem::offset_of!(tagAclmdlRICondTaskParams, handle) - 0usize];
-    ["Offset of field: tagAclmdlRICondTaskParams::type_"]
-        [::std::mem::offset_of!(tagAclmdlRICondTaskParams, type_) - 8usize];
-    ["Offset of field: tagAclmdlRICondTaskParams::size"]
-        [::std::mem::offset_of!(tagAclmdlRICondTaskParams, size) - 12usize];
-    ["Offset of field: tagAclmdlRICondTaskParams::modelRIArray"]
-        [::std::mem::offset_of!(tagAclmdlRICondTaskParams, modelRIArray) - 16usize];
+    [
+        "Size of tagAclmdlRICondTaskParams",
+    ][::std::mem::size_of::<tagAclmdlRICondTaskParams>() - 24usize];
+    [
+        "Alignment of tagAclmdlRICondTaskParams",
+    ][::std::mem::align_of::<tagAclmdlRICondTaskParams>() - 8usize];
+    [
+        "Offset of field: tagAclmdlRICondTaskParams::handle",
+    ][::std::mem::offset_of!(tagAclmdlRICondTaskParams, handle) - 0usize];
+    [
+        "Offset of field: tagAclmdlRICondTaskParams::type_",
+    ][::std::mem::offset_of!(tagAclmdlRICondTaskParams, type_) - 8usize];
+    [
+        "Offset of field: tagAclmdlRICondTaskParams::size",
+    ][::std::mem::offset_of!(tagAclmdlRICondTaskParams, size) - 12usize];
+    [
+        "Offset of field: tagAclmdlRICondTaskParams::modelRIArray",
+    ][::std::mem::offset_of!(tagAclmdlRICondTaskParams, modelRIArray) - 16usize];
 };
 const _: () = {
-    ["Size of aclrtBinaryLoadOptionValue"][::std::mem::size_of::<aclrtBinaryLoadOptionValue>() - 16usize];
-    ["Alignment of aclrtBinaryLoadOptionValue"][::std::mem::align_of::<aclrtBinaryLoadOptionValue>() - 4usize];
-    ["Offset of field: aclrtBinaryLoadOptionValue::isLazyLoad"]
-        [::std::mem::offset_of!(aclrtBinaryLoadOptionValue, isLazyLoad) - 0usize];
-    ["Offset of field: aclrtBinaryLoadOptionValue::magic"]
-        [::std::mem::offset_of!(aclrtBinaryLoadOptionValue, magic) - 0usize];
-    ["Offset of field: aclrtBinaryLoadOptionValue::cpuKernelMode"]
-        [::std::mem::offset_of!(aclrtBinaryLoadOptionValue, cpuKernelMode) - 0usize];
-    ["Offset of field: aclrtBinaryLoadOptionValue::rsv"]
-        [::std::mem::offset_of!(aclrtBinaryLoadOptionValue, rsv) - 0usize];
+    [
+        "Size of aclrtBinaryLoadOptionValue",
+    ][::std::mem::size_of::<aclrtBinaryLoadOptionValue>() - 16usize];
+    [
+        "Alignment of aclrtBinaryLoadOptionValue",
+    ][::std::mem::align_of::<aclrtBinaryLoadOptionValue>() - 4usize];
+    [
+        "Offset of field: aclrtBinaryLoadOptionValue::isLazyLoad",
+    ][::std::mem::offset_of!(aclrtBinaryLoadOptionValue, isLazyLoad) - 0usize];
+    [
+        "Offset of field: aclrtBinaryLoadOptionValue::magic",
+    ][::std::mem::offset_of!(aclrtBinaryLoadOptionValue, magic) - 0usize];
+    [
+        "Offset of field: aclrtBinaryLoadOptionValue::cpuKernelMode",
+    ][::std::mem::offset_of!(aclrtBinaryLoadOptionValue, cpuKernelMode) - 0usize];
+    [
+        "Offset of field: aclrtBinaryLoadOptionValue::rsv",
+    ][::std::mem::offset_of!(aclrtBinaryLoadOptionValue, rsv) - 0usize];
 };
 const _: () = {
-    ["Size of aclrtBinaryLoadOption"][::std::mem::size_of::<aclrtBinaryLoadOption>() - 20usize];
-    ["Alignment of aclrtBinaryLoadOption"][::std::mem::align_of::<aclrtBinaryLoadOption>() - 4usize];
-    ["Offset of field: aclrtBinaryLoadOption::type_"][::std::mem::offset_of!(aclrtBinaryLoadOption, type_) - 0usize];
-    ["Offset of field: aclrtBinaryLoadOption::value"][::std::mem::offset_of!(aclrtBinaryLoadOption, value) - 4usize];
+    [
+        "Size of aclrtBinaryLoadOption",
+    ][::std::mem::size_of::<aclrtBinaryLoadOption>() - 20usize];
+    [
+        "Alignment of aclrtBinaryLoadOption",
+    ][::std::mem::align_of::<aclrtBinaryLoadOption>() - 4usize];
+    [
+        "Offset of field: aclrtBinaryLoadOption::type_",
+    ][::std::mem::offset_of!(aclrtBinaryLoadOption, type_) - 0usize];
+    [
+        "Offset of field: aclrtBinaryLoadOption::value",
+    ][::std::mem::offset_of!(aclrtBinaryLoadOption, value) - 4usize];
 };
 const _: () = {
-    ["Size of aclrtBinaryLoadOptions"][::std::mem::size_of::<aclrtBinaryLoadOptions>() - 16usize];
-    ["Alignment of aclrtBinaryLoadOptions"][::std::mem::align_of::<aclrtBinaryLoadOptions>() - 8usize];
-    ["Offset of field: aclrtBinaryLoadOptions::options"]
-        [::std::mem::offset_of!(aclrtBinaryLoadOptions, options) - 0usize];
-    ["Offset of field: aclrtBinaryLoadOptions::numOpt"]
-        [::std::mem::offset_of!(aclrtBinaryLoadOptions, numOpt) - 8usize];
+    [
+        "Size of aclrtBinaryLoadOptions",
+    ][::std::mem::size_of::<aclrtBinaryLoadOptions>() - 16usize];
+    [
+        "Alignment of aclrtBinaryLoadOptions",
+    ][::std::mem::align_of::<aclrtBinaryLoadOptions>() - 8usize];
+    [
+        "Offset of field: aclrtBinaryLoadOptions::options",
+    ][::std::mem::offset_of!(aclrtBinaryLoadOptions, options) - 0usize];
+    [
+        "Offset of field: aclrtBinaryLoadOptions::numOpt",
+    ][::std::mem::offset_of!(aclrtBinaryLoadOptions, numOpt) - 8usize];
 };
 const _: () = {
     ["Size of aclrtTimeoutUs"][::std::mem::size_of::<aclrtTimeoutUs>() - 8usize];
     ["Alignment of aclrtTimeoutUs"][::std::mem::align_of::<aclrtTimeoutUs>() - 4usize];
-    ["Offset of field: aclrtTimeoutUs::timeoutLow"][::std::mem::offset_of!(aclrtTimeoutUs, timeoutLow) - 0usize];
-    ["Offset of field: aclrtTimeoutUs::timeoutHigh"][::std::mem::offset_of!(aclrtTimeoutUs, timeoutHigh) - 4usize];
+    [
+        "Offset of field: aclrtTimeoutUs::timeoutLow",
+    ][::std::mem::offset_of!(aclrtTimeoutUs, timeoutLow) - 0usize];
+    [
+        "Offset of field: aclrtTimeoutUs::timeoutHigh",
+    ][::std::mem::offset_of!(aclrtTimeoutUs, timeoutHigh) - 4usize];
 };
 const _: () = {
-    ["Size of aclrtLaunchKernelAttrValue"][::std::mem::size_of::<aclrtLaunchKernelAttrValue>() - 16usize];
-    ["Alignment of aclrtLaunchKernelAttrValue"][::std::mem::align_of::<aclrtLaunchKernelAttrValue>() - 4usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::schemMode"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, schemMode) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::localMemorySize"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, localMemorySize) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::dynUBufSize"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, dynUBufSize) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::engineType"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, engineType) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::blockDimOffset"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, blockDimOffset) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::isBlockTaskPrefetch"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, isBlockTaskPrefetch) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::isDataDump"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, isDataDump) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::timeout"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, timeout) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::timeoutUs"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, timeoutUs) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::enableProfiling"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, enableProfiling) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttrValue::rsv"]
-        [::std::mem::offset_of!(aclrtLaunchKernelAttrValue, rsv) - 0usize];
+    [
+        "Size of aclrtLaunchKernelAttrValue",
+    ][::std::mem::size_of::<aclrtLaunchKernelAttrValue>() - 16usize];
+    [
+        "Alignment of aclrtLaunchKernelAttrValue",
+    ][::std::mem::align_of::<aclrtLaunchKernelAttrValue>() - 4usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::schemMode",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, schemMode) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::localMemorySize",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, localMemorySize) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::dynUBufSize",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, dynUBufSize) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::engineType",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, engineType) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::blockDimOffset",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, blockDimOffset) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::isBlockTaskPrefetch",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, isBlockTaskPrefetch) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::isDataDump",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, isDataDump) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::timeout",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, timeout) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::timeoutUs",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, timeoutUs) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::enableProfiling",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, enableProfiling) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttrValue::rsv",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttrValue, rsv) - 0usize];
 };
 const _: () = {
-    ["Size of aclrtLaunchKernelAttr"][::std::mem::size_of::<aclrtLaunchKernelAttr>() - 20usize];
-    ["Alignment of aclrtLaunchKernelAttr"][::std::mem::align_of::<aclrtLaunchKernelAttr>() - 4usize];
-    ["Offset of field: aclrtLaunchKernelAttr::id"][::std::mem::offset_of!(aclrtLaunchKernelAttr, id) - 0usize];
-    ["Offset of field: aclrtLaunchKernelAttr::value"][::std::mem::offset_of!(aclrtLaunchKernelAttr, value) - 4usize];
+    [
+        "Size of aclrtLaunchKernelAttr",
+    ][::std::mem::size_of::<aclrtLaunchKernelAttr>() - 20usize];
+    [
+        "Alignment of aclrtLaunchKernelAttr",
+    ][::std::mem::align_of::<aclrtLaunchKernelAttr>() - 4usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttr::id",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttr, id) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelAttr::value",
+    ][::std::mem::offset_of!(aclrtLaunchKernelAttr, value) - 4usize];
 };
 const _: () = {
-    ["Size of aclrtLaunchKernelCfg"][::std::mem::size_of::<aclrtLaunchKernelCfg>() - 16usize];
-    ["Alignment of aclrtLaunchKernelCfg"][::std::mem::align_of::<aclrtLaunchKernelCfg>() - 8usize];
-    ["Offset of field: aclrtLaunchKernelCfg::attrs"][::std::mem::offset_of!(aclrtLaunchKernelCfg, attrs) - 0usize];
-    ["Offset of field: aclrtLaunchKernelCfg::numAttrs"]
-        [::std::mem::offset_of!(aclrtLaunchKernelCfg, numAttrs) - 8usize];
+    [
+        "Size of aclrtLaunchKernelCfg",
+    ][::std::mem::size_of::<aclrtLaunchKernelCfg>() - 16usize];
+    [
+        "Alignment of aclrtLaunchKernelCfg",
+    ][::std::mem::align_of::<aclrtLaunchKernelCfg>() - 8usize];
+    [
+        "Offset of field: aclrtLaunchKernelCfg::attrs",
+    ][::std::mem::offset_of!(aclrtLaunchKernelCfg, attrs) - 0usize];
+    [
+        "Offset of field: aclrtLaunchKernelCfg::numAttrs",
+    ][::std::mem::offset_of!(aclrtLaunchKernelCfg, numAttrs) - 8usize];
 };
 const _: () = {
-    ["Size of aclrtPlaceHolderInfo"][::std::mem::size_of::<aclrtPlaceHolderInfo>() - 8usize];
-    ["Alignment of aclrtPlaceHolderInfo"][::std::mem::align_of::<aclrtPlaceHolderInfo>() - 4usize];
-    ["Offset of field: aclrtPlaceHolderInfo::addrOffset"]
-        [::std::mem::offset_of!(aclrtPlaceHolderInfo, addrOffset) - 0usize];
-    ["Offset of field: aclrtPlaceHolderInfo::dataOffset"]
-        [::std::mem::offset_of!(aclrtPlaceHolderInfo, dataOffset) - 4usize];
+    [
+        "Size of aclrtPlaceHolderInfo",
+    ][::std::mem::size_of::<aclrtPlaceHolderInfo>() - 8usize];
+    [
+        "Alignment of aclrtPlaceHolderInfo",
+    ][::std::mem::align_of::<aclrtPlaceHolderInfo>() - 4usize];
+    [
+        "Offset of field: aclrtPlaceHolderInfo::addrOffset",
+    ][::std::mem::offset_of!(aclrtPlaceHolderInfo, addrOffset) - 0usize];
+    [
+        "Offset of field: aclrtPlaceHolderInfo::dataOffset",
+    ][::std::mem::offset_of!(aclrtPlaceHolderInfo, dataOffset) - 4usize];
 };
 const _: () = {
     ["Size of aclrtMemUceInfo"][::std::mem::size_of::<aclrtMemUceInfo>() - 128usize];
     ["Alignment of aclrtMemUceInfo"][::std::mem::align_of::<aclrtMemUceInfo>() - 8usize];
-    ["Offset of field: aclrtMemUceInfo::addr"][::std::mem::offset_of!(aclrtMemUceInfo, addr) - 0usize];
-    ["Offset of field: aclrtMemUceInfo::len"][::std::mem::offset_of!(aclrtMemUceInfo, len) - 8usize];
-    ["Offset of field: aclrtMemUceInfo::reserved"][::std::mem::offset_of!(aclrtMemUceInfo, reserved) - 16usize];
+    [
+        "Offset of field: aclrtMemUceInfo::addr",
+    ][::std::mem::offset_of!(aclrtMemUceInfo, addr) - 0usize];
+    [
+        "Offset of field: aclrtMemUceInfo::len",
+    ][::std::mem::offset_of!(aclrtMemUceInfo, len) - 8usize];
+    [
+        "Offset of field: aclrtMemUceInfo::reserved",
+    ][::std::mem::offset_of!(aclrtMemUceInfo, reserved) - 16usize];
 };
 const _: () = {
-    ["Size of aclrtMemUceInfoArray"][::std::mem::size_of::<aclrtMemUceInfoArray>() - 2568usize];
-    ["Alignment of aclrtMemUceInfoArray"][::std::mem::align_of::<aclrtMemUceInfoArray>() - 8usize];
-    ["Offset of field: aclrtMemUceInfoArray::arraySize"]
-        [::std::mem::offset_of!(aclrtMemUceInfoArray, arraySize) - 0usize];
-    ["Offset of field: aclrtMemUceInfoArray::memUceInfoArray"]
-        [::std::mem::offset_of!(aclrtMemUceInfoArray, memUceInfoArray) - 8usize];
+    [
+        "Size of aclrtMemUceInfoArray",
+    ][::std::mem::size_of::<aclrtMemUceInfoArray>() - 2568usize];
+    [
+        "Alignment of aclrtMemUceInfoArray",
+    ][::std::mem::align_of::<aclrtMemUceInfoArray>() - 8usize];
+    [
+        "Offset of field: aclrtMemUceInfoArray::arraySize",
+    ][::std::mem::offset_of!(aclrtMemUceInfoArray, arraySize) - 0usize];
+    [
+        "Offset of field: aclrtMemUceInfoArray::memUceInfoArray",
+    ][::std::mem::offset_of!(aclrtMemUceInfoArray, memUceInfoArray) - 8usize];
 };
 const _: () = {
-    ["Size of aclrtErrorInfoDetail"][::std::mem::size_of::<aclrtErrorInfoDetail>() - 2568usize];
-    ["Alignment of aclrtErrorInfoDetail"][::std::mem::align_of::<aclrtErrorInfoDetail>() - 8usize];
-    ["Offset of field: aclrtErrorInfoDetail::uceInfo"][::std::mem::offset_of!(aclrtErrorInfoDetail, uceInfo) - 0usize];
-    ["Offset of field: aclrtErrorInfoDetail::aicoreErrType"]
-        [::std::mem::offset_of!(aclrtErrorInfoDetail, aicoreErrType) - 0usize];
+    [
+        "Size of aclrtErrorInfoDetail",
+    ][::std::mem::size_of::<aclrtErrorInfoDetail>() - 2568usize];
+    [
+        "Alignment of aclrtErrorInfoDetail",
+    ][::std::mem::align_of::<aclrtErrorInfoDetail>() - 8usize];
+    [
+        "Offset of field: aclrtErrorInfoDetail::uceInfo",
+    ][::std::mem::offset_of!(aclrtErrorInfoDetail, uceInfo) - 0usize];
+    [
+        "Offset of field: aclrtErrorInfoDetail::aicoreErrType",
+    ][::std::mem::offset_of!(aclrtErrorInfoDetail, aicoreErrType) - 0usize];
 };
 const _: () = {
     ["Size of aclrtErrorInfo"][::std::mem::size_of::<aclrtErrorInfo>() - 2576usize];
     ["Alignment of aclrtErrorInfo"][::std::mem::align_of::<aclrtErrorInfo>() - 8usize];
-    ["Offset of field: aclrtErrorInfo::tryRepair"][::std::mem::offset_of!(aclrtErrorInfo, tryRepair) - 0usize];
-    ["Offset of field: aclrtErrorInfo::hasDetail"][::std::mem::offset_of!(aclrtErrorInfo, hasDetail) - 1usize];
-    ["Offset of field: aclrtErrorInfo::reserved"][::std::mem::offset_of!(aclrtErrorInfo, reserved) - 2usize];
-    ["Offset of field: aclrtErrorInfo::errorType"][::std::mem::offset_of!(aclrtErrorInfo, errorType) - 4usize];
-    ["Offset of field: aclrtErrorInfo::detail"][::std::mem::offset_of!(aclrtErrorInfo, detail) - 8usize];
+    [
+        "Offset of field: aclrtErrorInfo::tryRepair",
+    ][::std::mem::offset_of!(aclrtErrorInfo, tryRepair) - 0usize];
+    [
+        "Offset of field: aclrtErrorInfo::hasDetail",
+    ][::std::mem::offset_of!(aclrtErrorInfo, hasDetail) - 1usize];
+    [
+        "Offset of field: aclrtErrorInfo::reserved",
+    ][::std::mem::offset_of!(aclrtErrorInfo, reserved) - 2usize];
+    [
+        "Offset of field: aclrtErrorInfo::errorType",
+    ][::std::mem::offset_of!(aclrtErrorInfo, errorType) - 4usize];
+    [
+        "Offset of field: aclrtErrorInfo::detail",
+    ][::std::mem::offset_of!(aclrtErrorInfo, detail) - 8usize];
 };
 pub const ACL_SUCCESS: ::std::os::raw::c_int = 0;
 pub const ACL_ERROR_INVALID_PARAM: ::std::os::raw::c_int = 100000;
@@ -978,62 +1235,107 @@ pub const ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED: ::std::os::raw::c_int = 50790
 const _: () = {
     ["Size of HcclRootInfoDef"][::std::mem::size_of::<HcclRootInfoDef>() - 4108usize];
     ["Alignment of HcclRootInfoDef"][::std::mem::align_of::<HcclRootInfoDef>() - 1usize];
-    ["Offset of field: HcclRootInfoDef::internal"][::std::mem::offset_of!(HcclRootInfoDef, internal) - 0usize];
+    [
+        "Offset of field: HcclRootInfoDef::internal",
+    ][::std::mem::offset_of!(HcclRootInfoDef, internal) - 0usize];
 };
 const _: () = {
-    ["Size of HcclCommConfigDef"][::std::mem::size_of::<HcclCommConfigDef>() - 2248usize];
-    ["Alignment of HcclCommConfigDef"][::std::mem::align_of::<HcclCommConfigDef>() - 8usize];
-    ["Offset of field: HcclCommConfigDef::reserved"][::std::mem::offset_of!(HcclCommConfigDef, reserved) - 0usize];
-    ["Offset of field: HcclCommConfigDef::hcclBufferSize"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclBufferSize) - 24usize];
-    ["Offset of field: HcclCommConfigDef::hcclDeterministic"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclDeterministic) - 28usize];
-    ["Offset of field: HcclCommConfigDef::hcclCommName"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclCommName) - 32usize];
-    ["Offset of field: HcclCommConfigDef::hcclUdi"][::std::mem::offset_of!(HcclCommConfigDef, hcclUdi) - 160usize];
-    ["Offset of field: HcclCommConfigDef::hcclOpExpansionMode"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclOpExpansionMode) - 288usize];
-    ["Offset of field: HcclCommConfigDef::hcclRdmaTrafficClass"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclRdmaTrafficClass) - 292usize];
-    ["Offset of field: HcclCommConfigDef::hcclRdmaServiceLevel"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclRdmaServiceLevel) - 296usize];
-    ["Offset of field: HcclCommConfigDef::hcclWorldRankID"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclWorldRankID) - 300usize];
-    ["Offset of field: HcclCommConfigDef::hcclJobID"][::std::mem::offset_of!(HcclCommConfigDef, hcclJobID) - 304usize];
-    ["Offset of field: HcclCommConfigDef::aclGraphZeroCopyEnable"]
-        [::std::mem::offset_of!(HcclCommConfigDef, aclGraphZeroCopyEnable) - 312usize];
-    ["Offset of field: HcclCommConfigDef::hcclExecTimeOut"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclExecTimeOut) - 316usize];
-    ["Offset of field: HcclCommConfigDef::hcclAlgo"][::std::mem::offset_of!(HcclCommConfigDef, hcclAlgo) - 320usize];
-    ["Offset of field: HcclCommConfigDef::hcclRetryEnable"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclRetryEnable) - 1920usize];
-    ["Offset of field: HcclCommConfigDef::hcclRetryParams"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclRetryParams) - 1970usize];
-    ["Offset of field: HcclCommConfigDef::hcclBufferName"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclBufferName) - 2098usize];
-    ["Offset of field: HcclCommConfigDef::hcclQos"][::std::mem::offset_of!(HcclCommConfigDef, hcclQos) - 2228usize];
-    ["Offset of field: HcclCommConfigDef::hcclSymWinMaxMemSizePerRank"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclSymWinMaxMemSizePerRank) - 2232usize];
-    ["Offset of field: HcclCommConfigDef::hcclChannelSqDepth"]
-        [::std::mem::offset_of!(HcclCommConfigDef, hcclChannelSqDepth) - 2240usize];
+    [
+        "Size of HcclCommConfigDef",
+    ][::std::mem::size_of::<HcclCommConfigDef>() - 2248usize];
+    [
+        "Alignment of HcclCommConfigDef",
+    ][::std::mem::align_of::<HcclCommConfigDef>() - 8usize];
+    [
+        "Offset of field: HcclCommConfigDef::reserved",
+    ][::std::mem::offset_of!(HcclCommConfigDef, reserved) - 0usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclBufferSize",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclBufferSize) - 24usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclDeterministic",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclDeterministic) - 28usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclCommName",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclCommName) - 32usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclUdi",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclUdi) - 160usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclOpExpansionMode",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclOpExpansionMode) - 288usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclRdmaTrafficClass",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclRdmaTrafficClass) - 292usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclRdmaServiceLevel",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclRdmaServiceLevel) - 296usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclWorldRankID",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclWorldRankID) - 300usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclJobID",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclJobID) - 304usize];
+    [
+        "Offset of field: HcclCommConfigDef::aclGraphZeroCopyEnable",
+    ][::std::mem::offset_of!(HcclCommConfigDef, aclGraphZeroCopyEnable) - 312usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclExecTimeOut",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclExecTimeOut) - 316usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclAlgo",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclAlgo) - 320usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclRetryEnable",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclRetryEnable) - 1920usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclRetryParams",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclRetryParams) - 1970usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclBufferName",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclBufferName) - 2098usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclQos",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclQos) - 2228usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclSymWinMaxMemSizePerRank",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclSymWinMaxMemSizePerRank)
+        - 2232usize];
+    [
+        "Offset of field: HcclCommConfigDef::hcclChannelSqDepth",
+    ][::std::mem::offset_of!(HcclCommConfigDef, hcclChannelSqDepth) - 2240usize];
 };
 const _: () = {
     ["Size of HcclConfigValue"][::std::mem::size_of::<HcclConfigValue>() - 4usize];
     ["Alignment of HcclConfigValue"][::std::mem::align_of::<HcclConfigValue>() - 4usize];
-    ["Offset of field: HcclConfigValue::value"][::std::mem::offset_of!(HcclConfigValue, value) - 0usize];
+    [
+        "Offset of field: HcclConfigValue::value",
+    ][::std::mem::offset_of!(HcclConfigValue, value) - 0usize];
 };
 const _: () = {
-    ["Size of HcclSendRecvItemDef"][::std::mem::size_of::<HcclSendRecvItemDef>() - 32usize];
-    ["Alignment of HcclSendRecvItemDef"][::std::mem::align_of::<HcclSendRecvItemDef>() - 8usize];
-    ["Offset of field: HcclSendRecvItemDef::sendRecvType"]
-        [::std::mem::offset_of!(HcclSendRecvItemDef, sendRecvType) - 0usize];
-    ["Offset of field: HcclSendRecvItemDef::buf"][::std::mem::offset_of!(HcclSendRecvItemDef, buf) - 8usize];
-    ["Offset of field: HcclSendRecvItemDef::count"][::std::mem::offset_of!(HcclSendRecvItemDef, count) - 16usize];
-    ["Offset of field: HcclSendRecvItemDef::dataType"][::std::mem::offset_of!(HcclSendRecvItemDef, dataType) - 24usize];
-    ["Offset of field: HcclSendRecvItemDef::remoteRank"]
-        [::std::mem::offset_of!(HcclSendRecvItemDef, remoteRank) - 28usize];
+    [
+        "Size of HcclSendRecvItemDef",
+    ][::std::mem::size_of::<HcclSendRecvItemDef>() - 32usize];
+    [
+        "Alignment of HcclSendRecvItemDef",
+    ][::std::mem::align_of::<HcclSendRecvItemDef>() - 8usize];
+    [
+        "Offset of field: HcclSendRecvItemDef::sendRecvType",
+    ][::std::mem::offset_of!(HcclSendRecvItemDef, sendRecvType) - 0usize];
+    [
+        "Offset of field: HcclSendRecvItemDef::buf",
+    ][::std::mem::offset_of!(HcclSendRecvItemDef, buf) - 8usize];
+    [
+        "Offset of field: HcclSendRecvItemDef::count",
+    ][::std::mem::offset_of!(HcclSendRecvItemDef, count) - 16usize];
+    [
+        "Offset of field: HcclSendRecvItemDef::dataType",
+    ][::std::mem::offset_of!(HcclSendRecvItemDef, dataType) - 24usize];
+    [
+        "Offset of field: HcclSendRecvItemDef::remoteRank",
+    ][::std::mem::offset_of!(HcclSendRecvItemDef, remoteRank) - 28usize];
 };
-#[doc = " Value of one allocation attribute."]
+/// Value of one allocation attribute.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union aclrtMallocAttrValue {
@@ -1049,7 +1351,7 @@ pub union aclrtRandomNumFuncParaInfo__bindgen_ty_1 {
     pub uniformDisInfo: aclrtUniformDisInfo,
     pub normalDisInfo: aclrtNormalDisInfo,
 }
-#[doc = " Value of one load option."]
+/// Value of one load option.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union aclrtBinaryLoadOptionValue {
@@ -1058,7 +1360,7 @@ pub union aclrtBinaryLoadOptionValue {
     pub cpuKernelMode: i32,
     pub rsv: [u32; 4usize],
 }
-#[doc = " Value of one launch attribute."]
+/// Value of one launch attribute.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union aclrtLaunchKernelAttrValue {
@@ -1074,14 +1376,14 @@ pub union aclrtLaunchKernelAttrValue {
     pub enableProfiling: u8,
     pub rsv: [u32; 4usize],
 }
-#[doc = " Detail of a device error, by its type."]
+/// Detail of a device error, by its type.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union aclrtErrorInfoDetail {
     pub uceInfo: aclrtMemUceInfoArray,
     pub aicoreErrType: aclrtAicoreErrorType,
 }
-#[doc = " Value of a process-wide setting; passed by value."]
+/// Value of a process-wide setting; passed by value.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union HcclConfigValue {
@@ -1164,9 +1466,15 @@ impl aclrtMemAttr {
     pub const ACL_MEM_P2P_HUGE1G: aclrtMemAttr = aclrtMemAttr(17);
 }
 impl aclrtFloatOverflowMode {
-    pub const ACL_RT_OVERFLOW_MODE_SATURATION: aclrtFloatOverflowMode = aclrtFloatOverflowMode(0);
-    pub const ACL_RT_OVERFLOW_MODE_INFNAN: aclrtFloatOverflowMode = aclrtFloatOverflowMode(1);
-    pub const ACL_RT_OVERFLOW_MODE_UNDEF: aclrtFloatOverflowMode = aclrtFloatOverflowMode(2);
+    pub const ACL_RT_OVERFLOW_MODE_SATURATION: aclrtFloatOverflowMode = aclrtFloatOverflowMode(
+        0,
+    );
+    pub const ACL_RT_OVERFLOW_MODE_INFNAN: aclrtFloatOverflowMode = aclrtFloatOverflowMode(
+        1,
+    );
+    pub const ACL_RT_OVERFLOW_MODE_UNDEF: aclrtFloatOverflowMode = aclrtFloatOverflowMode(
+        2,
+    );
 }
 impl aclrtDeviceStatus {
     pub const ACL_RT_DEVICE_STATUS_NORMAL: aclrtDeviceStatus = aclrtDeviceStatus(0);
@@ -1174,8 +1482,12 @@ impl aclrtDeviceStatus {
     pub const ACL_RT_DEVICE_STATUS_END: aclrtDeviceStatus = aclrtDeviceStatus(65535);
 }
 impl aclrtDevFeatureType {
-    pub const ACL_FEATURE_TSCPU_TASK_UPDATE_SUPPORT_AIC_AIV: aclrtDevFeatureType = aclrtDevFeatureType(1);
-    pub const ACL_FEATURE_SYSTEM_MEMQ_EVENT_CROSS_DEV: aclrtDevFeatureType = aclrtDevFeatureType(21);
+    pub const ACL_FEATURE_TSCPU_TASK_UPDATE_SUPPORT_AIC_AIV: aclrtDevFeatureType = aclrtDevFeatureType(
+        1,
+    );
+    pub const ACL_FEATURE_SYSTEM_MEMQ_EVENT_CROSS_DEV: aclrtDevFeatureType = aclrtDevFeatureType(
+        21,
+    );
 }
 impl aclrtDevAttr {
     pub const ACL_DEV_ATTR_AICPU_CORE_NUM: aclrtDevAttr = aclrtDevAttr(1);
@@ -1231,26 +1543,50 @@ impl aclrtCompareDataType {
     pub const ACL_RT_SWITCH_INT64: aclrtCompareDataType = aclrtCompareDataType(1);
 }
 impl aclrtEventRecordedStatus {
-    pub const ACL_EVENT_RECORDED_STATUS_NOT_READY: aclrtEventRecordedStatus = aclrtEventRecordedStatus(0);
-    pub const ACL_EVENT_RECORDED_STATUS_COMPLETE: aclrtEventRecordedStatus = aclrtEventRecordedStatus(1);
+    pub const ACL_EVENT_RECORDED_STATUS_NOT_READY: aclrtEventRecordedStatus = aclrtEventRecordedStatus(
+        0,
+    );
+    pub const ACL_EVENT_RECORDED_STATUS_COMPLETE: aclrtEventRecordedStatus = aclrtEventRecordedStatus(
+        1,
+    );
 }
 impl aclrtEventWaitStatus {
-    pub const ACL_EVENT_WAIT_STATUS_COMPLETE: aclrtEventWaitStatus = aclrtEventWaitStatus(0);
-    pub const ACL_EVENT_WAIT_STATUS_NOT_READY: aclrtEventWaitStatus = aclrtEventWaitStatus(1);
-    pub const ACL_EVENT_WAIT_STATUS_RESERVED: aclrtEventWaitStatus = aclrtEventWaitStatus(65535);
+    pub const ACL_EVENT_WAIT_STATUS_COMPLETE: aclrtEventWaitStatus = aclrtEventWaitStatus(
+        0,
+    );
+    pub const ACL_EVENT_WAIT_STATUS_NOT_READY: aclrtEventWaitStatus = aclrtEventWaitStatus(
+        1,
+    );
+    pub const ACL_EVENT_WAIT_STATUS_RESERVED: aclrtEventWaitStatus = aclrtEventWaitStatus(
+        65535,
+    );
 }
 impl aclrtMemMallocPolicy {
     pub const ACL_MEM_MALLOC_HUGE_FIRST: aclrtMemMallocPolicy = aclrtMemMallocPolicy(0);
     pub const ACL_MEM_MALLOC_HUGE_ONLY: aclrtMemMallocPolicy = aclrtMemMallocPolicy(1);
     pub const ACL_MEM_MALLOC_NORMAL_ONLY: aclrtMemMallocPolicy = aclrtMemMallocPolicy(2);
-    pub const ACL_MEM_MALLOC_HUGE_FIRST_P2P: aclrtMemMallocPolicy = aclrtMemMallocPolicy(3);
-    pub const ACL_MEM_MALLOC_HUGE_ONLY_P2P: aclrtMemMallocPolicy = aclrtMemMallocPolicy(4);
-    pub const ACL_MEM_MALLOC_NORMAL_ONLY_P2P: aclrtMemMallocPolicy = aclrtMemMallocPolicy(5);
+    pub const ACL_MEM_MALLOC_HUGE_FIRST_P2P: aclrtMemMallocPolicy = aclrtMemMallocPolicy(
+        3,
+    );
+    pub const ACL_MEM_MALLOC_HUGE_ONLY_P2P: aclrtMemMallocPolicy = aclrtMemMallocPolicy(
+        4,
+    );
+    pub const ACL_MEM_MALLOC_NORMAL_ONLY_P2P: aclrtMemMallocPolicy = aclrtMemMallocPolicy(
+        5,
+    );
     pub const ACL_MEM_MALLOC_HUGE1G_ONLY: aclrtMemMallocPolicy = aclrtMemMallocPolicy(6);
-    pub const ACL_MEM_MALLOC_HUGE1G_ONLY_P2P: aclrtMemMallocPolicy = aclrtMemMallocPolicy(7);
-    pub const ACL_MEM_TYPE_LOW_BAND_WIDTH: aclrtMemMallocPolicy = aclrtMemMallocPolicy(256);
-    pub const ACL_MEM_TYPE_HIGH_BAND_WIDTH: aclrtMemMallocPolicy = aclrtMemMallocPolicy(4096);
-    pub const ACL_MEM_ACCESS_USER_SPACE_READONLY: aclrtMemMallocPolicy = aclrtMemMallocPolicy(1048576);
+    pub const ACL_MEM_MALLOC_HUGE1G_ONLY_P2P: aclrtMemMallocPolicy = aclrtMemMallocPolicy(
+        7,
+    );
+    pub const ACL_MEM_TYPE_LOW_BAND_WIDTH: aclrtMemMallocPolicy = aclrtMemMallocPolicy(
+        256,
+    );
+    pub const ACL_MEM_TYPE_HIGH_BAND_WIDTH: aclrtMemMallocPolicy = aclrtMemMallocPolicy(
+        4096,
+    );
+    pub const ACL_MEM_ACCESS_USER_SPACE_READONLY: aclrtMemMallocPolicy = aclrtMemMallocPolicy(
+        1048576,
+    );
 }
 impl aclrtMallocAttrType {
     pub const ACL_RT_MEM_ATTR_RSV: aclrtMallocAttrType = aclrtMallocAttrType(0);
@@ -1270,15 +1606,27 @@ impl aclrtMemcpyKind {
 }
 impl aclrtMemLocationType {
     pub const ACL_MEM_LOCATION_TYPE_HOST: aclrtMemLocationType = aclrtMemLocationType(0);
-    pub const ACL_MEM_LOCATION_TYPE_DEVICE: aclrtMemLocationType = aclrtMemLocationType(1);
-    pub const ACL_MEM_LOCATION_TYPE_UNREGISTERED: aclrtMemLocationType = aclrtMemLocationType(2);
-    pub const ACL_MEM_LOCATION_TYPE_MANAGED: aclrtMemLocationType = aclrtMemLocationType(3);
-    pub const ACL_MEM_LOCATION_TYPE_HOST_NUMA: aclrtMemLocationType = aclrtMemLocationType(4);
+    pub const ACL_MEM_LOCATION_TYPE_DEVICE: aclrtMemLocationType = aclrtMemLocationType(
+        1,
+    );
+    pub const ACL_MEM_LOCATION_TYPE_UNREGISTERED: aclrtMemLocationType = aclrtMemLocationType(
+        2,
+    );
+    pub const ACL_MEM_LOCATION_TYPE_MANAGED: aclrtMemLocationType = aclrtMemLocationType(
+        3,
+    );
+    pub const ACL_MEM_LOCATION_TYPE_HOST_NUMA: aclrtMemLocationType = aclrtMemLocationType(
+        4,
+    );
 }
 impl aclrtHostRegisterType {
     pub const ACL_HOST_REGISTER_MAPPED: aclrtHostRegisterType = aclrtHostRegisterType(0);
-    pub const ACL_HOST_REGISTER_IOMEMORY: aclrtHostRegisterType = aclrtHostRegisterType(4);
-    pub const ACL_HOST_REGISTER_READONLY: aclrtHostRegisterType = aclrtHostRegisterType(8);
+    pub const ACL_HOST_REGISTER_IOMEMORY: aclrtHostRegisterType = aclrtHostRegisterType(
+        4,
+    );
+    pub const ACL_HOST_REGISTER_READONLY: aclrtHostRegisterType = aclrtHostRegisterType(
+        8,
+    );
 }
 impl aclrtReduceKind {
     pub const ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM: aclrtReduceKind = aclrtReduceKind(10);
@@ -1287,71 +1635,139 @@ impl aclrtReduceKind {
     pub const ACL_RT_MEMCPY_SDMA_AUTOMATIC_EQUAL: aclrtReduceKind = aclrtReduceKind(13);
 }
 impl aclrtRandomNumFuncType {
-    pub const ACL_RT_RANDOM_NUM_FUNC_TYPE_DROPOUT_BITMASK: aclrtRandomNumFuncType = aclrtRandomNumFuncType(0);
-    pub const ACL_RT_RANDOM_NUM_FUNC_TYPE_UNIFORM_DIS: aclrtRandomNumFuncType = aclrtRandomNumFuncType(1);
-    pub const ACL_RT_RANDOM_NUM_FUNC_TYPE_NORMAL_DIS: aclrtRandomNumFuncType = aclrtRandomNumFuncType(2);
-    pub const ACL_RT_RANDOM_NUM_FUNC_TYPE_TRUNCATED_NORMAL_DIS: aclrtRandomNumFuncType = aclrtRandomNumFuncType(3);
+    pub const ACL_RT_RANDOM_NUM_FUNC_TYPE_DROPOUT_BITMASK: aclrtRandomNumFuncType = aclrtRandomNumFuncType(
+        0,
+    );
+    pub const ACL_RT_RANDOM_NUM_FUNC_TYPE_UNIFORM_DIS: aclrtRandomNumFuncType = aclrtRandomNumFuncType(
+        1,
+    );
+    pub const ACL_RT_RANDOM_NUM_FUNC_TYPE_NORMAL_DIS: aclrtRandomNumFuncType = aclrtRandomNumFuncType(
+        2,
+    );
+    pub const ACL_RT_RANDOM_NUM_FUNC_TYPE_TRUNCATED_NORMAL_DIS: aclrtRandomNumFuncType = aclrtRandomNumFuncType(
+        3,
+    );
 }
 impl aclrtMemHandleType {
     pub const ACL_MEM_HANDLE_TYPE_NONE: aclrtMemHandleType = aclrtMemHandleType(0);
     pub const ACL_MEM_HANDLE_TYPE_POSIX: aclrtMemHandleType = aclrtMemHandleType(2);
 }
 impl aclrtMemAllocationType {
-    pub const ACL_MEM_ALLOCATION_TYPE_PINNED: aclrtMemAllocationType = aclrtMemAllocationType(0);
+    pub const ACL_MEM_ALLOCATION_TYPE_PINNED: aclrtMemAllocationType = aclrtMemAllocationType(
+        0,
+    );
 }
 impl aclrtMemGranularityOptions {
-    pub const ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM: aclrtMemGranularityOptions = aclrtMemGranularityOptions(0);
-    pub const ACL_RT_MEM_ALLOC_GRANULARITY_RECOMMENDED: aclrtMemGranularityOptions = aclrtMemGranularityOptions(1);
-    pub const ACL_RT_MEM_ALLOC_GRANULARITY_UNDEF: aclrtMemGranularityOptions = aclrtMemGranularityOptions(65535);
+    pub const ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM: aclrtMemGranularityOptions = aclrtMemGranularityOptions(
+        0,
+    );
+    pub const ACL_RT_MEM_ALLOC_GRANULARITY_RECOMMENDED: aclrtMemGranularityOptions = aclrtMemGranularityOptions(
+        1,
+    );
+    pub const ACL_RT_MEM_ALLOC_GRANULARITY_UNDEF: aclrtMemGranularityOptions = aclrtMemGranularityOptions(
+        65535,
+    );
 }
 impl aclrtMemAccessFlags {
     pub const ACL_RT_MEM_ACCESS_FLAGS_NONE: aclrtMemAccessFlags = aclrtMemAccessFlags(0);
     pub const ACL_RT_MEM_ACCESS_FLAGS_READ: aclrtMemAccessFlags = aclrtMemAccessFlags(1);
-    pub const ACL_RT_MEM_ACCESS_FLAGS_READWRITE: aclrtMemAccessFlags = aclrtMemAccessFlags(3);
+    pub const ACL_RT_MEM_ACCESS_FLAGS_READWRITE: aclrtMemAccessFlags = aclrtMemAccessFlags(
+        3,
+    );
 }
 impl aclrtMemSharedHandleType {
-    pub const ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT: aclrtMemSharedHandleType = aclrtMemSharedHandleType(1);
-    pub const ACL_MEM_SHARE_HANDLE_TYPE_FABRIC: aclrtMemSharedHandleType = aclrtMemSharedHandleType(2);
+    pub const ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT: aclrtMemSharedHandleType = aclrtMemSharedHandleType(
+        1,
+    );
+    pub const ACL_MEM_SHARE_HANDLE_TYPE_FABRIC: aclrtMemSharedHandleType = aclrtMemSharedHandleType(
+        2,
+    );
 }
 impl aclrtCallbackBlockType {
     pub const ACL_CALLBACK_NO_BLOCK: aclrtCallbackBlockType = aclrtCallbackBlockType(0);
     pub const ACL_CALLBACK_BLOCK: aclrtCallbackBlockType = aclrtCallbackBlockType(1);
 }
 impl aclmdlRICaptureMode {
-    pub const ACL_MODEL_RI_CAPTURE_MODE_GLOBAL: aclmdlRICaptureMode = aclmdlRICaptureMode(0);
-    pub const ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL: aclmdlRICaptureMode = aclmdlRICaptureMode(1);
-    pub const ACL_MODEL_RI_CAPTURE_MODE_RELAXED: aclmdlRICaptureMode = aclmdlRICaptureMode(2);
+    pub const ACL_MODEL_RI_CAPTURE_MODE_GLOBAL: aclmdlRICaptureMode = aclmdlRICaptureMode(
+        0,
+    );
+    pub const ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL: aclmdlRICaptureMode = aclmdlRICaptureMode(
+        1,
+    );
+    pub const ACL_MODEL_RI_CAPTURE_MODE_RELAXED: aclmdlRICaptureMode = aclmdlRICaptureMode(
+        2,
+    );
 }
 impl aclmdlRICaptureStatus {
-    pub const ACL_MODEL_RI_CAPTURE_STATUS_NONE: aclmdlRICaptureStatus = aclmdlRICaptureStatus(0);
-    pub const ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE: aclmdlRICaptureStatus = aclmdlRICaptureStatus(1);
-    pub const ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED: aclmdlRICaptureStatus = aclmdlRICaptureStatus(2);
+    pub const ACL_MODEL_RI_CAPTURE_STATUS_NONE: aclmdlRICaptureStatus = aclmdlRICaptureStatus(
+        0,
+    );
+    pub const ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE: aclmdlRICaptureStatus = aclmdlRICaptureStatus(
+        1,
+    );
+    pub const ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED: aclmdlRICaptureStatus = aclmdlRICaptureStatus(
+        2,
+    );
 }
 impl aclmdlRICondHandleFlag {
-    pub const ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT: aclmdlRICondHandleFlag = aclmdlRICondHandleFlag(1);
+    pub const ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT: aclmdlRICondHandleFlag = aclmdlRICondHandleFlag(
+        1,
+    );
 }
 impl aclmdlRICondTaskType {
     pub const ACL_MODEL_RI_COND_TYPE_IF: aclmdlRICondTaskType = aclmdlRICondTaskType(0);
-    pub const ACL_MODEL_RI_COND_TYPE_WHILE: aclmdlRICondTaskType = aclmdlRICondTaskType(1);
-    pub const ACL_MODEL_RI_COND_TYPE_SWITCH: aclmdlRICondTaskType = aclmdlRICondTaskType(2);
+    pub const ACL_MODEL_RI_COND_TYPE_WHILE: aclmdlRICondTaskType = aclmdlRICondTaskType(
+        1,
+    );
+    pub const ACL_MODEL_RI_COND_TYPE_SWITCH: aclmdlRICondTaskType = aclmdlRICondTaskType(
+        2,
+    );
 }
 impl aclrtBinaryLoadOptionType {
-    pub const ACL_RT_BINARY_LOAD_OPT_LAZY_LOAD: aclrtBinaryLoadOptionType = aclrtBinaryLoadOptionType(1);
-    pub const ACL_RT_BINARY_LOAD_OPT_LAZY_MAGIC: aclrtBinaryLoadOptionType = aclrtBinaryLoadOptionType(2);
-    pub const ACL_RT_BINARY_LOAD_OPT_MAGIC: aclrtBinaryLoadOptionType = aclrtBinaryLoadOptionType(2);
-    pub const ACL_RT_BINARY_LOAD_OPT_CPU_KERNEL_MODE: aclrtBinaryLoadOptionType = aclrtBinaryLoadOptionType(3);
+    pub const ACL_RT_BINARY_LOAD_OPT_LAZY_LOAD: aclrtBinaryLoadOptionType = aclrtBinaryLoadOptionType(
+        1,
+    );
+    pub const ACL_RT_BINARY_LOAD_OPT_LAZY_MAGIC: aclrtBinaryLoadOptionType = aclrtBinaryLoadOptionType(
+        2,
+    );
+    pub const ACL_RT_BINARY_LOAD_OPT_MAGIC: aclrtBinaryLoadOptionType = aclrtBinaryLoadOptionType(
+        2,
+    );
+    pub const ACL_RT_BINARY_LOAD_OPT_CPU_KERNEL_MODE: aclrtBinaryLoadOptionType = aclrtBinaryLoadOptionType(
+        3,
+    );
 }
 impl aclrtLaunchKernelAttrId {
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(1);
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_LOCAL_MEMORY_SIZE: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(2);
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_DYN_UBUF_SIZE: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(2);
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_ENGINE_TYPE: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(3);
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_BLOCKDIM_OFFSET: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(4);
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_BLOCK_TASK_PREFETCH: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(5);
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_DATA_DUMP: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(6);
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(7);
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(8);
-    pub const ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(9);
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        1,
+    );
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_LOCAL_MEMORY_SIZE: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        2,
+    );
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_DYN_UBUF_SIZE: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        2,
+    );
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_ENGINE_TYPE: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        3,
+    );
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_BLOCKDIM_OFFSET: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        4,
+    );
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_BLOCK_TASK_PREFETCH: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        5,
+    );
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_DATA_DUMP: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        6,
+    );
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        7,
+    );
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        8,
+    );
+    pub const ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING: aclrtLaunchKernelAttrId = aclrtLaunchKernelAttrId(
+        9,
+    );
 }
 impl aclrtEngineType {
     pub const ACL_RT_ENGINE_TYPE_AIC: aclrtEngineType = aclrtEngineType(0);
@@ -1370,19 +1786,33 @@ impl aclrtErrorType {
     pub const ACL_RT_ERROR_OTHERS: aclrtErrorType = aclrtErrorType(65535);
 }
 impl aclrtAicoreErrorType {
-    pub const ACL_RT_AICORE_ERROR_UNKNOWN: aclrtAicoreErrorType = aclrtAicoreErrorType(0);
+    pub const ACL_RT_AICORE_ERROR_UNKNOWN: aclrtAicoreErrorType = aclrtAicoreErrorType(
+        0,
+    );
     pub const ACL_RT_AICORE_ERROR_SW: aclrtAicoreErrorType = aclrtAicoreErrorType(1);
-    pub const ACL_RT_AICORE_ERROR_HW_LOCAL: aclrtAicoreErrorType = aclrtAicoreErrorType(2);
+    pub const ACL_RT_AICORE_ERROR_HW_LOCAL: aclrtAicoreErrorType = aclrtAicoreErrorType(
+        2,
+    );
 }
 impl aclprofAicoreMetrics {
-    pub const ACL_AICORE_ARITHMETIC_UTILIZATION: aclprofAicoreMetrics = aclprofAicoreMetrics(0);
-    pub const ACL_AICORE_PIPE_UTILIZATION: aclprofAicoreMetrics = aclprofAicoreMetrics(1);
-    pub const ACL_AICORE_MEMORY_BANDWIDTH: aclprofAicoreMetrics = aclprofAicoreMetrics(2);
+    pub const ACL_AICORE_ARITHMETIC_UTILIZATION: aclprofAicoreMetrics = aclprofAicoreMetrics(
+        0,
+    );
+    pub const ACL_AICORE_PIPE_UTILIZATION: aclprofAicoreMetrics = aclprofAicoreMetrics(
+        1,
+    );
+    pub const ACL_AICORE_MEMORY_BANDWIDTH: aclprofAicoreMetrics = aclprofAicoreMetrics(
+        2,
+    );
     pub const ACL_AICORE_L0B_AND_WIDTH: aclprofAicoreMetrics = aclprofAicoreMetrics(3);
-    pub const ACL_AICORE_RESOURCE_CONFLICT_RATIO: aclprofAicoreMetrics = aclprofAicoreMetrics(4);
+    pub const ACL_AICORE_RESOURCE_CONFLICT_RATIO: aclprofAicoreMetrics = aclprofAicoreMetrics(
+        4,
+    );
     pub const ACL_AICORE_MEMORY_UB: aclprofAicoreMetrics = aclprofAicoreMetrics(5);
     pub const ACL_AICORE_L2_CACHE: aclprofAicoreMetrics = aclprofAicoreMetrics(6);
-    pub const ACL_AICORE_PIPE_EXECUTE_UTILIZATION: aclprofAicoreMetrics = aclprofAicoreMetrics(7);
+    pub const ACL_AICORE_PIPE_EXECUTE_UTILIZATION: aclprofAicoreMetrics = aclprofAicoreMetrics(
+        7,
+    );
     pub const ACL_AICORE_MEMORY_ACCESS: aclprofAicoreMetrics = aclprofAicoreMetrics(8);
     pub const ACL_AICORE_NONE: aclprofAicoreMetrics = aclprofAicoreMetrics(255);
 }

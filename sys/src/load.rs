@@ -193,8 +193,8 @@ impl Lookup {
     fn find<F: Copy>(&self, library: Library, name: &str) -> Option<F> {
         let symbol = CString::new(name).ok()?;
         self.libraries.open.iter().filter(|(of, _)| *of == library).find_map(|(_, handle)| {
-            // SAFETY: `F` is the function-pointer type of the line `name` in `symbols.rs`, which `table.rs` checks against
-            // the prototype in the header; C functions of CANN never change their signature between releases.
+            // SAFETY: `F` is the function-pointer type of the line `name` in `symbols.rs`, which is made from the prototype in
+            // the header; C functions of CANN never change their signature between releases.
             let found = unsafe { handle.get::<F>(symbol.as_bytes_with_nul()) };
             found.ok().map(|function| *function)
         })
@@ -216,6 +216,7 @@ macro_rules! define_table_of {
         optional { $( [$young_library:ident, $since:literal]
                       fn $young:ident($($young_arg:ident: $young_ty:ty),* $(,)?) -> $young_ret:ty; )* }
         operators { $( $run:ident, $plan:ident($($op_arg:ident: $op_ty:ty),* $(,)?); )* }
+        dropin { $($dropin:tt)* }
     ) => {
         /// Fills a table; first every symbol is looked up, so that one error can name all that are not there.
         #[expect(non_snake_case, reason = "variables are named as the C functions")]
@@ -245,6 +246,7 @@ macro_rules! define_table_of {
     (@library acl) => { Library::AscendCl };
     (@library hccl) => { Library::Hccl };
     (@library nnopbase) => { Library::NnopBase };
+    (@library opapi) => { Library::OpApi };
 }
 
 crate::for_each_symbol!(define_table_of);

@@ -1,7 +1,7 @@
 //! The table of C functions, made from the list in `symbols.rs`.
 //!
-//! Input: [`for_each_symbol!`]. Output: [`Table`], and for each line of the list a constant that compiles only if the line
-//! agrees with the prototype bindgen read from the header.
+//! Input: [`for_each_symbol!`]. Output: [`Table`], and the names of the functions it has and of those it leaves to the drop-in
+//! libraries.
 //!
 //! Invariants: a field is named as its C function; a function younger than CANN 8.1 is an `Option`.
 //! What it does not do: call anything, or decide where the functions come from.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the list names most types of the C ABI"))]
 use crate::bindings::*;
-use crate::{c_char, c_void, prototypes};
+use crate::{c_char, c_void};
 
 /// Whatever must stay alive for the functions of a [`Table`] to be callable: the loaded libraries, or an emulator.
 pub type Owner = Arc<dyn Any + Send + Sync>;
@@ -58,6 +58,11 @@ macro_rules! define_table {
         optional { $( [$young_library:ident, $since:literal]
                       fn $young:ident($($young_arg:ident: $young_ty:ty),* $(,)?) -> $young_ret:ty; )* }
         operators { $( $run:ident, $plan:ident($($op_arg:ident: $op_ty:ty),* $(,)?); )* }
+        dropin {
+            functions { $( [$dropin_library:ident, $dropin_since:literal]
+                           fn $dropin:ident $dropin_arguments:tt -> $dropin_ret:ty; )* }
+            operators { $( [$dropin_op_since:literal] $dropin_run:ident, $dropin_plan:ident $dropin_op_args:tt; )* }
+        }
     ) => {
         /// One function pointer for each C function this project calls, under its C name.
         ///
@@ -93,19 +98,18 @@ macro_rules! define_table {
             ];
         }
 
-        // The header, as bindgen read it, must agree with each line of the list. Nothing is linked.
-        $( const _: unsafe extern "C" fn($($ty),*) -> $ret = prototypes::$name; )*
-        $( const _: unsafe extern "C" fn($($young_ty),*) -> $young_ret = prototypes::$young; )*
-        $(
-            const _: unsafe extern "C" fn($($op_ty,)* *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus =
-                prototypes::$plan;
-            const _: unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus =
-                prototypes::$run;
-        )*
+        /// As [`Table::SYMBOLS`]: the functions that are declared for the emulator's drop-in libraries and are in no table,
+        /// because this project never calls them.
+        pub const DROPIN_SYMBOLS: &[(&str, Library, &str)] = &[
+            $( (stringify!($dropin), define_table!(@library $dropin_library), $dropin_since), )*
+            $( (stringify!($dropin_plan), Library::OpApi, $dropin_op_since),
+               (stringify!($dropin_run), Library::OpApi, $dropin_op_since), )*
+        ];
     };
     (@library acl) => { Library::AscendCl };
     (@library hccl) => { Library::Hccl };
     (@library nnopbase) => { Library::NnopBase };
+    (@library opapi) => { Library::OpApi };
 }
 
 crate::for_each_symbol!(define_table);
@@ -125,7 +129,7 @@ mod tests {
     #[test]
     fn each_symbol_is_declared_once() {
         let mut seen = HashSet::new();
-        for (name, _, _) in Table::SYMBOLS {
+        for (name, _, _) in Table::SYMBOLS.iter().chain(DROPIN_SYMBOLS) {
             assert!(seen.insert(name), "{name} is declared twice");
         }
         assert!(seen.len() > 400, "only {} symbols", seen.len());
@@ -133,7 +137,7 @@ mod tests {
 
     #[test]
     fn libraries_follow_the_names() {
-        for (name, library, _) in Table::SYMBOLS {
+        for (name, library, _) in Table::SYMBOLS.iter().chain(DROPIN_SYMBOLS) {
             match library {
                 Library::Hccl => assert!(name.starts_with("Hccl"), "{name}"),
                 Library::OpApi => assert!(name.starts_with("aclnn"), "{name}"),

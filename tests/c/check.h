@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "acl.h"
-#include "aclnn.h"
+#include "dropin/acl.h"
+#include "dropin/nnopbase.h"
+#include "dropin/opapi.h"
 #include "hccl.h"
 
 static inline void check(int code, const char *call, int line) {

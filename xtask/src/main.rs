@@ -7,7 +7,9 @@ mod aarch64;
 mod bindings;
 mod built;
 mod emulator;
+mod house;
 mod kills;
+mod operators;
 mod storm;
 
 use std::env;
@@ -16,11 +18,14 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask <chore>
 
 chores:
-  bindings [TOOLKIT]   regenerate the committed bindings of ascend-tp-sys with bindgen (needs libclang): from the headers
-                       of the CANN toolkit TOOLKIT or $ASCEND_TOOLKIT_HOME, else from sys/include
-  bindings --check     regenerate from sys/include and fail if the committed bindings differ
+  bindings [TOOLKIT]   make the committed bindings and the list of functions of ascend-tp-sys from sys/include with bindgen
+                       (needs libclang); types and signatures from the headers of the CANN toolkit TOOLKIT if one is named
+  bindings --check     make them from sys/include and fail if the committed ones differ; without libclang, say so and pass
   emulator --out DIR   write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
                        of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
+  house                count the code: lines by package, names of several types, short doc comments, long functions, public
+                       items nobody uses, types spread over files, circles of imports, packages of the library
+  operators            list CANN's aclnn operators, each with a tab and `modelled` or `refused`, on standard output
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
                        --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
   kills [--seed S]     run `generate`, `verify` and `bench` as one process and several, hit one of them with SIGKILL, SIGTERM,
@@ -32,17 +37,21 @@ chores:
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["bindings", options @ ..] = words.as_slice() {
+        return bindings::run(options).unwrap_or_else(|error| failed(&error));
+    }
     if let ["storm", options @ ..] = words.as_slice() {
         return storm::run(options).unwrap_or_else(|error| failed(&error));
     }
     if let ["kills", options @ ..] = words.as_slice() {
         return kills::run(options).unwrap_or_else(|error| failed(&error));
     }
+    if words == ["operators"] {
+        return operators::list().map_or_else(|error| failed(&error), print);
+    }
     let result = match words.as_slice() {
-        ["bindings"] => bindings::write(env::var_os("ASCEND_TOOLKIT_HOME").as_deref()),
-        ["bindings", "--check"] => bindings::check(),
-        ["bindings", toolkit] if !toolkit.starts_with('-') => bindings::write(Some(toolkit.as_ref())),
         ["emulator", "--out", folder] => emulator::write(folder),
+        ["house"] => house::count(),
         ["aarch64"] => aarch64::check(),
         _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
     };
@@ -53,6 +62,14 @@ fn main() -> ExitCode {
         }
         Err(error) => failed(&error),
     }
+}
+
+/// For what other programs may read.
+#[expect(clippy::print_stdout, reason = "a chore says what it was asked for")]
+#[expect(clippy::needless_pass_by_value, reason = "ends a chain of results")]
+fn print(text: String) -> ExitCode {
+    print!("{text}");
+    ExitCode::SUCCESS
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {

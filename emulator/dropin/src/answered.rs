@@ -1,6 +1,6 @@
-//! Functions of CANN that the table does not have and this library answers: those whose answer is to do nothing (dumps,
-//! profiling marks: an emulator writes no such files), and those that say what functions of the table do (configurations of
-//! streams, the overflow switch).
+//! Functions of CANN that `ascend_tp_sys` does not declare and this library answers (`answered` in `exports.txt`): those whose
+//! answer is to do nothing (dumps, profiling marks: an emulator writes no such files), and those that say what functions of
+//! the table do (configurations of streams, the overflow switch).
 //!
 //! Input: calls from C. Output: what CANN answers. Invariants: what is asked for in the wrong order is refused as documented;
 //! a failure is noted and said like those of the table. Does not: pretend to have written anything; docs/EMULATOR.md says so.
@@ -43,43 +43,6 @@ fn require(pointer: *const c_void, name: &str) -> Found {
 fn passed(code: aclError, name: &str) -> Found {
     if code == ACL_SUCCESS { Ok(()) } else { refuse(code, format!("{name} refused it")) }
 }
-
-/// Names answered here.
-pub(crate) const NAMES: &[&str] = &[
-    "aclmdlInitDump",
-    "aclmdlSetDump",
-    "aclmdlFinalizeDump",
-    "acldumpRegCallback",
-    "acldumpUnregCallback",
-    "aclopStartDumpArgs",
-    "aclopStopDumpArgs",
-    "aclprofSetConfig",
-    "aclprofMark",
-    "aclprofPush",
-    "aclprofPop",
-    "aclprofRangePushEx",
-    "aclprofRangePop",
-    "aclprofRangeStart",
-    "aclprofRangeStop",
-    "aclprofCreateStamp",
-    "aclprofDestroyStamp",
-    "aclprofSetStampTraceMessage",
-    "aclprofStr2Id",
-    "aclprofCreateStepInfo",
-    "aclprofDestroyStepInfo",
-    "aclprofGetStepTimestamp",
-    "aclrtCreateStreamConfigHandle",
-    "aclrtSetStreamConfigOpt",
-    "aclrtDestroyStreamConfigHandle",
-    "aclrtCreateStreamV2",
-    "aclrtSetStreamOverflowSwitch",
-    "aclrtGetStreamOverflowSwitch",
-    "aclrtGetOverflowStatus",
-    "aclrtGetFloatOverflowStatus",
-    "aclrtResetOverflowStatus",
-    "aclrtResetFloatOverflowStatus",
-    "aclrtRegDeviceStateCallback",
-];
 
 /// Whether a dump was begun.
 static DUMPING: AtomicBool = AtomicBool::new(false);

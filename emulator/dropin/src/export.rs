@@ -1,5 +1,5 @@
-//! The exported C functions: one for each symbol of the table, which passes the call to this process's machine, and one
-//! for each name of `refused`.
+//! The exported C functions: all that CANN's libraries export, as `exports.txt` lists it. One for each function that
+//! `ascend_tp_sys` declares passes the call to this process's machine, one for each other name refuses.
 //!
 //! Input: calls from C. Output: what the machine returns. Invariants: the only symbols this library exports are those of
 //! CANN; nothing unwinds into C (the table's functions do not, and nothing here panics). Does not: hold state.
@@ -7,12 +7,12 @@
 
 use std::ffi::{c_char, c_void};
 
+use ascend_tp_emulator::dropin;
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the C ABI"))]
 use ascend_tp_sys::*;
 
 use crate::failure::{self, Answer, Why};
 use crate::process::{self, Process};
-use crate::{answered, refused};
 
 /// An exported function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,14 +28,12 @@ pub struct Export {
 /// Every function this library exports, ordered by library and name.
 #[must_use]
 pub fn exports() -> Vec<Export> {
-    let of_table = ascend_tp_emulator::coverage().into_iter();
-    let of_table = of_table.map(|(name, library, modelled)| Export { library, name, modelled });
-    let older = OLDER_SPELLINGS.iter().map(|name| Export { library: Library::NnopBase, name, modelled: true });
-    let refused = refused::lists()
+    let declared = ascend_tp_emulator::coverage().into_iter();
+    let declared = declared.map(|(name, library, modelled)| Export { library, name, modelled });
+    let others = [(ANSWERED, true), (REFUSED, false)]
         .into_iter()
-        .flat_map(|(library, names)| names.iter().map(move |name| Export { library, name, modelled: false }));
-    let answered = answered::NAMES.iter().map(|name| Export { library: Library::AscendCl, name, modelled: true });
-    let mut all: Vec<Export> = of_table.chain(older).chain(answered).chain(refused).collect();
+        .flat_map(|(names, modelled)| names.iter().map(move |&(library, name)| Export { library, name, modelled }));
+    let mut all: Vec<Export> = declared.chain(others).collect();
     all.sort_unstable();
     all
 }
@@ -64,6 +62,12 @@ macro_rules! define_exports {
         optional { $( [$young_library:ident, $since:literal]
                       fn $young:ident($($young_arg:ident: $young_ty:ty),* $(,)?) -> $young_ret:ty; )* }
         operators { $( $run:ident, $plan:ident($($op_arg:ident: $op_ty:ty),* $(,)?); )* }
+        dropin {
+            functions { $( [$dropin_library:ident, $dropin_since:literal]
+                           fn $dropin:ident($($dropin_arg:ident: $dropin_ty:ty),* $(,)?) -> $dropin_ret:ty; )* }
+            operators { $( [$dropin_op_since:literal]
+                           $dropin_run:ident, $dropin_plan:ident($($dropin_op_arg:ident: $dropin_op_ty:ty),* $(,)?); )* }
+        }
     ) => {
         $( define_exports!(@required $library $name ($($arg: $ty),*) -> $ret); )*
         $( define_exports!(@required opapi $plan
@@ -82,6 +86,23 @@ macro_rules! define_exports {
                 unsafe { function($($young_arg),*) }
             }
         )*
+        $( define_exports!(@dropin $dropin_library $dropin ($($dropin_arg: $dropin_ty),*) -> $dropin_ret); )*
+        $( define_exports!(@dropin opapi $dropin_plan
+            ($($dropin_op_arg: $dropin_op_ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor)
+            -> aclnnStatus); )*
+        $( define_exports!(@dropin opapi $dropin_run
+            (workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor, stream: aclrtStream)
+            -> aclnnStatus); )*
+    };
+    (@dropin $library:ident $name:ident ($($arg:ident: $ty:ty),*) -> $ret:ty) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            const NAME: &str = stringify!($name);
+            const LIBRARY: Library = define_exports!(@library $library);
+            let Process::Machine(emulator, _) = process::current(NAME) else { return without_machine(NAME, LIBRARY) };
+            // SAFETY: passes on the caller's promise.
+            unsafe { dropin::$name(emulator, $($arg),*) }.unwrap_or_else(|| refuse(NAME, LIBRARY))
+        }
     };
     (@required $library:ident $name:ident ($($arg:ident: $ty:ty),*) -> $ret:ty) => {
         #[unsafe(no_mangle)]
@@ -105,7 +126,6 @@ for_each_symbol!(define_exports);
 /// Spellings of before CANN 8 that `libnnopbase.so` still exports.
 macro_rules! define_older_spellings {
     ($( $old:ident = $new:ident($($arg:ident: $ty:ty),*); )*) => {
-        const OLDER_SPELLINGS: &[&str] = &[$( stringify!($old) ),*];
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $old($($arg: $ty),*) -> aclnnStatus {
@@ -138,46 +158,34 @@ define_older_spellings! {
         addr: *mut c_void);
 }
 
-/// Defines the functions of one list in `refused` and their names. They take no arguments: in the C calling conventions
-/// of the supported processors the caller passes and removes them, so a function may leave any number unread.
-macro_rules! refuse_names {
-    ($library:ident: $( status { $($status:ident)* } )? $( pointer { $($pointer:ident)* } )?
-        $( value $value:literal { $($number:ident)* } )* $( nothing { $($nothing:ident)* } )?) => {
-        pub(super) const NAMES: (ascend_tp_sys::Library, &[&str]) = (ascend_tp_sys::Library::$library, &[
-            $( $( stringify!($status), )* )? $( $( stringify!($pointer), )* )?
-            $( $( stringify!($number), )* )* $( $( stringify!($nothing), )* )?
-        ]);
-
-        mod functions {
-            #![expect(unsafe_code, reason = "functions called from C")]
-            use ascend_tp_sys::Library;
-            use crate::export::refuse;
-            $( $(
-                #[unsafe(no_mangle)]
-                extern "C" fn $status() -> i32 {
-                    refuse(stringify!($status), Library::$library)
-                }
-            )* )?
-            $( $(
-                #[unsafe(no_mangle)]
-                extern "C" fn $pointer() -> *mut std::ffi::c_void {
-                    refuse(stringify!($pointer), Library::$library)
-                }
-            )* )?
-            $( $(
-                #[unsafe(no_mangle)]
-                extern "C" fn $number() -> i64 {
-                    refuse::<()>(stringify!($number), Library::$library);
-                    $value
-                }
-            )* )*
-            $( $(
-                #[unsafe(no_mangle)]
-                extern "C" fn $nothing() {
-                    refuse(stringify!($nothing), Library::$library)
-                }
-            )* )?
+/// Defines functions that refuse, by what they return. They take no arguments: in the C calling conventions of the supported
+/// processors the caller passes and removes them, so a function may leave any number unread.
+macro_rules! refuse {
+    ($library:ident status { $($name:ident)* }) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> i32 {
+            refuse(stringify!($name), Library::$library)
         }
-    };
+    )* };
+    ($library:ident pointer { $($name:ident)* }) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> *mut c_void {
+            refuse(stringify!($name), Library::$library)
+        }
+    )* };
+    ($library:ident value $value:literal { $($name:ident)* }) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> i64 {
+            refuse::<()>(stringify!($name), Library::$library);
+            $value
+        }
+    )* };
+    ($library:ident nothing { $($name:ident)* }) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() {
+            refuse(stringify!($name), Library::$library)
+        }
+    )* };
 }
-pub(crate) use refuse_names as refuse_all;
+
+include!(concat!(env!("OUT_DIR"), "/exports.rs"));

@@ -17,7 +17,6 @@ mod libraries;
 mod loaded;
 mod notice;
 mod process;
-mod refused;
 
 pub use export::{Export, exports};
 pub use kernel::OWN;

@@ -174,3 +174,17 @@ fn every_library_and_every_copy_of_the_folder_leads_to_one_machine() {
         assert_eq!((unsafe { get(&raw mut device) }, device), (0, 5), "{}", path.display());
     }
 }
+
+#[test]
+fn functions_that_no_table_has_are_answered() {
+    type Convert = unsafe extern "C" fn(f32) -> u16;
+    type Plan = unsafe extern "C" fn(*const u8, *const u8, *mut u8, i8, *mut u64, *mut *mut u8) -> i32;
+    let (_acl, convert) = function::<Convert>(&folder().join("libascendcl.so"), "aclFloatToFloat16");
+    // SAFETY: has no conditions.
+    assert_eq!(unsafe { convert(1.0) }, 0x3c00);
+    let (_operators, plan) = function::<Plan>(&folder().join("libopapi.so"), "aclnnMmGetWorkspaceSize");
+    let (null, mut size, mut executor) = (std::ptr::null_mut(), 0, std::ptr::null_mut());
+    // SAFETY: tensors that are NULL are refused before anything is read.
+    let code = unsafe { plan(null, null, null, 0, &raw mut size, &raw mut executor) };
+    assert_eq!(code, 161_001, "ACLNN_ERR_PARAM_NULLPTR, from the operator's row");
+}

@@ -1,9 +1,9 @@
 //! The C ABI: one Rust `extern "C"` function per symbol and slot, and the table made of them.
 //!
-//! Input: the symbol list of `ascend_tp_sys`. Output: [`table`]. A symbol is modelled when `Machine` has an inherent
-//! method of its name (in this folder's files); the trait [`Unmodelled`] gives every symbol a method that refuses, and
-//! an inherent method wins over it. Invariants: every call goes through `Machine::call`; arguments reach the methods
-//! unchanged; nothing unwinds into C. Does not: hold state.
+//! Input: the symbol list of `ascend_tp_sys`. Output: [`table`], and [`dropin`] for what the table has no field for. A symbol
+//! is modelled when `Machine` has an inherent method of its name (in this folder's files); the trait [`Unmodelled`] gives
+//! every symbol a method that refuses, and an inherent method wins over it. Invariants: every call goes through
+//! `Machine::call`; arguments reach the methods unchanged; nothing unwinds into C. Does not: hold state.
 #![expect(unsafe_code, reason = "functions called from C")]
 #![expect(non_snake_case, clippy::too_many_arguments, reason = "methods are the C functions they model")]
 
@@ -42,6 +42,7 @@ use std::marker::PhantomData;
 use ascend_tp_sys::*;
 
 use crate::config::CannVersion;
+use crate::emulator::Emulator;
 use crate::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::slots;
@@ -157,10 +158,27 @@ fn call<R: CReturn, O: Outcome<Value = R::Value>>(
 ) -> R {
     // A table keeps its machine alive, so this fails only for a function pointer that outlived its table.
     let Some(machine) = slots::machine(slot) else { return R::failure(translate(code::UNINITIALIZED)) };
+    call_on(&machine, name, translate, call)
+}
+
+/// Passes a call to a machine.
+fn call_on<R: CReturn, O: Outcome<Value = R::Value>>(
+    machine: &Machine,
+    name: &'static str,
+    translate: fn(i32) -> i32,
+    call: impl FnOnce(&Machine) -> O,
+) -> R {
     match machine.call(name, translate, |machine| call(machine).result()) {
         Ok(value) => R::success(value),
         Err(code) => R::failure(code),
     }
+}
+
+/// The machine, if it answers a function that CANN has since `since` and that is modelled or not.
+fn answering<'a>(emulator: &'a Emulator, since: &str, modelled: bool) -> Option<&'a Machine> {
+    let machine = emulator.machine();
+    let has_it = since == CannVersion::V8_1.name() || machine.config().cann > CannVersion::V8_1;
+    (has_it && modelled).then_some(machine)
 }
 
 fn refuse<T>(name: &'static str) -> Refusal<T> {
@@ -173,26 +191,21 @@ macro_rules! define_abi {
         optional { $( [$young_library:ident, $since:literal]
                       fn $young:ident($($young_arg:ident: $young_ty:ty),* $(,)?) -> $young_ret:ty; )* }
         operators { $( $run:ident, $plan:ident($($op_arg:ident: $op_ty:ty),* $(,)?); )* }
-    ) => {
-        /// The refusal of every symbol; a modelled one has an inherent method of the same name, which wins.
-        #[expect(dead_code, reason = "the methods of modelled symbols are never reached")]
-        trait Unmodelled {
-            $( unsafe fn $name(&self, $($arg: $ty),*) -> Refusal<<$ret as CReturn>::Value> {
-                $( let _ = $arg; )*
-                refuse(stringify!($name))
-            } )*
-            $( unsafe fn $young(&self, $($young_arg: $young_ty),*) -> Refusal<<$young_ret as CReturn>::Value> {
-                $( let _ = $young_arg; )*
-                refuse(stringify!($young))
-            } )*
-            $( unsafe fn $plan(&self, $($op_arg: $op_ty,)* _: *mut u64, _: *mut *mut aclOpExecutor)
-                -> Refusal<()> {
-                $( let _ = $op_arg; )*
-                refuse(stringify!($plan))
-            } )*
+        dropin {
+            functions { $( [$dropin_library:ident, $dropin_since:literal]
+                           fn $dropin:ident($($dropin_arg:ident: $dropin_ty:ty),* $(,)?) -> $dropin_ret:ty; )* }
+            operators { $( [$dropin_op_since:literal]
+                           $dropin_run:ident, $dropin_plan:ident($($dropin_op_arg:ident: $dropin_op_ty:ty),* $(,)?); )* }
         }
-
-        impl Unmodelled for Machine {}
+    ) => {
+        define_abi! { @declare
+            $( fn $name($($arg: $ty),*) -> $ret; )*
+            $( fn $young($($young_arg: $young_ty),*) -> $young_ret; )*
+            $( fn $plan($($op_arg: $op_ty,)* size: *mut u64, executor: *mut *mut aclOpExecutor) -> aclnnStatus; )*
+            $( fn $dropin($($dropin_arg: $dropin_ty),*) -> $dropin_ret; )*
+            $( fn $dropin_plan($($dropin_op_arg: $dropin_op_ty,)* size: *mut u64, executor: *mut *mut aclOpExecutor)
+                -> aclnnStatus; )*
+        }
 
         /// One function per symbol, for any slot; never inlined and never unwinding, so that the functions
         /// per slot stay a jump each and many slots cost little to compile.
@@ -254,37 +267,57 @@ macro_rules! define_abi {
             } )*
         }
 
-        /// Whether a symbol is modelled; decided by the type of what its method gives.
-        mod is_modelled {
+        /// The functions the table has no field for, which the drop-in libraries export: each takes its machine. `None` where
+        /// the function is not modelled, or younger than the machine's CANN.
+        pub mod dropin {
             use super::*;
-            $( pub(super) fn $name() -> bool {
-                fn of<O: Outcome>(_: impl Fn(&Machine, $($ty),*) -> O) -> bool { O::MODELLED }
-                // SAFETY: never called; only its type is asked for.
-                of(|m: &Machine, $($arg: $ty),*| unsafe { m.$name($($arg),*) })
-            } )*
-            $( pub(super) fn $young() -> bool {
-                fn of<O: Outcome>(_: impl Fn(&Machine, $($young_ty),*) -> O) -> bool { O::MODELLED }
-                // SAFETY: never called; only its type is asked for.
-                of(|m: &Machine, $($young_arg: $young_ty),*| unsafe { m.$young($($young_arg),*) })
-            } )*
-            $( pub(super) fn $plan() -> bool {
-                fn of<O: Outcome>(
-                    _: impl Fn(&Machine, $($op_ty,)* *mut u64, *mut *mut aclOpExecutor) -> O,
-                ) -> bool { O::MODELLED }
-                // SAFETY: never called; only its type is asked for.
-                of(|m: &Machine, $($op_arg: $op_ty,)* size, executor| unsafe { m.$plan($($op_arg,)* size, executor) })
-            } )*
+            $(
+                #[doc = concat!("`", stringify!($dropin), "` of a machine.\n\n# Safety\nAs its declaration says.")]
+                pub unsafe fn $dropin(emulator: &Emulator, $($dropin_arg: $dropin_ty),*) -> Option<$dropin_ret> {
+                    let machine = answering(emulator, $dropin_since, is_modelled::$dropin())?;
+                    let translate = define_abi!(@translate $dropin_library);
+                    // SAFETY: passes on the caller's promise.
+                    let call = |m: &Machine| unsafe { m.$dropin($($dropin_arg),*) };
+                    Some(call_on(machine, stringify!($dropin), translate, call))
+                }
+            )*
+            $(
+                #[doc = concat!("`", stringify!($dropin_plan), "` of a machine.\n\n# Safety\nAs its declaration says.")]
+                pub unsafe fn $dropin_plan(
+                    emulator: &Emulator, $($dropin_op_arg: $dropin_op_ty,)* workspace_size: *mut u64,
+                    executor: *mut *mut aclOpExecutor,
+                ) -> Option<aclnnStatus> {
+                    let machine = answering(emulator, $dropin_op_since, is_modelled::$dropin_plan())?;
+                    // SAFETY: passes on the caller's promise.
+                    let plan = |m: &Machine| unsafe { m.$dropin_plan($($dropin_op_arg,)* workspace_size, executor) };
+                    Some(call_on(machine, stringify!($dropin_plan), code::to_aclnn, plan))
+                }
+                #[doc = concat!("`", stringify!($dropin_run), "` of a machine.\n\n# Safety\nAs its declaration says.")]
+                pub unsafe fn $dropin_run(
+                    emulator: &Emulator, workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor,
+                    stream: aclrtStream,
+                ) -> Option<aclnnStatus> {
+                    let machine = answering(emulator, $dropin_op_since, is_modelled::$dropin_plan())?;
+                    let name = stringify!($dropin_run);
+                    // SAFETY: passes on the caller's promise.
+                    let run = |m: &Machine| unsafe { m.run_operator(name, workspace, workspace_size, executor, stream) };
+                    Some(call_on(machine, name, code::to_aclnn, run))
+                }
+            )*
         }
 
-        /// Every symbol of the table with its library and whether it is modelled, in the order of the list.
+        /// Every declared symbol with its library and whether it is modelled: those of the table in its order, then the others.
         pub(crate) fn coverage() -> Vec<(&'static str, Library, bool)> {
             let modelled = [
                 $( is_modelled::$name(), )*
                 $( is_modelled::$young(), )*
                 // An operator is planned and run by one method.
                 $( is_modelled::$plan(), is_modelled::$plan(), )*
+                $( is_modelled::$dropin(), )*
+                $( is_modelled::$dropin_plan(), is_modelled::$dropin_plan(), )*
             ];
-            Table::SYMBOLS.iter().zip(modelled).map(|(&(name, library, _), modelled)| (name, library, modelled)).collect()
+            let symbols = Table::SYMBOLS.iter().chain(DROPIN_SYMBOLS);
+            symbols.zip(modelled).map(|(&(name, library, _), modelled)| (name, library, modelled)).collect()
         }
 
         fn table_of_slot<const SLOT: usize>(owner: Owner, cann: CannVersion) -> Table {
@@ -297,9 +330,32 @@ macro_rules! define_abi {
             }
         }
     };
+    (@declare $( fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty; )*) => {
+        /// The refusal of every symbol; a modelled one has an inherent method of the same name, which wins.
+        #[expect(dead_code, reason = "the methods of modelled symbols are never reached")]
+        trait Unmodelled {
+            $( unsafe fn $name(&self, $($arg: $ty),*) -> Refusal<<$ret as CReturn>::Value> {
+                $( let _ = $arg; )*
+                refuse(stringify!($name))
+            } )*
+        }
+
+        impl Unmodelled for Machine {}
+
+        /// Whether a symbol is modelled; decided by the type of what its method gives.
+        mod is_modelled {
+            use super::*;
+            $( pub(super) fn $name() -> bool {
+                fn of<O: Outcome>(_: impl Fn(&Machine, $($ty),*) -> O) -> bool { O::MODELLED }
+                // SAFETY: never called; only its type is asked for.
+                of(|m: &Machine, $($arg: $ty),*| unsafe { m.$name($($arg),*) })
+            } )*
+        }
+    };
     (@translate acl) => { as_it_is };
     (@translate hccl) => { code::to_hccl };
     (@translate nnopbase) => { code::to_aclnn };
+    (@translate opapi) => { code::to_aclnn };
 }
 
 ascend_tp_sys::for_each_symbol!(define_abi);
@@ -317,16 +373,17 @@ pub(crate) fn table(slot: usize, owner: Owner, cann: CannVersion) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn what_is_modelled_follows_from_the_methods_there_are() {
         let coverage = coverage();
         let modelled = |name: &str| {
             let row = coverage.iter().find(|(symbol, ..)| *symbol == name);
-            row.unwrap_or_else(|| panic!("{name} is not in the table")).2
+            row.unwrap_or_else(|| panic!("{name} is not declared")).2
         };
-        assert_eq!(coverage.len(), Table::SYMBOLS.len());
-        for name in ["aclrtMalloc", "aclrtCreateNotify", "HcclAlltoAllVC", "aclnnAdd", "aclnnAddGetWorkspaceSize"] {
+        assert_eq!(coverage.len(), Table::SYMBOLS.len() + DROPIN_SYMBOLS.len());
+        for name in ["aclrtMalloc", "aclrtCreateNotify", "HcclAlltoAllVC", "aclnnAdd", "aclnnMmGetWorkspaceSize"] {
             assert!(modelled(name), "{name} has a method");
         }
     }
@@ -340,5 +397,29 @@ mod tests {
         assert!(of(|machine: &Machine, stream| unsafe { machine.aclrtSynchronizeStream(stream) }));
         // SAFETY: as above.
         assert!(!of(|machine: &Machine, stream| unsafe { Unmodelled::aclrtSynchronizeStream(machine, stream) }));
+    }
+
+    #[test]
+    fn what_no_table_has_is_answered_by_the_machine_that_is_named_if_its_cann_has_it() {
+        let with = |cann| {
+            let mut config = Config::with_cards(1);
+            config.cann = cann;
+            Emulator::new(config).unwrap()
+        };
+        let (old, new) = (with(CannVersion::V8_1), with(CannVersion::V9_0));
+        // SAFETY: has no conditions.
+        let size = |emulator| unsafe { dropin::aclDataTypeSize(emulator, aclDataType::ACL_BF16) };
+        assert_eq!((size(&old), size(&new)), (Some(2), Some(2)));
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: two live places.
+        let mut range = |emulator| unsafe {
+            dropin::aclrtDeviceGetStreamPriorityRange(emulator, &raw mut least, &raw mut greatest)
+        };
+        assert!(range(&old).is_none(), "younger than its CANN");
+        assert!(range(&new).is_some());
+        // SAFETY: NULL is refused.
+        let refused =
+            unsafe { dropin::aclrtRandomNumAsync(&new, std::ptr::null(), std::ptr::null_mut(), std::ptr::null_mut()) };
+        assert!(refused.is_none(), "not modelled");
     }
 }

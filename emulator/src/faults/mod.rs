@@ -248,7 +248,8 @@ impl Fault {
 
 /// Whether the C ABI has a function of this name; an operator's two phases are functions of their own.
 fn is_function(name: &str) -> bool {
-    ascend_tp_sys::Table::SYMBOLS.iter().any(|(symbol, _, _)| *symbol == name)
+    let mut symbols = ascend_tp_sys::Table::SYMBOLS.iter().chain(ascend_tp_sys::DROPIN_SYMBOLS);
+    symbols.any(|(symbol, _, _)| *symbol == name)
 }
 
 /// A fault that is laid over a machine. Dropping it lifts the fault.

@@ -48,8 +48,15 @@ macro_rules! plan_methods {
     (
         required { $($required:tt)* }
         optional { $($optional:tt)* }
-        operators { $( $run:ident, $plan:ident($($arg:ident: $ty:ty),* $(,)?); )* }
+        operators { $( $run:ident, $plan:ident $arguments:tt; )* }
+        dropin {
+            functions { $($dropin:tt)* }
+            operators { $( [$since:literal] $dropin_run:ident, $dropin_plan:ident $dropin_arguments:tt; )* }
+        }
     ) => {
+        plan_methods! { $( $run, $plan $arguments; )* $( $dropin_run, $dropin_plan $dropin_arguments; )* }
+    };
+    ($( $run:ident, $plan:ident($($arg:ident: $ty:ty),* $(,)?); )*) => {
         impl Machine {
             $( pub(super) unsafe fn $plan(
                 &self, $($arg: $ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,

@@ -17,8 +17,15 @@ macro_rules! prototypes {
     (
         required { $($required:tt)* }
         optional { $($optional:tt)* }
-        operators { $( $run:ident, $plan:ident($($arg:ident: $ty:ty),* $(,)?); )* }
+        operators { $( $run:ident, $plan:ident $arguments:tt; )* }
+        dropin {
+            functions { $($dropin:tt)* }
+            operators { $( [$since:literal] $dropin_run:ident, $dropin_plan:ident $dropin_arguments:tt; )* }
+        }
     ) => {
+        prototypes! { $( $run, $plan $arguments; )* $( $dropin_run, $dropin_plan $dropin_arguments; )* }
+    };
+    ($( $run:ident, $plan:ident($($arg:ident: $ty:ty),* $(,)?); )*) => {
         /// Operator and names of its arguments.
         const PROTOTYPES: &[(&str, &[&str])] = &[ $( (stringify!($run), &[ $( stringify!($arg) ),* ]) ),* ];
     };

@@ -1,0 +1,2 @@
+/* What C++ has by itself. */
+#pragma once

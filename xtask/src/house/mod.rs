@@ -1,0 +1,284 @@
+//! Counts the house: how much code there is and where it is not as it should be.
+//!
+//! Input: the files git has, `cargo tree`. Output: tables for a person. Invariant: nothing is judged; what is counted is what
+//! is shipped, that is `src/` and `build.rs` of each package without items and files of tests, unless a heading says else.
+//! Does not: expand macros or resolve names, so what macros make is not counted and a word is a use.
+
+mod circles;
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use syn::visit::{self, Visit};
+
+use crate::built::cargo;
+use source::RustFile;
+
+/// Lines above which a function is listed.
+const LONG_FUNCTION: usize = 70;
+/// Files above which a type's own methods are spread.
+const SPREAD: usize = 3;
+/// The library, whose public items are counted.
+const LIBRARY: &str = "src/";
+/// Where files that import each other in circles are looked for.
+const CIRCLES: [&str; 2] = ["src/", "emulator/src/"];
+
+/// The tables.
+///
+/// # Errors
+/// Git or cargo cannot be run, or a committed file is not Rust.
+pub(crate) fn count() -> Result<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let sources = source::read(&root)?;
+    let mut items = Items::default();
+    for source in &sources {
+        let file = syn::parse2(source.shipped.clone()).with_context(|| source.path.clone())?;
+        items.of = Some(source);
+        items.visit_file(&file);
+    }
+    let mut text = lines(&sources);
+    text.push_str(&items.type_names());
+    text.push_str(&short_docs(&sources));
+    text.push_str(&items.long_functions());
+    text.push_str(&items.public(&sources));
+    text.push_str(&items.spread());
+    for folder in CIRCLES {
+        let circles = circles::circles(&sources, folder);
+        let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();
+        let _ =
+            writeln!(text, "\n{folder}: {} circles of files that import each other: {}", sizes.len(), sizes.join(", "));
+        if let Some(largest) = circles.first() {
+            let _ = writeln!(text, "  {}", largest.join(" "));
+        }
+    }
+    let packages = packages(&root)?;
+    let _ = write!(text, "\npackages of the library, `cargo {}`: {packages}", TREE.join(" "));
+    Ok(text)
+}
+
+const TREE: [&str; 9] =
+    ["tree", "-e", "normal", "--no-default-features", "--locked", "--prefix", "none", "-p", "ascend-tp"];
+
+/// The number of packages the library is built from, itself among them.
+fn packages(root: &Path) -> Result<usize> {
+    let output = cargo().args(TREE).current_dir(root).output().context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("cargo tree: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let names: BTreeSet<&str> = lines.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    Ok(names.len())
+}
+
+/// Lines by package.
+fn lines(sources: &[RustFile]) -> String {
+    let mut packages: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    for source in sources {
+        let shipped = source::code_lines(&source.shipped);
+        let all_code = source::code_lines(&source.whole).len();
+        let row = packages.entry(&source.package).or_default();
+        let found = [shipped.len(), all_code - shipped.len(), source.lines];
+        row.iter_mut().zip(found).for_each(|(sum, count)| *sum += count);
+    }
+    let mut text =
+        format!("{:<20}{:>9}{:>26}{:>11}\n", "lines of Rust", "code", "tests, examples, benches", "all lines");
+    let mut together = [0; 3];
+    for (package, row) in &packages {
+        let name = if package.is_empty() { "." } else { package };
+        let _ = writeln!(text, "{name:<20}{:>9}{:>26}{:>11}", row[0], row[1], row[2]);
+        together.iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
+    }
+    let _ = writeln!(text, "{:<20}{:>9}{:>26}{:>11}", "together", together[0], together[1], together[2]);
+    text
+}
+
+/// Doc comments of one or two words, those of tests too.
+fn short_docs(sources: &[RustFile]) -> String {
+    let mut found = Vec::new();
+    for source in sources {
+        let docs = source::doc_comments(&source.whole).into_iter();
+        let short = docs.filter(|(_, text)| text.split_whitespace().count() <= 2);
+        found.extend(short.map(|(line, text)| format!("{}:{line}: {}", source.path, text.trim())));
+    }
+    list(&format!("{} doc comments of one or two words", found.len()), &found)
+}
+
+/// A heading and a line for each entry.
+fn list(heading: &str, entries: &[String]) -> String {
+    let mut text = format!("\n{heading}\n");
+    for entry in entries {
+        let _ = writeln!(text, "  {entry}");
+    }
+    text
+}
+
+/// What is declared in shipped code.
+#[derive(Default)]
+struct Items<'a> {
+    /// The file being visited.
+    of: Option<&'a RustFile>,
+    /// The modules within it that are open.
+    modules: Vec<String>,
+    /// Name of a type: file and module of each declaration.
+    types: BTreeMap<String, BTreeSet<String>>,
+    /// Functions with too many lines: lines, name, file.
+    long: Vec<(usize, String, &'a str)>,
+    /// Public items of the library: name and file.
+    public: Vec<(String, &'a str)>,
+    /// Package and type: the files with blocks of its own methods, one entry a block.
+    blocks: BTreeMap<(&'a str, String), Vec<&'a str>>,
+}
+
+impl Items<'_> {
+    fn path(&self) -> &str {
+        self.of.map_or("", |source| &source.path)
+    }
+
+    fn type_names(&self) -> String {
+        let mut several: Vec<(&String, usize)> =
+            self.types.iter().map(|(name, places)| (name, places.len())).filter(|(_, count)| *count > 1).collect();
+        several.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+        let named: Vec<String> = several.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let lines: Vec<String> = named.chunks(10).map(|names| names.join(", ")).collect();
+        list(&format!("{} names of types that mean two or more types", several.len()), &lines)
+    }
+
+    fn long_functions(&self) -> String {
+        let mut long = self.long.clone();
+        long.sort_by_key(|(lines, ..)| std::cmp::Reverse(*lines));
+        let entries: Vec<String> =
+            long.iter().map(|(lines, name, file)| format!("{lines:>4} {name} ({file})")).collect();
+        list(&format!("{} functions of more than {LONG_FUNCTION} lines", entries.len()), &entries)
+    }
+
+    fn public(&self, sources: &[RustFile]) -> String {
+        let words: Vec<(&str, BTreeSet<String>, BTreeSet<String>)> = sources
+            .iter()
+            .map(|source| (source.path.as_str(), source::words(&source.shipped), source::words(&source.whole)))
+            .collect();
+        let (mut unused, mut for_tests) = (Vec::new(), 0);
+        for (name, file) in &self.public {
+            let others = || words.iter().filter(|(path, ..)| path != file);
+            if others().any(|(_, shipped, _)| shipped.contains(name)) {
+                continue;
+            }
+            if others().any(|(_, _, whole)| whole.contains(name)) {
+                for_tests += 1;
+            } else {
+                unused.push(format!("{name} ({file})"));
+            }
+        }
+        let heading = format!(
+            "{} public items of {LIBRARY} (functions, methods, types, constants); by word search over the workspace {} stand in \
+             no other file, and {for_tests} only in tests, examples and benches. In no other file:",
+            self.public.len(),
+            unused.len()
+        );
+        list(&heading, &unused)
+    }
+
+    fn spread(&self) -> String {
+        let mut spread: Vec<(usize, usize, String)> = Vec::new();
+        for ((package, name), blocks) in &self.blocks {
+            let files: BTreeSet<&&str> = blocks.iter().collect();
+            let package = if package.is_empty() { "." } else { package };
+            spread.push((files.len(), blocks.len(), format!("{name} ({package})")));
+        }
+        spread.retain(|(files, ..)| *files > SPREAD);
+        spread.sort_by_key(|(files, blocks, _)| std::cmp::Reverse((*files, *blocks)));
+        let entries: Vec<String> =
+            spread.iter().map(|(files, blocks, name)| format!("{name}: {blocks} blocks in {files} files")).collect();
+        list(&format!("{} types whose own methods stand in more than {SPREAD} files", entries.len()), &entries)
+    }
+
+    fn declare_type(&mut self, name: &syn::Ident) {
+        let place = format!("{} {}", self.path(), self.modules.join("::"));
+        self.types.entry(name.to_string()).or_default().insert(place);
+    }
+
+    fn declare(&mut self, visibility: &syn::Visibility, name: &syn::Ident) {
+        let Some(source) = self.of else { return };
+        if matches!(visibility, syn::Visibility::Public(_)) && source.path.starts_with(LIBRARY) {
+            self.public.push((name.to_string(), &source.path));
+        }
+    }
+
+    fn measure(&mut self, signature: &syn::Signature, body: &syn::Block) {
+        let lines = body.brace_token.span.close().end().line + 1 - signature.fn_token.span.start().line;
+        if let Some(source) = self.of.filter(|_| lines > LONG_FUNCTION) {
+            self.long.push((lines, signature.ident.to_string(), &source.path));
+        }
+    }
+}
+
+macro_rules! visit_types {
+    ($($method:ident $item:ident;)*) => { $(
+        fn $method(&mut self, item: &'ast syn::$item) {
+            self.declare_type(&item.ident);
+            self.declare(&item.vis, &item.ident);
+            visit::$method(self, item);
+        }
+    )* };
+}
+
+impl<'ast> Visit<'ast> for Items<'_> {
+    visit_types! {
+        visit_item_struct ItemStruct;
+        visit_item_enum ItemEnum;
+        visit_item_union ItemUnion;
+        visit_item_trait ItemTrait;
+        visit_item_type ItemType;
+    }
+
+    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
+        self.declare(&item.vis, &item.ident);
+        visit::visit_item_const(self, item);
+    }
+
+    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
+        self.declare(&item.vis, &item.ident);
+        visit::visit_item_static(self, item);
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.declare(&item.vis, &item.sig.ident);
+        self.measure(&item.sig, &item.block);
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.declare(&item.vis, &item.sig.ident);
+        self.measure(&item.sig, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_impl_item_const(&mut self, item: &'ast syn::ImplItemConst) {
+        self.declare(&item.vis, &item.ident);
+        visit::visit_impl_item_const(self, item);
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(body) = &item.default {
+            self.measure(&item.sig, body);
+        }
+        visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        self.modules.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.modules.pop();
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        if let (None, syn::Type::Path(of), Some(source)) = (&item.trait_, item.self_ty.as_ref(), self.of)
+            && let Some(name) = of.path.segments.last()
+        {
+            self.blocks.entry((&source.package, name.ident.to_string())).or_default().push(&source.path);
+        }
+        visit::visit_item_impl(self, item);
+    }
+}

@@ -1,0 +1,237 @@
+//! The Rust files git has, as tokens: what is shipped, what is for tests, what is said about either.
+//!
+//! Input: the folder of the workspace. Output: a [`RustFile`] for each committed `.rs` file that no chore has made. Invariant:
+//! shipped tokens are those outside items that only tests compile, with the places they have in the file. Does not: expand
+//! macros; what they make is not counted.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+/// One committed file of Rust.
+pub(crate) struct RustFile {
+    /// From the root of the workspace, with `/`.
+    pub(crate) path: String,
+    /// Folder of the package that has the file; empty for the root's.
+    pub(crate) package: String,
+    /// The file without items that only tests compile; nothing of a file of tests, examples or benches.
+    pub(crate) shipped: TokenStream,
+    /// All of the file.
+    pub(crate) whole: TokenStream,
+    /// All lines, comments and blank ones too.
+    pub(crate) lines: usize,
+}
+
+/// Every committed Rust file of the workspace in `root` that is written by hand.
+pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context("cannot run git")?;
+    if !listed.status.success() {
+        bail!("git ls-files: {}", String::from_utf8_lossy(&listed.stderr).trim());
+    }
+    let listed = String::from_utf8(listed.stdout).context("git names a file that is not UTF-8")?;
+    let files: Vec<&str> = listed.split_terminator('\0').collect();
+    let packages: Vec<&str> = files
+        .iter()
+        .filter_map(|file| file.strip_suffix("Cargo.toml"))
+        .map(|folder| folder.trim_end_matches('/'))
+        .collect();
+    let mut sources = Vec::new();
+    // Cases of compile-fail tests are no Rust that compiles.
+    let rust = files.iter().filter(|file| file.ends_with(".rs") && !file.contains("/compile_fail/"));
+    for path in rust {
+        let text = fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))?;
+        if text.starts_with("// Made by") {
+            continue;
+        }
+        let whole: TokenStream = text.parse().map_err(|error| anyhow::anyhow!("{path}: {error}"))?;
+        let owner = packages.iter().filter(|folder| folder.is_empty() || path.starts_with(&format!("{folder}/")));
+        let package = (*owner.max_by_key(|folder| folder.len()).context("the root has no Cargo.toml")?).to_owned();
+        let in_package = path[package.len()..].trim_start_matches('/');
+        let is_shipped = in_package.starts_with("src/") || in_package == "build.rs";
+        let is_shipped = is_shipped && !in_package.contains("/tests/") && !in_package.ends_with("/tests.rs");
+        let shipped = if is_shipped { without_tests(whole.clone()) } else { TokenStream::new() };
+        sources.push(RustFile { path: (*path).to_owned(), package, shipped, whole, lines: text.lines().count() });
+    }
+    Ok(sources)
+}
+
+/// The tokens outside items marked `#[cfg(test)]`.
+fn without_tests(tokens: TokenStream) -> TokenStream {
+    let mut kept = TokenStream::new();
+    let mut rest = tokens.into_iter().peekable();
+    while let Some(token) = rest.next() {
+        match (&token, rest.peek()) {
+            (TokenTree::Punct(hash), Some(TokenTree::Group(attribute)))
+                if hash.as_char() == '#' && is_of_tests(attribute) =>
+            {
+                // The item ends with its block, or with `;` where braces are part of what it says.
+                let mut ends_with_block = true;
+                for token in rest.by_ref() {
+                    match token {
+                        TokenTree::Ident(word)
+                            if ["use", "const", "static", "type"].iter().any(|item| word == item) =>
+                        {
+                            ends_with_block = false;
+                        }
+                        TokenTree::Ident(word) if word == "fn" => ends_with_block = true,
+                        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace && ends_with_block => break,
+                        TokenTree::Punct(end) if end.as_char() == ';' => break,
+                        _ => {}
+                    }
+                }
+            }
+            (TokenTree::Group(group), _) => {
+                let mut inner = Group::new(group.delimiter(), without_tests(group.stream()));
+                inner.set_span(group.span());
+                kept.extend([TokenTree::Group(inner)]);
+            }
+            _ => kept.extend([token]),
+        }
+    }
+    kept
+}
+
+/// Whether an attribute's brackets say `cfg(test)`, or a `cfg` of which `test` is a condition.
+fn is_of_tests(attribute: &Group) -> bool {
+    let text = attribute.stream().to_string();
+    let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    text.starts_with("cfg") && !text.starts_with("cfg_attr") && words.contains("test") && !words.contains("not")
+}
+
+/// The doc comments among tokens, each a run of `#[doc = "…"]`: line, and text.
+pub(crate) fn doc_comments(tokens: &TokenStream) -> Vec<(usize, String)> {
+    let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
+    let mut found: Vec<(usize, String)> = Vec::new();
+    // A file's header and its first item's comment are two, which the number of tokens tells apart.
+    let (mut at, mut open) = (0, None);
+    while at < tokens.len() {
+        if let Some(doc) = Doc::at(&tokens[at..]) {
+            match found.last_mut().filter(|_| open == Some(doc.tokens)) {
+                Some((_, before)) => before.push_str(&doc.text),
+                None => found.push((doc.line, doc.text)),
+            }
+            (at, open) = (at + doc.tokens, Some(doc.tokens));
+            continue;
+        }
+        if let TokenTree::Group(group) = &tokens[at] {
+            found.extend(doc_comments(&group.stream()));
+        }
+        (at, open) = (at + 1, None);
+    }
+    found
+}
+
+/// One `#[doc = "…"]` or `#![doc = "…"]`, which is what a line of a doc comment is.
+struct Doc {
+    line: usize,
+    text: String,
+    /// How many tokens it has: two or three.
+    tokens: usize,
+}
+
+impl Doc {
+    /// The one that these tokens begin with.
+    fn at(tokens: &[TokenTree]) -> Option<Self> {
+        let (hash, attribute, count) = match tokens {
+            [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] => (hash, attribute, 2),
+            [TokenTree::Punct(hash), TokenTree::Punct(_), TokenTree::Group(attribute), ..] => (hash, attribute, 3),
+            _ => return None,
+        };
+        let text = attribute.stream().to_string();
+        let said = text.strip_prefix("doc").map(str::trim_start)?.strip_prefix('=')?;
+        let text = said.trim().trim_matches(['"', 'r', '#']).to_owned();
+        (hash.as_char() == '#').then(|| Self { line: hash.span().start().line, text, tokens: count })
+    }
+}
+
+/// The lines on which there is code: a token that is no doc comment.
+pub(crate) fn code_lines(tokens: &TokenStream) -> BTreeSet<usize> {
+    let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
+    let mut lines = BTreeSet::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        if let Some(doc) = Doc::at(&tokens[at..]) {
+            at += doc.tokens;
+            continue;
+        }
+        match &tokens[at] {
+            TokenTree::Group(group) => {
+                lines.extend([group.span_open().start().line, group.span_close().end().line]);
+                lines.extend(code_lines(&group.stream()));
+            }
+            // A string may have many lines.
+            other => lines.extend(other.span().start().line..=other.span().end().line),
+        }
+        at += 1;
+    }
+    lines
+}
+
+/// The identifiers of a file but for those it exports again by `pub use`.
+pub(crate) fn words(tokens: &TokenStream) -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    let (mut is_pub, mut is_export) = (false, false);
+    for token in tokens.clone() {
+        match &token {
+            TokenTree::Ident(word) if word == "pub" => is_pub = true,
+            TokenTree::Ident(word) if word == "use" && is_pub => is_export = true,
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis && is_pub => {}
+            TokenTree::Punct(end) if end.as_char() == ';' => (is_pub, is_export) = (false, false),
+            _ if is_export => {}
+            TokenTree::Ident(word) => {
+                is_pub = false;
+                words.insert(word.to_string());
+            }
+            TokenTree::Group(group) => {
+                is_pub = false;
+                words.extend(self::words(&group.stream()));
+            }
+            _ => is_pub = false,
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "\
+//! A header
+//! of two lines.
+/// One word.
+pub fn shipped() {
+    // said to nobody
+    call(
+        1,
+    );
+}
+#[cfg(test)]
+use std::{fs, io};
+#[cfg(not(test))]
+const KEPT: u8 = 0;
+#[cfg(all(test, unix))]
+mod tests {
+    #[doc = \"x\"]
+    fn test() {}
+}
+pub(crate) use inner::Name;
+";
+
+    #[test]
+    fn what_is_for_tests_is_not_shipped() {
+        let whole: TokenStream = FILE.parse().unwrap();
+        let shipped = without_tests(whole.clone());
+        let words = words(&shipped);
+        assert!(words.contains("shipped") && words.contains("KEPT"), "{words:?}");
+        assert!(["io", "tests", "inner", "Name"].iter().all(|gone| !words.contains(*gone)), "{words:?}");
+        assert_eq!(code_lines(&shipped).into_iter().collect::<Vec<_>>(), [4, 6, 7, 8, 9, 12, 13, 19]);
+        let docs: Vec<(usize, usize)> =
+            doc_comments(&whole).iter().map(|(line, text)| (*line, text.split_whitespace().count())).collect();
+        assert_eq!(docs, [(1, 5), (3, 2), (16, 1)]);
+    }
+}

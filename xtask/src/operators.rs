@@ -1,0 +1,49 @@
+//! Lists the aclnn operators of CANN, and which of them the emulator models.
+//!
+//! Input: what the drop-in libraries export, as their package says it. Output: a line for each operator, that is for each
+//! function of `libopapi.so` with a first phase: its name, a tab, and `modelled` or `refused`; in order. Does not: list
+//! functions of that library which stand alone.
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::built::cargo;
+
+/// What the name of an operator's first phase has more than its own.
+const FIRST_PHASE: &str = "GetWorkspaceSize";
+
+/// The lines.
+///
+/// # Errors
+/// The package does not build.
+pub(crate) fn list() -> Result<String> {
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--package", "ascend-tp-emulator-dropin", "--bin", "exports"]);
+    let output = command.stderr(std::process::Stdio::inherit()).output().context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("the list of exports was not made ({})", output.status);
+    }
+    let exports = String::from_utf8(output.stdout).context("the list of exports is not UTF-8")?;
+    Ok(operators(&exports))
+}
+
+/// Of lines `library<TAB>name<TAB>answer` those of operators, without the library.
+fn operators(exports: &str) -> String {
+    let functions = exports.lines().filter_map(|line| line.strip_prefix("libopapi.so\t")?.split_once('\t'));
+    let mut operators: Vec<String> = functions
+        .filter_map(|(name, answer)| Some(format!("{}\t{answer}\n", name.strip_suffix(FIRST_PHASE)?)))
+        .collect();
+    operators.sort();
+    operators.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_is_a_function_with_a_first_phase() {
+        let exports = "libhccl.so\tHcclSend\tmodelled\nlibopapi.so\taclnnB\trefused\nlibopapi.so\taclnnBGetWorkspaceSize\trefused\n\
+                       libopapi.so\taclnnA\tmodelled\nlibopapi.so\taclnnAGetWorkspaceSize\tmodelled\nlibopapi.so\taclnnAlone\trefused\n";
+        assert_eq!(operators(exports), "aclnnA\tmodelled\naclnnB\trefused\n");
+    }
+}
