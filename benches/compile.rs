@@ -2,7 +2,7 @@
 //! faster than layers × ranks.
 
 use ascend_tp::base::DType;
-use ascend_tp::compile::Setting;
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
@@ -14,13 +14,13 @@ fn compile(criterion: &mut Criterion) {
     for (cards, layers) in [(1, 8), (1, 80), (8, 8), (8, 80), (64, 8), (64, 80)] {
         let Some(config) = ModelConfig::preset("qwen-72b") else { return };
         let config = ModelConfig { layers, ..config };
-        let setting = Setting {
+        let setting = Deployment {
             cards,
             precision: DType::BF16.into(),
             residual: Residual::Replicate,
             batch: 1,
-            input_tokens: 512,
-            output_tokens: 512,
+            longest_prompt: 512,
+            context: 1024,
             head: Head::LastToken,
         };
         group.throughput(Throughput::Elements((cards * layers) as u64));

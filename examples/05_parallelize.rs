@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use ascend_tp::base::DType;
+use ascend_tp::compile::{Compiled, compile};
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::placement::{self, Residual};
 use ascend_tp::program::{Builder, HostTensor, Kind, Role, interpret};
-use ascend_tp::schedule::schedule;
-use ascend_tp::{Cann, Engine, Mesh, Pins, collective, parallelize};
+use ascend_tp::{Cann, Engine, Mesh, Pins, collective};
 
 fn main() -> anyhow::Result<()> {
     // A feed-forward layer. Nothing in it says that there are cards.
@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<()> {
     // Data parallel on one axis, tensor parallel on the other; 21 does not divide by 3 cards' worth of 2, and need not.
     let mesh = Mesh::new(&[("dp", 2), ("tp", 3)])?;
     let pins = Pins::auto(Residual::Replicate).value("x", &[(0, "dp")]);
-    let split = parallelize(&program, &mesh, &pins)?;
+    let Compiled { split, plans } = compile(&program, &mesh, &pins)?;
     println!("{}", placement::print(&split.lowered));
     for exchange in collective::exchanges(&split.lowered) {
         println!("{} on {} of {}: {}", exchange.kind, exchange.axes, exchange.bytes, exchange.reason);
@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
         tensor(name, value.shape.elems(), value.shape.sizes())
     };
     let emulator = Emulator::new(Config::default())?;
-    let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![schedule(&split.lowered)?])?;
+    let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![plans])?;
     let weights: Vec<(String, Vec<u8>)> = program
         .with_role(Role::Param)
         .map(|id| program.values[id].name.clone())

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use ascend_tp::base::DType;
+use ascend_tp::compile::compile;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{Inputs, Part};
 use ascend_tp::program::grad::gradients;
 use ascend_tp::program::{Builder, HostTensor, Kind};
-use ascend_tp::schedule::schedule;
 use ascend_tp::train::optimizer::Optimizer;
-use ascend_tp::{Cann, Engine, Mesh, Pins, parallelize};
+use ascend_tp::{Cann, Engine, Mesh, Pins};
 
 const BATCH: usize = 62;
 const HIDDEN: usize = 32;
@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<()> {
     let mesh = Mesh::new(&[("dp", 4)])?;
     let pins = ["x", "target"].into_iter().fold(Pins::default(), |pins, name| pins.value(name, &[(0, "dp")]));
     let pins = ["first", "bias", "second"].into_iter().fold(pins, |pins, name| pins.value(name, &[]));
-    let plans = schedule(&parallelize(&program, &mesh, &pins)?.lowered)?;
+    let plans = compile(&program, &mesh, &pins)?.plans;
     let emulator = Emulator::new(Config::with_cards(4))?;
     let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![plans])?;
     engine.load(|shards| {

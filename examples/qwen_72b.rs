@@ -10,14 +10,14 @@ use std::path::PathBuf;
 
 use ascend_tp::base::{Bytes, DType};
 use ascend_tp::collective::exchanges;
+use ascend_tp::compile::{Compiled, compile};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::generate::{Choosing, Model, Request, Session};
+use ascend_tp::generate::{Model, Request, Session};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::{Head, RunShape, decoder};
 use ascend_tp::schedule::plan::Region;
-use ascend_tp::schedule::schedule;
-use ascend_tp::{Cann, Mesh, Pins, parallelize};
+use ascend_tp::{Cann, Mesh, Pins};
 
 const CARDS: usize = 8;
 
@@ -43,13 +43,13 @@ fn explain(preset: &str) -> anyhow::Result<()> {
     let run = RunShape { batch: 1, sequence: 1, cache_length: 4096 };
     let program = decoder(&config, run, DType::BF16, Head::LastToken)?;
     let mesh = Mesh::tensor_parallel(CARDS, config.kv_heads, config.heads_per_kv_head())?;
-    let split = parallelize(&program, &mesh, &Pins::auto(Residual::Replicate))?;
+    let Compiled { split, plans } = compile(&program, &mesh, &Pins::auto(Residual::Replicate))?;
     for kind in ["all_reduce", "all_gather"] {
         let all = exchanges(&split.lowered).into_iter().filter(|exchange| exchange.kind == kind);
         let (count, bytes) = all.fold((0, Bytes(0)), |(count, bytes), exchange| (count + 1, bytes + exchange.bytes));
         println!("  {count} × {kind}, {bytes} a token");
     }
-    let plan = &schedule(&split.lowered)?[0];
+    let plan = &plans[0];
     for region in [Region::Weights, Region::States, Region::Arena] {
         println!("  {} {} a card", plan.region_bytes(region), region.name());
     }
@@ -65,7 +65,7 @@ fn run(folder: &std::path::Path, prompt: &str) -> anyhow::Result<()> {
         Ok(cann) => cann,
         Err(_) => Cann::new(Emulator::new(Config::default())?.table())?,
     };
-    let mut session = Session::builder(&cann, &model).cards(CARDS).context(128).choosing(Choosing::Greedy).start()?;
+    let mut session = Session::builder(&cann, &model).cards(CARDS).context(128).head(Head::LastToken).start()?;
     let request = Request { max_new_tokens: Some(48), ..Request::new(prompt) };
     let found = session.generate(&[request], &mut |_| ControlFlow::Continue(()))?;
     println!("{prompt}{}", found.sequences[0].text);

@@ -1,30 +1,55 @@
-//! The plans of a serving setting: one program for prompts, one for each further token.
+//! One way from a program to the plans of all ranks, and the programs of a deployment.
 //!
-//! Input → output: a [`ModelConfig`] and a [`Setting`] → the plans of all ranks, those that `generate` runs. Invariant: the
-//! decode program lays weights and caches out as the prefill program does, so that both run on the same memory.
+//! Input → output: a [`Program`](crate::program::Program) over whole tensors, a mesh and pins → [`Compiled`]; a [`ModelConfig`] and a
+//! [`Deployment`] → the plans of its two [`Programs`], those that `generate` runs and the planner predicts. Invariant: the decode
+//! program lays weights and caches out as the prefill program does, so that both run on the same memory. Training compiles its own
+//! programs, of which a deployment knows nothing, by the same [`compile`].
 
-use crate::base::{Diagnostic, Diagnostics, Precision};
-use crate::collective::parallelize;
+use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
+use crate::collective::{Parallelized, parallelize};
 use crate::config::ModelConfig;
-use crate::placement::{Mesh, Pins, Placed, Residual};
+use crate::placement::{Mesh, Pins, Residual};
+use crate::program::Program;
 use crate::program::models::{Head, RunShape, decoder};
 use crate::schedule::{Plan, schedule};
 
+/// What the passes make of a program.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The layouts, and the program with its collectives.
+    pub split: Parallelized,
+    /// By rank.
+    pub plans: Vec<Plan>,
+}
+
+/// Runs all passes of a program: places it on the mesh, inserts and lowers its collectives, and schedules each rank.
+///
+/// # Errors
+/// What the first pass that finds a problem finds, all of it.
+pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Compiled, Diagnostics> {
+    let split = parallelize(program, mesh, pins)?;
+    let plans = schedule(&split.lowered)?;
+    Ok(Compiled { split, plans })
+}
+
+/// Tokens of a sequence, where nobody says how many and the model has room for more.
+const DEFAULT_CONTEXT: usize = 4096;
+
 /// How a model is to be run on one group of cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Setting {
+pub struct Deployment {
     /// Cards to split over.
     pub cards: usize,
-    /// Element type of activations, and how weights are held.
+    /// What the model computes in, and how weights are held; an element type is one, `DType::BF16.into()`.
     pub precision: Precision,
     /// How the residual stream lies during prefill. A decode step has one token a sequence, so its stream stays whole.
     pub residual: Residual,
     /// Sequences at once.
     pub batch: usize,
     /// Tokens of the longest prompt.
-    pub input_tokens: usize,
-    /// Tokens to generate a sequence at most.
-    pub output_tokens: usize,
+    pub longest_prompt: usize,
+    /// Tokens of a prompt and its continuation together at most: positions of the KV cache of each sequence.
+    pub context: usize,
     /// What the programs give back.
     pub head: Head,
 }
@@ -38,11 +63,30 @@ pub struct Programs {
     pub decode: Vec<Plan>,
 }
 
-impl Setting {
-    /// Positions of the KV cache of each sequence.
+impl Programs {
+    /// In the order in which an engine has them: [`PREFILL`](crate::generate::PREFILL), then
+    /// [`DECODE`](crate::generate::DECODE).
     #[must_use]
-    pub const fn cache_length(&self) -> usize {
-        self.input_tokens.saturating_add(self.output_tokens)
+    pub fn into_vec(self) -> Vec<Vec<Plan>> {
+        vec![self.prefill, self.decode]
+    }
+}
+
+impl Deployment {
+    /// One sequence at a time in the model's own type, of prompt and continuation up to 4096 tokens or what the model has room
+    /// for; the logits of the last position come back.
+    #[must_use]
+    pub fn of(config: &ModelConfig, cards: usize) -> Self {
+        let context = config.max_positions.min(DEFAULT_CONTEXT);
+        Self {
+            cards,
+            precision: config.dtype.into(),
+            residual: Residual::Replicate,
+            batch: 1,
+            longest_prompt: context.saturating_sub(1),
+            context,
+            head: Head::LastLogits,
+        }
     }
 
     /// The cards as a mesh, with key heads on a sub-axis where that leaves a card fewer query heads.
@@ -57,29 +101,78 @@ impl Setting {
     /// Runs all passes of both programs.
     ///
     /// # Errors
-    /// What the first pass that finds a problem finds.
+    /// What does not fit the model, all of it; then what the first pass that finds a problem finds.
     pub fn compile(&self, config: &ModelConfig) -> Result<Programs, Diagnostics> {
+        self.check(config)?;
         let mesh = self.mesh(config)?;
-        let prefill = self.place(config, &mesh, self.input_tokens, &Pins::auto(self.residual))?;
-        let decode = self.place(config, &mesh, 1, &Pins::auto(Residual::Replicate).like(&prefill))?;
-        Ok(Programs { prefill: schedule(&prefill)?, decode: schedule(&decode)? })
+        let prefill = self.program(config, &mesh, self.longest_prompt, &Pins::auto(self.residual))?;
+        let decode_pins = Pins::auto(Residual::Replicate).like(&prefill.split.lowered);
+        let decode = self.program(config, &mesh, 1, &decode_pins)?;
+        Ok(Programs { prefill: prefill.plans, decode: decode.plans })
     }
 
     /// The plans of a program that reads prompts of fewer tokens, on the memory of the others.
     ///
     /// # Errors
-    /// As [`Setting::compile`].
-    pub fn compile_shorter(&self, config: &ModelConfig, input_tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
+    /// As [`Deployment::compile`].
+    pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let pins = Pins::auto(self.residual);
-        let longest = self.place(config, &mesh, self.input_tokens, &pins)?;
-        schedule(&self.place(config, &mesh, input_tokens, &pins.like(&longest))?)
+        let longest = parallelize(&self.decoder(config, self.longest_prompt)?, &mesh, &pins)?.lowered;
+        Ok(self.program(config, &mesh, tokens, &pins.like(&longest))?.plans)
     }
 
-    fn place(&self, config: &ModelConfig, mesh: &Mesh, sequence: usize, pins: &Pins) -> Result<Placed, Diagnostics> {
-        let run = RunShape { batch: self.batch, sequence, cache_length: self.cache_length() };
-        let program = decoder(config, run, self.precision, self.head)?;
-        Ok(parallelize(&program, mesh, pins)?.lowered)
+    fn program(
+        &self,
+        config: &ModelConfig,
+        mesh: &Mesh,
+        sequence: usize,
+        pins: &Pins,
+    ) -> Result<Compiled, Diagnostics> {
+        compile(&self.decoder(config, sequence)?, mesh, pins)
+    }
+
+    fn decoder(&self, config: &ModelConfig, sequence: usize) -> Result<Program, Diagnostics> {
+        let run = RunShape { batch: self.batch, sequence, cache_length: self.context };
+        decoder(config, run, self.precision, self.head)
+    }
+
+    /// Everything that does not fit the model.
+    fn check(&self, config: &ModelConfig) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let mut at_least_one = |name: &str, value: usize| {
+            if value == 0 {
+                problems.push(Diagnostic::new(name, "nothing to do").expected("at least 1").found(0));
+            }
+        };
+        at_least_one("cards", self.cards);
+        at_least_one("batch", self.batch);
+        at_least_one("prompt tokens", self.longest_prompt);
+        if self.context <= self.longest_prompt {
+            let problem = Diagnostic::new("context", "has no room for a new token after the longest prompt");
+            let expected = format!("more than {} tokens", self.longest_prompt);
+            problems.push(problem.expected(expected).found(self.context));
+        }
+        if self.context > config.max_positions {
+            let new = self.context.saturating_sub(self.longest_prompt);
+            let found = format!("{} of the prompt and {new} new ones", self.longest_prompt);
+            problems.push(
+                Diagnostic::new("prompt", "is longer than the model's context")
+                    .expected(format!("at most {} tokens", config.max_positions))
+                    .found(found)
+                    .help("shorten the prompt or generate fewer tokens"),
+            );
+        }
+        let Precision { activations, weights } = self.precision;
+        if !activations.is_float() {
+            problems.push(
+                Diagnostic::new("dtype", "activations are floats").expected("f32, f16 or bf16").found(activations),
+            );
+        } else if weights == Weights::W8A8 && activations == DType::F32 {
+            let problem = Diagnostic::new("dtype", "cards quantise 16-bit activations only");
+            problems.push(problem.expected("f16 or bf16 activations").found(activations));
+        }
+        problems.into_result(())
     }
 }
 
@@ -97,7 +190,15 @@ mod tests {
             for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)] {
                 let precision = DType::BF16.into();
                 let (input_tokens, output_tokens, head) = (200, 8, Head::LastToken);
-                let setting = Setting { cards, precision, residual, batch: 2, input_tokens, output_tokens, head };
+                let setting = Deployment {
+                    cards,
+                    precision,
+                    residual,
+                    batch: 2,
+                    longest_prompt: input_tokens,
+                    context: input_tokens + output_tokens,
+                    head,
+                };
                 let longest = setting.compile(&config).unwrap().prefill;
                 for tokens in [32, 48, 96, 192] {
                     let shorter = setting.compile_shorter(&config, tokens).unwrap();

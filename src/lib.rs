@@ -1,7 +1,7 @@
 //! Tensor-parallel runtime for Ascend NPUs.
 //!
 //! A program is written as if there were one card ([`program`]), split over a mesh of cards ([`parallelize`]), planned
-//! ([`schedule`]) and run ([`Engine`]) through the C ABI of CANN: on NPUs through an installed toolkit
+//! ([`schedule`]; [`compile::compile`] does both) and run ([`Engine`]) through the C ABI of CANN: on NPUs through an installed toolkit
 //! ([`Cann::load`]), or anywhere on the [`emulator`] of the same ABI.
 //!
 //! | you want to | start at |

@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::DType;
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs};
-use ascend_tp::generate::{Choosing, DECODE, SessionOptions};
 use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Tensor;
 use ascend_tp_sys::{
     ACL_SUCCESS, HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclError, aclrtEvent, aclrtStream,
@@ -92,16 +93,16 @@ fn without_meetings(table: &mut Table) {
 /// Steps of the decode plan of so many layers, and what each rank's thread takes from the heap in a run once runs are steady.
 fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64>) {
     let config = ModelConfig { layers, ..ModelConfig::preset("qwen2.5-72b").expect("a preset") };
-    let options = SessionOptions {
+    let options = Deployment {
         cards,
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
         batch: 1,
         longest_prompt: 4,
         context: 4 + 4,
-        choosing: Choosing::Greedy,
+        head: Head::LastToken,
     };
-    let decode = options.compile(&config).expect("it compiles").swap_remove(DECODE);
+    let decode = options.compile(&config).expect("it compiles").decode;
     let steps = decode[0].steps.len();
     let whole = |tensor: &Tensor| vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()];
     let inputs: Inputs = decode[0].inputs.iter().map(|input| (input.name.clone(), Arc::new(whole(input)))).collect();

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use ascend_tp::base::DType;
+use ascend_tp::compile::Deployment;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, Timed};
-use ascend_tp::generate::{self, Choosing, Model, Session, SessionOptions};
+use ascend_tp::generate::{self, Model, Session};
 use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::Region;
 use ascend_tp::schedule::{Plan, schedule};
@@ -305,20 +307,20 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     let (_emulator, cann) = emulator(config);
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
     let model = Model::open(&dir).unwrap();
-    let options = SessionOptions {
+    let options = Deployment {
         cards: 2,
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
         batch: 1,
         longest_prompt: 4,
         context: 4 + 4,
-        choosing: Choosing::Greedy,
+        head: Head::LastToken,
     };
     let loaded = AtomicUsize::new(0);
     let count = |_, _| {
         loaded.fetch_add(1, Ordering::Relaxed);
     };
-    let failure = Session::builder(&cann, &model).options(options).progress(&count).start();
+    let failure = Session::builder(&cann, &model).deployment(options).progress(&count).start();
     let generate::Error::Run(Error::Refused(problems)) = failure.unwrap_err() else { panic!("another error") };
     let text = problems.to_string();
     assert_eq!(problems.items().len(), 2, "one a rank: {text}");

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::{LogN, RopeScaling};
 use ascend_tp::generate::verify::{Reference, verify};
-use ascend_tp::generate::{Choosing, Model, Request, Session, SessionOptions};
+use ascend_tp::generate::{Model, Request, Session};
 use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
 use ascend_tp_emulator::{Config, Emulator};
 
 use crate::common::instruction_sets::run_under_each;
@@ -138,16 +140,16 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
     let expected: Expected = serde_json::from_str(&text).unwrap();
     let prompts: Vec<Vec<u32>> = expected.cases.iter().map(|case| case.prompt_ids.clone()).collect();
     for cards in [1, 2, 3, 4, 5, 7, 8] {
-        let options = SessionOptions {
+        let options = Deployment {
             cards,
             precision: DType::F32.into(),
             residual: Residual::Replicate,
             batch: prompts.len(),
             longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),
             context: prompts.iter().map(Vec::len).max().unwrap() + expected.cases[0].greedy_ids.len(),
-            choosing: Choosing::Greedy,
+            head: Head::LastToken,
         };
-        let mut session = Session::builder(&cann, &model).options(options).start().unwrap();
+        let mut session = Session::builder(&cann, &model).deployment(options).start().unwrap();
         let max_new_tokens = Some(expected.cases[0].greedy_ids.len());
         let request = |ids: &Vec<u32>| Request { max_new_tokens, ..Request::new(ids.as_slice()) };
         let requests: Vec<Request> = prompts.iter().map(request).collect();

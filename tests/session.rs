@@ -8,9 +8,11 @@ use std::thread;
 
 use ascend_tp::Cann;
 use ascend_tp::base::DType;
+use ascend_tp::compile::Deployment;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::generate::sampling::SamplingOptions;
-use ascend_tp::generate::{CancelToken, Choosing, Error, Event, Finish, Generation, Model, Prompt, Request, Session};
+use ascend_tp::generate::{CancelToken, Error, Event, Finish, Generation, Model, Prompt, Request, Session};
+use ascend_tp::program::models::Head;
 
 const CARDS: usize = 2;
 
@@ -51,7 +53,7 @@ fn a_request_is_answered_alone_as_in_any_batch() {
     assert_eq!(two.sequences, [alone[2].clone(), alone[0].clone()]);
     // On the cards alone as from logits.
     let builder = Session::builder(&cann, &model).cards(CARDS).batch(3).context(48).precision(DType::F32);
-    let mut greedy = builder.choosing(Choosing::Greedy).start().unwrap();
+    let mut greedy = builder.head(Head::LastToken).start().unwrap();
     assert_eq!(run(&mut greedy, &PROMPTS.map(short)).sequences, alone);
 }
 
@@ -198,7 +200,7 @@ fn requests_that_do_not_fit_are_refused_together() {
     let model = shipped();
     let (_emulator, cann) = cards(1);
     let mut session =
-        Session::builder(&cann, &model).cards(1).batch(2).context(16).choosing(Choosing::Greedy).start().unwrap();
+        Session::builder(&cann, &model).cards(1).batch(2).context(16).head(Head::LastToken).start().unwrap();
     let mut refuse = |requests: &[Request]| {
         let refused = session.generate(requests, &mut |_| ControlFlow::Continue(()));
         let Err(Error::Refused(problems)) = refused else { panic!("refused") };
@@ -231,15 +233,15 @@ fn requests_that_do_not_fit_are_refused_together() {
 type Overflow = fn(name: &str, row: usize, column: usize) -> Option<f32>;
 
 /// The message of a session whose weights are changed, and the first value that is not finite.
-fn without_a_number(choosing: Choosing, overflow: Overflow) -> (String, String) {
+fn without_a_number(head: Head, overflow: Overflow) -> (String, String) {
     let model = shipped();
     let (_emulator, cann) = cards(CARDS);
-    let options = ascend_tp::generate::SessionOptions {
+    let options = Deployment {
         precision: DType::F32.into(),
         longest_prompt: 40,
         context: 48,
-        choosing,
-        ..ascend_tp::generate::SessionOptions::of(&model.config, CARDS)
+        head,
+        ..Deployment::of(&model.config, CARDS)
     };
     let (checkpoint, engine) = (&model.checkpoint, Default::default());
     let mut session = Session::start_filled(&cann, &model.config, &options, &engine, |shards| {
@@ -271,13 +273,13 @@ fn logits_that_are_no_numbers_are_an_error_with_the_first_place() {
         "lm_head.weight" => Some(if row % 2 == 0 { 1e7 } else { -1e7 }),
         _ => None,
     };
-    for choosing in [Choosing::Greedy, Choosing::FromLogits] {
-        let (message, place) = without_a_number(choosing, in_a_layer);
+    for head in [Head::LastToken, Head::LastLogits] {
+        let (message, place) = without_a_number(head, in_a_layer);
         assert!(message.starts_with("request 0, position 3: the l"), "{message}");
         assert!(message.contains("NaN") || message.contains("inf"), "{message}");
         assert!(place.contains("layer 3") || place.contains("layers.3"), "{message}");
 
-        let (message, place) = without_a_number(choosing, in_the_logits);
+        let (message, place) = without_a_number(head, in_the_logits);
         assert!(message.starts_with("request 0, position 3: the l"), "{message}");
         assert!(place.contains("logits") && place.contains("inf"), "{message}");
     }

@@ -5,10 +5,12 @@ use std::path::Path;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
+use ascend_tp::compile::Deployment;
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::generate::{Choosing, Model, Request, Session, SessionOptions};
+use ascend_tp::generate::{Model, Request, Session};
 use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
 
 #[derive(serde::Deserialize)]
 struct Expected {
@@ -37,17 +39,17 @@ fn generate(
     let prompts: Vec<Vec<u32>> = expected.cases.iter().take(2).map(|case| case.prompt_ids.clone()).collect();
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
-    let options = SessionOptions {
+    let options = Deployment {
         cards,
         precision,
         residual,
         batch: prompts.len(),
         longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),
         context: prompts.iter().map(Vec::len).max().unwrap() + tokens,
-        choosing: Choosing::Greedy,
+        head: Head::LastToken,
     };
     let engine = EngineOptions { launching, ..EngineOptions::default() };
-    let mut session = Session::builder(&cann, &model).options(options).engine(engine).start().unwrap();
+    let mut session = Session::builder(&cann, &model).deployment(options).engine(engine).start().unwrap();
     let requests: Vec<Request> = prompts.into_iter().map(Request::new).collect();
     let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
     let ids: Vec<Vec<u32>> = found.sequences.into_iter().map(|sequence| sequence.ids).collect();

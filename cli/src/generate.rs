@@ -9,11 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::tokenizer::Tokenizer;
-use ascend_tp::generate::{Choosing, Event, Generation, Model, Request, Session, SessionOptions, Summary};
+use ascend_tp::generate::{Event, Generation, Model, Request, Session, Summary};
+use ascend_tp::program::models::Head;
 use ascend_tp::world::ProcessGroup;
 
 use super::arguments::GenerateOptions;
@@ -140,14 +142,14 @@ impl<'a> Job<'a> {
         }
         let longest_prompt = self.prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
         let is_greedy = self.requests().iter().all(Request::is_likeliest);
-        let options = SessionOptions {
+        let options = Deployment {
             cards: self.cards,
             precision: self.precision,
             residual: self.options.layout.residual(),
             batch: self.prompts.len(),
             longest_prompt,
             context: longest_prompt + self.options.max_new_tokens,
-            choosing: if is_greedy { Choosing::Greedy } else { Choosing::FromLogits },
+            head: if is_greedy { Head::LastToken } else { Head::LastLogits },
         };
         if speaks {
             let what = counted(longest_prompt, "token");
@@ -155,7 +157,7 @@ impl<'a> Job<'a> {
         }
         let progress = Progress::start(speaks);
         let session = Session::builder(&cards.cann, &self.model)
-            .options(options)
+            .deployment(options)
             .engine(engine.clone())
             .progress(&|piece, total| progress.moved(piece, total))
             .start();

@@ -4,10 +4,12 @@
 //! of one sequence fit. Bytes are affine in the number of layers, so two short models tell those of the whole one.
 
 use ascend_tp::base::{Bytes, DType};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
-use ascend_tp::generate::{Choosing, DECODE, PREFILL, SessionOptions};
+use ascend_tp::generate::{DECODE, PREFILL};
 use ascend_tp::machine::Soc;
+use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Region;
 use serde::Serialize;
 
@@ -116,14 +118,14 @@ fn bytes(config: &ModelConfig, cards: usize) -> Result<Needed, Failure> {
     let mut found = Vec::new();
     for layers in SHORT {
         let config = ModelConfig { layers, ..config.clone() };
-        let options = SessionOptions {
+        let options = Deployment {
             precision: DType::BF16.into(),
             longest_prompt: PROMPT,
             context: CONTEXT,
-            choosing: Choosing::Greedy,
-            ..SessionOptions::of(&config, cards)
+            head: Head::LastToken,
+            ..Deployment::of(&config, cards)
         };
-        let programs = options.compile(&config)?;
+        let programs = options.compile(&config)?.into_vec();
         let of = |rank: usize, region| {
             [PREFILL, DECODE]
                 .map(|program| programs[program][rank].region_bytes(region).0)
@@ -151,14 +153,14 @@ mod tests {
     #[test]
     fn two_layers_tell_the_bytes_of_all() {
         let config = ModelConfig { layers: 5, ..ModelConfig::preset("qwen2.5-0.5b").unwrap() };
-        let options = SessionOptions {
+        let options = Deployment {
             precision: DType::BF16.into(),
             longest_prompt: PROMPT,
             context: CONTEXT,
-            choosing: Choosing::Greedy,
-            ..SessionOptions::of(&config, 2)
+            head: Head::LastToken,
+            ..Deployment::of(&config, 2)
         };
-        let programs = options.compile(&config).unwrap();
+        let programs = options.compile(&config).unwrap().into_vec();
         let weights = programs.iter().flatten().map(|plan| plan.region_bytes(Region::Weights).0).max();
         assert_eq!(Some(bytes(&config, 2).unwrap().weights), weights);
     }

@@ -7,7 +7,8 @@ use std::fs;
 use std::process::Stdio;
 
 use ascend_tp::base::Shape;
-use ascend_tp::generate::{Model, PREFILL, SessionOptions};
+use ascend_tp::compile::Deployment;
+use ascend_tp::generate::Model;
 use ascend_tp::placement::Mesh;
 use ascend_tp::train::checkpoint::{Checkpoint, ShardedTensor, Sharding, reshard, stored_layouts_on};
 use proptest::prelude::any;
@@ -87,8 +88,8 @@ fn plans_of_other_cards_find_what_theirs_are() {
     let folder = tempfile::tempdir().unwrap();
     let config = Model::open_config(&fixture("qwen2-tied-uneven")).unwrap();
     let sharding = |cards: usize| {
-        let options = SessionOptions { longest_prompt: 8, context: 16, ..SessionOptions::of(&config, cards) };
-        let plans = options.compile(&config).unwrap().remove(PREFILL);
+        let options = Deployment { longest_prompt: 8, context: 16, ..Deployment::of(&config, cards) };
+        let plans = options.compile(&config).unwrap().prefill;
         let whole = |shape: &Shape| vec!["_"; shape.rank()].join(",");
         let tensors = plans[0].params.iter().chain(&plans[0].states);
         let tensors = tensors.map(|one| ShardedTensor::planned(&one.name, &plans, whole(&one.shape)).unwrap());

@@ -4,7 +4,7 @@ use std::process::Output;
 use std::sync::Arc;
 
 use ascend_tp::base::{DType, Precision};
-use ascend_tp::compile::{Programs, Setting};
+use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
 use ascend_tp::exec::{EngineOptions, Launching};
@@ -29,7 +29,7 @@ fn model(preset: &str, layers: usize) -> ModelConfig {
 }
 
 /// Compiles, starts an engine on emulated cards and compares every card's account with the prediction.
-fn accounts_are_as_predicted(config: &ModelConfig, setting: Setting) {
+fn accounts_are_as_predicted(config: &ModelConfig, setting: Deployment) {
     let Programs { prefill, decode } = setting.compile(config).unwrap();
     let of_rank = |rank: usize| CardMemory::of(&[&prefill[rank], &decode[rank]], COMMUNICATOR_BYTES);
     let predicted: Vec<CardMemory> = (0..setting.cards).map(of_rank).collect();
@@ -56,7 +56,15 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
         ("llama-3-70b", 5, Residual::Replicate, DType::F32.into()),
     ] {
         let (batch, input_tokens, output_tokens, head) = (3, 33, 12, Head::LastToken);
-        let setting = Setting { cards, precision, residual, batch, input_tokens, output_tokens, head };
+        let setting = Deployment {
+            cards,
+            precision,
+            residual,
+            batch,
+            longest_prompt: input_tokens,
+            context: input_tokens + output_tokens,
+            head,
+        };
         accounts_are_as_predicted(&model(preset, 2), setting);
     }
 }
@@ -84,7 +92,15 @@ fn period_us(plans: &[Plan], launching: Launching) -> f64 {
 fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
     for (cards, batch, input_tokens, residual) in [(8, 4, 96, Residual::Seq), (3, 1, 16, Residual::Replicate)] {
         let (precision, head, output_tokens) = (DType::BF16.into(), Head::LastToken, 32);
-        let setting = Setting { cards, precision, residual, batch, input_tokens, output_tokens, head };
+        let setting = Deployment {
+            cards,
+            precision,
+            residual,
+            batch,
+            longest_prompt: input_tokens,
+            context: input_tokens + output_tokens,
+            head,
+        };
         let Programs { prefill, decode } = setting.compile(&model("qwen2.5-72b", 3)).unwrap();
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let on: Vec<usize> = (0..cards).collect();
@@ -242,7 +258,15 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     assert_eq!(found.feasible.len(), 4);
     for candidate in &found.feasible {
         let (residual, head) = (candidate.split.residual, Head::LastToken);
-        let setting = Setting { cards, precision, residual, batch, input_tokens, output_tokens, head };
+        let setting = Deployment {
+            cards,
+            precision,
+            residual,
+            batch,
+            longest_prompt: input_tokens,
+            context: input_tokens + output_tokens,
+            head,
+        };
         let Programs { prefill, decode } = setting.compile(&config).unwrap();
         assert_eq!(
             candidate.memory,
@@ -274,7 +298,7 @@ proptest! {
         let mut before = u64::MAX;
         for cards in [1, 2, 4, 8, 16] {
             let (precision, head) = (DType::BF16.into(), Head::LastToken);
-            let setting = Setting { cards, precision, residual, batch, input_tokens, output_tokens, head };
+            let setting = Deployment { cards, precision, residual, batch, longest_prompt: input_tokens, context: input_tokens + output_tokens, head };
             let Programs { prefill, decode } = setting.compile(&config).unwrap();
             let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES);
             // The buffers of communicators are the price of there being more than one card.
@@ -291,7 +315,7 @@ proptest! {
         issue in proptest::sample::select(vec![Issue::Eager, Issue::Captured]),
     ) {
         let (precision, residual, head) = (DType::BF16.into(), Residual::Seq, Head::LastToken);
-        let setting = Setting { cards, precision, residual, batch, input_tokens: 40, output_tokens: 8, head };
+        let setting = Deployment { cards, precision, residual, batch, longest_prompt: 40, context: 48, head };
         let plans = setting.compile(&model("qwen2.5-72b", 1)).unwrap().prefill;
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
         let on: Vec<usize> = (0..cards).collect();

@@ -24,4 +24,4 @@ pub use error::Error;
 pub use model::Model;
 pub use request::{CancelToken, Event, Finish, LogProbabilities, Prompt, Request, Sequence, Token};
 pub use serve::{Generation, Summary};
-pub use session::{Choosing, DECODE, PREFILL, Session, SessionBuilder, SessionOptions};
+pub use session::{DECODE, PREFILL, Session, SessionBuilder};

@@ -20,7 +20,7 @@ use super::error::Error;
 use super::inputs::{Row, inputs};
 use super::request::{CancelToken, Event, Finish, LogProbabilities, Prompt, Request, Sequence, Token};
 use super::sampling::{Sampler, SamplingError};
-use super::session::{Choosing, DECODE, Session};
+use super::session::{DECODE, Session};
 use super::text::Text;
 use super::tokenizer::Tokenizer;
 
@@ -94,7 +94,7 @@ impl Session {
         let prompts = self.check(requests)?;
         let tokenizer = self.tokenizer.as_ref().ok().map(Arc::clone);
         let stop_ids = self.stop_ids.clone();
-        let context = self.options.context;
+        let context = self.deployment.context;
         let running = requests.iter().zip(&prompts);
         let mut running = running
             .map(|(request, ids)| Running::new(request, ids, tokenizer.as_deref(), &stop_ids, context))
@@ -107,7 +107,7 @@ impl Session {
 
         let started = Instant::now();
         let (program, room) = self.prompt_program(prompts.iter().map(Vec::len).max().unwrap_or(0))?;
-        summary.memory = (0..self.options.cards).map(|rank| self.engine.memory(rank)).collect();
+        summary.memory = (0..self.deployment.cards).map(|rank| self.engine.memory(rank)).collect();
         let rows = prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() });
         let inputs = self.inputs(room, rows);
         let outputs = self.engine.run(program, inputs.clone())?;
@@ -157,17 +157,17 @@ impl Session {
 
     /// The inputs of a run of as many rows as the session has sequences; those without a request hold one token.
     fn inputs<'a>(&self, sequence: usize, rows: impl Iterator<Item = Row<'a>>) -> Inputs {
-        let batch = self.options.batch;
-        let run = RunShape { batch, sequence, cache_length: self.options.context };
+        let batch = self.deployment.batch;
+        let run = RunShape { batch, sequence, cache_length: self.deployment.context };
         let idle = Row { ids: &[0], start: 0, prompt_length: 1 };
         let rows: Vec<Row<'_>> = rows.chain(std::iter::repeat(idle)).take(batch).collect();
-        inputs(&self.config, run, self.options.precision.activations, self.options.head(), &rows)
+        inputs(&self.config, run, self.deployment.precision.activations, self.deployment.head, &rows)
     }
 
     /// The ids of the prompts, if nothing is wrong with the requests.
     fn check(&self, requests: &[Request]) -> Result<Vec<Vec<u32>>, Diagnostics> {
         let mut problems = Diagnostics::new();
-        let batch = self.options.batch;
+        let batch = self.deployment.batch;
         if requests.is_empty() || requests.len() > batch {
             let problem = Diagnostic::new("requests", "the session has no room for so many, or there are none");
             problems.push(problem.expected(format!("1 to {batch}")).found(requests.len()));
@@ -189,9 +189,9 @@ impl Session {
         if let Err(found) = request.sampling.check() {
             within(found, problems);
         }
-        if self.options.choosing == Choosing::Greedy && !request.is_likeliest() {
+        if self.deployment.head == Head::LastToken && !request.is_likeliest() {
             let problem = Diagnostic::new(place, "needs logits, and the session's cards give the likeliest token only");
-            problems.push(problem.help("make the session with Choosing::FromLogits"));
+            problems.push(problem.help("make the session with head(Head::LastLogits)"));
         }
         if request.stop_texts.iter().any(String::is_empty) {
             problems.push(Diagnostic::new(place, "an empty stop text ends every sequence").expected("a text"));
@@ -211,7 +211,7 @@ impl Session {
                 Err(_) => return Vec::new(),
             },
         };
-        let options = &self.options;
+        let options = &self.deployment;
         if ids.is_empty() {
             problems.push(Diagnostic::new(place, "has no token").help("give at least one word"));
         }
@@ -250,11 +250,11 @@ impl Session {
 
     /// The next token of each sequence that goes on. `ran` is what was run, and with what.
     fn choose(&mut self, running: &mut [Running<'_>], outputs: Outputs, ran: (usize, Inputs)) -> Result<Step, Error> {
-        let (batch, vocabulary) = (self.options.batch, self.config.vocab_size);
-        let dtype = self.options.precision.activations;
+        let (batch, vocabulary) = (self.deployment.batch, self.config.vocab_size);
+        let dtype = self.deployment.precision.activations;
         let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
         let mut chosen: Vec<Option<Result<u32, SamplingError>>> = Vec::with_capacity(running.len());
-        let logits = if self.options.head() == Head::LastToken {
+        let logits = if self.deployment.head == Head::LastToken {
             let tokens = HostTensor::from_bytes([batch], DType::I64, &bytes);
             for (running, id) in running.iter().zip(tokens.ints()) {
                 // No card holds a largest logit that is NaN or infinite, so no token is found.

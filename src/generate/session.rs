@@ -1,6 +1,6 @@
 //! A model on cards: compiled, loaded, ready for requests.
 //!
-//! Input → output: a [`Model`] and [`SessionOptions`] → a [`Session`]. Invariants: all that can be known to be wrong is said before
+//! Input → output: a [`Model`] and [`Deployment`] → a [`Session`]. Invariants: all that can be known to be wrong is said before
 //! a card is opened; programs for prompts of other lengths are made when they are first needed, on the same memory. What it
 //! does with requests stands in `serve`.
 
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Precision, Weights};
-use crate::compile::{Programs, Setting};
+use crate::base::{Bytes, Diagnostic, Diagnostics, Precision};
+use crate::compile::Deployment;
 use crate::config::ModelConfig;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, FillError, Shards};
@@ -24,40 +24,11 @@ use super::error::Error;
 use super::model::Model;
 use super::tokenizer::Tokenizer;
 
-/// What the cards give back of a step, which says what requests may ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choosing {
-    /// The logits: requests may sample, and see them.
-    #[default]
-    FromLogits,
-    /// The id of the largest logit, so that no logits leave the cards; requests that need more are refused.
-    Greedy,
-}
-
-/// How a model is to be run.
-#[derive(Clone, Debug)]
-pub struct SessionOptions {
-    /// Cards to split over.
-    pub cards: usize,
-    /// What the model computes in; an element type is one, `DType::BF16.into()`.
-    pub precision: Precision,
-    /// How the residual stream lies during prefill. A decode step has one token a sequence, so its stream stays whole.
-    pub residual: Residual,
-    /// Sequences at once.
-    pub batch: usize,
-    /// Tokens of the longest prompt.
-    pub longest_prompt: usize,
-    /// Tokens of a prompt and its continuation together at most.
-    pub context: usize,
-    /// What requests may ask for.
-    pub choosing: Choosing,
-}
-
 /// A model on cards, ready to generate.
 #[derive(Debug)]
 pub struct Session {
     pub(super) config: ModelConfig,
-    pub(super) options: SessionOptions,
+    pub(super) deployment: Deployment,
     pub(super) engine: Engine,
     pub(super) group: Arc<ProcessGroup>,
     pub(super) load_seconds: f64,
@@ -69,70 +40,18 @@ pub struct Session {
     prompt_programs: BTreeMap<usize, usize>,
 }
 
-/// Index of the program that reads the prompts, in what [`SessionOptions::compile`] gives.
+/// Index of the program that reads the prompts, of a session's engine.
 pub const PREFILL: usize = 0;
 
 /// Index of the program that makes one token a sequence.
 pub const DECODE: usize = 1;
-
-/// Tokens of a sequence, where nobody says how many and the model has room for more.
-const DEFAULT_CONTEXT: usize = 4096;
-
-impl SessionOptions {
-    /// One sequence at a time in the model's own type, of prompt and continuation up to 4096 tokens or what the model has room
-    /// for.
-    #[must_use]
-    pub fn of(config: &ModelConfig, cards: usize) -> Self {
-        let context = config.max_positions.min(DEFAULT_CONTEXT);
-        Self {
-            cards,
-            precision: config.dtype.into(),
-            residual: Residual::Replicate,
-            batch: 1,
-            longest_prompt: context.saturating_sub(1),
-            context,
-            choosing: Choosing::default(),
-        }
-    }
-
-    /// The plans of both programs, by program and rank. The decode program lays weights and caches out as the prefill
-    /// program does.
-    ///
-    /// # Errors
-    /// Options that do not fit the model, all of them.
-    pub fn compile(&self, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Error> {
-        check(config, self)?;
-        let Programs { prefill, decode } = self.setting().compile(config)?;
-        Ok(vec![prefill, decode])
-    }
-
-    /// What the programs give back.
-    pub(super) const fn head(&self) -> Head {
-        match self.choosing {
-            Choosing::FromLogits => Head::LastLogits,
-            Choosing::Greedy => Head::LastToken,
-        }
-    }
-
-    fn setting(&self) -> Setting {
-        Setting {
-            cards: self.cards,
-            precision: self.precision,
-            residual: self.residual,
-            batch: self.batch,
-            input_tokens: self.longest_prompt,
-            output_tokens: self.context - self.longest_prompt,
-            head: self.head(),
-        }
-    }
-}
 
 /// What makes a [`Session`]; what is not said follows from the model.
 #[must_use = "nothing is done before `start`"]
 pub struct SessionBuilder<'a> {
     cann: &'a Arc<Cann>,
     model: &'a Model,
-    options: SessionOptions,
+    deployment: Deployment,
     cards: Option<usize>,
     engine: EngineOptions,
     weights_of: Option<&'a Session>,
@@ -141,7 +60,7 @@ pub struct SessionBuilder<'a> {
 
 impl std::fmt::Debug for SessionBuilder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionBuilder").field("options", &self.options).field("engine", &self.engine).finish()
+        f.debug_struct("SessionBuilder").field("deployment", &self.deployment).field("engine", &self.engine).finish()
     }
 }
 
@@ -154,46 +73,47 @@ impl<'a> SessionBuilder<'a> {
 
     /// What the model computes in; its own type by default.
     pub fn precision(mut self, precision: impl Into<Precision>) -> Self {
-        self.options.precision = precision.into();
+        self.deployment.precision = precision.into();
         self
     }
 
     /// How the residual stream lies during prefill; whole by default.
     pub const fn residual(mut self, residual: Residual) -> Self {
-        self.options.residual = residual;
+        self.deployment.residual = residual;
         self
     }
 
     /// Requests at once; 1 by default.
     pub const fn batch(mut self, batch: usize) -> Self {
-        self.options.batch = batch;
+        self.deployment.batch = batch;
         self
     }
 
     /// Tokens of a prompt and its continuation together; up to 4096 by default. The longest prompt leaves room for one token,
     /// unless [`longest_prompt`](Self::longest_prompt) says otherwise after this.
     pub const fn context(mut self, tokens: usize) -> Self {
-        self.options.context = tokens;
-        self.options.longest_prompt = tokens.saturating_sub(1);
+        self.deployment.context = tokens;
+        self.deployment.longest_prompt = tokens.saturating_sub(1);
         self
     }
 
     /// Tokens of the longest prompt: the memory of a run grows with it.
     pub const fn longest_prompt(mut self, tokens: usize) -> Self {
-        self.options.longest_prompt = tokens;
+        self.deployment.longest_prompt = tokens;
         self
     }
 
-    /// What requests may ask for.
-    pub const fn choosing(mut self, choosing: Choosing) -> Self {
-        self.options.choosing = choosing;
+    /// What the cards give back of a step, which says what requests may ask for: the logits by default. With
+    /// [`Head::LastToken`] no logits leave the cards, and requests that need more are refused.
+    pub const fn head(mut self, head: Head) -> Self {
+        self.deployment.head = head;
         self
     }
 
-    /// All options at once.
-    pub fn options(mut self, options: SessionOptions) -> Self {
-        self.cards = Some(options.cards);
-        self.options = options;
+    /// All of it at once.
+    pub const fn deployment(mut self, deployment: Deployment) -> Self {
+        self.cards = Some(deployment.cards);
+        self.deployment = deployment;
         self
     }
 
@@ -223,7 +143,7 @@ impl<'a> SessionBuilder<'a> {
     /// process.
     pub fn start(mut self) -> Result<Session, Error> {
         let world = self.engine.group.size();
-        self.options.cards = match self.cards {
+        self.deployment.cards = match self.cards {
             Some(cards) => cards,
             None if world > 1 => world,
             None => self.cann.device_count().map_err(crate::exec::Error::from)?,
@@ -232,11 +152,11 @@ impl<'a> SessionBuilder<'a> {
         let started = Instant::now();
         let mut session = match self.weights_of {
             Some(other) => {
-                let programs = self.options.compile(&model.config)?;
+                let programs = compiled(&self.deployment, &model.config)?;
                 let engine = Engine::start_beside(self.cann, programs, &self.engine, &other.engine)?;
-                Session::around(engine, &model.config, &self.options, &self.engine, started)
+                Session::around(engine, &model.config, &self.deployment, &self.engine, started)
             }
-            None => Session::start_filled(self.cann, &model.config, &self.options, &self.engine, |shards| {
+            None => Session::start_filled(self.cann, &model.config, &self.deployment, &self.engine, |shards| {
                 let total = shards.bytes();
                 fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
             })?,
@@ -253,7 +173,7 @@ impl Session {
         SessionBuilder {
             cann,
             model,
-            options: SessionOptions::of(&model.config, 1),
+            deployment: Deployment::of(&model.config, 1),
             cards: None,
             engine: EngineOptions::default(),
             weights_of: None,
@@ -268,35 +188,35 @@ impl Session {
     pub fn start_filled(
         cann: &Arc<Cann>,
         config: &ModelConfig,
-        options: &SessionOptions,
+        deployment: &Deployment,
         engine: &EngineOptions,
         fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
-        let programs = options.compile(config)?;
+        let programs = compiled(deployment, config)?;
         let mut ranks = Engine::start_with(cann, programs, engine)?;
         ranks.load(fill)?;
-        Ok(Self::around(ranks, config, options, engine, started))
+        Ok(Self::around(ranks, config, deployment, engine, started))
     }
 
     fn around(
         engine: Engine,
         config: &ModelConfig,
-        options: &SessionOptions,
+        deployment: &Deployment,
         engine_options: &EngineOptions,
         started: Instant,
     ) -> Self {
         let load_seconds = started.elapsed().as_secs_f64();
-        let prompt_programs = BTreeMap::from([(options.longest_prompt, PREFILL)]);
-        let (config, options, group) = (config.clone(), options.clone(), Arc::clone(&engine_options.group));
+        let prompt_programs = BTreeMap::from([(deployment.longest_prompt, PREFILL)]);
+        let (config, deployment, group) = (config.clone(), *deployment, Arc::clone(&engine_options.group));
         let tokenizer = Err(Diagnostic::new("session", "was made without a tokenizer").into());
-        Self { config, options, engine, group, load_seconds, stop_ids: Vec::new(), tokenizer, prompt_programs }
+        Self { config, deployment, engine, group, load_seconds, stop_ids: Vec::new(), tokenizer, prompt_programs }
     }
 
     /// What the session was made for.
     #[must_use]
-    pub const fn options(&self) -> &SessionOptions {
-        &self.options
+    pub const fn deployment(&self) -> &Deployment {
+        &self.deployment
     }
 
     /// Lengths in tokens for which there is a program that reads prompts, ascending. The longest has one from the start, others
@@ -307,51 +227,24 @@ impl Session {
 
     /// The program that reads prompts of up to `longest` tokens, and how many tokens it has room for.
     pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(usize, usize), Error> {
-        let tokens = bucket::rounded_up(longest, self.options.longest_prompt);
+        let tokens = bucket::rounded_up(longest, self.deployment.longest_prompt);
         if let Some(program) = self.prompt_programs.get(&tokens) {
             return Ok((*program, tokens));
         }
-        let plans = self.options.setting().compile_shorter(&self.config, tokens)?;
+        let plans = self.deployment.compile_shorter(&self.config, tokens)?;
         let program = self.engine.add_program(plans)?;
         self.prompt_programs.insert(tokens, program);
         Ok((program, tokens))
     }
 }
 
-fn check(config: &ModelConfig, options: &SessionOptions) -> Result<(), Diagnostics> {
-    let mut problems = Diagnostics::new();
-    let mut at_least_one = |name: &str, value: usize| {
-        if value == 0 {
-            problems.push(Diagnostic::new(name, "nothing to do").expected("at least 1").found(0));
-        }
-    };
-    at_least_one("cards", options.cards);
-    at_least_one("batch", options.batch);
-    at_least_one("prompt tokens", options.longest_prompt);
-    if options.context <= options.longest_prompt {
-        let problem = Diagnostic::new("context", "has no room for a new token after the longest prompt");
-        let expected = format!("more than {} tokens", options.longest_prompt);
-        problems.push(problem.expected(expected).found(options.context));
+/// The programs in the order of [`PREFILL`] and [`DECODE`].
+fn compiled(deployment: &Deployment, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Diagnostics> {
+    if deployment.head == Head::AllLogits {
+        let problem = Diagnostic::new("head", "a session looks at the last position alone");
+        return Err(problem.expected("the last logits, or the last token").found("all logits").into());
     }
-    if options.context > config.max_positions {
-        let new = options.context.saturating_sub(options.longest_prompt);
-        let found = format!("{} of the prompt and {new} new ones", options.longest_prompt);
-        problems.push(
-            Diagnostic::new("prompt", "is longer than the model's context")
-                .expected(format!("at most {} tokens", config.max_positions))
-                .found(found)
-                .help("shorten the prompt or generate fewer tokens"),
-        );
-    }
-    let Precision { activations, weights } = options.precision;
-    if !activations.is_float() {
-        problems
-            .push(Diagnostic::new("dtype", "activations are floats").expected("f32, f16 or bf16").found(activations));
-    } else if weights == Weights::W8A8 && activations == DType::F32 {
-        let problem = Diagnostic::new("dtype", "cards quantise 16-bit activations only");
-        problems.push(problem.expected("f16 or bf16 activations").found(activations));
-    }
-    problems.into_result(())
+    Ok(deployment.compile(config)?.into_vec())
 }
 
 #[cfg(test)]
@@ -364,19 +257,20 @@ mod tests {
     use super::super::inputs::{Row, inputs};
     use super::super::request::Request;
     use super::*;
+    use crate::base::DType;
     use crate::program::models::RunShape;
 
     fn session(cann: &Arc<Cann>, model: &Model, cards: usize, residual: Residual) -> Session {
-        let options = SessionOptions {
+        let options = Deployment {
             cards,
             precision: DType::BF16.into(),
             residual,
             batch: 2,
             longest_prompt: 100,
             context: 104,
-            choosing: Choosing::FromLogits,
+            head: Head::LastLogits,
         };
-        Session::builder(cann, model).options(options).start().unwrap()
+        Session::builder(cann, model).deployment(options).start().unwrap()
     }
 
     fn prompts(tokens: [usize; 2]) -> Vec<Vec<u32>> {

@@ -22,13 +22,12 @@ mod values;
 use std::sync::Arc;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Precision};
-use crate::collective::parallelize;
+use crate::compile::compile;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions};
 use crate::placement::{Mesh, Pins, Residual};
 use crate::program::models::{Head, decoder};
 use crate::program::{HostTensor, Program};
-use crate::schedule::schedule;
 use crate::weights::fill_from;
 use crate::world::ProcessGroup;
 
@@ -220,8 +219,8 @@ impl Setup<'_> {
         let (config, group) = (&self.model.config, &self.engine.group);
         let mesh = Mesh::tensor_parallel(self.cards, config.kv_heads, config.heads_per_kv_head())
             .map_err(|error| Diagnostics::from(Diagnostic::new("cards", error.to_string())))?;
-        let lowered = parallelize(program, &mesh, &Pins::auto(self.residual))?.lowered;
-        let mut engine = Engine::start_with(self.cann, vec![schedule(&lowered)?], self.engine)?;
+        let plans = compile(program, &mesh, &Pins::auto(self.residual))?.plans;
+        let mut engine = Engine::start_with(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let plans = engine.plans(0).to_vec();
         let row = |ids| Row { ids, start: 0, prompt_length: reference.sequence };

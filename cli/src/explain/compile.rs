@@ -7,8 +7,8 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::Program;
 use ascend_tp::program::models::{Head, RunShape, decoder};
-use ascend_tp::schedule::{Plan, schedule};
-use ascend_tp::{Mesh, Parallelized, Pins, parallelize};
+use ascend_tp::schedule::Plan;
+use ascend_tp::{Mesh, Parallelized, Pins, compile};
 
 use crate::arguments::ExplainOptions;
 
@@ -124,10 +124,9 @@ impl<'a> Request<'a> {
         let program = decoder(self.config, run, self.precision, pass.head)?;
         let pins = Pins::auto(self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
-        let split = parallelize(&program, &self.mesh, &pins)?;
+        let compile::Compiled { split, plans } = compile::compile(&program, &self.mesh, &pins)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
-        let plans = schedule(&split.lowered)?;
         Ok(Compiled { pass, program, split, reasons, plans })
     }
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use super::Samples;
 use super::error::Error;
 use super::report::{Axes, Column, Form, Table, column};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::generate::{Choosing, SessionOptions};
 use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
 
 /// What to compile.
 #[derive(Clone, Debug)]
@@ -67,18 +68,18 @@ pub(crate) fn run(settings: &[Setting], budget: Duration) -> Result<Table, Error
     let mut table = Table::new("compile", "Compiling the prefill and decode plans of all ranks", &COLUMNS)
         .drawn(Axes { x: "cards", y: "time_ms", series: &["model", "layers"] });
     for Setting { name, model, cards } in settings {
-        let options = SessionOptions {
+        let options = Deployment {
             cards: *cards,
             precision: model.dtype.into(),
             residual: Residual::Replicate,
             batch: 1,
             longest_prompt: PROMPT.min(model.max_positions.saturating_sub(TOKENS)),
             context: PROMPT.min(model.max_positions.saturating_sub(TOKENS)) + TOKENS,
-            choosing: Choosing::Greedy,
+            head: Head::LastToken,
         };
         let mut steps = 0;
         let samples = Samples::take(budget, || {
-            let plans = options.compile(model)?;
+            let plans = options.compile(model)?.into_vec();
             steps = plans.iter().flatten().map(|plan| plan.steps.len()).sum();
             Ok::<_, Error>(())
         })?;

@@ -16,10 +16,12 @@ use super::random;
 use super::report::{Axes, Column, Form, Table, column};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::generate::{Choosing, DECODE, Event, PREFILL, Request, Session, SessionOptions};
+use ascend_tp::generate::{DECODE, Event, PREFILL, Request, Session};
 use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
 use ascend_tp::schedule::plan::{Action, Call, Region, View};
@@ -165,15 +167,15 @@ impl Setting {
         problems.into_result(())
     }
 
-    pub(super) fn session(&self, cards: usize) -> SessionOptions {
-        SessionOptions {
+    pub(super) fn session(&self, cards: usize) -> Deployment {
+        Deployment {
             cards,
             precision: self.precision,
             residual: self.residual,
             batch: 1,
             longest_prompt: self.prompt,
             context: self.prompt + self.tokens,
-            choosing: Choosing::Greedy,
+            head: Head::LastToken,
         }
     }
 }
@@ -190,7 +192,7 @@ impl Necessary {
     /// Taken from the plans for one card, of which nothing is repeated or exchanged.
     fn of(setting: &Setting) -> Result<Self, Error> {
         let Setting { model, prompt, tokens, .. } = setting;
-        let plans = setting.session(1).compile(&setting.model)?;
+        let plans = setting.session(1).compile(&setting.model)?.into_vec();
         let (prefill, decode) = (&plans[PREFILL][0], &plans[DECODE][0]);
         let is_attention = |call: &&Call| matches!(call, Call::FusedAttention { .. });
         let products: f64 =

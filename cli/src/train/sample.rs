@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::exec::{EngineOptions, Shards};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::tokenizer::Tokenizer;
-use ascend_tp::generate::{Choosing, Request, Session, SessionOptions};
+use ascend_tp::generate::{Request, Session};
+use ascend_tp::program::models::Head;
 use ascend_tp::train::checkpoint::{Checkpoint, export_adapter};
 use ascend_tp::weights;
 
@@ -32,7 +34,7 @@ const SAMPLING: SamplingOptions =
 pub(super) struct Sample {
     ids: Vec<u32>,
     tokenizer: Tokenizer,
-    options: SessionOptions,
+    options: Deployment,
 }
 
 impl Sample {
@@ -49,13 +51,13 @@ impl Sample {
                 .found(ids.len())
                 .into());
         }
-        let options = SessionOptions {
+        let options = Deployment {
             cards,
             precision: DType::F32.into(),
             longest_prompt: ids.len(),
             context: (ids.len() + TOKENS).min(config.max_positions),
-            choosing: Choosing::FromLogits,
-            ..SessionOptions::of(config, cards)
+            head: Head::LastLogits,
+            ..Deployment::of(config, cards)
         };
         options.compile(config).map_err(|error| Diagnostic::new("--sample", "cannot be made").found(error))?;
         Ok(Self { ids, tokenizer, options })

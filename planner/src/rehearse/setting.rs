@@ -1,10 +1,11 @@
 //! What is rehearsed, checked.
 
 use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
-use ascend_tp::generate::{Choosing, SessionOptions};
 use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp_machine::{Profile, Topology};
 
@@ -136,15 +137,15 @@ impl Setting {
 
     /// The same as a session has it.
     #[must_use]
-    pub fn session(&self) -> SessionOptions {
-        SessionOptions {
+    pub fn session(&self) -> Deployment {
+        Deployment {
             cards: self.site.cards,
             precision: self.precision,
             residual: self.residual,
             batch: self.batch,
             longest_prompt: self.input,
             context: self.input + self.output,
-            choosing: Choosing::Greedy,
+            head: Head::LastToken,
         }
     }
 
@@ -153,6 +154,6 @@ impl Setting {
     /// # Errors
     /// What the compiler refuses.
     pub fn compile(&self) -> Result<Vec<Vec<Plan>>, Error> {
-        Ok(self.session().compile(&self.model)?)
+        Ok(self.session().compile(&self.model)?.into_vec())
     }
 }

@@ -20,7 +20,7 @@ pub use reason::{TERMS, Term, difference, terms_us};
 use super::fit_memory::CardMemory;
 use super::simulate::{Breakdown, Issue, Simulator};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
-use ascend_tp::compile::{Programs, Setting};
+use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
@@ -325,14 +325,14 @@ impl Request<'_> {
         Ok(found)
     }
 
-    fn setting(&self, cards: usize, batch: usize, residual: Residual) -> Setting {
-        Setting {
+    fn setting(&self, cards: usize, batch: usize, residual: Residual) -> Deployment {
+        Deployment {
             cards,
             precision: self.precision,
             residual,
             batch,
-            input_tokens: self.input_tokens,
-            output_tokens: self.output_tokens,
+            longest_prompt: self.input_tokens,
+            context: self.input_tokens + self.output_tokens,
             head: Head::LastToken,
         }
     }
@@ -421,9 +421,9 @@ impl Request<'_> {
     /// Settings near to what was asked whose bytes fit, each found by compiling it.
     fn nearest_that_fit(&self, nearest: &Candidate) -> String {
         let fits = |cards: usize, batch: usize, input: usize, output: usize| {
-            let setting = Setting {
-                input_tokens: input,
-                output_tokens: output,
+            let setting = Deployment {
+                longest_prompt: input,
+                context: input + output,
                 ..self.setting(cards, batch, nearest.split.residual)
             };
             let samples = samples(self.config, setting).ok()?;
@@ -462,7 +462,7 @@ struct Samples((usize, Programs), (usize, Programs));
 /// Layers of the two samples.
 const SAMPLED_LAYERS: [usize; 2] = [4, 8];
 
-fn samples(config: &ModelConfig, setting: Setting) -> Result<Samples, Diagnostics> {
+fn samples(config: &ModelConfig, setting: Deployment) -> Result<Samples, Diagnostics> {
     let of = |layers: usize| {
         let config = ModelConfig { layers, ..config.clone() };
         Ok::<_, Diagnostics>((layers, setting.compile(&config)?))

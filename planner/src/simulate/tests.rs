@@ -4,7 +4,7 @@ use ascend_tp_machine::Soc;
 
 use super::*;
 use ascend_tp::base::DType;
-use ascend_tp::compile::{Programs, Setting};
+use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
@@ -12,13 +12,13 @@ use ascend_tp::program::models::Head;
 fn compiled(layers: usize, cards: usize) -> Programs {
     let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
     config.layers = layers;
-    let setting = Setting {
+    let setting = Deployment {
         cards,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
         batch: 4,
-        input_tokens: 64,
-        output_tokens: 64,
+        longest_prompt: 64,
+        context: 128,
         head: Head::LastToken,
     };
     setting.compile(&config).unwrap()
@@ -110,13 +110,13 @@ fn groups_that_share_a_bus_slow_each_other_down() {
     let cards: Vec<usize> = (0..8).collect();
     let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
     (config.layers, config.kv_heads, config.heads) = (1, 2, 16);
-    let setting = Setting {
+    let setting = Deployment {
         cards: 8,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
         batch: 1,
-        input_tokens: 64,
-        output_tokens: 1,
+        longest_prompt: 64,
+        context: 65,
         head: Head::LastToken,
     };
     let plans = setting.compile(&config).unwrap().prefill;

@@ -12,14 +12,14 @@ use super::reference::Continuation;
 use super::values::{keep_worse, worst};
 use super::{Choice, Greedy, Verification};
 use crate::base::{DType, Precision};
-use crate::compile::{Programs, Setting};
+use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions};
 use crate::generate::error::Error;
 use crate::generate::inputs::{Row, inputs};
 use crate::generate::model::Model;
 use crate::generate::request::Request;
-use crate::generate::session::{Choosing, DECODE, PREFILL, Session, SessionOptions};
+use crate::generate::session::{DECODE, PREFILL, Session};
 use crate::placement::Residual;
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape, decoder};
@@ -77,16 +77,16 @@ pub(super) fn compare(
 impl Setup<'_> {
     /// The tokens of an ordinary session.
     fn generate(&self, precision: Precision, reference: &Continuation) -> Result<Vec<u32>, Error> {
-        let options = SessionOptions {
+        let options = Deployment {
             cards: self.cards,
             precision,
             residual: self.residual,
             batch: 1,
             longest_prompt: reference.prompt.len(),
             context: reference.prompt.len() + reference.ids.len(),
-            choosing: Choosing::Greedy,
+            head: Head::LastToken,
         };
-        let builder = Session::builder(self.cann, self.model).options(options);
+        let builder = Session::builder(self.cann, self.model).deployment(options);
         let mut session = builder.engine(self.engine.clone()).start()?;
         let request = Request { stop_ids: Some(Vec::new()), ..Request::new(reference.prompt.as_slice()) };
         let generation = session.generate(&[request], &mut |_| ControlFlow::Continue(()))?;
@@ -98,19 +98,18 @@ impl Setup<'_> {
     fn follow(&self, precision: Precision, reference: &Continuation) -> Result<(HostTensor, f64), Error> {
         let Continuation { prompt, ids } = reference;
         let config = &self.model.config;
-        let setting = Setting {
+        let setting = Deployment {
             cards: self.cards,
             precision,
             residual: self.residual,
             batch: 1,
-            input_tokens: prompt.len(),
-            output_tokens: ids.len(),
+            longest_prompt: prompt.len(),
+            context: prompt.len() + ids.len(),
             head: Head::LastLogits,
         };
-        let Programs { prefill, decode } = setting.compile(config)?;
-        let mut engine = Engine::start_with(self.cann, vec![prefill, decode], self.engine)?;
+        let mut engine = Engine::start_with(self.cann, setting.compile(config)?.into_vec(), self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
-        let run = |sequence| RunShape { batch: 1, sequence, cache_length: setting.cache_length() };
+        let run = |sequence| RunShape { batch: 1, sequence, cache_length: setting.context };
         let (dtype, mut bytes) = (precision.activations, Vec::new());
         let mut step = |program: usize, ids: &[u32], start: usize| -> Result<(), Error> {
             let row = Row { ids, start, prompt_length: prompt.len() };
