@@ -6,8 +6,9 @@ use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Child, Output, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, after, bounded};
 
 use super::{command, text};
 
@@ -47,14 +48,13 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Waits for an event.
 fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let (_silent, timer) = channel::<()>();
     let deadline = Instant::now() + LONG;
     loop {
         if let Some(found) = look() {
             return found;
         }
         assert!(Instant::now() < deadline, "{what}: it did not come to that");
-        assert_eq!(timer.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout));
+        after(LOOK).recv().unwrap();
     }
 }
 
@@ -94,7 +94,7 @@ fn wait_for_end(processes: &[u32]) {
 /// Waits for a process; one that hangs is killed, and the test fails.
 fn finish(mut child: Child) -> Output {
     let id = child.id();
-    let (done, waiting) = channel::<()>();
+    let (done, waiting) = bounded::<()>(0);
     let guard = std::thread::spawn(move || {
         let hangs = waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout);
         if hangs {
@@ -195,7 +195,13 @@ fn under_mpirun_a_rank_that_is_killed_is_named() {
     let mut mpirun = std::process::Command::new("mpirun");
     let bench = [env!("CARGO_BIN_EXE_ascend-tp"), "bench"];
     mpirun.args(["--allow-run-as-root", "--oversubscribe", "-np", "3"]).args(bench).args(ENDLESS.split_whitespace());
-    let parent = mpirun.current_dir(crate::root()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let parent = mpirun
+        .current_dir(crate::root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let ranks = wait_for_children(parent.id(), 3);
     signal("KILL", ranks[1]);
     let output = finish(parent);
