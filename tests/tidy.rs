@@ -187,6 +187,21 @@ fn every_exemption_is_used() {
     }
 }
 
+/// A translation has words of its own, and the same commands, options and code.
+#[test]
+fn the_translated_readme_has_the_code_of_the_readme() {
+    let code = |path: &str| {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path);
+        // Three marks open a block: what is between two of them is empty.
+        let mut code: Vec<String> = text.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        code.sort_unstable();
+        code
+    };
+    let (original, translated) = (code("README.md"), code("docs/README.zh-CN.md"));
+    let differs = original.iter().zip(&translated).find(|(original, translated)| original != translated);
+    assert_eq!((differs, original.len()), (None, translated.len()), "bring docs/README.zh-CN.md up to date");
+}
+
 /// Every text file of the project, in the order of their paths.
 fn read_project() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -12,6 +12,8 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{RecvTimeoutError, bounded};
+
 /// A guard against hangs, far above what anything here takes.
 const LONG: Duration = Duration::from_secs(120);
 
@@ -63,9 +65,9 @@ fn finish(children: Vec<Child>) -> Vec<Output> {
 /// Waits for a process; one that hangs is killed, and the test fails.
 fn finish_one(mut child: Child) -> Output {
     let (id, started) = (child.id(), Instant::now());
-    let (done, waiting) = std::sync::mpsc::channel::<()>();
+    let (done, waiting) = bounded::<()>(0);
     let guard = std::thread::spawn(move || {
-        if waiting.recv_timeout(LONG) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        if waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
             send_signal("KILL", id);
         }
     });

@@ -5,9 +5,9 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::after;
 use serde_json::Value;
 
 use crate::trace::check;
@@ -73,11 +73,10 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     // Killed once it has saved step 3, wherever it is then.
     let saving = format!("--cards 4 --mesh dp=2,tp=2 --zero 1 --save-every 3 --save {}", save.display());
     let mut child = train(dir, "killed", &saving).stderr(Stdio::null()).spawn().unwrap();
-    let (_silent, timer) = channel::<()>();
     let deadline = Instant::now() + LONG;
     while !save.join("step-00000003/index.json").exists() {
         assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "no checkpoint came");
-        assert_eq!(timer.recv_timeout(Duration::from_millis(5)), Err(RecvTimeoutError::Timeout));
+        after(Duration::from_millis(5)).recv().unwrap();
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -257,12 +256,11 @@ fn send(signal: &str, process: u32) {
 
 /// Waits until so many steps have their line in the metrics of a run.
 fn wait_for_steps(dir: &Path, name: &str, steps: usize) {
-    let (_silent, timer) = channel::<()>();
     let deadline = Instant::now() + LONG;
     let lines = || fs::read_to_string(dir.join(format!("{name}.jsonl"))).map_or(0, |text| text.lines().count());
     while lines() < steps {
         assert!(Instant::now() < deadline, "step {steps} of {name} did not come");
-        assert_eq!(timer.recv_timeout(Duration::from_millis(2)), Err(RecvTimeoutError::Timeout));
+        after(Duration::from_millis(2)).recv().unwrap();
     }
 }
 
@@ -288,13 +286,12 @@ impl Ranks {
     /// By rank: the exit code, and what was said.
     fn finish(&mut self) -> Vec<(Option<i32>, String)> {
         let deadline = Instant::now() + LONG;
-        let (_silent, timer) = channel::<()>();
         let mut finish = |child: &mut Child| loop {
             if let Some(status) = child.try_wait().unwrap() {
                 return status.code();
             }
             assert!(Instant::now() < deadline, "a process hangs");
-            assert_eq!(timer.recv_timeout(Duration::from_millis(2)), Err(RecvTimeoutError::Timeout));
+            after(Duration::from_millis(2)).recv().unwrap();
         };
         let codes: Vec<Option<i32>> = self.children.iter_mut().map(&mut finish).collect();
         codes.into_iter().zip(&self.said).map(|(code, said)| (code, fs::read_to_string(said).unwrap())).collect()

@@ -13,7 +13,7 @@ use crate::timeline::Span;
 use super::engine::Clock;
 use super::error::{PeerFailed, RankError};
 use super::exchange::Exchange;
-use super::gate::Gate;
+use super::gate::Entrance;
 use super::locate::{Progress, mark_texts, stopped_at};
 use super::prepare::prepare;
 use super::timing::{Timed, Timer};
@@ -142,7 +142,7 @@ impl Card {
         plans: &[Arc<Plan>],
         weights: Option<Buffer>,
         groups: &[Vec<usize>],
-        gate: &Gate,
+        entrance: Entrance,
         how: (Marks, Launching),
     ) -> std::result::Result<Self, RankError> {
         let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
@@ -152,11 +152,8 @@ impl Card {
             require_room_to_meet(&device, groups.iter().filter(|ranks| ranks.contains(&rank)).count())?;
             Ok(taken)
         })();
-        let (regions, streams) = taken.map_err(|source| {
-            gate.fail();
-            fail("taking memory and streams", source)
-        })?;
-        let Some(meetings) = gate.pass() else {
+        let (regions, streams) = taken.map_err(|source| fail("taking memory and streams", source))?;
+        let Some(meetings) = entrance.pass() else {
             return Err(error(rank, ordinal, None, PeerFailed));
         };
         let mut card = Self {

@@ -7,20 +7,21 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, after, never, select_biased, unbounded};
 
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::device::{Buffer, Cann, Device, RootInfo};
 use crate::schedule::plan::{Plan, Region};
 use crate::timeline::Span;
-use crate::world::{PeerFailure, ProcessGroup};
+use crate::world::ProcessGroup;
 
 use super::card::{Launching, Marks};
 use super::checks::{groups, in_order, memory_problem, shared_problems, weights_problems};
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
-use super::rank::{Answer, Command, News, RankThread, Shared, Wanted};
+use super::rank::{Answer, Command, News, RankThread, Shared, Shown, Wanted};
 use super::shards::{Ends, FillError, Shard, Shards};
 use super::timing::Timed;
 
@@ -99,9 +100,6 @@ impl Default for EngineOptions {
 
 /// How long a rank may take to notice by itself that another process is gone, before it is left behind.
 const GRACE: Duration = Duration::from_millis(800);
-
-/// Between looks whether another process has failed, while values are shown.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The ranks of one process with their cards, weights and states.
 pub struct Engine {
@@ -222,19 +220,18 @@ impl Engine {
         if !problems.is_empty() {
             return Err(problems.into());
         }
-        let (sender, news) = channel();
+        let (sender, news) = unbounded();
         let groups: Vec<Vec<usize>> = groups(&programs).into_iter().cloned().collect();
-        let gate = Arc::new(Gate::default());
+        let mut gate = Gate::default();
         let shared = Shared {
             groups: Arc::new(groups),
-            gate: Arc::clone(&gate),
             how: (options.marks, options.launching),
             clock: options.clock.clone(),
             news: sender,
         };
         let ranks = local.iter().zip(&devices).zip(weights).map(|(((rank, _), device), weights)| {
             let plans = programs.iter().map(|plans| Arc::clone(&plans[*rank])).collect();
-            RankThread::start(Arc::clone(device), plans, weights, &shared)
+            RankThread::start(Arc::clone(device), plans, weights, gate.entrance(), &shared)
         });
         let mut engine = Self {
             ends: Ends { stop: Arc::clone(&options.stop), group },
@@ -253,25 +250,16 @@ impl Engine {
             // An engine that is gone need not know.
             let _unheard = listening.send(News::Peer(failure.clone()));
         });
-        let met =
-            if gate.wait_for(engine.ranks.len()) { engine.meet(&shared.groups, &devices).map(Some) } else { Ok(None) };
-        // Without meetings the ranks here end; the cause is among their answers, or this error.
-        let failed = match met {
-            Ok(Some(meetings)) => {
-                gate.open(meetings);
-                None
-            }
-            Ok(None) => None,
-            Err(error) => {
-                gate.fail();
-                Some(error)
-            }
+        let met = if gate.wait() {
+            engine.meet(&shared.groups, &devices).map(|meetings| gate.open(meetings))
+        } else {
+            drop(gate);
+            Ok(())
         };
         drop((shared, devices));
-        let opened = engine.collect();
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        // Behind a gate that stays closed the ranks here end; the cause is this error, or among their answers.
+        let opened = engine.collect(drop);
+        met?;
         let opened = opened?;
         let workspaces = workspace_bytes(&opened);
         let memories = opened.into_iter().filter_map(|answer| answer.kept);
@@ -305,7 +293,7 @@ impl Engine {
         same_plans(&all)?;
         let ranks: Vec<usize> = self.ranks.iter().map(|thread| thread.rank).collect();
         self.tell(|at| Command::Prepare(Arc::clone(&added[0][ranks[at]])))?;
-        let workspaces = workspace_bytes(&self.collect()?);
+        let workspaces = workspace_bytes(&self.collect(drop)?);
         self.share_workspaces(workspaces)?;
         self.programs.extend(added);
         Ok(self.programs.len() - 1)
@@ -413,7 +401,7 @@ impl Engine {
     /// # Errors
     /// No such program, or inputs that are not those of its plan, all of them; or the engine is stopped.
     pub fn begin(&mut self, program: usize, inputs: Inputs, timed: Timed) -> Result<Run<'_>, Error> {
-        self.start_run(program, inputs, timed, None)?;
+        self.start_run(program, inputs, Shown::Times(timed))?;
         Ok(Run { engine: self, program, is_open: true })
     }
 
@@ -439,24 +427,15 @@ impl Engine {
         &mut self,
         program: usize,
         inputs: Inputs,
-        mut observe: impl FnMut(Observation),
+        observe: impl FnMut(Observation),
     ) -> Result<Outputs, Error> {
-        let (sender, observations) = channel();
-        self.start_run(program, inputs, Timed::No, Some(sender))?;
-        // Ends when the last rank has dropped its sender; ranks that wait for a process that failed never do.
-        loop {
-            match observations.recv_timeout(LOOK) {
-                Ok(observation) => observe(observation),
-                Err(RecvTimeoutError::Timeout) if self.ends.group.failure_within(Duration::ZERO).is_none() => {}
-                Err(_) => break,
-            }
-        }
-        self.finish_run(program)
+        self.start_run(program, inputs, Shown::Values)?;
+        self.finish_run(program, observe)
     }
 
     /// Waits for the run that was started.
-    fn finish_run(&mut self, program: usize) -> Result<Outputs, Error> {
-        let mut answers = self.collect()?;
+    fn finish_run(&mut self, program: usize, observe: impl FnMut(Observation)) -> Result<Outputs, Error> {
+        let mut answers = self.collect(observe)?;
         self.run_times = answers.iter().filter_map(|answer| answer.run_time.clone()).collect();
         self.spans = answers.iter_mut().flat_map(|answer| std::mem::take(&mut answer.spans)).collect();
         // Outputs are whole on every rank, and the first one here gives them.
@@ -464,13 +443,7 @@ impl Engine {
         Ok(names.zip(answers.into_iter().next().unwrap_or_default().outputs).collect())
     }
 
-    fn start_run(
-        &mut self,
-        program: usize,
-        inputs: Inputs,
-        timed: Timed,
-        observer: Option<Sender<Observation>>,
-    ) -> Result<(), Error> {
+    fn start_run(&mut self, program: usize, inputs: Inputs, shown: Shown) -> Result<(), Error> {
         self.check_open()?;
         let plans = self.programs.get(program).ok_or_else(|| {
             let problem = Diagnostic::new("program", "there is no such one");
@@ -480,7 +453,7 @@ impl Engine {
         let inputs = Arc::new(in_order(&plans[0].inputs, inputs)?);
         self.tell(move |at| {
             let wanted = if at == 0 { Wanted::Outputs } else { Wanted::Nothing };
-            Command::Run { program, inputs: Arc::clone(&inputs), timed, wanted, observer: observer.clone() }
+            Command::Run { program, inputs: Arc::clone(&inputs), shown, wanted }
         })
     }
 
@@ -499,23 +472,24 @@ impl Engine {
         self.ends.check().inspect_err(|error| self.stopped |= matches!(error, Error::Peer { .. }))
     }
 
-    /// The answers of all ranks here, by rank.
-    fn collect(&mut self) -> Result<Vec<Answer>, Error> {
+    /// The answers of all ranks here, by rank, and until then the values that they show.
+    fn collect(&mut self, mut observe: impl FnMut(Observation)) -> Result<Vec<Answer>, Error> {
         let mut answers: Vec<Option<Result<Answer, RankError>>> = self.ranks.iter().map(|_| None).collect();
-        let mut peer: Option<(PeerFailure, Instant)> = None;
+        let (mut peer, mut grace) = (None, never());
         while answers.iter().any(Option::is_none) {
-            let news = match &peer {
-                None => self.news.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some((_, deadline)) => self.news.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            let news = select_biased! {
+                recv(self.news) -> news => news,
+                recv(grace) -> _over => break,
             };
             match news {
+                Ok(News::Value(observation)) => observe(observation),
                 Ok(News::Answer(rank, answer)) => {
                     if let Some(at) = self.ranks.iter().position(|thread| thread.rank == rank) {
                         answers[at] = Some(answer);
                     }
                 }
                 Ok(News::Peer(failure)) => {
-                    peer.get_or_insert((failure, Instant::now() + GRACE));
+                    (peer, grace) = (Some(failure), after(GRACE));
                 }
                 Err(_) => break,
             }
@@ -535,7 +509,7 @@ impl Engine {
         let is_caused_here = failed.iter().any(|error| !error.is_consequence());
         if !is_caused_here && self.ends.group.size() > 1 {
             // The cause is elsewhere, and its process is about to say so.
-            let known = peer.map(|(failure, _)| failure).or_else(|| self.ends.group.failure_within(GRACE));
+            let known = peer.or_else(|| self.ends.group.failure_within(GRACE));
             if let Some(failure) = known {
                 return Err(Error::Peer { failure, here: failed });
             }
@@ -570,7 +544,7 @@ impl Run<'_> {
     /// The failure of any rank; after it the engine is stopped.
     pub fn finish(mut self) -> Result<Outputs, Error> {
         self.is_open = false;
-        self.engine.finish_run(self.program)
+        self.engine.finish_run(self.program, drop)
     }
 }
 
@@ -578,7 +552,7 @@ impl Drop for Run<'_> {
     fn drop(&mut self) {
         if self.is_open {
             // A failure stops the engine, whose next call says so.
-            let _unheard = self.engine.collect();
+            let _unheard = self.engine.collect(drop);
         }
     }
 }

@@ -2,69 +2,60 @@
 //! others must not wait for it there.
 //!
 //! Input → output: every local rank says that it is ready; whoever opens the gate hands all of them the meetings.
-//! Invariant: a rank that will never be ready closes the gate for all at once.
+//! Invariant: a rank that ends without being ready closes the gate for all, however it ends: its end of the channel is gone.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::device::RootInfo;
 
 /// A group of ranks and the token by which they find each other.
 pub(super) type Meeting = (Vec<usize>, RootInfo);
 
-/// The gate of one process' ranks.
+/// The meetings of all groups, which all ranks share.
+pub(super) type Meetings = Arc<Vec<Meeting>>;
+
+/// The gate of one process' ranks. Dropped before it is opened, it lets nobody pass.
 #[derive(Default)]
 pub(super) struct Gate {
-    state: Mutex<State>,
-    changed: Condvar,
+    ranks: Vec<(Receiver<()>, Sender<Meetings>)>,
 }
 
-#[derive(Default)]
-struct State {
-    ready: usize,
-    failed: bool,
-    open: Option<Arc<Vec<Meeting>>>,
+/// A rank's way through the gate. Dropped, it says that the rank will never be ready.
+pub(super) struct Entrance {
+    ready: Sender<()>,
+    meetings: Receiver<Meetings>,
 }
 
 impl Gate {
-    /// A rank is ready: waits for the gate to open. None as soon as a rank has failed.
-    pub(super) fn pass(&self) -> Option<Arc<Vec<Meeting>>> {
-        let mut state = self.lock();
-        state.ready += 1;
-        self.changed.notify_all();
-        loop {
-            if state.failed {
-                return None;
-            }
-            if let Some(meetings) = &state.open {
-                return Some(Arc::clone(meetings));
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+    /// A way through for one more rank.
+    pub(super) fn entrance(&mut self) -> Entrance {
+        let ((ready, is_ready), (open, meetings)) = (bounded(1), bounded(1));
+        self.ranks.push((is_ready, open));
+        Entrance { ready, meetings }
     }
 
-    /// Waits until `ranks` ranks are ready. Whether they are; false as soon as one has failed.
-    pub(super) fn wait_for(&self, ranks: usize) -> bool {
-        let mut state = self.lock();
-        while state.ready < ranks && !state.failed {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        !state.failed
+    /// Waits until all ranks are ready. Whether they are; false once one has failed.
+    pub(super) fn wait(&self) -> bool {
+        self.ranks.iter().all(|(ready, _)| ready.recv().is_ok())
     }
 
     /// Lets all ranks pass.
-    pub(super) fn open(&self, meetings: Vec<Meeting>) {
-        self.lock().open = Some(Arc::new(meetings));
-        self.changed.notify_all();
+    pub(super) fn open(self, meetings: Vec<Meeting>) {
+        let meetings = Arc::new(meetings);
+        for (_, rank) in self.ranks {
+            // A rank that is gone says why in its answer.
+            let _gone = rank.send(Arc::clone(&meetings));
+        }
     }
+}
 
-    /// A rank, here or in another process, will never be ready.
-    pub(super) fn fail(&self) {
-        self.lock().failed = true;
-        self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Entrance {
+    /// The rank is ready: waits for the gate to open. None if a rank, here or in another process, will never be ready.
+    pub(super) fn pass(self) -> Option<Meetings> {
+        self.ready.send(()).ok()?;
+        self.meetings.recv().ok()
     }
 }
 
@@ -76,10 +67,11 @@ mod tests {
 
     #[test]
     fn all_pass_once_it_is_opened() {
-        let gate = Gate::default();
+        let mut gate = Gate::default();
+        let entrances = [(); 3].map(|()| gate.entrance());
         thread::scope(|scope| {
-            let ranks: Vec<_> = (0..3).map(|_| scope.spawn(|| gate.pass().is_some())).collect();
-            assert!(gate.wait_for(3));
+            let ranks = entrances.map(|entrance| scope.spawn(|| entrance.pass().is_some()));
+            assert!(gate.wait());
             gate.open(Vec::new());
             assert!(ranks.into_iter().all(|rank| rank.join().unwrap()));
         });
@@ -87,11 +79,13 @@ mod tests {
 
     #[test]
     fn one_that_fails_closes_it_for_all() {
-        let gate = Gate::default();
+        let mut gate = Gate::default();
+        let (entrances, failing) = ([(); 2].map(|()| gate.entrance()), gate.entrance());
         thread::scope(|scope| {
-            let ranks: Vec<_> = (0..2).map(|_| scope.spawn(|| gate.pass().is_some())).collect();
-            scope.spawn(|| gate.fail());
-            assert!(!gate.wait_for(3));
+            let ranks = entrances.map(|entrance| scope.spawn(|| entrance.pass().is_some()));
+            scope.spawn(|| drop(failing));
+            assert!(!gate.wait());
+            drop(gate);
             assert!(ranks.into_iter().all(|rank| !rank.join().unwrap()));
         });
     }

@@ -6,14 +6,15 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::card::{Card, Launching, Marks, Watch};
 use super::engine::{Clock, Observation};
 use super::error::RankError;
-use super::gate::Gate;
+use super::gate::Entrance;
 use super::timing::Timed;
 use crate::device::{Buffer, Device};
 use crate::schedule::plan::Plan;
@@ -28,10 +29,17 @@ pub(super) enum Command {
         program: usize,
         /// In the order of the plan.
         inputs: Arc<Vec<Arc<Vec<u8>>>>,
-        timed: Timed,
+        shown: Shown,
         wanted: Wanted,
-        observer: Option<Sender<Observation>>,
     },
+}
+
+/// What a rank tells of a run besides its outputs.
+#[derive(Clone, Copy)]
+pub(super) enum Shown {
+    Times(Timed),
+    /// Every named value, as soon as it is there.
+    Values,
 }
 
 /// What a rank gives back of a run. Outputs are whole on every rank, so one of them is enough.
@@ -60,6 +68,8 @@ pub(super) struct Answer {
 pub(super) enum News {
     /// A rank of this process has done what it was told, or failed.
     Answer(usize, Result<Answer, RankError>),
+    /// A named value of a run, before the rank's answer to it.
+    Value(Observation),
     /// Another process failed.
     Peer(PeerFailure),
 }
@@ -76,7 +86,6 @@ pub(super) struct RankThread {
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) groups: Arc<Vec<Vec<usize>>>,
-    pub(super) gate: Arc<Gate>,
     pub(super) how: (Marks, Launching),
     pub(super) clock: Option<Clock>,
     pub(super) news: Sender<News>,
@@ -84,16 +93,20 @@ pub(super) struct Shared {
 
 impl RankThread {
     /// Starts the thread; its first answer comes when its card is open. It takes no memory for weights that are there.
-    pub(super) fn start(device: Arc<Device>, plans: Vec<Arc<Plan>>, weights: Option<Buffer>, shared: &Shared) -> Self {
+    pub(super) fn start(
+        device: Arc<Device>,
+        plans: Vec<Arc<Plan>>,
+        weights: Option<Buffer>,
+        entrance: Entrance,
+        shared: &Shared,
+    ) -> Self {
         let rank = plans.first().map_or(0, |plan| plan.rank);
         let card = device.ordinal();
-        let (commands, inbox) = channel();
+        let (commands, inbox) = unbounded();
         let own = shared.clone();
-        let body = move || serve(device, &plans, weights, &own, &inbox);
+        let body = move || serve(device, &plans, weights, entrance, &own, &inbox);
         let thread = std::thread::Builder::new().name(format!("rank {rank}")).spawn(body);
         if let Err(error) = &thread {
-            // The others must not wait for a rank that has no thread.
-            shared.gate.fail();
             let source = format!("no thread can be started: {error}").into();
             let failed = RankError { rank, card, place: None, source, at: Instant::now() };
             // The engine holds the other end.
@@ -125,6 +138,7 @@ fn serve(
     device: Arc<Device>,
     plans: &[Arc<Plan>],
     weights: Option<Buffer>,
+    entrance: Entrance,
     shared: &Shared,
     inbox: &Receiver<Command>,
 ) {
@@ -133,11 +147,8 @@ fn serve(
         let source = format!("the rank's thread panicked: {}", panic_text(panic.as_ref())).into();
         RankError { rank, card: ordinal, place: None, source, at: Instant::now() }
     };
-    let open = || Card::open(device, plans, weights, &shared.groups, &shared.gate, shared.how);
-    let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| {
-        shared.gate.fail();
-        Err(panicked(panic))
-    });
+    let open = || Card::open(device, plans, weights, &shared.groups, entrance, shared.how);
+    let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err(panicked(panic)));
     // The engine is gone if it does not hear; then there is nothing more to do.
     let say = |answer| shared.news.send(News::Answer(rank, answer)).is_ok();
     let mut card = match opened {
@@ -170,19 +181,21 @@ fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, Ra
             card.add(&plan, shared.how)?;
             Ok(Answer { workspace_bytes: card.workspace_bytes(), ..Answer::default() })
         }
-        Command::Run { program, inputs, timed, wanted, observer } => {
+        Command::Run { program, inputs, shown, wanted } => {
             let (rank, mut spans) = (card.rank(), Vec::new());
             let mut visit = |tap, bytes| {
-                if let Some(observer) = &observer {
-                    // Nobody listens any more: the engine has failed elsewhere.
-                    let _unheard = observer.send(Observation { rank, tap, bytes });
-                }
+                // Nobody listens any more: the engine has failed elsewhere.
+                let _unheard = shared.news.send(News::Value(Observation { rank, tap, bytes }));
+            };
+            let timed = match shown {
+                Shown::Times(timed) => timed,
+                Shown::Values => Timed::No,
             };
             let clock = shared.clock.clone().or_else(|| (timed != Timed::No).then(Clock::of_host));
-            let watch = match (&clock, &observer) {
-                (Some(clock), _) if timed != Timed::No => Watch::Times(timed, clock, &mut spans),
-                (_, Some(_)) => Watch::Values(&mut visit),
-                (_, None) => Watch::Nothing,
+            let watch = match (shown, &clock) {
+                (Shown::Values, _) => Watch::Values(&mut visit),
+                (Shown::Times(timed), Some(clock)) if timed != Timed::No => Watch::Times(timed, clock, &mut spans),
+                (Shown::Times(_), _) => Watch::Nothing,
             };
             let now = || clock.as_ref().map(Clock::now_ns);
             let began = now();

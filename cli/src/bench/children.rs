@@ -11,13 +11,13 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::{ProcessGroup, World};
 use clap::Args;
+use crossbeam_channel::{Receiver, bounded};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, set_parent_process_death_signal, waitid};
 
 use crate::failure::{Failure, INTERRUPTED, Outcome};
@@ -231,7 +231,7 @@ impl Drop for Children {
 
 /// Reads to the end on a thread of its own, so that a full pipe holds nobody up.
 fn read(mut from: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, text) = channel();
+    let (sender, text) = bounded(1);
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         // What came before a pipe broke is all there is.

@@ -6,8 +6,9 @@ use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Child, Output, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, after, bounded};
 
 use super::{command, text};
 
@@ -47,14 +48,13 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Waits for an event.
 fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let (_silent, timer) = channel::<()>();
     let deadline = Instant::now() + LONG;
     loop {
         if let Some(found) = look() {
             return found;
         }
         assert!(Instant::now() < deadline, "{what}: it did not come to that");
-        assert_eq!(timer.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout));
+        after(LOOK).recv().unwrap();
     }
 }
 
@@ -94,7 +94,7 @@ fn wait_for_end(processes: &[u32]) {
 /// Waits for a process; one that hangs is killed, and the test fails.
 fn finish(mut child: Child) -> Output {
     let id = child.id();
-    let (done, waiting) = channel::<()>();
+    let (done, waiting) = bounded::<()>(0);
     let guard = std::thread::spawn(move || {
         let hangs = waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout);
         if hangs {

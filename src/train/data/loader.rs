@@ -4,9 +4,9 @@
 //! work on one, and ends when the loader does; batches come in the order of their steps, none twice and none left out; which batch
 //! a step has does not depend on where the run began.
 
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
+use crossbeam_channel::{Receiver, bounded};
 use serde::{Deserialize, Serialize};
 
 use super::dataset::Dataset;
@@ -82,7 +82,7 @@ impl Loader {
             digest: dataset.digest(),
         };
         let steps = options.steps;
-        let (sender, batches) = sync_channel(AHEAD);
+        let (sender, batches) = bounded(AHEAD);
         let make = move || {
             for step in first_step..steps {
                 let batch = dataset.batch(step);

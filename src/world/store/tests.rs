@@ -1,7 +1,8 @@
 //! Stores of several ranks in one process.
 
-use std::sync::mpsc::channel;
 use std::thread;
+
+use crossbeam_channel::bounded;
 
 use super::*;
 
@@ -127,7 +128,7 @@ fn processes_that_disagree_are_refused_together() {
 #[test]
 fn a_failure_reaches_everybody_and_ends_what_they_wait_for() {
     let stores = met("failure", 3);
-    let (heard, news) = channel();
+    let (heard, news) = bounded(1);
     stores[1].on_failure(Box::new(move |failure| heard.send(failure.clone()).unwrap()));
     thread::scope(|scope| {
         let waiting = scope.spawn(|| stores[0].exchange(Sequence::Main, "verdict", Vec::new()));

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::sync::mpsc::channel;
 use std::thread;
 
+use crossbeam_channel::bounded;
 use serde_json::json;
 
 use super::super::folder::complete;
@@ -303,15 +303,14 @@ fn one_process_failure_is_that_of_both() {
 fn a_process_that_is_gone_ends_the_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     save(&mut writer(Arc::new(Disk), folder.path(), 1), 1, 10).unwrap();
-    let (left, gone) = channel();
-    let gone = std::sync::Mutex::new(gone);
+    let (left, gone) = bounded(1);
     let errors = as_two("gone", |rank, group| {
         if rank == 1 {
             drop(group);
             left.send(()).unwrap();
             return None;
         }
-        gone.lock().unwrap().recv().unwrap();
+        gone.recv().unwrap();
         let mut writer = Writer::new(folder.path(), None, two(), group).unwrap();
         let error = save(&mut writer, 2, 20).unwrap_err();
         Some((matches!(error, Error::Peer(_)), error.to_string()))
