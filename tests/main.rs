@@ -19,6 +19,7 @@ mod equivalence;
 mod faults;
 mod golden;
 mod gradients;
+mod kernels;
 mod lora;
 mod mutation;
 mod parity;

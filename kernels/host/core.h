@@ -1,9 +1,10 @@
 // One AI vector core as the model sees it: its unified buffer, its pipes and their order, its count of cycles.
 //
-// Every call of a kernel is an operation on one pipe with operands that it reads and writes. It has its effect at once; what
-// is checked is whether a card would have been bound to show the same. Order is kept as vector clocks: `known[p].seen[q]` is how many
-// operations of pipe q are certain to have ended when pipe p goes on. An access to a block of 32 bytes that another
-// operation touched, without that certainty, is a finding. The first finding ends the launch.
+// Every call of a kernel is an operation on one pipe with operands that it reads and writes. It has its effect at once;
+// what is checked is whether a card would have been bound to show the same. Order is kept as vector clocks:
+// `known[p].seen[q]` is how many operations of pipe q are certain to have ended when pipe p goes on. An access to a
+// block of 32 bytes that another operation touched, without that certainty, is a finding. The first finding ends the
+// launch.
 #pragma once
 
 #include <algorithm>

@@ -1,13 +1,14 @@
 // Drives a kernel under the model with random sizes and compares with a plain scalar meaning.
 //
-// A check is a program of one kernel: it includes this header and the kernel's source, and defines `check::round`, which
-// makes one random case, launches and compares, and `check::large`, a launch of the size that costs are told for.
+// A check is a program of one kernel: it includes this header and the kernel's source, and defines `check::round`,
+// which makes one random case, launches and compares, and `check::large`, a launch of the size that costs are told for.
 //
 //   CHECK [--rounds N] [--seed S] [--mutants K] [--large 1]
 //
-// Without --mutants it runs N rounds and prints one line; it ends with 1 at the first finding or wrong number, which it prints
-// with the seed of its round. With --large it then tells what the large launch costs. With --mutants, the source was compiled with K mutations, each behind a test
-// of `ascend_host::mutant`; it prints for each whether the model named it, the numbers were wrong, or it went unseen.
+// Without --mutants it runs N rounds and prints one line; it ends with 1 at the first finding or wrong number, which it
+// prints with the seed of its round. With --large it then tells what the large launch costs. With --mutants, the source
+// was compiled with K mutations, each behind a test of `ascend_host::mutant`; it prints for each whether the model
+// named it, the numbers were wrong, or it went unseen.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,5 @@
-// The Ascend C operator API on a host: a kernel that includes this header instead of CANN's runs under a checking model.
+// The Ascend C operator API on a host: a kernel that includes this header instead of CANN's runs under a checking
+// model.
 //
 // types.h     element types, enumerations, parameter structures
 // core.h      one core: unified buffer, pipes and their order, cycles, findings

@@ -1,7 +1,7 @@
 // Reductions of the vector unit.
 //
-// WholeReduceSum and BlockReduceSum add neighbours, pair by pair, as their documentation says. The order inside ReduceSum is
-// not documented: a kernel that needs its bits the same everywhere spells its tree with Add.
+// WholeReduceSum and BlockReduceSum add neighbours, pair by pair, as their documentation says. The order inside
+// ReduceSum is not documented: a kernel that needs its bits the same everywhere spells its tree with Add.
 #pragma once
 
 #include "vector.h"

@@ -24,7 +24,8 @@
 
 using half = _Float16;
 
-// A bfloat16 is a storage type: the vector unit of this architecture computes nothing in it, so no arithmetic is offered.
+// A bfloat16 is a storage type: the vector unit of this architecture computes nothing in it, so no arithmetic is
+// offered.
 struct bfloat16_t {
     uint16_t bits;
 };
@@ -79,8 +80,9 @@ enum class HardEvent {
     MTE3_MTE2
 };
 
-// A block is 32 bytes. On the side of the unified buffer, strides of all copies count blocks from the end of one row to the
-// start of the next. `DataCopy` counts blocks everywhere; `DataCopyPad` counts `blockLen` and strides of global memory in bytes.
+// A block is 32 bytes. On the side of the unified buffer, strides of all copies count blocks from the end of one row to
+// the start of the next. `DataCopy` counts blocks everywhere; `DataCopyPad` counts `blockLen` and strides of global
+// memory in bytes.
 struct DataCopyParams {
     uint16_t blockCount = 1, blockLen = 0, srcStride = 0, dstStride = 0;
     DataCopyParams() = default;

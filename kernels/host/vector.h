@@ -85,7 +85,8 @@ inline uint64_t cycles(const Lanes &lanes, uint32_t widest) {
     return lanes.is_contiguous ? (uint64_t(lanes.count) * widest + 255) / 256 : lanes.repeats;
 }
 
-// The order in which repeats read and write is not given, so operands may be the same place or apart, and nothing between.
+// The order in which repeats read and write is not given, so operands may be the same place or apart, and nothing
+// between.
 template <class D, class S>
 void check_overlap(const char *call, At at, const Lanes &lanes, const Operand<D> &dst, const Operand<S> &src) {
     if (!lanes.is_contiguous) return;
