@@ -13,6 +13,7 @@ mod equivalence;
 mod faults;
 mod golden;
 mod gradients;
+mod kernels;
 mod lora;
 mod mutation;
 mod parity;

@@ -36,6 +36,7 @@ mod error;
 mod event;
 mod graph;
 mod handle;
+pub mod kernels;
 pub mod operator;
 mod prepared;
 mod root_info;

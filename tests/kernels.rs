@@ -1,0 +1,171 @@
+//! The kernels of `kernels/`, compiled by the host's C++ compiler against the model of `kernels/host` and driven with random
+//! sizes; and what the model is worth: mutations of the kernels, each of which it must name, or else the numbers be wrong.
+//!
+//! Every mutation of a kernel is compiled into one program, behind a test of which is switched on: compiling takes longer than
+//! running. With none on, that program is the kernel as it was written, and runs the random sizes. Without a compiler
+//! that has `_Float16` nothing runs, and standard error says so.
+//!
+//! `ASCEND_TP_KERNEL_ROUNDS=10000` makes as many random cases a kernel, `ASCEND_TP_KERNEL_SEED` begins at another.
+
+mod build;
+mod mutations;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs, thread};
+
+use mutations::{Mutated, mutate};
+
+/// Compilers in the order they are tried.
+const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
+
+/// Random cases a kernel unless `ASCEND_TP_KERNEL_ROUNDS` says otherwise.
+const ROUNDS: &str = "60";
+
+/// Random cases a mutation at most; most are caught in the first.
+const ROUNDS_OF_MUTATION: &str = "40";
+
+fn kernels_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
+}
+
+/// Names of the files of a folder that end in `ending`, sorted.
+fn names(folder: &Path, ending: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8"));
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(ending)).collect();
+    names.sort();
+    names
+}
+
+/// A compiler that takes the model's types; `None` says on standard error why nothing runs.
+#[expect(clippy::print_stderr, reason = "says what did not run")]
+fn compiler(folder: &Path) -> Option<&'static str> {
+    let probe = folder.join("probe.cpp");
+    fs::write(&probe, "#include <cstdint>\n_Float16 probe(float x) { return _Float16(x); }\n")
+        .expect("the probe is written");
+    let takes = |compiler: &&&str| {
+        let output = Command::new(compiler).args(["-std=c++17", "-fsyntax-only"]).arg(&probe).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let found = COMPILERS.iter().find(takes).copied();
+    if found.is_none() {
+        eprintln!("skipped the kernels: none of {} compiles C++17 with _Float16", COMPILERS.join(", "));
+    }
+    found
+}
+
+/// Compiles a source of `kernels/host`; sources in `folder` come before those of `kernels/`.
+fn build(compiler: &str, source: &str, folder: &Path) -> PathBuf {
+    let kernels = kernels_folder();
+    let program = folder.join("program");
+    let mut command = Command::new(compiler);
+    command
+        .args(["-std=c++17", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(folder)
+        .arg("-I")
+        .arg(&kernels)
+        .arg("-I");
+    command.arg(kernels.join("host")).arg(kernels.join("host").join(source)).arg("-o").arg(&program);
+    let output = command.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
+    assert!(output.status.success(), "{compiler} {source}: {}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// What a check printed; it must end well.
+fn run(program: &Path, options: &[&str]) -> String {
+    let output = Command::new(program).args(options).output().unwrap_or_else(|error| panic!("{error}"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{} {options:?}: {}\n{said}", program.display(), output.status);
+    said
+}
+
+/// What became of one mutation.
+struct Outcome {
+    what: String,
+    said: String,
+}
+
+/// Builds a kernel with its mutations, runs it without one, then with each in turn.
+fn check_kernel(compiler: &str, check: &str, folder: &Path) -> (String, Vec<Outcome>) {
+    let folder = folder.join(check);
+    fs::create_dir(&folder).expect("a folder");
+    let mut mutants = Vec::new();
+    for file in [format!("{check}.cpp"), "part.h".to_owned()] {
+        let Ok(source) = fs::read_to_string(kernels_folder().join(&file)) else { continue };
+        let Mutated { text, mutations } = mutate(check, &file, &source, mutants.len());
+        fs::write(folder.join(&file), text).expect("the source is written");
+        mutants.extend(mutations);
+    }
+    let program = build(compiler, &format!("check/{check}.cpp"), &folder);
+    let rounds = env::var("ASCEND_TP_KERNEL_ROUNDS").unwrap_or_else(|_| ROUNDS.to_owned());
+    let seed = env::var("ASCEND_TP_KERNEL_SEED").unwrap_or_else(|_| "1".to_owned());
+    let clean = run(&program, &["--rounds", &rounds, "--seed", &seed]);
+    let count = mutants.len().to_string();
+    let said = if mutants.is_empty() {
+        String::new()
+    } else {
+        run(&program, &["--rounds", ROUNDS_OF_MUTATION, "--mutants", &count])
+    };
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), mutants.len(), "{check}: a line for each mutation: {said}");
+    let outcomes = mutants.into_iter().zip(lines).enumerate().map(|(index, (what, line))| {
+        let said = line.strip_prefix(&format!("mutant {} ", index + 1)).unwrap_or_else(|| panic!("{check}: {line}"));
+        Outcome { what, said: said.to_owned() }
+    });
+    (clean, outcomes.collect())
+}
+
+#[test]
+fn the_model_names_what_breaks_its_rules() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(compiler) = compiler(folder.path()) else { return };
+    let said = run(&build(compiler, "rules.cpp", folder.path()), &[]);
+    assert!(said.starts_with("rules: "), "{said}");
+}
+
+#[test]
+fn kernels_compute_right_and_their_mutations_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(compiler) = compiler(folder.path()) else { return };
+    let checks: Vec<String> = names(&kernels_folder().join("host/check"), ".cpp")
+        .iter()
+        .map(|name| name.trim_end_matches(".cpp").to_owned())
+        .collect();
+    for kernel in names(&kernels_folder(), ".cpp") {
+        assert!(
+            checks.iter().any(|check| kernel == format!("{check}.cpp")),
+            "kernels/{kernel} has no check in kernels/host/check"
+        );
+    }
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(check) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = check_kernel(compiler, check, folder.path());
+                    results.lock().expect("no check panics with it").push(result);
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().expect("no check panicked");
+    results.sort_by(|a, b| a.0.cmp(&b.0));
+    let outcomes: Vec<&Outcome> = results.iter().flat_map(|(_, outcomes)| outcomes).collect();
+    let named = outcomes.iter().filter(|outcome| outcome.said.starts_with("named: ")).count();
+    results.iter().for_each(|(clean, _)| print!("{clean}"));
+    for outcome in outcomes
+        .iter()
+        .filter(|outcome| env::var_os("ASCEND_TP_KERNEL_ALL").is_some() || !outcome.said.starts_with("named: "))
+    {
+        println!("{}: {}", outcome.what, outcome.said);
+    }
+    println!("{} mutations, {named} named by the model", outcomes.len());
+    let silent: Vec<&str> =
+        outcomes.iter().filter(|outcome| outcome.said == "silent").map(|outcome| outcome.what.as_str()).collect();
+    assert!(silent.is_empty(), "unseen:\n{}", silent.join("\n"));
+    assert!(named * 100 >= outcomes.len() * 95, "the model named {named} of {}", outcomes.len());
+}
