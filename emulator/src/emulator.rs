@@ -9,22 +9,23 @@ use std::sync::Arc;
 use ascend_tp_sys::Table;
 
 use crate::abi;
+use crate::base::failure::Failure;
+use crate::base::report::Report;
 use crate::config::{Config, Mode};
-use crate::failure::Failure;
 use crate::faults::{Fault, FaultError, Injected};
-use crate::kernel::KernelCall;
 use crate::machine::Machine;
-use crate::memory::CardUsage;
-use crate::pool::Pool;
-use crate::simd;
-use crate::slots::{self, Slot};
+use crate::memory::store::CardUsage;
+use crate::nn::simd::isa;
+use crate::runtime::kernel::KernelCall;
+use crate::runtime::slots::{self, Slot};
+use crate::runtime::state_callback::{Watched, Watcher};
+use crate::runtime::thread;
+use crate::scheduler::pool::Pool;
+use crate::scheduler::timer::Timer;
+use crate::scheduler::watch;
 use crate::strict::conductor::Conductor;
-use crate::strict::watch;
-use crate::strict::{Report, TraceEvent};
-use crate::thread;
+use crate::strict::trace::TraceEvent;
 use crate::timed::{self, Recording, Span, Total};
-use crate::timer::Timer;
-use crate::watchers::{Watched, Watcher};
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -142,7 +143,7 @@ impl Emulator {
                 return Err(EmulatorError::Profile { profile: config.profile.soc.name(), soc: config.soc.name() });
             }
         }
-        simd::chosen().map_err(EmulatorError::Isa)?;
+        isa::chosen().map_err(EmulatorError::Isa)?;
         if config.mode.seed().is_some() {
             watch::try_to_see().map_err(EmulatorError::Blind)?;
         }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::nn::simd::buffer::Buffer;
+use crate::nn::simd::isa::{Isa, isa};
 use crate::nn::simd::rates;
-use crate::simd::{Isa, isa};
 
 /// Elements of each of the three buffers, over all threads: 128 MiB.
 const BUFFER_LEN: usize = 32 << 20;

@@ -2,13 +2,13 @@
 
 use ascend_tp_sys::{aclrtContext, aclrtDeviceStatus, aclrtFloatOverflowMode, aclrtMemAttr, aclrtStream};
 
-use super::raw::store;
-use crate::context::Reset;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::thread;
-use crate::watchers::Watched;
+use crate::memory::raw::store;
+use crate::runtime::context::Reset;
+use crate::runtime::state_callback::Watched;
+use crate::runtime::thread;
 
 /// `aclrtDeviceState`.
 #[derive(Debug, Clone, Copy)]

@@ -11,9 +11,9 @@ use ascend_tp_sys::{
     aclrtErrorInfoDetail, aclrtErrorType, aclrtMemUceInfo, aclrtMemUceInfoArray, aclrtUtilizationInfo,
 };
 
-use super::raw::{load_text, store};
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
+use crate::memory::raw::{load_text, store};
 
 /// What `aclGetCannAttributeList` lists: non-finite numbers and bfloat16. No operator is compiled at run time.
 static ATTRIBUTES: [aclCannAttr; 2] = [aclCannAttr::ACL_CANN_ATTR_INF_NAN, aclCannAttr::ACL_CANN_ATTR_BF16];

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ascend_tp_sys::{aclrtEvent, aclrtEventRecordedStatus, aclrtEventWaitStatus, aclrtStream};
 
-use super::raw::store;
-use crate::event::{self, Event, EventKind, MAX_EVENTS};
-use crate::failure::{Failure, code};
-use crate::graph::Outside;
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
+use crate::memory::raw::store;
+use crate::runtime::event::{self, Event, EventKind, MAX_EVENTS};
+use crate::runtime::graph::Outside;
 use crate::strict::order::{self, Waited};
 
 /// Flags of an event that add up: SYNC, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`.

@@ -5,9 +5,9 @@
 
 use ascend_tp_sys::{aclrtExceptionInfo, aclrtExceptionInfoCallback};
 
-use crate::exception::FailedTask;
-use crate::failure::Failure;
+use crate::base::failure::Failure;
 use crate::machine::Machine;
+use crate::runtime::exception::FailedTask;
 
 /// The program's function.
 #[derive(Debug, Clone, Copy)]

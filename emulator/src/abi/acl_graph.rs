@@ -5,13 +5,13 @@ use std::ffi::{CStr, c_char, c_void};
 use ascend_tp_sys::{aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtStream, aclrtTaskGrp};
 
 use super::acl_stream::timeout_of_ms;
-use super::raw::store;
-use crate::failure::{Failure, code};
-use crate::graph::{CaptureMode, CaptureStatus};
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::stream::Entry;
-use crate::thread;
+use crate::memory::raw::store;
+use crate::runtime::graph::{CaptureMode, CaptureStatus};
+use crate::runtime::stream::Entry;
+use crate::runtime::thread;
 
 /// `ACL_MODEL_STREAM_FLAG_DEFAULT`.
 const STREAM_FLAG_DEFAULT: u32 = 0x7FFF_FFFF;

@@ -8,9 +8,9 @@ use std::ptr::NonNull;
 
 use ascend_tp_sys::aclrtHostRegisterType;
 
-use super::raw::{Allocation, store};
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
+use crate::memory::raw::{Allocation, store};
 
 impl Machine {
     pub(super) unsafe fn aclrtHostRegister(

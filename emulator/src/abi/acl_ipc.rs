@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use ascend_tp_sys::{aclrtDrvMemHandle, aclrtMemHandleType, aclrtMemSharedHandleType};
 
-use super::pages::{PAGE_BYTES, Range, Show};
-use super::peer_memory::{Buffer, Part};
-use super::raw::{Allocation, Location, load_array, load_text, store};
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::config::Sharing;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
-use crate::ipc::{KEY_BYTES, Name, Record, Shared};
 use crate::machine::Machine;
-use crate::virtual_memory::Physical;
+use crate::memory::ipc::{KEY_BYTES, Name, Record, Shared};
+use crate::memory::pages::{PAGE_BYTES, Range, Show};
+use crate::memory::peer::{Buffer, Part};
+use crate::memory::raw::{Allocation, Location, load_array, load_text, store};
+use crate::memory::virtual_memory::Physical;
 
 /// Whether a list of processes is kept: flag 0 says yes, 1 no.
 fn validates(flags: u64) -> Result<bool, Failure> {

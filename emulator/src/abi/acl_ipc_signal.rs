@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use ascend_tp_sys::{aclrtEvent, aclrtIpcEventHandle, aclrtNotify};
 
-use super::raw::{load_array, load_text, store};
-use crate::event::{self, Event, EventKind, MAX_EVENTS};
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
-use crate::ipc::{KEY_BYTES, Name};
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::notify::{MAX_NOTIFIES, Notify};
-use crate::signal::SharedWord;
+use crate::memory::ipc::{KEY_BYTES, Name};
+use crate::memory::raw::{load_array, load_text, store};
+use crate::runtime::event::{self, Event, EventKind, MAX_EVENTS};
+use crate::runtime::notify::{MAX_NOTIFIES, Notify};
+use crate::runtime::signal::SharedWord;
 
 /// `ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION`.
 const NO_LIST: u64 = 2;

@@ -9,12 +9,12 @@ use ascend_tp_sys::{
     aclrtParamHandle, aclrtStream,
 };
 
-use super::raw::{load_array, store};
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::pool::{Task, Workers};
-use crate::stream::Access;
+use crate::memory::raw::{load_array, store};
+use crate::runtime::stream::Access;
+use crate::scheduler::pool::{Task, Workers};
 use crate::timed::{Cost, Without};
 
 /// Each value of an argument buffer takes a multiple of this (CANN runtime guide, aclrtKernelArgsGetMemSize).
@@ -301,5 +301,5 @@ impl Machine {
 /// Where the values of a launch are.
 enum Params {
     Values(Vec<Vec<u8>>),
-    OnCard(super::raw::RawSpan),
+    OnCard(crate::memory::raw::RawSpan),
 }

@@ -14,15 +14,15 @@ use ascend_tp_sys::{
     aclrtPtrAttributes, aclrtStream,
 };
 
-use super::pages::page_bytes;
-use super::raw::{Location, RawSpan, store};
-use crate::copy::{Copy, fill_on};
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
+use crate::base::report::ReportKind;
 use crate::machine::Machine;
-use crate::memory::FreedBy;
-use crate::pool::Task;
-use crate::stream::Access;
-use crate::strict::ReportKind;
+use crate::memory::copy::{Copy, fill_on};
+use crate::memory::pages::page_bytes;
+use crate::memory::raw::{Location, RawSpan, store};
+use crate::memory::store::FreedBy;
+use crate::runtime::stream::Access;
+use crate::scheduler::pool::Task;
 use crate::timed::{Cost, Without};
 
 /// What `kind` says about one side of a copy.

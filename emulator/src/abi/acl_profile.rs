@@ -5,12 +5,12 @@ use std::ffi::c_char;
 
 use ascend_tp_sys::{aclprofAicoreEvents, aclprofAicoreMetrics, aclprofConfig, aclrtStream};
 
-use super::raw::load_array;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::profile::{MAX_MARK_BYTES, MAX_PATH_BYTES};
-use crate::thread;
+use crate::memory::raw::load_array;
+use crate::runtime::profile::{MAX_MARK_BYTES, MAX_PATH_BYTES};
+use crate::runtime::thread;
 
 impl Machine {
     pub(super) unsafe fn aclprofInit(&self, profiler_result_path: *const c_char, length: usize) -> Result<(), Failure> {

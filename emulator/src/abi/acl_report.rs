@@ -8,14 +8,14 @@ use ascend_tp_sys::{
     aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtStream, aclrtStreamState, aclrtStreamStateCallback,
 };
 
-use super::raw::{load_text, store};
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::report::{Blocking, Callback, HostFunction};
-use crate::stream::Entry;
-use crate::thread;
-use crate::watchers::{Watched, Watcher};
+use crate::memory::raw::{load_text, store};
+use crate::runtime::callback::{Blocking, Callback, HostFunction};
+use crate::runtime::state_callback::{Watched, Watcher};
+use crate::runtime::stream::Entry;
+use crate::runtime::thread;
 
 unsafe extern "C" {
     /// POSIX: the calling thread's id, which is what programs pass to aclrtSubscribeReport.

@@ -9,11 +9,11 @@ use ascend_tp_sys::{
 };
 use half::f16;
 
-use super::raw::store;
+use crate::base::failure::{Failure, code};
 use crate::config::CannVersion;
-use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::thread;
+use crate::memory::raw::store;
+use crate::runtime::thread;
 
 impl Machine {
     /// A second call is answered with `ACL_ERROR_REPEAT_INITIALIZE`, which programs may ignore, in every CANN; since 8.5 it

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use ascend_tp_sys::{aclrtNotify, aclrtStream, aclrtStreamState, aclrtStreamStatus};
 
-use super::raw::store;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::notify::{MAX_NOTIFIES, Notify};
-use crate::stream::Entry;
+use crate::memory::raw::store;
+use crate::runtime::notify::{MAX_NOTIFIES, Notify};
+use crate::runtime::stream::Entry;
+use crate::runtime::thread;
 use crate::strict::order;
-use crate::thread;
 
 /// Lowest and highest priority of a stream.
 const LEAST_PRIORITY: u32 = 7;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use ascend_tp_machine::launch::Access as AccessKind;
 use ascend_tp_sys::{aclDataType, aclrtReduceKind, aclrtStream};
 
-use super::raw::RawSpan;
-use crate::collective::reduce::reduce;
-use crate::collective::{DataType, ReduceOp};
-use crate::failure::{Failure, code};
-use crate::held::{Compare, ValueWait};
+use crate::base::failure::{Failure, code};
+use crate::hccl::reduce::reduce;
+use crate::hccl::{DataType, ReduceOp};
 use crate::machine::Machine;
-use crate::pool::{Task, Workers};
-use crate::stream::{Access, Entry};
+use crate::memory::raw::RawSpan;
+use crate::runtime::stream::{Access, Entry};
+use crate::scheduler::pool::{Task, Workers};
+use crate::scheduler::stream_wait::{Compare, ValueWait};
 use crate::timed::{Cost, Without};
 
 /// Bytes of the values streams write and wait for.

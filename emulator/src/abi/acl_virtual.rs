@@ -10,12 +10,12 @@ use ascend_tp_sys::{
     aclrtMemGranularityOptions, aclrtMemHandleType, aclrtMemLocationType, aclrtPhysicalMemProp,
 };
 
-use super::raw::{load_array, store};
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::Share;
-use crate::virtual_memory::{GRANULARITY_1G_BYTES, GRANULARITY_BYTES, Physical};
+use crate::memory::raw::{load_array, store};
+use crate::memory::store::Share;
+use crate::memory::virtual_memory::{GRANULARITY_1G_BYTES, GRANULARITY_BYTES, Physical};
 
 fn reserved(name: &str, value: u64, documented: &str) -> Failure {
     Failure::new(code::INVALID_PARAM, format!("{name} is {value:#x}; it must be {documented}"))

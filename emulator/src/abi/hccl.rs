@@ -4,13 +4,13 @@ use std::ffi::c_void;
 
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclSendRecvItem, HcclSendRecvType, aclrtStream};
 
-use super::raw::{RawSpan, load_array};
-use crate::collective::group::{Member, Way};
-use crate::collective::rules::{CollectiveRule, InPlace, Named, rule_of};
-use crate::collective::{Blocks, Call, DataType, Kind};
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
+use crate::hccl::group::{Member, Way};
+use crate::hccl::rules::{CollectiveRule, InPlace, Named, rule_of};
+use crate::hccl::{Blocks, Call, DataType, Kind};
 use crate::machine::Machine;
-use crate::stream::Entry;
+use crate::memory::raw::{RawSpan, load_array};
+use crate::runtime::stream::Entry;
 
 /// What every collective call has in common once its handles are checked.
 struct Caller<'a> {

@@ -6,15 +6,15 @@ use ascend_tp_sys::{
     HcclComm, HcclCommConfig, HcclConfig, HcclConfigValue, HcclResult, HcclRootInfo, aclrtStream, hccl_result_name,
 };
 
-use super::raw::{load_array, store};
-use crate::collective::group::Member;
-use crate::collective::root_info;
-use crate::collective::rules::check_deterministic;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
+use crate::base::report::ReportKind;
+use crate::hccl::group::Member;
+use crate::hccl::root_info;
+use crate::hccl::rules::check_deterministic;
 use crate::machine::Machine;
-use crate::memory::{Charge, Share};
-use crate::strict::ReportKind;
+use crate::memory::raw::{load_array, store};
+use crate::memory::store::{Charge, Share};
 
 /// What `HcclCommConfigInit` writes.
 const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;

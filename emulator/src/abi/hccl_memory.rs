@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use ascend_tp_sys::{HcclComm, aclrtDrvMemHandle};
 
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 
 impl Machine {

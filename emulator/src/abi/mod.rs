@@ -24,16 +24,10 @@ mod acl_stream;
 mod acl_value;
 mod acl_virtual;
 pub(crate) mod aclnn;
-pub(crate) mod fault;
-pub(crate) mod guard;
 mod hccl;
 mod hccl_communicator;
 mod hccl_memory;
-pub(crate) mod pages;
-pub(crate) mod peer_memory;
-pub(crate) mod raw;
-pub(crate) mod shared_words;
-pub(crate) mod tiles;
+pub(crate) mod refused;
 
 use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
@@ -41,10 +35,10 @@ use std::marker::PhantomData;
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the ABI"))]
 use ascend_tp_sys::*;
 
+use crate::base::failure::{Failure, code};
 use crate::config::CannVersion;
-use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::slots;
+use crate::runtime::slots;
 
 /// What a method of `Machine` gives: a result if the symbol is modelled, else a refusal.
 trait Outcome {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Fault;
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
 use crate::machine::{Machine, State};
 
 /// Rules by which entries are held, and those held now.

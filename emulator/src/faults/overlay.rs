@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Calls, Checksum, Fault};
-use crate::abi::raw::{Location, RawSpan};
-use crate::collective::meeting::Meeting;
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
+use crate::hccl::meeting::Meeting;
 use crate::machine::{Machine, State};
-use crate::thread;
+use crate::memory::raw::{Location, RawSpan};
+use crate::runtime::thread;
 
 /// The faults of one machine.
 #[derive(Debug, Default)]
@@ -320,7 +320,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::abi::raw::Allocation;
+    use crate::memory::raw::Allocation;
 
     #[test]
     fn the_checksum_is_crc_32_and_sees_every_flip() {

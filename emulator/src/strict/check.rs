@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
-use super::site::Site;
-use super::{Report, ReportKind, Strict, order};
-use crate::abi::raw::Allocation;
-use crate::event::Record;
-use crate::failure::Failure;
+use super::{Strict, order};
+use crate::base::failure::Failure;
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
 use crate::machine::{Machine, State};
-use crate::memory::damage_report;
-use crate::stream::{Access, Entry, Hold, Queued};
+use crate::memory::raw::Allocation;
+use crate::memory::store::damage_report;
+use crate::runtime::event::Record;
+use crate::runtime::stream::{Access, Entry, Hold, Queued};
 
 impl Machine {
     /// The running call, which concerns no stream; None outside strict mode.

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use super::Strict;
 use super::deadlock;
-use super::quiet::Quiet;
 use super::random::Random;
 use super::trace::{Actor, What};
-use super::turnstile::{Host, Stand, Turnstile, View};
-use super::wait::Wait;
-use crate::launch::Launch;
 use crate::machine::{Machine, State};
-use crate::thread;
+use crate::runtime::thread;
+use crate::scheduler::launch::Launch;
+use crate::scheduler::quiet::Quiet;
+use crate::scheduler::turnstile::{Host, Stand, Turnstile, View};
+use crate::scheduler::wait::Wait;
 
 /// Time between looks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);

@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::site::Site;
-use super::turnstile::{Host, Stand, Turnstile, View};
-use super::wait::Wait;
-use super::watch;
-use super::{Report, ReportKind};
-use crate::collective::meeting::Seat;
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
+use crate::hccl::meeting::Seat;
 use crate::machine::State;
-use crate::signal::Act;
-use crate::stream::{Entry, Hold};
+use crate::runtime::signal::Act;
+use crate::runtime::stream::{Entry, Hold};
+use crate::scheduler::turnstile::{Host, Stand, Turnstile, View};
+use crate::scheduler::wait::Wait;
+use crate::scheduler::watch;
 
 /// Threads of a card that are named in a report.
 const NAMED: usize = 4;

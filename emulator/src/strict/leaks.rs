@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::site::Site;
-use super::{Report, ReportKind};
-use crate::abi::raw::{Allocation, Location};
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
 use crate::machine::{Machine, State};
-use crate::thread;
+use crate::memory::raw::{Allocation, Location};
+use crate::runtime::thread;
 
 /// How many calls a report names.
 const NAMED: usize = 3;

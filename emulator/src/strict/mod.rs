@@ -12,27 +12,19 @@ mod check;
 pub(crate) mod clock;
 pub(crate) mod conductor;
 pub(crate) mod deadlock;
-pub(crate) mod footprint;
 pub(crate) mod leaks;
 pub(crate) mod order;
-pub(crate) mod quiet;
 mod random;
-pub(crate) mod report;
 mod shadow;
-pub(crate) mod site;
 pub(crate) mod trace;
-pub(crate) mod turnstile;
-pub(crate) mod wait;
-pub(crate) mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use crate::stderr::say;
-use trace::{Actor, Trace, What};
-use turnstile::Turnstile;
+use crate::base::stderr::say;
+use crate::scheduler::turnstile::Turnstile;
+use trace::{Actor, Trace, TraceEvent, What};
 
-pub use report::{Report, ReportKind};
-pub use trace::TraceEvent;
+use crate::base::report::Report;
 
 /// The strict part of a machine.
 #[derive(Debug)]

@@ -12,17 +12,17 @@ use std::sync::Arc;
 
 use super::clock::{Clock, HOST};
 use super::shadow::{Conflict, Gone, Shadow, Touch};
-use super::site::Site;
-use super::{Report, ReportKind};
-use crate::abi::raw::Allocation;
-use crate::collective::meeting::Meeting;
-use crate::collective::{Call, Kind};
-use crate::event::Record;
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
+use crate::hccl::meeting::Meeting;
+use crate::hccl::{Call, Kind};
 use crate::machine::State;
-use crate::memory::place;
-use crate::signal::Act;
-use crate::stream::{Access, AccessMode, Entry, Queued};
+use crate::memory::raw::Allocation;
+use crate::memory::store::place;
+use crate::runtime::event::Record;
+use crate::runtime::signal::Act;
+use crate::runtime::stream::{Access, AccessMode, Entry, Queued};
 
 /// Length of a value that streams can wait for (`aclrtValueWait`).
 const VALUE_BYTES: usize = 8;

@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::clock::{Clock, HOST};
-use super::footprint::Footprint;
-use super::site::Site;
-use crate::stream::AccessMode;
+use crate::base::site::Site;
+use crate::memory::footprint::Footprint;
+use crate::runtime::stream::AccessMode;
 
 /// An access that has happened.
 #[derive(Debug, Clone)]

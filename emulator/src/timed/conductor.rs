@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::Timed;
 use super::schedule::{Blocked, Next};
-use crate::launch::Launch;
 use crate::machine::{Machine, State};
+use crate::scheduler::launch::Launch;
+use crate::scheduler::quiet::Quiet;
+use crate::scheduler::turnstile::{Host, Stand, View};
+use crate::scheduler::wait::Wait;
 use crate::strict::conductor::Conductor;
 use crate::strict::deadlock;
-use crate::strict::quiet::Quiet;
-use crate::strict::turnstile::{Host, Stand, View};
-use crate::strict::wait::Wait;
 
 /// Time between looks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);

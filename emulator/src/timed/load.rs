@@ -13,8 +13,8 @@ use ascend_tp_machine::{CollectiveCost, Element, Exchange, HostCall, Launch, Ope
 
 use super::timeline::{Kind, Lane, Timeline};
 use super::{Timed, nanoseconds};
-use crate::collective::{Blocks, Call as Collective, Kind as CollectiveKind};
-use crate::copy::Copy;
+use crate::hccl::{Blocks, Call as Collective, Kind as CollectiveKind};
+use crate::memory::copy::Copy;
 use crate::nn::dtype::DType;
 use crate::nn::operator::{Call, Role, Tensor};
 

@@ -26,13 +26,13 @@ use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::{HostCall, Launch, Profile, Topology};
 
 use crate::config::Config;
-use crate::copy::Copy;
 use crate::machine::{Alarm, Machine};
-use crate::pool::Task;
-use crate::stream::Entry;
-use crate::strict::turnstile::Turnstile;
-use crate::strict::wait::Wait;
-use crate::thread;
+use crate::memory::copy::Copy;
+use crate::runtime::stream::Entry;
+use crate::runtime::thread;
+use crate::scheduler::pool::Task;
+use crate::scheduler::turnstile::Turnstile;
+use crate::scheduler::wait::Wait;
 use load::LoadId;
 use schedule::Schedule;
 pub use timeline::{Lane, Recording, Span, Total};
@@ -187,7 +187,7 @@ impl Machine {
     ///
     /// # Errors
     /// The machine is gone.
-    pub(crate) fn catch_up(&self) -> Result<(), crate::failure::Failure> {
+    pub(crate) fn catch_up(&self) -> Result<(), crate::base::failure::Failure> {
         let Some(timed) = self.timed() else { return Ok(()) };
         let now_ns = thread::clock(self.key());
         let state = self.lock();

@@ -15,14 +15,14 @@ use ascend_tp_machine::collective::{LinkLoad, slow_downs};
 use super::Timed;
 use super::load::{Exchanges, Load, LoadId, Loads, exchanged};
 use super::timeline::{Lane, Run, Timeline};
-use crate::collective::Call;
-use crate::collective::meeting::Meeting;
-use crate::failure::Failure;
-use crate::launch::Launch;
+use crate::base::failure::Failure;
+use crate::hccl::Call;
+use crate::hccl::meeting::Meeting;
 use crate::machine::State;
-use crate::pool::Task;
-use crate::stream::Stream;
-use crate::strict::wait::Wait;
+use crate::runtime::stream::Stream;
+use crate::scheduler::launch::Launch;
+use crate::scheduler::pool::Task;
+use crate::scheduler::wait::Wait;
 
 /// What a timed machine keeps of a stream.
 #[derive(Debug)]

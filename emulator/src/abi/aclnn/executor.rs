@@ -5,13 +5,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::abi::raw::RawSpan;
-use crate::failure::{Failure, code};
-use crate::keeper::Keeper;
+use crate::base::failure::{Failure, code};
+use crate::memory::footprint::Footprint;
+use crate::memory::keeper::Keeper;
+use crate::memory::raw::RawSpan;
 use crate::nn::operator::{Call, Kernel, Plan, Role, Strides, Tensor};
-use crate::pool::Task;
-use crate::stream::{Access, AccessMode};
-use crate::strict::footprint::Footprint;
+use crate::runtime::stream::{Access, AccessMode};
+use crate::scheduler::pool::Task;
 use crate::timed::load::LoadId;
 
 /// The library's allocations are multiples of this.

@@ -17,17 +17,17 @@ use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTenso
 use self::argument::CArgument;
 use self::executor::{Bound, Executor, Place};
 pub(crate) use self::objects::Objects;
-use super::raw::{RawSpan, store};
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
+use crate::base::report::ReportKind;
 use crate::machine::Machine;
+use crate::memory::raw::{RawSpan, store};
 use crate::nn::operator::{self, Argument, Refusal, Role, Tensor, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
-use crate::pool::{Task, Workers};
-use crate::stream::{Access, Entry};
-use crate::strict::ReportKind;
-use crate::thread;
+use crate::runtime::stream::{Access, Entry};
+use crate::runtime::thread;
+use crate::scheduler::pool::{Task, Workers};
 use crate::timed::load;
 
 /// A refusal of an operator's row as the failure of the call.

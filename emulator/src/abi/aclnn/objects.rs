@@ -17,9 +17,9 @@ use ascend_tp_sys::{
 use half::{bf16, f16};
 
 use super::executor::{Counted, Executor};
-use crate::abi::raw::{load_array, store};
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
+use crate::memory::raw::{load_array, store};
 use crate::nn::dtype::DType;
 use crate::nn::operator::{Scalar, TensorDesc};
 

@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 
-use crate::simd::{Isa, dispatched};
+use crate::nn::simd::isa::{Isa, dispatched};
 
 /// Elements that the loops over memory take at a time.
 pub(crate) const BLOCK: usize = 64;

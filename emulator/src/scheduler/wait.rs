@@ -1,0 +1,52 @@
+//! What a blocked call waits for.
+//!
+//! Input: the call's own condition as data. Output: whether it is fulfilled, and words for reports. Invariant: the
+//! answer depends on the machine's state alone. Does not: block (see `turnstile`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::machine::State;
+use crate::runtime::event::Record;
+
+/// The condition of a blocked call.
+#[derive(Debug, Clone)]
+pub(crate) enum Wait {
+    /// The first `target` entries of a stream have ended.
+    Stream { stream: u64, target: u64 },
+    /// A record of an event is done.
+    Record(Arc<Record>),
+    /// All ranks of a communicator that is being built have come.
+    Gathering { root: u64, rank: u32 },
+    /// All processes of a communicator have entered it.
+    Entering { group: u64 },
+    /// A callback has been posted for a thread.
+    Callback { thread: u64 },
+    /// The cards of a timed machine have come to this time.
+    Time(Instant),
+}
+
+impl Wait {
+    /// The stream the call waits for.
+    pub(crate) fn stream(&self) -> Option<u64> {
+        match self {
+            Self::Stream { stream, .. } => Some(*stream),
+            Self::Record(record) => Some(record.stream),
+            Self::Gathering { .. } | Self::Entering { .. } | Self::Callback { .. } | Self::Time(_) => None,
+        }
+    }
+
+    /// Whether the call would go on.
+    pub(crate) fn is_over(&self, state: &State) -> bool {
+        match self {
+            Self::Stream { stream, target } => {
+                state.streams.get(stream).is_none_or(|stream| stream.has_finished(*target))
+            }
+            Self::Record(record) => record.at().is_some() || record.lost().is_some(),
+            Self::Gathering { root, .. } => state.groups.is_gathered(*root),
+            Self::Entering { group } => state.groups.is_entered(*group),
+            Self::Callback { thread } => state.reports.has_news(*thread),
+            Self::Time(at) => state.now() >= *at,
+        }
+    }
+}
