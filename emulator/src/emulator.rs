@@ -12,13 +12,14 @@ use crate::abi;
 use crate::base::failure::Failure;
 use crate::base::report::Report;
 use crate::config::{Config, Mode};
-use crate::faults::{Fault, FaultError, Injected};
+use crate::faults::fault::{Fault, FaultError};
+use crate::faults::injected::Injected;
 use crate::machine::Machine;
-use crate::memory::store::CardUsage;
+use crate::memory::book::CardUsage;
 use crate::nn::simd::isa;
 use crate::runtime::kernel::KernelCall;
-use crate::runtime::slots::{self, Slot};
-use crate::runtime::state_callback::{Watched, Watcher};
+use crate::runtime::slots::Slot;
+use crate::runtime::state_callback::{StateCallback, Watched};
 use crate::runtime::thread;
 use crate::scheduler::pool::Pool;
 use crate::scheduler::timer::Timer;
@@ -75,7 +76,7 @@ pub enum EmulatorError {
     /// Too many machines are alive.
     #[error(
         "{} emulators are alive in this process, which is the most; drop one (with all its tables) first",
-        slots::SLOTS
+        thread::SLOTS
     )]
     TooManyEmulators,
     /// The operating system refuses a file of memory.
@@ -242,7 +243,7 @@ impl Emulator {
         name: impl Into<String>,
         kernel: impl Fn(&KernelCall<'_>) -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.owner.machine.update(|state| state.kernels.register(name.into(), Arc::new(kernel)));
+        self.owner.machine.update(|state| state.runtime.kernels.register(name.into(), Arc::new(kernel)));
     }
 
     /// Tells the other processes of this machine's communicators that this one ends in good order: for a process that is about
@@ -315,8 +316,9 @@ impl Emulator {
         name: &str,
         watcher: Option<Box<dyn Fn(u32, u32) + Send + Sync>>,
     ) -> Result<(), String> {
-        let watcher = watcher.map(|told| -> Watcher { Arc::new(move |device, state| told(device as u32, state)) });
-        let registered = self.owner.machine.register_watcher(Watched::Devices, name.to_owned(), watcher);
+        let callback =
+            watcher.map(|told| -> StateCallback { Arc::new(move |device, state| told(device as u32, state)) });
+        let registered = self.owner.machine.state_callbacks().register(Watched::Devices, name.to_owned(), callback);
         registered.map_err(|failure| failure.message)
     }
 

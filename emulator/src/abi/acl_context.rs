@@ -34,7 +34,7 @@ impl Machine {
     /// Tells who asked for it that the program sets or resets a device.
     fn tell_device_state(&self, device_id: i32, state: DeviceState) -> Result<(), Failure> {
         let card = self.lock().card_of_ordinal(device_id)?;
-        self.tell(Watched::Devices, card as usize, state as u32);
+        self.state_callbacks().tell(Watched::Devices, card as usize, state as u32);
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl Machine {
                 let what = format!("device {card} cannot be its own peer");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
-            state.cards[card as usize].peers.insert(peer);
+            state.runtime.cards[card as usize].peers.insert(peer);
             Ok(())
         })
     }
@@ -173,7 +173,7 @@ impl Machine {
         let card = self.current_card()?;
         self.update(|state| {
             let peer = state.card_of_ordinal(peer_device_id)?;
-            if !state.cards[card as usize].peers.remove(&peer) {
+            if !state.runtime.cards[card as usize].peers.remove(&peer) {
                 let what = format!("peer access from device {card} to device {peer} is not enabled");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
@@ -201,7 +201,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtSetCurrentContext(&self, context: aclrtContext) -> Result<(), Failure> {
         let id = HandleKind::Context.decode(context)?;
-        if !self.lock().contexts.contains_key(&id) {
+        if !self.lock().runtime.contexts.contains_key(&id) {
             return Err(HandleKind::Context.gone(id));
         }
         thread::set_context(self.key(), Some(id));

@@ -116,7 +116,7 @@ impl Machine {
         let is_busy = {
             let state = self.lock();
             let card = state.card_of_ordinal(device_id)?;
-            state.streams.values().any(|stream| stream.card == card && !stream.is_idle())
+            state.runtime.streams.values().any(|stream| stream.card == card && !stream.is_idle())
         };
         let cores = if is_busy { 100 } else { 0 };
         let answer = aclrtUtilizationInfo {
@@ -144,7 +144,7 @@ impl Machine {
         }
         self.update(|state| {
             let card = state.card_of_ordinal(device_id)?;
-            state.cards[card as usize].core_limits[type_.0 as usize] = Some(value);
+            state.runtime.cards[card as usize].core_limits[type_.0 as usize] = Some(value);
             Ok(())
         })
     }
@@ -159,7 +159,7 @@ impl Machine {
         let limit = {
             let state = self.lock();
             let card = state.card_of_ordinal(device_id)?;
-            state.cards[card as usize].core_limits[type_.0 as usize]
+            state.runtime.cards[card as usize].core_limits[type_.0 as usize]
         };
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("value", value, limit.unwrap_or(most)) }
@@ -168,7 +168,7 @@ impl Machine {
     pub(super) unsafe fn aclrtResetDeviceResLimit(&self, device_id: i32) -> Result<(), Failure> {
         self.update(|state| {
             let card = state.card_of_ordinal(device_id)?;
-            state.cards[card as usize].core_limits = [None; 2];
+            state.runtime.cards[card as usize].core_limits = [None; 2];
             Ok(())
         })
     }
@@ -269,7 +269,7 @@ impl Machine {
         let failed = {
             let state = self.lock();
             let card = state.card_of_ordinal(device_id)?;
-            state.streams.values().any(|stream| stream.card == card && stream.failure.is_some())
+            state.runtime.streams.values().any(|stream| stream.card == card && stream.failure.is_some())
         };
         let none = aclrtMemUceInfo { addr: std::ptr::null_mut(), len: 0, reserved: [0; 14] };
         let answer = aclrtErrorInfo {

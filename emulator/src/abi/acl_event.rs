@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::memory::raw::store;
 use crate::runtime::event::{self, Event, EventKind, MAX_EVENTS};
 use crate::runtime::graph::Outside;
-use crate::strict::order::{self, Waited};
+use crate::strict::order::Waited;
 
 /// Flags of an event that add up: SYNC, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`.
 const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE;
@@ -61,16 +61,16 @@ impl Machine {
             _ => None,
         };
         let id = self.update(|state| {
-            let on_card = &mut state.cards[card as usize];
+            let on_card = &mut state.runtime.cards[card as usize];
             if on_card.events >= MAX_EVENTS {
                 let what = format!("card {card} has all its {MAX_EVENTS} events in use; destroy some");
                 return Err(Failure::new(code::NO_EVENT, what));
             }
             on_card.events += 1;
             let id = state.fresh_number();
-            state.events.insert(id, Event { card, kind, flags, latest: None });
+            state.runtime.events.insert(id, Event { card, kind, flags, latest: None });
             if let Some(signal) = signal {
-                state.signals.insert(id, signal);
+                state.runtime.signals.insert(id, signal);
             }
             Ok(id)
         })?;
@@ -83,8 +83,8 @@ impl Machine {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| {
             self.check_event_idle(state, id);
-            let event = state.events.remove(&id).ok_or_else(|| HandleKind::Event.gone(id))?;
-            state.cards[event.card as usize].events -= 1;
+            let event = state.runtime.events.remove(&id).ok_or_else(|| HandleKind::Event.gone(id))?;
+            state.runtime.cards[event.card as usize].events -= 1;
             state.remove_signal(id, HandleKind::Event);
             Ok(())
         })
@@ -168,7 +168,7 @@ impl Machine {
     fn is_event_done(&self, id: u64) -> Result<bool, Failure> {
         self.catch_up()?;
         let mut state = self.lock();
-        if let Some(signal) = state.signals.get(&id) {
+        if let Some(signal) = state.runtime.signals.get(&id) {
             return Ok(signal.shared().map_or_else(|| signal.is_set(), |word| word.has(word.asked())));
         }
         let event = state.event(id)?;
@@ -176,8 +176,8 @@ impl Machine {
         // (AscendCL guide, aclrtRecordEvent).
         let Some(record) = event.latest.clone() else { return Ok(event.kind == EventKind::ExWithFlag) };
         let is_done = record.at().is_some();
-        if is_done && state.order.is_some() {
-            order::host_waited(&mut state, &Waited::Record(record));
+        if is_done && let Some(strict) = &mut state.strict {
+            strict.order.host_waited(&Waited::Record(record));
         }
         Ok(is_done)
     }

@@ -1,5 +1,6 @@
 //! AscendCL: capture into runtime models (`aclmdlRI`), their replay and update.
 
+use crate::runtime::thread::CaptureMode;
 use std::ffi::{CStr, c_char, c_void};
 
 use ascend_tp_sys::{aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtStream, aclrtTaskGrp};
@@ -9,7 +10,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::raw::store;
-use crate::runtime::graph::{CaptureMode, CaptureStatus};
+use crate::runtime::graph::CaptureStatus;
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 

@@ -11,9 +11,10 @@ use crate::base::handle::HandleKind;
 use crate::config::Sharing;
 use crate::machine::Machine;
 use crate::memory::ipc::{KEY_BYTES, Name, Record, Shared};
+use crate::memory::location::Location;
 use crate::memory::pages::{PAGE_BYTES, Range, Show};
-use crate::memory::peer::{Buffer, Part};
-use crate::memory::raw::{Allocation, Location, load_array, load_text, store};
+use crate::memory::place::{Buffer, Part};
+use crate::memory::raw::{Allocation, load_array, load_text, store};
 use crate::memory::virtual_memory::Physical;
 
 /// Whether a list of processes is kept: flag 0 says yes, 1 no.
@@ -133,7 +134,7 @@ impl Machine {
         drop(memory_of_others);
         if flags == 1 && card != current {
             self.update(|state| {
-                state.cards[current as usize].peers.insert(card);
+                state.runtime.cards[current as usize].peers.insert(card);
             });
         }
         // SAFETY: the C caller passes a valid place.
@@ -212,7 +213,7 @@ impl Machine {
         let number = self.update(|state| {
             let card = state.card_of_ordinal(device_id)?;
             let owner = state.card_of_ordinal(i32::try_from(shared.card).unwrap_or(-1))?;
-            if card != owner && !state.cards[card as usize].peers.contains(&owner) {
+            if card != owner && !state.runtime.cards[card as usize].peers.contains(&owner) {
                 let what = format!(
                     "deviceId: the memory is on device {owner}; call aclrtDeviceEnablePeerAccess({owner}) on device \
                      {card} first"

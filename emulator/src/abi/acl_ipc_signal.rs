@@ -66,15 +66,18 @@ impl Machine {
         let name = Name::of_key(&String::from_utf8_lossy(&bytes))?;
         let (signal, _) = self.imported_signal(name, "an event")?;
         let id = self.update(|state| {
-            let on_card = &mut state.cards[card as usize];
+            let on_card = &mut state.runtime.cards[card as usize];
             if on_card.events >= MAX_EVENTS {
                 let what = format!("card {card} has all its {MAX_EVENTS} events in use; destroy some");
                 return Err(Failure::new(code::NO_EVENT, what));
             }
             on_card.events += 1;
             let id = state.fresh_number();
-            state.events.insert(id, Event { card, kind: EventKind::ExWithFlag, flags: event::IPC, latest: None });
-            state.signals.insert(id, signal);
+            state
+                .runtime
+                .events
+                .insert(id, Event { card, kind: EventKind::ExWithFlag, flags: event::IPC, latest: None });
+            state.runtime.signals.insert(id, signal);
             Ok(id)
         })?;
         // SAFETY: the C caller passes a valid place.
@@ -108,16 +111,16 @@ impl Machine {
             if let Some(word) = state.shared_word(id) {
                 return Ok(word);
             }
-            state.notifies.get(&id).ok_or_else(|| HandleKind::Notify.gone(id))?.card
+            state.runtime.notifies.get(&id).ok_or_else(|| HandleKind::Notify.gone(id))?.card
         };
         let signal = self.shared_signal(card, false, validates)?;
         self.update(|state| {
-            let notify = state.notifies.get_mut(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
+            let notify = state.runtime.notifies.get_mut(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
             let Some(is_set) = notify.export() else {
                 let what = format!("notify {id}: a stream waits for it; export it before it is used");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             };
-            state.signals.insert(id, signal);
+            state.runtime.signals.insert(id, signal);
             if is_set {
                 state.set_notify(id);
             }
@@ -156,7 +159,7 @@ impl Machine {
         let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
         let (signal, on) = self.imported_signal(name, "a notify")?;
         let id = self.update(|state| {
-            let on_card = &mut state.cards[card as usize];
+            let on_card = &mut state.runtime.cards[card as usize];
             if on_card.notifies >= MAX_NOTIFIES {
                 let what = format!("card {card} has all its {MAX_NOTIFIES} notifies in use; destroy some");
                 return Err(Failure::new(code::NO_NOTIFY, what));
@@ -166,8 +169,8 @@ impl Machine {
                 on_card.peers.insert(on);
             }
             let id = state.fresh_number();
-            state.notifies.insert(id, Notify::new(card));
-            state.signals.insert(id, signal);
+            state.runtime.notifies.insert(id, Notify::new(card));
+            state.runtime.signals.insert(id, signal);
             Ok(id)
         })?;
         // SAFETY: the C caller passes a valid place.

@@ -14,8 +14,9 @@ use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::raw::{load_array, store};
 use crate::runtime::stream::Access;
+use crate::scheduler::pool::Without;
 use crate::scheduler::pool::{Task, Workers};
-use crate::timed::{Cost, Without};
+use crate::timed::Cost;
 
 /// Each value of an argument buffer takes a multiple of this (CANN runtime guide, aclrtKernelArgsGetMemSize).
 const WORD_BYTES: usize = 8;
@@ -74,7 +75,7 @@ impl Machine {
         let card = self.current_card()?;
         let id = self.update(|state| {
             let id = state.fresh_number();
-            state.kernels.load(id, card);
+            state.runtime.kernels.load(id, card);
             id
         });
         // SAFETY: the C caller passes a valid place.
@@ -83,7 +84,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtBinaryUnLoad(&self, bin_handle: aclrtBinHandle) -> Result<(), Failure> {
         let id = HandleKind::Binary.decode(bin_handle)?;
-        self.update(|state| state.kernels.unload(id))
+        self.update(|state| state.runtime.kernels.unload(id))
     }
 
     pub(super) unsafe fn aclrtBinaryGetFunction(
@@ -97,7 +98,7 @@ impl Machine {
         let name = unsafe { text("kernel_name", kernel_name) }?;
         let id = self.update(|state| {
             let fresh = state.fresh_number();
-            state.kernels.look_up(binary, &name, fresh)
+            state.runtime.kernels.look_up(binary, &name, fresh)
         })?;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("func_handle", func_handle, HandleKind::Function.encode(id)) }
@@ -111,7 +112,7 @@ impl Machine {
         let function = HandleKind::Function.decode(func_handle)?;
         let id = self.update(|state| {
             let fresh = state.fresh_number();
-            state.kernels.begin_list(function, fresh).map(|()| fresh)
+            state.runtime.kernels.begin_list(function, fresh).map(|()| fresh)
         })?;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("args_handle", args_handle, HandleKind::Arguments.encode(id)) }
@@ -130,7 +131,7 @@ impl Machine {
         }
         // SAFETY: the C caller passes `param_size` bytes of host memory.
         let value = unsafe { load_array("param", param.cast::<u8>().cast_const(), param_size) }?;
-        let place = self.update(|state| state.kernels.append(list, value))?;
+        let place = self.update(|state| state.runtime.kernels.append(list, value))?;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("param_handle", param_handle, std::ptr::without_provenance_mut(place)) }
     }
@@ -141,7 +142,7 @@ impl Machine {
         param_handle: *mut aclrtParamHandle,
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
-        let place = self.update(|state| state.kernels.append_place_holder(list))?;
+        let place = self.update(|state| state.runtime.kernels.append_place_holder(list))?;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("param_handle", param_handle, std::ptr::without_provenance_mut(place)) }
     }
@@ -154,14 +155,15 @@ impl Machine {
         buffer_addr: *mut *mut c_void,
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
-        let room = self.update(|state| state.kernels.place_holder_room(list, param_handle.addr(), data_size))?;
+        let room =
+            self.update(|state| state.runtime.kernels.place_holder_room(list, param_handle.addr(), data_size))?;
         // SAFETY: the C caller passes NULL or a valid place; the list keeps the room mapped.
         unsafe { store("buffer_addr", buffer_addr, std::ptr::with_exposed_provenance_mut(room.address())) }
     }
 
     pub(super) unsafe fn aclrtKernelArgsFinalize(&self, args_handle: aclrtArgsHandle) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
-        self.update(|state| state.kernels.finalize(list))
+        self.update(|state| state.runtime.kernels.finalize(list))
     }
 
     /// Attributes choose how a card schedules the kernel; none changes what it computes.
@@ -179,7 +181,7 @@ impl Machine {
         }
         let function = HandleKind::Function.decode(func_handle)?;
         let list = HandleKind::Arguments.decode(args_handle)?;
-        let params = self.update(|state| state.kernels.values(list, function))?;
+        let params = self.update(|state| state.runtime.kernels.values(list, function))?;
         self.launch_kernel("aclrtLaunchKernelWithConfig", function, num_blocks, stream, Params::Values(params))
     }
 
@@ -225,7 +227,7 @@ impl Machine {
         if blocks == 0 {
             return Err(Failure::new(code::INVALID_PARAM, "num_blocks is 0; a kernel runs on at least one core"));
         }
-        let function = self.lock().kernels.function(function)?.clone();
+        let function = self.lock().runtime.kernels.function(function)?.clone();
         let card = self.stream_card(stream)?;
         if function.card() != card {
             let what = format!("the kernel was loaded on card {}, the stream belongs to card {card}", function.card());
@@ -256,7 +258,7 @@ impl Machine {
     ) -> Result<*mut aclDataBuffer, Failure> {
         let id = self.update(|state| {
             let id = state.fresh_number();
-            state.data_buffers.insert(id, (data.expose_provenance(), size));
+            state.runtime.data_buffers.insert(id, (data.expose_provenance(), size));
             id
         });
         Ok(HandleKind::DataBuffer.encode(id).cast())
@@ -265,7 +267,7 @@ impl Machine {
     /// The data stays; only the description goes.
     pub(super) unsafe fn aclDestroyDataBuffer(&self, data_buffer: *const aclDataBuffer) -> Result<(), Failure> {
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
-        let removed = self.update(|state| state.data_buffers.remove(&id));
+        let removed = self.update(|state| state.runtime.data_buffers.remove(&id));
         removed.map(|_| ()).ok_or_else(|| HandleKind::DataBuffer.gone(id))
     }
 
@@ -288,13 +290,13 @@ impl Machine {
     ) -> Result<(), Failure> {
         self.data_buffer(data_buffer)?;
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
-        self.update(|state| state.data_buffers.insert(id, (data.expose_provenance(), size)));
+        self.update(|state| state.runtime.data_buffers.insert(id, (data.expose_provenance(), size)));
         Ok(())
     }
 
     fn data_buffer(&self, data_buffer: *const aclDataBuffer) -> Result<(usize, usize), Failure> {
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
-        self.lock().data_buffers.get(&id).copied().ok_or_else(|| HandleKind::DataBuffer.gone(id))
+        self.lock().runtime.data_buffers.get(&id).copied().ok_or_else(|| HandleKind::DataBuffer.gone(id))
     }
 }
 

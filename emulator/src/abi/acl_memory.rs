@@ -18,12 +18,14 @@ use crate::base::failure::{Failure, code};
 use crate::base::report::ReportKind;
 use crate::machine::Machine;
 use crate::memory::copy::{Copy, fill_on};
+use crate::memory::location::Location;
 use crate::memory::pages::page_bytes;
-use crate::memory::raw::{Location, RawSpan, store};
+use crate::memory::raw::{RawSpan, store};
 use crate::memory::store::FreedBy;
 use crate::runtime::stream::Access;
 use crate::scheduler::pool::Task;
-use crate::timed::{Cost, Without};
+use crate::scheduler::pool::Without;
+use crate::timed::Cost;
 
 /// What `kind` says about one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -342,7 +344,7 @@ impl Machine {
             return Ok(());
         }
         let state = self.lock();
-        let enabled = |a: u32, b: u32| state.cards[a as usize].peers.contains(&b);
+        let enabled = |a: u32, b: u32| state.runtime.cards[a as usize].peers.contains(&b);
         if enabled(into, from) || enabled(from, into) {
             return Ok(());
         }

@@ -21,12 +21,12 @@ impl Machine {
         }
         self.update(|state| {
             state.require_initialized()?;
-            state.profiling.open()
+            state.runtime.profiling.open()
         })
     }
 
     pub(super) unsafe fn aclprofFinalize(&self) -> Result<(), Failure> {
-        self.update(|state| state.profiling.close())
+        self.update(|state| state.runtime.profiling.close())
     }
 
     pub(super) unsafe fn aclprofCreateConfig(
@@ -48,7 +48,7 @@ impl Machine {
         }
         let id = self.update(|state| {
             let id = state.fresh_number();
-            state.profiling.create(id, cards);
+            state.runtime.profiling.create(id, cards);
             id
         });
         Ok(HandleKind::ProfilingConfig.encode(id).cast())
@@ -56,17 +56,17 @@ impl Machine {
 
     pub(super) unsafe fn aclprofDestroyConfig(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
         let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
-        self.update(|state| state.profiling.destroy(id))
+        self.update(|state| state.runtime.profiling.destroy(id))
     }
 
     pub(super) unsafe fn aclprofStart(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
         let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
-        self.update(|state| state.profiling.start(id))
+        self.update(|state| state.runtime.profiling.start(id))
     }
 
     pub(super) unsafe fn aclprofStop(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
         let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
-        self.update(|state| state.profiling.stop(id))
+        self.update(|state| state.runtime.profiling.stop(id))
     }
 
     /// Names what is enqueued on the stream from now on.
@@ -81,7 +81,7 @@ impl Machine {
         let current = thread::context(self.key());
         self.update(|state| {
             let id = state.resolve_stream(stream, current)?;
-            if let Some(stream) = state.streams.get_mut(&id) {
+            if let Some(stream) = state.runtime.streams.get_mut(&id) {
                 stream.tag = if text.is_empty() { None } else { Some(text.into()) };
             }
             Ok(())

@@ -13,7 +13,7 @@ use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::raw::{load_text, store};
 use crate::runtime::callback::{Blocking, Callback, HostFunction};
-use crate::runtime::state_callback::{Watched, Watcher};
+use crate::runtime::state_callback::{StateCallback, Watched};
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 
@@ -54,7 +54,7 @@ impl Machine {
         // SAFETY: the C caller passes NULL or a C string.
         let name = unsafe { load_text("regName", reg_name) }?;
         let args = UserData(args);
-        let watcher = callback.map(|function| -> Watcher {
+        let callback = callback.map(|function| -> StateCallback {
             Arc::new(move |stream, state| {
                 let args: &UserData = &args;
                 let stream = HandleKind::Stream.encode(stream as u64);
@@ -62,12 +62,12 @@ impl Machine {
                 unsafe { function(stream, aclrtStreamState(state), args.0) };
             })
         });
-        self.register_watcher(Watched::Streams, name, watcher)
+        self.state_callbacks().register(Watched::Streams, name, callback)
     }
 
     /// Tells who asked for it of a stream that the program creates or destroys.
     pub(super) fn tell_stream_state(&self, stream: u64, state: aclrtStreamState) {
-        self.tell(Watched::Streams, stream as usize, state.0);
+        self.state_callbacks().tell(Watched::Streams, stream as usize, state.0);
     }
 
     fn not_on_this_card(&self, call: &str) -> Failure {

@@ -21,11 +21,11 @@ impl Machine {
     pub(super) unsafe fn aclInit(&self, _config_path: *const c_char) -> Result<(), Failure> {
         let counts = self.config().cann >= CannVersion::V8_5;
         self.update(|state| {
-            if state.initialized > 0 {
-                state.initialized += u64::from(counts);
+            if state.runtime.initialized > 0 {
+                state.runtime.initialized += u64::from(counts);
                 return Err(Failure::answer(code::REPEAT_INITIALIZE));
             }
-            state.initialized = 1;
+            state.runtime.initialized = 1;
             Ok(())
         })
     }
@@ -48,12 +48,12 @@ impl Machine {
     /// Gives references back; gives how many are left.
     fn finalize(&self, give_back: impl FnOnce(&mut u64)) -> Result<u64, Failure> {
         let left = self.update(|state| {
-            if state.initialized == 0 {
+            if state.runtime.initialized == 0 {
                 let what = "aclFinalize without a preceding aclInit, or a second time";
                 return Err(Failure::new(code::REPEAT_FINALIZE, what));
             }
-            give_back(&mut state.initialized);
-            Ok(state.initialized)
+            give_back(&mut state.runtime.initialized);
+            Ok(state.runtime.initialized)
         })?;
         if left == 0 {
             self.check_zones();

@@ -11,7 +11,6 @@ use crate::memory::raw::store;
 use crate::runtime::notify::{MAX_NOTIFIES, Notify};
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
-use crate::strict::order;
 
 /// Lowest and highest priority of a stream.
 const LEAST_PRIORITY: u32 = 7;
@@ -109,13 +108,13 @@ impl Machine {
         self.catch_up()?;
         let answer = {
             let mut state = self.lock();
-            let stream = state.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+            let stream = state.runtime.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
             if let Some(failure) = &stream.failure {
                 return Err(failure.clone());
             }
             if stream.is_idle() {
-                if state.order.is_some() {
-                    order::host_saw_idle(&mut state, id);
+                if let Some(strict) = &mut state.strict {
+                    strict.order.host_saw_idle(id);
                 }
                 aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE
             } else {
@@ -134,14 +133,14 @@ impl Machine {
 
     pub(super) unsafe fn aclrtStreamGetPriority(&self, stream: aclrtStream, priority: *mut u32) -> Result<(), Failure> {
         let id = self.stream(stream)?;
-        let value = self.lock().streams[&id].priority;
+        let value = self.lock().runtime.streams[&id].priority;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("priority", priority, value) }
     }
 
     pub(super) unsafe fn aclrtStreamGetFlags(&self, stream: aclrtStream, flags: *mut u32) -> Result<(), Failure> {
         let id = self.stream(stream)?;
-        let value = self.lock().streams[&id].flags;
+        let value = self.lock().runtime.streams[&id].flags;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { store("flags", flags, value) }
     }
@@ -173,14 +172,14 @@ impl Machine {
         }
         let id = self.stream(stream)?;
         self.update(|state| {
-            let stream = state.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+            let stream = state.runtime.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
             if std::mem::replace(&mut stream.has_failure_mode, true) {
                 let what = format!("the failure mode of stream {id} is set already; it can be set once");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             let context = stream.context;
             // To stop on failure is a matter of the whole context (AscendCL guide 8.5, restrictions of this function).
-            if let Some(context) = state.contexts.get_mut(&context) {
+            if let Some(context) = state.runtime.contexts.get_mut(&context) {
                 context.stops_on_failure |= mode == 1;
             }
             Ok(())
@@ -193,7 +192,7 @@ impl Machine {
             return Err(Failure::null("stream"));
         }
         let id = self.stream(handle)?;
-        if self.lock().streams.get(&id).is_some_and(|stream| stream.is_default) {
+        if self.lock().runtime.streams.get(&id).is_some_and(|stream| stream.is_default) {
             let what = format!("stream {id} is the default stream of its context and goes with it");
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
@@ -209,14 +208,14 @@ impl Machine {
         }
         let card = self.current_card()?;
         let id = self.update(|state| {
-            let on_card = &mut state.cards[card as usize];
+            let on_card = &mut state.runtime.cards[card as usize];
             if on_card.notifies >= MAX_NOTIFIES {
                 let what = format!("card {card} has all its {MAX_NOTIFIES} notifies in use; destroy some");
                 return Err(Failure::new(code::NO_NOTIFY, what));
             }
             on_card.notifies += 1;
             let id = state.fresh_number();
-            state.notifies.insert(id, Notify::new(card));
+            state.runtime.notifies.insert(id, Notify::new(card));
             Ok(id)
         })?;
         // SAFETY: the C caller passes a valid place.
@@ -226,11 +225,11 @@ impl Machine {
     pub(super) unsafe fn aclrtDestroyNotify(&self, notify: aclrtNotify) -> Result<(), Failure> {
         let id = HandleKind::Notify.decode(notify)?;
         self.update(|state| {
-            let card = state.notifies.get(&id).map(|notify| notify.card);
+            let card = state.runtime.notifies.get(&id).map(|notify| notify.card);
             self.check_notify_idle(state, id);
             state.remove_notify(id)?;
             if let Some(card) = card {
-                state.cards[card as usize].notifies -= 1;
+                state.runtime.cards[card as usize].notifies -= 1;
             }
             Ok(())
         })
@@ -268,7 +267,7 @@ impl Machine {
     /// programs on the card run there, of which there are none.
     pub(super) unsafe fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
-        if self.lock().streams.get(&id).is_some_and(|stream| stream.flags & DEVICE_USE_ONLY != 0) {
+        if self.lock().runtime.streams.get(&id).is_some_and(|stream| stream.flags & DEVICE_USE_ONLY != 0) {
             return Ok(());
         }
         let what = format!(
@@ -281,6 +280,6 @@ impl Machine {
 
     fn live_notify(&self, notify: aclrtNotify) -> Result<u64, Failure> {
         let id = HandleKind::Notify.decode(notify)?;
-        if self.lock().notifies.contains_key(&id) { Ok(id) } else { Err(HandleKind::Notify.gone(id)) }
+        if self.lock().runtime.notifies.contains_key(&id) { Ok(id) } else { Err(HandleKind::Notify.gone(id)) }
     }
 }

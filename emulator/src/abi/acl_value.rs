@@ -12,9 +12,10 @@ use crate::hccl::{DataType, ReduceOp};
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
 use crate::runtime::stream::{Access, Entry};
+use crate::scheduler::pool::Without;
 use crate::scheduler::pool::{Task, Workers};
 use crate::scheduler::stream_wait::{Compare, ValueWait};
-use crate::timed::{Cost, Without};
+use crate::timed::Cost;
 
 /// Bytes of the values streams write and wait for.
 const VALUE_BYTES: usize = 8;

@@ -13,8 +13,8 @@ use ascend_tp_sys::{
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
+use crate::memory::book::Share;
 use crate::memory::raw::{load_array, store};
-use crate::memory::store::Share;
 use crate::memory::virtual_memory::{GRANULARITY_1G_BYTES, GRANULARITY_BYTES, Physical};
 
 fn reserved(name: &str, value: u64, documented: &str) -> Failure {
@@ -138,7 +138,7 @@ impl Machine {
         let physical = Physical::new(card, size, granularity, self.memory().store(), charge).map_err(|error| {
             Failure::new(code::MEMORY_ALLOCATION, format!("this host has no memory for {size} bytes: {error}"))
         })?;
-        let number = self.update(crate::machine::State::fresh_number);
+        let number = self.update(crate::state::State::fresh_number);
         self.memory().virtual_memory().keep(number, physical);
         // SAFETY: the C caller passes a valid place.
         unsafe { store("handle", handle, HandleKind::Physical.encode(number)) }
@@ -206,7 +206,7 @@ impl Machine {
                 return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
             }
             let from = self.lock().card_of_ordinal(one.location.id.cast_signed())?;
-            if from != card && !self.lock().cards[from as usize].peers.contains(&card) {
+            if from != card && !self.lock().runtime.cards[from as usize].peers.contains(&card) {
                 let what = format!(
                     "desc[{at}].location: device {from} would reach memory of device {card}; call \
                      aclrtDeviceEnablePeerAccess({card}) on device {from} first"

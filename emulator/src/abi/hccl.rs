@@ -44,7 +44,7 @@ impl Machine {
         let stream = self.comm_stream(stream, member)?;
         let (world, card) = {
             let state = self.lock();
-            let group = state.groups.group(member.group)?;
+            let group = state.hccl.groups.group(member.group)?;
             (group.cards.len(), group.cards[member.rank as usize])
         };
         let rule = rule_of(name);
@@ -151,7 +151,7 @@ impl Caller<'_> {
 
     /// Calls that begin and end together on the stream.
     fn enqueue_all(&self, mut calls: Vec<Call>) -> Result<(), Failure> {
-        let way = self.machine.lock().groups.group(self.member.group)?.way;
+        let way = self.machine.lock().hccl.groups.group(self.member.group)?.way;
         if way == Some(Way::Table) {
             for call in &mut calls {
                 call.places = self.machine.places(call);
@@ -163,10 +163,11 @@ impl Caller<'_> {
         }
         let accesses = self.machine.watched(|| calls.iter().flat_map(Call::accesses).collect());
         self.machine.update(|state| {
-            if let Some(failure) = state.streams.get(&self.stream).and_then(|stream| stream.refusal().cloned()) {
+            if let Some(failure) = state.runtime.streams.get(&self.stream).and_then(|stream| stream.refusal().cloned())
+            {
                 return Err(failure);
             }
-            if state.graphs.is_capturing(self.stream) {
+            if state.runtime.graphs.is_capturing(self.stream) {
                 let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
                 return state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued);
             }

@@ -13,8 +13,8 @@ use crate::hccl::group::Member;
 use crate::hccl::root_info;
 use crate::hccl::rules::check_deterministic;
 use crate::machine::Machine;
+use crate::memory::book::{Charge, Share};
 use crate::memory::raw::{load_array, store};
-use crate::memory::store::{Charge, Share};
 
 /// What `HcclCommConfigInit` writes.
 const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
@@ -219,13 +219,13 @@ impl Machine {
         // SAFETY: the C caller passes NULL or a configuration.
         let config = unsafe { load_config(config) }?;
         let member = self.update(|state| {
-            let card = state.groups.group(parent.group)?.cards[parent.rank as usize];
+            let card = state.hccl.groups.group(parent.group)?.cards[parent.rank as usize];
             let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
             let member = state.create_sub_member(parent, &ranks, sub_comm_id, sub_comm_rank_id, config.name)?;
             state.keep_buffer(member, buffer);
             Ok(member)
         })?;
-        let group = self.lock().groups.member(member)?.group;
+        let group = self.lock().hccl.groups.member(member)?.group;
         self.make_table(group);
         // SAFETY: the C caller passes a valid place.
         unsafe { output("sub_comm", sub_comm, HandleKind::Communicator.encode(member)) }
@@ -238,7 +238,7 @@ impl Machine {
 
     pub(super) unsafe fn HcclGetRankSize(&self, comm: HcclComm, rank_size: *mut u32) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
-        let world = self.lock().groups.group(member.group)?.cards.len() as u32;
+        let world = self.lock().hccl.groups.group(member.group)?.cards.len() as u32;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { output("rank_size", rank_size, world) }
     }
@@ -253,7 +253,7 @@ impl Machine {
     pub(super) unsafe fn HcclGetCommName(&self, comm: HcclComm, comm_name: *mut c_char) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
         let mut text = [0 as c_char; 128];
-        let name = std::sync::Arc::clone(&self.lock().groups.group(member.group)?.name);
+        let name = std::sync::Arc::clone(&self.lock().hccl.groups.group(member.group)?.name);
         for (into, from) in text[..127].iter_mut().zip(name.bytes()) {
             *into = from.cast_signed() as c_char;
         }
@@ -267,7 +267,7 @@ impl Machine {
         async_error: *mut HcclResult,
     ) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
-        let failed = self.lock().groups.group(member.group)?.failure.as_ref().map(|failure| failure.code);
+        let failed = self.lock().hccl.groups.group(member.group)?.failure.as_ref().map(|failure| failure.code);
         let code = failed.map_or(0, |code| code::to_hccl(code).cast_unsigned());
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { output("async_error", async_error, HcclResult(code)) }
@@ -313,7 +313,7 @@ impl Machine {
         let value = unsafe { config_value.value };
         check_deterministic(i64::from(value))?;
         // Reductions run in rank order whatever the value: the emulator is always deterministic.
-        self.update(|state| state.deterministic = Ok(value));
+        self.update(|state| state.hccl.deterministic = Ok(value));
         Ok(())
     }
 
@@ -323,7 +323,7 @@ impl Machine {
         config_value: *mut HcclConfigValue,
     ) -> Result<(), Failure> {
         check_config(config)?;
-        let value = self.lock().deterministic.clone()?;
+        let value = self.lock().hccl.deterministic.clone()?;
         // SAFETY: the C caller passes NULL or a valid place.
         unsafe { output("config_value", config_value, HcclConfigValue { value }) }
     }
@@ -348,7 +348,7 @@ impl Machine {
             return Err(ptr_failure("comm"));
         }
         let number = HandleKind::Communicator.decode(comm)?;
-        Ok((number, self.lock().groups.member(number)?))
+        Ok((number, self.lock().hccl.groups.member(number)?))
     }
 
     /// Checks a stream argument: HCCL takes no NULL, and the stream must be on the communicator's card.
@@ -358,7 +358,8 @@ impl Machine {
         }
         let id = self.stream(stream)?;
         let state = self.lock();
-        let (card, of_comm) = (state.streams[&id].card, state.groups.group(member.group)?.cards[member.rank as usize]);
+        let (card, of_comm) =
+            (state.runtime.streams[&id].card, state.hccl.groups.group(member.group)?.cards[member.rank as usize]);
         if card != of_comm {
             let what =
                 format!("rank {} of the communicator is on card {of_comm}, stream {id} on card {card}", member.rank);

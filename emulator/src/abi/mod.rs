@@ -38,7 +38,7 @@ use ascend_tp_sys::*;
 use crate::base::failure::{Failure, code};
 use crate::config::CannVersion;
 use crate::machine::Machine;
-use crate::runtime::slots;
+use crate::runtime::{slots, thread};
 
 /// What a method of `Machine` gives: a result if the symbol is modelled, else a refusal.
 trait Outcome {
@@ -303,7 +303,7 @@ pub(crate) fn table(slot: usize, owner: Owner, cann: CannVersion) -> Table {
     macro_rules! tables {
         ($($slot:literal)*) => { [$( table_of_slot::<$slot> ),*] };
     }
-    const TABLES: [fn(Owner, CannVersion) -> Table; slots::SLOTS] =
+    const TABLES: [fn(Owner, CannVersion) -> Table; thread::SLOTS] =
         tables![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31];
     TABLES[slot](owner, cann)
 }

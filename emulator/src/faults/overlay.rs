@@ -7,12 +7,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Calls, Checksum, Fault};
+use super::fault::{Calls, Checksum, Fault};
 use crate::base::failure::{Failure, code};
 use crate::hccl::meeting::Meeting;
-use crate::machine::{Machine, State};
-use crate::memory::raw::{Location, RawSpan};
+use crate::machine::Machine;
+use crate::memory::location::Location;
+use crate::memory::raw::RawSpan;
 use crate::runtime::thread;
+use crate::state::State;
 
 /// The faults of one machine.
 #[derive(Debug, Default)]
@@ -117,9 +119,9 @@ impl Faults {
         }
         let card = {
             let state = machine.lock();
-            let context = thread::context(machine.key()).and_then(|context| state.contexts.get(&context));
+            let context = thread::context(machine.key()).and_then(|context| state.runtime.contexts.get(&context));
             let card = context.map(|context| context.card);
-            if let Some(lost) = card.and_then(|card| state.cards[card as usize].lost.clone()) {
+            if let Some(lost) = card.and_then(|card| state.runtime.cards[card as usize].lost.clone()) {
                 return if is_host_only(name) { Ok(()) } else { Err(lost) };
             }
             card
@@ -277,18 +279,19 @@ impl Machine {
     /// Takes a card away: its streams fail, its ranks leave. Gives what calls on it get from now on.
     fn lose(&self, card: u32, call: &str, at: u64) -> Failure {
         self.update(|state| {
-            let rank = state.groups.first_rank_of_card(card).map_or(String::new(), |rank| format!("rank {rank} on "));
+            let rank =
+                state.hccl.groups.first_rank_of_card(card).map_or(String::new(), |rank| format!("rank {rank} on "));
             let what = format!("{rank}card {card} is lost (injected fault at event {at}, {call})");
             let failure = Failure::new(code::LOST_HEARTBEAT, what);
-            state.cards[card as usize].lost = Some(failure.clone());
+            state.runtime.cards[card as usize].lost = Some(failure.clone());
             state.leave_groups_on_card(card, "was lost (injected fault)");
             for stream in state.streams_of_card(card) {
                 state.end_stream(stream, &failure);
-                if let Some(stream) = state.streams.get(&stream) {
+                if let Some(stream) = state.runtime.streams.get(&stream) {
                     stream.wake();
                 }
             }
-            state.signal = true;
+            state.scheduler.has_progressed = true;
             failure
         })
     }
@@ -302,13 +305,14 @@ impl Machine {
 
 impl State {
     fn empty_card(&mut self, card: u32, why: &str) {
-        let contexts: Vec<u64> = self.contexts.iter().filter(|(_, c)| c.card == card).map(|(id, _)| *id).collect();
+        let contexts: Vec<u64> =
+            self.runtime.contexts.iter().filter(|(_, c)| c.card == card).map(|(id, _)| *id).collect();
         for context in contexts {
             self.remove_context(context, why);
         }
-        self.events.retain(|_, event| event.card != card);
-        self.notifies.retain(|_, notify| notify.card != card);
-        let state = &mut self.cards[card as usize];
+        self.runtime.events.retain(|_, event| event.card != card);
+        self.runtime.notifies.retain(|_, notify| notify.card != card);
+        let state = &mut self.runtime.cards[card as usize];
         state.default_context = None;
         (state.references, state.events, state.notifies) = (0, 0, 0);
         state.lost = None;

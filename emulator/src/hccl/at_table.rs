@@ -20,11 +20,12 @@ use crate::hccl::meeting::{Arrival, Key, Meeting};
 use crate::hccl::peer::Home;
 use crate::hccl::perform::{Share, perform};
 use crate::hccl::table::{SLOTS, Table};
-use crate::machine::{Machine, State};
-use crate::memory::peer::{Buffer, Place};
+use crate::machine::Machine;
+use crate::memory::place::{Buffer, Place};
 use crate::memory::shared_words::SharedWords;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::pool::Workers;
+use crate::state::State;
 
 /// Up to this size of all buffers together the last rank moves everything: less than it takes to wake the others for it.
 const ALONE_BYTES: usize = 16 << 20;
@@ -95,7 +96,7 @@ impl Machine {
     /// The first rank's process makes the table of a communicator whose ranks are to meet at one.
     pub(crate) fn make_table(&self, group_id: u64) {
         self.update(|state| {
-            let Ok(group) = state.groups.group_mut(group_id) else { return };
+            let Ok(group) = state.hccl.groups.group_mut(group_id) else { return };
             if group.way != Some(Way::Table) || group.table.is_some() || !group.is_here(0) {
                 return;
             }
@@ -122,7 +123,7 @@ impl Machine {
 impl State {
     /// The process of the first rank has made a table.
     pub(crate) fn take_table(&mut self, group_id: u64, link: &Link, place: Place) {
-        let Ok(group) = self.groups.group_mut(group_id) else { return };
+        let Ok(group) = self.hccl.groups.group_mut(group_id) else { return };
         let (world, is_first) = (group.cards.len(), group.homes.first().and_then(Home::link));
         if group.table.is_some() || !is_first.is_some_and(|first| std::ptr::eq(Arc::as_ptr(first), link)) {
             return;
@@ -140,8 +141,8 @@ impl State {
 
     /// The table of a meeting, and the meeting's number there.
     fn at_table(&self, id: u64) -> Option<(u64, Arc<Table>)> {
-        let meeting = self.meetings.open(id).filter(|meeting| !meeting.has_failed())?;
-        Some((meeting.number()?, self.groups.group(meeting.group()).ok()?.table.clone()?))
+        let meeting = self.hccl.meetings.open(id).filter(|meeting| !meeting.has_failed())?;
+        Some((meeting.number()?, self.hccl.groups.group(meeting.group()).ok()?.table.clone()?))
     }
 
     /// Lays the call of a rank here on its communicator's table, if it meets there and there is a place for it now.
@@ -150,11 +151,11 @@ impl State {
     /// It disagrees with a call that lies there.
     pub(crate) fn lay_call(&mut self, id: u64, position: usize) -> Result<(), Failure> {
         let Some((number, table)) = self.at_table(id) else { return Ok(()) };
-        let Some(meeting) = self.meetings.open_mut(id) else { return Ok(()) };
+        let Some(meeting) = self.hccl.meetings.open_mut(id) else { return Ok(()) };
         let Some(arrival) = meeting.arrivals[position].as_ref().filter(|arrival| !arrival.is_laid) else {
             return Ok(());
         };
-        if !self.groups.group(meeting.group()).is_ok_and(|group| group.has_place(number)) {
+        if !self.hccl.groups.group(meeting.group()).is_ok_and(|group| group.has_place(number)) {
             return Ok(());
         }
         let written = Request::of(&arrival.call).write();
@@ -177,14 +178,14 @@ impl State {
     /// Does what can be done now for a meeting at a table at which streams wait.
     pub(crate) fn advance_at_table(&mut self, id: u64) {
         let Some((number, table)) = self.at_table(id) else { return };
-        let Some(meeting) = self.meetings.open(id) else { return };
+        let Some(meeting) = self.hccl.meetings.open(id) else { return };
         let waits = |arrival: &Arrival| arrival.stream.is_some() && !arrival.is_at_table;
         let waiting = meeting.arrivals.iter().enumerate().filter(|(_, arrival)| arrival.as_ref().is_some_and(waits));
         for position in waiting.map(|(position, _)| position).collect::<Vec<usize>>() {
             if self.lay_call(id, position).is_err() {
                 return;
             }
-            let Some(meeting) = self.meetings.open_mut(id) else { return };
+            let Some(meeting) = self.hccl.meetings.open_mut(id) else { return };
             let Some(arrival) = meeting.arrivals[position].as_mut().filter(|arrival| arrival.is_laid) else { continue };
             arrival.is_at_table = true;
             if table.arrive(number, arrival.rank) {
@@ -192,7 +193,7 @@ impl State {
             }
         }
         if table.is_done(number) {
-            if let Some(meeting) = self.meetings.remove(id) {
+            if let Some(meeting) = self.hccl.meetings.remove(id) {
                 self.let_go(&meeting, &Ok(()));
             }
         } else if table.is_shared_out(number) {
@@ -205,14 +206,14 @@ impl State {
         if let Err(failure) = self.read_calls(id) {
             return self.abandon_meeting(id, &failure);
         }
-        let Some(meeting) = self.meetings.open(id) else { return };
+        let Some(meeting) = self.hccl.meetings.open(id) else { return };
         if let Some(failure) = meeting.disagreement_of_all() {
             self.fail_meeting(id, &failure);
         } else if meeting.bytes() <= ALONE_BYTES {
             self.launch_if_complete(id);
         } else {
             table.share_out(number);
-            if let Ok(group) = self.groups.group(meeting.group()) {
+            if let Ok(group) = self.hccl.groups.group(meeting.group()) {
                 group.ring();
             }
             self.begin_share(id);
@@ -221,21 +222,21 @@ impl State {
 
     /// This process does its share of a collective, once.
     fn begin_share(&mut self, id: u64) {
-        if self.meetings.open(id).is_none_or(|meeting| meeting.is_shared_out) {
+        if self.hccl.meetings.open(id).is_none_or(|meeting| meeting.is_shared_out) {
             return;
         }
         if let Err(failure) = self.read_calls(id) {
             return self.abandon_meeting(id, &failure);
         }
-        let now = self.now();
-        let Some(meeting) = self.meetings.open_mut(id) else { return };
-        let Ok(group) = self.groups.group(meeting.group()) else { return };
+        let now = self.scheduler.now();
+        let Some(meeting) = self.hccl.meetings.open_mut(id) else { return };
+        let Ok(group) = self.hccl.groups.group(meeting.group()) else { return };
         meeting.is_shared_out = true;
         // Moving much takes time, and the limit is for those that do nothing.
         meeting.since = Some(now);
         let (name, calls, share) = (meeting.name(), meeting.calls().cloned().collect(), group.share());
-        self.launches.push(Launch::Share(Box::new(SharedWork { meeting: id, name, calls, share })));
-        self.limit(now + self.exec_timeout());
+        self.scheduler.launches.push(Launch::Share(Box::new(SharedWork { meeting: id, name, calls, share })));
+        self.scheduler.limit(now + self.scheduler.exec_timeout);
     }
 
     /// This process has done its share.
@@ -246,8 +247,8 @@ impl State {
         }
         if table.end_share(number, work.share.count) {
             table.set_done(number);
-            let group = self.meetings.open(work.meeting).map(Meeting::group);
-            if let Some(Ok(group)) = group.map(|group| self.groups.group(group)) {
+            let group = self.hccl.meetings.open(work.meeting).map(Meeting::group);
+            if let Some(Ok(group)) = group.map(|group| self.hccl.groups.group(group)) {
                 group.ring();
             }
         }
@@ -259,10 +260,10 @@ impl State {
     pub(crate) fn look_at_tables(&mut self) {
         loop {
             let mut has_ended = false;
-            for id in self.meetings.take_waiting_at_tables() {
+            for id in self.hccl.meetings.take_waiting_at_tables() {
                 self.advance_at_table(id);
-                if self.meetings.open(id).is_some_and(|meeting| !meeting.has_failed()) {
-                    self.meetings.wait_at_table(id);
+                if self.hccl.meetings.open(id).is_some_and(|meeting| !meeting.has_failed()) {
+                    self.hccl.meetings.wait_at_table(id);
                 } else {
                     // Its place is free for another.
                     has_ended = true;
@@ -280,7 +281,7 @@ impl State {
     /// One is none, or its buffers are out of reach.
     pub(crate) fn read_calls(&mut self, id: u64) -> Result<(), Failure> {
         let Some((number, table)) = self.at_table(id) else { return Ok(()) };
-        let Some(meeting) = self.meetings.open_mut(id) else { return Ok(()) };
+        let Some(meeting) = self.hccl.meetings.open_mut(id) else { return Ok(()) };
         for position in 0..meeting.arrivals.len() {
             let Some(link) = meeting.home(position) else { continue };
             let Some(laid) = table.read(number, position as u32) else { continue };

@@ -20,8 +20,10 @@ use crate::hccl::meeting::Meeting;
 use crate::hccl::peer::Home;
 use crate::hccl::reduce::reduce;
 use crate::hccl::transfers::{Fan, Reduction, Side, Spot, Transfers};
-use crate::machine::{Machine, State, guarded};
-use crate::memory::raw::{Allocation, Location, RawSpan};
+use crate::machine::{Machine, guarded};
+use crate::memory::location::Location;
+use crate::memory::raw::{Allocation, RawSpan};
+use crate::state::State;
 
 /// Up to this size every process gets all contributions to a reduction for several ranks, and reduces them itself: one
 /// exchange instead of two.
@@ -33,21 +35,21 @@ impl Machine {
     /// Runs a meeting over links on a thread of its own.
     pub(crate) fn launch_remote(&self, state: &mut State, meeting: Meeting) {
         let Some((group, _)) = meeting.elsewhere() else { return };
-        let (key, now) = (meeting.key(), state.now());
+        let (key, now) = (meeting.key(), state.scheduler.now());
         let meeting = Arc::new(meeting);
-        state.groups.moving.insert((group, key), now);
-        state.limit(now + state.exec_timeout());
+        state.hccl.groups.moving.insert((group, key), now);
+        state.scheduler.limit(now + state.scheduler.exec_timeout);
         let (machine, shared) = (self.weak(), Arc::clone(&meeting));
         let body = move || {
             let Some(machine) = machine.upgrade() else { return };
             let outcome = machine.perform_remote(&shared);
             machine.update(|state| {
-                state.groups.moving.remove(&(group, key));
+                state.hccl.groups.moving.remove(&(group, key));
                 state.end_meeting(&shared, &outcome);
             });
         };
         if let Err(error) = self.network().threads.run(Box::new(body)) {
-            state.groups.moving.remove(&(group, key));
+            state.hccl.groups.moving.remove(&(group, key));
             let what = format!("{}: cannot start a thread: {error}", meeting.place());
             state.end_meeting(&meeting, &Err(Failure::new(code::INTERNAL, what)));
         }

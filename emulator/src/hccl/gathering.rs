@@ -16,10 +16,10 @@ use crate::hccl::group::Groups;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{self, Answer, Caller, Message, Process, Reason, Roster, Token};
 use crate::hccl::peer::Home;
-use crate::machine::{Machine, State};
+use crate::machine::Machine;
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
-use crate::strict::order;
+use crate::state::State;
 
 /// Between looks whether a process that has yet to connect still lives.
 const LOOK: Duration = Duration::from_millis(300);
@@ -181,12 +181,12 @@ impl Groups {
 impl State {
     /// A new root info number.
     pub(crate) fn issue_root(&mut self) -> u64 {
-        self.groups.gatherings.roots_issued += 1;
-        self.groups.gatherings.roots_issued
+        self.hccl.groups.gatherings.roots_issued += 1;
+        self.hccl.groups.gatherings.roots_issued
     }
 
     fn admit(&mut self, root: u64, caller: &Caller) -> Admission {
-        let gatherings = &mut self.groups.gatherings;
+        let gatherings = &mut self.hccl.groups.gatherings;
         if root == 0 || root > gatherings.roots_issued {
             let what = format!("the root info names gathering {root}, which HcclGetRootInfo did not make here");
             return Admission::Late(invalid(what));
@@ -248,34 +248,36 @@ impl Machine {
     fn gather_here(&self, root: u64, caller: &Caller, deadline: Instant) -> Result<Arc<Roster>, Failure> {
         let now = self.thread_now();
         let mut state = self.lock();
-        let deadline = if state.is_conducted() { now + self.config().connect_timeout } else { deadline };
+        let deadline = if state.scheduler.is_conducted() { now + self.config().connect_timeout } else { deadline };
         match state.admit(root, caller) {
             Admission::Late(failure) => return Err(failure),
             Admission::Contradicts(failure) => {
                 self.conclude(state, root, Err(failure.clone()));
                 return Err(failure);
             }
-            Admission::Waits => state.groups.gatherings.open.entry(root).and_modify(|gathering| gathering.inside += 1),
+            Admission::Waits => {
+                state.hccl.groups.gatherings.open.entry(root).and_modify(|gathering| gathering.inside += 1)
+            }
             Admission::Completes(roster) => {
-                state.groups.gatherings.open.entry(root).and_modify(|gathering| gathering.inside += 1);
+                state.hccl.groups.gatherings.open.entry(root).and_modify(|gathering| gathering.inside += 1);
                 self.conclude(state, root, Ok(roster));
                 state = self.lock();
-                state.groups.gatherings.open.entry(root)
+                state.hccl.groups.gatherings.open.entry(root)
             }
         };
-        if let Some(gathering) = state.groups.gatherings.open.get_mut(&root) {
+        if let Some(gathering) = state.hccl.groups.gatherings.open.get_mut(&root) {
             gathering.came_last = gathering.came_last.max(Some(now));
         }
         loop {
             let is_late = thread::take_late(self.key());
-            let now = state.now();
-            let Some(gathering) = state.groups.gatherings.open.get_mut(&root) else {
+            let now = state.scheduler.now();
+            let Some(gathering) = state.hccl.groups.gatherings.open.get_mut(&root) else {
                 return Err(Failure::new(code::HCCL_INTERNAL, format!("gathering {root} vanished")));
             };
             if let (Some(outcome), true) = (gathering.decided.clone(), gathering.is_told) {
                 gathering.inside -= 1;
                 if gathering.inside == 0 {
-                    state.groups.gatherings.open.remove(&root);
+                    state.hccl.groups.gatherings.open.remove(&root);
                 }
                 return outcome;
             }
@@ -298,7 +300,7 @@ impl Machine {
 
     /// Ends a gathering: ranks of others get their answers, then ranks of this process wake.
     fn conclude<'a>(&'a self, mut state: MutexGuard<'a, State>, root: u64, outcome: Result<Roster, Failure>) {
-        let Some(gathering) = state.groups.gatherings.open.get_mut(&root) else { return };
+        let Some(gathering) = state.hccl.groups.gatherings.open.get_mut(&root) else { return };
         if gathering.decided.is_some() {
             return;
         }
@@ -312,12 +314,12 @@ impl Machine {
             }
             state = self.lock();
         }
-        let Some(gathering) = state.groups.gatherings.open.get_mut(&root) else { return };
+        let Some(gathering) = state.hccl.groups.gatherings.open.get_mut(&root) else { return };
         gathering.is_told = true;
         if gathering.inside == 0 {
-            state.groups.gatherings.open.remove(&root);
+            state.hccl.groups.gatherings.open.remove(&root);
         }
-        state.signal = true;
+        state.scheduler.has_progressed = true;
         self.flush(&mut state);
     }
 
@@ -336,23 +338,23 @@ impl Machine {
                 None
             }
             Admission::Contradicts(failure) => {
-                state.groups.gatherings.wait(root, reply);
+                state.hccl.groups.gatherings.wait(root, reply);
                 self.conclude(state, root, Err(failure));
                 None
             }
             Admission::Completes(roster) => {
-                state.groups.gatherings.wait(root, reply);
+                state.hccl.groups.gatherings.wait(root, reply);
                 self.conclude(state, root, Ok(roster));
                 None
             }
-            Admission::Waits => Some(state.groups.gatherings.wait(root, reply)),
+            Admission::Waits => Some(state.hccl.groups.gatherings.wait(root, reply)),
         }
     }
 
     /// A rank of another process waits no longer: it died (`why`), or its time is over.
     pub(crate) fn end_waiting(&self, root: u64, ticket: u64, why: Option<Failure>) {
         let state = self.lock();
-        let Some(gathering) = state.groups.gatherings.open.get(&root) else { return };
+        let Some(gathering) = state.hccl.groups.gatherings.open.get(&root) else { return };
         if gathering.replies.contains_key(&ticket) {
             let failure = why.unwrap_or_else(|| self.absence(gathering));
             self.conclude(state, root, Err(failure));
@@ -381,9 +383,6 @@ impl Machine {
         let cards = roster.callers.iter().map(|caller| caller.card).collect();
         let group = self.update(|state| {
             let group = state.find_or_create_group(roster.token, &roster.name, cards, homes);
-            if state.order.is_some() {
-                order::host_met(state, group);
-            }
             group
         });
         match self.await_entered(group, rank, deadline) {
@@ -393,7 +392,7 @@ impl Machine {
             }
             Err(failure) => {
                 self.update(|state| {
-                    if let Ok(group) = state.groups.group_mut(group) {
+                    if let Ok(group) = state.hccl.groups.group_mut(group) {
                         group.depart(rank);
                     }
                     state.leave_group(group, rank, &failure.message);
@@ -406,16 +405,20 @@ impl Machine {
     /// Waits until all processes of a communicator have entered it, which is when they know how its data travels.
     fn await_entered(&self, group: u64, rank: u32, deadline: Instant) -> Result<(), Failure> {
         let mut state = self.lock();
-        let deadline = if state.is_conducted() { state.now() + self.config().connect_timeout } else { deadline };
+        let deadline = if state.scheduler.is_conducted() {
+            state.scheduler.now() + self.config().connect_timeout
+        } else {
+            deadline
+        };
         loop {
-            let found = state.groups.group(group)?;
+            let found = state.hccl.groups.group(group)?;
             if let Some(failure) = &found.failure {
                 return Err(failure.clone());
             }
             if found.way.is_some() {
                 return Ok(());
             }
-            if state.now() >= deadline {
+            if state.scheduler.now() >= deadline {
                 let away =
                     found.homes.iter().enumerate().filter(|(_, home)| {
                         home.link().is_some_and(|link| !found.ready.contains_key(&Some(link.peer.id)))
@@ -434,14 +437,14 @@ impl Machine {
         let own = self.network().process()?.id;
         let mut state = self.lock();
         loop {
-            if let Some(link) = state.groups.links.to(peer.id) {
+            if let Some(link) = state.hccl.groups.links.to(peer.id) {
                 return Ok(link);
             }
-            if own > peer.id && state.groups.links.connecting.insert(peer.id) {
+            if own > peer.id && state.hccl.groups.links.connecting.insert(peer.id) {
                 drop(state);
                 let outcome = self.network().link_to(peer, &format!("rank {rank}"), deadline);
                 let mut state = self.lock();
-                state.groups.links.connecting.remove(&peer.id);
+                state.hccl.groups.links.connecting.remove(&peer.id);
                 self.network().linked.notify_all();
                 return outcome;
             }
@@ -515,7 +518,7 @@ impl Machine {
         const TRIES: usize = 10_000;
         for _ in 0..TRIES {
             if let Some(state) = self.try_lock() {
-                state.groups.links.say_farewell();
+                state.hccl.groups.links.say_farewell();
                 return;
             }
             std::thread::yield_now();

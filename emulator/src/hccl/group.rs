@@ -18,9 +18,9 @@ use crate::hccl::link::wire::{Message, Token};
 use crate::hccl::meeting::Key;
 use crate::hccl::peer::{Home, Unclaimed};
 use crate::hccl::table::Table;
-use crate::machine::State;
-use crate::memory::store::Charge;
+use crate::memory::book::Charge;
 use crate::runtime::stream::left_by_peer;
+use crate::state::State;
 
 /// How the data of a communicator's collectives travels. All its processes choose the same when it is made, and it stays so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +201,7 @@ impl State {
     /// A card appears twice, or the environment asks for a determinism there is not.
     pub(crate) fn create_group(&mut self, name: Option<String>, cards: Vec<u32>) -> Result<u64, Failure> {
         check_distinct(&cards)?;
-        self.deterministic.clone()?;
+        self.hccl.deterministic.clone()?;
         let id = self.fresh_number();
         let name = name.unwrap_or_else(|| format!("hccl_world_{id}")).into();
         let homes = vec![Home::Here; cards.len()];
@@ -211,7 +211,7 @@ impl State {
 
     /// The group of a token, which the first rank of this process to ask makes.
     pub(crate) fn find_or_create_group(&mut self, token: Token, name: &str, cards: Vec<u32>, homes: Vec<Home>) -> u64 {
-        if let Some(id) = self.groups.id_of(token) {
+        if let Some(id) = self.hccl.groups.id_of(token) {
             return id;
         }
         let id = self.fresh_number();
@@ -238,10 +238,10 @@ impl State {
             }
         }
         if let Some(token) = token {
-            self.groups.by_token.insert(token, id);
+            self.hccl.groups.by_token.insert(token, id);
         }
         // A communicator that is cut from another goes its way; the ranks of a new one have to say what they reach.
-        let of_parent = parent.and_then(|parent| self.groups.group(parent).ok()).and_then(|parent| parent.way);
+        let of_parent = parent.and_then(|parent| self.hccl.groups.group(parent).ok()).and_then(|parent| parent.way);
         let way = if links.is_empty() { Some(Way::Process) } else { of_parent };
         let group = Group {
             name,
@@ -261,27 +261,27 @@ impl State {
             children: BTreeMap::new(),
             generations: BTreeMap::new(),
         };
-        self.groups.groups.insert(id, group);
+        self.hccl.groups.groups.insert(id, group);
     }
 
     /// The handle of one rank of a group.
     pub(crate) fn create_member(&mut self, group: u64, rank: u32) -> u64 {
         let number = self.fresh_number();
-        self.groups.members.insert(number, Member { group, rank });
+        self.hccl.groups.members.insert(number, Member { group, rank });
         number
     }
 
     /// The member holds this memory of its card until it is destroyed or its device reset.
     pub(crate) fn keep_buffer(&mut self, member: u64, buffer: Charge) {
-        self.groups.buffers.insert(member, buffer);
+        self.hccl.groups.buffers.insert(member, buffer);
     }
 
     /// Destroys a handle; peers that wait for this rank, or later call, are told it left.
     pub(crate) fn destroy_member(&mut self, number: u64, why: &str) -> Result<(), Failure> {
-        let member = self.groups.member(number)?;
-        self.groups.members.remove(&number);
-        self.groups.buffers.remove(&number);
-        let group = self.groups.group_mut(member.group)?;
+        let member = self.hccl.groups.member(number)?;
+        self.hccl.groups.members.remove(&number);
+        self.hccl.groups.buffers.remove(&number);
+        let group = self.hccl.groups.group_mut(member.group)?;
         group.depart(member.rank);
         let all_left = group.departures.len() == group.cards.len();
         self.leave_group(member.group, member.rank, why);
@@ -295,27 +295,27 @@ impl State {
     pub(crate) fn forget_group(&mut self, id: u64) {
         self.look_at_tables();
         // A stream may still wait in a meeting all of whose calls were made.
-        for meeting in self.meetings.of_group(id) {
+        for meeting in self.hccl.meetings.of_group(id) {
             self.abort_meeting(meeting, &left_by_peer("its communicator was destroyed"));
         }
-        self.meetings.forget_group(id);
-        let token = self.groups.groups.remove(&id).and_then(|group| group.token);
+        self.hccl.meetings.forget_group(id);
+        let token = self.hccl.groups.groups.remove(&id).and_then(|group| group.token);
         if let Some(token) = token {
-            self.groups.by_token.remove(&token);
-            self.groups.board.forget(token);
+            self.hccl.groups.by_token.remove(&token);
+            self.hccl.groups.board.forget(token);
         }
     }
 
     /// The ranks on a card leave all their groups.
     pub(crate) fn leave_groups_on_card(&mut self, card: u32, why: &str) {
         let on_card = |member: &Member| {
-            self.groups.groups.get(&member.group).is_some_and(|group| group.cards[member.rank as usize] == card)
+            self.hccl.groups.groups.get(&member.group).is_some_and(|group| group.cards[member.rank as usize] == card)
         };
         let on_card = |(number, member): (&u64, &Member)| on_card(member).then_some((*number, *member));
-        let members: Vec<(u64, Member)> = self.groups.members.iter().filter_map(on_card).collect();
+        let members: Vec<(u64, Member)> = self.hccl.groups.members.iter().filter_map(on_card).collect();
         for (number, member) in members {
-            self.groups.buffers.remove(&number);
-            if let Ok(group) = self.groups.group_mut(member.group) {
+            self.hccl.groups.buffers.remove(&number);
+            if let Ok(group) = self.hccl.groups.group_mut(member.group) {
                 group.depart(member.rank);
             }
             self.leave_group(member.group, member.rank, &format!("the stream or context on card {card} {why}"));
@@ -335,7 +335,7 @@ impl State {
         name: Option<String>,
     ) -> Result<u64, Failure> {
         let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
-        let group = self.groups.group(parent.group)?;
+        let group = self.hccl.groups.group(parent.group)?;
         let world = group.cards.len();
         if group.parent.is_some() {
             let what = format!("communicator {} was itself cut from another; HCCL does not nest them", group.name);
@@ -364,7 +364,7 @@ impl State {
         } else {
             self.cut(parent.group, ranks, id, name)?;
         }
-        let group = self.groups.group_mut(parent.group)?;
+        let group = self.hccl.groups.group_mut(parent.group)?;
         let Some(child) = group.children.get_mut(&id) else { return Err(group_gone(id)) };
         child.joined[sub_rank as usize] = true;
         let child_group = child.group;
@@ -379,7 +379,7 @@ impl State {
     /// A group of `ranks` of a parent, before any of them has its handle.
     fn cut(&mut self, parent: u64, ranks: &[u32], id: u64, name: Option<String>) -> Result<(), Failure> {
         let number = self.fresh_number();
-        let group = self.groups.group_mut(parent)?;
+        let group = self.hccl.groups.group_mut(parent)?;
         let generation = group.generations.entry((id, ranks.to_vec())).or_default();
         let token = group.token.map(|token| token.of_child(id, ranks, *generation));
         *generation += 1;
@@ -397,7 +397,7 @@ impl State {
 
     /// A rank elsewhere has made its handle of a group cut from `parent`.
     pub(crate) fn check_cut(&mut self, parent: u64, rank: u32, id: u64, ranks: &[u32]) {
-        let Ok(group) = self.groups.group(parent) else { return };
+        let Ok(group) = self.hccl.groups.group(parent) else { return };
         let Some(child) = group.children.get(&id) else { return };
         if child.ranks == ranks || !child.ranks.contains(&rank) {
             return;

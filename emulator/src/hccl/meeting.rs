@@ -17,10 +17,9 @@ use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Message, Token};
 use crate::hccl::peer::Home;
 use crate::hccl::{Call, Kind};
-use crate::machine::State;
 use crate::runtime::stream::left_by_peer;
 use crate::scheduler::launch::Launch;
-use crate::strict::order;
+use crate::state::State;
 
 /// Which meeting of a communicator a call belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -327,7 +326,7 @@ impl Meeting {
 impl State {
     /// (rank, card) of everyone in a meeting.
     pub(crate) fn cards_of_meeting(&self, meeting: &Meeting) -> Vec<(u32, u32)> {
-        let Ok(group) = self.groups.group(meeting.group) else { return Vec::new() };
+        let Ok(group) = self.hccl.groups.group(meeting.group) else { return Vec::new() };
         meeting.ranks().into_iter().map(|rank| (rank, group.cards[rank as usize])).collect()
     }
 
@@ -339,7 +338,7 @@ impl State {
         let key = self.unbroken(group_id)?.next_key(rank, &call.kind);
         let id = self.find_or_open(group_id, key)?;
         let seat = self.seat(id, rank, call)?;
-        if let Ok(group) = self.groups.group_mut(group_id) {
+        if let Ok(group) = self.hccl.groups.group_mut(group_id) {
             group.advance_key(rank, key, seat.position);
         }
         self.lay_call(id, seat.position)?;
@@ -363,17 +362,17 @@ impl State {
     }
 
     fn unbroken(&self, group: u64) -> Result<&Group, Failure> {
-        let group = self.groups.group(group)?;
+        let group = self.hccl.groups.group(group)?;
         group.failure.clone().map_or(Ok(group), Err)
     }
 
     /// The meeting of a key, which the first call opens.
     fn find_or_open(&mut self, group_id: u64, key: Key) -> Result<u64, Failure> {
-        if let Some(id) = self.meetings.find(group_id, key) {
+        if let Some(id) = self.hccl.meetings.find(group_id, key) {
             return Ok(id);
         }
         let id = self.fresh_number();
-        let group = self.groups.group_mut(group_id)?;
+        let group = self.hccl.groups.group_mut(group_id)?;
         let world = group.cards.len();
         let Some(way) = group.way else {
             let what = format!("communicator {} is used before its ranks have entered it", group.name);
@@ -395,20 +394,20 @@ impl State {
             is_shared_out: false,
             failure: None,
         };
-        self.meetings.open.insert(id, meeting);
-        self.meetings.by_key.insert((group_id, key), id);
+        self.hccl.meetings.open.insert(id, meeting);
+        self.hccl.meetings.by_key.insert((group_id, key), id);
         Ok(id)
     }
 
     /// Gives a rank's call its place in a meeting, if all agree, and tells the other processes.
     fn seat(&mut self, id: u64, rank: u32, call: Call) -> Result<Seat, Failure> {
-        let group = self.meetings.open(id).map(|meeting| meeting.group).unwrap_or_default();
-        let departures = self.groups.group(group)?.departures.clone();
+        let group = self.hccl.meetings.open(id).map(|meeting| meeting.group).unwrap_or_default();
+        let departures = self.hccl.groups.group(group)?.departures.clone();
         if !departures.is_empty() {
             // Of those that left, the calls that they made before.
             self.read_calls(id)?;
         }
-        let Some(meeting) = self.meetings.open.get(&id) else {
+        let Some(meeting) = self.hccl.meetings.open.get(&id) else {
             return Err(Failure::new(code::HCCL_INTERNAL, format!("meeting {id} is listed but does not exist")));
         };
         let (key, is_at_table) = (meeting.key, meeting.is_at_table());
@@ -432,7 +431,7 @@ impl State {
         if !is_at_table {
             self.tell_called(group, rank, key, &call);
         }
-        if let Some(meeting) = self.meetings.open.get_mut(&id) {
+        if let Some(meeting) = self.hccl.meetings.open.get_mut(&id) {
             let arrival =
                 Arrival { rank, call, is_laid: false, is_at_table: false, stream: None, reached_elsewhere: false };
             meeting.arrivals[position] = Some(arrival);
@@ -442,8 +441,8 @@ impl State {
 
     /// A stream has reached its rank's call.
     pub(crate) fn arrive(&mut self, seat: Seat, stream: u64) {
-        let now = self.now();
-        let Some(meeting) = self.meetings.open.get_mut(&seat.meeting) else {
+        let now = self.scheduler.now();
+        let Some(meeting) = self.hccl.meetings.open.get_mut(&seat.meeting) else {
             self.settle(stream, Err(left_by_peer("its communicator was destroyed")));
             return;
         };
@@ -459,9 +458,9 @@ impl State {
         }
         let since = *meeting.since.get_or_insert(now);
         let (is_at_table, is_elsewhere) = (meeting.is_at_table(), meeting.elsewhere.is_some());
-        self.limit(since + self.exec_timeout());
+        self.scheduler.limit(since + self.scheduler.exec_timeout);
         if is_at_table {
-            self.meetings.wait_at_table(seat.meeting);
+            self.hccl.meetings.wait_at_table(seat.meeting);
             self.advance_at_table(seat.meeting);
             return;
         }
@@ -475,9 +474,9 @@ impl State {
 
     /// The stream of a rank in another process has reached its call.
     pub(crate) fn arrive_elsewhere(&mut self, group: u64, rank: u32, key: Key) {
-        let now = self.now();
-        let Some(id) = self.meetings.find(group, key) else { return };
-        let Some(meeting) = self.meetings.open.get_mut(&id) else { return };
+        let now = self.scheduler.now();
+        let Some(id) = self.hccl.meetings.find(group, key) else { return };
+        let Some(meeting) = self.hccl.meetings.open.get_mut(&id) else { return };
         for arrival in meeting.arrivals.iter_mut().flatten().filter(|arrival| arrival.rank == rank) {
             arrival.reached_elsewhere = true;
         }
@@ -488,12 +487,12 @@ impl State {
     }
 
     pub(super) fn launch_if_complete(&mut self, id: u64) {
-        let Some(meeting) = self.meetings.open.get_mut(&id) else { return };
+        let Some(meeting) = self.hccl.meetings.open.get_mut(&id) else { return };
         if meeting.is_complete()
             && meeting.moves_here()
-            && let Some(meeting) = self.meetings.remove(id)
+            && let Some(meeting) = self.hccl.meetings.remove(id)
         {
-            self.launches.push(Launch::Meeting(Box::new(meeting)));
+            self.scheduler.launches.push(Launch::Meeting(Box::new(meeting)));
         }
     }
 
@@ -512,11 +511,11 @@ impl State {
 
     /// The streams that wait in a meeting go on.
     pub(super) fn let_go(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
-        if let (Key::Collective(number), Ok(group)) = (meeting.key, self.groups.group_mut(meeting.group)) {
+        if let (Key::Collective(number), Ok(group)) = (meeting.key, self.hccl.groups.group_mut(meeting.group)) {
             group.running.remove(&number);
         }
-        if self.order.is_some() {
-            order::met(self, meeting);
+        if let Some(strict) = &mut self.strict {
+            strict.order.met(meeting);
         }
         for arrival in meeting.arrivals.iter().flatten() {
             if let Some(stream) = arrival.stream {
@@ -527,14 +526,14 @@ impl State {
 
     /// The data of a transfer between two ranks is where it belongs; the process that moved it says so.
     pub(crate) fn end_moved(&mut self, group: u64, key: Key) {
-        if let Some(meeting) = self.meetings.find(group, key).and_then(|id| self.meetings.remove(id)) {
+        if let Some(meeting) = self.hccl.meetings.find(group, key).and_then(|id| self.hccl.meetings.remove(id)) {
             self.let_go(&meeting, &Ok(()));
         }
     }
 
     /// Fails a meeting for every rank: those that wait now, the others when their streams reach it.
     pub(crate) fn abort_meeting(&mut self, id: u64, failure: &Failure) {
-        let Some(meeting) = self.meetings.open.get_mut(&id) else { return };
+        let Some(meeting) = self.hccl.meetings.open.get_mut(&id) else { return };
         if meeting.failure.is_some() {
             return;
         }
@@ -553,7 +552,7 @@ impl State {
     /// Fails a communicator, and its meeting `key`, in all its processes.
     fn break_meeting(&mut self, group: u64, key: Option<Key>, failure: &Failure) {
         // A failed communicator has been told of, but not that this meeting fails too.
-        if key.is_some() || self.groups.group(group).is_ok_and(|group| group.failure.is_none()) {
+        if key.is_some() || self.hccl.groups.group(group).is_ok_and(|group| group.failure.is_none()) {
             self.tell_broken(group, key, failure);
         }
         self.break_group_here(group, failure);
@@ -561,8 +560,8 @@ impl State {
 
     /// Fails all meetings of a communicator one of whose processes is gone.
     pub(crate) fn fail_group_here(&mut self, group: u64, failure: &Failure) {
-        for id in self.meetings.unfailed_of_group(group) {
-            let placed = self.meetings.open[&id].placed(failure);
+        for id in self.hccl.meetings.unfailed_of_group(group) {
+            let placed = self.hccl.meetings.open[&id].placed(failure);
             self.abort_meeting(id, &placed);
         }
         self.break_group_here(group, failure);
@@ -571,12 +570,12 @@ impl State {
     /// Fails a communicator in this process: later calls on it are refused, meetings that lack a call can never be
     /// complete.
     pub(crate) fn break_group_here(&mut self, group: u64, failure: &Failure) {
-        let Ok(broken) = self.groups.group_mut(group) else { return };
+        let Ok(broken) = self.hccl.groups.group_mut(group) else { return };
         broken.failure.get_or_insert_with(|| failure.clone());
-        self.signal = true;
-        for id in self.meetings.unfailed_of_group(group) {
+        self.scheduler.has_progressed = true;
+        for id in self.hccl.meetings.unfailed_of_group(group) {
             self.know_calls(id);
-            let meeting = &self.meetings.open[&id];
+            let meeting = &self.hccl.meetings.open[&id];
             if !meeting.missing_calls().is_empty() {
                 let placed = meeting.placed(failure);
                 self.abort_meeting(id, &placed);
@@ -586,7 +585,7 @@ impl State {
 
     /// Fails a meeting one of whose calls will never be reached, and with it the communicator.
     pub(crate) fn abandon_meeting(&mut self, id: u64, failure: &Failure) {
-        let Some(meeting) = self.meetings.open.get(&id) else { return };
+        let Some(meeting) = self.hccl.meetings.open.get(&id) else { return };
         let (group, key, place) = (meeting.group, meeting.key, meeting.place());
         let failure = Failure { message: format!("{place}: {}", failure.message), ..failure.clone() };
         self.abort_meeting(id, &failure);
@@ -595,7 +594,7 @@ impl State {
 
     /// Fails a meeting and its communicator, in all processes, with a failure that says where.
     pub(crate) fn fail_meeting(&mut self, id: u64, failure: &Failure) {
-        let Some((group, key)) = self.meetings.open.get(&id).map(|meeting| (meeting.group, meeting.key)) else {
+        let Some((group, key)) = self.hccl.meetings.open.get(&id).map(|meeting| (meeting.group, meeting.key)) else {
             return;
         };
         self.abort_meeting(id, failure);
@@ -605,7 +604,7 @@ impl State {
     /// A stream that waits in meetings goes away.
     pub(crate) fn leave_meetings(&mut self, stream: u64, failure: &Failure) {
         let waits = |meeting: &Meeting| meeting.arrivals.iter().flatten().any(|a| a.stream == Some(stream));
-        let left: Vec<u64> = self.meetings.open.iter().filter(|(_, m)| waits(m)).map(|(id, _)| *id).collect();
+        let left: Vec<u64> = self.hccl.meetings.open.iter().filter(|(_, m)| waits(m)).map(|(id, _)| *id).collect();
         for id in left {
             self.abandon_meeting(id, failure);
         }
@@ -613,7 +612,7 @@ impl State {
 
     /// A rank of this process leaves its communicator: meetings that lack its call fail for the others.
     pub(crate) fn leave_group(&mut self, group: u64, rank: u32, why: &str) {
-        if let Ok(group) = self.groups.group(group) {
+        if let Ok(group) = self.hccl.groups.group(group) {
             group.post(|group| Message::Left { group, rank, why: why.into() });
         }
         self.leave_group_here(group, rank, why);
@@ -621,9 +620,9 @@ impl State {
 
     /// A rank has left its communicator: meetings of this process that lack its call fail.
     pub(crate) fn leave_group_here(&mut self, group: u64, rank: u32, why: &str) {
-        for id in self.meetings.unfailed_of_group(group) {
+        for id in self.hccl.meetings.unfailed_of_group(group) {
             self.know_calls(id);
-            let meeting = &self.meetings.open[&id];
+            let meeting = &self.hccl.meetings.open[&id];
             if meeting.missing_calls().contains(&rank) {
                 let what = format!("{}: rank {rank} has left: {why}", meeting.place());
                 self.abort_meeting(id, &Failure::new(code::REMOTE, what));
@@ -639,12 +638,12 @@ impl State {
     /// Fails meetings in which a rank has waited too long.
     pub(crate) fn expire_meetings(&mut self) {
         self.look_at_tables();
-        let (now, limit) = (self.now(), self.exec_timeout());
+        let (now, limit) = (self.scheduler.now(), self.scheduler.exec_timeout);
         let late = |m: &Meeting| m.failure.is_none() && m.since.is_some_and(|since| now >= since + limit);
-        let expired: Vec<u64> = self.meetings.open.iter().filter(|(_, m)| late(m)).map(|(id, _)| *id).collect();
+        let expired: Vec<u64> = self.hccl.meetings.open.iter().filter(|(_, m)| late(m)).map(|(id, _)| *id).collect();
         for id in expired {
             self.know_calls(id);
-            let meeting = &self.meetings.open[&id];
+            let meeting = &self.hccl.meetings.open[&id];
             let what = format!(
                 "{}: no data after {} s (HCCL_EXEC_TIMEOUT); {}",
                 meeting.place(),
@@ -658,10 +657,10 @@ impl State {
 
     /// Fails those whose data has moved over links for too long; false when there are none.
     pub(crate) fn expire_moving(&mut self) -> bool {
-        let (now, limit) = (self.now(), self.exec_timeout());
+        let (now, limit) = (self.scheduler.now(), self.scheduler.exec_timeout);
         let mut is_any_over = false;
-        for ((group, key), _) in self.groups.moving.iter().filter(|(_, since)| now >= **since + limit) {
-            self.groups.board.expire(*group, *key, limit);
+        for ((group, key), _) in self.hccl.groups.moving.iter().filter(|(_, since)| now >= **since + limit) {
+            self.hccl.groups.board.expire(*group, *key, limit);
             is_any_over = true;
         }
         is_any_over

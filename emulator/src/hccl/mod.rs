@@ -20,6 +20,7 @@ mod rank_table;
 pub(crate) mod reduce;
 pub(crate) mod root_info;
 pub(crate) mod rules;
+pub(crate) mod state;
 mod table;
 mod transfers;
 
@@ -30,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::failure::{Failure, code};
 use crate::memory::footprint::Footprint;
-use crate::memory::peer::Buffer;
+use crate::memory::place::Buffer;
 use crate::memory::raw::RawSpan;
 use crate::runtime::stream::Access;
 

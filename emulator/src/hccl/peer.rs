@@ -18,7 +18,8 @@ use crate::hccl::link::host;
 use crate::hccl::link::wire::{Address, Message, Reason, Request, Token};
 use crate::hccl::meeting::{Key, Meeting};
 use crate::hccl::{Call, Places};
-use crate::machine::{Machine, State};
+use crate::machine::Machine;
+use crate::state::State;
 
 /// Where a rank is.
 #[derive(Debug, Clone)]
@@ -118,22 +119,22 @@ impl Machine {
 
     /// How long a strict machine in which nothing can happen waits for what other processes may do; None when none can.
     pub(crate) fn patience_for_others(&self, state: &State) -> Option<Duration> {
-        if !state.groups.moving.is_empty() || state.meetings.is_any_elsewhere() {
+        if !state.hccl.groups.moving.is_empty() || state.hccl.meetings.is_any_elsewhere() {
             return Some(self.config().exec_timeout);
         }
-        let gatherings = &state.groups.gatherings;
+        let gatherings = &state.hccl.groups.gatherings;
         // Who shares memory with other processes expects some; else what has come so far says whether there are any.
         let is_gathering = self.memory().sharing() == Sharing::Host
             || gatherings.has_callers_elsewhere()
             || gatherings.has_lone_caller()
             || host::is_one_of_several();
-        let is_building = (is_gathering && gatherings.is_any_open()) || state.groups.any_undecided();
+        let is_building = (is_gathering && gatherings.is_any_open()) || state.hccl.groups.any_undecided();
         is_building.then_some(self.config().connect_timeout)
     }
 
     /// A link is there.
     pub(crate) fn add_link(&self, link: &Arc<Link>) {
-        self.lock().groups.links.insert(link);
+        self.lock().hccl.groups.links.insert(link);
         self.network().linked.notify_all();
     }
 
@@ -201,10 +202,10 @@ impl State {
     /// Acts on a message about a communicator.
     fn receive(&mut self, link: &Arc<Link>, message: Message) {
         let Some(token) = message.group() else { return };
-        let id = self.groups.id_of(token);
+        let id = self.hccl.groups.id_of(token);
         let is_early = |group: &Group| group.way.is_none() && message.is_of_use();
-        let Some(id) = id.filter(|id| !self.groups.group(*id).is_ok_and(is_early)) else {
-            self.groups.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
+        let Some(id) = id.filter(|id| !self.hccl.groups.group(*id).is_ok_and(is_early)) else {
+            self.hccl.groups.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
             return;
         };
         // What the peer did before it wrote this.
@@ -226,16 +227,16 @@ impl State {
             }
             Message::Broken { key, reason, .. } => {
                 let failure = reason.into_failure();
-                if self.groups.group(id).is_ok_and(|group| group.failure.is_none()) {
+                if self.hccl.groups.group(id).is_ok_and(|group| group.failure.is_none()) {
                     // Before this process's own end, which the others may notice sooner than what broke the group.
                     self.tell_broken(id, key, &failure);
                 }
-                if let Some(meeting) = key.and_then(|key| self.meetings.find(id, key)) {
+                if let Some(meeting) = key.and_then(|key| self.hccl.meetings.find(id, key)) {
                     self.abort_meeting(meeting, &failure);
                 }
                 self.break_group_here(id, &failure);
                 if let Some(key) = key {
-                    self.groups.board.fail(token, key, &failure);
+                    self.hccl.groups.board.fail(token, key, &failure);
                 }
             }
             Message::Left { rank, why, .. } => {
@@ -254,7 +255,7 @@ impl State {
     /// This process enters a new communicator: it tells the others whether it shares memory with all of them.
     pub(crate) fn say_ready(&mut self, id: u64) {
         let strikes = self.faults.strike_transfers();
-        let Ok(group) = self.groups.group(id) else { return };
+        let Ok(group) = self.hccl.groups.group(id) else { return };
         if group.is_local() {
             return;
         }
@@ -265,7 +266,7 @@ impl State {
 
     /// A process, this one (None) or another, has entered a new communicator. The last decides how its data travels.
     fn note_ready(&mut self, id: u64, process: Option<u128>, shares_memory: bool) {
-        let Ok(group) = self.groups.group_mut(id) else { return };
+        let Ok(group) = self.hccl.groups.group_mut(id) else { return };
         group.ready.insert(process, shares_memory);
         if group.way.is_some() || group.ready.len() <= group.links.len() {
             return;
@@ -273,7 +274,7 @@ impl State {
         let way = if group.ready.values().all(|shares| *shares) { Way::Table } else { Way::Links };
         group.way = Some(way);
         let token = group.token;
-        self.signal = true;
+        self.scheduler.has_progressed = true;
         if let Some(token) = token {
             self.claim(id, token);
         }
@@ -281,17 +282,17 @@ impl State {
 
     /// Acts on what came before this process entered a communicator.
     pub(crate) fn claim(&mut self, group: u64, token: Token) {
-        for (link, message) in self.groups.unclaimed.remove(&token).unwrap_or_default() {
+        for (link, message) in self.hccl.groups.unclaimed.remove(&token).unwrap_or_default() {
             self.receive(&link, message);
         }
-        let ended = self.groups.group(group).map(|group| group.links.clone()).unwrap_or_default();
+        let ended = self.hccl.groups.group(group).map(|group| group.links.clone()).unwrap_or_default();
         for link in ended.into_iter().filter(|link| link.is_closed()) {
             self.lose_in_group(group, &link, &io::ErrorKind::UnexpectedEof.into());
         }
     }
 
     fn check_home(&self, group: u64, rank: u32, link: &Arc<Link>) -> Result<(), Failure> {
-        if self.groups.group(group)?.is_at(rank, link) {
+        if self.hccl.groups.group(group)?.is_at(rank, link) {
             return Ok(());
         }
         let what = format!("{} speaks for rank {rank}, which is not its own", link.peer);
@@ -302,16 +303,16 @@ impl State {
     fn lose_peer(&mut self, link: &Arc<Link>, error: &io::Error) -> BTreeMap<Token, Failure> {
         // What it did before its end.
         self.look_at_tables();
-        self.groups.links.remove(link);
-        for messages in self.groups.unclaimed.values_mut() {
+        self.hccl.groups.links.remove(link);
+        for messages in self.hccl.groups.unclaimed.values_mut() {
             messages.retain(|(from, _)| !Arc::ptr_eq(from, link));
         }
-        let groups = self.groups.with_link(link);
+        let groups = self.hccl.groups.with_link(link);
         groups.into_iter().filter_map(|group| self.lose_in_group(group, link, error)).collect()
     }
 
     fn lose_in_group(&mut self, id: u64, link: &Arc<Link>, error: &io::Error) -> Option<(Token, Failure)> {
-        let group = self.groups.group(id).ok()?;
+        let group = self.hccl.groups.group(id).ok()?;
         let token = group.token?;
         let ranks = group.ranks_at(link);
         let present: Vec<u32> = ranks.iter().copied().filter(|rank| !group.departures.contains(rank)).collect();
@@ -339,7 +340,7 @@ impl State {
 
     /// A rank elsewhere is gone from a communicator.
     fn depart(&mut self, id: u64, rank: u32, why: &str) {
-        let Ok(group) = self.groups.group_mut(id) else { return };
+        let Ok(group) = self.hccl.groups.group_mut(id) else { return };
         group.depart(rank);
         let all_left = group.departures.len() == group.cards.len();
         self.leave_group_here(id, rank, why);
@@ -350,7 +351,7 @@ impl State {
 
     /// This process has moved all data of a meeting: who waits elsewhere is told.
     pub(crate) fn tell_moved(&self, meeting: &Meeting) {
-        let Ok(group) = self.groups.group(meeting.group()) else { return };
+        let Ok(group) = self.hccl.groups.group(meeting.group()) else { return };
         match (meeting.way(), meeting.key()) {
             (Way::Table, Key::Collective(number)) => {
                 if let Some(table) = &group.table {
@@ -365,7 +366,7 @@ impl State {
 
     /// Tells the other processes of a meeting of a rank's call.
     pub(crate) fn tell_called(&self, group: u64, rank: u32, key: Key, call: &Call) {
-        if let Ok(group) = self.groups.group(group)
+        if let Ok(group) = self.hccl.groups.group(group)
             && group.is_here(rank)
         {
             group.post_to_meeting(key, |group| Message::Called { group, rank, key, request: Request::of(call) });
@@ -374,14 +375,14 @@ impl State {
 
     /// Tells the other processes of a meeting that a rank's stream has reached its call.
     pub(crate) fn tell_reached(&self, group: u64, rank: u32, key: Key) {
-        if let Ok(group) = self.groups.group(group) {
+        if let Ok(group) = self.hccl.groups.group(group) {
             group.post_to_meeting(key, |group| Message::Reached { group, rank, key });
         }
     }
 
     /// Tells the other processes that a communicator, and perhaps a meeting of it, has failed here.
     pub(crate) fn tell_broken(&self, group: u64, key: Option<Key>, failure: &Failure) {
-        if let Ok(group) = self.groups.group(group) {
+        if let Ok(group) = self.hccl.groups.group(group) {
             group.post(|group| Message::Broken { group, key, reason: Reason::from(failure) });
         }
     }

@@ -176,7 +176,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::memory::raw::{Allocation, Location};
+    use crate::memory::location::Location;
+    use crate::memory::raw::Allocation;
 
     fn span_of<T: Element>(values: &[T]) -> RawSpan {
         let allocation = Arc::new(Allocation::new(size_of_val(values), Location::Card(0), None).expect("mapping"));

@@ -183,7 +183,8 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
-    use crate::memory::raw::{Allocation, Location};
+    use crate::memory::location::Location;
+    use crate::memory::raw::Allocation;
 
     fn table(world: usize) -> Table {
         let memory = Arc::new(Allocation::new(Table::len_bytes(world), Location::Host, None).expect("memory"));

@@ -6,8 +6,8 @@
 use crate::memory::footprint::{Footprint, Rows};
 use crate::memory::raw::RawSpan;
 use crate::runtime::stream::Access;
+use crate::scheduler::pool::Without;
 use crate::scheduler::pool::Workers;
-use crate::timed::Without;
 
 /// Bytes of one tile of a large copy.
 const TILE_BYTES: usize = 1 << 20;
@@ -92,7 +92,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::memory::raw::{Allocation, Location};
+    use crate::memory::location::Location;
+    use crate::memory::raw::Allocation;
     use crate::scheduler::pool::Pool;
 
     #[test]

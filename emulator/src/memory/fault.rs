@@ -9,11 +9,11 @@ use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
+use crate::memory::location::Location;
 use crate::memory::pages::PAGE_BYTES;
-use crate::memory::raw::Location;
 
 /// Addresses around a buffer that count as near it; more than the pages without access on either side, of any size.
-const NEAR_BYTES: usize = 2 * PAGE_BYTES;
+pub(super) const NEAR_BYTES: usize = 2 * PAGE_BYTES;
 
 /// `place` of host memory.
 const ON_HOST: u64 = u64::MAX;

@@ -6,14 +6,17 @@
 //! by copying bytes or by atomics. Does not: order accesses (see `strict`), or know streams and collectives.
 
 pub(crate) mod access;
+pub(crate) mod book;
 pub(crate) mod copy;
 pub(crate) mod fault;
 pub(crate) mod footprint;
 pub(crate) mod guard;
 pub(crate) mod ipc;
 pub(crate) mod keeper;
+pub(crate) mod location;
 pub(crate) mod pages;
 pub(crate) mod peer;
+pub(crate) mod place;
 pub(crate) mod raw;
 pub(crate) mod shared_words;
 pub(crate) mod store;

@@ -7,92 +7,20 @@
 //! whatever the peer does, even after its end, and what a list's offset names never changes; a place beyond the store is
 //! refused. Does not: order accesses; a collective's ranks have all reached it before any of their memory is touched.
 
+use super::place::FIELDS;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::pages::{PAGE_BYTES, Range, Show, Store, may_shrink};
-use super::raw::{Allocation, Location, RawSpan};
-use crate::hccl::link::wire::Lane;
-
-/// Bytes in a process's store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
-    pub(crate) at: u64,
-    pub(crate) len_bytes: u64,
-}
-
-/// Where other processes of the host find a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Buffer {
-    /// In the store, all of it at one place.
-    Whole(Place),
-    /// `len_bytes` from `offset` on of what a list of parts names.
-    Listed { list: Place, offset: u64, len_bytes: u64 },
-}
-
-impl Buffer {
-    /// The `len_bytes` at `offset` of it.
-    pub(crate) fn slice(self, offset: u64, len_bytes: u64) -> Self {
-        match self {
-            Self::Whole(place) => Self::Whole(Place { at: place.at + offset, len_bytes }),
-            Self::Listed { list, offset: before, .. } => Self::Listed { list, offset: before + offset, len_bytes },
-        }
-    }
-}
-
-/// A part of a file that a buffer has: whole pages.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Part<'a> {
-    pub(crate) file: &'a File,
-    pub(crate) at: u64,
-    pub(crate) len_bytes: u64,
-}
-
-/// Numbers that a list has for a part: descriptor and inode of the file, offset, length.
-const FIELDS: usize = 4;
-
-/// A list of parts in this process's store.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    store: Arc<Store>,
-    list: Place,
-}
-
-impl Parts {
-    /// Writes a list for other processes. Its files stay open as long as anybody may read it.
-    ///
-    /// # Errors
-    /// The store cannot grow.
-    pub(crate) fn new<'a>(store: &Arc<Store>, parts: impl IntoIterator<Item = Part<'a>>) -> io::Result<Arc<Self>> {
-        let mut bytes = Vec::new();
-        for part in parts {
-            let file = part.file.as_raw_fd() as u64;
-            let fields: [u64; FIELDS] = [file, part.file.metadata()?.ino(), part.at, part.len_bytes];
-            bytes.extend(fields.into_iter().flat_map(u64::to_le_bytes));
-        }
-        let list = Place { at: store.take(bytes.len())?, len_bytes: bytes.len() as u64 };
-        store.file().write_all_at(&bytes, list.at)?;
-        Ok(Arc::new(Self { store: Arc::clone(store), list }))
-    }
-
-    /// The `len_bytes` at `offset` of what it lists.
-    pub(crate) fn buffer(&self, offset: u64, len_bytes: u64) -> Buffer {
-        Buffer::Listed { list: self.list, offset, len_bytes }
-    }
-}
-
-impl Drop for Parts {
-    fn drop(&mut self) {
-        self.store.give(self.list.at, self.list.len_bytes as usize);
-    }
-}
+use super::location::Location;
+use super::pages::{PAGE_BYTES, Range, Show, may_shrink};
+use super::raw::{Allocation, RawSpan};
+use crate::memory::place::{Buffer, Place};
 
 /// A peer's store.
 #[derive(Debug)]
@@ -213,8 +141,13 @@ impl PeerMemory {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
+    use crate::memory::pages::Store;
     use crate::memory::pages::nameless_file;
+    use crate::memory::place::Part;
+    use crate::memory::place::Parts;
 
     fn lane(file: &File) -> Lane {
         Lane { pid: std::process::id(), fd: file.as_raw_fd(), bell: Place { at: 0, len_bytes: 0 } }
@@ -261,4 +194,13 @@ mod tests {
         let text = PeerMemory::open(lane(&file)).expect_err("no store").to_string();
         assert_eq!(text, "the peer's memory may shrink");
     }
+}
+
+/// Where a process keeps the memory that others reach in place, as `/proc/PID/fd/FD`.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Lane {
+    pub(crate) pid: u32,
+    pub(crate) fd: i32,
+    /// Its bell in there.
+    pub(crate) bell: Place,
 }

@@ -7,6 +7,7 @@
 //! two unordered tasks on the same bytes race as they do on a card.
 #![expect(unsafe_code, reason = "device memory is raw memory")]
 
+use crate::memory::location::Location;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +18,7 @@ use super::fault::Known;
 use super::guard::{Arena, Damage, FREED, Guarded, Reach};
 use super::pages::{Backing, Range, Store, page_bytes};
 use crate::base::site::Site;
-use crate::memory::peer::{Buffer, Parts, Place};
+use crate::memory::place::{Buffer, Parts, Place};
 
 /// A type any bit pattern of which is a value.
 ///
@@ -32,15 +33,6 @@ macro_rules! elements {
     )* };
 }
 elements!(i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 f16 bf16);
-
-/// Where an allocation lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Location {
-    /// Memory of a card.
-    Card(u32),
-    /// Page-locked host memory.
-    Host,
-}
 
 /// One allocation: pages the operating system commits when they are touched, in their place until it is dropped.
 #[derive(Debug)]

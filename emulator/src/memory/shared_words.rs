@@ -59,7 +59,8 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::memory::raw::{Allocation, Location};
+    use crate::memory::location::Location;
+    use crate::memory::raw::Allocation;
 
     fn words(bytes: usize) -> SharedWords {
         let memory = Arc::new(Allocation::new(bytes, Location::Host, None).expect("memory"));

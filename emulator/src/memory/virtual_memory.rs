@@ -7,6 +7,7 @@
 //! Where the guide is silent the strictest reading holds: a handle is mapped once at a time. Does not: share with other
 //! processes (see `ipc`).
 
+use crate::memory::book::Charge;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -18,10 +19,10 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::memory::ipc::{Name, Record, Shared};
 use crate::memory::keeper::Keepers;
+use crate::memory::location::Location;
 use crate::memory::pages::{Range, Show, Store};
-use crate::memory::peer::{Part, Parts};
-use crate::memory::raw::{Allocation, Location};
-use crate::memory::store::Charge;
+use crate::memory::place::{Part, Parts};
+use crate::memory::raw::Allocation;
 
 /// Addresses and physical memory are cut at multiples of this (AscendCL guide, aclrtMapMem: 2 MB pages).
 pub(crate) const GRANULARITY_BYTES: usize = 2 << 20;

@@ -3,8 +3,9 @@
 //! Input: failures as streams settle. Output: one call of the program's function for each, on a thread of its own, outside
 //! of every lock. Invariant: without a function nothing is kept. Does not: know C signatures (see `abi`).
 
-use crate::abi::acl_exception::ExceptionCallback;
-use crate::runtime::thread;
+use std::sync::Arc;
+
+use crate::scheduler::thread;
 
 /// What is told of one task.
 #[derive(Debug, Clone, Copy)]
@@ -19,11 +20,20 @@ pub(crate) struct FailedTask {
     pub(crate) code: i32,
 }
 
+/// The program's function.
+pub(crate) type ExceptionCallback = Arc<dyn Fn(FailedTask) + Send + Sync>;
+
 /// The program's function and what it has yet to be told.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Exceptions {
     pub(crate) callback: Option<ExceptionCallback>,
     pending: Vec<FailedTask>,
+}
+
+impl std::fmt::Debug for Exceptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exceptions").field("pending", &self.pending).finish_non_exhaustive()
+    }
 }
 
 impl Exceptions {
@@ -36,11 +46,12 @@ impl Exceptions {
 
     /// Tells the program, if it wants to know. Threads that the host refuses leave it untold.
     pub(crate) fn tell(&mut self) {
-        let Some(callback) = self.callback else { return };
+        let Some(callback) = &self.callback else { return };
         for failed in std::mem::take(&mut self.pending) {
+            let callback = Arc::clone(callback);
             let body = move || {
                 thread::is_of_machine();
-                callback.tell(failed);
+                callback(failed);
             };
             // The failure stays on its stream, where every later call finds it.
             let _ = std::thread::Builder::new().name("ascend-exceptions".into()).spawn(body);

@@ -11,7 +11,8 @@ use std::sync::{Arc, Weak};
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::raw::{Allocation, Location, RawSpan};
+use crate::memory::location::Location;
+use crate::memory::raw::{Allocation, RawSpan};
 
 /// Parameters one kernel takes at most (CANN runtime guide, kernels).
 const MAX_PARAMS: usize = 128;

@@ -16,15 +16,14 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::base::failure::{Failure, code};
-use crate::base::handle::HandleKind;
-use crate::machine::{Machine, State};
+use crate::machine::Machine;
 use crate::memory::ipc::{Name, Record, Shared};
+use crate::memory::location::Location;
 use crate::memory::pages::{PAGE_BYTES, Range, Show, nameless_file};
-use crate::memory::raw::{Allocation, Location};
+use crate::memory::raw::Allocation;
 use crate::memory::shared_words::SharedWords;
-use crate::runtime::stream::Hold;
-use crate::runtime::thread;
 use crate::scheduler::bell::{BELL_BYTES, Bell};
+use crate::scheduler::thread;
 
 /// What is shared under a key: the granularity of its record, which is none of memory's.
 const GRANULARITY: u64 = 1;
@@ -49,17 +48,17 @@ pub(crate) enum Act {
 /// A word in memory that processes share.
 #[derive(Debug)]
 pub(crate) struct SharedWord {
-    bell: Bell,
+    pub(super) bell: Bell,
     words: SharedWords,
     record: Record,
     /// Of the process that made it: the file, which others find through it.
     _file: Option<File>,
     /// The card of the process that made it.
-    card: u32,
+    pub(super) card: u32,
 }
 
 #[derive(Debug)]
-enum Word {
+pub(super) enum Word {
     Own(u32),
     Shared(Arc<SharedWord>),
 }
@@ -67,10 +66,10 @@ enum Word {
 /// A word with the streams that wait for it.
 #[derive(Debug)]
 pub(crate) struct Signal {
-    word: Word,
-    held: VecDeque<(u64, Act)>,
+    pub(super) word: Word,
+    pub(super) held: VecDeque<(u64, Act)>,
     /// A thread sleeps on the bell.
-    is_watched: bool,
+    pub(super) is_watched: bool,
     machine: Weak<Machine>,
 }
 
@@ -83,7 +82,7 @@ impl SharedWord {
     ///
     /// # Errors
     /// The host has no memory for it.
-    fn create(card: u32, value: u32, validates: bool) -> Result<Self, Failure> {
+    pub(super) fn create(card: u32, value: u32, validates: bool) -> Result<Self, Failure> {
         let file = nameless_file().map_err(|error| host(&error))?;
         file.set_len(PAGE_BYTES as u64).map_err(|error| host(&error))?;
         let shared = Shared {
@@ -101,7 +100,7 @@ impl SharedWord {
     }
 
     /// The word of another process, or of this one.
-    fn open(name: Name, what: &str) -> Result<Self, Failure> {
+    pub(super) fn open(name: Name, what: &str) -> Result<Self, Failure> {
         let (record, shared, file) = Record::open(name)?;
         if shared.granularity != GRANULARITY {
             let what = format!("the key names memory and not {what}; import it by aclrtIpcMemImportByKey");
@@ -173,7 +172,7 @@ impl SharedWord {
 }
 
 impl Word {
-    fn raise(&mut self, value: u32) {
+    pub(super) fn raise(&mut self, value: u32) {
         match self {
             Self::Own(word) => *word = (*word).max(value),
             Self::Shared(word) => {
@@ -183,7 +182,7 @@ impl Word {
         }
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         match self {
             Self::Own(word) => *word = 0,
             Self::Shared(word) => word.value().store(0, Ordering::SeqCst),
@@ -191,7 +190,7 @@ impl Word {
     }
 
     /// Whether a wait is over, which may take the word.
-    fn grants(&mut self, act: Act) -> bool {
+    pub(super) fn grants(&mut self, act: Act) -> bool {
         match (self, act) {
             (_, Act::Set(_) | Act::Clear) => true,
             (Self::Own(word), Act::Await(value)) => *word >= value,
@@ -203,7 +202,7 @@ impl Word {
 }
 
 impl Signal {
-    fn new(word: Word, machine: Weak<Machine>) -> Self {
+    pub(super) fn new(word: Word, machine: Weak<Machine>) -> Self {
         Self { word, held: VecDeque::new(), is_watched: false, machine }
     }
 
@@ -224,7 +223,7 @@ impl Signal {
     }
 
     /// Starts the thread that sleeps on the bell, unless it runs.
-    fn watch(&mut self, id: u64) -> Result<(), Failure> {
+    pub(super) fn watch(&mut self, id: u64) -> Result<(), Failure> {
         let Word::Shared(word) = &self.word else { return Ok(()) };
         if self.is_watched {
             return Ok(());
@@ -248,137 +247,5 @@ impl Signal {
         })?;
         self.is_watched = true;
         Ok(())
-    }
-}
-
-impl State {
-    /// A stream has reached an act.
-    pub(crate) fn reach_signal(&mut self, id: u64, act: Act, stream: u64, by: Hold) {
-        let Some(signal) = self.signals.get_mut(&id) else {
-            self.settle(stream, Err(HandleKind::Event.gone(id)));
-            return;
-        };
-        match act {
-            Act::Set(value) => signal.word.raise(value),
-            Act::Clear => signal.word.clear(),
-            Act::Await(_) | Act::Take if !signal.word.grants(act) => {
-                signal.held.push_back((stream, act));
-                match signal.watch(id) {
-                    Ok(()) => self.hold(stream, by),
-                    Err(failure) => {
-                        self.leave_signal(id, stream);
-                        self.settle(stream, Err(failure));
-                    }
-                }
-                return;
-            }
-            Act::Await(_) | Act::Take => self.drop_limit(stream),
-        }
-        self.settle(stream, Ok(()));
-        self.recheck_signal(id);
-    }
-
-    /// An act that its stream will never reach: a record still releases who waits for it.
-    pub(crate) fn discard_signal(&mut self, id: u64, act: Act) {
-        if let (Some(signal), Act::Set(value)) = (self.signals.get_mut(&id), act) {
-            signal.word.raise(value);
-            self.recheck_signal(id);
-        }
-    }
-
-    /// Lets the streams go on whose wait is over; whether one still waits, and the thread on the bell has to.
-    pub(crate) fn recheck_signal(&mut self, id: u64) -> bool {
-        let Self { signals, streams, .. } = self;
-        let Some(signal) = signals.get_mut(&id) else { return false };
-        signal.held.retain(|(stream, _)| streams.contains_key(stream));
-        let (mut over, mut held) = (Vec::new(), VecDeque::new());
-        for (stream, act) in signal.held.drain(..) {
-            if signal.word.grants(act) {
-                over.push(stream);
-            } else {
-                held.push_back((stream, act));
-            }
-        }
-        signal.held = held;
-        signal.is_watched &= !signal.held.is_empty();
-        let goes_on = signal.is_watched;
-        for stream in over {
-            self.settle(stream, Ok(()));
-        }
-        goes_on
-    }
-
-    /// A stream waits no more.
-    pub(crate) fn leave_signal(&mut self, id: u64, stream: u64) {
-        if let Some(signal) = self.signals.get_mut(&id) {
-            signal.held.retain(|(held, _)| *held != stream);
-        }
-    }
-
-    /// Removes a signal, if there is one of this number; streams held by it fail.
-    pub(crate) fn remove_signal(&mut self, id: u64, kind: HandleKind) {
-        let Some(signal) = self.signals.remove(&id) else { return };
-        for (stream, _) in signal.held {
-            self.settle(stream, Err(kind.gone(id)));
-        }
-        if let Word::Shared(word) = signal.word {
-            // The thread on it, if any, looks and ends.
-            word.bell.wake();
-        }
-    }
-
-    /// The shared word of an event or notify.
-    pub(crate) fn shared_word(&self, id: u64) -> Option<Arc<SharedWord>> {
-        self.signals.get(&id).and_then(|signal| signal.shared().cloned())
-    }
-
-    /// Fails unless work of `card` may reach the card on which a shared word was made.
-    pub(crate) fn require_reach(&self, id: u64, card: u32) -> Result<(), Failure> {
-        let Some(on) = self.shared_word(id).map(|word| word.card) else { return Ok(()) };
-        if on == card || self.cards[card as usize].peers.contains(&on) {
-            return Ok(());
-        }
-        let what = format!(
-            "it was exported on device {on}; call aclrtDeviceEnablePeerAccess({on}) on device {card} first, or import it \
-             with the flag for that"
-        );
-        Err(Failure::new(code::PARAM_INVALID, what))
-    }
-}
-
-impl Machine {
-    /// A signal of this process, under the number of its event.
-    pub(crate) fn own_signal(&self) -> Signal {
-        Signal::new(Word::Own(0), self.weak())
-    }
-
-    /// A signal that other processes may import.
-    ///
-    /// # Errors
-    /// The mode orders one process only, or the host has no memory for it.
-    pub(crate) fn shared_signal(&self, card: u32, is_set: bool, validates: bool) -> Result<Signal, Failure> {
-        self.require_one_process()?;
-        let word = SharedWord::create(card, u32::from(is_set), validates)?;
-        Ok(Signal::new(Word::Shared(Arc::new(word)), self.weak()))
-    }
-
-    /// A signal of another process; `what` says what it should be. Also the card it was made on.
-    ///
-    /// # Errors
-    /// As above, or what the key names is gone, for other processes, or something else.
-    pub(crate) fn imported_signal(&self, name: Name, what: &str) -> Result<(Signal, u32), Failure> {
-        self.require_one_process()?;
-        let word = SharedWord::open(name, what)?;
-        let card = word.card;
-        Ok((Signal::new(Word::Shared(Arc::new(word)), self.weak()), card))
-    }
-
-    fn require_one_process(&self) -> Result<(), Failure> {
-        if self.turnstile().is_none() {
-            return Ok(());
-        }
-        let what = "events and notifies shared between processes are not modelled in strict and timed mode, which order one \
-                    process";
-        Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
     }
 }

@@ -4,15 +4,13 @@
 //! Input: a new machine. Output: a slot until the machine's last owner goes. Invariant: at most one machine per slot.
 //! Does not: build tables (see `abi`) or run calls (see `machine`).
 
+use crate::runtime::thread::SLOTS;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use crate::machine::Machine;
 
-/// How many machines can be alive in one process at once.
-pub(crate) const SLOTS: usize = 32;
-
-static MACHINES: [RwLock<Weak<Machine>>; SLOTS] = [const { RwLock::new(Weak::new()) }; SLOTS];
-static TAKEN: Mutex<Taken> = Mutex::new([false; SLOTS]);
+pub(super) static MACHINES: [RwLock<Weak<Machine>>; SLOTS] = [const { RwLock::new(Weak::new()) }; SLOTS];
+pub(super) static TAKEN: Mutex<Taken> = Mutex::new([false; SLOTS]);
 
 /// Which slots have a machine.
 pub(crate) type Taken = [bool; SLOTS];

@@ -6,30 +6,15 @@
 //! Does not: tell of default streams, which come and go with their contexts.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::failure::{Failure, code};
-use crate::machine::Machine;
 
 /// A function of the program: it gets what changes (a device's number, a stream's handle) and how.
-pub(crate) type Watcher = Arc<dyn Fn(usize, u32) + Send + Sync>;
-
-/// Who is told of what.
-#[derive(Default)]
-pub(crate) struct Watchers {
-    streams: BTreeMap<String, Watcher>,
-    devices: BTreeMap<String, Watcher>,
-}
-
-impl std::fmt::Debug for Watchers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (streams, devices) = (self.streams.keys(), self.devices.keys());
-        f.debug_struct("Watchers").field("streams", &streams).field("devices", &devices).finish()
-    }
-}
+pub(crate) type StateCallback = Arc<dyn Fn(usize, u32) + Send + Sync>;
 
 /// What a function is told of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Watched {
     /// Streams that are created and destroyed.
     Streams,
@@ -37,60 +22,48 @@ pub(crate) enum Watched {
     Devices,
 }
 
-impl Watchers {
-    fn of(&mut self, what: Watched) -> &mut BTreeMap<String, Watcher> {
-        match what {
-            Watched::Streams => &mut self.streams,
-            Watched::Devices => &mut self.devices,
-        }
-    }
+/// Who is told of what, behind a lock of its own: nothing that schedules depends on it.
+#[derive(Default)]
+pub(crate) struct StateCallbacks(Mutex<BTreeMap<(Watched, String), StateCallback>>);
 
-    /// Registers a function, or with None forgets the one of that name.
-    ///
-    /// # Errors
-    /// The name is taken, or nothing has it.
-    fn register(&mut self, what: Watched, name: String, watcher: Option<Watcher>) -> Result<(), Failure> {
-        let watchers = self.of(what);
-        match (watchers.contains_key(&name), watcher) {
-            (true, Some(_)) => {
-                let what = format!("a callback {name:?} is registered already; a name is registered once");
-                Err(Failure::new(code::PARAM_INVALID, what))
-            }
-            (false, None) => {
-                let what = format!("no callback {name:?} is registered, so none can be taken away (callback is NULL)");
-                Err(Failure::new(code::PARAM_INVALID, what))
-            }
-            (false, Some(watcher)) => {
-                watchers.insert(name, watcher);
-                Ok(())
-            }
-            (true, None) => {
-                watchers.remove(&name);
-                Ok(())
-            }
-        }
+impl std::fmt::Debug for StateCallbacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.lock().unwrap_or_else(PoisonError::into_inner).keys()).finish()
     }
 }
 
-impl Machine {
+impl StateCallbacks {
     /// Registers a function, or with None forgets the one of that name.
     ///
     /// # Errors
     /// The name is taken, or nothing has it.
-    pub(crate) fn register_watcher(
-        &self,
-        what: Watched,
-        name: String,
-        watcher: Option<Watcher>,
-    ) -> Result<(), Failure> {
-        self.lock().watchers_of_state.register(what, name, watcher)
+    pub(crate) fn register(&self, what: Watched, name: String, callback: Option<StateCallback>) -> Result<(), Failure> {
+        let mut callbacks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (what, name);
+        match (callbacks.contains_key(&key), callback) {
+            (true, Some(_)) => {
+                let what = format!("a callback {:?} is registered already; a name is registered once", key.1);
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            (false, None) => {
+                let what =
+                    format!("no callback {:?} is registered, so none can be taken away (callback is NULL)", key.1);
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            (false, Some(callback)) => callbacks.insert(key, callback),
+            (true, None) => callbacks.remove(&key),
+        };
+        Ok(())
     }
 
     /// Calls who is to be told.
     pub(crate) fn tell(&self, what: Watched, object: usize, state: u32) {
-        let told: Vec<Watcher> = self.lock().watchers_of_state.of(what).values().cloned().collect();
-        for watcher in told {
-            watcher(object, state);
+        let told: Vec<StateCallback> = {
+            let callbacks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            callbacks.iter().filter(|((of, _), _)| *of == what).map(|(_, callback)| Arc::clone(callback)).collect()
+        };
+        for callback in told {
+            callback(object, state);
         }
     }
 }

@@ -6,15 +6,10 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use crate::abi::acl_exception::os_thread;
 use crate::base::failure::code;
-use crate::runtime::graph::CaptureMode;
-use crate::runtime::slots::SLOTS;
-use crate::scheduler::turnstile::Turnstile;
-use crate::scheduler::watch::{self, Tid};
+use crate::scheduler::thread::is_of_machine;
 
 #[derive(Default)]
 struct ThreadState {
@@ -46,33 +41,7 @@ struct ThreadTime {
 /// Places for host times in a thread.
 const COSTS: usize = 128;
 
-static THREADS_SEEN: AtomicU64 = AtomicU64::new(0);
-
-/// What is to be done when this thread ends.
-struct Ending {
-    tid: Tid,
-    turnstiles: RefCell<Vec<Weak<Turnstile>>>,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        // First a stranger, then no participant: at no time is it neither.
-        watch::unclaim(self.tid);
-        for turnstile in self.turnstiles.take() {
-            if let Some(turnstile) = turnstile.upgrade() {
-                turnstile.leave(number());
-            }
-        }
-    }
-}
-
 thread_local! {
-    static ENDING: Ending = {
-        let tid = watch::this_thread();
-        watch::claim(tid);
-        Ending { tid, turnstiles: RefCell::default() }
-    };
-    static NUMBER: u64 = THREADS_SEEN.fetch_add(1, Ordering::Relaxed) + 1;
     static THREADS: RefCell<[ThreadState; SLOTS]> = RefCell::new(std::array::from_fn(|_| ThreadState::default()));
 }
 
@@ -152,19 +121,6 @@ pub(crate) fn set_calling(key: MachineKey, calling: Option<Calling>) -> Option<C
     with(key, |thread| std::mem::replace(&mut thread.calling, calling))
 }
 
-/// This thread's number, which no other thread of the process has or had.
-pub(crate) fn number() -> u64 {
-    NUMBER.try_with(|number| *number).unwrap_or(0)
-}
-
-/// The operating system's number of this thread.
-pub(crate) fn system_number() -> u32 {
-    match ENDING.try_with(|ending| ending.tid) {
-        Ok(tid) if tid > 0 => tid,
-        _ => os_thread(),
-    }
-}
-
 /// This thread's name for reports.
 pub(crate) fn name(key: MachineKey) -> Arc<str> {
     let named = || {
@@ -177,16 +133,6 @@ pub(crate) fn name(key: MachineKey) -> Arc<str> {
 /// Gives this thread the name reports use for it.
 pub(crate) fn set_label(key: MachineKey, label: Option<Arc<str>>) {
     with(key, |thread| thread.label = label);
-}
-
-/// This thread works for a machine, or calls one: no other machine need wait for its first call.
-pub(crate) fn is_of_machine() {
-    let _ = ENDING.try_with(|_| ());
-}
-
-/// The turnstile is told when this thread ends; false when it is ending already.
-pub(crate) fn at_end(turnstile: Weak<Turnstile>) -> bool {
-    ENDING.try_with(|ending| ending.turnstiles.borrow_mut().push(turnstile)).is_ok()
 }
 
 /// This thread begins a call of a timed machine, no earlier than at `floor_ns`; `cost` gives a function's host time in
@@ -283,3 +229,18 @@ mod tests {
         assert_eq!(context(a), None);
     }
 }
+
+/// Which threads may not make unsafe calls while a capture runs; also a thread's own answer to the captures of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum CaptureMode {
+    /// No thread.
+    #[default]
+    Global,
+    /// Not the capturing thread.
+    ThreadLocal,
+    /// All threads may.
+    Relaxed,
+}
+
+/// How many machines can be alive in one process at once.
+pub(crate) const SLOTS: usize = 32;

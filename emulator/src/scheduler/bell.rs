@@ -111,7 +111,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::memory::raw::{Allocation, Location};
+    use crate::memory::location::Location;
+    use crate::memory::raw::Allocation;
 
     fn bell() -> Arc<Bell> {
         let memory = Arc::new(Allocation::new(BELL_BYTES, Location::Host, None).expect("memory"));

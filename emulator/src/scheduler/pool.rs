@@ -184,7 +184,7 @@ impl Pool {
             let workers = Arc::clone(&pool.workers);
             let thread = std::thread::Builder::new().name(format!("ascend-core-{index}"));
             pool.handles.push(thread.spawn(move || {
-                crate::runtime::thread::is_of_machine();
+                crate::scheduler::thread::is_of_machine();
                 workers.run();
             })?);
         }
@@ -252,4 +252,13 @@ mod tests {
         pool.workers().spawn(jobs);
         assert_eq!(receive.recv(), Ok(7));
     }
+}
+
+/// What work of a stream does when there are no numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Without {
+    /// Nothing.
+    Nothing,
+    /// The same: other work depends on it.
+    Same,
 }

@@ -5,8 +5,8 @@
 //! its bell meanwhile (`scheduler::bell`) and itself takes the end of a collective from the table: one thread is woken for it
 //! instead of two. Does not: run tasks.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
@@ -16,32 +16,7 @@ use crate::runtime::thread;
 use crate::scheduler::bell::Bell;
 use crate::scheduler::spin;
 use crate::scheduler::wait::Wait;
-use crate::strict::order::{self, Waited};
-
-/// What a thread that waits for a stream watches.
-#[derive(Debug, Default)]
-pub(crate) struct Done {
-    /// Entries that have ended, to be looked at without the machine's lock.
-    finished: AtomicU64,
-    changed: Condvar,
-    /// On which threads sleep instead, once there is one.
-    bell: OnceLock<Arc<Bell>>,
-}
-
-impl Done {
-    /// So many entries have ended.
-    pub(crate) fn set(&self, finished: u64) {
-        self.finished.store(finished, Ordering::Release);
-    }
-
-    /// Lets the threads that wait look again.
-    pub(crate) fn wake(&self) {
-        self.changed.notify_all();
-        if let Some(bell) = self.bell.get() {
-            bell.wake();
-        }
-    }
-}
+use crate::strict::order::Waited;
 
 /// A thread of the program that listens to the bell.
 struct Ear<'a> {
@@ -89,7 +64,7 @@ impl Machine {
     /// The stream's failure, or the time is over.
     pub(crate) fn synchronize_stream(&self, id: u64, timeout: Option<Duration>) -> Result<(), Failure> {
         self.update(|state| state.refuse_captured(id, "waiting for the end of work"))?;
-        if !self.lock().streams.contains_key(&id) {
+        if !self.lock().runtime.streams.contains_key(&id) {
             return Err(HandleKind::Stream.gone(id));
         }
         let outcome = self.wait_for_stream(id, timeout);
@@ -107,23 +82,23 @@ impl Machine {
         // Goes after the lock, which it takes when it ends.
         let mut ear = Ear::open(self);
         let mut state = self.lock();
-        let Some(stream) = state.streams.get(&id) else { return Ok(false) };
+        let Some(stream) = state.runtime.streams.get(&id) else { return Ok(false) };
         let target = stream.issued;
-        let is_conducted = state.is_conducted();
+        let is_conducted = state.scheduler.is_conducted();
         let mut has_looked = false;
         loop {
             let is_late = thread::take_late(self.key());
-            let Some(stream) = state.streams.get(&id) else { return Ok(false) };
-            if let Some(lost) = state.cards.get(stream.card as usize).and_then(|card| card.lost.clone()) {
+            let Some(stream) = state.runtime.streams.get(&id) else { return Ok(false) };
+            if let Some(lost) = state.runtime.cards.get(stream.card as usize).and_then(|card| card.lost.clone()) {
                 return Err(lost);
             }
-            let now = state.now();
-            let Some(stream) = state.streams.get_mut(&id) else { return Ok(false) };
+            let now = state.scheduler.now();
+            let Some(stream) = state.runtime.streams.get_mut(&id) else { return Ok(false) };
             if stream.finished >= target && !is_late {
                 thread::raise_clock(self.key(), stream.time.at_ns());
                 let outcome = stream.failure.clone().map_or(Ok(true), Err);
-                if state.order.is_some() {
-                    order::host_waited(&mut state, &Waited::Stream(id));
+                if let Some(strict) = &mut state.strict {
+                    strict.order.host_waited(&Waited::Stream(id));
                 }
                 return outcome;
             }
@@ -157,7 +132,7 @@ impl Machine {
                 None => Alarm::Signal(&done.changed),
             };
             state = self.sleep(state, alarm, deadline, wait)?;
-            if let Some(stream) = state.streams.get_mut(&id)
+            if let Some(stream) = state.runtime.streams.get_mut(&id)
                 && let Some(own) = stream.targets.iter().position(|other| *other == target)
             {
                 stream.targets.swap_remove(own);

@@ -32,7 +32,7 @@ impl Threads {
         // Weak, and no sender of its own: with the last owner the senders go, and idle threads end.
         let idle = Arc::downgrade(&self.idle);
         let run = move || {
-            crate::runtime::thread::is_of_machine();
+            crate::scheduler::thread::is_of_machine();
             let mut next = Some(first);
             while let Some(body) = next {
                 // A body reports its own panics; this keeps the thread if even that fails.

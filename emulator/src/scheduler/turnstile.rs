@@ -13,7 +13,7 @@ use super::wait::Wait;
 use super::watch::{self, Tid};
 use crate::base::failure::{Failure, code};
 use crate::base::site::Site;
-use crate::runtime::thread;
+use crate::scheduler::thread;
 
 /// Threads that have ended and are remembered for reports.
 const ENDED_KEPT: usize = 256;
@@ -154,7 +154,13 @@ impl Turnstile {
             return;
         }
         // Only a thread that will tell of its end may be waited for.
-        if thread::at_end(Arc::downgrade(self)) {
+        let turnstile = Arc::downgrade(self);
+        let leave = move || {
+            if let Some(turnstile) = turnstile.upgrade() {
+                turnstile.leave(thread::number());
+            }
+        };
+        if thread::at_end(leave) {
             inner.participants.insert(me, Participant::new(stand));
             inner.generation += 1;
             self.moved.notify_one();

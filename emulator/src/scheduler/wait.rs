@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::machine::State;
 use crate::runtime::event::Record;
+use crate::state::State;
 
 /// The condition of a blocked call.
 #[derive(Debug, Clone)]
@@ -40,13 +40,13 @@ impl Wait {
     pub(crate) fn is_over(&self, state: &State) -> bool {
         match self {
             Self::Stream { stream, target } => {
-                state.streams.get(stream).is_none_or(|stream| stream.has_finished(*target))
+                state.runtime.streams.get(stream).is_none_or(|stream| stream.has_finished(*target))
             }
             Self::Record(record) => record.at().is_some() || record.lost().is_some(),
-            Self::Gathering { root, .. } => state.groups.is_gathered(*root),
-            Self::Entering { group } => state.groups.is_entered(*group),
-            Self::Callback { thread } => state.reports.has_news(*thread),
-            Self::Time(at) => state.now() >= *at,
+            Self::Gathering { root, .. } => state.hccl.groups.is_gathered(*root),
+            Self::Entering { group } => state.hccl.groups.is_entered(*group),
+            Self::Callback { thread } => state.runtime.callbacks.has_news(*thread),
+            Self::Time(at) => state.scheduler.now() >= *at,
         }
     }
 }

@@ -5,15 +5,16 @@
 
 use std::sync::Arc;
 
-use super::{Strict, order};
+use super::Strict;
 use crate::base::failure::Failure;
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
-use crate::machine::{Machine, State};
+use crate::machine::Machine;
+use crate::memory::book::damage_report;
 use crate::memory::raw::Allocation;
-use crate::memory::store::damage_report;
 use crate::runtime::event::Record;
 use crate::runtime::stream::{Access, Entry, Hold, Queued};
+use crate::state::State;
 
 impl Machine {
     /// The running call, which concerns no stream; None outside strict mode.
@@ -43,14 +44,18 @@ impl Machine {
         if self.strict().is_some() {
             let mut state = self.lock();
             let site = self.site(&state, None);
-            order::host_touched(&mut state, &accesses(), site.as_ref());
+            if let Some(strict) = &mut state.strict {
+                strict.order.host_touched(&accesses(), site.as_ref());
+            }
         }
     }
 
     /// The call at `site` has freed memory.
     pub(crate) fn check_freed(&self, freed: Option<&Allocation>, site: Option<&Arc<Site>>) {
         let (Some(strict), Some(freed)) = (self.strict(), freed) else { return };
-        order::freed(&mut self.lock(), freed, site);
+        if let Some(strict) = &mut self.lock().strict {
+            strict.order.freed(freed, site);
+        }
         if let Some(report) = damage_report(freed, site) {
             strict.report(report);
         }
@@ -81,7 +86,7 @@ impl Machine {
 
     /// The running call destroys a stream without waiting for it.
     pub(crate) fn check_stream_idle(&self, state: &State, id: u64) {
-        let Some(stream) = state.streams.get(&id).filter(|stream| !stream.is_idle()) else { return };
+        let Some(stream) = state.runtime.streams.get(&id).filter(|stream| !stream.is_idle()) else { return };
         let waiting = || stream.queued().find_map(|queued| queued.site.clone());
         let first = if stream.has_next() { waiting() } else { stream.site_under_way.clone() };
         self.report_busy(state, &format!("stream {id}"), id, first);
@@ -92,7 +97,7 @@ impl Machine {
         if self.strict().is_none() {
             return;
         }
-        for (id, stream) in &state.streams {
+        for (id, stream) in &state.runtime.streams {
             let user = if stream.hold.as_ref().is_some_and(&held) {
                 Some(stream.site_under_way.clone())
             } else {

@@ -15,12 +15,13 @@ use super::Strict;
 use super::deadlock;
 use super::random::Random;
 use super::trace::{Actor, What};
-use crate::machine::{Machine, State};
-use crate::runtime::thread;
+use crate::machine::Machine;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::quiet::Quiet;
+use crate::scheduler::thread;
 use crate::scheduler::turnstile::{Host, Stand, Turnstile, View};
 use crate::scheduler::wait::Wait;
+use crate::state::State;
 
 /// Time between looks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
@@ -114,7 +115,7 @@ impl Baton {
 
     /// Lets one thing happen, which could happen in this very state.
     fn take(&self, machine: &Machine, mut state: MutexGuard<'_, State>, step: Step) {
-        state.tick();
+        state.scheduler.tick();
         match step {
             Step::Call { thread, label, call } => {
                 drop(state);
@@ -130,19 +131,19 @@ impl Baton {
                 if let Some((card, entry, tag)) = state.head_of(stream) {
                     self.strict.note(Actor::Stream { stream, card }, What::Runs(entry), tag);
                 }
-                let before = state.launches.len();
+                let before = state.scheduler.launches.len();
                 state.start_head(stream);
-                state.ready.clear();
+                state.scheduler.ready.clear();
                 // One entry launches itself at most; collectives that became complete by it wait for their own turn.
-                let last = state.launches.pop_if(|launch| !matches!(launch, Launch::Meeting(_)));
-                debug_assert!(last.is_none() || before == state.launches.len());
+                let last = state.scheduler.launches.pop_if(|launch| !matches!(launch, Launch::Meeting(_)));
+                debug_assert!(last.is_none() || before == state.scheduler.launches.len());
                 drop(state);
                 if let Some(launch) = last {
                     self.launch(machine, launch);
                 }
             }
             Step::Launch(place) => {
-                let launch = state.launches.remove(place);
+                let launch = state.scheduler.launches.remove(place);
                 drop(state);
                 if let Launch::Meeting(meeting) = &launch {
                     let actor = Actor::Communicator(meeting.group_name());
@@ -191,7 +192,7 @@ impl Baton {
             let looked = Instant::now();
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
             // What others do takes real time, and so limits go on meanwhile: they may wait for what comes after one.
-            machine.lock().wind_clock(looked.elapsed());
+            machine.lock().scheduler.wind_clock(looked.elapsed());
             return;
         }
         // Without the machine's lock, for which those that are looked at may be waiting.
@@ -213,7 +214,7 @@ impl Baton {
         }
         match earliest_timeout(view, &state) {
             Some((_, Timeout::Call { thread, label, call, at, gathers })) => {
-                state.advance_clock(at);
+                state.scheduler.advance_clock(at);
                 if let Some(root) = gathers {
                     deadlock::report_not_gathered(&mut state, view, root);
                 }
@@ -222,7 +223,7 @@ impl Baton {
                 turnstile.let_go(thread, None);
             }
             Some((_, Timeout::Machine { at })) => {
-                state.advance_clock(at);
+                state.scheduler.advance_clock(at);
                 if !state.expire_waits() && !state.expire_moving() {
                     deadlock::resolve(&mut state, view, turnstile);
                 }
@@ -247,11 +248,12 @@ fn candidates(view: &View, state: &mut State) -> Vec<Step> {
         }
     });
     let heads = state
+        .runtime
         .streams
         .iter()
-        .filter(|(id, stream)| stream.has_next() && !state.holds.is_kept(**id))
+        .filter(|(id, stream)| stream.has_next() && !state.delays.is_kept(**id))
         .map(|(id, _)| Step::Head(*id));
-    calls.chain(heads).chain((0..state.launches.len()).map(Step::Launch)).collect()
+    calls.chain(heads).chain((0..state.scheduler.launches.len()).map(Step::Launch)).collect()
 }
 
 /// A time limit.
@@ -284,5 +286,5 @@ fn earliest_timeout(view: &View, state: &State) -> Option<(Duration, Timeout)> {
     });
     let queued = state.next_expiry().map(|at| (at, Timeout::Machine { at }));
     let earliest = calls.chain(queued).min_by_key(|(at, _)| *at);
-    earliest.map(|(at, timeout)| (at.saturating_duration_since(state.now()), timeout))
+    earliest.map(|(at, timeout)| (at.saturating_duration_since(state.scheduler.now()), timeout))
 }

@@ -12,25 +12,25 @@ use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
 use crate::hccl::meeting::Seat;
-use crate::machine::State;
 use crate::runtime::signal::Act;
 use crate::runtime::stream::{Entry, Hold};
 use crate::scheduler::turnstile::{Host, Stand, Turnstile, View};
 use crate::scheduler::wait::Wait;
 use crate::scheduler::watch;
+use crate::state::State;
 
 /// Threads of a card that are named in a report.
 const NAMED: usize = 4;
 
 /// Reports what waits for ever and ends it.
 pub(crate) fn resolve(state: &mut State, view: &View, turnstile: &Turnstile) {
-    if !state.groups.moving.is_empty() {
+    if !state.hccl.groups.moving.is_empty() {
         // Data moves between processes, and will have moved or have failed.
         return;
     }
     if let Some(cycle) = (Graph { state, view }).cycle() {
         break_cycle(state, view, &cycle);
-    } else if let Some(meeting) = state.meetings.first_without_all_calls() {
+    } else if let Some(meeting) = state.hccl.meetings.first_without_all_calls() {
         report_absent(state, view, meeting);
     } else if let Some(stream) = first_held(state) {
         report_held(state, view, turnstile, stream);
@@ -41,7 +41,7 @@ pub(crate) fn resolve(state: &mut State, view: &View, turnstile: &Turnstile) {
 
 /// Reports ranks that never come to a communicator that is being built.
 pub(crate) fn report_not_gathered(state: &mut State, view: &View, root: u64) {
-    let Some((world, absent)) = state.groups.absent_from(root) else { return };
+    let Some((world, absent)) = state.hccl.groups.absent_from(root) else { return };
     let mut text = Text::default();
     let _ = write!(text.what, "a communicator of {world} ranks is being built: {} come", ranks_have_not(&absent));
     for host in &view.hosts {
@@ -148,7 +148,7 @@ struct Graph<'a> {
 
 impl Graph<'_> {
     fn nodes(&self) -> impl Iterator<Item = Node> {
-        let streams = self.state.streams.iter().filter(|(_, stream)| stream.hold.is_some());
+        let streams = self.state.runtime.streams.iter().filter(|(_, stream)| stream.hold.is_some());
         let is_blocked = |(_, host): &(usize, &Host)| matches!(host.stand, Stand::Blocked { .. });
         let hosts = self.view.hosts.iter().enumerate().filter(is_blocked);
         streams.map(|(id, _)| Node::Stream(*id)).chain(hosts.map(|(place, _)| Node::Host(place)))
@@ -201,7 +201,7 @@ impl Graph<'_> {
     }
 
     fn edges_of_stream(&self, stream: u64) -> Vec<(Reason, Node)> {
-        let Some(held) = self.state.streams.get(&stream) else { return Vec::new() };
+        let Some(held) = self.state.runtime.streams.get(&stream) else { return Vec::new() };
         match &held.hold {
             None => Vec::new(),
             Some(Hold::Record(record)) => vec![(Reason::Record, Node::Stream(record.stream))],
@@ -228,7 +228,7 @@ impl Graph<'_> {
     }
 
     fn edges_of_seat(&self, seat: Seat) -> Vec<(Reason, Node)> {
-        let Some(meeting) = self.state.meetings.open(seat.meeting) else { return Vec::new() };
+        let Some(meeting) = self.state.hccl.meetings.open(seat.meeting) else { return Vec::new() };
         let place = meeting.place();
         let mut edges = Vec::new();
         for (position, part) in meeting.standing().into_iter().enumerate() {
@@ -244,7 +244,7 @@ impl Graph<'_> {
                         .into_iter()
                         .map(|(on, site)| (Reason::LaterCall { place: place.clone(), rank, site }, Node::Stream(on))),
                 );
-            } else if let Ok(card) = self.state.groups.card_of(meeting.group(), rank) {
+            } else if let Ok(card) = self.state.hccl.groups.card_of(meeting.group(), rank) {
                 let blocked = |(_, host): &(usize, &Host)| {
                     matches!(host.stand, Stand::Blocked { .. }) && self.card(host.context) == Some(card)
                 };
@@ -257,7 +257,7 @@ impl Graph<'_> {
 
     /// Streams with a queued entry of this kind, and the call that enqueued it.
     fn queued(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<(u64, Option<Arc<Site>>)> {
-        let found = self.state.streams.iter().filter_map(|(id, stream)| {
+        let found = self.state.runtime.streams.iter().filter_map(|(id, stream)| {
             let queued = stream.queued().find(|queued| is_meant(&queued.entry))?;
             Some((*id, queued.site.clone()))
         });
@@ -265,14 +265,14 @@ impl Graph<'_> {
     }
 
     fn card(&self, context: Option<u64>) -> Option<u32> {
-        self.state.contexts.get(&context?).map(|context| context.card)
+        self.state.runtime.contexts.get(&context?).map(|context| context.card)
     }
 
     /// One wait of a cycle in words.
     fn clause(&self, (from, reason, to): &(Node, Reason, Node), text: &mut Text) -> String {
         let (who, record) = match from {
             Node::Stream(id) => {
-                let stream = self.state.streams.get(id);
+                let stream = self.state.runtime.streams.get(id);
                 let cited = text.cite(stream.and_then(|stream| stream.site_under_way.as_ref()));
                 let record = match stream.and_then(|stream| stream.hold.as_ref()) {
                     Some(Hold::Record(record)) => Some(Arc::clone(record)),
@@ -346,7 +346,7 @@ fn break_cycle(state: &mut State, view: &View, cycle: &[(Node, Reason, Node)]) {
 
 /// Ends what a condemned stream waits for.
 fn release(state: &mut State, stream: u64, failure: &Failure) {
-    match state.streams.get(&stream).and_then(|stream| stream.hold.clone()) {
+    match state.runtime.streams.get(&stream).and_then(|stream| stream.hold.clone()) {
         Some(Hold::Record(record)) => {
             record.release(stream);
             state.settle(stream, Ok(()));
@@ -361,7 +361,7 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
         }
         Some(Hold::Meet(seats)) => {
             for seat in seats {
-                if state.meetings.open(seat.meeting).is_some() {
+                if state.hccl.meetings.open(seat.meeting).is_some() {
                     state.fail_meeting(seat.meeting, failure);
                 } else {
                     // Its communicator is gone: nobody else will end this wait.
@@ -377,7 +377,7 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
 
 /// Reports ranks that never make their call, and fails the collective for the others.
 fn report_absent(state: &mut State, view: &View, id: u64) {
-    let Some(meeting) = state.meetings.open(id) else { return };
+    let Some(meeting) = state.hccl.meetings.open(id) else { return };
     let (place, group, standing) = (meeting.place(), meeting.group(), meeting.standing());
     let mut text = Text::default();
     let absent: Vec<u32> = standing.iter().filter(|part| !part.has_called).map(|part| part.rank).collect();
@@ -386,14 +386,14 @@ fn report_absent(state: &mut State, view: &View, id: u64) {
     for part in &standing {
         if let Some(stream) = part.stream {
             waiting.push(stream);
-            let cited = text.cite(state.streams.get(&stream).and_then(|stream| stream.site_under_way.as_ref()));
+            let cited = text.cite(state.runtime.streams.get(&stream).and_then(|stream| stream.site_under_way.as_ref()));
             let _ = write!(text.what, "; rank {} waits at {cited}", part.rank);
         } else if part.has_called {
             let _ = write!(text.what, "; the stream of rank {} has not reached its call", part.rank);
         }
     }
     for rank in absent {
-        let Ok(card) = state.groups.card_of(group, rank) else { continue };
+        let Ok(card) = state.hccl.groups.card_of(group, rank) else { continue };
         let _ = write!(text.what, "; rank {rank} is on card {card}: {}", who_uses(state, view, card));
     }
     let failure = state.condemn(code::TASK_TIMEOUT, text.report(ReportKind::RankAbsent), &waiting);
@@ -403,7 +403,7 @@ fn report_absent(state: &mut State, view: &View, id: u64) {
 /// The threads that worked on a card last, and what they do.
 fn who_uses(state: &State, view: &View, card: u32) -> String {
     let on_card = |context: Option<u64>| {
-        context.and_then(|context| state.contexts.get(&context)).is_some_and(|context| context.card == card)
+        context.and_then(|context| state.runtime.contexts.get(&context)).is_some_and(|context| context.card == card)
     };
     let alive = view.hosts.iter().filter(|host| on_card(host.context)).map(describe);
     let ended = view.ended.iter().filter(|ended| on_card(ended.context)).map(|ended| {
@@ -416,13 +416,13 @@ fn who_uses(state: &State, view: &View, card: u32) -> String {
 
 fn first_held(state: &State) -> Option<u64> {
     let is_held = |hold: &Hold| !matches!(hold, Hold::Function);
-    state.streams.iter().find(|(_, stream)| stream.hold.as_ref().is_some_and(is_held)).map(|(id, _)| *id)
+    state.runtime.streams.iter().find(|(_, stream)| stream.hold.as_ref().is_some_and(is_held)).map(|(id, _)| *id)
 }
 
 /// Reports a stream that waits for something nobody will do.
 fn report_held(state: &mut State, view: &View, turnstile: &Turnstile, stream: u64) {
     let mut text = Text::default();
-    let Some(held) = state.streams.get(&stream) else { return };
+    let Some(held) = state.runtime.streams.get(&stream) else { return };
     let cited = text.cite(held.site_under_way.as_ref());
     let what = match &held.hold {
         Some(Hold::Notify(notify)) => format!("for notify {notify}, which no queued call records"),
@@ -433,7 +433,7 @@ fn report_held(state: &mut State, view: &View, turnstile: &Turnstile, stream: u6
             format!("for event {event}, whose record {cited} on stream {on} is never reached")
         }
         Some(Hold::Meet(seats)) => {
-            let places = seats.iter().filter_map(|seat| state.meetings.open(seat.meeting));
+            let places = seats.iter().filter_map(|seat| state.hccl.meetings.open(seat.meeting));
             let places: Vec<String> =
                 places.map(|meeting| format!("{}: {}", meeting.place(), meeting.absent())).collect();
             format!("in {}", places.join(", "))

@@ -13,9 +13,11 @@ pub(crate) mod clock;
 pub(crate) mod conductor;
 pub(crate) mod deadlock;
 pub(crate) mod leaks;
+pub(crate) mod makers;
 pub(crate) mod order;
 mod random;
 mod shadow;
+pub(crate) mod state;
 pub(crate) mod trace;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use super::Timed;
 use super::schedule::{Blocked, Next};
-use crate::machine::{Machine, State};
+use crate::machine::Machine;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::quiet::Quiet;
 use crate::scheduler::turnstile::{Host, Stand, View};
 use crate::scheduler::wait::Wait;
+use crate::state::State;
 use crate::strict::conductor::Conductor;
 use crate::strict::deadlock;
 
@@ -69,7 +70,7 @@ impl Hand {
             }
             has_moved = true;
         }
-        state.exceptions.tell();
+        state.runtime.exceptions.tell();
         let over = state.end_advance();
         drop(state);
         for thread in &over {

@@ -6,7 +6,6 @@
 //! that was not made repeatable serves once. Does not: know any operator (see `nn`).
 
 mod argument;
-mod executor;
 mod objects;
 
 use std::ffi::{c_char, c_void};
@@ -15,12 +14,11 @@ use std::sync::{Arc, Weak};
 use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclrtStream};
 
 use self::argument::CArgument;
-use self::executor::{Bound, Executor, Place};
-pub(crate) use self::objects::Objects;
 use crate::base::failure::{Failure, code};
 use crate::base::report::ReportKind;
 use crate::machine::Machine;
 use crate::memory::raw::{RawSpan, store};
+use crate::nn::executor::{Bound, Executor, RunMemory};
 use crate::nn::operator::{self, Argument, Refusal, Role, Tensor, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
@@ -114,8 +112,8 @@ impl Machine {
         let current = thread::context(self.key());
         let new = self.update(|state| {
             let id = state.resolve_stream(stream, current)?;
-            let card = state.streams[&id].card;
-            let place = Place { generation, card, workspace: workspace.addr(), workspace_bytes };
+            let card = state.runtime.streams[&id].card;
+            let place = RunMemory { generation, card, workspace: workspace.addr(), workspace_bytes };
             let Some(task) = planned.passed(place) else { return Ok(Some((id, place))) };
             let entry = Entry::Task { name, task, load: planned.load() };
             let queued = self.queued(state, id, entry, Vec::new());
@@ -230,12 +228,12 @@ impl Machine {
             let what = "configPath: expected NULL, the emulator reads no configuration file";
             return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
         }
-        self.lock().has_operators = true;
+        self.lock().runtime.has_operators = true;
         Ok(())
     }
 
     pub(super) unsafe fn aclnnFinalize(&self) -> Result<(), Failure> {
-        self.lock().has_operators = false;
+        self.lock().runtime.has_operators = false;
         Ok(())
     }
 }

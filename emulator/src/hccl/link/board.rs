@@ -266,7 +266,8 @@ fn check_length(address: &Address, found: usize, expected: usize) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::raw::{Allocation, Location};
+    use crate::memory::location::Location;
+    use crate::memory::raw::Allocation;
     use std::sync::Arc;
 
     const KEY: Key = Key::Collective(4);

@@ -17,7 +17,8 @@ use rustix::net::{SendFlags, sockopt};
 use super::host;
 use super::wire::{self, Message, Process};
 use crate::base::failure::{Failure, code};
-use crate::memory::peer::{Buffer, PeerMemory};
+use crate::memory::peer::PeerMemory;
+use crate::memory::place::Buffer;
 use crate::memory::raw::RawSpan;
 use crate::scheduler::bell::Bell;
 
@@ -193,7 +194,7 @@ impl Link {
     }
 
     fn write_queued(&self) {
-        crate::runtime::thread::is_of_machine();
+        crate::scheduler::thread::is_of_machine();
         loop {
             let mut outgoing = self.lock();
             while (outgoing.writing || outgoing.queue.is_empty()) && !outgoing.closed {

@@ -16,7 +16,7 @@ use crate::machine::Machine;
 
 /// Serves connections until the socket is shut down.
 pub(super) fn accept(listener: &TcpListener, secret: u64, machine: &Weak<Machine>) {
-    crate::runtime::thread::is_of_machine();
+    crate::scheduler::thread::is_of_machine();
     loop {
         match listener.accept() {
             Ok((socket, _)) => {
@@ -35,7 +35,7 @@ pub(super) fn accept(listener: &TcpListener, secret: u64, machine: &Weak<Machine
 }
 
 fn serve(mut socket: TcpStream, secret: u64, weak: &Weak<Machine>) -> io::Result<()> {
-    crate::runtime::thread::is_of_machine();
+    crate::scheduler::thread::is_of_machine();
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(HELLO_PATIENCE))?;
     socket.set_write_timeout(Some(HELLO_PATIENCE))?;

@@ -21,19 +21,22 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::memory::peer::Lane;
 use board::Board;
 use connection::Link;
 use serde::Deserialize;
-use wire::{Answer, Caller, Hello, Lane, Process, Roster, Welcome, Wish};
+use wire::{Answer, Caller, Hello, Process, Roster, Welcome, Wish};
 
 use crate::base::failure::{Failure, code};
 use crate::config::{Sharing, Transport};
-use crate::machine::{Machine, State};
-use crate::memory::peer::{PeerMemory, Place};
+use crate::machine::Machine;
+use crate::memory::peer::PeerMemory;
+use crate::memory::place::Place;
 use crate::memory::raw::RawSpan;
 use crate::memory::shared_words::SharedWords;
 use crate::scheduler::bell::{BELL_BYTES, Bell};
 use crate::scheduler::threads::Threads;
+use crate::state::State;
 
 /// A connection that says nothing sensible for so long is dropped.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -272,7 +275,7 @@ impl Drop for Network {
 
 /// Looks at shared memory whenever the bell rings and no thread of the program listens; ends with the machine.
 fn hear(bell: &Bell, machine: &Weak<Machine>) {
-    crate::runtime::thread::is_of_machine();
+    crate::scheduler::thread::is_of_machine();
     let mut seen = 0;
     loop {
         bell.await_unheard(seen);

@@ -32,7 +32,7 @@ pub(super) fn start(link: &Arc<Link>, socket: TcpStream, machine: &Weak<Machine>
 
 /// Reads until the stream ends.
 fn receive(mut stream: impl Read, link: &Arc<Link>, machine: &Weak<Machine>) -> io::Result<()> {
-    crate::runtime::thread::is_of_machine();
+    crate::scheduler::thread::is_of_machine();
     let mut payload = Vec::new();
     loop {
         let message: Message = wire::read(&mut stream, &mut payload)?;

@@ -5,6 +5,7 @@
 //! an error, never an allocation; text from elsewhere becomes a C function's name only if it is one.
 //! Does not: know sockets beyond `Read`, or what messages do.
 
+use crate::memory::peer::Lane;
 use std::io::{self, Read};
 use std::net::IpAddr;
 
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::failure::{Failure, code};
 use crate::hccl::meeting::Key;
 use crate::hccl::{Call, DataType, Kind, Places};
-use crate::memory::peer::{Buffer, Place};
+use crate::memory::place::{Buffer, Place};
 use crate::memory::raw::RawSpan;
 
 /// Changes with every change of what follows; processes of different versions refuse each other by name.
@@ -23,7 +24,7 @@ pub(crate) const VERSION: u32 = 4;
 pub(crate) const MAGIC: [u8; 8] = *b"ascendtp";
 
 /// A roster of the largest world fits.
-const HEADER_LIMIT_BYTES: usize = 4 << 20;
+pub(crate) const HEADER_LIMIT_BYTES: usize = 4 << 20;
 
 /// Bytes of data in one frame at most.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
@@ -110,15 +111,6 @@ pub(crate) enum Wish {
     Link { process: Process, lane: Option<Lane> },
 }
 
-/// Where a process keeps the memory that others reach in place, as `/proc/PID/fd/FD`.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Lane {
-    pub(crate) pid: u32,
-    pub(crate) fd: i32,
-    /// Its bell in there.
-    pub(crate) bell: Place,
-}
-
 /// How a gathering ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Answer {
@@ -172,7 +164,7 @@ pub(crate) struct Request {
 
 /// What a rank asks for, wherever its buffers are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Wanted {
+pub(crate) struct Wanted {
     name: String,
     kind: Kind,
     dtype: DataType,
@@ -230,7 +222,7 @@ impl Request {
 }
 
 /// `bytes` and, behind them, those of a value.
-fn written<T: Serialize>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn written<T: Serialize>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, bytes).unwrap_or_else(|error| unreachable!("into memory: {error}"))
 }
 
@@ -274,7 +266,7 @@ pub(crate) fn frame<T: Serialize>(header: &T, payload_bytes: usize) -> Vec<u8> {
     bytes
 }
 
-fn malformed(what: String) -> io::Error {
+pub(crate) fn malformed(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 

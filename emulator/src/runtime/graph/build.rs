@@ -4,11 +4,12 @@
 //! one. Invariants: every bound stream runs from the beginning of a replay, and the replay ends when all have; a stream
 //! stays bound until it is unbound. Does not: streams that only a branch or another stream starts.
 
+use crate::runtime::thread::CaptureMode;
 use std::sync::Arc;
 
-use super::{CaptureMode, Capturing, Graph, Lane, Node, Phase, Step};
+use super::{Capturing, Graph, Lane, Node, Phase, Step};
 use crate::base::failure::{Failure, code};
-use crate::machine::State;
+use crate::state::State;
 
 /// `ACL_STREAM_PERSISTENT`.
 const PERSISTENT: u32 = 4;
@@ -31,20 +32,20 @@ impl State {
             ended_on: None,
         };
         let id = self.fresh_number();
-        self.graphs.all.insert(id, graph);
+        self.runtime.graphs.all.insert(id, graph);
         id
     }
 
     /// What the stream enqueues from now on is recorded.
     pub(crate) fn bind_stream(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
-        let on = &self.streams[&stream];
+        let on = &self.runtime.streams[&stream];
         let (context, flags) = (on.context, on.flags);
-        if let Some((other, _)) = self.graphs.of_stream(stream) {
+        if let Some((other, _)) = self.runtime.graphs.of_stream(stream) {
             let what =
                 format!("stream {stream} already records into graph {other}; a stream is bound to one at a time");
             return Err(Failure::new(code::STREAM_MODEL, what));
         }
-        let graph = self.graphs.building(id)?;
+        let graph = self.runtime.graphs.building(id)?;
         if flags & PERSISTENT == 0 {
             let what = format!(
                 "stream {stream} has flags {flags:#x}: create it by aclrtCreateStreamWithConfig with \
@@ -58,14 +59,14 @@ impl State {
         }
         graph.lanes.push(Lane { stream, plays_on: None, group: None });
         let lane = graph.lanes.len() - 1;
-        self.graphs.capturing.insert(stream, (id, lane));
+        self.runtime.graphs.capturing.insert(stream, (id, lane));
         Ok(())
     }
 
     /// No more work comes on a bound stream.
     pub(crate) fn end_tasks(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
         self.bound_to(id, stream)?;
-        let graph = self.graphs.building(id)?;
+        let graph = self.runtime.graphs.building(id)?;
         if let Some(before) = graph.ended_on {
             let what = format!("graph {id} has its end on stream {before} already");
             return Err(Failure::new(code::PARAM_INVALID, what));
@@ -76,7 +77,7 @@ impl State {
 
     /// The graph is complete.
     pub(crate) fn end_build(&mut self, id: u64) -> Result<(), Failure> {
-        let graph = self.graphs.building(id)?;
+        let graph = self.runtime.graphs.building(id)?;
         if graph.ended_on.is_none() {
             let what = format!("graph {id} has no end; call aclmdlRIEndTask on one of its streams first");
             return Err(Failure::new(code::PARAM_INVALID, what));
@@ -107,11 +108,11 @@ impl State {
             }
         }
         for event in events {
-            if let Some(event) = self.events.get_mut(&event) {
+            if let Some(event) = self.runtime.events.get_mut(&event) {
                 event.latest = None;
             }
         }
-        let graph = self.graphs.graph_mut(id)?;
+        let graph = self.runtime.graphs.graph_mut(id)?;
         for (lane, plays_on) in graph.lanes.iter_mut().zip(own) {
             lane.plays_on = plays_on;
         }
@@ -122,17 +123,17 @@ impl State {
     /// A stream runs again what is enqueued on it.
     pub(crate) fn unbind_stream(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
         self.bound_to(id, stream)?;
-        if self.graphs.graph(id)?.capturing().is_some() {
+        if self.runtime.graphs.graph(id)?.capturing().is_some() {
             let what = format!("graph {id} is being built; call aclmdlRIBuildEnd before its streams are unbound");
             return Err(Failure::new(code::MODEL_CAPTURED, what));
         }
-        self.graphs.capturing.remove(&stream);
+        self.runtime.graphs.capturing.remove(&stream);
         Ok(())
     }
 
     fn bound_to(&self, id: u64, stream: u64) -> Result<(), Failure> {
-        self.graphs.graph(id)?;
-        if self.graphs.of_stream(stream).is_some_and(|(graph, _)| graph == id) {
+        self.runtime.graphs.graph(id)?;
+        if self.runtime.graphs.of_stream(stream).is_some_and(|(graph, _)| graph == id) {
             return Ok(());
         }
         Err(Failure::new(code::STREAM_MODEL, format!("stream {stream} is not bound to graph {id}")))

@@ -4,26 +4,18 @@
 //! joins a capture only by waiting for an event the capture recorded, and leads back to the first stream before the
 //! end; calls that would run at once what must be recorded are refused. Does not: replay (see `replay`).
 
+use crate::runtime::graph::CaptureStatus;
+use crate::runtime::thread::CaptureMode;
 use std::sync::Arc;
 
-use super::{CaptureMode, Capturing, Graph, Lane, Node, Outside, Phase, Step, captured};
+use super::{Capturing, Graph, Lane, Node, Outside, Phase, Step, captured};
 use crate::base::failure::{Failure, code};
 use crate::hccl::Call;
-use crate::machine::{Machine, State};
+use crate::machine::Machine;
 use crate::runtime::event::{EventKind, SYNC};
 use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
-
-/// What a capturing stream tells about itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CaptureStatus {
-    /// The stream does not record.
-    None,
-    /// It records into this graph.
-    Active(u64),
-    /// It records into this graph, which a misuse has made worthless.
-    Invalidated(u64),
-}
+use crate::state::State;
 
 impl State {
     /// Begins a capture on a stream.
@@ -33,15 +25,15 @@ impl State {
         mode: CaptureMode,
         thread_name: Arc<str>,
     ) -> Result<u64, Failure> {
-        if self.graphs.is_capturing(stream) {
+        if self.runtime.graphs.is_capturing(stream) {
             return Err(captured(stream, "aclmdlRICaptureBegin"));
         }
-        let on = &self.streams[&stream];
+        let on = &self.runtime.streams[&stream];
         if on.is_default {
             let what = format!("stream {stream} is a default stream, which cannot be captured; create one");
             return Err(Failure::new(code::STREAM_CAPTURE_IMPLICIT, what));
         }
-        if self.graphs.updates.contains_key(&stream) {
+        if self.runtime.graphs.updates.contains_key(&stream) {
             let what = format!("stream {stream} is updating a task group; call aclmdlRICaptureTaskUpdateEnd first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         }
@@ -63,19 +55,19 @@ impl State {
             ended_on: None,
         };
         let id = self.fresh_number();
-        self.graphs.all.insert(id, graph);
-        self.graphs.capturing.insert(stream, (id, 0));
+        self.runtime.graphs.all.insert(id, graph);
+        self.runtime.graphs.capturing.insert(stream, (id, 0));
         Ok(id)
     }
 
     /// Ends the capture that began on a stream; gives its graph.
     pub(crate) fn end_capture(&mut self, stream: u64) -> Result<u64, Failure> {
-        let of_capture = self.graphs.of_stream(stream).filter(|(id, _)| !self.graphs.all[id].is_built);
+        let of_capture = self.runtime.graphs.of_stream(stream).filter(|(id, _)| !self.runtime.graphs.all[id].is_built);
         let Some((id, lane)) = of_capture else {
             let what = format!("stream {stream} is not being captured; call aclmdlRICaptureBegin first");
             return Err(Failure::new(code::STREAM_NOT_CAPTURED, what));
         };
-        let graph = self.graphs.graph_mut(id)?;
+        let graph = self.runtime.graphs.graph_mut(id)?;
         if lane != 0 {
             let what = format!("stream {stream} joined the capture of stream {}; end it there", graph.lanes[0].stream);
             return Err(Failure::new(code::STREAM_CAPTURE_UNMATCHED, what));
@@ -100,12 +92,12 @@ impl State {
         let (events, context, card, lanes) =
             (graph.events.keys().copied().collect::<Vec<u64>>(), graph.context, graph.card, graph.lanes.len());
         for event in events {
-            if let Some(event) = self.events.get_mut(&event) {
+            if let Some(event) = self.runtime.events.get_mut(&event) {
                 event.latest = None;
             }
         }
         if let Err(failure) = sound {
-            self.graphs.drop_capture(id);
+            self.runtime.graphs.drop_capture(id);
             return Err(failure);
         }
         let mut plays_on = vec![None];
@@ -116,13 +108,13 @@ impl State {
                     for own in plays_on.into_iter().flatten() {
                         self.remove_stream(own, "has no graph to replay");
                     }
-                    self.graphs.drop_capture(id);
+                    self.runtime.graphs.drop_capture(id);
                     return Err(failure);
                 }
             }
         }
-        self.graphs.capturing.retain(|_, (of, _)| *of != id);
-        let graph = self.graphs.graph_mut(id)?;
+        self.runtime.graphs.capturing.retain(|_, (of, _)| *of != id);
+        let graph = self.runtime.graphs.graph_mut(id)?;
         for (lane, own) in graph.lanes.iter_mut().zip(plays_on) {
             lane.plays_on = own;
         }
@@ -132,10 +124,10 @@ impl State {
 
     /// What a stream records into.
     pub(crate) fn capture_status(&self, stream: u64) -> CaptureStatus {
-        match self.graphs.of_stream(stream) {
+        match self.runtime.graphs.of_stream(stream) {
             None => CaptureStatus::None,
-            Some((id, _)) if self.graphs.all[&id].is_built => CaptureStatus::None,
-            Some((id, _)) => match self.graphs.all[&id].capturing() {
+            Some((id, _)) if self.runtime.graphs.all[&id].is_built => CaptureStatus::None,
+            Some((id, _)) => match self.runtime.graphs.all[&id].capturing() {
                 Some(Capturing { invalid: Some(_), .. }) => CaptureStatus::Invalidated(id),
                 _ => CaptureStatus::Active(id),
             },
@@ -174,7 +166,7 @@ impl State {
 
     fn push_node(&mut self, stream: u64, step: Step, node: impl FnOnce(usize, Step) -> Node) -> Result<(), Failure> {
         let (id, lane) = self.valid_capture(stream)?;
-        let graph = self.graphs.graph_mut(id)?;
+        let graph = self.runtime.graphs.graph_mut(id)?;
         let step = graph.grouped(lane, step)?;
         graph.nodes.push(node(lane, step));
         Ok(())
@@ -182,11 +174,11 @@ impl State {
 
     /// The capture of a stream, unless it is worthless.
     pub(super) fn valid_capture(&self, stream: u64) -> Result<(u64, usize), Failure> {
-        let (id, lane) = self
-            .graphs
-            .of_stream(stream)
-            .ok_or_else(|| Failure::new(code::STREAM_NOT_CAPTURED, format!("stream {stream} is not being captured")))?;
-        let graph = self.graphs.graph(id)?;
+        let (id, lane) =
+            self.runtime.graphs.of_stream(stream).ok_or_else(|| {
+                Failure::new(code::STREAM_NOT_CAPTURED, format!("stream {stream} is not being captured"))
+            })?;
+        let graph = self.runtime.graphs.graph(id)?;
         let Some(capturing) = graph.capturing() else { return Err(super::bound(stream, id)) };
         if let Some(why) = &capturing.invalid {
             return Err(invalidated(stream, why));
@@ -200,12 +192,12 @@ impl State {
 
     /// A record of an event on a stream, when one of the two is part of a capture; false when neither is.
     pub(crate) fn capture_record(&mut self, stream: u64, event: u64, queued: Queued) -> Result<bool, Failure> {
-        let recorded_in = self.graphs.of_event(event);
-        let Some((id, _)) = self.graphs.of_stream(stream) else {
+        let recorded_in = self.runtime.graphs.of_event(event);
+        let Some((id, _)) = self.runtime.graphs.of_stream(stream) else {
             let Some((other, _)) = recorded_in else { return Ok(false) };
             let what = format!(
                 "event {event} was recorded by the capture of stream {}, but stream {stream} is not part of it",
-                self.graphs.graph(other)?.lanes[0].stream
+                self.runtime.graphs.graph(other)?.lanes[0].stream
             );
             return Err(Failure::new(code::EVENT_CAPTURED, what));
         };
@@ -215,19 +207,19 @@ impl State {
             let what = format!(
                 "event {event} cannot be captured: create it by aclrtCreateEventExWithFlag with ACL_EVENT_SYNC"
             );
-            self.graphs.graph_mut(id)?.invalidate(&what);
+            self.runtime.graphs.graph_mut(id)?.invalidate(&what);
             return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
         }
         if recorded_in.is_some_and(|(other, _)| other != id) {
             let what = format!("event {event} was recorded by another capture than that of stream {stream}");
-            self.graphs.graph_mut(id)?.invalidate(&what);
+            self.runtime.graphs.graph_mut(id)?.invalidate(&what);
             return Err(Failure::new(code::STREAM_CAPTURE_CONFLICT, what));
         }
-        let number = self.graphs.graph(id)?.records.len();
+        let number = self.runtime.graphs.graph(id)?.records.len();
         let Queued { site, tag, .. } = queued;
         let node = |lane, step| Node { lane, step, site, accesses: Vec::new(), tag };
         self.push_node(stream, Step::Record(number), node)?;
-        let graph = self.graphs.graph_mut(id)?;
+        let graph = self.runtime.graphs.graph_mut(id)?;
         graph.records.push(event);
         graph.events.insert(event, number);
         Ok(true)
@@ -236,13 +228,13 @@ impl State {
     /// A wait of a stream for an event, when one of the two is part of a capture; false when neither is. A stream
     /// outside joins the capture.
     pub(crate) fn capture_wait(&mut self, stream: u64, event: u64, queued: Queued) -> Result<bool, Failure> {
-        let (on, recorded) = match (self.graphs.of_stream(stream), self.graphs.of_event(event)) {
+        let (on, recorded) = match (self.runtime.graphs.of_stream(stream), self.runtime.graphs.of_event(event)) {
             (None, None) => return Ok(false),
             (Some((id, _)), None) => {
                 let what = format!(
                     "stream {stream} is being captured and waits for event {event}, which its capture has not recorded"
                 );
-                self.graphs.graph_mut(id)?.invalidate(&what);
+                self.runtime.graphs.graph_mut(id)?.invalidate(&what);
                 return Err(Failure::new(code::CAPTURE_DEPENDENCY, what));
             }
             (on, Some(recorded)) => (on, recorded),
@@ -253,11 +245,11 @@ impl State {
                 let what = format!(
                     "stream {stream} is captured with stream {}, but event {event} was recorded with stream {}; two \
                      captures cannot wait for each other",
-                    self.graphs.graph(own)?.lanes[0].stream,
-                    self.graphs.graph(id)?.lanes[0].stream,
+                    self.runtime.graphs.graph(own)?.lanes[0].stream,
+                    self.runtime.graphs.graph(id)?.lanes[0].stream,
                 );
-                self.graphs.graph_mut(own)?.invalidate(&what);
-                self.graphs.graph_mut(id)?.invalidate(&what);
+                self.runtime.graphs.graph_mut(own)?.invalidate(&what);
+                self.runtime.graphs.graph_mut(id)?.invalidate(&what);
                 return Err(Failure::new(code::STREAM_CAPTURE_CONFLICT, what));
             }
             Some(_) => {}
@@ -286,12 +278,12 @@ impl State {
             );
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
-        if self.graphs.of_event(event).is_some() {
+        if self.runtime.graphs.of_event(event).is_some() {
             let what = format!("event {event} was recorded by a capture as one within it; take another event");
             return Err(Failure::new(code::EVENT_CAPTURED, what));
         }
         let is_other = |node: &Node| matches!(&node.step, Step::Outside { event: of, act: other } if *of == event && *other != act);
-        if self.graphs.graph(id)?.nodes.iter().any(is_other) {
+        if self.runtime.graphs.graph(id)?.nodes.iter().any(is_other) {
             let what = format!(
                 "event {event} is both recorded and awaited by the capture of stream {stream}; take two events"
             );
@@ -303,9 +295,9 @@ impl State {
     }
 
     fn join_capture(&mut self, stream: u64, id: u64) -> Result<(), Failure> {
-        let joining = &self.streams[&stream];
+        let joining = &self.runtime.streams[&stream];
         let (context, is_default) = (joining.context, joining.is_default);
-        let graph = self.graphs.graph_mut(id)?;
+        let graph = self.runtime.graphs.graph_mut(id)?;
         let refused = if is_default {
             Some((code::STREAM_CAPTURE_IMPLICIT, "is a default stream, which cannot be captured".to_owned()))
         } else if context != graph.context {
@@ -321,28 +313,28 @@ impl State {
         }
         graph.lanes.push(Lane { stream, plays_on: None, group: None });
         let lane = graph.lanes.len() - 1;
-        self.graphs.capturing.insert(stream, (id, lane));
+        self.runtime.graphs.capturing.insert(stream, (id, lane));
         Ok(())
     }
 
     /// Refuses a call that cannot be made on a capturing stream, which makes the capture worthless.
     pub(crate) fn refuse_captured(&mut self, stream: u64, call: &str) -> Result<(), Failure> {
-        let Some((id, _)) = self.graphs.of_stream(stream) else { return Ok(()) };
+        let Some((id, _)) = self.runtime.graphs.of_stream(stream) else { return Ok(()) };
         let failure = captured(stream, call);
-        self.graphs.graph_mut(id)?.invalidate(&failure.message);
+        self.runtime.graphs.graph_mut(id)?.invalidate(&failure.message);
         Err(failure)
     }
 
     /// Refuses to wait for a card one of whose streams is being captured.
     pub(crate) fn refuse_captured_card(&self, card: u32, call: &str) -> Result<(), Failure> {
-        self.graphs.capturing_on(card).map_or(Ok(()), |stream| Err(captured(stream, call)))
+        self.runtime.graphs.capturing_on(card).map_or(Ok(()), |stream| Err(captured(stream, call)))
     }
 
     /// Refuses to look at an event whose last record is part of a capture, which makes the capture worthless.
     pub(crate) fn refuse_captured_event(&mut self, event: u64, call: &str) -> Result<(), Failure> {
-        let Some((id, _)) = self.graphs.of_event(event) else { return Ok(()) };
+        let Some((id, _)) = self.runtime.graphs.of_event(event) else { return Ok(()) };
         let what = format!("{call} on event {event}, which was recorded by a capture and has no state outside it");
-        self.graphs.graph_mut(id)?.invalidate(&what);
+        self.runtime.graphs.graph_mut(id)?.invalidate(&what);
         Err(Failure::new(code::EVENT_CAPTURED, what))
     }
 
@@ -350,7 +342,7 @@ impl State {
     fn refuse_unsafe(&mut self, call: &str, refused_with: i32, thread_mode: CaptureMode) -> Result<(), Failure> {
         let me = std::thread::current().id();
         let mut refused = None;
-        for graph in self.graphs.all.values_mut() {
+        for graph in self.runtime.graphs.all.values_mut() {
             let Phase::Capturing(capturing) = &graph.phase else { continue };
             let own = capturing.thread == me;
             let (forbidden, by) = match capturing.mode {
@@ -375,10 +367,10 @@ impl State {
 
     /// Removes what a vanished stream or context leaves behind.
     pub(crate) fn forget_captures(&mut self, stream: u64) {
-        if let Some((id, _)) = self.graphs.of_stream(stream) {
-            self.graphs.drop_capture(id);
+        if let Some((id, _)) = self.runtime.graphs.of_stream(stream) {
+            self.runtime.graphs.drop_capture(id);
         }
-        self.graphs.updates.remove(&stream);
+        self.runtime.graphs.updates.remove(&stream);
     }
 }
 
@@ -425,12 +417,16 @@ impl Machine {
         let mode = thread::capture_mode(self.key());
         let call: &str = thread::calling(self.key()).map_or("this call", |calling| calling.name);
         self.update(|state| {
-            if state.graphs.capturing.is_empty() { Ok(()) } else { state.refuse_unsafe(call, refused_with, mode) }
+            if state.runtime.graphs.capturing.is_empty() {
+                Ok(())
+            } else {
+                state.refuse_unsafe(call, refused_with, mode)
+            }
         })
     }
 }
 
-fn invalidated(stream: u64, why: &str) -> Failure {
+pub(crate) fn invalidated(stream: u64, why: &str) -> Failure {
     Failure::new(code::STREAM_CAPTURE_INVALIDATED, format!("the capture of stream {stream} is invalid since: {why}"))
 }
 

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 
 use super::{Graph, Node, Outside, Step};
 use crate::base::failure::{Failure, code};
-use crate::machine::State;
 use crate::runtime::stream::Entry;
+use crate::state::State;
 
 impl State {
     /// The recorded tasks of a graph.
     pub(crate) fn graph_json(&self, id: u64) -> Result<String, Failure> {
-        let graph = self.graphs.graph(id)?;
+        let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
             let what = format!("graph {id} is being captured; call aclmdlRICaptureEnd before it is written down");
             return Err(Failure::new(code::MODEL_CAPTURED, what));

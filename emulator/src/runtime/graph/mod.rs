@@ -7,35 +7,25 @@
 //! (see `abi::acl_graph`) or optimise what was recorded.
 
 mod build;
-mod capture;
+pub(crate) mod capture;
 mod json;
 mod replay;
-mod update;
+pub(crate) mod update;
 
+use crate::runtime::thread::CaptureMode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-pub(crate) use self::capture::CaptureStatus;
-use self::update::{Slot, TaskGroup, Update};
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::base::site::Site;
 use crate::hccl::Call;
 use crate::runtime::event::Record;
 use crate::runtime::stream::{Access, Entry};
-
-/// Which threads may not make unsafe calls while a capture runs; also a thread's own answer to the captures of others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum CaptureMode {
-    /// No thread.
-    #[default]
-    Global,
-    /// Not the capturing thread.
-    ThreadLocal,
-    /// All threads may.
-    Relaxed,
-}
+use crate::scheduler::pool::{Task, Workers};
+use crate::timed::load::LoadId;
+use std::sync::{Mutex, PoisonError};
 
 /// All graphs of a machine.
 #[derive(Debug, Default)]
@@ -72,7 +62,7 @@ pub(crate) struct Graph {
 
 /// What may be done with a graph.
 #[derive(Debug)]
-enum Phase {
+pub(crate) enum Phase {
     /// Streams record.
     Capturing(Capturing),
     /// It may be replayed.
@@ -80,7 +70,7 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Capturing {
+pub(crate) struct Capturing {
     mode: CaptureMode,
     thread: ThreadId,
     thread_name: Arc<str>,
@@ -90,7 +80,7 @@ struct Capturing {
 
 /// One recording stream.
 #[derive(Debug)]
-struct Lane {
+pub(crate) struct Lane {
     /// The program's stream.
     stream: u64,
     /// The graph's own stream that replays it; None for the first lane, which replays on the stream it is launched on.
@@ -101,7 +91,7 @@ struct Lane {
 
 /// One recorded entry.
 #[derive(Debug)]
-struct Node {
+pub(crate) struct Node {
     lane: usize,
     step: Step,
     site: Option<Arc<Site>>,
@@ -111,7 +101,7 @@ struct Node {
 
 /// What a node does.
 #[derive(Debug)]
-enum Step {
+pub(crate) enum Step {
     /// The same at every replay.
     Work(Entry),
     /// Marks a record of this graph as done.
@@ -215,15 +205,78 @@ impl Graphs {
 }
 
 /// The failure of a call on a stream that is bound to a complete graph.
-fn bound(stream: u64, graph: u64) -> Failure {
+pub(crate) fn bound(stream: u64, graph: u64) -> Failure {
     let what = format!("stream {stream} is bound to graph {graph}, which is complete; call aclmdlRIUnbindStream first");
     Failure::new(code::STREAM_MODEL, what)
 }
 
 /// The failure of a call that needs a stream outside any capture.
-fn captured(stream: u64, call: &str) -> Failure {
+pub(crate) fn captured(stream: u64, call: &str) -> Failure {
     let what = format!(
         "{call} on stream {stream}, which is being captured; call aclmdlRICaptureEnd first, or aclmdlRIUnbindStream for a bound one"
     );
     Failure::new(code::STREAM_CAPTURED, what)
+}
+
+/// An operator that can be replaced.
+#[derive(Clone)]
+pub(super) struct Slot {
+    name: &'static str,
+    node: usize,
+    current: Arc<Mutex<Option<Task>>>,
+}
+
+/// Operators of a graph under one handle.
+#[derive(Debug)]
+pub(crate) struct TaskGroup {
+    graph: u64,
+    slots: Vec<Slot>,
+}
+
+/// An update under way.
+#[derive(Debug)]
+pub(crate) struct Update {
+    group: u64,
+    given: Vec<Replacement>,
+}
+
+/// What replaces an operator.
+pub(crate) struct Replacement {
+    task: Option<Task>,
+    load: Option<LoadId>,
+    accesses: Vec<Access>,
+}
+
+impl std::fmt::Debug for Replacement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Replacement")
+    }
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Slot({}, node {})", self.name, self.node)
+    }
+}
+
+impl Slot {
+    /// Runs whatever the slot holds when the stream gets there.
+    fn task(&self) -> Task {
+        let current = Arc::clone(&self.current);
+        Arc::new(move |workers: &Workers| {
+            let task = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            task.map_or(Ok(()), |task| task(workers))
+        })
+    }
+}
+
+/// What a capturing stream tells about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CaptureStatus {
+    /// The stream does not record.
+    None,
+    /// It records into this graph.
+    Active(u64),
+    /// It records into this graph, which a misuse has made worthless.
+    Invalidated(u64),
 }

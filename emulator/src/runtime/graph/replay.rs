@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::{Graph, Outside, Step};
 use crate::base::failure::{Failure, code};
 use crate::hccl::meeting::Seat;
-use crate::machine::State;
 use crate::runtime::event::Record;
 use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
+use crate::state::State;
 
 impl State {
     /// Enqueues a replay of a graph on `stream`; `own` makes the entries that order it.
@@ -25,7 +25,7 @@ impl State {
     ) -> Result<(), Failure> {
         self.check_replay(id, stream)?;
         let mut seats = self.join_collectives(id)?.into_iter();
-        let graph = self.graphs.graph(id)?;
+        let graph = self.runtime.graphs.graph(id)?;
         // In strict mode also one that has ended: that this replay comes after it must not depend on when it ended.
         let previous = graph.last_end.clone().filter(|end| self.is_strict() || end.at().is_none());
         let streams: Vec<u64> = graph.lanes.iter().map(|lane| lane.plays_on.unwrap_or(stream)).collect();
@@ -41,7 +41,7 @@ impl State {
                 || Failure::new(code::INTERNAL, format!("graph {id} waits for its record {number}, which is missing"));
             records[number].clone().ok_or_else(missing)
         };
-        let (thread, issued_ns) = (thread::system_number(), thread::clock(self.key));
+        let (thread, issued_ns) = (crate::scheduler::thread::system_number(), thread::clock(self.key));
         let mut seen_outside: BTreeMap<u64, Arc<Record>> = BTreeMap::new();
         let entries: Result<Vec<(u64, Queued)>, Failure> = graph
             .nodes
@@ -57,7 +57,7 @@ impl State {
                         Entry::Record(record)
                     }
                     Step::Outside { event, act: Outside::Wait } => {
-                        let latest = self.events.get(event).and_then(|event| event.latest.clone());
+                        let latest = self.runtime.events.get(event).and_then(|event| event.latest.clone());
                         // What nobody has recorded is no wait.
                         let Some(latest) = latest else { return Ok(None) };
                         Entry::Wait(latest)
@@ -72,7 +72,7 @@ impl State {
             .collect();
         let entries = entries?;
         for (event, record) in seen_outside {
-            if let Some(event) = self.events.get_mut(&event) {
+            if let Some(event) = self.runtime.events.get_mut(&event) {
                 event.latest = Some(record);
             }
         }
@@ -95,20 +95,20 @@ impl State {
         let end = Arc::new(Record::new(id, stream, None));
         let record = own(self, stream, Entry::Record(Arc::clone(&end)));
         self.enqueue(stream, record)?;
-        self.graphs.graph_mut(id)?.last_end = Some(end);
+        self.runtime.graphs.graph_mut(id)?.last_end = Some(end);
         Ok(())
     }
 
     fn check_replay(&self, id: u64, stream: u64) -> Result<(), Failure> {
-        let graph = self.graphs.graph(id)?;
+        let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
             let what = format!("graph {id} is being captured; call aclmdlRICaptureEnd before it is replayed");
             return Err(Failure::new(code::MODEL_CAPTURED, what));
         }
-        if self.graphs.is_capturing(stream) {
+        if self.runtime.graphs.is_capturing(stream) {
             return Err(super::captured(stream, "aclmdlRIExecuteAsync"));
         }
-        let on = &self.streams[&stream];
+        let on = &self.runtime.streams[&stream];
         if on.context != graph.context {
             let what = format!(
                 "graph {id} belongs to context {} on card {}, stream {stream} to context {} on card {}",
@@ -121,7 +121,7 @@ impl State {
 
     /// Matches the collectives of a replay, all of them before anything is enqueued.
     fn join_collectives(&mut self, id: u64) -> Result<Vec<Vec<Seat>>, Failure> {
-        let wanted: Vec<_> = self.graphs.graph(id)?.nodes.iter().filter_map(collective).collect();
+        let wanted: Vec<_> = self.runtime.graphs.graph(id)?.nodes.iter().filter_map(collective).collect();
         let mut joined: Vec<Vec<Seat>> = Vec::with_capacity(wanted.len());
         for (group, rank, calls) in wanted {
             let mut seats = Vec::with_capacity(calls.len());
@@ -143,7 +143,7 @@ impl State {
 
     /// Destroys a graph that does not run.
     pub(crate) fn destroy_graph(&mut self, id: u64) -> Result<(), Failure> {
-        let graph = self.graphs.graph(id)?;
+        let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
             let what = format!("graph {id} is being captured; call aclmdlRICaptureEnd before it is destroyed");
             return Err(Failure::new(code::MODEL_CAPTURED, what));
@@ -157,20 +157,20 @@ impl State {
     }
 
     fn remove_graph(&mut self, id: u64, why: &str) {
-        let Some(graph) = self.graphs.all.remove(&id) else { return };
-        self.graphs.capturing.retain(|_, (of, _)| *of != id);
+        let Some(graph) = self.runtime.graphs.all.remove(&id) else { return };
+        self.runtime.graphs.capturing.retain(|_, (of, _)| *of != id);
         for own in graph.own_streams() {
             self.remove_stream(own, why);
         }
-        self.graphs.groups.retain(|_, group| !group.is_of(id));
+        self.runtime.graphs.groups.retain(|_, group| !group.is_of(id));
     }
 
     /// The graphs of a context go with it.
     pub(crate) fn remove_graphs_of(&mut self, context: u64, why: &str) {
         let of_context: Vec<u64> =
-            self.graphs.all.iter().filter(|(_, graph)| graph.context == context).map(|(id, _)| *id).collect();
+            self.runtime.graphs.all.iter().filter(|(_, graph)| graph.context == context).map(|(id, _)| *id).collect();
         for id in of_context {
-            self.graphs.capturing.retain(|_, (graph, _)| *graph != id);
+            self.runtime.graphs.capturing.retain(|_, (graph, _)| *graph != id);
             self.remove_graph(id, why);
         }
     }

@@ -4,70 +4,21 @@
 //! stream. Output: the graph runs the later ones. Invariants: number and kind of the operators stay; the exchange
 //! happens when the updating stream reaches it. Does not: update anything but operators (CANN guide, task groups).
 
+use crate::runtime::graph::Replacement;
+use crate::runtime::graph::Slot;
+use crate::runtime::graph::TaskGroup;
+use crate::runtime::graph::Update;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Graph, Step, captured};
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
-use crate::machine::State;
-use crate::runtime::stream::{Access, Entry, Queued};
+use crate::runtime::stream::{Entry, Queued};
 use crate::scheduler::pool::{Task, Workers};
-use crate::timed::load::LoadId;
+use crate::state::State;
 
 /// What all operators are called.
-const OPERATOR: &str = "aclnn";
-
-/// An operator that can be replaced.
-#[derive(Clone)]
-pub(super) struct Slot {
-    name: &'static str,
-    node: usize,
-    current: Arc<Mutex<Option<Task>>>,
-}
-
-/// Operators of a graph under one handle.
-#[derive(Debug)]
-pub(crate) struct TaskGroup {
-    graph: u64,
-    slots: Vec<Slot>,
-}
-
-/// An update under way.
-#[derive(Debug)]
-pub(crate) struct Update {
-    group: u64,
-    given: Vec<Replacement>,
-}
-
-/// What replaces an operator.
-struct Replacement {
-    task: Option<Task>,
-    load: Option<LoadId>,
-    accesses: Vec<Access>,
-}
-
-impl std::fmt::Debug for Replacement {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Replacement")
-    }
-}
-
-impl std::fmt::Debug for Slot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Slot({}, node {})", self.name, self.node)
-    }
-}
-
-impl Slot {
-    /// Runs whatever the slot holds when the stream gets there.
-    fn task(&self) -> Task {
-        let current = Arc::clone(&self.current);
-        Arc::new(move |workers: &Workers| {
-            let task = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            task.map_or(Ok(()), |task| task(workers))
-        })
-    }
-}
+pub(crate) const OPERATOR: &str = "aclnn";
 
 impl Graph {
     /// A step as the open task group of its lane, if there is one, records it.
@@ -114,7 +65,7 @@ impl State {
     /// What a capturing stream enqueues from now on can be replaced later.
     pub(crate) fn begin_group(&mut self, stream: u64) -> Result<(), Failure> {
         let (graph, lane) = self.valid_capture(stream)?;
-        let lane = &mut self.graphs.graph_mut(graph)?.lanes[lane];
+        let lane = &mut self.runtime.graphs.graph_mut(graph)?.lanes[lane];
         if lane.group.is_some() {
             let what = format!("stream {stream} records a task group already; call aclmdlRICaptureTaskGrpEnd first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
@@ -126,49 +77,50 @@ impl State {
     /// Closes the task group of a capturing stream; gives its number.
     pub(crate) fn end_group(&mut self, stream: u64) -> Result<u64, Failure> {
         let (graph, lane) = self.valid_capture(stream)?;
-        let Some(slots) = self.graphs.graph_mut(graph)?.lanes[lane].group.take() else {
+        let Some(slots) = self.runtime.graphs.graph_mut(graph)?.lanes[lane].group.take() else {
             let what = format!("stream {stream} records no task group; call aclmdlRICaptureTaskGrpBegin first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         };
         let id = self.fresh_number();
-        self.graphs.groups.insert(id, TaskGroup { graph, slots });
+        self.runtime.graphs.groups.insert(id, TaskGroup { graph, slots });
         Ok(id)
     }
 
     /// What a stream enqueues from now on replaces the operators of a group.
     pub(crate) fn begin_update(&mut self, stream: u64, group: u64) -> Result<(), Failure> {
-        if self.graphs.is_capturing(stream) {
+        if self.runtime.graphs.is_capturing(stream) {
             return Err(captured(stream, "aclmdlRICaptureTaskUpdateBegin"));
         }
-        let graph = self.graphs.groups.get(&group).ok_or_else(|| HandleKind::TaskGroup.gone(group))?.graph;
-        let of = self.graphs.graph(graph)?;
+        let graph = self.runtime.graphs.groups.get(&group).ok_or_else(|| HandleKind::TaskGroup.gone(group))?.graph;
+        let of = self.runtime.graphs.graph(graph)?;
         if of.capturing().is_some() {
             let what = format!("task group {group} belongs to graph {graph}, whose capture has not ended");
             return Err(Failure::new(code::MODEL_CAPTURED, what));
         }
-        if of.card != self.streams[&stream].card {
+        if of.card != self.runtime.streams[&stream].card {
             let what = format!(
                 "stream {stream} of card {} cannot update task group {group} of card {}",
-                self.streams[&stream].card, of.card
+                self.runtime.streams[&stream].card, of.card
             );
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         if let Some((other, _)) =
-            self.graphs.updates.iter().find(|(other, update)| **other == stream || update.group == group)
+            self.runtime.graphs.updates.iter().find(|(other, update)| **other == stream || update.group == group)
         {
             let what = format!("stream {other} is in an update; call aclmdlRICaptureTaskUpdateEnd on it first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         }
-        self.graphs.updates.insert(stream, Update { group, given: Vec::new() });
+        self.runtime.graphs.updates.insert(stream, Update { group, given: Vec::new() });
         Ok(())
     }
 
     /// Takes an entry of an updating stream as the replacement of the group's next operator.
     pub(crate) fn take_replacement(&mut self, stream: u64, queued: Queued) -> Result<(), Failure> {
-        let Some(update) = self.graphs.updates.get_mut(&stream) else {
+        let Some(update) = self.runtime.graphs.updates.get_mut(&stream) else {
             return Err(Failure::new(code::INTERNAL, format!("stream {stream} is in no update")));
         };
-        let group = self.graphs.groups.get(&update.group).ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
+        let group =
+            self.runtime.graphs.groups.get(&update.group).ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
         let at = update.given.len();
         let (name, task, load) = match queued.entry {
             Entry::Task { name, task, load } if name.starts_with(OPERATOR) => (name, task, load),
@@ -190,11 +142,12 @@ impl State {
     /// Ends an update; gives the work by which the stream exchanges the operators. Replays launched from now on are
     /// checked with the new operators' memory, and cost what the new operators do.
     pub(crate) fn end_update(&mut self, stream: u64) -> Result<Task, Failure> {
-        let Some(update) = self.graphs.updates.remove(&stream) else {
+        let Some(update) = self.runtime.graphs.updates.remove(&stream) else {
             let what = format!("stream {stream} is in no update; call aclmdlRICaptureTaskUpdateBegin first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         };
-        let group = self.graphs.groups.get(&update.group).ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
+        let group =
+            self.runtime.graphs.groups.get(&update.group).ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
         if update.given.len() != group.slots.len() {
             let what = format!(
                 "the update of task group {} gives {} operators, but {} were recorded; nothing is updated",
@@ -205,7 +158,7 @@ impl State {
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         }
         let slots = group.slots.clone();
-        let graph = self.graphs.graph_mut(group.graph)?;
+        let graph = self.runtime.graphs.graph_mut(group.graph)?;
         let mut exchanges = Vec::with_capacity(slots.len());
         for (slot, replacement) in slots.into_iter().zip(update.given) {
             let node = &mut graph.nodes[slot.node];
@@ -224,7 +177,7 @@ impl State {
     }
 }
 
-fn no_operator(found: &str) -> Failure {
+pub(crate) fn no_operator(found: &str) -> Failure {
     let what = format!("a task group holds single operators only, found {found}");
     Failure::new(code::TASK_TYPE_NOT_SUPPORT, what)
 }

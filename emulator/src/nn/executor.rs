@@ -19,8 +19,8 @@ const ALIGNMENT: usize = 512;
 
 /// A tensor of a call and where the prototype names it.
 #[derive(Clone, Debug)]
-pub(super) struct Bound {
-    pub(super) tensor: Tensor,
+pub(crate) struct Bound {
+    pub(crate) tensor: Tensor,
     /// Name of the parameter.
     pub(super) name: &'static str,
     /// Position among the tensor and tensor-list parameters.
@@ -31,7 +31,7 @@ pub(super) struct Bound {
 
 impl Bound {
     /// What the operator does with the bytes of the tensor, which lies in `span`.
-    pub(super) fn access(&self, span: &RawSpan) -> Access {
+    pub(crate) fn access(&self, span: &RawSpan) -> Access {
         let tensor = &self.tensor;
         let mode = if tensor.role == Role::Input { AccessMode::Read } else { AccessMode::Write };
         let size = tensor.dtype.size();
@@ -63,13 +63,13 @@ pub(crate) struct Executor {
 
 /// The last second phase whose memory was in order, and its work, which keeps that memory mapped.
 #[derive(Default)]
-struct Passed(Mutex<Option<(Place, Work)>>);
+struct Passed(Mutex<Option<(RunMemory, Work)>>);
 
 /// What a run hands to its stream; None where it takes nothing but time.
 type Work = Option<Task>;
 
 impl Passed {
-    fn lock(&self) -> MutexGuard<'_, Option<(Place, Work)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(RunMemory, Work)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -83,12 +83,12 @@ impl Clone for Passed {
 
 /// What the memory of a second phase is checked against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct RunMemory {
     /// Of the machine's memory.
-    pub(super) generation: u64,
-    pub(super) card: u32,
-    pub(super) workspace: usize,
-    pub(super) workspace_bytes: u64,
+    pub(crate) generation: u64,
+    pub(crate) card: u32,
+    pub(crate) workspace: usize,
+    pub(crate) workspace_bytes: u64,
 }
 
 impl std::fmt::Debug for Executor {
@@ -106,7 +106,7 @@ impl Keeper for Executor {
 
 /// Which tensors an index of an address update counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Counted {
+pub(crate) enum Counted {
     /// All tensor parameters in the order of the prototype.
     All,
     /// Those the operator reads.
@@ -127,7 +127,7 @@ impl Counted {
 
 impl Executor {
     /// The executor of a plan.
-    pub(super) fn new(name: &'static str, call: &Call<'_>, plan: Plan, load: Option<LoadId>) -> Self {
+    pub(crate) fn new(name: &'static str, call: &Call<'_>, plan: Plan, load: Option<LoadId>) -> Self {
         let tensors: Vec<Bound> = call
             .slots()
             .map(|placed| Bound {
@@ -156,42 +156,42 @@ impl Executor {
     }
 
     /// Bytes of device memory the second phase needs.
-    pub(super) fn workspace_bytes(&self) -> usize {
+    pub(crate) fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 
     /// Tensors in the order of the kernel's views.
-    pub(super) fn tensors(&self) -> &[Bound] {
+    pub(crate) fn tensors(&self) -> &[Bound] {
         &self.tensors
     }
 
     /// Computes the outputs.
-    pub(super) fn kernel(&self) -> Kernel {
+    pub(crate) fn kernel(&self) -> Kernel {
         Arc::clone(&self.kernel)
     }
 
     /// What it costs, in timed mode.
-    pub(super) fn load(&self) -> Option<LoadId> {
+    pub(crate) fn load(&self) -> Option<LoadId> {
         self.load
     }
 
     /// The work of the run before, if its memory was in order and nothing has changed since.
-    pub(super) fn passed(&self, place: Place) -> Option<Work> {
+    pub(crate) fn passed(&self, place: RunMemory) -> Option<Work> {
         self.passed.lock().as_ref().filter(|(passed, _)| *passed == place).map(|(_, work)| work.clone())
     }
 
     /// Its memory is in order for this work.
-    pub(super) fn pass(&self, place: Place, work: Work) {
+    pub(crate) fn pass(&self, place: RunMemory, work: Work) {
         *self.passed.lock() = Some((place, work));
     }
 
     /// Whether the executor outlives its first run.
-    pub(super) fn is_repeatable(&self) -> bool {
+    pub(crate) fn is_repeatable(&self) -> bool {
         self.life == Life::Repeatable
     }
 
     /// Lets the executor run any number of times.
-    pub(super) fn make_repeatable(&mut self) -> Result<(), Failure> {
+    pub(crate) fn make_repeatable(&mut self) -> Result<(), Failure> {
         let strided = |bound: &Bound| bound.tensor.role != Role::Input && !bound.tensor.is_contiguous();
         if let Some(bound) = self.tensors.iter().find(|bound| strided(bound)) {
             let what = format!(
@@ -207,7 +207,7 @@ impl Executor {
     }
 
     /// Changes the address of the tensor at `place` of the `index`-th counted parameter.
-    pub(super) fn set_address(
+    pub(crate) fn set_address(
         &mut self,
         counted: Counted,
         index: usize,

@@ -8,16 +8,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::Fault;
-use crate::base::failure::{Failure, code};
-use crate::machine::{Machine, State};
+use super::fault::Fault;
 
 /// Rules by which entries are held, and those held now.
 #[derive(Debug, Default)]
-pub(crate) struct Holds {
+pub(crate) struct Delays {
     rules: Vec<Rule>,
     /// By stream.
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, Delayed>,
 }
 
 #[derive(Debug)]
@@ -35,7 +33,7 @@ enum Kind {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct Delayed {
     fault: u64,
     /// When the delay, or the watchdog's patience, is over.
     until: Option<Instant>,
@@ -44,7 +42,45 @@ struct Held {
     released: bool,
 }
 
-impl Holds {
+impl Delays {
+    /// Begins to hold entries for a fault that delays.
+    pub(super) fn begin(&mut self, fault: u64, what: &Fault) {
+        let (card, kind) = match what {
+            Fault::Slow { card, delay } => (*card, Kind::Slow(*delay)),
+            Fault::Stuck { at, card, limit } => (*card, Kind::Stuck { at: *at, seen: 0, limit: *limit }),
+            _ => return,
+        };
+        self.rules.push(Rule { fault, card, kind, struck: 0 });
+    }
+
+    /// Ends holding for a fault. Gives the streams that go on.
+    pub(super) fn end(&mut self, fault: u64) -> Vec<u64> {
+        self.rules.retain(|rule| rule.fault != fault);
+        let of_fault = self.held.iter_mut().filter(|(_, held)| held.fault == fault);
+        let released = of_fault.map(|(id, held)| {
+            held.released = true;
+            *id
+        });
+        released.collect()
+    }
+
+    /// Lets go what has been held back on a stream; true when that fails instead of starting.
+    pub(super) fn release(&mut self, stream: u64) -> bool {
+        let Some(held) = self.held.get_mut(&stream) else { return false };
+        let fails = held.fails && held.until.is_some();
+        if fails {
+            self.held.remove(&stream);
+        } else {
+            held.released = true;
+        }
+        fails
+    }
+
+    /// Streams whose delay is over at `now`.
+    pub(super) fn due(&self, now: Instant) -> Vec<u64> {
+        let is_due = |held: &Delayed| !held.released && held.until.is_some_and(|until| until <= now);
+        self.held.iter().filter(|(_, held)| is_due(held)).map(|(id, _)| *id).collect()
+    }
     /// How often a fault has struck.
     pub(super) fn struck(&self, fault: u64) -> u64 {
         self.rules.iter().filter(|rule| rule.fault == fault).map(|rule| rule.struck).sum()
@@ -76,7 +112,7 @@ impl Holds {
             };
             rule.struck += 1;
             let until = wait.map(|wait| now() + wait);
-            self.held.insert(stream, Held { fault: rule.fault, until, fails, released: false });
+            self.held.insert(stream, Delayed { fault: rule.fault, until, fails, released: false });
             return true;
         }
         false
@@ -95,56 +131,5 @@ impl Holds {
     /// When the first delay is over.
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.held.values().filter(|held| !held.released).filter_map(|held| held.until).min()
-    }
-}
-
-impl State {
-    /// Lets go what has been held until `now`.
-    pub(crate) fn release_due(&mut self, now: Instant) {
-        let is_due = |held: &Held| !held.released && held.until.is_some_and(|until| until <= now);
-        let due: Vec<u64> = self.holds.held.iter().filter(|(_, held)| is_due(held)).map(|(id, _)| *id).collect();
-        for stream in due {
-            self.release(stream);
-        }
-    }
-
-    fn release(&mut self, stream: u64) {
-        let Some(held) = self.holds.held.get_mut(&stream) else { return };
-        if held.fails && held.until.is_some() {
-            self.holds.held.remove(&stream);
-            let what = "a task did not end within its time limit (injected fault)";
-            self.fail_head(stream, Failure::new(code::AICORE_TIMEOUT, what));
-        } else {
-            held.released = true;
-        }
-        self.ready.push(stream);
-    }
-}
-
-/// Begins to hold entries for a fault that delays.
-pub(super) fn begin(machine: &Machine, fault: u64, what: &Fault) {
-    let (card, kind) = match what {
-        Fault::Slow { card, delay } => (*card, Kind::Slow(*delay)),
-        Fault::Stuck { at, card, limit } => (*card, Kind::Stuck { at: *at, seen: 0, limit: *limit }),
-        _ => return,
-    };
-    machine.lock().holds.rules.push(Rule { fault, card, kind, struck: 0 });
-}
-
-/// Ends holding for a fault: what it holds goes on.
-pub(super) fn end(machine: &Machine, fault: u64) {
-    machine.update(|state| {
-        state.holds.rules.retain(|rule| rule.fault != fault);
-        let of_fault = state.holds.held.iter_mut().filter(|(_, held)| held.fault == fault);
-        let released: Vec<u64> = of_fault
-            .map(|(id, held)| {
-                held.released = true;
-                *id
-            })
-            .collect();
-        state.ready.extend(released);
-    });
-    if let Some(turnstile) = machine.turnstile() {
-        turnstile.nudge();
     }
 }
