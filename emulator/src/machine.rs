@@ -28,7 +28,7 @@ use crate::hccl::perform::{self, Share};
 use crate::memory::raw::RawSpan;
 use crate::memory::store::Memory;
 use crate::nn::objects::Objects;
-use crate::runtime::callback::HostThread;
+use crate::runtime::callback::{HostThread, PostedCallback};
 use crate::runtime::state_callback::StateCallbacks;
 use crate::runtime::thread::{self, Calling, MachineKey};
 use crate::scheduler::bell::Bell;
@@ -90,7 +90,8 @@ impl Machine {
             Mode::Parallel | Mode::Strict { .. } | Mode::HostOnly => None,
         };
         let faults = Arc::new(Faults::default());
-        let memory = Memory::new(config.cards, config.hbm_bytes, config.sharing)?.with_faults(Arc::clone(&faults));
+        let memory =
+            Memory::new(config.cards, config.hbm_bytes, config.sharing)?.with_hook(Arc::<Faults>::clone(&faults));
         let memory = if strict.is_some() { memory.watched() } else { memory };
         let clock = (strict.is_some() || timed.is_some()).then_some(built);
         let state = State::new(
@@ -114,7 +115,7 @@ impl Machine {
             config,
             aclnn: Objects::default(),
             workers: Arc::clone(workers),
-            network: Network::new(this, &state.hccl.groups.board),
+            network: Network::new(Weak::<Self>::clone(this), &state.hccl.groups.board),
             state: Mutex::new(state),
             progress: Condvar::new(),
             state_callbacks: StateCallbacks::default(),
@@ -213,7 +214,7 @@ impl Machine {
         }
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
-        let guarded = || self.faults.before_call(self, name).map_err(Failure::quiet).and_then(|()| call(self));
+        let guarded = || self.before_call(name).map_err(Failure::quiet).and_then(|()| call(self));
         let outcome = catch_unwind(AssertUnwindSafe(guarded)).unwrap_or_else(|panic| {
             let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
             Err(Failure::new(code::INTERNAL, what))
@@ -318,7 +319,7 @@ impl Machine {
         };
         let thread = match state.runtime.host_threads.entry(card) {
             Entry::Occupied(running) => running.into_mut(),
-            Entry::Vacant(none) => match HostThread::start(card, &self.this) {
+            Entry::Vacant(none) => match HostThread::start(card, self.host_functions()) {
                 Ok(started) => none.insert(started),
                 Err(error) => {
                     let what = format!("cannot start the thread for host functions of card {card}: {error}");
@@ -331,6 +332,12 @@ impl Machine {
             turnstile.expect_function();
         }
         thread.run(stream, body);
+    }
+
+    /// What a thread for host functions runs while the machine lives.
+    fn host_functions(&self) -> impl Fn(&PostedCallback) -> bool + Send + 'static {
+        let machine = self.weak();
+        move |posted| machine.upgrade().map(|machine| machine.run_host_function(posted)).is_some()
     }
 
     fn job(&self, launch: Launch) -> Job {

@@ -15,6 +15,7 @@ use crate::hccl::state::Hccl;
 use crate::runtime::objects::Runtime;
 use crate::runtime::thread::MachineKey;
 use crate::scheduler::ready::Scheduler;
+use crate::scheduler::wait::Wait;
 use crate::strict::state::StrictState;
 use crate::timed::schedule::Schedule;
 
@@ -69,6 +70,20 @@ impl State {
     /// Whether a strict machine runs.
     pub(crate) fn is_strict(&self) -> bool {
         self.strict.is_some()
+    }
+
+    /// Whether a blocked call would go on.
+    pub(crate) fn is_over(&self, wait: &Wait) -> bool {
+        match wait {
+            Wait::Stream { stream, target } => {
+                self.runtime.streams.get(stream).is_none_or(|stream| stream.has_finished(*target))
+            }
+            Wait::Record(record) => record.at().is_some() || record.lost().is_some(),
+            Wait::Gathering { root, .. } => self.hccl.groups.is_gathered(*root),
+            Wait::Entering { group } => self.hccl.groups.is_entered(*group),
+            Wait::Callback { thread } => self.runtime.callbacks.is_due(*thread),
+            Wait::Time(at) => self.scheduler.now() >= *at,
+        }
     }
 
     /// When the first limit of something in a queue is over.

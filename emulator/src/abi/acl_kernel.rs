@@ -238,13 +238,18 @@ impl Machine {
             Params::Values(_) => Vec::new(),
         };
         let machine = self.weak();
-        let task: Task = Arc::new(move |_: &Workers| match &params {
-            Params::Values(values) => function.run(&machine, blocks, values),
-            Params::OnCard(span) => {
-                let mut bytes = vec![0_u8; span.len_bytes()];
-                span.read(0, &mut bytes);
-                let words: Vec<Vec<u8>> = bytes.chunks(WORD_BYTES).map(<[u8]>::to_vec).collect();
-                function.run(&machine, blocks, &words)
+        let task: Task = Arc::new(move |_: &Workers| {
+            let Some(machine) = machine.upgrade() else {
+                return Err(Failure::new(code::INTERNAL, "the machine ended before the kernel ran"));
+            };
+            match &params {
+                Params::Values(values) => function.run(machine.memory(), blocks, values),
+                Params::OnCard(span) => {
+                    let mut bytes = vec![0_u8; span.len_bytes()];
+                    span.read(0, &mut bytes);
+                    let words: Vec<Vec<u8>> = bytes.chunks(WORD_BYTES).map(<[u8]>::to_vec).collect();
+                    function.run(machine.memory(), blocks, &words)
+                }
             }
         });
         let entry = self.work(name, &Cost::Kernel, Without::Nothing, task);

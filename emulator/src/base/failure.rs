@@ -33,6 +33,11 @@ pub(crate) enum Finding {
 }
 
 impl Failure {
+    /// What the peers of a rank that left a collective are told.
+    pub(crate) fn left_by_peer(what: &str) -> Self {
+        Self::new(code::REMOTE, format!("a peer left the collective: {what}"))
+    }
+
     /// A failure with its code and message.
     pub(crate) fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), finding: Finding::ByCode }

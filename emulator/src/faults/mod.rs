@@ -12,6 +12,7 @@ mod delays;
 pub(crate) mod fault;
 pub(crate) mod injected;
 pub(crate) mod overlay;
+mod strike;
 mod text;
 
 #[cfg(test)]

@@ -10,11 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::fault::{Calls, Checksum, Fault};
 use crate::base::failure::{Failure, code};
 use crate::hccl::meeting::Meeting;
-use crate::machine::Machine;
 use crate::memory::location::Location;
 use crate::memory::raw::RawSpan;
-use crate::runtime::thread;
-use crate::state::State;
+use crate::memory::store::AllocationHook;
 
 /// The faults of one machine.
 #[derive(Debug, Default)]
@@ -55,15 +53,10 @@ impl Laid {
 const REPORTING: &[&str] =
     &["aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastError", "HcclGetErrorString", "HcclGetCommAsyncError"];
 
-/// Functions that release what lives on the host, which a lost card does not hinder.
-fn is_host_only(name: &str) -> bool {
-    name.starts_with("aclDestroy") || name == "aclFinalize" || name == "aclFinalizeReference"
-}
-
 /// What happens to a call.
-enum Strike {
+pub(super) enum Strike {
     Error(i32),
-    Lose(u64),
+    Lose(u32),
     Kill,
 }
 
@@ -109,23 +102,13 @@ impl Faults {
         self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call is about to be made.
-    ///
-    /// # Errors
-    /// A fault strikes it, or its card is lost.
-    pub(crate) fn before_call(&self, machine: &Machine, name: &str) -> Result<(), Failure> {
-        if !self.is_armed() || REPORTING.contains(&name) {
-            return Ok(());
-        }
-        let card = {
-            let state = machine.lock();
-            let context = thread::context(machine.key()).and_then(|context| state.runtime.contexts.get(&context));
-            let card = context.map(|context| context.card);
-            if let Some(lost) = card.and_then(|card| state.runtime.cards[card as usize].lost.clone()) {
-                return if is_host_only(name) { Ok(()) } else { Err(lost) };
-            }
-            card
-        };
+    /// Whether a call of this function is no event while faults are laid.
+    pub(super) fn passes_by(&self, name: &str) -> bool {
+        !self.is_armed() || REPORTING.contains(&name)
+    }
+
+    /// Counts a call by a thread on which `card` is current; what strikes it first, and at which event.
+    pub(super) fn count_call(&self, name: &str, card: Option<u32>) -> Option<(Strike, u64)> {
         let mut first = None;
         for laid in &mut self.lock().laid {
             let Some(calls) = laid.fault.calls().cloned() else { continue };
@@ -137,44 +120,13 @@ impl Faults {
                     (Fault::Error { code, .. }, _) => Some((Strike::Error(*code), calls.at)),
                     (Fault::CardLost { .. }, Some(card)) => {
                         laid.lost.push(card);
-                        Some((Strike::Lose(u64::from(card)), calls.at))
+                        Some((Strike::Lose(card), calls.at))
                     }
                     _ => Some((Strike::Kill, calls.at)),
                 };
             }
         }
-        match first {
-            None => Ok(()),
-            Some((Strike::Error(code), at)) => {
-                Err(Failure::new(code, format!("injected fault: code {code} at event {at}")))
-            }
-            Some((Strike::Lose(card), at)) => Err(machine.lose(card as u32, name, at)),
-            Some((Strike::Kill, _)) => std::process::abort(),
-        }
-    }
-
-    /// Memory is about to be allocated.
-    ///
-    /// # Errors
-    /// A fault strikes the allocation.
-    pub(crate) fn before_allocation(&self, size: usize, location: Location) -> Result<(), Failure> {
-        let Location::Card(on) = location else { return Ok(()) };
-        if !self.is_armed() {
-            return Ok(());
-        }
-        let mut struck = None;
-        for laid in &mut self.lock().laid {
-            if let Fault::OutOfMemory { at, card } = laid.fault
-                && card.is_none_or(|card| card == on)
-                && laid.strikes_at(at)
-            {
-                struck = Some(at);
-            }
-        }
-        struck.map_or(Ok(()), |at| {
-            let what = format!("card {on} is out of memory: asked {size} B (injected fault at allocation {at})");
-            Err(Failure::new(code::MEMORY_ALLOCATION, what))
-        })
+        first
     }
 
     /// A collective is about to move data between `cards`, by rank of the meeting.
@@ -239,6 +191,28 @@ impl Faults {
     }
 }
 
+impl AllocationHook for Faults {
+    fn before_allocation(&self, size: usize, location: Location) -> Result<(), Failure> {
+        let Location::Card(on) = location else { return Ok(()) };
+        if !self.is_armed() {
+            return Ok(());
+        }
+        let mut struck = None;
+        for laid in &mut self.lock().laid {
+            if let Fault::OutOfMemory { at, card } = laid.fault
+                && card.is_none_or(|card| card == on)
+                && laid.strikes_at(at)
+            {
+                struck = Some(at);
+            }
+        }
+        struck.map_or(Ok(()), |at| {
+            let what = format!("card {on} is out of memory: asked {size} B (injected fault at allocation {at})");
+            Err(Failure::new(code::MEMORY_ALLOCATION, what))
+        })
+    }
+}
+
 fn matches(calls: &Calls, name: &str, card: Option<u32>) -> bool {
     let is_function = calls.function.as_deref().is_none_or(|function| function == name);
     is_function && (calls.card.is_none() || calls.card == card)
@@ -273,50 +247,6 @@ fn crc32(span: &RawSpan) -> u32 {
         }
     }
     !crc
-}
-
-impl Machine {
-    /// Takes a card away: its streams fail, its ranks leave. Gives what calls on it get from now on.
-    fn lose(&self, card: u32, call: &str, at: u64) -> Failure {
-        self.update(|state| {
-            let rank =
-                state.hccl.groups.first_rank_of_card(card).map_or(String::new(), |rank| format!("rank {rank} on "));
-            let what = format!("{rank}card {card} is lost (injected fault at event {at}, {call})");
-            let failure = Failure::new(code::LOST_HEARTBEAT, what);
-            state.runtime.cards[card as usize].lost = Some(failure.clone());
-            state.leave_groups_on_card(card, "was lost (injected fault)");
-            for stream in state.streams_of_card(card) {
-                state.end_stream(stream, &failure);
-                if let Some(stream) = state.runtime.streams.get(&stream) {
-                    stream.wake();
-                }
-            }
-            state.scheduler.has_progressed = true;
-            failure
-        })
-    }
-
-    /// Gives a lost card back, empty as after a reset.
-    pub(super) fn revive(&self, card: u32) {
-        self.update(|state| state.empty_card(card, "was destroyed when its card was lost"));
-        self.memory().free_card(card, self.here().as_ref());
-    }
-}
-
-impl State {
-    fn empty_card(&mut self, card: u32, why: &str) {
-        let contexts: Vec<u64> =
-            self.runtime.contexts.iter().filter(|(_, c)| c.card == card).map(|(id, _)| *id).collect();
-        for context in contexts {
-            self.remove_context(context, why);
-        }
-        self.runtime.events.retain(|_, event| event.card != card);
-        self.runtime.notifies.retain(|_, notify| notify.card != card);
-        let state = &mut self.runtime.cards[card as usize];
-        state.default_context = None;
-        (state.references, state.events, state.notifies) = (0, 0, 0);
-        state.lost = None;
-    }
 }
 
 #[cfg(test)]

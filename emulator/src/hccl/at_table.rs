@@ -9,6 +9,8 @@
 //! one; what lies on the table is looked at before anything fails for want of it; who waits learns of failures and deaths by
 //! messages, as everywhere. Does not: serve transfers between two ranks, whose calls go by messages.
 
+use crate::hccl::home::Home;
+use crate::hccl::key::Key;
 use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
@@ -16,40 +18,20 @@ use crate::hccl::Call;
 use crate::hccl::group::{Group, Way};
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Message, Request, Written};
-use crate::hccl::meeting::{Arrival, Key, Meeting};
-use crate::hccl::peer::Home;
-use crate::hccl::perform::{Share, perform};
+use crate::hccl::meeting::{Arrival, Meeting};
+use crate::hccl::perform::Share;
+use crate::hccl::shared_work::SharedWork;
 use crate::hccl::table::{SLOTS, Table};
 use crate::machine::Machine;
 use crate::memory::place::{Buffer, Place};
 use crate::memory::shared_words::SharedWords;
 use crate::scheduler::launch::Launch;
-use crate::scheduler::pool::Workers;
 use crate::state::State;
 
 /// Up to this size of all buffers together the last rank moves everything: less than it takes to wake the others for it.
 const ALONE_BYTES: usize = 16 << 20;
 /// Up to this size on the thread that arrives: less than it takes to wake another.
 const AT_ONCE_BYTES: usize = 1 << 20;
-
-/// A process's share of a collective that several move together.
-#[derive(Debug)]
-pub(crate) struct SharedWork {
-    meeting: u64,
-    pub(crate) name: &'static str,
-    calls: Vec<Call>,
-    share: Share,
-}
-
-impl SharedWork {
-    /// Moves it.
-    ///
-    /// # Errors
-    /// The calls are not parts of one collective.
-    pub(crate) fn perform(&self, workers: &Workers) -> Result<(), Failure> {
-        perform(&self.calls.iter().collect::<Vec<_>>(), self.share, workers)
-    }
-}
 
 impl Group {
     /// The rings of the bells of all other processes.

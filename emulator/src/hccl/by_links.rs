@@ -7,6 +7,7 @@
 //! compute the same series from the same calls; a failure on the way fails the meeting in all of them; the machine's timer
 //! ends an exchange that takes too long. Does not: run on the cards' pool, because it waits.
 
+use crate::hccl::home::Home;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,7 +18,6 @@ use crate::hccl::link::board::EAGER_BYTES;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Address, CHUNK_BYTES, Message};
 use crate::hccl::meeting::Meeting;
-use crate::hccl::peer::Home;
 use crate::hccl::reduce::reduce;
 use crate::hccl::transfers::{Fan, Reduction, Side, Spot, Transfers};
 use crate::machine::{Machine, guarded};

@@ -5,43 +5,28 @@
 //! its calls; what comes for a communicator this process has yet to enter is kept; the death of a process fails every
 //! communicator it has ranks in, at once and by name. Does not: move data (see `by_links`, `at_table`).
 
+use crate::hccl::home::Home;
+use crate::hccl::key::Key;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
-use crate::config::Sharing;
+use crate::config::{Sharing, Transport};
 use crate::hccl::group::{Group, Way};
 use crate::hccl::link::connection::Link;
+use crate::hccl::link::endpoint::Endpoint;
 use crate::hccl::link::host;
 use crate::hccl::link::wire::{Address, Message, Reason, Request, Token};
-use crate::hccl::meeting::{Key, Meeting};
+use crate::hccl::link::wire::{Caller, Process};
+use crate::hccl::meeting::Meeting;
 use crate::hccl::{Call, Places};
 use crate::machine::Machine;
+use crate::memory::pages::Store;
+use crate::memory::peer::Lane;
 use crate::state::State;
-
-/// Where a rank is.
-#[derive(Debug, Clone)]
-pub(crate) enum Home {
-    /// In this process.
-    Here,
-    /// In the process at the other end of the link.
-    There(Arc<Link>),
-}
-
-impl Home {
-    /// The link to the rank's process; None when it is this one.
-    pub(crate) fn link(&self) -> Option<&Arc<Link>> {
-        match self {
-            Self::Here => None,
-            Self::There(link) => Some(link),
-        }
-    }
-}
-
-/// Messages for communicators this process has yet to enter, with the link each came by.
-pub(crate) type Unclaimed = BTreeMap<Token, Vec<(Arc<Link>, Message)>>;
+use std::net::TcpStream;
 
 impl Group {
     /// Tells the other processes of the communicator.
@@ -385,5 +370,48 @@ impl State {
         if let Ok(group) = self.hccl.groups.group(group) {
             group.post(|group| Message::Broken { group, key, reason: Reason::from(failure) });
         }
+    }
+}
+
+impl Endpoint for Machine {
+    fn store(&self) -> &Arc<Store> {
+        self.memory().store()
+    }
+
+    fn lends_memory(&self) -> bool {
+        let is_asked = self.config().transport != Transport::Tcp && self.memory().sharing() != Sharing::Process;
+        is_asked && self.strict().is_none()
+    }
+
+    fn patience(&self) -> Duration {
+        self.config().exec_timeout
+    }
+
+    fn welcome(&self, peer: Process, lane: Option<Lane>, socket: TcpStream) -> io::Result<()> {
+        self.network().welcome(peer, lane, socket)
+    }
+
+    fn add_link(&self, link: &Arc<Link>) {
+        Self::add_link(self, link);
+    }
+
+    fn lose_link(&self, link: &Arc<Link>, error: &io::Error) {
+        Self::lose_link(self, link, error);
+    }
+
+    fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]) {
+        Self::receive(self, link, message, payload);
+    }
+
+    fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64> {
+        Self::gather_remote(self, root, caller, reply)
+    }
+
+    fn end_waiting(&self, root: u64, ticket: u64, why: Option<Failure>) {
+        Self::end_waiting(self, root, ticket, why);
+    }
+
+    fn look_at_tables(&self) {
+        Self::look_at_tables(self);
     }
 }

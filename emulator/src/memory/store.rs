@@ -24,13 +24,21 @@ use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
 use crate::config::Sharing;
-use crate::faults::overlay::Faults;
 use crate::memory::keeper::Keepers;
 use crate::memory::location::Location;
 use crate::memory::pages::Store;
 use crate::memory::place::Buffer;
 use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::virtual_memory::{Change, Virtual};
+
+/// Who is asked before memory is allocated.
+pub(crate) trait AllocationHook: std::fmt::Debug + Send + Sync {
+    /// `size` bytes are about to be allocated.
+    ///
+    /// # Errors
+    /// They must not be.
+    fn before_allocation(&self, size: usize, location: Location) -> Result<(), Failure>;
+}
 
 /// All allocations of one machine.
 #[derive(Debug)]
@@ -42,7 +50,7 @@ pub(crate) struct Memory {
     store: Arc<Store>,
     sharing: Sharing,
     keepers: Keepers,
-    faults: Arc<Faults>,
+    hook: Option<Arc<dyn AllocationHook>>,
 }
 
 impl Memory {
@@ -61,7 +69,7 @@ impl Memory {
             store,
             sharing,
             keepers: Keepers::default(),
-            faults: Arc::default(),
+            hook: None,
         })
     }
 
@@ -71,9 +79,9 @@ impl Memory {
         self
     }
 
-    /// The same memory, which fails where a fault says.
-    pub(crate) fn with_faults(self, faults: Arc<Faults>) -> Self {
-        Self { faults, ..self }
+    /// The same memory, which asks before it allocates.
+    pub(crate) fn with_hook(self, hook: Arc<dyn AllocationHook>) -> Self {
+        Self { hook: Some(hook), ..self }
     }
 
     /// Allocates `size` bytes; `site` is the call that asks, which strict mode needs.
@@ -89,7 +97,9 @@ impl Memory {
         if size == 0 {
             return Err(Failure::new(code::INVALID_PARAM, "size is 0; allocate at least one byte"));
         }
-        self.faults.before_allocation(size, location)?;
+        if let Some(hook) = &self.hook {
+            hook.before_allocation(size, location)?;
+        }
         let mut book = self.write();
         if let Location::Card(card) = location {
             book.require(card, size as u64, footprint_bytes(size))?;

@@ -7,11 +7,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Weak};
 
-use crate::machine::Machine;
-use crate::runtime::thread;
 use crate::scheduler::thread::is_of_machine;
 
 /// A function of the program with its argument; a captured graph calls it at every replay.
@@ -56,7 +54,7 @@ pub(crate) struct Callbacks {
 
 impl Callbacks {
     /// Whether a thread that waits for callbacks would find one, or find that none can come.
-    pub(crate) fn has_news(&self, thread: u64) -> bool {
+    pub(crate) fn is_due(&self, thread: u64) -> bool {
         self.posted.get(&thread).is_some_and(|posted| !posted.is_empty())
             || !self.thread_of_stream.values().any(|subscribed| *subscribed == thread)
     }
@@ -73,24 +71,14 @@ impl std::fmt::Debug for Callbacks {
 pub(crate) struct HostThread(Sender<PostedCallback>);
 
 impl HostThread {
-    /// Starts the thread.
-    pub(crate) fn start(card: u32, machine: &Weak<Machine>) -> io::Result<Self> {
+    /// Starts the thread; `run` runs one function and is false when the machine has ended.
+    pub(crate) fn start(card: u32, run: impl Fn(&PostedCallback) -> bool + Send + 'static) -> io::Result<Self> {
         let (send, receive) = mpsc::channel::<PostedCallback>();
-        let machine = Weak::clone(machine);
         let body = move || {
             is_of_machine();
-            for report in receive {
-                let Some(machine) = machine.upgrade() else { return };
-                let turnstile = machine.turnstile();
-                if let Some(turnstile) = turnstile {
-                    turnstile.begin_function(report.stream);
-                }
-                if let Some(now_ns) = machine.lock().now_ns() {
-                    thread::raise_clock(machine.key(), now_ns);
-                }
-                machine.run_function(&report);
-                if let Some(turnstile) = turnstile {
-                    turnstile.end_function();
+            for posted in receive {
+                if !run(&posted) {
+                    return;
                 }
             }
         };

@@ -57,6 +57,21 @@ impl State {
 }
 
 impl Machine {
+    /// Runs a host function on the thread of its card.
+    pub(crate) fn run_host_function(&self, posted: &PostedCallback) {
+        let turnstile = self.turnstile();
+        if let Some(turnstile) = turnstile {
+            turnstile.begin_function(posted.stream);
+        }
+        if let Some(now_ns) = self.lock().now_ns() {
+            thread::raise_clock(self.key(), now_ns);
+        }
+        self.run_function(posted);
+        if let Some(turnstile) = turnstile {
+            turnstile.end_function();
+        }
+    }
+
     /// Runs a function of the program on the calling thread and lets the stream that waits for it go on.
     pub(crate) fn run_function(&self, report: &PostedCallback) {
         if self.strict().is_some()

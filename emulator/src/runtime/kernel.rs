@@ -6,13 +6,13 @@
 //! know which memory a kernel touches, or model its cores.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
-use crate::machine::Machine;
 use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
+use crate::memory::store::Memory;
 
 /// Parameters one kernel takes at most (CANN runtime guide, kernels).
 const MAX_PARAMS: usize = 128;
@@ -23,7 +23,7 @@ pub(crate) type HostKernel = Arc<dyn Fn(&KernelCall<'_>) -> Result<(), String> +
 /// One launch, as the host function of a kernel sees it.
 #[derive(Debug)]
 pub struct KernelCall<'a> {
-    machine: &'a Machine,
+    store: &'a Memory,
     card: u32,
     blocks: u32,
     params: &'a [Vec<u8>],
@@ -61,7 +61,7 @@ impl KernelCall<'_> {
             .map_err(|_| format!("parameter {index}: {} bytes are no pointer, which has 8", bytes.len()))?;
         let address = u64::from_ne_bytes(address) as usize;
         let in_parameter = |failure: Failure| format!("parameter {index}: {}", failure.message);
-        let span = self.machine.memory().device_span(address, len_bytes).map_err(in_parameter)?;
+        let span = self.store.device_span(address, len_bytes).map_err(in_parameter)?;
         match span.card() {
             Some(card) if card == self.card => Ok(KernelMemory(span)),
             other => {
@@ -280,12 +280,9 @@ impl Function {
         self.card
     }
 
-    /// Runs the kernel with `params`.
-    pub(crate) fn run(&self, machine: &Weak<Machine>, blocks: u32, params: &[Vec<u8>]) -> Result<(), Failure> {
-        let Some(machine) = machine.upgrade() else {
-            return Err(Failure::new(code::INTERNAL, "the machine ended before the kernel ran"));
-        };
-        let call = KernelCall { machine: &machine, card: self.card, blocks, params };
+    /// Runs the kernel with `params`, which point into `store`.
+    pub(crate) fn run(&self, store: &Memory, blocks: u32, params: &[Vec<u8>]) -> Result<(), Failure> {
+        let call = KernelCall { store, card: self.card, blocks, params };
         (self.kernel)(&call)
             .map_err(|text| Failure::new(code::AICORE_EXCEPTION, format!("kernel {:?}: {text}", self.name)))
     }

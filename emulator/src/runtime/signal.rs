@@ -11,12 +11,11 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::base::failure::{Failure, code};
-use crate::machine::Machine;
 use crate::memory::ipc::{Name, Record, Shared};
 use crate::memory::location::Location;
 use crate::memory::pages::{PAGE_BYTES, Range, Show, nameless_file};
@@ -63,6 +62,16 @@ pub(super) enum Word {
     Shared(Arc<SharedWord>),
 }
 
+/// Looks at a signal again, by its number, for a thread that must not keep the machine alive; false when nobody waits.
+#[derive(Clone)]
+pub(super) struct Recheck(pub(super) Arc<dyn Fn(u64) -> bool + Send + Sync>);
+
+impl std::fmt::Debug for Recheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Recheck")
+    }
+}
+
 /// A word with the streams that wait for it.
 #[derive(Debug)]
 pub(crate) struct Signal {
@@ -70,7 +79,7 @@ pub(crate) struct Signal {
     pub(super) held: VecDeque<(u64, Act)>,
     /// A thread sleeps on the bell.
     pub(super) is_watched: bool,
-    machine: Weak<Machine>,
+    recheck: Recheck,
 }
 
 fn host(error: &io::Error) -> Failure {
@@ -202,8 +211,8 @@ impl Word {
 }
 
 impl Signal {
-    pub(super) fn new(word: Word, machine: Weak<Machine>) -> Self {
-        Self { word, held: VecDeque::new(), is_watched: false, machine }
+    pub(super) fn new(word: Word, recheck: Recheck) -> Self {
+        Self { word, held: VecDeque::new(), is_watched: false, recheck }
     }
 
     /// The word in memory that processes share, if it is one.
@@ -228,15 +237,13 @@ impl Signal {
         if self.is_watched {
             return Ok(());
         }
-        let (word, machine, mut seen) = (Arc::clone(word), Weak::clone(&self.machine), word.bell.rings());
+        let (word, recheck, mut seen) = (Arc::clone(word), self.recheck.clone(), word.bell.rings());
         let body = move || {
             thread::is_of_machine();
             loop {
-                let Some(machine) = machine.upgrade() else { return };
-                if !machine.update(|state| state.recheck_signal(id)) {
+                if !(recheck.0)(id) {
                     return;
                 }
-                drop(machine);
                 word.bell.sleep(seen, Some(LOOK));
                 seen = word.bell.rings();
             }

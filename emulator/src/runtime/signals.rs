@@ -5,7 +5,7 @@ use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::ipc::Name;
 use crate::runtime::objects::Runtime;
-use crate::runtime::signal::{Act, SharedWord, Signal, Word};
+use crate::runtime::signal::{Act, Recheck, SharedWord, Signal, Word};
 use crate::runtime::stream::Hold;
 use crate::state::State;
 use std::collections::VecDeque;
@@ -109,7 +109,7 @@ impl State {
 impl Machine {
     /// A signal of this process, under the number of its event.
     pub(crate) fn own_signal(&self) -> Signal {
-        Signal::new(Word::Own(0), self.weak())
+        Signal::new(Word::Own(0), self.recheck())
     }
 
     /// A signal that other processes may import.
@@ -119,7 +119,7 @@ impl Machine {
     pub(crate) fn shared_signal(&self, card: u32, is_set: bool, validates: bool) -> Result<Signal, Failure> {
         self.require_one_process()?;
         let word = SharedWord::create(card, u32::from(is_set), validates)?;
-        Ok(Signal::new(Word::Shared(Arc::new(word)), self.weak()))
+        Ok(Signal::new(Word::Shared(Arc::new(word)), self.recheck()))
     }
 
     /// A signal of another process; `what` says what it should be. Also the card it was made on.
@@ -130,7 +130,14 @@ impl Machine {
         self.require_one_process()?;
         let word = SharedWord::open(name, what)?;
         let card = word.card;
-        Ok((Signal::new(Word::Shared(Arc::new(word)), self.weak()), card))
+        Ok((Signal::new(Word::Shared(Arc::new(word)), self.recheck()), card))
+    }
+
+    fn recheck(&self) -> Recheck {
+        let machine = self.weak();
+        Recheck(Arc::new(move |id| {
+            machine.upgrade().is_some_and(|machine| machine.update(|state| state.recheck_signal(id)))
+        }))
     }
 
     fn require_one_process(&self) -> Result<(), Failure> {

@@ -267,11 +267,6 @@ impl Stream {
     }
 }
 
-/// What the peers of a rank that left a collective are told.
-pub(crate) fn left_by_peer(what: &str) -> Failure {
-    Failure::new(code::REMOTE, format!("a peer left the collective: {what}"))
-}
-
 pub(crate) fn no_context() -> Failure {
     let what = "no context is current on this thread; call aclrtSetDevice or aclrtSetCurrentContext first";
     Failure::new(code::CONTEXT_NULL, what)

@@ -3,8 +3,8 @@
 //! Input: heads of queues, collectives whose ranks have all arrived. Output: the same, for whoever runs them. Does not: run
 //! anything (see `machine`, and the conductors of strict and timed mode).
 
-use crate::hccl::at_table::SharedWork;
 use crate::hccl::meeting::Meeting;
+use crate::hccl::shared_work::SharedWork;
 use crate::runtime::callback::HostFunction;
 use crate::scheduler::pool::Task;
 

@@ -8,7 +8,7 @@
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::runtime::exception::FailedTask;
-use crate::runtime::stream::{Entry, Hold, Queued, Stream, context_gone, left_by_peer, no_context};
+use crate::runtime::stream::{Entry, Hold, Queued, Stream, context_gone, no_context};
 use crate::scheduler::launch::Launch;
 use crate::state::State;
 use std::ffi::c_void;
@@ -220,7 +220,7 @@ impl State {
             .collect();
         for id in stopped {
             self.end_hold(id);
-            self.leave_meetings(id, &left_by_peer(&failure.message));
+            self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
             self.scheduler.ready.push(id);
         }
     }
@@ -234,7 +234,7 @@ impl State {
             Entry::Record(record) => self.lose_record(&record, why),
             Entry::Meet(seats) => {
                 for seat in seats {
-                    self.abandon_meeting(seat.meeting, &left_by_peer(&why.message));
+                    self.abandon_meeting(seat.meeting, &Failure::left_by_peer(&why.message));
                 }
             }
             Entry::NotifyRecord(notify) => self.set_notify(notify),
@@ -260,7 +260,7 @@ impl State {
         for queued in stream.queue.drain(..) {
             self.discard(id, queued, &failure);
         }
-        self.leave_meetings(id, &left_by_peer(&failure.message));
+        self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
         if let Some(strict) = &mut self.strict {
             strict.order.stream_removed(id);
         }
@@ -303,7 +303,7 @@ impl State {
             self.discard(id, queued, failure);
         }
         self.end_hold(id);
-        self.leave_meetings(id, &left_by_peer(&failure.message));
+        self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
     }
 
     /// Fails a stream at the entry that is next, which never runs.

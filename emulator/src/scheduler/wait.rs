@@ -1,13 +1,12 @@
 //! What a blocked call waits for.
 //!
-//! Input: the call's own condition as data. Output: whether it is fulfilled, and words for reports. Invariant: the
-//! answer depends on the machine's state alone. Does not: block (see `turnstile`).
+//! Input: the call's own condition as data. Output: the same, for whoever looks whether it is fulfilled (see
+//! `State::is_over`). Does not: block (see `turnstile`).
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::runtime::event::Record;
-use crate::state::State;
 
 /// The condition of a blocked call.
 #[derive(Debug, Clone)]
@@ -33,20 +32,6 @@ impl Wait {
             Self::Stream { stream, .. } => Some(*stream),
             Self::Record(record) => Some(record.stream),
             Self::Gathering { .. } | Self::Entering { .. } | Self::Callback { .. } | Self::Time(_) => None,
-        }
-    }
-
-    /// Whether the call would go on.
-    pub(crate) fn is_over(&self, state: &State) -> bool {
-        match self {
-            Self::Stream { stream, target } => {
-                state.runtime.streams.get(stream).is_none_or(|stream| stream.has_finished(*target))
-            }
-            Self::Record(record) => record.at().is_some() || record.lost().is_some(),
-            Self::Gathering { root, .. } => state.hccl.groups.is_gathered(*root),
-            Self::Entering { group } => state.hccl.groups.is_entered(*group),
-            Self::Callback { thread } => state.runtime.callbacks.has_news(*thread),
-            Self::Time(at) => state.scheduler.now() >= *at,
         }
     }
 }

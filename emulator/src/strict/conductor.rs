@@ -241,7 +241,7 @@ fn candidates(view: &View, state: &mut State) -> Vec<Step> {
         let (thread, label) = (host.thread, Arc::clone(&host.label));
         match &host.stand {
             Stand::Parked { call } => Some(Step::Call { thread, label, call }),
-            Stand::Blocked { wait, .. } if wait.is_over(state) => {
+            Stand::Blocked { wait, .. } if state.is_over(wait) => {
                 Some(Step::Resume { thread, label, call: host.last_call.unwrap_or("a call") })
             }
             _ => None,

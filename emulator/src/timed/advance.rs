@@ -111,7 +111,7 @@ impl State {
         let blocked = std::mem::take(&mut schedule.blocked);
         let mut over = Vec::new();
         for (place, blocked) in blocked.iter().enumerate() {
-            if blocked.over.is_none() && !matches!(blocked.wait, Wait::Time(_)) && blocked.wait.is_over(self) {
+            if blocked.over.is_none() && !matches!(blocked.wait, Wait::Time(_)) && self.is_over(&blocked.wait) {
                 over.push((place, self.end_of(&blocked.wait)));
             }
         }

@@ -5,13 +5,13 @@
 //! wait ends by data or failure, and the machine's timer makes a failure of what takes too long; what is small may come before it is expected and is kept until then.
 //! Does not: know links; does not decide who sends what (see `collective::remote`).
 
+use crate::hccl::key::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::wire::{Address, Token};
 use crate::base::failure::{Failure, code};
-use crate::hccl::meeting::Key;
 use crate::memory::raw::RawSpan;
 
 /// Up to this size a transfer is sent without being asked for.

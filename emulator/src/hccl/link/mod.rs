@@ -1,7 +1,7 @@
 //! Links: how processes find, reach and talk to each other, and notice each other's death.
 //!
 //! Input: addresses from a root info or a roster. Output: one [`Link`] per pair of processes, whose messages reach
-//! `collective::peer` and whose data reaches the [`Board`]. Parts: `wire` is the protocol, `host` says who and where
+//! the machine as its [`Endpoint`] and whose data reaches the [`Board`]. Parts: `wire` is the protocol, `host` says who and where
 //! this host is, `listener` takes connections, `connection` and `reader` are the two directions of one link, `bell` wakes a
 //! process for what happens in memory it shares, `board` matches data with who waits for it, `threads` keeps threads for
 //! running collectives. Invariants: ports are the system's choice; a connection that does not know this process's
@@ -10,6 +10,7 @@
 
 pub(crate) mod board;
 pub(crate) mod connection;
+pub(crate) mod endpoint;
 pub(crate) mod host;
 mod listener;
 mod reader;
@@ -24,33 +25,28 @@ use std::time::{Duration, Instant};
 use crate::memory::peer::Lane;
 use board::Board;
 use connection::Link;
+use endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
 use serde::Deserialize;
 use wire::{Answer, Caller, Hello, Process, Roster, Welcome, Wish};
 
 use crate::base::failure::{Failure, code};
-use crate::config::{Sharing, Transport};
-use crate::machine::Machine;
+use crate::memory::pages::Store;
 use crate::memory::peer::PeerMemory;
 use crate::memory::place::Place;
 use crate::memory::raw::RawSpan;
 use crate::memory::shared_words::SharedWords;
 use crate::scheduler::bell::{BELL_BYTES, Bell};
 use crate::scheduler::threads::Threads;
-use crate::state::State;
 
-/// A connection that says nothing sensible for so long is dropped.
-const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// How long one attempt to reach one address may take.
 const ATTEMPT: Duration = Duration::from_secs(2);
 /// Between rounds of attempts; the listener is there before anyone is told of it, so rounds are rare.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How much longer than its own deadline a rank waits for the answer that names the absent ranks.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// One machine's part in the network.
 #[derive(Debug)]
 pub(crate) struct Network {
-    machine: Weak<Machine>,
+    endpoint: Weak<dyn Endpoint>,
     opened: OnceLock<Result<Opened, Failure>>,
     /// Transfers of running collectives.
     pub(crate) board: Arc<Board>,
@@ -78,10 +74,10 @@ struct Opened {
 
 impl Network {
     /// A network that opens nothing until it is needed.
-    pub(crate) fn new(machine: &Weak<Machine>, board: &Arc<Board>) -> Self {
-        let (machine, board) = (Weak::clone(machine), Arc::clone(board));
+    pub(crate) fn new(endpoint: Weak<dyn Endpoint>, board: &Arc<Board>) -> Self {
+        let board = Arc::clone(board);
         Self {
-            machine,
+            endpoint,
             opened: OnceLock::new(),
             board,
             threads: Threads::default(),
@@ -122,8 +118,8 @@ impl Network {
             secret: number(secret) as u64,
         };
         let accepting = listener.try_clone().map_err(|error| failed("listen", &error))?;
-        let (machine, secret) = (Weak::clone(&self.machine), process.secret);
-        let accept = move || listener::accept(&accepting, secret, &machine);
+        let (endpoint, secret) = (Weak::clone(&self.endpoint), process.secret);
+        let accept = move || listener::accept(&accepting, secret, &endpoint);
         let thread = std::thread::Builder::new().name("ascend-link-accept".into()).spawn(accept);
         thread.map_err(|error| failed("start a thread", &error))?;
         Ok(Opened { process, listener })
@@ -165,7 +161,7 @@ impl Network {
     }
 
     /// Sleeps until a link is there or `limit` is over.
-    pub(crate) fn await_link<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+    pub(crate) fn await_link<'a, T>(&self, state: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
         self.linked.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -184,26 +180,24 @@ impl Network {
 
     /// This process's memory for a peer on the same host. Strict mode watches every access, and keeps its own.
     fn offer_lane(&self, peer: &Process) -> Option<Lane> {
-        let machine = self.machine.upgrade()?;
+        let endpoint = self.endpoint.upgrade()?;
         let own = self.process().ok()?;
-        let is_apart = machine.config().transport == Transport::Tcp || own.host_id != peer.host_id;
-        if is_apart || machine.strict().is_some() || machine.memory().sharing() == Sharing::Process {
+        if own.host_id != peer.host_id || !endpoint.lends_memory() {
             return None;
         }
         // Without memory to share the connection carries the data.
-        self.shared.get_or_init(|| self.share(&machine).ok()).as_ref().map(|shared| shared.lane)
+        self.shared.get_or_init(|| self.share(endpoint.store()).ok()).as_ref().map(|shared| shared.lane)
     }
 
     /// This process's memory for its peers, with the bell they ring and the thread that hears it when nobody else does.
-    fn share(&self, machine: &Machine) -> io::Result<Shared> {
-        let store = machine.memory().store();
+    fn share(&self, store: &Store) -> io::Result<Shared> {
         let bell = Place { at: store.take(BELL_BYTES)?, len_bytes: BELL_BYTES as u64 };
         let lane = Lane { pid: std::process::id(), fd: store.file().as_raw_fd(), bell };
         let memory = PeerMemory::open(lane)?;
         let words = SharedWords::of(memory.span(bell)?, BELL_BYTES).ok_or(io::ErrorKind::InvalidData)?;
         let bell = Arc::new(Bell::new(words));
-        let (heard, machine) = (Arc::clone(&bell), Weak::clone(&self.machine));
-        std::thread::Builder::new().name("ascend-bell".into()).spawn(move || hear(&heard, &machine))?;
+        let (heard, endpoint) = (Arc::clone(&bell), Weak::clone(&self.endpoint));
+        std::thread::Builder::new().name("ascend-bell".into()).spawn(move || hear(&heard, &endpoint))?;
         Ok(Shared { memory, lane, bell })
     }
 
@@ -218,8 +212,8 @@ impl Network {
     /// # Errors
     /// The system has none, or this process shares none.
     pub(crate) fn take_shared(&self, len_bytes: usize) -> io::Result<(Place, RawSpan)> {
-        let machine = self.machine.upgrade().ok_or(io::ErrorKind::NotFound)?;
-        let store = machine.memory().store();
+        let endpoint = self.endpoint.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        let store = endpoint.store();
         let shared = self.shared.get().and_then(Option::as_ref).ok_or(io::ErrorKind::NotFound)?;
         let place = Place { at: store.take(len_bytes)?, len_bytes: len_bytes as u64 };
         Ok((place, shared.memory.span(place)?))
@@ -229,7 +223,7 @@ impl Network {
     fn start_link(&self, peer: Process, socket: TcpStream, lane: Option<Lane>) -> Result<Arc<Link>, Failure> {
         let failed =
             |error: io::Error| Failure::new(code::HCCL_NETWORK, format!("cannot link with another process: {error}"));
-        let Some(machine) = self.machine.upgrade() else {
+        let Some(endpoint) = self.endpoint.upgrade() else {
             return Err(Failure::new(code::HCCL_INTERNAL, "the machine ends"));
         };
         // With a peer whose memory cannot be opened data goes over the connection.
@@ -238,11 +232,11 @@ impl Network {
             let bell = SharedWords::of(memory.span(lane.bell).ok()?, BELL_BYTES)?;
             Some((memory, Bell::new(bell)))
         });
-        let link = Link::start(peer, socket, memory, machine.config().exec_timeout).map_err(failed)?;
+        let link = Link::start(peer, socket, memory, endpoint.patience()).map_err(failed)?;
         let socket = link.reader().map_err(failed)?;
         self.board.meet(link.peer.id);
-        machine.add_link(&link);
-        let threads = reader::start(&link, socket, &self.machine);
+        endpoint.add_link(&link);
+        let threads = reader::start(&link, socket, &self.endpoint);
         if let Err(error) = threads {
             link.close();
             return Err(failed(error));
@@ -251,7 +245,7 @@ impl Network {
     }
 
     /// The listening side of [`Network::link_to`].
-    fn welcome(&self, peer: Process, lane: Option<Lane>, mut socket: TcpStream) -> io::Result<()> {
+    pub(crate) fn welcome(&self, peer: Process, lane: Option<Lane>, mut socket: TcpStream) -> io::Result<()> {
         let welcome = Welcome::Linked { lane: self.offer_lane(&peer) };
         socket.write_all(&wire::frame(&welcome, 0))?;
         // The peer finds the connection ended if this fails.
@@ -274,14 +268,14 @@ impl Drop for Network {
 }
 
 /// Looks at shared memory whenever the bell rings and no thread of the program listens; ends with the machine.
-fn hear(bell: &Bell, machine: &Weak<Machine>) {
+fn hear(bell: &Bell, endpoint: &Weak<dyn Endpoint>) {
     crate::scheduler::thread::is_of_machine();
     let mut seen = 0;
     loop {
         bell.await_unheard(seen);
         seen = bell.unheard();
-        let Some(machine) = machine.upgrade() else { return };
-        machine.look_at_tables();
+        let Some(endpoint) = endpoint.upgrade() else { return };
+        endpoint.look_at_tables();
     }
 }
 

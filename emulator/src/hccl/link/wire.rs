@@ -5,6 +5,7 @@
 //! an error, never an allocation; text from elsewhere becomes a C function's name only if it is one.
 //! Does not: know sockets beyond `Read`, or what messages do.
 
+use crate::hccl::key::Key;
 use crate::memory::peer::Lane;
 use std::io::{self, Read};
 use std::net::IpAddr;
@@ -12,7 +13,6 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::meeting::Key;
 use crate::hccl::{Call, DataType, Kind, Places};
 use crate::memory::place::{Buffer, Place};
 use crate::memory::raw::RawSpan;

@@ -1,7 +1,6 @@
 //! What planning an operator gives: a kernel, or a refusal.
 
 use crate::nn::Tiles;
-use crate::nn::dtype::DType;
 use crate::nn::view::View;
 use std::sync::Arc;
 
@@ -78,7 +77,7 @@ impl Plan {
 
 /// Element types by what the documentation calls them together.
 pub(crate) mod sets {
-    use super::DType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+    use crate::nn::dtype::DType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
     /// What the cube and most fused operators take.
     pub(crate) const FLOATING: &[DType] = &[F32, F16, BF16];
