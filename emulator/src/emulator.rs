@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::memory::book::CardUsage;
 use crate::nn::simd::isa;
 use crate::runtime::kernel::KernelCall;
-use crate::runtime::slots::Slot;
+use crate::runtime::slots::MachineSlot;
 use crate::runtime::state_callback::{StateCallback, Watched};
 use crate::runtime::thread;
 use crate::scheduler::pool::Pool;
@@ -112,7 +112,7 @@ struct Owner {
     machine: Arc<Machine>,
     _conductor: Option<Conductor>,
     _timer: Option<Timer>,
-    _slot: Slot,
+    _slot: MachineSlot,
     _pool: Pool,
 }
 
@@ -148,7 +148,7 @@ impl Emulator {
         if config.mode.seed().is_some() {
             watch::try_to_see().map_err(EmulatorError::Blind)?;
         }
-        let slot = Slot::take().ok_or(EmulatorError::TooManyEmulators)?;
+        let slot = MachineSlot::take().ok_or(EmulatorError::TooManyEmulators)?;
         let pool = Pool::new(config.threads).map_err(EmulatorError::Threads)?;
         let machine = Machine::new(config, slot.number(), pool.workers()).map_err(EmulatorError::Memory)?;
         slot.install(&machine);

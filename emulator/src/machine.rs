@@ -19,12 +19,12 @@ use std::time::Instant;
 
 use crate::base::failure::{Failure, code};
 use crate::base::site::Site;
-use crate::base::stderr::Spoken;
+use crate::base::stderr::MessageLog;
 use crate::config::{Config, Mode};
 use crate::faults::overlay::Faults;
 use crate::hccl::link::Network;
 use crate::hccl::meeting::Meeting;
-use crate::hccl::perform::{self, Share};
+use crate::hccl::perform::{self, WorkShare};
 use crate::memory::raw::RawSpan;
 use crate::memory::store::Memory;
 use crate::nn::objects::Objects;
@@ -50,7 +50,7 @@ pub(crate) struct Machine {
     timed: Option<Arc<Timed>>,
     /// Calls made so far.
     calls: AtomicU64,
-    spoken: Spoken,
+    spoken: MessageLog,
     memory: Memory,
     faults: Arc<Faults>,
     aclnn: Objects,
@@ -64,7 +64,7 @@ pub(crate) struct Machine {
 
 /// What wakes a thread of the program.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Alarm<'a> {
+pub(crate) enum WakeSource<'a> {
     /// A signal by another thread of this process.
     Signal(&'a Condvar),
     /// A ring of the bell beyond those `seen`, which other processes can ring too.
@@ -109,7 +109,7 @@ impl Machine {
             strict,
             timed,
             calls: AtomicU64::new(0),
-            spoken: Spoken::new(config.messages),
+            spoken: MessageLog::new(config.messages),
             memory,
             faults,
             config,
@@ -420,7 +420,7 @@ impl Machine {
             if !self.has_numbers() {
                 return Ok(());
             }
-            perform::perform(&meeting.calls().collect::<Vec<_>>(), Share::ALL, workers)?;
+            perform::perform(&meeting.calls().collect::<Vec<_>>(), WorkShare::ALL, workers)?;
             self.faults.after_transfer(meeting)
         })
     }
@@ -433,7 +433,7 @@ impl Machine {
     pub(crate) fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        alarm: Alarm<'_>,
+        alarm: WakeSource<'_>,
         deadline: Option<Instant>,
         wait: Wait,
     ) -> Result<MutexGuard<'a, State>, Failure> {
@@ -453,11 +453,11 @@ impl Machine {
         }
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         Ok(match (alarm, limit) {
-            (Alarm::Signal(condvar), None) => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
-            (Alarm::Signal(condvar), Some(limit)) => {
+            (WakeSource::Signal(condvar), None) => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
+            (WakeSource::Signal(condvar), Some(limit)) => {
                 condvar.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
             }
-            (Alarm::Ring { bell, seen }, limit) => {
+            (WakeSource::Ring { bell, seen }, limit) => {
                 drop(state);
                 bell.sleep(seen, limit);
                 self.lock()
@@ -476,10 +476,10 @@ impl Machine {
         wait: Wait,
     ) -> Result<MutexGuard<'a, State>, Failure> {
         if state.scheduler.is_conducted() {
-            return self.sleep(state, Alarm::Signal(&self.progress), deadline, wait);
+            return self.sleep(state, WakeSource::Signal(&self.progress), deadline, wait);
         }
         state.scheduler.watchers += 1;
-        let mut state = self.sleep(state, Alarm::Signal(&self.progress), deadline, wait)?;
+        let mut state = self.sleep(state, WakeSource::Signal(&self.progress), deadline, wait)?;
         state.scheduler.watchers -= 1;
         Ok(state)
     }

@@ -10,10 +10,10 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::config::Sharing;
 use crate::machine::Machine;
-use crate::memory::ipc::{KEY_BYTES, Name, Record, Shared};
+use crate::memory::ipc::{Exported, IpcRecord, KEY_BYTES, Name};
 use crate::memory::location::Location;
 use crate::memory::pages::{PAGE_BYTES, Range, Show};
-use crate::memory::place::{Buffer, Part};
+use crate::memory::place::{FilePart, PeerBuffer};
 use crate::memory::raw::{Allocation, load_array, load_text, store};
 use crate::memory::virtual_memory::Physical;
 
@@ -56,7 +56,7 @@ impl Machine {
         let (Some(allocation), Some(card)) = (span.allocation(), span.card()) else {
             return Err(Failure::new(code::INTERNAL, "device memory without an allocation"));
         };
-        let Some(Buffer::Whole(place)) = self.memory().place(&span) else {
+        let Some(PeerBuffer::Whole(place)) = self.memory().place(&span) else {
             let what = match self.memory().sharing() {
                 Sharing::Host => {
                     "devPtr: only memory of aclrtMalloc is shared by key; share mapped memory by its handle \
@@ -72,8 +72,8 @@ impl Machine {
         let offset = place.at % PAGE_BYTES as u64;
         let file = u64::from(self.memory().store().file().as_raw_fd().cast_unsigned());
         let (at, size, card) = (place.at - offset, size as u64, u64::from(card));
-        let shared = Shared { file, at, offset, size, card, granularity: 0 };
-        let record = Record::new(shared, validates)?;
+        let shared = Exported { file, at, offset, size, card, granularity: 0 };
+        let record = IpcRecord::new(shared, validates)?;
         let text = record.name().key();
         self.memory().virtual_memory().exports.push((allocation.base(), record));
         // SAFETY: the C caller passes 65 characters.
@@ -114,7 +114,7 @@ impl Machine {
         let current = self.current_card()?;
         // SAFETY: the C caller passes NULL or a C string.
         let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
-        let (record, shared, file) = Record::open(name)?;
+        let (record, shared, file) = IpcRecord::open(name)?;
         if shared.granularity != 0 {
             let what = "key: it names an event or notify and no memory; import it by aclrtNotifyImportByKey";
             return Err(Failure::new(code::PARAM_INVALID, what));
@@ -125,7 +125,7 @@ impl Machine {
         let range = Range::reserve(len, PAGE_BYTES).map_err(|error| no_memory(&error))?;
         range.show(0, len, Show::File(&file, shared.at)).map_err(|error| no_memory(&error))?;
         record.count_importer(1)?;
-        let listed = Part { file: &file, at: shared.at, len_bytes: len as u64 };
+        let listed = FilePart { file: &file, at: shared.at, len_bytes: len as u64 };
         let mut memory_of_others = self.memory().virtual_memory();
         let parts = memory_of_others.listed([listed]).map_err(|error| no_memory(&error))?;
         let memory = Allocation::part(&Arc::new(range), offset, size, Location::Card(card), (parts, offset));
@@ -209,7 +209,7 @@ impl Machine {
             let what = "shareableHandle: this process exported it itself; it is imported by other processes only";
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
-        let (record, shared, file) = Record::open(name)?;
+        let (record, shared, file) = IpcRecord::open(name)?;
         let number = self.update(|state| {
             let card = state.card_of_ordinal(device_id)?;
             let owner = state.card_of_ordinal(i32::try_from(shared.card).unwrap_or(-1))?;

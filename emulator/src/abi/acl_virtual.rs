@@ -13,7 +13,7 @@ use ascend_tp_sys::{
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::book::Share;
+use crate::memory::book::MemoryShare;
 use crate::memory::raw::{load_array, store};
 use crate::memory::virtual_memory::{GRANULARITY_1G_BYTES, GRANULARITY_BYTES, Physical};
 
@@ -134,7 +134,7 @@ impl Machine {
         let Some(whole) = size.checked_next_multiple_of(granularity) else {
             return Err(Failure::new(code::MEMORY_ALLOCATION, format!("size {size} is beyond any card's memory")));
         };
-        let charge = self.memory().charge(card, Share::Physical, whole as u64)?;
+        let charge = self.memory().charge(card, MemoryShare::Physical, whole as u64)?;
         let physical = Physical::new(card, size, granularity, self.memory().store(), charge).map_err(|error| {
             Failure::new(code::MEMORY_ALLOCATION, format!("this host has no memory for {size} bytes: {error}"))
         })?;

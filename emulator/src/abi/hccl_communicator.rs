@@ -13,7 +13,7 @@ use crate::hccl::group::Member;
 use crate::hccl::root_info;
 use crate::hccl::rules::check_deterministic;
 use crate::machine::Machine;
-use crate::memory::book::{Charge, Share};
+use crate::memory::book::{Charge, MemoryShare};
 use crate::memory::raw::{load_array, store};
 
 /// What `HcclCommConfigInit` writes.
@@ -331,7 +331,7 @@ impl Machine {
     /// Takes the memory of a rank's two buffers from its card.
     fn communicator_buffer(&self, card: u32, one_buffer_bytes: Option<u64>) -> Result<Charge, Failure> {
         let one = one_buffer_bytes.unwrap_or(self.config().communicator_buffer_bytes);
-        self.memory().charge(card, Share::Communicator, 2 * one).map_err(|failure| {
+        self.memory().charge(card, MemoryShare::Communicator, 2 * one).map_err(|failure| {
             let what = format!(
                 "a communicator holds two buffers of {} MiB on each of its cards (HCCL_BUFFSIZE, or hcclBufferSize of \
                  its configuration): {}",

@@ -59,12 +59,12 @@ impl<T> Outcome for Result<T, Failure> {
 }
 
 /// What the method of a symbol that is not modelled gives.
-struct Refusal<T> {
+struct NotModelled<T> {
     name: &'static str,
     value: PhantomData<T>,
 }
 
-impl<T> Outcome for Refusal<T> {
+impl<T> Outcome for NotModelled<T> {
     type Value = T;
     const MODELLED: bool = false;
     fn result(self) -> Result<T, Failure> {
@@ -157,8 +157,8 @@ fn call<R: CReturn, O: Outcome<Value = R::Value>>(
     }
 }
 
-fn refuse<T>(name: &'static str) -> Refusal<T> {
-    Refusal { name, value: PhantomData }
+fn refuse<T>(name: &'static str) -> NotModelled<T> {
+    NotModelled { name, value: PhantomData }
 }
 
 macro_rules! define_abi {
@@ -171,16 +171,16 @@ macro_rules! define_abi {
         /// The refusal of every symbol; a modelled one has an inherent method of the same name, which wins.
         #[expect(dead_code, reason = "the methods of modelled symbols are never reached")]
         trait Unmodelled {
-            $( unsafe fn $name(&self, $($arg: $ty),*) -> Refusal<<$ret as CReturn>::Value> {
+            $( unsafe fn $name(&self, $($arg: $ty),*) -> NotModelled<<$ret as CReturn>::Value> {
                 $( let _ = $arg; )*
                 refuse(stringify!($name))
             } )*
-            $( unsafe fn $young(&self, $($young_arg: $young_ty),*) -> Refusal<<$young_ret as CReturn>::Value> {
+            $( unsafe fn $young(&self, $($young_arg: $young_ty),*) -> NotModelled<<$young_ret as CReturn>::Value> {
                 $( let _ = $young_arg; )*
                 refuse(stringify!($young))
             } )*
             $( unsafe fn $plan(&self, $($op_arg: $op_ty,)* _: *mut u64, _: *mut *mut aclOpExecutor)
-                -> Refusal<()> {
+                -> NotModelled<()> {
                 $( let _ = $op_arg; )*
                 refuse(stringify!($plan))
             } )*

@@ -22,14 +22,14 @@ const MOST: usize = 1000;
 
 /// What a machine has said of refused calls.
 #[derive(Debug)]
-pub(crate) struct Spoken {
+pub(crate) struct MessageLog {
     messages: Messages,
     /// Function and message without its numbers: the return address of a C caller is not to be had portably, and the
     /// calls of a loop differ in addresses and counts only.
     sites: Mutex<BTreeSet<String>>,
 }
 
-impl Spoken {
+impl MessageLog {
     /// Nothing said yet.
     pub(crate) fn new(messages: Messages) -> Self {
         Self { messages, sites: Mutex::default() }

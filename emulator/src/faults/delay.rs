@@ -15,19 +15,19 @@ use super::fault::Fault;
 pub(crate) struct Delays {
     rules: Vec<Rule>,
     /// By stream.
-    held: BTreeMap<u64, Delayed>,
+    delayed: BTreeMap<u64, Delayed>,
 }
 
 #[derive(Debug)]
 struct Rule {
     fault: u64,
     card: u32,
-    kind: Kind,
+    kind: DelayKind,
     struck: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum DelayKind {
     Slow(Duration),
     Stuck { at: u64, seen: u64, limit: Option<Duration> },
 }
@@ -46,8 +46,8 @@ impl Delays {
     /// Begins to hold entries for a fault that delays.
     pub(super) fn begin(&mut self, fault: u64, what: &Fault) {
         let (card, kind) = match what {
-            Fault::Slow { card, delay } => (*card, Kind::Slow(*delay)),
-            Fault::Stuck { at, card, limit } => (*card, Kind::Stuck { at: *at, seen: 0, limit: *limit }),
+            Fault::Slow { card, delay } => (*card, DelayKind::Slow(*delay)),
+            Fault::Stuck { at, card, limit } => (*card, DelayKind::Stuck { at: *at, seen: 0, limit: *limit }),
             _ => return,
         };
         self.rules.push(Rule { fault, card, kind, struck: 0 });
@@ -56,9 +56,9 @@ impl Delays {
     /// Ends holding for a fault. Gives the streams that go on.
     pub(super) fn end(&mut self, fault: u64) -> Vec<u64> {
         self.rules.retain(|rule| rule.fault != fault);
-        let of_fault = self.held.iter_mut().filter(|(_, held)| held.fault == fault);
-        let released = of_fault.map(|(id, held)| {
-            held.released = true;
+        let of_fault = self.delayed.iter_mut().filter(|(_, delayed)| delayed.fault == fault);
+        let released = of_fault.map(|(id, delayed)| {
+            delayed.released = true;
             *id
         });
         released.collect()
@@ -66,20 +66,20 @@ impl Delays {
 
     /// Lets go what has been held back on a stream; true when that fails instead of starting.
     pub(super) fn release(&mut self, stream: u64) -> bool {
-        let Some(held) = self.held.get_mut(&stream) else { return false };
-        let fails = held.fails && held.until.is_some();
+        let Some(delayed) = self.delayed.get_mut(&stream) else { return false };
+        let fails = delayed.fails && delayed.until.is_some();
         if fails {
-            self.held.remove(&stream);
+            self.delayed.remove(&stream);
         } else {
-            held.released = true;
+            delayed.released = true;
         }
         fails
     }
 
     /// Streams whose delay is over at `now`.
     pub(super) fn due(&self, now: Instant) -> Vec<u64> {
-        let is_due = |held: &Delayed| !held.released && held.until.is_some_and(|until| until <= now);
-        self.held.iter().filter(|(_, held)| is_due(held)).map(|(id, _)| *id).collect()
+        let is_due = |delayed: &Delayed| !delayed.released && delayed.until.is_some_and(|until| until <= now);
+        self.delayed.iter().filter(|(_, delayed)| is_due(delayed)).map(|(id, _)| *id).collect()
     }
     /// How often a fault has struck.
     pub(super) fn struck(&self, fault: u64) -> u64 {
@@ -89,20 +89,20 @@ impl Delays {
     /// Whether the head of this stream's queue must wait. Called once before an entry starts, and again each time the
     /// stream may go on.
     pub(crate) fn keep(&mut self, stream: u64, card: u32, now: impl Fn() -> Instant) -> bool {
-        if self.rules.is_empty() && self.held.is_empty() {
+        if self.rules.is_empty() && self.delayed.is_empty() {
             return false;
         }
-        if let Some(held) = self.held.get(&stream) {
-            let goes = held.released;
+        if let Some(delayed) = self.delayed.get(&stream) {
+            let goes = delayed.released;
             if goes {
-                self.held.remove(&stream);
+                self.delayed.remove(&stream);
             }
             return !goes;
         }
         for rule in self.rules.iter_mut().filter(|rule| rule.card == card) {
             let (wait, fails) = match &mut rule.kind {
-                Kind::Slow(delay) => (Some(*delay), false),
-                Kind::Stuck { at, seen, limit } => {
+                DelayKind::Slow(delay) => (Some(*delay), false),
+                DelayKind::Stuck { at, seen, limit } => {
                     *seen += 1;
                     if seen != at {
                         continue;
@@ -112,7 +112,7 @@ impl Delays {
             };
             rule.struck += 1;
             let until = wait.map(|wait| now() + wait);
-            self.held.insert(stream, Delayed { fault: rule.fault, until, fails, released: false });
+            self.delayed.insert(stream, Delayed { fault: rule.fault, until, fails, released: false });
             return true;
         }
         false
@@ -120,16 +120,16 @@ impl Delays {
 
     /// Forgets a stream.
     pub(crate) fn forget(&mut self, stream: u64) {
-        self.held.remove(&stream);
+        self.delayed.remove(&stream);
     }
 
     /// Whether the head of this stream's queue is kept back now.
     pub(crate) fn is_kept(&self, stream: u64) -> bool {
-        self.held.get(&stream).is_some_and(|held| !held.released)
+        self.delayed.get(&stream).is_some_and(|delayed| !delayed.released)
     }
 
     /// When the first delay is over.
     pub(crate) fn earliest(&self) -> Option<Instant> {
-        self.held.values().filter(|held| !held.released).filter_map(|held| held.until).min()
+        self.delayed.values().filter(|delayed| !delayed.released).filter_map(|delayed| delayed.until).min()
     }
 }

@@ -25,11 +25,11 @@ pub(crate) struct Faults {
 #[derive(Debug, Default)]
 struct Overlay {
     last_id: u64,
-    laid: Vec<Laid>,
+    laid: Vec<LaidFault>,
 }
 
 #[derive(Debug)]
-struct Laid {
+struct LaidFault {
     id: u64,
     fault: Fault,
     /// Events that matched.
@@ -39,7 +39,7 @@ struct Laid {
     lost: Vec<u32>,
 }
 
-impl Laid {
+impl LaidFault {
     /// Counts an event; whether the fault strikes this one.
     fn strikes_at(&mut self, at: u64) -> bool {
         self.seen += 1;
@@ -71,7 +71,7 @@ impl Faults {
     /// Adds a fault under its number.
     pub(super) fn lay(&self, id: u64, fault: Fault) {
         let mut overlay = self.lock();
-        overlay.laid.push(Laid { id, fault, seen: 0, struck: 0, lost: Vec::new() });
+        overlay.laid.push(LaidFault { id, fault, seen: 0, struck: 0, lost: Vec::new() });
         self.armed.store(overlay.laid.len(), Ordering::Release);
     }
 

@@ -14,16 +14,16 @@ use crate::hccl::key::Key;
 use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::Call;
+use crate::hccl::CollectiveCall;
 use crate::hccl::group::{Group, Way};
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Message, Request, Written};
 use crate::hccl::meeting::{Arrival, Meeting};
-use crate::hccl::perform::Share;
+use crate::hccl::perform::WorkShare;
 use crate::hccl::shared_work::SharedWork;
 use crate::hccl::table::{SLOTS, Table};
 use crate::machine::Machine;
-use crate::memory::place::{Buffer, Place};
+use crate::memory::place::{PeerBuffer, Place};
 use crate::memory::shared_words::SharedWords;
 use crate::scheduler::launch::Launch;
 use crate::state::State;
@@ -45,12 +45,12 @@ impl Group {
     }
 
     /// Which of the processes, in the order of their first ranks, this one is, and how many there are.
-    fn share(&self) -> Share {
+    fn share(&self) -> WorkShare {
         let first_here = self.homes.iter().position(|home| home.link().is_none()).unwrap_or(0);
         let mut before: Vec<u128> = self.homes[..first_here].iter().filter_map(Home::link).map(|l| l.peer.id).collect();
         before.sort_unstable();
         before.dedup();
-        Share { index: before.len(), count: self.links.len() + 1 }
+        WorkShare { index: before.len(), count: self.links.len() + 1 }
     }
 }
 
@@ -111,7 +111,7 @@ impl State {
             return;
         }
         let unaligned = || Failure::new(code::HCCL_INTERNAL, "the table is none of this version");
-        let words = link.reach(Buffer::Whole(place));
+        let words = link.reach(PeerBuffer::Whole(place));
         match words.and_then(|span| SharedWords::of(span, Table::len_bytes(world)).ok_or_else(unaligned)) {
             Ok(words) => {
                 group.table = Some(Arc::new(Table::new(words, world)));
@@ -268,7 +268,7 @@ impl State {
             let Some(link) = meeting.home(position) else { continue };
             let Some(laid) = table.read(number, position as u32) else { continue };
             let call = Request::read(&laid.bytes)?.into_call(|buffer| link.reach(buffer))?;
-            meeting.seat_elsewhere(position, call, laid.has_reached);
+            meeting.place_rank_elsewhere(position, call, laid.has_reached);
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl Meeting {
 
     /// What is wrong between any two calls.
     fn disagreement_of_all(&self) -> Option<Failure> {
-        let all: Vec<(u32, &Call)> = self.parts().map(|(rank, call, _)| (rank, call)).collect();
+        let all: Vec<(u32, &CollectiveCall)> = self.parts().map(|(rank, call, _)| (rank, call)).collect();
         let is_pairwise = all.first().is_some_and(|(_, call)| call.is_pairwise());
         // What is agreed by each with the first is agreed by all, unless each two have something of their own.
         let others = |index: usize| if is_pairwise { &all[..index] } else { &all[..index.min(1)] };

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::Call;
+use crate::hccl::CollectiveCall;
 use crate::hccl::link::Network;
 use crate::hccl::link::board::EAGER_BYTES;
 use crate::hccl::link::connection::Link;
@@ -60,7 +60,7 @@ impl Machine {
         let key = meeting.key();
         let address = Address { group, key, step: 0, from: 0, to: 0 };
         let exchange = Exchange { network: self.network(), homes, address };
-        let part = Part::of(meeting, homes, exchange);
+        let part = OwnPart::of(meeting, homes, exchange);
         let outcome = guarded(meeting.name(), || {
             self.faults().before_transfer(meeting, || self.lock().cards_of_meeting(meeting))?;
             part.perform()?;
@@ -149,9 +149,9 @@ impl Exchange<'_> {
 }
 
 /// The ranks of this process in one meeting.
-struct Part<'a> {
+struct OwnPart<'a> {
     /// By position: of all ranks, or of sender and receiver.
-    calls: Vec<&'a Call>,
+    calls: Vec<&'a CollectiveCall>,
     /// The rank at each position, and its process: the first position there.
     ranks: Vec<u32>,
     processes: Vec<usize>,
@@ -160,7 +160,7 @@ struct Part<'a> {
     exchange: Exchange<'a>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> OwnPart<'a> {
     fn of(meeting: &'a Meeting, homes: &[Home], exchange: Exchange<'a>) -> Self {
         let ranks = meeting.ranks();
         let process = |position: usize| homes[ranks[position] as usize].link().map(|link| link.peer.id);
@@ -201,7 +201,7 @@ impl<'a> Part<'a> {
         let there = self.is_here.iter().filter(|is_here| !**is_here).count();
         let is_ours = |reduction: &&Reduction| reduction.to.iter().any(|spot| self.is_here[spot.position]);
         let counts = reductions.iter().filter(is_ours).map(|reduction| reduction.count * element);
-        let mut scratch = Scratch::new(counts.sum::<usize>() * there)?;
+        let mut scratch = StagingMemory::new(counts.sum::<usize>() * there)?;
         for Reduction { from_bytes, to, count } in reductions {
             let len_bytes = count * element;
             let contribution = |position| Spot { position, side: Side::Send, offset_bytes: *from_bytes };
@@ -261,12 +261,12 @@ impl<'a> Part<'a> {
 }
 
 /// Host memory for what comes from elsewhere.
-struct Scratch {
+struct StagingMemory {
     memory: Option<Arc<Allocation>>,
     used: usize,
 }
 
-impl Scratch {
+impl StagingMemory {
     fn new(bytes: usize) -> Result<Self, Failure> {
         let memory = (bytes > 0).then(|| Allocation::new(bytes, Location::Host, None)).transpose();
         let memory = memory.map_err(|error| {

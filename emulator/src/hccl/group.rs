@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
-use crate::hccl::Kind;
+use crate::hccl::CollectiveKind;
 use crate::hccl::gathering::Gatherings;
 use crate::hccl::link::board::Board;
 use crate::hccl::link::connection::Link;
@@ -112,11 +112,11 @@ impl Group {
     }
 
     /// The meeting a rank's next call of this kind belongs to.
-    pub(crate) fn next_key(&self, rank: u32, kind: &Kind) -> Key {
+    pub(crate) fn next_key(&self, rank: u32, kind: &CollectiveKind) -> Key {
         let numbers = |from, to| self.transfers.get(&(from, to)).copied().unwrap_or_default();
         match kind {
-            Kind::Send { to, .. } => Key::Pair { from: rank, to: *to, number: numbers(rank, *to)[0] },
-            Kind::Recv { from, .. } => Key::Pair { from: *from, to: rank, number: numbers(*from, rank)[1] },
+            CollectiveKind::Send { to, .. } => Key::Pair { from: rank, to: *to, number: numbers(rank, *to)[0] },
+            CollectiveKind::Recv { from, .. } => Key::Pair { from: *from, to: rank, number: numbers(*from, rank)[1] },
             _ => Key::Collective(self.collectives[rank as usize]),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::Call;
+use crate::hccl::CollectiveCall;
 use crate::hccl::group::Way;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::Token;
@@ -39,14 +39,14 @@ pub(crate) struct Meeting {
 
 /// A rank's place in a meeting.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seat {
+pub(crate) struct RankPlace {
     pub(crate) meeting: u64,
     pub(crate) position: usize,
 }
 
 /// How far a rank is in a meeting.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct RankStanding {
     pub(crate) rank: u32,
     pub(crate) has_called: bool,
     /// The stream that waits at the call.
@@ -56,7 +56,7 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) rank: u32,
-    pub(super) call: Call,
+    pub(super) call: CollectiveCall,
     /// The call lies on the communicator's table.
     pub(super) is_laid: bool,
     /// Its rank counts there as one that has reached it.
@@ -160,7 +160,7 @@ impl Meeting {
     }
 
     /// The calls of all ranks, in rank order.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &CollectiveCall> {
         self.arrivals.iter().flatten().map(|arrival| &arrival.call)
     }
 
@@ -175,8 +175,8 @@ impl Meeting {
     }
 
     /// How far each rank is.
-    pub(crate) fn standing(&self) -> Vec<Part> {
-        let part = |(arrival, rank): (&Option<Arrival>, u32)| Part {
+    pub(crate) fn standing(&self) -> Vec<RankStanding> {
+        let part = |(arrival, rank): (&Option<Arrival>, u32)| RankStanding {
             rank,
             has_called: arrival.is_some(),
             stream: arrival.as_ref().and_then(|arrival| arrival.stream),
@@ -190,7 +190,7 @@ impl Meeting {
     }
 
     /// The ranks with their calls and the streams that wait at them.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (u32, &Call, Option<u64>)> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (u32, &CollectiveCall, Option<u64>)> {
         self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
     }
 
@@ -234,7 +234,7 @@ impl Meeting {
     }
 
     /// A rank in another process, of a meeting of all ranks, has made its call.
-    pub(super) fn seat_elsewhere(&mut self, position: usize, call: Call, reached_elsewhere: bool) {
+    pub(super) fn place_rank_elsewhere(&mut self, position: usize, call: CollectiveCall, reached_elsewhere: bool) {
         let rank = position as u32;
         let arrival = Arrival { rank, call, is_laid: true, is_at_table: true, stream: None, reached_elsewhere };
         self.arrivals[position] = Some(arrival);
@@ -277,7 +277,7 @@ impl Meeting {
     }
 
     /// Two ranks have called what cannot be one collective.
-    pub(super) fn disagreement(&self, one: (u32, &Call), other: (u32, &Call)) -> Failure {
+    pub(super) fn disagreement(&self, one: (u32, &CollectiveCall), other: (u32, &CollectiveCall)) -> Failure {
         let ((rank, call), (other, its)) = (one, other);
         let what = format!("{}: ranks disagree: rank {rank} called {call}, rank {other} called {its}", self.place());
         Failure::new(code::PARAM_INVALID, what)

@@ -8,8 +8,8 @@ use crate::base::failure::{Failure, code};
 use crate::hccl::group::{Group, Way};
 use crate::hccl::key::Key;
 use crate::hccl::link::wire::Message;
-use crate::hccl::meeting::{Arrival, Meeting, Seat};
-use crate::hccl::{Call, Kind};
+use crate::hccl::meeting::{Arrival, Meeting, RankPlace};
+use crate::hccl::{CollectiveCall, CollectiveKind};
 use crate::scheduler::launch::Launch;
 use crate::state::State;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ impl State {
     ///
     /// # Errors
     /// The communicator has failed, a rank has left it, or the call disagrees with another rank's.
-    pub(crate) fn join(&mut self, group_id: u64, rank: u32, call: Call) -> Result<Seat, Failure> {
+    pub(crate) fn join(&mut self, group_id: u64, rank: u32, call: CollectiveCall) -> Result<RankPlace, Failure> {
         let key = self.unbroken(group_id)?.next_key(rank, &call.kind);
         let id = self.find_or_open(group_id, key)?;
-        let seat = self.seat(id, rank, call)?;
+        let rank_place = self.place_rank(id, rank, call)?;
         if let Ok(group) = self.hccl.groups.group_mut(group_id) {
-            group.advance_key(rank, key, seat.position);
+            group.advance_key(rank, key, rank_place.position);
         }
-        self.lay_call(id, seat.position)?;
-        Ok(seat)
+        self.lay_call(id, rank_place.position)?;
+        Ok(rank_place)
     }
 
     /// Adds a call of which a rank of another process has told.
@@ -45,11 +45,11 @@ impl State {
         group_id: u64,
         rank: u32,
         key: Key,
-        call: Call,
+        call: CollectiveCall,
     ) -> Result<(), Failure> {
         self.unbroken(group_id)?;
         let id = self.find_or_open(group_id, key)?;
-        self.seat(id, rank, call).map(drop)
+        self.place_rank(id, rank, call).map(drop)
     }
 
     fn unbroken(&self, group: u64) -> Result<&Group, Failure> {
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Gives a rank's call its place in a meeting, if all agree, and tells the other processes.
-    fn seat(&mut self, id: u64, rank: u32, call: Call) -> Result<Seat, Failure> {
+    fn place_rank(&mut self, id: u64, rank: u32, call: CollectiveCall) -> Result<RankPlace, Failure> {
         let group = self.hccl.meetings.open(id).map(|meeting| meeting.group).unwrap_or_default();
         let departures = self.hccl.groups.group(group)?.departures.clone();
         if !departures.is_empty() {
@@ -115,8 +115,8 @@ impl State {
             return Err(failure);
         }
         let position = match (&call.kind, key) {
-            (Kind::Send { .. }, _) => 0,
-            (Kind::Recv { .. }, _) => 1,
+            (CollectiveKind::Send { .. }, _) => 0,
+            (CollectiveKind::Recv { .. }, _) => 1,
             _ => rank as usize,
         };
         if !is_at_table {
@@ -127,13 +127,13 @@ impl State {
                 Arrival { rank, call, is_laid: false, is_at_table: false, stream: None, reached_elsewhere: false };
             meeting.arrivals[position] = Some(arrival);
         }
-        Ok(Seat { meeting: id, position })
+        Ok(RankPlace { meeting: id, position })
     }
 
     /// A stream has reached its rank's call.
-    pub(crate) fn arrive(&mut self, seat: Seat, stream: u64) {
+    pub(crate) fn arrive(&mut self, rank_place: RankPlace, stream: u64) {
         let now = self.scheduler.now();
-        let Some(meeting) = self.hccl.meetings.open.get_mut(&seat.meeting) else {
+        let Some(meeting) = self.hccl.meetings.open.get_mut(&rank_place.meeting) else {
             self.settle(stream, Err(Failure::left_by_peer("its communicator was destroyed")));
             return;
         };
@@ -143,7 +143,7 @@ impl State {
         }
         let (group, key) = (meeting.group, meeting.key);
         let mut rank = None;
-        if let Some(arrival) = &mut meeting.arrivals[seat.position] {
+        if let Some(arrival) = &mut meeting.arrivals[rank_place.position] {
             arrival.stream = Some(stream);
             rank = Some(arrival.rank);
         }
@@ -151,8 +151,8 @@ impl State {
         let (is_at_table, is_elsewhere) = (meeting.is_at_table(), meeting.elsewhere.is_some());
         self.scheduler.limit(since + self.scheduler.exec_timeout);
         if is_at_table {
-            self.hccl.meetings.wait_at_table(seat.meeting);
-            self.advance_at_table(seat.meeting);
+            self.hccl.meetings.wait_at_table(rank_place.meeting);
+            self.advance_at_table(rank_place.meeting);
             return;
         }
         if let Some(rank) = rank
@@ -160,7 +160,7 @@ impl State {
         {
             self.tell_reached(group, rank, key);
         }
-        self.launch_if_complete(seat.meeting);
+        self.launch_if_complete(rank_place.meeting);
     }
 
     /// The stream of a rank in another process has reached its call.

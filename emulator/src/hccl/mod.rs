@@ -1,6 +1,6 @@
 //! HCCL's collectives: what a call asks for, who must agree with whom, and the data they move.
 //!
-//! Input: one [`Call`] per rank. Output: the same results for any number of threads. Order of the parts: `group`
+//! Input: one [`CollectiveCall`] per rank. Output: the same results for any number of threads. Order of the parts: `group`
 //! (communicators and how ranks find each other), `meeting` (matching the calls of all ranks), `transfers` (what is to be
 //! moved), `perform` (moving and reducing what is in reach); with ranks in other processes `peer` (what processes tell each
 //! other), and then `at_table` and `table`, or `by_links`. Which of these it is a communicator chooses when it is made
@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::failure::{Failure, code};
 use crate::memory::footprint::Footprint;
-use crate::memory::place::Buffer;
+use crate::memory::place::PeerBuffer;
 use crate::memory::raw::RawSpan;
 use crate::runtime::stream::Access;
 
@@ -194,7 +194,7 @@ impl Blocks {
 
 /// What a rank asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum CollectiveKind {
     AllReduce { count: u64, op: ReduceOp },
     Reduce { count: u64, op: ReduceOp, root: u32 },
     ReduceScatter { blocks: Blocks, op: ReduceOp },
@@ -231,11 +231,11 @@ const BATCH: &str = "HcclBatchSendRecv";
 
 /// One rank's call of a collective.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct CollectiveCall {
     /// The C function.
     pub(crate) name: &'static str,
     /// What it asks for.
-    pub(crate) kind: Kind,
+    pub(crate) kind: CollectiveKind,
     /// Element type.
     pub(crate) dtype: DataType,
     /// What this rank contributes; None when it contributes nothing.
@@ -249,21 +249,21 @@ pub(crate) struct Call {
 /// Where the buffers of a call are in its process's store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Places {
-    pub(crate) send: Option<Buffer>,
-    pub(crate) recv: Option<Buffer>,
+    pub(crate) send: Option<PeerBuffer>,
+    pub(crate) recv: Option<PeerBuffer>,
 }
 
-impl Call {
+impl CollectiveCall {
     /// The bytes of this rank's buffers that it touches.
     pub(crate) fn accesses(&self) -> Vec<Access> {
         let (send_name, recv_name) = match self.kind {
-            Kind::Broadcast { .. } => ("buf", "buf"),
+            CollectiveKind::Broadcast { .. } => ("buf", "buf"),
             _ => ("send_buf", "recv_buf"),
         };
         let (sent, received) = match &self.kind {
-            Kind::ReduceScatter { blocks, .. } => (Some(blocks), None),
-            Kind::AllGather { blocks } => (None, Some(blocks)),
-            Kind::AllToAll { send, recv } => (Some(send), Some(recv)),
+            CollectiveKind::ReduceScatter { blocks, .. } => (Some(blocks), None),
+            CollectiveKind::AllGather { blocks } => (None, Some(blocks)),
+            CollectiveKind::AllToAll { send, recv } => (Some(send), Some(recv)),
             _ => (None, None),
         };
         let parts = |access: Access, blocks: Option<&Blocks>| match blocks {
@@ -285,7 +285,7 @@ impl Call {
 
     /// Whether each two ranks agree about something of their own, so that all agree only when each two do.
     pub(crate) fn is_pairwise(&self) -> bool {
-        matches!(self.kind, Kind::AllToAll { .. })
+        matches!(self.kind, CollectiveKind::AllToAll { .. })
     }
 
     /// Whether the calls of two ranks can be parts of one collective.
@@ -293,8 +293,8 @@ impl Call {
         if self.dtype != other.dtype {
             return false;
         }
-        if let (Kind::Send { count: a, .. }, Kind::Recv { count: b, .. })
-        | (Kind::Recv { count: a, .. }, Kind::Send { count: b, .. }) = (&self.kind, &other.kind)
+        if let (CollectiveKind::Send { count: a, .. }, CollectiveKind::Recv { count: b, .. })
+        | (CollectiveKind::Recv { count: a, .. }, CollectiveKind::Send { count: b, .. }) = (&self.kind, &other.kind)
         {
             return a == b && (self.name == BATCH) == (other.name == BATCH);
         }
@@ -302,7 +302,10 @@ impl Call {
             return false;
         }
         match (&self.kind, &other.kind) {
-            (Kind::AllToAll { send, recv }, Kind::AllToAll { send: other_send, recv: other_recv }) => {
+            (
+                CollectiveKind::AllToAll { send, recv },
+                CollectiveKind::AllToAll { send: other_send, recv: other_recv },
+            ) => {
                 send.at(other_rank as usize).1 == other_recv.at(rank as usize).1
                     && recv.at(other_rank as usize).1 == other_send.at(rank as usize).1
             }
@@ -311,21 +314,23 @@ impl Call {
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for CollectiveCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, dtype) = (self.name, self.dtype);
         match &self.kind {
-            Kind::AllReduce { count, op } => write!(f, "{name}(count {count}, {dtype}, {op})"),
-            Kind::Reduce { count, op, root } => write!(f, "{name}(count {count}, {dtype}, {op}, root {root})"),
-            Kind::ReduceScatter { blocks, op } => write!(f, "{name}({blocks}, {dtype}, {op})"),
-            Kind::AllGather { blocks } => write!(f, "{name}({blocks}, {dtype})"),
-            Kind::Broadcast { count, root } | Kind::Scatter { count, root } => {
+            CollectiveKind::AllReduce { count, op } => write!(f, "{name}(count {count}, {dtype}, {op})"),
+            CollectiveKind::Reduce { count, op, root } => {
+                write!(f, "{name}(count {count}, {dtype}, {op}, root {root})")
+            }
+            CollectiveKind::ReduceScatter { blocks, op } => write!(f, "{name}({blocks}, {dtype}, {op})"),
+            CollectiveKind::AllGather { blocks } => write!(f, "{name}({blocks}, {dtype})"),
+            CollectiveKind::Broadcast { count, root } | CollectiveKind::Scatter { count, root } => {
                 write!(f, "{name}(count {count}, {dtype}, root {root})")
             }
-            Kind::AllToAll { send, recv } => write!(f, "{name}(send {send}, receive {recv}, {dtype})"),
-            Kind::Barrier => write!(f, "{name}()"),
-            Kind::Send { count, to } => write!(f, "{name}(count {count}, {dtype}, to rank {to})"),
-            Kind::Recv { count, from } => write!(f, "{name}(count {count}, {dtype}, from rank {from})"),
+            CollectiveKind::AllToAll { send, recv } => write!(f, "{name}(send {send}, receive {recv}, {dtype})"),
+            CollectiveKind::Barrier => write!(f, "{name}()"),
+            CollectiveKind::Send { count, to } => write!(f, "{name}(count {count}, {dtype}, to rank {to})"),
+            CollectiveKind::Recv { count, from } => write!(f, "{name}(count {count}, {dtype}, from rank {from})"),
         }
     }
 }
@@ -347,18 +352,18 @@ impl fmt::Display for Blocks {
 mod tests {
     use super::*;
 
-    fn call(name: &'static str, kind: Kind, dtype: DataType) -> Call {
-        Call { name, kind, dtype, send: None, recv: None, places: None }
+    fn call(name: &'static str, kind: CollectiveKind, dtype: DataType) -> CollectiveCall {
+        CollectiveCall { name, kind, dtype, send: None, recv: None, places: None }
     }
 
     #[test]
     fn calls_agree_only_when_everything_does() {
-        let sum = |count| call("HcclAllReduce", Kind::AllReduce { count, op: ReduceOp::Sum }, DataType::Fp32);
+        let sum = |count| call("HcclAllReduce", CollectiveKind::AllReduce { count, op: ReduceOp::Sum }, DataType::Fp32);
         assert!(sum(4).agrees(0, &sum(4), 1));
         assert!(!sum(4).agrees(0, &sum(5), 1));
-        let max = call("HcclAllReduce", Kind::AllReduce { count: 4, op: ReduceOp::Max }, DataType::Fp32);
+        let max = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: ReduceOp::Max }, DataType::Fp32);
         assert!(!sum(4).agrees(0, &max, 1));
-        let half = call("HcclAllReduce", Kind::AllReduce { count: 4, op: ReduceOp::Sum }, DataType::Fp16);
+        let half = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: ReduceOp::Sum }, DataType::Fp16);
         assert!(!sum(4).agrees(0, &half, 1));
     }
 
@@ -366,7 +371,7 @@ mod tests {
     fn all_to_all_agrees_pairwise() {
         let with = |send: [u64; 2], recv: [u64; 2]| {
             let blocks = |counts: [u64; 2]| Blocks::Listed(counts.iter().map(|count| (0, *count)).collect());
-            call("HcclAlltoAllV", Kind::AllToAll { send: blocks(send), recv: blocks(recv) }, DataType::Int8)
+            call("HcclAlltoAllV", CollectiveKind::AllToAll { send: blocks(send), recv: blocks(recv) }, DataType::Int8)
         };
         assert!(with([1, 2], [1, 3]).agrees(0, &with([3, 4], [2, 4]), 1));
         assert!(!with([1, 2], [1, 3]).agrees(0, &with([3, 4], [5, 4]), 1));
@@ -388,7 +393,7 @@ mod tests {
     fn a_call_prints_what_it_asks_for() {
         let scatter = call(
             "HcclReduceScatterV",
-            Kind::ReduceScatter { blocks: Blocks::Listed(vec![(0, 3), (3, 4)]), op: ReduceOp::Min },
+            CollectiveKind::ReduceScatter { blocks: Blocks::Listed(vec![(0, 3), (3, 4)]), op: ReduceOp::Min },
             DataType::Bf16,
         );
         assert_eq!(scatter.to_string(), "HcclReduceScatterV(counts [3, 4] at [0, 3], bfp16, min)");

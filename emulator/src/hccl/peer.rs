@@ -21,10 +21,10 @@ use crate::hccl::link::host;
 use crate::hccl::link::wire::{Address, Message, Reason, Request, Token};
 use crate::hccl::link::wire::{Caller, Process};
 use crate::hccl::meeting::Meeting;
-use crate::hccl::{Call, Places};
+use crate::hccl::{CollectiveCall, Places};
 use crate::machine::Machine;
 use crate::memory::pages::Store;
-use crate::memory::peer::Lane;
+use crate::memory::peer::StoreAddress;
 use crate::state::State;
 use std::net::TcpStream;
 
@@ -92,7 +92,7 @@ impl Message {
 
 impl Machine {
     /// Where other processes find the buffers of a call; None where they cannot.
-    pub(crate) fn places(&self, call: &Call) -> Option<Places> {
+    pub(crate) fn places(&self, call: &CollectiveCall) -> Option<Places> {
         let mut places = Places { send: None, recv: None };
         for (span, place) in [(&call.send, &mut places.send), (&call.recv, &mut places.recv)] {
             if let Some(span) = span {
@@ -350,7 +350,7 @@ impl State {
     }
 
     /// Tells the other processes of a meeting of a rank's call.
-    pub(crate) fn tell_called(&self, group: u64, rank: u32, key: Key, call: &Call) {
+    pub(crate) fn tell_called(&self, group: u64, rank: u32, key: Key, call: &CollectiveCall) {
         if let Ok(group) = self.hccl.groups.group(group)
             && group.is_here(rank)
         {
@@ -387,7 +387,7 @@ impl Endpoint for Machine {
         self.config().exec_timeout
     }
 
-    fn welcome(&self, peer: Process, lane: Option<Lane>, socket: TcpStream) -> io::Result<()> {
+    fn welcome(&self, peer: Process, lane: Option<StoreAddress>, socket: TcpStream) -> io::Result<()> {
         self.network().welcome(peer, lane, socket)
     }
 

@@ -8,7 +8,7 @@
 use crate::base::failure::Failure;
 use crate::hccl::reduce::reduce;
 use crate::hccl::transfers::{Fan, Reduction, Side, Spot, Transfers};
-use crate::hccl::{Call, DataType, ReduceOp};
+use crate::hccl::{CollectiveCall, DataType, ReduceOp};
 use crate::memory::raw::RawSpan;
 use crate::scheduler::pool::Workers;
 
@@ -17,12 +17,12 @@ const TILE_BYTES: usize = 32 << 10;
 
 /// One process's share of the tiles of a collective: part `index` of `count` that are as equal as can be.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Share {
+pub(crate) struct WorkShare {
     pub(crate) index: usize,
     pub(crate) count: usize,
 }
 
-impl Share {
+impl WorkShare {
     /// All there is.
     pub(crate) const ALL: Self = Self { index: 0, count: 1 };
 
@@ -49,7 +49,7 @@ struct Copied {
 ///
 /// # Errors
 /// The calls are not parts of one collective.
-pub(crate) fn perform(calls: &[&Call], share: Share, workers: &Workers) -> Result<(), Failure> {
+pub(crate) fn perform(calls: &[&CollectiveCall], share: WorkShare, workers: &Workers) -> Result<(), Failure> {
     let Transfers { dtype, op, reductions, fans } = Transfers::of(calls)?;
     let spans = |spots: &[Spot], len_bytes: usize| -> Result<Vec<RawSpan>, Failure> {
         spots.iter().map(|spot| spot.span(calls, len_bytes)).collect()
@@ -70,7 +70,7 @@ pub(crate) fn perform(calls: &[&Call], share: Share, workers: &Workers) -> Resul
     Ok(())
 }
 
-fn reduce_all(reductions: &[Reduced], dtype: DataType, op: ReduceOp, share: Share, workers: &Workers) {
+fn reduce_all(reductions: &[Reduced], dtype: DataType, op: ReduceOp, share: WorkShare, workers: &Workers) {
     let tile = TILE_BYTES / dtype.size_bytes();
     let tiles_of = |reduction: &Reduced| reduction.count.div_ceil(tile);
     tiled(reductions, tiles_of, share, workers, |reduction, index| {
@@ -84,7 +84,7 @@ fn reduce_all(reductions: &[Reduced], dtype: DataType, op: ReduceOp, share: Shar
     });
 }
 
-fn copy_all(copies: &[Copied], share: Share, workers: &Workers) {
+fn copy_all(copies: &[Copied], share: WorkShare, workers: &Workers) {
     let tiles_of = |copy: &Copied| copy.from.len_bytes().div_ceil(TILE_BYTES);
     tiled(copies, tiles_of, share, workers, |copy, index| {
         let offset = index * TILE_BYTES;
@@ -104,7 +104,7 @@ fn copy_all(copies: &[Copied], share: Share, workers: &Workers) {
 fn tiled<T: Sync>(
     items: &[T],
     tiles_of: impl Fn(&T) -> usize,
-    share: Share,
+    share: WorkShare,
     workers: &Workers,
     body: impl Fn(&T, usize) + Sync,
 ) {

@@ -16,12 +16,12 @@ use crate::base::failure::{Failure, code};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankTable {
     /// By rank.
-    pub(crate) ranks: Vec<Entry>,
+    pub(crate) ranks: Vec<RankEntry>,
 }
 
 /// One rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct RankEntry {
     pub(crate) server: String,
     pub(crate) device: u32,
     /// Address of the server's host, where the table says it.
@@ -50,9 +50,9 @@ impl RankTable {
         Self::checked(found)
     }
 
-    fn checked(found: Vec<(u32, Entry)>) -> Result<Self, Failure> {
+    fn checked(found: Vec<(u32, RankEntry)>) -> Result<Self, Failure> {
         let world = found.len();
-        let mut ranks: Vec<Option<Entry>> = vec![None; world];
+        let mut ranks: Vec<Option<RankEntry>> = vec![None; world];
         let mut devices = BTreeSet::new();
         for (rank, entry) in found {
             if !devices.insert((entry.server.clone(), entry.device)) {
@@ -78,7 +78,7 @@ impl RankTable {
     }
 }
 
-fn servers(table: &Value) -> Result<Vec<(u32, Entry)>, Failure> {
+fn servers(table: &Value) -> Result<Vec<(u32, RankEntry)>, Failure> {
     let status = table.get("status").and_then(Value::as_str);
     if status != Some("completed") {
         return Err(invalid(format!("status is {}; expected \"completed\"", status.unwrap_or("missing"))));
@@ -98,7 +98,7 @@ fn servers(table: &Value) -> Result<Vec<(u32, Entry)>, Failure> {
         let host = server.get("host_ip").and_then(Value::as_str).unwrap_or(id).parse().ok();
         for (index, device) in list(server, "device", &place)?.iter().enumerate() {
             let place = format!("{place}.device[{index}]");
-            let entry = Entry { server: id.into(), device: field(device, "device_id", &place)?, host };
+            let entry = RankEntry { server: id.into(), device: field(device, "device_id", &place)?, host };
             ranks.push((field(device, "rank_id", &place)?, entry));
         }
     }
@@ -106,12 +106,12 @@ fn servers(table: &Value) -> Result<Vec<(u32, Entry)>, Failure> {
 }
 
 /// An entry of version 2.0: its server is its instance in the innermost network layer.
-fn ranked((index, rank): (usize, &Value)) -> Result<(u32, Entry), Failure> {
+fn ranked((index, rank): (usize, &Value)) -> Result<(u32, RankEntry), Failure> {
     let place = format!("rank_list[{index}]");
     let layers = rank.get("level_list").and_then(Value::as_array);
     let inner = layers.into_iter().flatten().find(|layer| layer.get("net_layer").and_then(Value::as_u64) == Some(0));
     let server = inner.and_then(|layer| layer.get("net_instance_id")).and_then(Value::as_str).unwrap_or_default();
-    let entry = Entry { server: server.into(), device: field(rank, "device_id", &place)?, host: None };
+    let entry = RankEntry { server: server.into(), device: field(rank, "device_id", &place)?, host: None };
     Ok((field(rank, "rank_id", &place)?, entry))
 }
 
@@ -138,8 +138,8 @@ fn number(value: &Value, place: &str) -> Result<u32, Failure> {
 mod tests {
     use super::*;
 
-    fn entry(server: &str, device: u32, host: Option<&str>) -> Entry {
-        Entry { server: server.into(), device, host: host.map(|host| host.parse().expect("an address")) }
+    fn entry(server: &str, device: u32, host: Option<&str>) -> RankEntry {
+        RankEntry { server: server.into(), device, host: host.map(|host| host.parse().expect("an address")) }
     }
 
     const TWO: &str = r#"{"status": "completed", "version": "1.0", "server_count": "2", "server_list": [

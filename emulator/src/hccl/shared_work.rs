@@ -1,8 +1,8 @@
 //! This process's share of a collective that several processes move together.
 
 use crate::base::failure::Failure;
-use crate::hccl::Call;
-use crate::hccl::perform::{Share, perform};
+use crate::hccl::CollectiveCall;
+use crate::hccl::perform::{WorkShare, perform};
 use crate::scheduler::pool::Workers;
 
 /// A process's share of a collective that several move together.
@@ -10,8 +10,8 @@ use crate::scheduler::pool::Workers;
 pub(crate) struct SharedWork {
     pub(super) meeting: u64,
     pub(crate) name: &'static str,
-    pub(super) calls: Vec<Call>,
-    pub(super) share: Share,
+    pub(super) calls: Vec<CollectiveCall>,
+    pub(super) share: WorkShare,
 }
 
 impl SharedWork {

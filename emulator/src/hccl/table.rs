@@ -53,7 +53,7 @@ pub(crate) struct Table {
 
 /// A rank's call as it lies on the table.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Laid {
+pub(crate) struct TableCall {
     pub(crate) bytes: Vec<u8>,
     /// Its stream has reached it.
     pub(crate) has_reached: bool,
@@ -87,7 +87,7 @@ impl Table {
     }
 
     /// A rank's call of collective `number`, if it lies on the table.
-    pub(crate) fn read(&self, number: u64, rank: u32) -> Option<Laid> {
+    pub(crate) fn read(&self, number: u64, rank: u32) -> Option<TableCall> {
         let at = self.call(number, rank);
         let stage = self.words.at_64(at + STAGE);
         let of_number = |stage: &u64| stage >> STAGE_BITS == number + 1;
@@ -99,7 +99,7 @@ impl Table {
         // Its rank may have used the place again meanwhile, because the collective has ended.
         fence(Ordering::Acquire);
         Some(stage.load(Ordering::Relaxed)).filter(of_number)?;
-        Some(Laid { bytes, has_reached: found & REACHED != 0 })
+        Some(TableCall { bytes, has_reached: found & REACHED != 0 })
     }
 
     /// A rank whose call lies on the table has reached it; true when it is the last of all.
@@ -197,9 +197,9 @@ mod tests {
         let table = table(3);
         assert_eq!(table.read(0, 2), None);
         assert!(table.lay(5, 2, b"five"));
-        assert_eq!(table.read(5, 2), Some(Laid { bytes: b"five".to_vec(), has_reached: false }));
+        assert_eq!(table.read(5, 2), Some(TableCall { bytes: b"five".to_vec(), has_reached: false }));
         assert!(!table.arrive(5, 2));
-        assert_eq!(table.read(5, 2), Some(Laid { bytes: b"five".to_vec(), has_reached: true }));
+        assert_eq!(table.read(5, 2), Some(TableCall { bytes: b"five".to_vec(), has_reached: true }));
         assert_eq!((table.read(5, 1), table.read(5 + SLOTS, 2)), (None, None));
         assert!(table.lay(5 + SLOTS, 2, b"later"));
         assert_eq!(table.read(5, 2), None);

@@ -6,7 +6,7 @@
 //! checked when the calls were made.
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::{Blocks, Call, DataType, Kind, ReduceOp};
+use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType, ReduceOp};
 use crate::memory::raw::RawSpan;
 
 /// A buffer of a rank's call.
@@ -37,7 +37,7 @@ impl Spot {
     ///
     /// # Errors
     /// The call has no such buffer, or a shorter one.
-    pub(super) fn span(self, calls: &[&Call], len_bytes: usize) -> Result<RawSpan, Failure> {
+    pub(super) fn span(self, calls: &[&CollectiveCall], len_bytes: usize) -> Result<RawSpan, Failure> {
         let call = calls[self.position];
         let buffer = match self.side {
             Side::Send => call.send.as_ref(),
@@ -84,7 +84,7 @@ impl Transfers {
     ///
     /// # Errors
     /// The calls are not parts of one collective.
-    pub(super) fn of(calls: &[&Call]) -> Result<Self, Failure> {
+    pub(super) fn of(calls: &[&CollectiveCall]) -> Result<Self, Failure> {
         let Some(first) = calls.first() else { return Ok(Self::nothing(DataType::Int8)) };
         let (dtype, world) = (first.dtype, calls.len());
         let element = dtype.size_bytes();
@@ -96,20 +96,20 @@ impl Transfers {
             |blocks: &Blocks, rank: usize| blocks.at(rank).1 as usize * element,
         );
         Ok(match &first.kind {
-            Kind::Barrier => nothing,
-            Kind::AllReduce { count: 0, .. } | Kind::Reduce { count: 0, .. } | Kind::Broadcast { count: 0, .. } => {
-                nothing
-            }
-            Kind::Scatter { count: 0, .. } | Kind::Send { count: 0, .. } => nothing,
-            Kind::AllReduce { count, op } => {
+            CollectiveKind::Barrier => nothing,
+            CollectiveKind::AllReduce { count: 0, .. }
+            | CollectiveKind::Reduce { count: 0, .. }
+            | CollectiveKind::Broadcast { count: 0, .. } => nothing,
+            CollectiveKind::Scatter { count: 0, .. } | CollectiveKind::Send { count: 0, .. } => nothing,
+            CollectiveKind::AllReduce { count, op } => {
                 let to = (0..world).map(|position| Spot::receive(position, 0)).collect();
                 reduced(*op, vec![Reduction { from_bytes: 0, to, count: *count as usize }])
             }
-            Kind::Reduce { count, op, root } => {
+            CollectiveKind::Reduce { count, op, root } => {
                 let to = vec![Spot::receive(*root as usize, 0)];
                 reduced(*op, vec![Reduction { from_bytes: 0, to, count: *count as usize }])
             }
-            Kind::ReduceScatter { blocks, op } => {
+            CollectiveKind::ReduceScatter { blocks, op } => {
                 let some = (0..world).filter(|rank| blocks.at(*rank).1 > 0);
                 let of_rank = |rank: usize| Reduction {
                     from_bytes: displacement(blocks, rank),
@@ -118,7 +118,7 @@ impl Transfers {
                 };
                 reduced(*op, some.map(of_rank).collect())
             }
-            Kind::AllGather { blocks } => {
+            CollectiveKind::AllGather { blocks } => {
                 let some = (0..world).filter(|rank| blocks.at(*rank).1 > 0);
                 let of_rank = |rank: usize| Fan {
                     from: Spot::send(rank, 0),
@@ -127,23 +127,23 @@ impl Transfers {
                 };
                 fans(some.map(of_rank).collect())
             }
-            Kind::Broadcast { count, root } => {
+            CollectiveKind::Broadcast { count, root } => {
                 let root = *root as usize;
                 let to = (0..world).filter(|to| *to != root).map(|to| Spot::receive(to, 0)).collect();
                 fans(vec![Fan { from: Spot::send(root, 0), to, len_bytes: *count as usize * element }])
             }
-            Kind::Scatter { count, root } => {
+            CollectiveKind::Scatter { count, root } => {
                 let len_bytes = *count as usize * element;
                 let from = |rank: usize| Spot::send(*root as usize, rank * len_bytes);
                 let of_rank = |rank| Fan { from: from(rank), to: vec![Spot::receive(rank, 0)], len_bytes };
                 fans((0..world).map(of_rank).collect())
             }
-            Kind::AllToAll { .. } => fans(Self::all_to_all(calls, element)?),
-            Kind::Send { count, .. } => {
+            CollectiveKind::AllToAll { .. } => fans(Self::all_to_all(calls, element)?),
+            CollectiveKind::Send { count, .. } => {
                 let len_bytes = *count as usize * element;
                 fans(vec![Fan { from: Spot::send(0, 0), to: vec![Spot::receive(1, 0)], len_bytes }])
             }
-            Kind::Recv { .. } => return Err(incomplete(first)),
+            CollectiveKind::Recv { .. } => return Err(incomplete(first)),
         })
     }
 
@@ -151,11 +151,13 @@ impl Transfers {
         Self { dtype, op: ReduceOp::Sum, reductions: Vec::new(), fans: Vec::new() }
     }
 
-    fn all_to_all(calls: &[&Call], element: usize) -> Result<Vec<Fan>, Failure> {
+    fn all_to_all(calls: &[&CollectiveCall], element: usize) -> Result<Vec<Fan>, Failure> {
         let mut fans = Vec::new();
         for (from_rank, from) in calls.iter().enumerate() {
             for (to_rank, to) in calls.iter().enumerate() {
-                let (Kind::AllToAll { send, .. }, Kind::AllToAll { recv, .. }) = (&from.kind, &to.kind) else {
+                let (CollectiveKind::AllToAll { send, .. }, CollectiveKind::AllToAll { recv, .. }) =
+                    (&from.kind, &to.kind)
+                else {
                     return Err(incomplete(from));
                 };
                 let (at, count) = send.at(to_rank);
@@ -198,7 +200,7 @@ impl Transfers {
     }
 }
 
-fn incomplete(call: &Call) -> Failure {
+fn incomplete(call: &CollectiveCall) -> Failure {
     Failure::new(code::HCCL_INTERNAL, format!("{call} reached its data without a buffer"))
 }
 
@@ -206,18 +208,18 @@ fn incomplete(call: &Call) -> Failure {
 mod tests {
     use super::*;
 
-    fn call(kind: Kind) -> Call {
-        Call { name: "HcclAllReduce", kind, dtype: DataType::Int32, send: None, recv: None, places: None }
+    fn call(kind: CollectiveKind) -> CollectiveCall {
+        CollectiveCall { name: "HcclAllReduce", kind, dtype: DataType::Int32, send: None, recv: None, places: None }
     }
 
-    fn of(kind: &Kind, world: usize) -> Transfers {
-        let calls: Vec<Call> = (0..world).map(|_| call(kind.clone())).collect();
+    fn of(kind: &CollectiveKind, world: usize) -> Transfers {
+        let calls: Vec<CollectiveCall> = (0..world).map(|_| call(kind.clone())).collect();
         Transfers::of(&calls.iter().collect::<Vec<_>>()).expect("one collective")
     }
 
     #[test]
     fn a_large_all_reduce_is_a_reduction_of_shares_and_a_gathering() {
-        let whole = of(&Kind::AllReduce { count: 10, op: ReduceOp::Max }, 3);
+        let whole = of(&CollectiveKind::AllReduce { count: 10, op: ReduceOp::Max }, 3);
         assert_eq!((whole.reductions.len(), whole.reductions[0].to.len(), whole.fans.len()), (1, 3, 0));
         assert_eq!(whole.clone().with_shares(40), whole, "small ones stay whole");
         let cut = whole.with_shares(39);
@@ -233,11 +235,11 @@ mod tests {
     fn every_byte_of_a_result_has_one_source() {
         let listed = Blocks::Listed(vec![(0, 2), (5, 0), (2, 3)]);
         for kind in [
-            Kind::AllGather { blocks: listed.clone() },
-            Kind::ReduceScatter { blocks: listed, op: ReduceOp::Sum },
-            Kind::Broadcast { count: 4, root: 1 },
-            Kind::Scatter { count: 4, root: 2 },
-            Kind::AllToAll { send: Blocks::Uniform(2), recv: Blocks::Uniform(2) },
+            CollectiveKind::AllGather { blocks: listed.clone() },
+            CollectiveKind::ReduceScatter { blocks: listed, op: ReduceOp::Sum },
+            CollectiveKind::Broadcast { count: 4, root: 1 },
+            CollectiveKind::Scatter { count: 4, root: 2 },
+            CollectiveKind::AllToAll { send: Blocks::Uniform(2), recv: Blocks::Uniform(2) },
         ] {
             let transfers = of(&kind, 3);
             let copied = transfers.fans.iter().flat_map(|fan| fan.to.iter().map(|to| (*to, fan.len_bytes)));
@@ -251,10 +253,10 @@ mod tests {
             written.dedup();
             assert_eq!(written.len(), count, "{kind:?}");
             let expected = match kind {
-                Kind::AllGather { .. } => 3 * 20,
-                Kind::ReduceScatter { .. } => 20,
-                Kind::Broadcast { .. } => 2 * 16,
-                Kind::Scatter { .. } => 3 * 16,
+                CollectiveKind::AllGather { .. } => 3 * 20,
+                CollectiveKind::ReduceScatter { .. } => 20,
+                CollectiveKind::Broadcast { .. } => 2 * 16,
+                CollectiveKind::Scatter { .. } => 3 * 16,
                 _ => 9 * 8,
             };
             assert_eq!(count, expected, "{kind:?}");
@@ -263,8 +265,8 @@ mod tests {
 
     #[test]
     fn nothing_moves_without_elements_and_a_receive_begins_nothing() {
-        assert_eq!(of(&Kind::Barrier, 4), of(&Kind::AllReduce { count: 0, op: ReduceOp::Sum }, 4));
-        let receive = call(Kind::Recv { count: 1, from: 0 });
+        assert_eq!(of(&CollectiveKind::Barrier, 4), of(&CollectiveKind::AllReduce { count: 0, op: ReduceOp::Sum }, 4));
+        let receive = call(CollectiveKind::Recv { count: 1, from: 0 });
         assert!(Transfers::of(&[&receive, &receive]).is_err());
         assert!(Spot::send(0, 0).span(&[&receive], 4).expect_err("no buffer").message.contains("without a buffer"));
     }

@@ -19,13 +19,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub(crate) struct Charge {
     book: Arc<RwLock<Book>>,
     card: u32,
-    share: Share,
+    share: MemoryShare,
     held_bytes: u64,
 }
 
 impl Charge {
     /// Of what the book has been told.
-    pub(super) fn new(book: &Arc<RwLock<Book>>, card: u32, share: Share, held_bytes: u64) -> Self {
+    pub(super) fn new(book: &Arc<RwLock<Book>>, card: u32, share: MemoryShare, held_bytes: u64) -> Self {
         Self { book: Arc::clone(book), card, share, held_bytes }
     }
 }
@@ -57,28 +57,28 @@ pub struct CardUsage {
 
 /// What a card's memory is handed out for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Share {
+pub(crate) enum MemoryShare {
     Allocation,
     Physical,
     Communicator,
 }
 
 impl CardUsage {
-    fn share(&mut self, share: Share) -> &mut u64 {
+    fn share(&mut self, share: MemoryShare) -> &mut u64 {
         match share {
-            Share::Allocation => &mut self.allocated_bytes,
-            Share::Physical => &mut self.physical_bytes,
-            Share::Communicator => &mut self.communicator_bytes,
+            MemoryShare::Allocation => &mut self.allocated_bytes,
+            MemoryShare::Physical => &mut self.physical_bytes,
+            MemoryShare::Communicator => &mut self.communicator_bytes,
         }
     }
 
-    pub(super) fn add(&mut self, share: Share, count: u64) {
+    pub(super) fn add(&mut self, share: MemoryShare, count: u64) {
         *self.share(share) += count;
         self.used_bytes += count;
         self.peak_bytes = self.peak_bytes.max(self.used_bytes);
     }
 
-    fn subtract(&mut self, share: Share, count: u64) {
+    fn subtract(&mut self, share: MemoryShare, count: u64) {
         *self.share(share) -= count;
         self.used_bytes -= count;
     }
@@ -196,7 +196,7 @@ impl Book {
             quarantine.add(&allocation, site);
         }
         if let Location::Card(card) = allocation.location() {
-            self.cards[card as usize].subtract(Share::Allocation, footprint_bytes(allocation.size()));
+            self.cards[card as usize].subtract(MemoryShare::Allocation, footprint_bytes(allocation.size()));
         }
         Some(allocation)
     }

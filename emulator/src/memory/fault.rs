@@ -20,7 +20,7 @@ const ON_HOST: u64 = u64::MAX;
 
 /// One buffer, alive or freed. All fields but `base` are set before `base` is, which makes the entry valid.
 #[derive(Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct KnownEntry {
     base: AtomicUsize,
     size: AtomicUsize,
     /// The card, or [`ON_HOST`].
@@ -36,7 +36,7 @@ pub(crate) struct Entry {
 
 #[derive(Debug)]
 struct Block {
-    entries: [Entry; 1024],
+    entries: [KnownEntry; 1024],
     next: AtomicPtr<Self>,
 }
 
@@ -44,7 +44,7 @@ static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(std::ptr::null_mut());
 static UNUSED: Mutex<Unused> = Mutex::new(Vec::new());
 
 /// Entries of buffers that are no more, for others.
-pub(crate) type Unused = Vec<&'static Entry>;
+pub(crate) type Unused = Vec<&'static KnownEntry>;
 
 /// The entries for others, held.
 pub(crate) fn unused() -> MutexGuard<'static, Unused> {
@@ -59,7 +59,7 @@ const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// A buffer the handler knows; forgotten when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Known(&'static Entry);
+pub(crate) struct Known(&'static KnownEntry);
 
 impl Known {
     /// Makes a buffer known; the call that allocated it is the `number`-th, of function `name`.
@@ -93,12 +93,12 @@ impl Drop for Known {
     }
 }
 
-fn entry() -> &'static Entry {
+fn entry() -> &'static KnownEntry {
     let mut unused = unused();
     if let Some(entry) = unused.pop() {
         return entry;
     }
-    let entries = std::array::from_fn(|_| Entry::default());
+    let entries = std::array::from_fn(|_| KnownEntry::default());
     let next = AtomicPtr::new(BLOCKS.load(Ordering::Relaxed));
     let block: &mut Block = Box::leak(Box::new(Block { entries, next }));
     let pointer = &raw mut *block;
@@ -111,7 +111,7 @@ fn entry() -> &'static Entry {
 /// The line for a fault at `address`, when it concerns a known buffer.
 fn describe(address: usize) -> Option<Line> {
     let mut block = BLOCKS.load(Ordering::Acquire);
-    let mut nearest: Option<(usize, &Entry)> = None;
+    let mut nearest: Option<(usize, &KnownEntry)> = None;
     while !block.is_null() {
         // SAFETY: blocks are never given back.
         let known = unsafe { &*block };
@@ -135,7 +135,7 @@ fn describe(address: usize) -> Option<Line> {
     Some(line)
 }
 
-impl Entry {
+impl KnownEntry {
     fn write(&self, address: usize, line: &mut Line) -> fmt::Result {
         let base = self.base.load(Ordering::Acquire);
         let (size, place) = (self.size.load(Ordering::Relaxed), self.place.load(Ordering::Relaxed));

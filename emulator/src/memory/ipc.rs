@@ -1,6 +1,6 @@
 //! Sharing with other processes of the host: what is shared, with whom, and the keys that say so.
 //!
-//! Input: exports of this process, keys of others. Output: a [`Record`] for each export, a file of memory that other
+//! Input: exports of this process, keys of others. Output: a [`IpcRecord`] for each export, a file of memory that other
 //! processes of the same user find through `/proc`, and the bytes it stands for. Invariants: a key names process, file and
 //! a number nobody can guess, so a stale key is recognised; who is not on the list is refused, unless the exporter dropped
 //! the list. Does not: map anything (see `pages`), or share between hosts.
@@ -30,7 +30,7 @@ const HANDLE_FILE_BITS: u32 = 20;
 
 /// What is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shared {
+pub(crate) struct Exported {
     /// The exporter's descriptor of the file with the bytes.
     pub(crate) file: u64,
     /// First byte that may be mapped.
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
 
 /// One export, as exporter and importers see it.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct IpcRecord {
     file: File,
     name: Name,
 }
@@ -111,17 +111,17 @@ impl Name {
     }
 }
 
-impl Record {
+impl IpcRecord {
     /// A new export. Without `validates` every process may import it.
     ///
     /// # Errors
     /// The host has no file for it.
-    pub(crate) fn new(shared: Shared, validates: bool) -> Result<Self, Failure> {
+    pub(crate) fn new(shared: Exported, validates: bool) -> Result<Self, Failure> {
         let file = nameless_file().map_err(|error| host(&error))?;
         let descriptor = file.as_raw_fd().cast_unsigned();
         let secret = RandomState::new().build_hasher().finish();
         let record = Self { file, name: Name { pid: std::process::id(), descriptor, secret } };
-        let Shared { file, at, offset, size, card, granularity } = shared;
+        let Exported { file, at, offset, size, card, granularity } = shared;
         let fields = [MAGIC, secret, file, at, offset, size, card, granularity, u64::from(validates), 0];
         let bytes: Vec<u8> = fields.iter().chain([&0]).flat_map(|field| field.to_le_bytes()).collect();
         record.file.write_all_at(&bytes, 0).map_err(|error| host(&error))?;
@@ -167,7 +167,7 @@ impl Record {
     ///
     /// # Errors
     /// The exporter has ended or closed it, the key is stale, or this process is not on the list.
-    pub(crate) fn open(name: Name) -> Result<(Self, Shared, File), Failure> {
+    pub(crate) fn open(name: Name) -> Result<(Self, Exported, File), Failure> {
         let gone = |what: &str| {
             invalid(format!(
                 "the memory is not shared any more: process {} {what}; the exporter must keep it until all importers \
@@ -194,7 +194,7 @@ impl Record {
             return Err(invalid(what));
         }
         let bytes = open(data).map_err(|error| gone(&format!("has no such memory ({error})")))?;
-        Ok((record, Shared { file: data, at, offset, size, card, granularity }, bytes))
+        Ok((record, Exported { file: data, at, offset, size, card, granularity }, bytes))
     }
 
     fn fields(&self) -> Result<[u64; FIELDS], Failure> {
@@ -229,34 +229,34 @@ impl Record {
 mod tests {
     use super::*;
 
-    fn shared(data: &File) -> Shared {
+    fn shared(data: &File) -> Exported {
         let file = u64::from(data.as_raw_fd().cast_unsigned());
-        Shared { file, at: 65_536, offset: 12, size: 100, card: 3, granularity: 0 }
+        Exported { file, at: 65_536, offset: 12, size: 100, card: 3, granularity: 0 }
     }
 
     #[test]
     fn a_key_and_a_handle_find_the_record_and_a_stale_one_does_not() {
         let data = nameless_file().expect("a file of memory");
-        let record = Record::new(shared(&data), true).expect("a record");
+        let record = IpcRecord::new(shared(&data), true).expect("a record");
         let key = record.name().key();
         let text = std::str::from_utf8(&key).expect("text").trim_end_matches('\0');
         assert!(text.len() < KEY_BYTES);
-        let (found, what, _) = Record::open(Name::of_key(text).expect("a key")).expect("own process");
+        let (found, what, _) = IpcRecord::open(Name::of_key(text).expect("a key")).expect("own process");
         assert_eq!(what, shared(&data));
         found.count_importer(1).expect("counts");
         assert_eq!(record.importers().expect("reads"), 1);
-        let (_, what, _) = Record::open(Name::of_handle(record.name().handle())).expect("own process");
+        let (_, what, _) = IpcRecord::open(Name::of_handle(record.name().handle())).expect("own process");
         assert_eq!(what.card, 3);
         let name = record.name();
         drop((record, found));
-        assert!(Record::open(name).expect_err("closed").message.contains("not shared any more"));
+        assert!(IpcRecord::open(name).expect_err("closed").message.contains("not shared any more"));
         assert!(Name::of_key("something else").expect_err("no key").message.contains("not made by this emulator"));
     }
 
     #[test]
     fn lists_grow_and_end() {
         let data = nameless_file().expect("a file of memory");
-        let record = Record::new(shared(&data), true).expect("a record");
+        let record = IpcRecord::new(shared(&data), true).expect("a record");
         record.admit(&[5, 6]).expect("room");
         record.admit(&[7]).expect("room");
         assert_eq!(record.pids().expect("reads"), [5, 6, 7]);

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::location::Location;
 use super::pages::{PAGE_BYTES, Range, Show, may_shrink};
 use super::raw::{Allocation, RawSpan};
-use crate::memory::place::{Buffer, Place};
+use crate::memory::place::{PeerBuffer, Place};
 
 /// A peer's store.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl PeerMemory {
     ///
     /// # Errors
     /// This process may not, or it is no store.
-    pub(crate) fn open(lane: Lane) -> io::Result<Self> {
+    pub(crate) fn open(lane: StoreAddress) -> io::Result<Self> {
         let file = open(lane.pid, lane.fd as u64)?;
         if may_shrink(&file)? {
             return Err(invalid("the peer's memory may shrink".into()));
@@ -61,10 +61,10 @@ impl PeerMemory {
     ///
     /// # Errors
     /// It is beyond what the peer has, or the system has no addresses for it.
-    pub(crate) fn buffer(&self, buffer: Buffer) -> io::Result<RawSpan> {
+    pub(crate) fn buffer(&self, buffer: PeerBuffer) -> io::Result<RawSpan> {
         let (list, offset, len_bytes) = match buffer {
-            Buffer::Whole(place) => return self.span(place),
-            Buffer::Listed { list, offset, len_bytes } => (list, offset as usize, len_bytes as usize),
+            PeerBuffer::Whole(place) => return self.span(place),
+            PeerBuffer::Listed { list, offset, len_bytes } => (list, offset as usize, len_bytes as usize),
         };
         let range = self.listed(list)?;
         if offset.checked_add(len_bytes).is_none_or(|end| end > range.len_bytes()) {
@@ -146,11 +146,11 @@ mod tests {
     use super::*;
     use crate::memory::pages::Store;
     use crate::memory::pages::nameless_file;
-    use crate::memory::place::Part;
+    use crate::memory::place::FilePart;
     use crate::memory::place::Parts;
 
-    fn lane(file: &File) -> Lane {
-        Lane { pid: std::process::id(), fd: file.as_raw_fd(), bell: Place { at: 0, len_bytes: 0 } }
+    fn lane(file: &File) -> StoreAddress {
+        StoreAddress { pid: std::process::id(), fd: file.as_raw_fd(), bell: Place { at: 0, len_bytes: 0 } }
     }
 
     #[test]
@@ -175,7 +175,8 @@ mod tests {
         let (a, b) = (store.take(PAGE_BYTES).expect("grows"), other.take(3 * PAGE_BYTES).expect("grows"));
         let last = b + 2 * PAGE_BYTES as u64;
         let len_bytes = PAGE_BYTES as u64;
-        let listed = [Part { file: other.file(), at: last, len_bytes }, Part { file: store.file(), at: a, len_bytes }];
+        let listed =
+            [FilePart { file: other.file(), at: last, len_bytes }, FilePart { file: store.file(), at: a, len_bytes }];
         let parts = Parts::new(&store, listed).expect("grows");
         let peer = PeerMemory::open(lane(store.file())).expect("own memory");
         let span = peer.buffer(parts.buffer(len_bytes - 2, 4)).expect("within");
@@ -198,7 +199,7 @@ mod tests {
 
 /// Where a process keeps the memory that others reach in place, as `/proc/PID/fd/FD`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Lane {
+pub(crate) struct StoreAddress {
     pub(crate) pid: u32,
     pub(crate) fd: i32,
     /// Its bell in there.

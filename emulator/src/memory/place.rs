@@ -21,14 +21,14 @@ pub(crate) struct Place {
 
 /// Where other processes of the host find a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Buffer {
+pub(crate) enum PeerBuffer {
     /// In the store, all of it at one place.
     Whole(Place),
     /// `len_bytes` from `offset` on of what a list of parts names.
     Listed { list: Place, offset: u64, len_bytes: u64 },
 }
 
-impl Buffer {
+impl PeerBuffer {
     /// The `len_bytes` at `offset` of it.
     pub(crate) fn slice(self, offset: u64, len_bytes: u64) -> Self {
         match self {
@@ -40,7 +40,7 @@ impl Buffer {
 
 /// A part of a file that a buffer has: whole pages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct FilePart<'a> {
     pub(crate) file: &'a File,
     pub(crate) at: u64,
     pub(crate) len_bytes: u64,
@@ -61,7 +61,7 @@ impl Parts {
     ///
     /// # Errors
     /// The store cannot grow.
-    pub(crate) fn new<'a>(store: &Arc<Store>, parts: impl IntoIterator<Item = Part<'a>>) -> io::Result<Arc<Self>> {
+    pub(crate) fn new<'a>(store: &Arc<Store>, parts: impl IntoIterator<Item = FilePart<'a>>) -> io::Result<Arc<Self>> {
         let mut bytes = Vec::new();
         for part in parts {
             let file = part.file.as_raw_fd() as u64;
@@ -74,8 +74,8 @@ impl Parts {
     }
 
     /// The `len_bytes` at `offset` of what it lists.
-    pub(crate) fn buffer(&self, offset: u64, len_bytes: u64) -> Buffer {
-        Buffer::Listed { list: self.list, offset, len_bytes }
+    pub(crate) fn buffer(&self, offset: u64, len_bytes: u64) -> PeerBuffer {
+        PeerBuffer::Listed { list: self.list, offset, len_bytes }
     }
 }
 

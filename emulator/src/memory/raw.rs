@@ -18,7 +18,7 @@ use super::fault::Known;
 use super::guard::{Arena, Damage, FREED, Guarded, Reach};
 use super::pages::{Backing, Range, Store, page_bytes};
 use crate::base::site::Site;
-use crate::memory::place::{Buffer, Parts, Place};
+use crate::memory::place::{Parts, PeerBuffer, Place};
 
 /// A type any bit pattern of which is a value.
 ///
@@ -132,14 +132,14 @@ impl Allocation {
     }
 
     /// Where its bytes are for other processes; None where they do not reach them.
-    pub(crate) fn place(&self) -> Option<Buffer> {
+    pub(crate) fn place(&self) -> Option<PeerBuffer> {
         let (at, len_bytes) = match &self.pages {
             Pages::Own(backing) => (backing.at()?, self.size as u64),
             Pages::Guarded { pages, .. } => (pages.place()?, self.size as u64),
             Pages::Part { parts, before, .. } => return Some(parts.as_ref()?.buffer(*before, self.size as u64)),
             Pages::Registered => return None,
         };
-        Some(Buffer::Whole(Place { at, len_bytes }))
+        Some(PeerBuffer::Whole(Place { at, len_bytes }))
     }
 
     /// The call that allocated it, in strict mode.

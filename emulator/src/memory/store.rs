@@ -10,8 +10,8 @@
 use super::book::Charge;
 use crate::memory::book::Book;
 use crate::memory::book::CardUsage;
+use crate::memory::book::MemoryShare;
 use crate::memory::book::Quarantine;
-use crate::memory::book::Share;
 use crate::memory::book::bytes;
 use crate::memory::book::damage_report;
 use crate::memory::book::footprint_bytes;
@@ -27,7 +27,7 @@ use crate::config::Sharing;
 use crate::memory::keeper::Keepers;
 use crate::memory::location::Location;
 use crate::memory::pages::Store;
-use crate::memory::place::Buffer;
+use crate::memory::place::PeerBuffer;
 use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::virtual_memory::{Change, Virtual};
 
@@ -118,7 +118,7 @@ impl Memory {
         })?;
         let allocation = Arc::new(allocation);
         if let Location::Card(card) = location {
-            book.cards[card as usize].add(Share::Allocation, footprint_bytes(size));
+            book.cards[card as usize].add(MemoryShare::Allocation, footprint_bytes(size));
         }
         book.allocations.insert(allocation.base(), Arc::clone(&allocation));
         Ok(allocation)
@@ -128,7 +128,7 @@ impl Memory {
     ///
     /// # Errors
     /// The card's memory is exhausted.
-    pub(crate) fn charge(&self, card: u32, share: Share, count: u64) -> Result<Charge, Failure> {
+    pub(crate) fn charge(&self, card: u32, share: MemoryShare, count: u64) -> Result<Charge, Failure> {
         let mut book = self.write();
         book.require(card, count, count)?;
         book.cards[card as usize].add(share, count);
@@ -313,7 +313,7 @@ impl Memory {
     }
 
     /// Where other processes find the bytes of a span; None where they do not reach them.
-    pub(crate) fn place(&self, span: &RawSpan) -> Option<Buffer> {
+    pub(crate) fn place(&self, span: &RawSpan) -> Option<PeerBuffer> {
         let allocation = span.allocation()?;
         let offset = (span.address() - allocation.base()) as u64;
         Some(allocation.place()?.slice(offset, span.len_bytes() as u64))
@@ -376,11 +376,11 @@ mod tests {
     #[test]
     fn charges_count_by_share_and_come_back() {
         let memory = Memory::new(1, 4096, Sharing::Process).expect("a file of memory");
-        let buffer = memory.charge(0, Share::Communicator, 3000).expect("fits");
+        let buffer = memory.charge(0, MemoryShare::Communicator, 3000).expect("fits");
         memory.allocate(1000, Location::Card(0), None).expect("fits");
         let usage = memory.usage()[0];
         assert_eq!((usage.communicator_bytes, usage.allocated_bytes, usage.used_bytes), (3000, 1056, 4056));
-        let failure = memory.charge(0, Share::Physical, 41).expect_err("40 are left");
+        let failure = memory.charge(0, MemoryShare::Physical, 41).expect_err("40 are left");
         assert_eq!(
             failure.message,
             "card 0 is out of memory: asked 41 B, used 4056 B (3000 B for communicators) of 4096 B, free 40 B, peak 4056 B"

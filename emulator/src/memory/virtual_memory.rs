@@ -17,11 +17,11 @@ use std::sync::{Arc, RwLockWriteGuard};
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
-use crate::memory::ipc::{Name, Record, Shared};
+use crate::memory::ipc::{Exported, IpcRecord, Name};
 use crate::memory::keeper::Keepers;
 use crate::memory::location::Location;
 use crate::memory::pages::{Range, Show, Store};
-use crate::memory::place::{Part, Parts};
+use crate::memory::place::{FilePart, Parts};
 use crate::memory::raw::Allocation;
 
 /// Addresses and physical memory are cut at multiples of this (AscendCL guide, aclrtMapMem: 2 MB pages).
@@ -101,9 +101,9 @@ struct Mapping {
 }
 
 impl Mapping {
-    fn part(&self) -> Part<'_> {
+    fn part(&self) -> FilePart<'_> {
         let (file, at) = self.physical.place();
-        Part { file, at, len_bytes: self.physical.size as u64 }
+        FilePart { file, at, len_bytes: self.physical.size as u64 }
     }
 }
 
@@ -118,7 +118,7 @@ struct Reservation {
 #[derive(Debug)]
 struct Imported {
     memory: Arc<Allocation>,
-    record: Record,
+    record: IpcRecord,
     _file: File,
 }
 
@@ -136,9 +136,9 @@ pub(crate) struct Virtual {
     /// Memory of other processes, or this one's once more, by first address.
     imported: BTreeMap<usize, Imported>,
     /// First address of the allocation, and its record.
-    pub(crate) exports: Vec<(usize, Record)>,
+    pub(crate) exports: Vec<(usize, IpcRecord)>,
     /// By the number of the handle.
-    physical_exports: BTreeMap<u64, Record>,
+    physical_exports: BTreeMap<u64, IpcRecord>,
 }
 
 /// Virtual memory that is being changed. What was found before is let go when the change is done and before anybody sees
@@ -194,7 +194,7 @@ impl Virtual {
     ///
     /// # Errors
     /// The store cannot grow.
-    pub(crate) fn listed<'a>(&self, parts: impl IntoIterator<Item = Part<'a>>) -> io::Result<Option<Arc<Parts>>> {
+    pub(crate) fn listed<'a>(&self, parts: impl IntoIterator<Item = FilePart<'a>>) -> io::Result<Option<Arc<Parts>>> {
         self.lists.as_ref().map(|store| Parts::new(store, parts)).transpose()
     }
 
@@ -214,7 +214,7 @@ impl Virtual {
     }
 
     /// Keeps memory this process has imported.
-    pub(crate) fn import(&mut self, memory: Allocation, record: Record, file: File) {
+    pub(crate) fn import(&mut self, memory: Allocation, record: IpcRecord, file: File) {
         self.imported.insert(memory.base(), Imported { memory: Arc::new(memory), record, _file: file });
     }
 
@@ -256,7 +256,7 @@ impl Virtual {
             return Err(invalid(what));
         }
         let (file, at) = physical.place();
-        let shared = Shared {
+        let shared = Exported {
             file: u64::from(file.as_raw_fd().cast_unsigned()),
             at,
             offset: 0,
@@ -264,7 +264,7 @@ impl Virtual {
             card: u64::from(physical.card),
             granularity: physical.granularity as u64,
         };
-        let record = Record::new(shared, validates)?;
+        let record = IpcRecord::new(shared, validates)?;
         let name = record.name();
         self.physical_exports.insert(number, record);
         Ok(name)

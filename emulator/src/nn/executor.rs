@@ -9,7 +9,7 @@ use crate::base::failure::{Failure, code};
 use crate::memory::footprint::Footprint;
 use crate::memory::keeper::Keeper;
 use crate::memory::raw::RawSpan;
-use crate::nn::operator::{Call, Kernel, Plan, Role, Strides, Tensor};
+use crate::nn::operator::{Kernel, OperatorCall, Plan, Role, Strides, Tensor};
 use crate::runtime::stream::{Access, AccessMode};
 use crate::scheduler::pool::Task;
 use crate::timed::load::LoadId;
@@ -127,7 +127,7 @@ impl Counted {
 
 impl Executor {
     /// The executor of a plan.
-    pub(crate) fn new(name: &'static str, call: &Call<'_>, plan: Plan, load: Option<LoadId>) -> Self {
+    pub(crate) fn new(name: &'static str, call: &OperatorCall<'_>, plan: Plan, load: Option<LoadId>) -> Self {
         let tensors: Vec<Bound> = call
             .slots()
             .map(|placed| Bound {

@@ -44,12 +44,12 @@ pub(crate) struct Event {
     pub(crate) kind: EventKind,
     pub(crate) flags: u32,
     /// The last record enqueued.
-    pub(crate) latest: Option<Arc<Record>>,
+    pub(crate) latest: Option<Arc<EventRecord>>,
 }
 
 /// One enqueued record of an event.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct EventRecord {
     /// The event.
     pub(crate) event: u64,
     /// The stream it is enqueued on.
@@ -64,19 +64,19 @@ struct Progress {
     at: Option<Instant>,
     /// Why the stream will never reach it.
     lost: Option<Failure>,
-    held: Vec<u64>,
+    waiting: Vec<u64>,
     /// What happened before it, in strict mode, once its stream has reached it.
     clock: Option<Clock>,
 }
 
-impl Record {
+impl EventRecord {
     pub(crate) fn new(event: u64, stream: u64, site: Option<Arc<Site>>) -> Self {
         Self { event, stream, site, progress: Mutex::default() }
     }
 
     /// Forgets that a stream waits for it.
     pub(crate) fn release(&self, stream: u64) {
-        self.lock().held.retain(|held| *held != stream);
+        self.lock().waiting.retain(|waiting| *waiting != stream);
     }
 
     /// Its stream has reached it, after what `clock` says.
@@ -98,22 +98,22 @@ impl Record {
     pub(super) fn complete(&self, at: Instant) -> Vec<u64> {
         let mut progress = self.lock();
         progress.at = Some(at);
-        std::mem::take(&mut progress.held)
+        std::mem::take(&mut progress.waiting)
     }
 
     /// Its stream will never reach it. Gives the streams that wait for it.
     pub(super) fn lose(&self, why: &Failure) -> Vec<u64> {
         let mut progress = self.lock();
         progress.lost = Some(why.clone());
-        std::mem::take(&mut progress.held)
+        std::mem::take(&mut progress.waiting)
     }
 
-    /// Whether it is done or will never be; if neither, the stream is settled once it is.
-    pub(crate) fn hold(&self, stream: u64) -> bool {
+    /// Lets a stream wait for it, which is settled once it is done; true when it is, or never will be.
+    pub(crate) fn wait_unless_over(&self, stream: u64) -> bool {
         let mut progress = self.lock();
         let is_open = progress.at.is_none() && progress.lost.is_none();
         if is_open {
-            progress.held.push(stream);
+            progress.waiting.push(stream);
         }
         !is_open
     }

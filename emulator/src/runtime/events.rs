@@ -4,7 +4,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
-use crate::runtime::event::{EXTERNAL, Event, EventKind, Record, SYNC, TIME_LINE};
+use crate::runtime::event::{EXTERNAL, Event, EventKind, EventRecord, SYNC, TIME_LINE};
 use crate::runtime::graph::Outside;
 use crate::runtime::signal::Act;
 use crate::runtime::stream::Entry;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 impl State {
     /// A stream has reached a record.
-    pub(crate) fn complete_record(&mut self, record: &Record) {
+    pub(crate) fn complete_record(&mut self, record: &EventRecord) {
         for stream in record.complete(self.scheduler.now()) {
             self.settle(stream, Ok(()));
         }
@@ -25,7 +25,7 @@ impl State {
     }
 
     /// A record was discarded behind a failure: it stays undone, as on a card, and whoever waits for it is released.
-    pub(crate) fn lose_record(&mut self, record: &Record, why: &Failure) {
+    pub(crate) fn lose_record(&mut self, record: &EventRecord, why: &Failure) {
         for stream in record.lose(why) {
             self.settle(stream, Ok(()));
         }
@@ -81,7 +81,7 @@ impl Machine {
                 let queued = self.queued(state, stream, entry, Vec::new());
                 return state.enqueue(stream, queued);
             }
-            let record = Arc::new(Record::new(event, stream, self.site(state, Some(stream))));
+            let record = Arc::new(EventRecord::new(event, stream, self.site(state, Some(stream))));
             if state.runtime.graphs.is_any_capturing() {
                 let captured = self.queued(state, stream, Entry::Record(Arc::clone(&record)), Vec::new());
                 if state.capture_record(stream, event, captured)? {
@@ -105,7 +105,7 @@ impl Machine {
         let current = thread::context(self.key());
         self.update(|state| {
             let stream = state.resolve_stream(stream, current)?;
-            let unknown = Arc::new(Record::new(event, stream, None));
+            let unknown = Arc::new(EventRecord::new(event, stream, None));
             let queued = self.queued(state, stream, Entry::Wait(unknown), Vec::new());
             state.capture_outside(stream, event, act, queued)
         })
@@ -132,7 +132,7 @@ impl Machine {
             }
             let latest = event_state.latest.clone();
             if state.runtime.graphs.is_any_capturing() {
-                let unknown = Arc::new(Record::new(event, stream, None));
+                let unknown = Arc::new(EventRecord::new(event, stream, None));
                 let captured = self.queued(state, stream, Entry::Wait(unknown), Vec::new());
                 if state.capture_wait(stream, event, captured)? {
                     return Ok(());

@@ -16,30 +16,30 @@ use crate::scheduler::watch;
 use crate::scheduler::watch::Tid;
 
 /// The locks, in the order in which they are taken.
-struct Held {
+struct ForkLocks {
     _taken: MutexGuard<'static, Taken>,
     claimed: MutexGuard<'static, BTreeSet<Tid>>,
     _unused: MutexGuard<'static, Unused>,
 }
 
 thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    static LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
 /// The calling thread is about to fork.
 pub fn before_fork() {
-    let held = Held { _taken: slots::taken(), claimed: watch::claimed(), _unused: fault::unused() };
-    HELD.set(Some(held));
+    let locks = ForkLocks { _taken: slots::taken(), claimed: watch::claimed(), _unused: fault::unused() };
+    LOCKS.set(Some(locks));
 }
 
 /// The calling thread has forked, and is in the parent.
 pub fn after_fork_in_parent() {
-    HELD.take();
+    LOCKS.take();
 }
 
 /// The calling thread has forked, and is the only one of the child.
 pub fn after_fork_in_child() {
-    if let Some(mut held) = HELD.take() {
-        held.claimed.clear();
+    if let Some(mut locks) = LOCKS.take() {
+        locks.claimed.clear();
     }
 }

@@ -3,7 +3,7 @@
 use crate::base::failure::Failure;
 use crate::base::handle::HandleKind;
 use crate::runtime::signal::Act;
-use crate::runtime::stream::Hold;
+use crate::runtime::stream::WaitReason;
 use crate::state::State;
 
 impl State {
@@ -13,7 +13,7 @@ impl State {
             return self.discard_signal(id, Act::Set(1));
         }
         let Some(notify) = self.runtime.notifies.get_mut(&id) else { return };
-        match notify.held.pop_front() {
+        match notify.waiting.pop_front() {
             Some(stream) => self.settle(stream, Ok(())),
             None => notify.set = true,
         }
@@ -22,7 +22,7 @@ impl State {
     /// A stream has reached a wait.
     pub(crate) fn await_notify(&mut self, id: u64, stream: u64) {
         if self.runtime.signals.contains_key(&id) {
-            return self.reach_signal(id, Act::Take, stream, Hold::Notify(id));
+            return self.reach_signal(id, Act::Take, stream, WaitReason::Notify(id));
         }
         match self.runtime.notifies.get_mut(&id) {
             Some(notify) if notify.set => {
@@ -31,8 +31,8 @@ impl State {
                 self.settle(stream, Ok(()));
             }
             Some(notify) => {
-                notify.held.push_back(stream);
-                self.hold(stream, Hold::Notify(id));
+                notify.waiting.push_back(stream);
+                self.begin_wait(stream, WaitReason::Notify(id));
             }
             None => self.settle(stream, Err(HandleKind::Notify.gone(id))),
         }
@@ -42,7 +42,7 @@ impl State {
     pub(crate) fn leave_notify(&mut self, id: u64, stream: u64) {
         self.leave_signal(id, stream);
         if let Some(notify) = self.runtime.notifies.get_mut(&id) {
-            notify.held.retain(|held| *held != stream);
+            notify.waiting.retain(|waiting| *waiting != stream);
         }
     }
 
@@ -50,7 +50,7 @@ impl State {
     pub(crate) fn remove_notify(&mut self, id: u64) -> Result<(), Failure> {
         let notify = self.runtime.notifies.remove(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
         self.remove_signal(id, HandleKind::Notify);
-        for stream in notify.held {
+        for stream in notify.waiting {
             self.settle(stream, Err(HandleKind::Notify.gone(id)));
         }
         Ok(())

@@ -14,16 +14,16 @@ pub(crate) const MAX_NOTIFIES: usize = 8192;
 pub(crate) struct Notify {
     pub(crate) card: u32,
     pub(super) set: bool,
-    pub(super) held: VecDeque<u64>,
+    pub(super) waiting: VecDeque<u64>,
 }
 
 impl Notify {
     pub(crate) fn new(card: u32) -> Self {
-        Self { card, set: false, held: VecDeque::new() }
+        Self { card, set: false, waiting: VecDeque::new() }
     }
 
     /// It is exported: whether it is set, unless a stream waits for it.
     pub(crate) fn export(&mut self) -> Option<bool> {
-        self.held.is_empty().then(|| std::mem::take(&mut self.set))
+        self.waiting.is_empty().then(|| std::mem::take(&mut self.set))
     }
 }

@@ -18,11 +18,11 @@ pub(crate) const MAX_MARK_BYTES: usize = 127;
 #[derive(Debug, Default)]
 pub(crate) struct Profiling {
     is_open: bool,
-    configs: BTreeMap<u64, Config>,
+    configs: BTreeMap<u64, ProfileConfig>,
 }
 
 #[derive(Debug)]
-struct Config {
+struct ProfileConfig {
     cards: Vec<u32>,
     running: bool,
 }
@@ -54,7 +54,7 @@ impl Profiling {
 
     /// A new configuration under `id`.
     pub(crate) fn create(&mut self, id: u64, cards: Vec<u32>) {
-        self.configs.insert(id, Config { cards, running: false });
+        self.configs.insert(id, ProfileConfig { cards, running: false });
     }
 
     /// Forgets a configuration that does not run.
@@ -103,7 +103,7 @@ impl Profiling {
         Err(Failure::new(code::PROF_NOT_RUN, format!("{call} before aclprofInit, or after aclprofFinalize")))
     }
 
-    fn config(&mut self, id: u64) -> Result<&mut Config, Failure> {
+    fn config(&mut self, id: u64) -> Result<&mut ProfileConfig, Failure> {
         self.configs.get_mut(&id).ok_or_else(|| HandleKind::ProfilingConfig.gone(id))
     }
 }

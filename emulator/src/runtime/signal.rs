@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::failure::{Failure, code};
-use crate::memory::ipc::{Name, Record, Shared};
+use crate::memory::ipc::{Exported, IpcRecord, Name};
 use crate::memory::location::Location;
 use crate::memory::pages::{PAGE_BYTES, Range, Show, nameless_file};
 use crate::memory::raw::Allocation;
@@ -49,7 +49,7 @@ pub(crate) enum Act {
 pub(crate) struct SharedWord {
     pub(super) bell: Bell,
     words: SharedWords,
-    record: Record,
+    record: IpcRecord,
     /// Of the process that made it: the file, which others find through it.
     _file: Option<File>,
     /// The card of the process that made it.
@@ -57,7 +57,7 @@ pub(crate) struct SharedWord {
 }
 
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum SignalWord {
     Own(u32),
     Shared(Arc<SharedWord>),
 }
@@ -75,8 +75,8 @@ impl std::fmt::Debug for Recheck {
 /// A word with the streams that wait for it.
 #[derive(Debug)]
 pub(crate) struct Signal {
-    pub(super) word: Word,
-    pub(super) held: VecDeque<(u64, Act)>,
+    pub(super) word: SignalWord,
+    pub(super) waiting: VecDeque<(u64, Act)>,
     /// A thread sleeps on the bell.
     pub(super) is_watched: bool,
     recheck: Recheck,
@@ -94,7 +94,7 @@ impl SharedWord {
     pub(super) fn create(card: u32, value: u32, validates: bool) -> Result<Self, Failure> {
         let file = nameless_file().map_err(|error| host(&error))?;
         file.set_len(PAGE_BYTES as u64).map_err(|error| host(&error))?;
-        let shared = Shared {
+        let shared = Exported {
             file: u64::from(file.as_raw_fd().cast_unsigned()),
             at: 0,
             offset: 0,
@@ -102,7 +102,7 @@ impl SharedWord {
             card: u64::from(card),
             granularity: GRANULARITY,
         };
-        let record = Record::new(shared, validates)?;
+        let record = IpcRecord::new(shared, validates)?;
         let word = Self::map(&file, record, card)?;
         word.value().store(value, Ordering::SeqCst);
         Ok(Self { _file: Some(file), ..word })
@@ -110,7 +110,7 @@ impl SharedWord {
 
     /// The word of another process, or of this one.
     pub(super) fn open(name: Name, what: &str) -> Result<Self, Failure> {
-        let (record, shared, file) = Record::open(name)?;
+        let (record, shared, file) = IpcRecord::open(name)?;
         if shared.granularity != GRANULARITY {
             let what = format!("the key names memory and not {what}; import it by aclrtIpcMemImportByKey");
             return Err(Failure::new(code::PARAM_INVALID, what));
@@ -118,7 +118,7 @@ impl SharedWord {
         Self::map(&file, record, u32::try_from(shared.card).unwrap_or(u32::MAX))
     }
 
-    fn map(file: &File, record: Record, card: u32) -> Result<Self, Failure> {
+    fn map(file: &File, record: IpcRecord, card: u32) -> Result<Self, Failure> {
         let range = Range::reserve(PAGE_BYTES, PAGE_BYTES).map_err(|error| host(&error))?;
         range.show(0, PAGE_BYTES, Show::File(file, 0)).map_err(|error| host(&error))?;
         let memory =
@@ -180,7 +180,7 @@ impl SharedWord {
     }
 }
 
-impl Word {
+impl SignalWord {
     pub(super) fn raise(&mut self, value: u32) {
         match self {
             Self::Own(word) => *word = (*word).max(value),
@@ -211,29 +211,29 @@ impl Word {
 }
 
 impl Signal {
-    pub(super) fn new(word: Word, recheck: Recheck) -> Self {
-        Self { word, held: VecDeque::new(), is_watched: false, recheck }
+    pub(super) fn new(word: SignalWord, recheck: Recheck) -> Self {
+        Self { word, waiting: VecDeque::new(), is_watched: false, recheck }
     }
 
     /// The word in memory that processes share, if it is one.
     pub(crate) fn shared(&self) -> Option<&Arc<SharedWord>> {
         match &self.word {
-            Word::Own(_) => None,
-            Word::Shared(word) => Some(word),
+            SignalWord::Own(_) => None,
+            SignalWord::Shared(word) => Some(word),
         }
     }
 
     /// Whether the word is not 0.
     pub(crate) fn is_set(&self) -> bool {
         match &self.word {
-            Word::Own(word) => *word != 0,
-            Word::Shared(word) => word.has(1),
+            SignalWord::Own(word) => *word != 0,
+            SignalWord::Shared(word) => word.has(1),
         }
     }
 
     /// Starts the thread that sleeps on the bell, unless it runs.
     pub(super) fn watch(&mut self, id: u64) -> Result<(), Failure> {
-        let Word::Shared(word) = &self.word else { return Ok(()) };
+        let SignalWord::Shared(word) = &self.word else { return Ok(()) };
         if self.is_watched {
             return Ok(());
         }

@@ -5,15 +5,15 @@ use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::ipc::Name;
 use crate::runtime::objects::Runtime;
-use crate::runtime::signal::{Act, Recheck, SharedWord, Signal, Word};
-use crate::runtime::stream::Hold;
+use crate::runtime::signal::{Act, Recheck, SharedWord, Signal, SignalWord};
+use crate::runtime::stream::WaitReason;
 use crate::state::State;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl State {
     /// A stream has reached an act.
-    pub(crate) fn reach_signal(&mut self, id: u64, act: Act, stream: u64, by: Hold) {
+    pub(crate) fn reach_signal(&mut self, id: u64, act: Act, stream: u64, by: WaitReason) {
         let Some(signal) = self.runtime.signals.get_mut(&id) else {
             self.settle(stream, Err(HandleKind::Event.gone(id)));
             return;
@@ -22,9 +22,9 @@ impl State {
             Act::Set(value) => signal.word.raise(value),
             Act::Clear => signal.word.clear(),
             Act::Await(_) | Act::Take if !signal.word.grants(act) => {
-                signal.held.push_back((stream, act));
+                signal.waiting.push_back((stream, act));
                 match signal.watch(id) {
-                    Ok(()) => self.hold(stream, by),
+                    Ok(()) => self.begin_wait(stream, by),
                     Err(failure) => {
                         self.leave_signal(id, stream);
                         self.settle(stream, Err(failure));
@@ -50,17 +50,17 @@ impl State {
     pub(crate) fn recheck_signal(&mut self, id: u64) -> bool {
         let Runtime { signals, streams, .. } = &mut self.runtime;
         let Some(signal) = signals.get_mut(&id) else { return false };
-        signal.held.retain(|(stream, _)| streams.contains_key(stream));
-        let (mut over, mut held) = (Vec::new(), VecDeque::new());
-        for (stream, act) in signal.held.drain(..) {
+        signal.waiting.retain(|(stream, _)| streams.contains_key(stream));
+        let (mut over, mut waiting) = (Vec::new(), VecDeque::new());
+        for (stream, act) in signal.waiting.drain(..) {
             if signal.word.grants(act) {
                 over.push(stream);
             } else {
-                held.push_back((stream, act));
+                waiting.push_back((stream, act));
             }
         }
-        signal.held = held;
-        signal.is_watched &= !signal.held.is_empty();
+        signal.waiting = waiting;
+        signal.is_watched &= !signal.waiting.is_empty();
         let goes_on = signal.is_watched;
         for stream in over {
             self.settle(stream, Ok(()));
@@ -71,17 +71,17 @@ impl State {
     /// A stream waits no more.
     pub(crate) fn leave_signal(&mut self, id: u64, stream: u64) {
         if let Some(signal) = self.runtime.signals.get_mut(&id) {
-            signal.held.retain(|(held, _)| *held != stream);
+            signal.waiting.retain(|(waiting, _)| *waiting != stream);
         }
     }
 
     /// Removes a signal, if there is one of this number; streams held by it fail.
     pub(crate) fn remove_signal(&mut self, id: u64, kind: HandleKind) {
         let Some(signal) = self.runtime.signals.remove(&id) else { return };
-        for (stream, _) in signal.held {
+        for (stream, _) in signal.waiting {
             self.settle(stream, Err(kind.gone(id)));
         }
-        if let Word::Shared(word) = signal.word {
+        if let SignalWord::Shared(word) = signal.word {
             // The thread on it, if any, looks and ends.
             word.bell.wake();
         }
@@ -109,7 +109,7 @@ impl State {
 impl Machine {
     /// A signal of this process, under the number of its event.
     pub(crate) fn own_signal(&self) -> Signal {
-        Signal::new(Word::Own(0), self.recheck())
+        Signal::new(SignalWord::Own(0), self.recheck())
     }
 
     /// A signal that other processes may import.
@@ -119,7 +119,7 @@ impl Machine {
     pub(crate) fn shared_signal(&self, card: u32, is_set: bool, validates: bool) -> Result<Signal, Failure> {
         self.require_one_process()?;
         let word = SharedWord::create(card, u32::from(is_set), validates)?;
-        Ok(Signal::new(Word::Shared(Arc::new(word)), self.recheck()))
+        Ok(Signal::new(SignalWord::Shared(Arc::new(word)), self.recheck()))
     }
 
     /// A signal of another process; `what` says what it should be. Also the card it was made on.
@@ -130,7 +130,7 @@ impl Machine {
         self.require_one_process()?;
         let word = SharedWord::open(name, what)?;
         let card = word.card;
-        Ok((Signal::new(Word::Shared(Arc::new(word)), self.recheck()), card))
+        Ok((Signal::new(SignalWord::Shared(Arc::new(word)), self.recheck()), card))
     }
 
     fn recheck(&self) -> Recheck {

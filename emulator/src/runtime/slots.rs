@@ -17,9 +17,9 @@ pub(crate) type Taken = [bool; SLOTS];
 
 /// The right to a slot; dropping it frees the slot.
 #[derive(Debug)]
-pub(crate) struct Slot(usize);
+pub(crate) struct MachineSlot(usize);
 
-impl Slot {
+impl MachineSlot {
     /// Takes a free slot, if there is one.
     pub(crate) fn take() -> Option<Self> {
         let mut taken = taken();
@@ -39,7 +39,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for MachineSlot {
     fn drop(&mut self) {
         *MACHINES[self.0].write().unwrap_or_else(PoisonError::into_inner) = Weak::new();
         taken()[self.0] = false;

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
 use crate::base::site::Site;
-use crate::hccl::meeting::Seat;
+use crate::hccl::meeting::RankPlace;
 pub(crate) use crate::memory::access::{Access, AccessMode};
 use crate::runtime::callback::{Callback, HostFunction};
-use crate::runtime::event::Record;
+use crate::runtime::event::EventRecord;
 use crate::runtime::signal::Act;
 use crate::scheduler::done::Done;
 use crate::scheduler::pool::Task;
@@ -57,7 +57,7 @@ pub(crate) struct Stream {
     /// What a timed machine keeps.
     pub(crate) time: StreamTime,
     /// What the entry under way waits for; outside strict and timed mode only once it does, and apart from ranks and functions.
-    pub(crate) hold: Option<Hold>,
+    pub(crate) waits_for: Option<WaitReason>,
     pub(crate) issued: u64,
     pub(crate) finished: u64,
     /// How many entries have to have ended for each thread that waits.
@@ -89,11 +89,11 @@ pub(crate) enum Entry {
     /// Work for the pool; None where it takes nothing but time. In timed mode also what it costs.
     Task { name: &'static str, task: Option<Task>, load: Option<LoadId> },
     /// Marks a record as done.
-    Record(Arc<Record>),
+    Record(Arc<EventRecord>),
     /// Holds the queue until a record is done.
-    Wait(Arc<Record>),
+    Wait(Arc<EventRecord>),
     /// This rank's part in one or, for a batch, several collectives.
-    Meet(Vec<Seat>),
+    Meet(Vec<RankPlace>),
     /// Sets a notify.
     NotifyRecord(u64),
     /// Holds the queue until a notify is set, and clears it.
@@ -112,15 +112,15 @@ pub(crate) enum Entry {
 
 /// What an entry under way waits for.
 #[derive(Debug, Clone)]
-pub(crate) enum Hold {
+pub(crate) enum WaitReason {
     /// A record of an event.
-    Record(Arc<Record>),
+    Record(Arc<EventRecord>),
     /// A notify.
     Notify(u64),
     /// An event that is a word.
     Signal(u64),
     /// Other ranks.
-    Meet(Vec<Seat>),
+    Meet(Vec<RankPlace>),
     /// A function of the program that has to return.
     Function,
     /// A value in memory, at this address.
@@ -147,14 +147,14 @@ impl Entry {
         }
     }
 
-    pub(crate) fn hold(&self) -> Option<Hold> {
+    pub(crate) fn wait_reason(&self) -> Option<WaitReason> {
         match self {
-            Self::Wait(record) => Some(Hold::Record(Arc::clone(record))),
-            Self::NotifyWait(notify) => Some(Hold::Notify(*notify)),
-            Self::Signal { event, act: Act::Await(_) | Act::Take } => Some(Hold::Signal(*event)),
-            Self::Meet(seats) => Some(Hold::Meet(seats.clone())),
-            Self::Callback(_) | Self::HostFunction(_) => Some(Hold::Function),
-            Self::ValueWait(wait) => Some(Hold::Value(wait.place.address())),
+            Self::Wait(record) => Some(WaitReason::Record(Arc::clone(record))),
+            Self::NotifyWait(notify) => Some(WaitReason::Notify(*notify)),
+            Self::Signal { event, act: Act::Await(_) | Act::Take } => Some(WaitReason::Signal(*event)),
+            Self::Meet(rank_places) => Some(WaitReason::Meet(rank_places.clone())),
+            Self::Callback(_) | Self::HostFunction(_) => Some(WaitReason::Function),
+            Self::ValueWait(wait) => Some(WaitReason::Value(wait.place.address())),
             Self::Task { .. } | Self::Record(_) | Self::NotifyRecord(_) | Self::Signal { .. } | Self::Limit(_) => None,
         }
     }
@@ -166,7 +166,7 @@ impl std::fmt::Debug for Entry {
             Self::Task { name, .. } => write!(f, "Task({name})"),
             Self::Record(_) => f.write_str("Record"),
             Self::Wait(_) => f.write_str("Wait"),
-            Self::Meet(seats) => write!(f, "Meet({seats:?})"),
+            Self::Meet(rank_places) => write!(f, "Meet({rank_places:?})"),
             Self::NotifyRecord(notify) => write!(f, "NotifyRecord({notify})"),
             Self::NotifyWait(notify) => write!(f, "NotifyWait({notify})"),
             Self::Signal { event, act } => write!(f, "Signal({event}, {act:?})"),
@@ -197,7 +197,7 @@ impl Stream {
             under_way: 0,
             site_under_way: None,
             time: StreamTime::new(ordinal),
-            hold: None,
+            waits_for: None,
             issued: 0,
             finished: 0,
             targets: Vec::new(),

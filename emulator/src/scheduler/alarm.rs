@@ -6,12 +6,12 @@ use std::time::Instant;
 /// What the timer's thread sleeps on.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
-    next: Mutex<Next>,
+    next: Mutex<AlarmTime>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Next {
+struct AlarmTime {
     at: Option<Instant>,
     is_closed: bool,
 }
@@ -49,7 +49,7 @@ impl Alarm {
         false
     }
 
-    fn lock(&self) -> MutexGuard<'_, Next> {
+    fn lock(&self) -> MutexGuard<'_, AlarmTime> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -46,12 +46,12 @@ struct Queue {
 
 impl Queue {
     /// A job, or else tiles to help with.
-    fn take(&mut self) -> Option<Work> {
+    fn take(&mut self) -> Option<PoolWork> {
         if let Some(job) = self.jobs.pop_front() {
-            return Some(Work::Job(job));
+            return Some(PoolWork::Job(job));
         }
         let set = self.tiles.iter().find(|set| set.has_work())?;
-        Some(Work::Tiles(Arc::clone(set)))
+        Some(PoolWork::Tiles(Arc::clone(set)))
     }
 }
 
@@ -114,21 +114,21 @@ impl Workers {
     fn run(&self) {
         loop {
             match self.next() {
-                Work::Job(job) => {
+                PoolWork::Job(job) => {
                     // A job reports its own panics; this keeps the thread if even that fails.
                     let _ = catch_unwind(AssertUnwindSafe(|| job(self)));
                 }
-                Work::Tiles(set) => set.help(),
-                Work::End => return,
+                PoolWork::Tiles(set) => set.help(),
+                PoolWork::End => return,
             }
         }
     }
 
-    fn next(&self) -> Work {
+    fn next(&self) -> PoolWork {
         let mut queue = self.lock();
         loop {
             if self.is_closed() {
-                return Work::End;
+                return PoolWork::End;
             }
             if let Some(work) = queue.take() {
                 return work;
@@ -153,7 +153,7 @@ impl Workers {
     }
 }
 
-enum Work {
+enum PoolWork {
     Job(Job),
     Tiles(Arc<TileSet>),
     End,

@@ -8,7 +8,7 @@
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::runtime::exception::FailedTask;
-use crate::runtime::stream::{Entry, Hold, Queued, Stream, context_gone, no_context};
+use crate::runtime::stream::{Entry, Queued, Stream, WaitReason, context_gone, no_context};
 use crate::scheduler::launch::Launch;
 use crate::state::State;
 use std::ffi::c_void;
@@ -81,7 +81,7 @@ impl State {
     }
 
     /// Whether some stream has reached an entry that has not ended.
-    pub(crate) fn holds_anything(&self) -> bool {
+    pub(crate) fn is_any_under_way(&self) -> bool {
         self.runtime.streams.values().any(|stream| stream.under_way > 0)
     }
 
@@ -109,11 +109,11 @@ impl State {
         let card = stream.card;
         if let Some(now_ns) = now_ns {
             stream.time.begin(queued.issued_ns, now_ns);
-            stream.hold = queued.entry.hold();
+            stream.waits_for = queued.entry.wait_reason();
         }
         if let Some(strict) = &mut self.strict {
             stream.site_under_way = queued.site.clone();
-            stream.hold = queued.entry.hold();
+            stream.waits_for = queued.entry.wait_reason();
             strict.order.started(id, &queued);
         }
         match queued.entry {
@@ -127,19 +127,19 @@ impl State {
                 self.settle(id, Ok(()));
             }
             Entry::Wait(record) => {
-                if record.hold(id) {
+                if record.wait_unless_over(id) {
                     self.drop_limit(id);
                     self.settle(id, Ok(()));
                 } else {
-                    self.hold(id, Hold::Record(record));
+                    self.begin_wait(id, WaitReason::Record(record));
                 }
             }
-            Entry::Meet(seats) => {
+            Entry::Meet(rank_places) => {
                 if let Some(stream) = self.runtime.streams.get_mut(&id) {
-                    stream.under_way = seats.len();
+                    stream.under_way = rank_places.len();
                 }
-                for seat in seats {
-                    self.arrive(seat, id);
+                for rank_place in rank_places {
+                    self.arrive(rank_place, id);
                 }
             }
             Entry::NotifyRecord(notify) => {
@@ -147,7 +147,7 @@ impl State {
                 self.settle(id, Ok(()));
             }
             Entry::NotifyWait(notify) => self.await_notify(notify, id),
-            Entry::Signal { event, act } => self.reach_signal(event, act, id, Hold::Signal(event)),
+            Entry::Signal { event, act } => self.reach_signal(event, act, id, WaitReason::Signal(event)),
             Entry::Limit(limit) => {
                 self.limit_next_wait(id, limit);
                 self.settle(id, Ok(()));
@@ -189,7 +189,7 @@ impl State {
             {
                 schedule.look();
             }
-            stream.hold = None;
+            stream.waits_for = None;
             self.scheduler.waits.forget(id);
             self.scheduler.ready.push(id);
             if let Some(strict) = &mut self.strict {
@@ -219,7 +219,7 @@ impl State {
             })
             .collect();
         for id in stopped {
-            self.end_hold(id);
+            self.end_wait(id);
             self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
             self.scheduler.ready.push(id);
         }
@@ -232,9 +232,9 @@ impl State {
         }
         match queued.entry {
             Entry::Record(record) => self.lose_record(&record, why),
-            Entry::Meet(seats) => {
-                for seat in seats {
-                    self.abandon_meeting(seat.meeting, &Failure::left_by_peer(&why.message));
+            Entry::Meet(rank_places) => {
+                for rank_place in rank_places {
+                    self.abandon_meeting(rank_place.meeting, &Failure::left_by_peer(&why.message));
                 }
             }
             Entry::NotifyRecord(notify) => self.set_notify(notify),
@@ -252,7 +252,7 @@ impl State {
     /// Removes a stream. What is queued is discarded, collectives it takes part in fail for the others.
     pub(crate) fn remove_stream(&mut self, id: u64, why: &str) {
         self.forget_captures(id);
-        self.end_hold(id);
+        self.end_wait(id);
         let Some(mut stream) = self.runtime.streams.remove(&id) else { return };
         self.delays.forget(id);
         self.scheduler.waits.forget(id);
@@ -272,13 +272,13 @@ impl State {
 
     /// Ends what a stream waits for, other than ranks (see [`State::leave_meetings`]) and functions of the program: whoever
     /// sets it later sets it for others.
-    fn end_hold(&mut self, id: u64) {
-        match self.runtime.streams.get_mut(&id).and_then(|stream| stream.hold.clone()) {
-            Some(Hold::Record(record)) => record.release(id),
-            Some(Hold::Notify(notify)) => self.leave_notify(notify, id),
-            Some(Hold::Signal(event)) => self.leave_signal(event, id),
-            Some(Hold::Value(_)) => {}
-            Some(Hold::Meet(_) | Hold::Function) | None => return,
+    fn end_wait(&mut self, id: u64) {
+        match self.runtime.streams.get_mut(&id).and_then(|stream| stream.waits_for.clone()) {
+            Some(WaitReason::Record(record)) => record.release(id),
+            Some(WaitReason::Notify(notify)) => self.leave_notify(notify, id),
+            Some(WaitReason::Signal(event)) => self.leave_signal(event, id),
+            Some(WaitReason::Value(_)) => {}
+            Some(WaitReason::Meet(_) | WaitReason::Function) | None => return,
         }
         self.settle(id, Ok(()));
     }
@@ -302,7 +302,7 @@ impl State {
             }
             self.discard(id, queued, failure);
         }
-        self.end_hold(id);
+        self.end_wait(id);
         self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
     }
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::turnstile::{Host, Stand, Turnstile, View};
+use super::turnstile::{Host, Stand, Turnstile, TurnstileView};
 use super::watch::{self, Doing, Look, Tid};
 use crate::machine::Machine;
 use crate::strict::Strict;
@@ -82,7 +82,7 @@ impl Quiet {
     }
 
     /// Everybody, once nobody is left who may still come by himself; None when the machine is gone.
-    pub(crate) fn await_quiet(&mut self) -> Option<View> {
+    pub(crate) fn await_quiet(&mut self) -> Option<TurnstileView> {
         let mut pause = Patience::LOOKS.0;
         let mut generation = None;
         loop {
@@ -106,7 +106,7 @@ impl Quiet {
     }
 
     /// Gives threads that came since the last step their places, in the order they were started.
-    fn number_newcomers(&self, view: &View) -> bool {
+    fn number_newcomers(&self, view: &TurnstileView) -> bool {
         let newcomers = view.hosts.iter().filter(|host| host.number.is_none());
         let mut newcomers: Vec<((u64, Tid), u64)> =
             newcomers.map(|host| (watch::started(host.tid), host.thread)).collect();
@@ -139,7 +139,7 @@ impl Quiet {
     }
 
     /// Whether everybody who may still come has come or is overtaken.
-    fn is_quiet(&mut self, view: &View) -> bool {
+    fn is_quiet(&mut self, view: &TurnstileView) -> bool {
         let away = |host: &Host| matches!(host.stand, Stand::Away { is_overtaken: false, .. });
         let away: Vec<&Host> = view.hosts.iter().filter(|host| away(host)).collect();
         if away.iter().any(|host| host.is_waking) {
@@ -219,7 +219,12 @@ impl Quiet {
     }
 
     /// Whether some thread may still do something that changes what can happen.
-    pub(crate) fn may_anyone_come_back(&self, view: &View, stuck_for: Duration, is_anyone_blocked: bool) -> bool {
+    pub(crate) fn may_anyone_come_back(
+        &self,
+        view: &TurnstileView,
+        stuck_for: Duration,
+        is_anyone_blocked: bool,
+    ) -> bool {
         if !self.can_see {
             return stuck_for < Patience::LAST_A_WHILE;
         }

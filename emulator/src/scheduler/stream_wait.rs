@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub(super) struct Limited {
+pub(super) struct WaitLimit {
     pub(super) until: Instant,
     pub(super) limit: Duration,
 }
@@ -49,7 +49,7 @@ impl ValueWait {
 pub(crate) struct StreamWaits {
     /// For the wait that comes next.
     pub(super) ahead: BTreeMap<u64, Duration>,
-    pub(super) limits: BTreeMap<u64, Limited>,
+    pub(super) limits: BTreeMap<u64, WaitLimit>,
     pub(super) values: BTreeMap<u64, ValueWait>,
 }
 

@@ -5,11 +5,11 @@
 //! entry of its stream only; values are compared whenever work ends or a call changes the scheduling state, so nothing
 //! polls. Does not: see a value that another process writes before the next such moment.
 
-use crate::scheduler::stream_wait::{Limited, ValueWait};
+use crate::scheduler::stream_wait::{ValueWait, WaitLimit};
 use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
-use crate::runtime::stream::Hold;
+use crate::runtime::stream::WaitReason;
 use crate::state::State;
 
 impl State {
@@ -24,13 +24,13 @@ impl State {
     }
 
     /// A stream is held from now on.
-    pub(crate) fn hold(&mut self, stream: u64, by: Hold) {
+    pub(crate) fn begin_wait(&mut self, stream: u64, reason: WaitReason) {
         if let Some(stream) = self.runtime.streams.get_mut(&stream) {
-            stream.hold = Some(by);
+            stream.waits_for = Some(reason);
         }
         if let Some(limit) = self.scheduler.waits.ahead.remove(&stream) {
             let until = self.scheduler.now() + limit;
-            self.scheduler.waits.limits.insert(stream, Limited { until, limit });
+            self.scheduler.waits.limits.insert(stream, WaitLimit { until, limit });
             self.scheduler.limit(until);
         }
     }
@@ -41,20 +41,20 @@ impl State {
             return;
         }
         let now = self.scheduler.now();
-        let due = |(stream, limited): (&u64, &Limited)| (limited.until <= now).then_some(*stream);
+        let due = |(stream, limited): (&u64, &WaitLimit)| (limited.until <= now).then_some(*stream);
         let due: Vec<u64> = self.scheduler.waits.limits.iter().filter_map(due).collect();
         for stream in due {
             let Some(limited) = self.scheduler.waits.limits.remove(&stream) else { continue };
-            let what = match self.runtime.streams.get(&stream).and_then(|stream| stream.hold.clone()) {
-                Some(Hold::Notify(notify)) => {
+            let what = match self.runtime.streams.get(&stream).and_then(|stream| stream.waits_for.clone()) {
+                Some(WaitReason::Notify(notify)) => {
                     self.leave_notify(notify, stream);
                     format!("notify {notify} was not recorded")
                 }
-                Some(Hold::Signal(event)) => {
+                Some(WaitReason::Signal(event)) => {
                     self.leave_signal(event, stream);
                     format!("event {event} was not recorded")
                 }
-                Some(Hold::Record(record)) => {
+                Some(WaitReason::Record(record)) => {
                     record.release(stream);
                     "the event was not recorded".to_owned()
                 }
@@ -70,7 +70,7 @@ impl State {
         if wait.is_met() {
             self.settle(stream, Ok(()));
         } else {
-            self.hold(stream, Hold::Value(wait.place.address()));
+            self.begin_wait(stream, WaitReason::Value(wait.place.address()));
             self.scheduler.waits.values.insert(stream, wait);
         }
     }

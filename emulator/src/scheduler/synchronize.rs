@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
-use crate::machine::{Alarm, Machine};
+use crate::machine::{Machine, WakeSource};
 use crate::runtime::thread;
 use crate::scheduler::bell::Bell;
 use crate::scheduler::spin;
@@ -19,14 +19,14 @@ use crate::scheduler::wait::Wait;
 use crate::strict::order::Waited;
 
 /// A thread of the program that listens to the bell.
-struct Ear<'a> {
+struct BellListener<'a> {
     machine: &'a Machine,
     bell: &'a Arc<Bell>,
     /// Rings that this thread has looked after.
     heard: u32,
 }
 
-impl<'a> Ear<'a> {
+impl<'a> BellListener<'a> {
     /// An ear for this process's bell, if it has one; at first it has something to look after.
     fn open(machine: &'a Machine) -> Option<Self> {
         let bell = machine.network().bell()?;
@@ -49,7 +49,7 @@ impl<'a> Ear<'a> {
     }
 }
 
-impl Drop for Ear<'_> {
+impl Drop for BellListener<'_> {
     fn drop(&mut self) {
         self.bell.cease();
         // What rang while this thread still counted as one that listens is nobody else's.
@@ -80,7 +80,7 @@ impl Machine {
     fn wait_for_stream(&self, id: u64, timeout: Option<Duration>) -> Result<bool, Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         // Goes after the lock, which it takes when it ends.
-        let mut ear = Ear::open(self);
+        let mut listener = BellListener::open(self);
         let mut state = self.lock();
         let Some(stream) = state.runtime.streams.get(&id) else { return Ok(false) };
         let target = stream.issued;
@@ -110,26 +110,26 @@ impl Machine {
             let done = Arc::clone(&stream.done);
             let wait = Wait::Stream { stream: id, target };
             if is_conducted {
-                state = self.sleep(state, Alarm::Signal(&done.changed), deadline, wait)?;
+                state = self.sleep(state, WakeSource::Signal(&done.changed), deadline, wait)?;
                 continue;
             }
             if !std::mem::replace(&mut has_looked, true) {
                 drop(state);
-                let has_rung = || ear.as_ref().is_some_and(Ear::has_rung);
+                let has_rung = || listener.as_ref().is_some_and(BellListener::has_rung);
                 spin::until(|| done.finished.load(Ordering::Acquire) >= target || has_rung());
                 // What came may be followed by more.
-                has_looked = !ear.as_mut().is_some_and(Ear::look);
+                has_looked = !listener.as_mut().is_some_and(BellListener::look);
                 state = self.lock();
                 continue;
             }
             stream.targets.push(target);
-            let alarm = match &ear {
-                Some(ear) => {
-                    done.bell.get_or_init(|| Arc::clone(ear.bell));
+            let alarm = match &listener {
+                Some(listener) => {
+                    done.bell.get_or_init(|| Arc::clone(listener.bell));
                     has_looked = false;
-                    Alarm::Ring { bell: ear.bell, seen: ear.heard }
+                    WakeSource::Ring { bell: listener.bell, seen: listener.heard }
                 }
-                None => Alarm::Signal(&done.changed),
+                None => WakeSource::Signal(&done.changed),
             };
             state = self.sleep(state, alarm, deadline, wait)?;
             if let Some(stream) = state.runtime.streams.get_mut(&id)

@@ -101,7 +101,7 @@ pub(crate) struct Host {
 
 /// All participants at one moment.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct TurnstileView {
     pub(crate) generation: u64,
     pub(crate) hosts: Vec<Host>,
     pub(crate) ended: Vec<Ended>,
@@ -281,7 +281,7 @@ impl Turnstile {
     }
 
     /// For the conductor: everybody now; None once closed.
-    pub(crate) fn view(&self) -> Option<View> {
+    pub(crate) fn view(&self) -> Option<TurnstileView> {
         let mut inner = self.lock();
         if inner.closed {
             return None;
@@ -299,7 +299,7 @@ impl Turnstile {
         });
         let mut hosts: Vec<Host> = hosts.collect();
         hosts.sort_by_key(|host| (host.number.is_none(), host.number, host.thread));
-        Some(View {
+        Some(TurnstileView {
             generation: inner.generation,
             hosts,
             ended: inner.ended.clone(),

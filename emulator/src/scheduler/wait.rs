@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::runtime::event::Record;
+use crate::runtime::event::EventRecord;
 
 /// The condition of a blocked call.
 #[derive(Debug, Clone)]
@@ -14,7 +14,7 @@ pub(crate) enum Wait {
     /// The first `target` entries of a stream have ended.
     Stream { stream: u64, target: u64 },
     /// A record of an event is done.
-    Record(Arc<Record>),
+    Record(Arc<EventRecord>),
     /// All ranks of a communicator that is being built have come.
     Gathering { root: u64, rank: u32 },
     /// All processes of a communicator have entered it.

@@ -12,8 +12,8 @@ use crate::base::site::Site;
 use crate::machine::Machine;
 use crate::memory::book::damage_report;
 use crate::memory::raw::Allocation;
-use crate::runtime::event::Record;
-use crate::runtime::stream::{Access, Entry, Hold, Queued};
+use crate::runtime::event::EventRecord;
+use crate::runtime::stream::{Access, Entry, Queued, WaitReason};
 use crate::state::State;
 
 impl Machine {
@@ -63,25 +63,25 @@ impl Machine {
 
     /// The running call destroys an event.
     pub(crate) fn check_event_idle(&self, state: &State, event: u64) {
-        let is_of_it = |record: &Arc<Record>| record.event == event;
+        let is_of_it = |record: &Arc<EventRecord>| record.event == event;
         let in_queue = |queued: &Queued| match &queued.entry {
             Entry::Record(record) | Entry::Wait(record) => is_of_it(record),
             Entry::Signal { event: other, .. } => *other == event,
             _ => false,
         };
-        let held = |hold: &Hold| match hold {
-            Hold::Record(record) => is_of_it(record),
-            Hold::Signal(other) => *other == event,
+        let waiting = |reason: &WaitReason| match reason {
+            WaitReason::Record(record) => is_of_it(record),
+            WaitReason::Signal(other) => *other == event,
             _ => false,
         };
-        self.check_idle(state, &format!("event {event}"), in_queue, held);
+        self.check_idle(state, &format!("event {event}"), in_queue, waiting);
     }
 
     /// The running call destroys a notify.
     pub(crate) fn check_notify_idle(&self, state: &State, notify: u64) {
         let in_queue = |queued: &Queued| matches!(queued.entry, Entry::NotifyRecord(other) | Entry::NotifyWait(other) if other == notify);
-        let held = |hold: &Hold| matches!(hold, Hold::Notify(other) if *other == notify);
-        self.check_idle(state, &format!("notify {notify}"), in_queue, held);
+        let waiting = |reason: &WaitReason| matches!(reason, WaitReason::Notify(other) if *other == notify);
+        self.check_idle(state, &format!("notify {notify}"), in_queue, waiting);
     }
 
     /// The running call destroys a stream without waiting for it.
@@ -93,12 +93,18 @@ impl Machine {
     }
 
     /// Reports the first entry that uses what the running call destroys.
-    fn check_idle(&self, state: &State, what: &str, in_queue: impl Fn(&Queued) -> bool, held: impl Fn(&Hold) -> bool) {
+    fn check_idle(
+        &self,
+        state: &State,
+        what: &str,
+        in_queue: impl Fn(&Queued) -> bool,
+        waiting: impl Fn(&WaitReason) -> bool,
+    ) {
         if self.strict().is_none() {
             return;
         }
         for (id, stream) in &state.runtime.streams {
-            let user = if stream.hold.as_ref().is_some_and(&held) {
+            let user = if stream.waits_for.as_ref().is_some_and(&waiting) {
                 Some(stream.site_under_way.clone())
             } else {
                 stream.queued().find(|queued| in_queue(queued)).map(|queued| queued.site.clone())

@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::quiet::Quiet;
 use crate::scheduler::thread;
-use crate::scheduler::turnstile::{Host, Stand, Turnstile, View};
+use crate::scheduler::turnstile::{Host, Stand, Turnstile, TurnstileView};
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 
@@ -40,7 +40,7 @@ impl Conductor {
     /// The operating system refuses a thread.
     pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<Self> {
         strict.turnstile().join();
-        let baton = Baton {
+        let baton = StrictConductor {
             random: Random::new(strict.seed()),
             quiet: Quiet::new(Arc::clone(strict.turnstile()), machine, Some(Arc::clone(&strict))),
             is_stuck_since: None,
@@ -76,7 +76,7 @@ impl Drop for Conductor {
 }
 
 /// What the conductor knows.
-struct Baton {
+struct StrictConductor {
     strict: Arc<Strict>,
     random: Random,
     quiet: Quiet,
@@ -85,7 +85,7 @@ struct Baton {
 }
 
 /// One thing that may happen next.
-enum Step {
+enum ConductorStep {
     /// A parked thread makes its call.
     Call { thread: u64, label: Arc<str>, call: &'static str },
     /// A blocked thread goes on.
@@ -96,7 +96,7 @@ enum Step {
     Launch(usize),
 }
 
-impl Baton {
+impl StrictConductor {
     fn conduct(mut self) {
         while let Some(view) = self.quiet.await_quiet() {
             let Some(machine) = self.quiet.machine() else { return };
@@ -114,20 +114,20 @@ impl Baton {
     }
 
     /// Lets one thing happen, which could happen in this very state.
-    fn take(&self, machine: &Machine, mut state: MutexGuard<'_, State>, step: Step) {
+    fn take(&self, machine: &Machine, mut state: MutexGuard<'_, State>, step: ConductorStep) {
         state.scheduler.tick();
         match step {
-            Step::Call { thread, label, call } => {
+            ConductorStep::Call { thread, label, call } => {
                 drop(state);
                 self.strict.note(Actor::Thread(label), What::Calls(call), None);
                 self.strict.turnstile().let_go(thread, None);
             }
-            Step::Resume { thread, label, call } => {
+            ConductorStep::Resume { thread, label, call } => {
                 drop(state);
                 self.strict.note(Actor::Thread(label), What::Resumes(call), None);
                 self.strict.turnstile().let_go(thread, None);
             }
-            Step::Head(stream) => {
+            ConductorStep::Head(stream) => {
                 if let Some((card, entry, tag)) = state.head_of(stream) {
                     self.strict.note(Actor::Stream { stream, card }, What::Runs(entry), tag);
                 }
@@ -142,7 +142,7 @@ impl Baton {
                     self.launch(machine, launch);
                 }
             }
-            Step::Launch(place) => {
+            ConductorStep::Launch(place) => {
                 let launch = state.scheduler.launches.remove(place);
                 drop(state);
                 if let Launch::Meeting(meeting) = &launch {
@@ -169,13 +169,13 @@ impl Baton {
     }
 
     /// Nothing can happen: somebody may come back, or a time is over, or something waits for ever.
-    fn stuck(&mut self, machine: &Machine, view: &View) {
+    fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = Arc::clone(self.strict.turnstile());
         let is_blocked = |host: &Host| matches!(host.stand, Stand::Blocked { .. });
         let is_anyone_blocked = view.hosts.iter().any(is_blocked);
         let (is_anything_held, patience, timeout) = {
             let state = machine.lock();
-            (state.holds_anything(), machine.patience_for_others(&state), earliest_timeout(view, &state))
+            (state.is_any_under_way(), machine.patience_for_others(&state), earliest_timeout(view, &state))
         };
         if !is_anyone_blocked && !is_anything_held {
             // The program rests.
@@ -206,7 +206,7 @@ impl Baton {
 
     /// Ends a time limit, or what waits for ever, if nothing can happen in the state in which that is decided: other
     /// processes may have changed it since the last look.
-    fn decide(&self, machine: &Machine, view: &View) {
+    fn decide(&self, machine: &Machine, view: &TurnstileView) {
         let turnstile = self.strict.turnstile();
         let mut state = machine.lock();
         if !candidates(view, &mut state).is_empty() || !turnstile.is_still(view.generation) {
@@ -234,15 +234,15 @@ impl Baton {
 }
 
 /// All that may happen next, in an order that depends on the machine's state alone.
-fn candidates(view: &View, state: &mut State) -> Vec<Step> {
+fn candidates(view: &TurnstileView, state: &mut State) -> Vec<ConductorStep> {
     // A call, of this or another process, may have written what a stream waits to see.
     state.recheck_values();
     let calls = view.hosts.iter().filter_map(|host| {
         let (thread, label) = (host.thread, Arc::clone(&host.label));
         match &host.stand {
-            Stand::Parked { call } => Some(Step::Call { thread, label, call }),
+            Stand::Parked { call } => Some(ConductorStep::Call { thread, label, call }),
             Stand::Blocked { wait, .. } if state.is_over(wait) => {
-                Some(Step::Resume { thread, label, call: host.last_call.unwrap_or("a call") })
+                Some(ConductorStep::Resume { thread, label, call: host.last_call.unwrap_or("a call") })
             }
             _ => None,
         }
@@ -252,8 +252,8 @@ fn candidates(view: &View, state: &mut State) -> Vec<Step> {
         .streams
         .iter()
         .filter(|(id, stream)| stream.has_next() && !state.delays.is_kept(**id))
-        .map(|(id, _)| Step::Head(*id));
-    calls.chain(heads).chain((0..state.scheduler.launches.len()).map(Step::Launch)).collect()
+        .map(|(id, _)| ConductorStep::Head(*id));
+    calls.chain(heads).chain((0..state.scheduler.launches.len()).map(ConductorStep::Launch)).collect()
 }
 
 /// A time limit.
@@ -272,7 +272,7 @@ enum Timeout {
 }
 
 /// The time limit that is over first, and the time left until then.
-fn earliest_timeout(view: &View, state: &State) -> Option<(Duration, Timeout)> {
+fn earliest_timeout(view: &TurnstileView, state: &State) -> Option<(Duration, Timeout)> {
     let calls = view.hosts.iter().filter_map(|host| match &host.stand {
         Stand::Blocked { deadline: Some(at), wait, .. } => {
             let gathers = match wait {

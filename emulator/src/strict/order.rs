@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use super::Strict;
 use super::clock::{Clock, HOST};
-use super::shadow::{Conflict, Gone, Shadow, Touch};
+use super::shadow::{Conflict, RemovedStreams, Shadow, Touch};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
 use crate::hccl::meeting::Meeting;
-use crate::hccl::{Call, Kind};
+use crate::hccl::{CollectiveCall, CollectiveKind};
 use crate::memory::book::place;
 use crate::memory::raw::Allocation;
-use crate::runtime::event::Record;
+use crate::runtime::event::EventRecord;
 use crate::runtime::signal::Act;
 use crate::runtime::stream::{Access, AccessMode, Entry, Queued};
 
@@ -28,7 +28,7 @@ const VALUE_BYTES: usize = 8;
 
 /// What is known about the order of work.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct HappensBefore {
     /// Where reports go.
     strict: Arc<Strict>,
     /// Before the host's next call. Shared with the entries that were enqueued at that point.
@@ -43,7 +43,7 @@ pub(crate) struct Order {
     /// Before the last write to each place small enough to be waited for, by address.
     values: BTreeMap<usize, Clock>,
     shadow: Shadow,
-    gone: Gone,
+    gone: RemovedStreams,
     /// Pairs of accesses that were reported.
     told: BTreeSet<String>,
 }
@@ -69,7 +69,7 @@ struct UnderWay {
 enum Effect {
     None,
     /// It is after this record.
-    Wait(Arc<Record>),
+    Wait(Arc<EventRecord>),
     /// It is after who set this notify, or event that is a word.
     Notify(u64),
     /// It is after who wrote the value at this address.
@@ -89,10 +89,10 @@ pub(crate) enum Waited {
     /// All entries of a stream.
     Stream(u64),
     /// A record of an event.
-    Record(Arc<Record>),
+    Record(Arc<EventRecord>),
 }
 
-impl Order {
+impl HappensBefore {
     /// Nothing has happened.
     pub(crate) fn new(strict: &Arc<Strict>) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Order {
             notifies: BTreeMap::new(),
             values: BTreeMap::new(),
             shadow: Shadow::default(),
-            gone: Gone::default(),
+            gone: RemovedStreams::default(),
             told: BTreeSet::new(),
         }
     }
@@ -260,7 +260,7 @@ impl Order {
 
     /// All ranks have arrived and the data has moved; the entries of its streams end after this.
     pub(crate) fn met(&mut self, meeting: &Meeting) {
-        let Order { streams, under_way, .. } = self;
+        let HappensBefore { streams, under_way, .. } = self;
         let before = |stream: u64| match &under_way.get(&stream)?.effect {
             Effect::Meet { before } => Some(before),
             _ => None,
@@ -407,16 +407,18 @@ fn describe(allocation: &Allocation) -> String {
 }
 
 /// Whether data of `from` reaches `to`, whose result therefore is after what was before `from`.
-fn flows(from: u32, to: u32, call: &Call) -> bool {
+fn flows(from: u32, to: u32, call: &CollectiveCall) -> bool {
     match &call.kind {
-        Kind::AllReduce { count, .. } => *count > 0,
-        Kind::Barrier => true,
-        Kind::Reduce { count, root, .. } => *count > 0 && *root == to,
-        Kind::ReduceScatter { blocks, .. } => blocks.at(to as usize).1 > 0,
-        Kind::AllGather { blocks } => blocks.at(from as usize).1 > 0,
-        Kind::Broadcast { count, root } | Kind::Scatter { count, root } => *count > 0 && *root == from,
-        Kind::AllToAll { recv, .. } => recv.at(from as usize).1 > 0,
-        Kind::Send { .. } => false,
-        Kind::Recv { count, from: sender } => *count > 0 && *sender == from,
+        CollectiveKind::AllReduce { count, .. } => *count > 0,
+        CollectiveKind::Barrier => true,
+        CollectiveKind::Reduce { count, root, .. } => *count > 0 && *root == to,
+        CollectiveKind::ReduceScatter { blocks, .. } => blocks.at(to as usize).1 > 0,
+        CollectiveKind::AllGather { blocks } => blocks.at(from as usize).1 > 0,
+        CollectiveKind::Broadcast { count, root } | CollectiveKind::Scatter { count, root } => {
+            *count > 0 && *root == from
+        }
+        CollectiveKind::AllToAll { recv, .. } => recv.at(from as usize).1 > 0,
+        CollectiveKind::Send { .. } => false,
+        CollectiveKind::Recv { count, from: sender } => *count > 0 && *sender == from,
     }
 }

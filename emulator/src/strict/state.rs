@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::strict::Strict;
 use crate::strict::makers::Makers;
-use crate::strict::order::Order;
+use crate::strict::order::HappensBefore;
 
 /// What strict mode knows under the machine's lock.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct StrictState {
     /// Reports, trace and turnstile, which have locks of their own.
     pub(crate) shared: Arc<Strict>,
     /// What happened before what.
-    pub(crate) order: Order,
+    pub(crate) order: HappensBefore,
     /// Who made the objects that exist.
     pub(crate) makers: Makers,
 }
@@ -20,6 +20,6 @@ pub(crate) struct StrictState {
 impl StrictState {
     /// Nothing has happened.
     pub(crate) fn new(strict: &Arc<Strict>) -> Self {
-        Self { shared: Arc::clone(strict), order: Order::new(strict), makers: Makers::default() }
+        Self { shared: Arc::clone(strict), order: HappensBefore::new(strict), makers: Makers::default() }
     }
 }

@@ -1,7 +1,7 @@
 //! How the cards go on in virtual time: event by event, stream by stream.
 
 use crate::base::failure::Failure;
-use crate::hccl::Call;
+use crate::hccl::CollectiveCall;
 use crate::hccl::meeting::Meeting;
 use crate::runtime::stream::Stream;
 use crate::scheduler::launch::Launch;
@@ -9,7 +9,7 @@ use crate::scheduler::pool::Task;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 use crate::timed::load::{LoadId, exchanged};
-use crate::timed::schedule::{Blocked, Next, Over, Schedule, Under};
+use crate::timed::schedule::{Blocked, NextEvent, Over, Schedule, Under};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
@@ -143,10 +143,10 @@ impl State {
     }
 
     /// What comes next.
-    pub(crate) fn next_event(&mut self) -> Next {
+    pub(crate) fn next_event(&mut self) -> NextEvent {
         self.offer_ready();
         self.look_at_blocked();
-        let Some(schedule) = &mut self.timed else { return Next::None };
+        let Some(schedule) = &mut self.timed else { return NextEvent::None };
         let stream = schedule.due.peek().map(|Reverse((at_ns, _, _))| *at_ns);
         let event = stream.into_iter().chain(schedule.next_end()).min();
         let is_time = |blocked: &&Blocked| matches!(blocked.wait, Wait::Time(_));
@@ -160,19 +160,19 @@ impl State {
         match (event, limit) {
             (Some(at_ns), limit) if limit.is_none_or(|limit| limit >= at_ns) => {
                 if at_ns >= horizon_ns {
-                    Next::Enough
+                    NextEvent::Enough
                 } else {
-                    Next::Event(at_ns)
+                    NextEvent::Event(at_ns)
                 }
             }
             (_, Some(limit)) => {
                 if limit >= horizon_ns {
-                    Next::Enough
+                    NextEvent::Enough
                 } else {
-                    Next::Over(limit)
+                    NextEvent::Over(limit)
                 }
             }
-            (_, None) => Next::None,
+            (_, None) => NextEvent::None,
         }
     }
 
@@ -295,7 +295,7 @@ impl State {
     pub(crate) fn begin_exchange(&mut self, meeting: Box<Meeting>, outcome: Result<(), Failure>) {
         let cards: Vec<u32> = self.cards_of_meeting(&meeting).into_iter().map(|(_, card)| card).collect();
         let Some(schedule) = &mut self.timed else { return };
-        let calls: Vec<&Call> = meeting.calls().collect();
+        let calls: Vec<&CollectiveCall> = meeting.calls().collect();
         let (exchange, bytes) = exchanged(&calls);
         let Schedule { timed, timeline, exchanges, .. } = &mut **schedule;
         let mut make = || Arc::new(timed.exchange(&calls, &cards, timeline));

@@ -59,7 +59,7 @@ pub(super) struct Under {
 }
 
 /// What comes next.
-pub(crate) enum Next {
+pub(crate) enum NextEvent {
     /// An event at this time.
     Event(u64),
     /// The limit of a thread's wait.

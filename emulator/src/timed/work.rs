@@ -2,7 +2,7 @@
 
 use super::load::LoadId;
 use super::schedule::Schedule;
-use crate::machine::{Alarm, Machine};
+use crate::machine::{Machine, WakeSource};
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 use crate::scheduler::pool::Task;
@@ -93,6 +93,6 @@ impl Machine {
             return Ok(());
         }
         let until = Wait::Time(timed.instant(now_ns));
-        self.sleep(state, Alarm::Signal(&self.progress), None, until).map(|_| ())
+        self.sleep(state, WakeSource::Signal(&self.progress), None, until).map(|_| ())
     }
 }

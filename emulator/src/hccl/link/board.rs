@@ -34,12 +34,12 @@ struct Notes {
     /// Meetings that failed while or before their data moved.
     failed: BTreeMap<(Token, Key), Failure>,
     /// Processes that are gone.
-    gone: BTreeMap<u128, Gone>,
+    gone: BTreeMap<u128, LostPeer>,
 }
 
 /// How a process is gone: what to say in general, and in each communicator it had ranks in.
 #[derive(Debug)]
-struct Gone {
+struct LostPeer {
     failure: Failure,
     by_group: BTreeMap<Token, Failure>,
 }
@@ -220,7 +220,7 @@ impl Board {
     /// A process is gone: what it has not sent never comes. `by_group` is what to say in its communicators.
     pub(crate) fn lose(&self, peer: u128, failure: Failure, by_group: BTreeMap<Token, Failure>) {
         let mut notes = self.lock();
-        notes.gone.insert(peer, Gone { failure, by_group });
+        notes.gone.insert(peer, LostPeer { failure, by_group });
         notes.early.retain(|_, early| early.peer != peer || early.arrived_bytes == early.bytes.len());
         self.changed.notify_all();
     }

@@ -18,7 +18,7 @@ use super::host;
 use super::wire::{self, Message, Process};
 use crate::base::failure::{Failure, code};
 use crate::memory::peer::PeerMemory;
-use crate::memory::place::Buffer;
+use crate::memory::place::PeerBuffer;
 use crate::memory::raw::RawSpan;
 use crate::scheduler::bell::Bell;
 
@@ -141,7 +141,7 @@ impl Link {
     ///
     /// # Errors
     /// The peer's memory cannot be reached, or has no such place.
-    pub(crate) fn reach(&self, buffer: Buffer) -> Result<RawSpan, Failure> {
+    pub(crate) fn reach(&self, buffer: PeerBuffer) -> Result<RawSpan, Failure> {
         let unreached = || io::Error::from(io::ErrorKind::PermissionDenied);
         let span = self.memory.as_ref().ok_or_else(unreached).and_then(|(memory, _)| memory.buffer(buffer));
         span.map_err(|error| {

@@ -9,7 +9,7 @@ use super::connection::Link;
 use super::wire::{Caller, Message, Process};
 use crate::base::failure::Failure;
 use crate::memory::pages::Store;
-use crate::memory::peer::Lane;
+use crate::memory::peer::StoreAddress;
 
 /// A connection that says nothing sensible for so long is dropped.
 pub(super) const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// It is gone.
-    fn welcome(&self, peer: Process, lane: Option<Lane>, socket: TcpStream) -> io::Result<()>;
+    fn welcome(&self, peer: Process, lane: Option<StoreAddress>, socket: TcpStream) -> io::Result<()>;
 
     /// A link is there.
     fn add_link(&self, link: &Arc<Link>);

@@ -22,7 +22,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::memory::peer::Lane;
+use crate::memory::peer::StoreAddress;
 use board::Board;
 use connection::Link;
 use endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
@@ -55,14 +55,14 @@ pub(crate) struct Network {
     /// Signalled when a link is there, or will not be; goes with the machine's state.
     pub(crate) linked: Condvar,
     /// This process's own store as its peers see it.
-    shared: OnceLock<Option<Shared>>,
+    shared: OnceLock<Option<SharedMemory>>,
 }
 
 /// Memory of this process that its peers reach.
 #[derive(Debug)]
-struct Shared {
+struct SharedMemory {
     memory: PeerMemory,
-    lane: Lane,
+    lane: StoreAddress,
     bell: Arc<Bell>,
 }
 
@@ -179,7 +179,7 @@ impl Network {
     }
 
     /// This process's memory for a peer on the same host. Strict mode watches every access, and keeps its own.
-    fn offer_lane(&self, peer: &Process) -> Option<Lane> {
+    fn offer_lane(&self, peer: &Process) -> Option<StoreAddress> {
         let endpoint = self.endpoint.upgrade()?;
         let own = self.process().ok()?;
         if own.host_id != peer.host_id || !endpoint.lends_memory() {
@@ -190,15 +190,15 @@ impl Network {
     }
 
     /// This process's memory for its peers, with the bell they ring and the thread that hears it when nobody else does.
-    fn share(&self, store: &Store) -> io::Result<Shared> {
+    fn share(&self, store: &Store) -> io::Result<SharedMemory> {
         let bell = Place { at: store.take(BELL_BYTES)?, len_bytes: BELL_BYTES as u64 };
-        let lane = Lane { pid: std::process::id(), fd: store.file().as_raw_fd(), bell };
+        let lane = StoreAddress { pid: std::process::id(), fd: store.file().as_raw_fd(), bell };
         let memory = PeerMemory::open(lane)?;
         let words = SharedWords::of(memory.span(bell)?, BELL_BYTES).ok_or(io::ErrorKind::InvalidData)?;
         let bell = Arc::new(Bell::new(words));
         let (heard, endpoint) = (Arc::clone(&bell), Weak::clone(&self.endpoint));
         std::thread::Builder::new().name("ascend-bell".into()).spawn(move || hear(&heard, &endpoint))?;
-        Ok(Shared { memory, lane, bell })
+        Ok(SharedMemory { memory, lane, bell })
     }
 
     /// The bell of this process; None when it shares no memory.
@@ -220,7 +220,7 @@ impl Network {
     }
 
     /// Starts the threads of a link and makes it known.
-    fn start_link(&self, peer: Process, socket: TcpStream, lane: Option<Lane>) -> Result<Arc<Link>, Failure> {
+    fn start_link(&self, peer: Process, socket: TcpStream, lane: Option<StoreAddress>) -> Result<Arc<Link>, Failure> {
         let failed =
             |error: io::Error| Failure::new(code::HCCL_NETWORK, format!("cannot link with another process: {error}"));
         let Some(endpoint) = self.endpoint.upgrade() else {
@@ -245,7 +245,7 @@ impl Network {
     }
 
     /// The listening side of [`Network::link_to`].
-    pub(crate) fn welcome(&self, peer: Process, lane: Option<Lane>, mut socket: TcpStream) -> io::Result<()> {
+    pub(crate) fn welcome(&self, peer: Process, lane: Option<StoreAddress>, mut socket: TcpStream) -> io::Result<()> {
         let welcome = Welcome::Linked { lane: self.offer_lane(&peer) };
         socket.write_all(&wire::frame(&welcome, 0))?;
         // The peer finds the connection ended if this fails.

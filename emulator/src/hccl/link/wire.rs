@@ -6,15 +6,15 @@
 //! Does not: know sockets beyond `Read`, or what messages do.
 
 use crate::hccl::key::Key;
-use crate::memory::peer::Lane;
+use crate::memory::peer::StoreAddress;
 use std::io::{self, Read};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::{Call, DataType, Kind, Places};
-use crate::memory::place::{Buffer, Place};
+use crate::hccl::{CollectiveCall, CollectiveKind, DataType, Places};
+use crate::memory::place::{PeerBuffer, Place};
 use crate::memory::raw::RawSpan;
 
 /// Changes with every change of what follows; processes of different versions refuse each other by name.
@@ -108,7 +108,7 @@ pub(crate) enum Wish {
     /// Come to a gathering of the process that listens; the answer is an [`Answer`].
     Join { root: u64, caller: Caller, patience_ms: u64 },
     /// Be the link between two processes; the answer is a [`Welcome`].
-    Link { process: Process, lane: Option<Lane> },
+    Link { process: Process, lane: Option<StoreAddress> },
 }
 
 /// How a gathering ended.
@@ -121,7 +121,7 @@ pub(crate) enum Answer {
 /// The listener's part in making a link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Welcome {
-    Linked { lane: Option<Lane> },
+    Linked { lane: Option<StoreAddress> },
     Refused(Reason),
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wanted {
     name: String,
-    kind: Kind,
+    kind: CollectiveKind,
     dtype: DataType,
 }
 
@@ -179,7 +179,7 @@ pub(crate) struct Written {
 
 impl Request {
     /// What of a call other processes need.
-    pub(crate) fn of(call: &Call) -> Self {
+    pub(crate) fn of(call: &CollectiveCall) -> Self {
         let wanted = Wanted { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype };
         Self { wanted, places: call.places }
     }
@@ -209,7 +209,10 @@ impl Request {
     ///
     /// # Errors
     /// It names no C function of HCCL, or its buffers are out of reach.
-    pub(crate) fn into_call(self, reach: impl Fn(Buffer) -> Result<RawSpan, Failure>) -> Result<Call, Failure> {
+    pub(crate) fn into_call(
+        self,
+        reach: impl Fn(PeerBuffer) -> Result<RawSpan, Failure>,
+    ) -> Result<CollectiveCall, Failure> {
         let Wanted { name, kind, dtype } = self.wanted;
         let known = crate::hccl::FUNCTIONS.iter().find(|known| **known == name);
         let name = known.ok_or_else(|| {
@@ -217,7 +220,7 @@ impl Request {
         })?;
         let (send, recv) = self.places.map(|places| (places.send, places.recv)).unwrap_or_default();
         let (send, recv) = (send.map(&reach).transpose()?, recv.map(&reach).transpose()?);
-        Ok(Call { name, kind, dtype, send, recv, places: self.places })
+        Ok(CollectiveCall { name, kind, dtype, send, recv, places: self.places })
     }
 }
 
@@ -241,7 +244,7 @@ pub(crate) enum Message {
     Cut { group: Token, rank: u32, id: u64, ranks: Vec<u32> },
     /// The process ends in good order; its ranks leave all communicators.
     Farewell,
-    /// The sender has entered a new communicator; whether it reaches the memory of all others in place (see [`Lane`]) and lets
+    /// The sender has entered a new communicator; whether it reaches the memory of all others in place (see [`StoreAddress`]) and lets
     /// data travel there.
     Ready { group: Token, shares_memory: bool },
     /// The communicator's table is in the sender's memory.
@@ -294,15 +297,15 @@ mod tests {
     use super::*;
     use crate::hccl::ReduceOp;
 
-    fn nowhere(place: Buffer) -> Result<RawSpan, Failure> {
+    fn nowhere(place: PeerBuffer) -> Result<RawSpan, Failure> {
         Err(Failure::new(code::HCCL_INTERNAL, format!("{place:?}")))
     }
 
     #[test]
     fn frames_come_out_as_they_went_in() {
-        let call = Call {
+        let call = CollectiveCall {
             name: "HcclAllReduce",
-            kind: Kind::AllReduce { count: 5, op: ReduceOp::Max },
+            kind: CollectiveKind::AllReduce { count: 5, op: ReduceOp::Max },
             dtype: DataType::Bf16,
             send: None,
             recv: None,
@@ -328,7 +331,7 @@ mod tests {
         let text = b"GET / HTTP/1.1\r\nHost: card\r\n\r\n";
         let error = read::<Hello>(&mut text.as_slice(), &mut payload).expect_err("no frame");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        let wanted = Wanted { name: "rm -rf".into(), kind: Kind::Barrier, dtype: DataType::Int8 };
+        let wanted = Wanted { name: "rm -rf".into(), kind: CollectiveKind::Barrier, dtype: DataType::Int8 };
         let foreign = Request { wanted, places: None };
         assert!(foreign.into_call(nowhere).expect_err("no function").message.contains("which is no collective"));
     }

@@ -27,9 +27,9 @@ use std::fmt::Write as _;
 
 use super::dtype::list_names;
 
-pub(crate) use call::{Argument, Call, Scalar, Tensor, TensorDesc, check};
-pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, Plan, Refusal, Slot, Strides, Views, sets};
-pub(crate) use row::{Kind, Layout, Need, Operator, Role};
+pub(crate) use call::{Argument, OperatorCall, Scalar, Tensor, TensorDesc, check};
+pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, Plan, Refusal, Strides, ViewIndex, Views, sets};
+pub(crate) use row::{Layout, Need, Operator, ParameterKind, Role};
 
 /// All rows, family by family.
 const FAMILIES: [&[Operator]; 13] = [
@@ -66,7 +66,7 @@ pub(crate) fn markdown() -> String {
             let (name, limits, source) =
                 if i == 0 { (operator.name, operator.limits, operator.source) } else { ("", "", "") };
             let accepts = match parameter.kind {
-                Kind::Tensor { role, need, dtypes, ranks, layout } => format!(
+                ParameterKind::Tensor { role, need, dtypes, ranks, layout } => format!(
                     "{role} tensor{}, {}, rank {}–{}{}",
                     if need == Need::Optional { " or NULL" } else { "" },
                     list_names(dtypes),
@@ -74,19 +74,21 @@ pub(crate) fn markdown() -> String {
                     ranks.1,
                     if layout == Layout::Contiguous { ", contiguous" } else { "" }
                 ),
-                Kind::Tensors { dtypes, ranks, layout } => format!(
+                ParameterKind::Tensors { dtypes, ranks, layout } => format!(
                     "list of tensors, {}, rank {}–{}{}",
                     list_names(dtypes),
                     ranks.0,
                     ranks.1,
                     if layout == Layout::Contiguous { ", contiguous" } else { "" }
                 ),
-                Kind::Unmodelled => "NULL".to_owned(),
-                Kind::Scalar(need) => if need == Need::Optional { "scalar or NULL" } else { "scalar" }.to_owned(),
-                Kind::Ints(need) => {
+                ParameterKind::Unmodelled => "NULL".to_owned(),
+                ParameterKind::Scalar(need) => {
+                    if need == Need::Optional { "scalar or NULL" } else { "scalar" }.to_owned()
+                }
+                ParameterKind::Ints(need) => {
                     if need == Need::Optional { "array of INT64 or NULL" } else { "array of INT64" }.to_owned()
                 }
-                Kind::Attribute => "value".to_owned(),
+                ParameterKind::Attribute => "value".to_owned(),
             };
             let _ = writeln!(text, "| {name} | {} | {accepts} | {limits} | {source} |", parameter.name);
         }

@@ -25,14 +25,14 @@ pub(crate) struct Views<'a>(pub(crate) &'a [View]);
 
 impl Views<'_> {
     /// The view of a tensor of the call that was planned.
-    pub(crate) fn of(&self, slot: Slot) -> &View {
+    pub(crate) fn of(&self, slot: ViewIndex) -> &View {
         &self.0[slot.0]
     }
 }
 
 /// Which of the [`Views`] a tensor of a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot(pub(crate) usize);
+pub(crate) struct ViewIndex(pub(crate) usize);
 
 /// Computes the outputs; the error is for the stream and names what only the data could show.
 pub(crate) type Kernel = Arc<dyn Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync>;

@@ -7,7 +7,7 @@
 use crate::runtime::thread::CaptureMode;
 use std::sync::Arc;
 
-use super::{Capturing, Graph, Lane, Node, Phase, Step};
+use super::{Capturing, Graph, GraphLane, GraphStep, Node, Phase};
 use crate::base::failure::{Failure, code};
 use crate::state::State;
 
@@ -57,7 +57,7 @@ impl State {
             let what = format!("stream {stream} is of context {context}, graph {id} of context {}", graph.context);
             return Err(Failure::new(code::MODEL_CONTEXT, what));
         }
-        graph.lanes.push(Lane { stream, plays_on: None, group: None });
+        graph.lanes.push(GraphLane { stream, plays_on: None, group: None });
         let lane = graph.lanes.len() - 1;
         self.runtime.graphs.capturing.insert(stream, (id, lane));
         Ok(())
@@ -90,8 +90,8 @@ impl State {
         for lane in 1..graph.lanes.len() {
             let number = graph.records.len();
             graph.records.push(id);
-            graph.nodes.push(unmarked(lane, Step::Record(number)));
-            graph.nodes.push(unmarked(0, Step::Wait(number)));
+            graph.nodes.push(unmarked(lane, GraphStep::Record(number)));
+            graph.nodes.push(unmarked(0, GraphStep::Wait(number)));
         }
         let (context, card, lanes) = (graph.context, graph.card, graph.lanes.len());
         let events: Vec<u64> = graph.events.keys().copied().collect();
@@ -140,6 +140,6 @@ impl State {
     }
 }
 
-fn unmarked(lane: usize, step: Step) -> Node {
+fn unmarked(lane: usize, step: GraphStep) -> Node {
     Node { lane, step, site: None, accesses: Vec::new(), tag: None }
 }

@@ -8,9 +8,9 @@ use crate::runtime::graph::CaptureStatus;
 use crate::runtime::thread::CaptureMode;
 use std::sync::Arc;
 
-use super::{Capturing, Graph, Lane, Node, Outside, Phase, Step, captured};
+use super::{Capturing, Graph, GraphLane, GraphStep, Node, Outside, Phase, captured};
 use crate::base::failure::{Failure, code};
-use crate::hccl::Call;
+use crate::hccl::CollectiveCall;
 use crate::machine::Machine;
 use crate::runtime::event::{EventKind, SYNC};
 use crate::runtime::stream::{Entry, Queued};
@@ -46,7 +46,7 @@ impl State {
             context,
             card,
             phase: Phase::Capturing(capturing),
-            lanes: vec![Lane { stream, plays_on: None, group: None }],
+            lanes: vec![GraphLane { stream, plays_on: None, group: None }],
             nodes: Vec::new(),
             records: Vec::new(),
             events: Default::default(),
@@ -140,13 +140,13 @@ impl State {
         let step = match entry {
             Entry::Callback(mut callback) => {
                 callback.subscribed = Some(stream);
-                Step::Work(Entry::Callback(callback))
+                GraphStep::Work(Entry::Callback(callback))
             }
             Entry::Record(_) | Entry::Wait(_) | Entry::Meet(_) => {
                 let what = format!("{entry:?} of stream {stream} reached the capture without its call");
                 return Err(Failure::new(code::INTERNAL, what));
             }
-            other => Step::Work(other),
+            other => GraphStep::Work(other),
         };
         self.push_node(stream, step, |lane, step| Node { lane, step, site, accesses, tag })
     }
@@ -156,15 +156,20 @@ impl State {
         &mut self,
         stream: u64,
         (group, rank): (u64, u32),
-        calls: Vec<Call>,
+        calls: Vec<CollectiveCall>,
         queued: Queued,
     ) -> Result<(), Failure> {
         let Queued { site, accesses, tag, .. } = queued;
-        let step = Step::Collective { group, rank, calls };
+        let step = GraphStep::Collective { group, rank, calls };
         self.push_node(stream, step, |lane, step| Node { lane, step, site, accesses, tag })
     }
 
-    fn push_node(&mut self, stream: u64, step: Step, node: impl FnOnce(usize, Step) -> Node) -> Result<(), Failure> {
+    fn push_node(
+        &mut self,
+        stream: u64,
+        step: GraphStep,
+        node: impl FnOnce(usize, GraphStep) -> Node,
+    ) -> Result<(), Failure> {
         let (id, lane) = self.valid_capture(stream)?;
         let graph = self.runtime.graphs.graph_mut(id)?;
         let step = graph.grouped(lane, step)?;
@@ -218,7 +223,7 @@ impl State {
         let number = self.runtime.graphs.graph(id)?.records.len();
         let Queued { site, tag, .. } = queued;
         let node = |lane, step| Node { lane, step, site, accesses: Vec::new(), tag };
-        self.push_node(stream, Step::Record(number), node)?;
+        self.push_node(stream, GraphStep::Record(number), node)?;
         let graph = self.runtime.graphs.graph_mut(id)?;
         graph.records.push(event);
         graph.events.insert(event, number);
@@ -257,7 +262,7 @@ impl State {
         }
         let Queued { site, tag, .. } = queued;
         let node = |lane, step| Node { lane, step, site, accesses: Vec::new(), tag };
-        self.push_node(stream, Step::Wait(number), node)?;
+        self.push_node(stream, GraphStep::Wait(number), node)?;
         Ok(true)
     }
 
@@ -282,7 +287,7 @@ impl State {
             let what = format!("event {event} was recorded by a capture as one within it; take another event");
             return Err(Failure::new(code::EVENT_CAPTURED, what));
         }
-        let is_other = |node: &Node| matches!(&node.step, Step::Outside { event: of, act: other } if *of == event && *other != act);
+        let is_other = |node: &Node| matches!(&node.step, GraphStep::Outside { event: of, act: other } if *of == event && *other != act);
         if self.runtime.graphs.graph(id)?.nodes.iter().any(is_other) {
             let what = format!(
                 "event {event} is both recorded and awaited by the capture of stream {stream}; take two events"
@@ -291,7 +296,7 @@ impl State {
         }
         let Queued { site, tag, .. } = queued;
         let node = |lane, step| Node { lane, step, site, accesses: Vec::new(), tag };
-        self.push_node(stream, Step::Outside { event, act }, node)
+        self.push_node(stream, GraphStep::Outside { event, act }, node)
     }
 
     fn join_capture(&mut self, stream: u64, id: u64) -> Result<(), Failure> {
@@ -311,7 +316,7 @@ impl State {
             graph.invalidate(&what);
             return Err(Failure::new(code, what));
         }
-        graph.lanes.push(Lane { stream, plays_on: None, group: None });
+        graph.lanes.push(GraphLane { stream, plays_on: None, group: None });
         let lane = graph.lanes.len() - 1;
         self.runtime.graphs.capturing.insert(stream, (id, lane));
         Ok(())
@@ -380,9 +385,9 @@ impl Graph {
         for (lane, joined) in self.lanes.iter().enumerate().skip(1) {
             let last = self.nodes.iter().rfind(|node| node.lane == lane);
             let returns = match last.map(|node| &node.step) {
-                Some(Step::Record(number)) => {
+                Some(GraphStep::Record(number)) => {
                     let awaits = |node: &Node| {
-                        node.lane != lane && matches!(node.step, Step::Wait(awaited) if awaited == *number)
+                        node.lane != lane && matches!(node.step, GraphStep::Wait(awaited) if awaited == *number)
                     };
                     self.nodes.iter().any(awaits)
                 }
@@ -434,7 +439,7 @@ pub(crate) fn invalidated(stream: u64, why: &str) -> Failure {
 mod tests {
     use super::*;
 
-    fn node(lane: usize, step: Step) -> Node {
+    fn node(lane: usize, step: GraphStep) -> Node {
         Node { lane, step, site: None, accesses: Vec::new(), tag: None }
     }
 
@@ -445,7 +450,7 @@ mod tests {
             thread_name: Arc::from("t"),
             invalid: None,
         };
-        let lanes = (0..lanes).map(|at| Lane { stream: at as u64 + 10, plays_on: None, group: None }).collect();
+        let lanes = (0..lanes).map(|at| GraphLane { stream: at as u64 + 10, plays_on: None, group: None }).collect();
         Graph {
             context: 1,
             card: 0,
@@ -462,14 +467,18 @@ mod tests {
 
     #[test]
     fn streams_lead_back_directly_or_over_another() {
-        let direct = vec![node(1, Step::Wait(0)), node(1, Step::Record(1)), node(0, Step::Wait(1))];
+        let direct = vec![node(1, GraphStep::Wait(0)), node(1, GraphStep::Record(1)), node(0, GraphStep::Wait(1))];
         graph(2, direct).check_joined().expect("leads back");
-        let over =
-            vec![node(2, Step::Record(2)), node(1, Step::Wait(2)), node(1, Step::Record(1)), node(0, Step::Wait(1))];
+        let over = vec![
+            node(2, GraphStep::Record(2)),
+            node(1, GraphStep::Wait(2)),
+            node(1, GraphStep::Record(1)),
+            node(0, GraphStep::Wait(1)),
+        ];
         graph(3, over).check_joined().expect("leads back over lane 1");
-        let work_after = vec![node(1, Step::Record(1)), node(0, Step::Wait(1)), node(1, Step::Wait(0))];
+        let work_after = vec![node(1, GraphStep::Record(1)), node(0, GraphStep::Wait(1)), node(1, GraphStep::Wait(0))];
         assert_eq!(graph(2, work_after).check_joined().expect_err("work after").code, code::STREAM_UNJOINED);
-        let never_awaited = vec![node(1, Step::Record(1))];
+        let never_awaited = vec![node(1, GraphStep::Record(1))];
         assert!(graph(2, never_awaited).check_joined().expect_err("not awaited").message.contains("stream 11"));
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Graph, Node, Outside, Step};
+use super::{Graph, GraphStep, Node, Outside};
 use crate::base::failure::{Failure, code};
 use crate::runtime::stream::Entry;
 use crate::state::State;
@@ -45,14 +45,14 @@ impl Graph {
 /// (name, type) of a task.
 fn described(node: &Node) -> (String, &'static str) {
     match &node.step {
-        Step::Work(Entry::Task { name, .. }) => ((*name).to_owned(), "TASK"),
-        Step::Work(Entry::Callback(_) | Entry::HostFunction(_)) => ("host function".to_owned(), "HOST_FUNC"),
-        Step::Work(other) => (format!("{other:?}"), "NOTIFY"),
-        Step::Record(number) => (format!("record {number}"), "EVENT_RECORD"),
-        Step::Wait(number) => (format!("wait {number}"), "EVENT_WAIT"),
-        Step::Outside { event, act: Outside::Record } => (format!("record of event {event}"), "EVENT_RECORD"),
-        Step::Outside { event, act: Outside::Wait } => (format!("wait for event {event}"), "EVENT_WAIT"),
-        Step::Collective { calls, .. } => {
+        GraphStep::Work(Entry::Task { name, .. }) => ((*name).to_owned(), "TASK"),
+        GraphStep::Work(Entry::Callback(_) | Entry::HostFunction(_)) => ("host function".to_owned(), "HOST_FUNC"),
+        GraphStep::Work(other) => (format!("{other:?}"), "NOTIFY"),
+        GraphStep::Record(number) => (format!("record {number}"), "EVENT_RECORD"),
+        GraphStep::Wait(number) => (format!("wait {number}"), "EVENT_WAIT"),
+        GraphStep::Outside { event, act: Outside::Record } => (format!("record of event {event}"), "EVENT_RECORD"),
+        GraphStep::Outside { event, act: Outside::Wait } => (format!("wait for event {event}"), "EVENT_WAIT"),
+        GraphStep::Collective { calls, .. } => {
             let names: Vec<String> = calls.iter().map(ToString::to_string).collect();
             (names.join(", "), "COLLECTIVE")
         }

@@ -20,8 +20,8 @@ use std::thread::ThreadId;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::base::site::Site;
-use crate::hccl::Call;
-use crate::runtime::event::Record;
+use crate::hccl::CollectiveCall;
+use crate::runtime::event::EventRecord;
 use crate::runtime::stream::{Access, Entry};
 use crate::scheduler::pool::{Task, Workers};
 use crate::timed::load::LoadId;
@@ -45,7 +45,7 @@ pub(crate) struct Graph {
     card: u32,
     phase: Phase,
     /// Streams that recorded, the first being the one the capture began on.
-    lanes: Vec<Lane>,
+    lanes: Vec<GraphLane>,
     /// In the order of the program's calls.
     nodes: Vec<Node>,
     /// The event of each record within the graph.
@@ -53,7 +53,7 @@ pub(crate) struct Graph {
     /// Events recorded by the capture: the number of their last record in it.
     events: BTreeMap<u64, usize>,
     /// The end of the last replay.
-    last_end: Option<Arc<Record>>,
+    last_end: Option<Arc<EventRecord>>,
     /// Made by binding streams, not by a capture.
     is_built: bool,
     /// The bound stream that ends the graph.
@@ -80,20 +80,20 @@ pub(crate) struct Capturing {
 
 /// One recording stream.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct GraphLane {
     /// The program's stream.
     stream: u64,
     /// The graph's own stream that replays it; None for the first lane, which replays on the stream it is launched on.
     plays_on: Option<u64>,
     /// The operators of the task group under way.
-    group: Option<Vec<Slot>>,
+    group: Option<Vec<GroupSlot>>,
 }
 
 /// One recorded entry.
 #[derive(Debug)]
 pub(crate) struct Node {
     lane: usize,
-    step: Step,
+    step: GraphStep,
     site: Option<Arc<Site>>,
     accesses: Vec<Access>,
     tag: Option<Arc<str>>,
@@ -101,7 +101,7 @@ pub(crate) struct Node {
 
 /// What a node does.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum GraphStep {
     /// The same at every replay.
     Work(Entry),
     /// Marks a record of this graph as done.
@@ -111,7 +111,7 @@ pub(crate) enum Step {
     /// A record of an event that others see, or a wait for what others recorded last, at every replay anew.
     Outside { event: u64, act: Outside },
     /// This rank's part in collectives that begin and end together.
-    Collective { group: u64, rank: u32, calls: Vec<Call> },
+    Collective { group: u64, rank: u32, calls: Vec<CollectiveCall> },
 }
 
 /// What a captured stream does with an event of the world outside.
@@ -220,7 +220,7 @@ pub(crate) fn captured(stream: u64, call: &str) -> Failure {
 
 /// An operator that can be replaced.
 #[derive(Clone)]
-pub(super) struct Slot {
+pub(super) struct GroupSlot {
     name: &'static str,
     node: usize,
     current: Arc<Mutex<Option<Task>>>,
@@ -230,7 +230,7 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(crate) struct TaskGroup {
     graph: u64,
-    slots: Vec<Slot>,
+    slots: Vec<GroupSlot>,
 }
 
 /// An update under way.
@@ -253,13 +253,13 @@ impl std::fmt::Debug for Replacement {
     }
 }
 
-impl std::fmt::Debug for Slot {
+impl std::fmt::Debug for GroupSlot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Slot({}, node {})", self.name, self.node)
     }
 }
 
-impl Slot {
+impl GroupSlot {
     /// Runs whatever the slot holds when the stream gets there.
     fn task(&self) -> Task {
         let current = Arc::clone(&self.current);

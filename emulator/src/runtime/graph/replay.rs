@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Graph, Outside, Step};
+use super::{Graph, GraphStep, Outside};
 use crate::base::failure::{Failure, code};
-use crate::hccl::meeting::Seat;
-use crate::runtime::event::Record;
+use crate::hccl::meeting::RankPlace;
+use crate::runtime::event::EventRecord;
 use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
 use crate::state::State;
@@ -24,15 +24,15 @@ impl State {
         own: impl Fn(&Self, u64, Entry) -> Queued,
     ) -> Result<(), Failure> {
         self.check_replay(id, stream)?;
-        let mut seats = self.join_collectives(id)?.into_iter();
+        let mut rank_places = self.join_collectives(id)?.into_iter();
         let graph = self.runtime.graphs.graph(id)?;
         // In strict mode also one that has ended: that this replay comes after it must not depend on when it ended.
         let previous = graph.last_end.clone().filter(|end| self.is_strict() || end.at().is_none());
         let streams: Vec<u64> = graph.lanes.iter().map(|lane| lane.plays_on.unwrap_or(stream)).collect();
-        let mut records: Vec<Option<Arc<Record>>> = vec![None; graph.records.len()];
+        let mut records: Vec<Option<Arc<EventRecord>>> = vec![None; graph.records.len()];
         for node in &graph.nodes {
-            if let Step::Record(number) = node.step {
-                let record = Record::new(graph.records[number], streams[node.lane], node.site.clone());
+            if let GraphStep::Record(number) = node.step {
+                let record = EventRecord::new(graph.records[number], streams[node.lane], node.site.clone());
                 records[number] = Some(Arc::new(record));
             }
         }
@@ -42,27 +42,27 @@ impl State {
             records[number].clone().ok_or_else(missing)
         };
         let (thread, issued_ns) = (crate::scheduler::thread::system_number(), thread::clock(self.key));
-        let mut seen_outside: BTreeMap<u64, Arc<Record>> = BTreeMap::new();
+        let mut seen_outside: BTreeMap<u64, Arc<EventRecord>> = BTreeMap::new();
         let entries: Result<Vec<(u64, Queued)>, Failure> = graph
             .nodes
             .iter()
             .map(|node| {
                 let entry = match &node.step {
-                    Step::Work(entry) => entry.clone(),
-                    Step::Record(number) => Entry::Record(record(*number)?),
-                    Step::Wait(number) => Entry::Wait(record(*number)?),
-                    Step::Outside { event, act: Outside::Record } => {
-                        let record = Arc::new(Record::new(*event, streams[node.lane], node.site.clone()));
+                    GraphStep::Work(entry) => entry.clone(),
+                    GraphStep::Record(number) => Entry::Record(record(*number)?),
+                    GraphStep::Wait(number) => Entry::Wait(record(*number)?),
+                    GraphStep::Outside { event, act: Outside::Record } => {
+                        let record = Arc::new(EventRecord::new(*event, streams[node.lane], node.site.clone()));
                         seen_outside.insert(*event, Arc::clone(&record));
                         Entry::Record(record)
                     }
-                    Step::Outside { event, act: Outside::Wait } => {
+                    GraphStep::Outside { event, act: Outside::Wait } => {
                         let latest = self.runtime.events.get(event).and_then(|event| event.latest.clone());
                         // What nobody has recorded is no wait.
                         let Some(latest) = latest else { return Ok(None) };
                         Entry::Wait(latest)
                     }
-                    Step::Collective { .. } => Entry::Meet(seats.next().unwrap_or_default()),
+                    GraphStep::Collective { .. } => Entry::Meet(rank_places.next().unwrap_or_default()),
                 };
                 let (site, accesses, tag) = (node.site.clone(), node.accesses.clone(), node.tag.clone());
                 let queued = Queued { entry, site, accesses, tag, blame: Some(stream), thread, issued_ns };
@@ -81,7 +81,7 @@ impl State {
             self.enqueue(stream, wait)?;
         }
         if streams.len() > 1 {
-            let begin = Arc::new(Record::new(id, stream, None));
+            let begin = Arc::new(EventRecord::new(id, stream, None));
             let record = own(self, stream, Entry::Record(Arc::clone(&begin)));
             self.enqueue(stream, record)?;
             for lane in &streams[1..] {
@@ -92,7 +92,7 @@ impl State {
         for (on, queued) in entries {
             self.enqueue(on, queued)?;
         }
-        let end = Arc::new(Record::new(id, stream, None));
+        let end = Arc::new(EventRecord::new(id, stream, None));
         let record = own(self, stream, Entry::Record(Arc::clone(&end)));
         self.enqueue(stream, record)?;
         self.runtime.graphs.graph_mut(id)?.last_end = Some(end);
@@ -120,23 +120,23 @@ impl State {
     }
 
     /// Matches the collectives of a replay, all of them before anything is enqueued.
-    fn join_collectives(&mut self, id: u64) -> Result<Vec<Vec<Seat>>, Failure> {
+    fn join_collectives(&mut self, id: u64) -> Result<Vec<Vec<RankPlace>>, Failure> {
         let wanted: Vec<_> = self.runtime.graphs.graph(id)?.nodes.iter().filter_map(collective).collect();
-        let mut joined: Vec<Vec<Seat>> = Vec::with_capacity(wanted.len());
+        let mut joined: Vec<Vec<RankPlace>> = Vec::with_capacity(wanted.len());
         for (group, rank, calls) in wanted {
-            let mut seats = Vec::with_capacity(calls.len());
+            let mut rank_places = Vec::with_capacity(calls.len());
             for call in calls {
                 match self.join(group, rank, call) {
-                    Ok(seat) => seats.push(seat),
+                    Ok(rank_place) => rank_places.push(rank_place),
                     Err(failure) => {
-                        for seat in joined.into_iter().flatten().chain(seats) {
-                            self.abandon_meeting(seat.meeting, &failure);
+                        for rank_place in joined.into_iter().flatten().chain(rank_places) {
+                            self.abandon_meeting(rank_place.meeting, &failure);
                         }
                         return Err(failure);
                     }
                 }
             }
-            joined.push(seats);
+            joined.push(rank_places);
         }
         Ok(joined)
     }
@@ -182,9 +182,9 @@ impl Graph {
     }
 }
 
-fn collective(node: &super::Node) -> Option<(u64, u32, Vec<crate::hccl::Call>)> {
+fn collective(node: &super::Node) -> Option<(u64, u32, Vec<crate::hccl::CollectiveCall>)> {
     match &node.step {
-        Step::Collective { group, rank, calls } => Some((*group, *rank, calls.clone())),
+        GraphStep::Collective { group, rank, calls } => Some((*group, *rank, calls.clone())),
         _ => None,
     }
 }

@@ -4,13 +4,13 @@
 //! stream. Output: the graph runs the later ones. Invariants: number and kind of the operators stay; the exchange
 //! happens when the updating stream reaches it. Does not: update anything but operators (CANN guide, task groups).
 
+use crate::runtime::graph::GroupSlot;
 use crate::runtime::graph::Replacement;
-use crate::runtime::graph::Slot;
 use crate::runtime::graph::TaskGroup;
 use crate::runtime::graph::Update;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Graph, Step, captured};
+use super::{Graph, GraphStep, captured};
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::runtime::stream::{Entry, Queued};
@@ -22,7 +22,7 @@ pub(crate) const OPERATOR: &str = "aclnn";
 
 impl Graph {
     /// A step as the open task group of its lane, if there is one, records it.
-    pub(super) fn grouped(&mut self, lane: usize, step: Step) -> Result<Step, Failure> {
+    pub(super) fn grouped(&mut self, lane: usize, step: GraphStep) -> Result<GraphStep, Failure> {
         let node = self.nodes.len();
         let open = self.lanes.iter().position(|lane| lane.group.is_some());
         let Some(slots) = &mut self.lanes[lane].group else {
@@ -38,11 +38,11 @@ impl Graph {
             };
         };
         match step {
-            Step::Work(Entry::Task { name, task, load }) if name.starts_with(OPERATOR) => {
-                let slot = Slot { name, node, current: Arc::new(Mutex::new(task)) };
+            GraphStep::Work(Entry::Task { name, task, load }) if name.starts_with(OPERATOR) => {
+                let slot = GroupSlot { name, node, current: Arc::new(Mutex::new(task)) };
                 let task = Some(slot.task());
                 slots.push(slot);
-                Ok(Step::Work(Entry::Task { name, task, load }))
+                Ok(GraphStep::Work(Entry::Task { name, task, load }))
             }
             other => Err(no_operator(&format!("{other:?}"))),
         }
@@ -163,7 +163,7 @@ impl State {
         for (slot, replacement) in slots.into_iter().zip(update.given) {
             let node = &mut graph.nodes[slot.node];
             node.accesses = replacement.accesses;
-            if let Step::Work(Entry::Task { load, .. }) = &mut node.step {
+            if let GraphStep::Work(Entry::Task { load, .. }) = &mut node.step {
                 *load = replacement.load;
             }
             exchanges.push((slot.current, replacement.task));
