@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ascend_tp_sys::{aclrtEvent, aclrtEventRecordedStatus, aclrtEventWaitStatus, aclrtStream};
 
+use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::raw::store;
 use crate::runtime::event::{self, Event, EventKind, MAX_EVENTS};
 use crate::runtime::graph::Outside;
 use crate::strict::order::Waited;
@@ -19,22 +19,19 @@ const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE
 const DEVICE_USE_ONLY: u32 = 0x10;
 
 impl Machine {
-    pub(super) unsafe fn aclrtCreateEvent(&self, event: *mut aclrtEvent) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.create_event(event, EventKind::Plain, EVENT_FLAGS) }
+    pub(super) fn aclrtCreateEvent(&self, event: Out<aclrtEvent>) -> Result<(), Failure> {
+        self.create_event(event, EventKind::Plain, EVENT_FLAGS)
     }
 
-    pub(super) unsafe fn aclrtCreateEventWithFlag(&self, event: *mut aclrtEvent, flag: u32) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.create_event(event, EventKind::WithFlag, flag) }
+    pub(super) fn aclrtCreateEventWithFlag(&self, event: Out<aclrtEvent>, flag: u32) -> Result<(), Failure> {
+        self.create_event(event, EventKind::WithFlag, flag)
     }
 
-    pub(super) unsafe fn aclrtCreateEventExWithFlag(&self, event: *mut aclrtEvent, flag: u32) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.create_event(event, EventKind::ExWithFlag, flag) }
+    pub(super) fn aclrtCreateEventExWithFlag(&self, event: Out<aclrtEvent>, flag: u32) -> Result<(), Failure> {
+        self.create_event(event, EventKind::ExWithFlag, flag)
     }
 
-    unsafe fn create_event(&self, event: *mut aclrtEvent, kind: EventKind, flags: u32) -> Result<(), Failure> {
+    fn create_event(&self, event: Out<aclrtEvent>, kind: EventKind, flags: u32) -> Result<(), Failure> {
         if event.is_null() {
             return Err(Failure::null("event"));
         }
@@ -74,12 +71,11 @@ impl Machine {
             }
             Ok(id)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("event", event, HandleKind::Event.encode(id)) }
+        event.set("event", HandleKind::Event.encode(id))
     }
 
     /// Streams that wait for a record of the event still do; those that wait for a word have nothing left to wait for.
-    pub(super) unsafe fn aclrtDestroyEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
+    pub(super) fn aclrtDestroyEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| {
             self.check_event_idle(state, id);
@@ -90,19 +86,19 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclrtRecordEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtRecordEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
         self.record_event(HandleKind::Event.decode(event)?, stream)
     }
 
-    pub(super) unsafe fn aclrtResetEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtResetEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
         self.reset_event(HandleKind::Event.decode(event)?, stream)
     }
 
-    pub(super) unsafe fn aclrtStreamWaitEvent(&self, stream: aclrtStream, event: aclrtEvent) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamWaitEvent(&self, stream: aclrtStream, event: aclrtEvent) -> Result<(), Failure> {
         self.stream_wait_event(stream, HandleKind::Event.decode(event)?, None)
     }
 
-    pub(super) unsafe fn aclrtRecordEventWithFlag(
+    pub(super) fn aclrtRecordEventWithFlag(
         &self,
         event: aclrtEvent,
         stream: aclrtStream,
@@ -116,7 +112,7 @@ impl Machine {
     }
 
     /// `timeout` is in seconds; 0 is no limit.
-    pub(super) unsafe fn aclrtStreamWaitEventWithFlag(
+    pub(super) fn aclrtStreamWaitEventWithFlag(
         &self,
         stream: aclrtStream,
         event: aclrtEvent,
@@ -134,23 +130,19 @@ impl Machine {
         self.stream_wait_event(stream, HandleKind::Event.decode(event)?, limit)
     }
 
-    pub(super) unsafe fn aclrtSynchronizeEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
         self.synchronize_event(HandleKind::Event.decode(event)?, None)
     }
 
-    pub(super) unsafe fn aclrtSynchronizeEventWithTimeout(
-        &self,
-        event: aclrtEvent,
-        timeout: i32,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeEventWithTimeout(&self, event: aclrtEvent, timeout: i32) -> Result<(), Failure> {
         let timeout = super::acl_stream::timeout_of_ms(timeout)?;
         self.synchronize_event(HandleKind::Event.decode(event)?, timeout)
     }
 
-    pub(super) unsafe fn aclrtQueryEventStatus(
+    pub(super) fn aclrtQueryEventStatus(
         &self,
         event: aclrtEvent,
-        status: *mut aclrtEventRecordedStatus,
+        status: Out<aclrtEventRecordedStatus>,
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| state.refuse_captured_event(id, "aclrtQueryEventStatus"))?;
@@ -160,8 +152,7 @@ impl Machine {
         } else {
             aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("status", status, answer) }
+        status.set("status", answer)
     }
 
     /// Whether the event's last record is done; the host then knows.
@@ -183,10 +174,10 @@ impl Machine {
     }
 
     /// Whether waits for the event would be over: those enqueued so far wait for no later record.
-    pub(super) unsafe fn aclrtQueryEventWaitStatus(
+    pub(super) fn aclrtQueryEventWaitStatus(
         &self,
         event: aclrtEvent,
-        status: *mut aclrtEventWaitStatus,
+        status: Out<aclrtEventWaitStatus>,
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| state.refuse_captured_event(id, "aclrtQueryEventWaitStatus"))?;
@@ -196,13 +187,12 @@ impl Machine {
         } else {
             aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_NOT_READY
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("status", status, answer) }
+        status.set("status", answer)
     }
 
-    pub(super) unsafe fn aclrtEventElapsedTime(
+    pub(super) fn aclrtEventElapsedTime(
         &self,
-        ms: *mut f32,
+        ms: Out<f32>,
         start_event: aclrtEvent,
         end_event: aclrtEvent,
     ) -> Result<(), Failure> {
@@ -215,16 +205,14 @@ impl Machine {
             let what = format!("the end event {end} was recorded before the start event {start}");
             return Err(Failure::new(code::EVENT_TIMESTAMP_REVERSAL, what));
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("ms", ms, elapsed.as_secs_f32() * 1e3) }
+        ms.set("ms", elapsed.as_secs_f32() * 1e3)
     }
 
     /// Microseconds since the machine was built.
-    pub(super) unsafe fn aclrtEventGetTimestamp(&self, event: aclrtEvent, timestamp: *mut u64) -> Result<(), Failure> {
+    pub(super) fn aclrtEventGetTimestamp(&self, event: aclrtEvent, timestamp: Out<u64>) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         let at = self.lock().timestamp(id)?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("timestamp", timestamp, at.duration_since(self.built()).as_micros() as u64) }
+        timestamp.set("timestamp", at.duration_since(self.built()).as_micros() as u64)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ascend_tp_sys::{aclrtDrvMemHandle, aclrtMemHandleType, aclrtMemSharedHandleType};
 
+use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::config::Sharing;
@@ -14,7 +15,7 @@ use crate::memory::ipc::{Exported, IpcRecord, KEY_BYTES, Name};
 use crate::memory::location::Location;
 use crate::memory::pages::{PAGE_BYTES, Range, Show};
 use crate::memory::place::{FilePart, PeerBuffer};
-use crate::memory::raw::{Allocation, load_array, load_text, store};
+use crate::memory::raw::{Allocation, load_array, load_text};
 use crate::memory::virtual_memory::Physical;
 
 /// Whether a list of processes is kept: flag 0 says yes, 1 no.
@@ -38,7 +39,7 @@ impl Machine {
         &self,
         dev_ptr: *mut c_void,
         size: usize,
-        key: *mut c_char,
+        key: Out<c_char>,
         len: usize,
         flags: u64,
     ) -> Result<(), Failure> {
@@ -77,7 +78,7 @@ impl Machine {
         let text = record.name().key();
         self.memory().virtual_memory().exports.push((allocation.base(), record));
         // SAFETY: the C caller passes 65 characters.
-        unsafe { store("key", key.cast::<[u8; KEY_BYTES]>(), text) }
+        unsafe { key.of::<[u8; KEY_BYTES]>() }.set("key", text)
     }
 
     pub(super) unsafe fn aclrtIpcMemSetImportPid(
@@ -100,7 +101,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtIpcMemImportByKey(
         &self,
-        dev_ptr: *mut *mut c_void,
+        dev_ptr: Out<*mut c_void>,
         key: *const c_char,
         flags: u64,
     ) -> Result<(), Failure> {
@@ -137,8 +138,7 @@ impl Machine {
                 state.runtime.cards[current as usize].peers.insert(card);
             });
         }
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("dev_ptr", dev_ptr, std::ptr::with_exposed_provenance_mut(address)) }
+        dev_ptr.set("dev_ptr", std::ptr::with_exposed_provenance_mut(address))
     }
 
     /// Closes an import of the key if this process has one, else its export.
@@ -148,12 +148,12 @@ impl Machine {
         self.memory().virtual_memory().close(name)
     }
 
-    pub(super) unsafe fn aclrtMemExportToShareableHandle(
+    pub(super) fn aclrtMemExportToShareableHandle(
         &self,
         handle: aclrtDrvMemHandle,
         handle_type: aclrtMemHandleType,
         flags: u64,
-        shareable_handle: *mut u64,
+        shareable_handle: Out<u64>,
     ) -> Result<(), Failure> {
         if shareable_handle.is_null() {
             return Err(Failure::null("shareable_handle"));
@@ -165,8 +165,7 @@ impl Machine {
         let validates = validates(flags)?;
         let number = HandleKind::Physical.decode(handle)?;
         let name = self.memory().virtual_memory().export_physical(number, validates)?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("shareable_handle", shareable_handle, name.handle()) }
+        shareable_handle.set("shareable_handle", name.handle())
     }
 
     pub(super) unsafe fn aclrtMemExportToShareableHandleV2(
@@ -174,12 +173,13 @@ impl Machine {
         handle: aclrtDrvMemHandle,
         flags: u64,
         share_type: aclrtMemSharedHandleType,
-        shareable_handle: *mut c_void,
+        shareable_handle: Out<c_void>,
     ) -> Result<(), Failure> {
         require_default(share_type)?;
         let kind = aclrtMemHandleType::ACL_MEM_HANDLE_TYPE_NONE;
         // SAFETY: with this share type the place is that of a u64.
-        unsafe { self.aclrtMemExportToShareableHandle(handle, kind, flags, shareable_handle.cast()) }
+        let place = unsafe { shareable_handle.of::<u64>() };
+        self.aclrtMemExportToShareableHandle(handle, kind, flags, place)
     }
 
     pub(super) unsafe fn aclrtMemSetPidToShareableHandle(
@@ -195,11 +195,11 @@ impl Machine {
 
     /// Not in the process that exported it (AscendCL guide). The handle is one of `device_id`, which must be able to reach
     /// the device the memory is on.
-    pub(super) unsafe fn aclrtMemImportFromShareableHandle(
+    pub(super) fn aclrtMemImportFromShareableHandle(
         &self,
         shareable_handle: u64,
         device_id: i32,
-        handle: *mut aclrtDrvMemHandle,
+        handle: Out<aclrtDrvMemHandle>,
     ) -> Result<(), Failure> {
         if handle.is_null() {
             return Err(Failure::null("handle"));
@@ -227,8 +227,7 @@ impl Machine {
         let (size, granularity) = (shared.size as usize, shared.granularity as usize);
         let physical = Physical::imported(card, size, granularity, file, shared.at);
         self.memory().virtual_memory().keep(number, physical);
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("handle", handle, HandleKind::Physical.encode(number)) }
+        handle.set("handle", HandleKind::Physical.encode(number))
     }
 
     pub(super) unsafe fn aclrtMemImportFromShareableHandleV2(
@@ -236,7 +235,7 @@ impl Machine {
         shareable_handle: *mut c_void,
         share_type: aclrtMemSharedHandleType,
         flags: u64,
-        handle: *mut aclrtDrvMemHandle,
+        handle: Out<aclrtDrvMemHandle>,
     ) -> Result<(), Failure> {
         require_default(share_type)?;
         if flags != 0 {
@@ -245,8 +244,7 @@ impl Machine {
         let current = self.current_card()?;
         // SAFETY: with this share type the place is that of a u64.
         let shareable = unsafe { load_array("shareable_handle", shareable_handle.cast::<u64>(), 1) }?[0];
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtMemImportFromShareableHandle(shareable, current.cast_signed(), handle) }
+        self.aclrtMemImportFromShareableHandle(shareable, current.cast_signed(), handle)
     }
 }
 

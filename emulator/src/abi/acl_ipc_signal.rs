@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use ascend_tp_sys::{aclrtEvent, aclrtIpcEventHandle, aclrtNotify};
 
+use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::ipc::{KEY_BYTES, Name};
-use crate::memory::raw::{load_array, load_text, store};
+use crate::memory::raw::{load_array, load_text};
 use crate::runtime::event::{self, Event, EventKind, MAX_EVENTS};
 use crate::runtime::notify::{MAX_NOTIFIES, Notify};
 use crate::runtime::signal::SharedWord;
@@ -27,10 +28,10 @@ fn check_flags(flags: u64, other: u64, name: &str) -> Result<(), Failure> {
 }
 
 impl Machine {
-    pub(super) unsafe fn aclrtIpcGetEventHandle(
+    pub(super) fn aclrtIpcGetEventHandle(
         &self,
         event: aclrtEvent,
-        handle: *mut aclrtIpcEventHandle,
+        handle: Out<aclrtIpcEventHandle>,
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         let word = {
@@ -47,15 +48,14 @@ impl Machine {
         for (into, from) in answer.reserved.iter_mut().zip(word.name().key()) {
             *into = from.cast_signed() as c_char;
         }
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("handle", handle, answer) }
+        handle.set("handle", answer)
     }
 
     /// An event of the current device that is the other process's.
-    pub(super) unsafe fn aclrtIpcOpenEventHandle(
+    pub(super) fn aclrtIpcOpenEventHandle(
         &self,
         handle: aclrtIpcEventHandle,
-        event: *mut aclrtEvent,
+        event: Out<aclrtEvent>,
     ) -> Result<(), Failure> {
         if event.is_null() {
             return Err(Failure::null("event"));
@@ -80,14 +80,13 @@ impl Machine {
             state.runtime.signals.insert(id, signal);
             Ok(id)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("event", event, HandleKind::Event.encode(id)) }
+        event.set("event", HandleKind::Event.encode(id))
     }
 
     pub(super) unsafe fn aclrtNotifyGetExportKey(
         &self,
         notify: aclrtNotify,
-        key: *mut c_char,
+        key: Out<c_char>,
         len: usize,
         flags: u64,
     ) -> Result<(), Failure> {
@@ -101,7 +100,7 @@ impl Machine {
         let id = HandleKind::Notify.decode(notify)?;
         let word = self.export_notify(id, flags == 0)?;
         // SAFETY: the C caller passes 65 characters or more.
-        unsafe { store("key", key.cast::<[u8; KEY_BYTES]>(), word.name().key()) }
+        unsafe { key.of::<[u8; KEY_BYTES]>() }.set("key", word.name().key())
     }
 
     /// Makes a notify one that other processes may import, if it is none yet.
@@ -146,7 +145,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtNotifyImportByKey(
         &self,
-        notify: *mut aclrtNotify,
+        notify: Out<aclrtNotify>,
         key: *const c_char,
         flags: u64,
     ) -> Result<(), Failure> {
@@ -173,7 +172,6 @@ impl Machine {
             state.runtime.signals.insert(id, signal);
             Ok(id)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("notify", notify, HandleKind::Notify.encode(id)) }
+        notify.set("notify", HandleKind::Notify.encode(id))
     }
 }

@@ -9,10 +9,11 @@ use ascend_tp_sys::{
     aclrtParamHandle, aclrtStream,
 };
 
+use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::raw::{load_array, store};
+use crate::memory::raw::load_array;
 use crate::runtime::stream::Access;
 use crate::scheduler::pool::Without;
 use crate::scheduler::pool::{Task, Workers};
@@ -39,7 +40,7 @@ impl Machine {
         &self,
         bin_path: *const c_char,
         _options: *mut aclrtBinaryLoadOptions,
-        bin_handle: *mut aclrtBinHandle,
+        bin_handle: Out<aclrtBinHandle>,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
         let path = unsafe { text("bin_path", bin_path) }?;
@@ -49,26 +50,24 @@ impl Machine {
         if !Path::new(&path).is_file() {
             return Err(Failure::new(code::INVALID_FILE, format!("bin_path {path:?} names no file")));
         }
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.load_binary(bin_handle) }
+        self.load_binary(bin_handle)
     }
 
-    pub(super) unsafe fn aclrtBinaryLoadFromData(
+    pub(super) fn aclrtBinaryLoadFromData(
         &self,
         data: *const c_void,
         length: usize,
         _options: *const aclrtBinaryLoadOptions,
-        bin_handle: *mut aclrtBinHandle,
+        bin_handle: Out<aclrtBinHandle>,
     ) -> Result<(), Failure> {
         if data.is_null() || length == 0 {
             let what = format!("data is {data:p} and length {length}: a binary has at least a byte");
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.load_binary(bin_handle) }
+        self.load_binary(bin_handle)
     }
 
-    unsafe fn load_binary(&self, bin_handle: *mut aclrtBinHandle) -> Result<(), Failure> {
+    fn load_binary(&self, bin_handle: Out<aclrtBinHandle>) -> Result<(), Failure> {
         if bin_handle.is_null() {
             return Err(Failure::null("bin_handle"));
         }
@@ -78,11 +77,10 @@ impl Machine {
             state.runtime.kernels.load(id, card);
             id
         });
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("bin_handle", bin_handle, HandleKind::Binary.encode(id)) }
+        bin_handle.set("bin_handle", HandleKind::Binary.encode(id))
     }
 
-    pub(super) unsafe fn aclrtBinaryUnLoad(&self, bin_handle: aclrtBinHandle) -> Result<(), Failure> {
+    pub(super) fn aclrtBinaryUnLoad(&self, bin_handle: aclrtBinHandle) -> Result<(), Failure> {
         let id = HandleKind::Binary.decode(bin_handle)?;
         self.update(|state| state.runtime.kernels.unload(id))
     }
@@ -91,7 +89,7 @@ impl Machine {
         &self,
         bin_handle: aclrtBinHandle,
         kernel_name: *const c_char,
-        func_handle: *mut aclrtFuncHandle,
+        func_handle: Out<aclrtFuncHandle>,
     ) -> Result<(), Failure> {
         let binary = HandleKind::Binary.decode(bin_handle)?;
         // SAFETY: passes on the caller's promise.
@@ -100,22 +98,20 @@ impl Machine {
             let fresh = state.fresh_number();
             state.runtime.kernels.look_up(binary, &name, fresh)
         })?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("func_handle", func_handle, HandleKind::Function.encode(id)) }
+        func_handle.set("func_handle", HandleKind::Function.encode(id))
     }
 
-    pub(super) unsafe fn aclrtKernelArgsInit(
+    pub(super) fn aclrtKernelArgsInit(
         &self,
         func_handle: aclrtFuncHandle,
-        args_handle: *mut aclrtArgsHandle,
+        args_handle: Out<aclrtArgsHandle>,
     ) -> Result<(), Failure> {
         let function = HandleKind::Function.decode(func_handle)?;
         let id = self.update(|state| {
             let fresh = state.fresh_number();
             state.runtime.kernels.begin_list(function, fresh).map(|()| fresh)
         })?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("args_handle", args_handle, HandleKind::Arguments.encode(id)) }
+        args_handle.set("args_handle", HandleKind::Arguments.encode(id))
     }
 
     pub(super) unsafe fn aclrtKernelArgsAppend(
@@ -123,7 +119,7 @@ impl Machine {
         args_handle: aclrtArgsHandle,
         param: *mut c_void,
         param_size: usize,
-        param_handle: *mut aclrtParamHandle,
+        param_handle: Out<aclrtParamHandle>,
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
         if param_size == 0 {
@@ -132,42 +128,39 @@ impl Machine {
         // SAFETY: the C caller passes `param_size` bytes of host memory.
         let value = unsafe { load_array("param", param.cast::<u8>().cast_const(), param_size) }?;
         let place = self.update(|state| state.runtime.kernels.append(list, value))?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("param_handle", param_handle, std::ptr::without_provenance_mut(place)) }
+        param_handle.set("param_handle", std::ptr::without_provenance_mut(place))
     }
 
-    pub(super) unsafe fn aclrtKernelArgsAppendPlaceHolder(
+    pub(super) fn aclrtKernelArgsAppendPlaceHolder(
         &self,
         args_handle: aclrtArgsHandle,
-        param_handle: *mut aclrtParamHandle,
+        param_handle: Out<aclrtParamHandle>,
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
         let place = self.update(|state| state.runtime.kernels.append_place_holder(list))?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("param_handle", param_handle, std::ptr::without_provenance_mut(place)) }
+        param_handle.set("param_handle", std::ptr::without_provenance_mut(place))
     }
 
-    pub(super) unsafe fn aclrtKernelArgsGetPlaceHolderBuffer(
+    pub(super) fn aclrtKernelArgsGetPlaceHolderBuffer(
         &self,
         args_handle: aclrtArgsHandle,
         param_handle: aclrtParamHandle,
         data_size: usize,
-        buffer_addr: *mut *mut c_void,
+        buffer_addr: Out<*mut c_void>,
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
         let room =
             self.update(|state| state.runtime.kernels.place_holder_room(list, param_handle.addr(), data_size))?;
-        // SAFETY: the C caller passes NULL or a valid place; the list keeps the room mapped.
-        unsafe { store("buffer_addr", buffer_addr, std::ptr::with_exposed_provenance_mut(room.address())) }
+        buffer_addr.set("buffer_addr", std::ptr::with_exposed_provenance_mut(room.address()))
     }
 
-    pub(super) unsafe fn aclrtKernelArgsFinalize(&self, args_handle: aclrtArgsHandle) -> Result<(), Failure> {
+    pub(super) fn aclrtKernelArgsFinalize(&self, args_handle: aclrtArgsHandle) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
         self.update(|state| state.runtime.kernels.finalize(list))
     }
 
     /// Attributes choose how a card schedules the kernel; none changes what it computes.
-    pub(super) unsafe fn aclrtLaunchKernelWithConfig(
+    pub(super) fn aclrtLaunchKernelWithConfig(
         &self,
         func_handle: aclrtFuncHandle,
         num_blocks: u32,
@@ -186,7 +179,7 @@ impl Machine {
     }
 
     /// The arguments lie in device memory, one word each, and are read when the stream gets there.
-    pub(super) unsafe fn aclrtLaunchKernel(
+    pub(super) fn aclrtLaunchKernel(
         &self,
         func_handle: aclrtFuncHandle,
         num_blocks: u32,
@@ -203,7 +196,7 @@ impl Machine {
         self.launch_kernel("aclrtLaunchKernel", function, num_blocks, stream, Params::OnCard(span))
     }
 
-    pub(super) unsafe fn aclrtLaunchKernelV2(
+    pub(super) fn aclrtLaunchKernelV2(
         &self,
         func_handle: aclrtFuncHandle,
         num_blocks: u32,
@@ -212,8 +205,7 @@ impl Machine {
         _cfg: *mut aclrtLaunchKernelCfg,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtLaunchKernel(func_handle, num_blocks, args_data, args_size, stream) }
+        self.aclrtLaunchKernel(func_handle, num_blocks, args_data, args_size, stream)
     }
 
     fn launch_kernel(
@@ -256,11 +248,7 @@ impl Machine {
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
-    pub(super) unsafe fn aclCreateDataBuffer(
-        &self,
-        data: *mut c_void,
-        size: usize,
-    ) -> Result<*mut aclDataBuffer, Failure> {
+    pub(super) fn aclCreateDataBuffer(&self, data: *mut c_void, size: usize) -> Result<*mut aclDataBuffer, Failure> {
         let id = self.update(|state| {
             let id = state.fresh_number();
             state.runtime.data_buffers.insert(id, (data.expose_provenance(), size));
@@ -270,24 +258,21 @@ impl Machine {
     }
 
     /// The data stays; only the description goes.
-    pub(super) unsafe fn aclDestroyDataBuffer(&self, data_buffer: *const aclDataBuffer) -> Result<(), Failure> {
+    pub(super) fn aclDestroyDataBuffer(&self, data_buffer: *const aclDataBuffer) -> Result<(), Failure> {
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
         let removed = self.update(|state| state.runtime.data_buffers.remove(&id));
         removed.map(|_| ()).ok_or_else(|| HandleKind::DataBuffer.gone(id))
     }
 
-    pub(super) unsafe fn aclGetDataBufferAddr(
-        &self,
-        data_buffer: *const aclDataBuffer,
-    ) -> Result<*mut c_void, Failure> {
+    pub(super) fn aclGetDataBufferAddr(&self, data_buffer: *const aclDataBuffer) -> Result<*mut c_void, Failure> {
         self.data_buffer(data_buffer).map(|(address, _)| std::ptr::with_exposed_provenance_mut(address))
     }
 
-    pub(super) unsafe fn aclGetDataBufferSizeV2(&self, data_buffer: *const aclDataBuffer) -> Result<usize, Failure> {
+    pub(super) fn aclGetDataBufferSizeV2(&self, data_buffer: *const aclDataBuffer) -> Result<usize, Failure> {
         self.data_buffer(data_buffer).map(|(_, size)| size)
     }
 
-    pub(super) unsafe fn aclUpdateDataBuffer(
+    pub(super) fn aclUpdateDataBuffer(
         &self,
         data_buffer: *mut aclDataBuffer,
         data: *mut c_void,

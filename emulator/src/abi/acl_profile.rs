@@ -25,7 +25,7 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclprofFinalize(&self) -> Result<(), Failure> {
+    pub(super) fn aclprofFinalize(&self) -> Result<(), Failure> {
         self.update(|state| state.runtime.profiling.close())
     }
 
@@ -54,17 +54,17 @@ impl Machine {
         Ok(HandleKind::ProfilingConfig.encode(id).cast())
     }
 
-    pub(super) unsafe fn aclprofDestroyConfig(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
+    pub(super) fn aclprofDestroyConfig(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
         let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
         self.update(|state| state.runtime.profiling.destroy(id))
     }
 
-    pub(super) unsafe fn aclprofStart(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
+    pub(super) fn aclprofStart(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
         let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
         self.update(|state| state.runtime.profiling.start(id))
     }
 
-    pub(super) unsafe fn aclprofStop(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
+    pub(super) fn aclprofStop(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
         let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
         self.update(|state| state.runtime.profiling.stop(id))
     }

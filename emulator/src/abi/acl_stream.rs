@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ascend_tp_sys::{aclrtNotify, aclrtStream, aclrtStreamState, aclrtStreamStatus};
 
+use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::raw::store;
 use crate::runtime::notify::{MAX_NOTIFIES, Notify};
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
@@ -31,14 +31,13 @@ pub(super) fn timeout_of_ms(timeout: i32) -> Result<Option<Duration>, Failure> {
 }
 
 impl Machine {
-    pub(super) unsafe fn aclrtCreateStream(&self, stream: *mut aclrtStream) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtCreateStreamWithConfig(stream, 0, 0) }
+    pub(super) fn aclrtCreateStream(&self, stream: Out<aclrtStream>) -> Result<(), Failure> {
+        self.aclrtCreateStreamWithConfig(stream, 0, 0)
     }
 
-    pub(super) unsafe fn aclrtCreateStreamWithConfig(
+    pub(super) fn aclrtCreateStreamWithConfig(
         &self,
-        stream: *mut aclrtStream,
+        stream: Out<aclrtStream>,
         priority: u32,
         flag: u32,
     ) -> Result<(), Failure> {
@@ -55,14 +54,13 @@ impl Machine {
             let (context, card) = state.current(current).map(|(id, context)| (id, context.card))?;
             state.create_stream(context, card, priority, flag, false)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("stream", stream, HandleKind::Stream.encode(id)) }?;
+        stream.set("stream", HandleKind::Stream.encode(id))?;
         self.tell_stream_state(id, aclrtStreamState::ACL_RT_STREAM_STATE_CREATE_POST);
         Ok(())
     }
 
     /// Waits for what is queued, then destroys; the stream's failure, if any, is returned after it is gone.
-    pub(super) unsafe fn aclrtDestroyStream(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtDestroyStream(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtDestroyStream"))?;
         self.tell_stream_state(id, aclrtStreamState::ACL_RT_STREAM_STATE_DESTROY_PRE);
@@ -71,7 +69,7 @@ impl Machine {
         outcome
     }
 
-    pub(super) unsafe fn aclrtDestroyStreamForce(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtDestroyStreamForce(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtDestroyStreamForce"))?;
         self.tell_stream_state(id, aclrtStreamState::ACL_RT_STREAM_STATE_DESTROY_PRE);
@@ -82,27 +80,19 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) unsafe fn aclrtSynchronizeStream(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeStream(&self, stream: aclrtStream) -> Result<(), Failure> {
         let outcome = self.synchronize_stream(self.stream(stream)?, None);
         self.check_zones();
         outcome
     }
 
-    pub(super) unsafe fn aclrtSynchronizeStreamWithTimeout(
-        &self,
-        stream: aclrtStream,
-        timeout: i32,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeStreamWithTimeout(&self, stream: aclrtStream, timeout: i32) -> Result<(), Failure> {
         let outcome = self.synchronize_stream(self.stream(stream)?, timeout_of_ms(timeout)?);
         self.check_zones();
         outcome
     }
 
-    pub(super) unsafe fn aclrtStreamQuery(
-        &self,
-        stream: aclrtStream,
-        status: *mut aclrtStreamStatus,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamQuery(&self, stream: aclrtStream, status: Out<aclrtStreamStatus>) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtStreamQuery"))?;
         self.catch_up()?;
@@ -121,42 +111,32 @@ impl Machine {
                 aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY
             }
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("status", status, answer) }
+        status.set("status", answer)
     }
 
-    pub(super) unsafe fn aclrtStreamGetId(&self, stream: aclrtStream, stream_id: *mut i32) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamGetId(&self, stream: aclrtStream, stream_id: Out<i32>) -> Result<(), Failure> {
         let id = self.stream(stream)?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("stream_id", stream_id, id as i32) }
+        stream_id.set("stream_id", id as i32)
     }
 
-    pub(super) unsafe fn aclrtStreamGetPriority(&self, stream: aclrtStream, priority: *mut u32) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamGetPriority(&self, stream: aclrtStream, priority: Out<u32>) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         let value = self.lock().runtime.streams[&id].priority;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("priority", priority, value) }
+        priority.set("priority", value)
     }
 
-    pub(super) unsafe fn aclrtStreamGetFlags(&self, stream: aclrtStream, flags: *mut u32) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamGetFlags(&self, stream: aclrtStream, flags: Out<u32>) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         let value = self.lock().runtime.streams[&id].flags;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("flags", flags, value) }
+        flags.set("flags", value)
     }
 
-    pub(super) unsafe fn aclrtDeviceGetStreamPriorityRange(
-        &self,
-        least: *mut i32,
-        greatest: *mut i32,
-    ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes NULL or valid places.
-        unsafe { store("least_priority", least, LEAST_PRIORITY.cast_signed()) }?;
-        // SAFETY: as above.
-        unsafe { store("greatest_priority", greatest, 0) }
+    pub(super) fn aclrtDeviceGetStreamPriorityRange(&self, least: Out<i32>, greatest: Out<i32>) -> Result<(), Failure> {
+        least.set("least_priority", LEAST_PRIORITY.cast_signed())?;
+        greatest.set("greatest_priority", 0)
     }
 
-    pub(super) unsafe fn aclrtStreamAbort(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamAbort(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| {
             state.refuse_captured(id, "aclrtStreamAbort")?;
@@ -165,7 +145,7 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclrtSetStreamFailureMode(&self, stream: aclrtStream, mode: u64) -> Result<(), Failure> {
+    pub(super) fn aclrtSetStreamFailureMode(&self, stream: aclrtStream, mode: u64) -> Result<(), Failure> {
         if mode > 1 {
             let what = format!("failure mode {mode} is neither CONTINUE 0 nor STOP 1");
             return Err(Failure::new(code::INVALID_PARAM, what));
@@ -199,7 +179,7 @@ impl Machine {
         Ok(id)
     }
 
-    pub(super) unsafe fn aclrtCreateNotify(&self, notify: *mut aclrtNotify, flag: u64) -> Result<(), Failure> {
+    pub(super) fn aclrtCreateNotify(&self, notify: Out<aclrtNotify>, flag: u64) -> Result<(), Failure> {
         if notify.is_null() {
             return Err(Failure::null("notify"));
         }
@@ -218,11 +198,10 @@ impl Machine {
             state.runtime.notifies.insert(id, Notify::new(card));
             Ok(id)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("notify", notify, HandleKind::Notify.encode(id)) }
+        notify.set("notify", HandleKind::Notify.encode(id))
     }
 
-    pub(super) unsafe fn aclrtDestroyNotify(&self, notify: aclrtNotify) -> Result<(), Failure> {
+    pub(super) fn aclrtDestroyNotify(&self, notify: aclrtNotify) -> Result<(), Failure> {
         let id = HandleKind::Notify.decode(notify)?;
         self.update(|state| {
             let card = state.runtime.notifies.get(&id).map(|notify| notify.card);
@@ -235,7 +214,7 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclrtRecordNotify(&self, notify: aclrtNotify, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtRecordNotify(&self, notify: aclrtNotify, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.live_notify(notify)?;
         let card = self.stream_card(stream)?;
         self.lock().require_reach(id, card)?;
@@ -243,7 +222,7 @@ impl Machine {
     }
 
     /// Holds the stream until the notify is set; `timeout` is in seconds, 0 is no limit.
-    pub(super) unsafe fn aclrtWaitAndResetNotify(
+    pub(super) fn aclrtWaitAndResetNotify(
         &self,
         notify: aclrtNotify,
         stream: aclrtStream,
@@ -265,7 +244,7 @@ impl Machine {
 
     /// On Atlas A2 and A3 for streams of `ACL_STREAM_DEVICE_USE_ONLY` only (CANN runtime reference, aclrtStreamStop). It stops what
     /// programs on the card run there, of which there are none.
-    pub(super) unsafe fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         if self.lock().runtime.streams.get(&id).is_some_and(|stream| stream.flags & DEVICE_USE_ONLY != 0) {
             return Ok(());

@@ -35,7 +35,7 @@ impl Machine {
         self.device_span(dev_addr, VALUE_BYTES)
     }
 
-    pub(super) unsafe fn aclrtValueWrite(
+    pub(super) fn aclrtValueWrite(
         &self,
         dev_addr: *mut c_void,
         value: u64,
@@ -55,7 +55,7 @@ impl Machine {
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
-    pub(super) unsafe fn aclrtValueWait(
+    pub(super) fn aclrtValueWait(
         &self,
         dev_addr: *mut c_void,
         value: u64,
@@ -78,7 +78,7 @@ impl Machine {
 
     /// `count` is in bytes. On Atlas A2 and A3: sum, max and min of int8, int16, int32, fp16, fp32 and bf16, all of it on the
     /// stream's device (AscendCL guide, aclrtReduceAsync).
-    pub(super) unsafe fn aclrtReduceAsync(
+    pub(super) fn aclrtReduceAsync(
         &self,
         dst: *mut c_void,
         src: *const c_void,

@@ -10,11 +10,12 @@ use ascend_tp_sys::{
     aclrtMemGranularityOptions, aclrtMemHandleType, aclrtMemLocationType, aclrtPhysicalMemProp,
 };
 
+use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::book::MemoryShare;
-use crate::memory::raw::{load_array, store};
+use crate::memory::raw::load_array;
 use crate::memory::virtual_memory::{GRANULARITY_1G_BYTES, GRANULARITY_BYTES, Physical};
 
 fn reserved(name: &str, value: u64, documented: &str) -> Failure {
@@ -68,20 +69,19 @@ impl Machine {
         &self,
         prop: *mut aclrtPhysicalMemProp,
         option: aclrtMemGranularityOptions,
-        granularity: *mut usize,
+        granularity: Out<usize>,
     ) -> Result<(), Failure> {
         if option.0 > 1 {
             return Err(reserved("option", u64::from(option.0), "MINIMUM 0 or RECOMMENDED 1"));
         }
         // SAFETY: the C caller passes NULL or a property.
         let (_, found) = unsafe { self.physical_property(prop) }?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("granularity", granularity, found) }
+        granularity.set("granularity", found)
     }
 
-    pub(super) unsafe fn aclrtReserveMemAddress(
+    pub(super) fn aclrtReserveMemAddress(
         &self,
-        virtual_ptr: *mut *mut c_void,
+        virtual_ptr: Out<*mut c_void>,
         size: usize,
         alignment: usize,
         expect_ptr: *mut c_void,
@@ -101,11 +101,10 @@ impl Machine {
         }
         self.current_card()?;
         let base = self.memory().virtual_memory().reserve(size)?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("virtual_ptr", virtual_ptr, std::ptr::with_exposed_provenance_mut(base)) }
+        virtual_ptr.set("virtual_ptr", std::ptr::with_exposed_provenance_mut(base))
     }
 
-    pub(super) unsafe fn aclrtReleaseMemAddress(&self, virtual_ptr: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn aclrtReleaseMemAddress(&self, virtual_ptr: *mut c_void) -> Result<(), Failure> {
         if virtual_ptr.is_null() {
             return Err(Failure::null("virtual_ptr"));
         }
@@ -114,7 +113,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtMallocPhysical(
         &self,
-        handle: *mut aclrtDrvMemHandle,
+        handle: Out<aclrtDrvMemHandle>,
         size: usize,
         prop: *const aclrtPhysicalMemProp,
         flags: u64,
@@ -140,17 +139,16 @@ impl Machine {
         })?;
         let number = self.update(crate::state::State::fresh_number);
         self.memory().virtual_memory().keep(number, physical);
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("handle", handle, HandleKind::Physical.encode(number)) }
+        handle.set("handle", HandleKind::Physical.encode(number))
     }
 
     /// Memory that is mapped goes when it is unmapped.
-    pub(super) unsafe fn aclrtFreePhysical(&self, handle: aclrtDrvMemHandle) -> Result<(), Failure> {
+    pub(super) fn aclrtFreePhysical(&self, handle: aclrtDrvMemHandle) -> Result<(), Failure> {
         let number = HandleKind::Physical.decode(handle)?;
         self.memory().virtual_memory().free(number)
     }
 
-    pub(super) unsafe fn aclrtMapMem(
+    pub(super) fn aclrtMapMem(
         &self,
         virtual_ptr: *mut c_void,
         size: usize,
@@ -171,7 +169,7 @@ impl Machine {
         self.memory().virtual_memory().map(virtual_ptr.addr(), size, number)
     }
 
-    pub(super) unsafe fn aclrtUnmapMem(&self, virtual_ptr: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn aclrtUnmapMem(&self, virtual_ptr: *mut c_void) -> Result<(), Failure> {
         if virtual_ptr.is_null() {
             return Err(Failure::null("virtual_ptr"));
         }

@@ -182,7 +182,7 @@ impl CollectiveCaller<'_> {
 }
 
 impl Machine {
-    pub(super) unsafe fn HcclAllReduce(
+    pub(super) fn HcclAllReduce(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -200,7 +200,7 @@ impl Machine {
         caller.enqueue(CollectiveKind::AllReduce { count, op }, send, recv)
     }
 
-    pub(super) unsafe fn HcclReduce(
+    pub(super) fn HcclReduce(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -220,7 +220,7 @@ impl Machine {
         caller.enqueue(CollectiveKind::Reduce { count, op, root }, send, recv)
     }
 
-    pub(super) unsafe fn HcclReduceScatter(
+    pub(super) fn HcclReduceScatter(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -262,7 +262,7 @@ impl Machine {
         caller.enqueue(CollectiveKind::ReduceScatter { blocks, op }, send, recv)
     }
 
-    pub(super) unsafe fn HcclBroadcast(
+    pub(super) fn HcclBroadcast(
         &self,
         buf: *mut c_void,
         count: u64,
@@ -278,7 +278,7 @@ impl Machine {
         caller.enqueue(CollectiveKind::Broadcast { count, root }, send, recv)
     }
 
-    pub(super) unsafe fn HcclScatter(
+    pub(super) fn HcclScatter(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -298,7 +298,7 @@ impl Machine {
         caller.enqueue(CollectiveKind::Scatter { count: recv_count, root }, send, recv)
     }
 
-    pub(super) unsafe fn HcclAllGather(
+    pub(super) fn HcclAllGather(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -336,7 +336,7 @@ impl Machine {
         caller.enqueue(CollectiveKind::AllGather { blocks }, send, recv)
     }
 
-    pub(super) unsafe fn HcclAlltoAll(
+    pub(super) fn HcclAlltoAll(
         &self,
         send_buf: *const c_void,
         send_count: u64,
@@ -396,7 +396,7 @@ impl Machine {
         caller.all_to_all(send_buf, send, recv_buf, recv, recv_type)
     }
 
-    pub(super) unsafe fn HcclBarrier(&self, comm: HcclComm, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn HcclBarrier(&self, comm: HcclComm, stream: aclrtStream) -> Result<(), Failure> {
         // A barrier moves nothing; any type stands for that.
         self.caller("HcclBarrier", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?.enqueue(
             CollectiveKind::Barrier,
@@ -405,7 +405,7 @@ impl Machine {
         )
     }
 
-    pub(super) unsafe fn HcclSend(
+    pub(super) fn HcclSend(
         &self,
         send_buf: *mut c_void,
         count: u64,
@@ -420,7 +420,7 @@ impl Machine {
         caller.enqueue(CollectiveKind::Send { count, to: dest_rank }, send, None)
     }
 
-    pub(super) unsafe fn HcclRecv(
+    pub(super) fn HcclRecv(
         &self,
         recv_buf: *mut c_void,
         count: u64,

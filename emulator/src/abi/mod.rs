@@ -27,6 +27,7 @@ pub(crate) mod aclnn;
 mod hccl;
 mod hccl_communicator;
 mod hccl_memory;
+mod out;
 pub(crate) mod refused;
 
 use std::ffi::{c_char, c_void};
@@ -35,6 +36,7 @@ use std::marker::PhantomData;
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the ABI"))]
 use ascend_tp_sys::*;
 
+use crate::abi::out::FromC;
 use crate::base::failure::{Failure, code};
 use crate::config::CannVersion;
 use crate::machine::Machine;
@@ -157,6 +159,15 @@ fn call<R: CReturn, O: Outcome<Value = R::Value>>(
     }
 }
 
+/// An argument as a method takes it, whose type says which way that is.
+///
+/// # Safety
+/// As for [`FromC::from_c`].
+unsafe fn from_c<C, A: FromC<C>>(value: C) -> A {
+    // SAFETY: passes on the caller's promise.
+    unsafe { A::from_c(value) }
+}
+
 fn refuse<T>(name: &'static str) -> NotModelled<T> {
     NotModelled { name, value: PhantomData }
 }
@@ -190,25 +201,23 @@ macro_rules! define_abi {
 
         /// One function per symbol, for any slot; never inlined and never unwinding, so that the functions
         /// per slot stay a jump each and many slots cost little to compile.
+        #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
         mod any_slot {
             use super::*;
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $name(slot: usize, $($arg: $ty),*) -> $ret {
-                // SAFETY: the C caller gives what the declaration of this function asks for.
-                call(slot, stringify!($name), define_abi!(@translate $library), |m| unsafe { m.$name($($arg),*) })
+                call(slot, stringify!($name), define_abi!(@translate $library), |m| define_abi!(@call m.$name($($arg),*)))
             } )*
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $young(slot: usize, $($young_arg: $young_ty),*) -> $young_ret {
                 let translate = define_abi!(@translate $young_library);
-                // SAFETY: the C caller gives what the declaration of this function asks for.
-                call(slot, stringify!($young), translate, |m| unsafe { m.$young($($young_arg),*) })
+                call(slot, stringify!($young), translate, |m| define_abi!(@call m.$young($($young_arg),*)))
             } )*
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $plan(
                 slot: usize, $($op_arg: $op_ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
             ) -> aclnnStatus {
-                // SAFETY: the C caller gives what the declaration of this function asks for.
-                let plan = |m: &Machine| unsafe { m.$plan($($op_arg,)* workspace_size, executor) };
+                let plan = |m: &Machine| define_abi!(@call m.$plan($($op_arg,)* workspace_size, executor));
                 call(slot, stringify!($plan), code::to_aclnn, plan)
             }
             #[inline(never)]
@@ -249,24 +258,24 @@ macro_rules! define_abi {
         }
 
         /// Whether a symbol is modelled; decided by the type of what its method gives.
+        #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
         mod is_modelled {
             use super::*;
             $( pub(super) fn $name() -> bool {
                 fn of<O: Outcome>(_: impl Fn(&Machine, $($ty),*) -> O) -> bool { O::MODELLED }
-                // SAFETY: never called; only its type is asked for.
-                of(|m: &Machine, $($arg: $ty),*| unsafe { m.$name($($arg),*) })
+                of(|m: &Machine, $($arg: $ty),*| define_abi!(@call m.$name($($arg),*)))
             } )*
             $( pub(super) fn $young() -> bool {
                 fn of<O: Outcome>(_: impl Fn(&Machine, $($young_ty),*) -> O) -> bool { O::MODELLED }
-                // SAFETY: never called; only its type is asked for.
-                of(|m: &Machine, $($young_arg: $young_ty),*| unsafe { m.$young($($young_arg),*) })
+                of(|m: &Machine, $($young_arg: $young_ty),*| define_abi!(@call m.$young($($young_arg),*)))
             } )*
             $( pub(super) fn $plan() -> bool {
                 fn of<O: Outcome>(
                     _: impl Fn(&Machine, $($op_ty,)* *mut u64, *mut *mut aclOpExecutor) -> O,
                 ) -> bool { O::MODELLED }
-                // SAFETY: never called; only its type is asked for.
-                of(|m: &Machine, $($op_arg: $op_ty,)* size, executor| unsafe { m.$plan($($op_arg,)* size, executor) })
+                of(|m: &Machine, $($op_arg: $op_ty,)* size, executor| {
+                    define_abi!(@call m.$plan($($op_arg,)* size, executor))
+                })
             } )*
         }
 
@@ -291,6 +300,14 @@ macro_rules! define_abi {
             }
         }
     };
+    // A method with the arguments of its C function. Only `any_slot`, whose callers have given what the declarations ask for,
+    // runs one; elsewhere its type is asked for.
+    (@call $machine:ident.$method:ident($($arg:ident),*)) => {{
+        // SAFETY: the C caller gives what the declaration of this function asks for, until it returns.
+        $( let $arg = unsafe { from_c($arg) }; )*
+        // SAFETY: as above.
+        unsafe { $machine.$method($($arg),*) }
+    }};
     (@translate acl) => { as_it_is };
     (@translate hccl) => { code::to_hccl };
     (@translate nnopbase) => { code::to_aclnn };
@@ -330,9 +347,8 @@ mod tests {
         fn of<O: Outcome>(_: impl Fn(&Machine, aclrtStream) -> O) -> bool {
             O::MODELLED
         }
+        assert!(of(|machine: &Machine, stream| machine.aclrtSynchronizeStream(stream)));
         // SAFETY: never called; only its type is asked for.
-        assert!(of(|machine: &Machine, stream| unsafe { machine.aclrtSynchronizeStream(stream) }));
-        // SAFETY: as above.
         assert!(!of(|machine: &Machine, stream| unsafe { Unmodelled::aclrtSynchronizeStream(machine, stream) }));
     }
 }

@@ -352,22 +352,6 @@ impl RawSpan {
     }
 }
 
-/// Stores an output argument of a C function.
-///
-/// # Safety
-/// `place` is NULL or valid for writing one `T`, as the C declaration demands.
-///
-/// # Errors
-/// `place` is NULL.
-pub(crate) unsafe fn store<T>(argument: &str, place: *mut T, value: T) -> Result<(), crate::base::failure::Failure> {
-    if place.is_null() {
-        return Err(crate::base::failure::Failure::null(argument));
-    }
-    // SAFETY: not NULL, so valid by this function's contract.
-    unsafe { place.write(value) };
-    Ok(())
-}
-
 /// Copies a text argument of a C function.
 ///
 /// # Safety

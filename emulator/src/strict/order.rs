@@ -260,7 +260,7 @@ impl HappensBefore {
 
     /// All ranks have arrived and the data has moved; the entries of its streams end after this.
     pub(crate) fn met(&mut self, meeting: &Meeting) {
-        let HappensBefore { streams, under_way, .. } = self;
+        let Self { streams, under_way, .. } = self;
         let before = |stream: u64| match &under_way.get(&stream)?.effect {
             Effect::Meet { before } => Some(before),
             _ => None,

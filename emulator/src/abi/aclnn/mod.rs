@@ -14,10 +14,11 @@ use std::sync::{Arc, Weak};
 use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclrtStream};
 
 use self::argument::CArgument;
+use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::report::ReportKind;
 use crate::machine::Machine;
-use crate::memory::raw::{RawSpan, store};
+use crate::memory::raw::RawSpan;
 use crate::nn::executor::{Bound, Executor, RunMemory};
 use crate::nn::operator::{self, Argument, Refusal, Role, Tensor, Views};
 use crate::nn::raw::Span;
@@ -50,15 +51,14 @@ macro_rules! plan_methods {
     ) => {
         impl Machine {
             $( pub(super) unsafe fn $plan(
-                &self, $($arg: $ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
+                &self, $($arg: $ty,)* workspace_size: Out<u64>, executor: Out<*mut aclOpExecutor>,
             ) -> Result<(), Failure> {
                 let arguments = {
                     let objects = self.aclnn().lock();
                     // SAFETY: the C caller passes arguments as the declaration of this function asks for.
                     vec![ $( unsafe { $arg.argument(stringify!($arg), &objects) }? ),* ]
                 };
-                // SAFETY: passes on the caller's promise about the two places.
-                unsafe { self.plan_operator(stringify!($run), arguments, workspace_size, executor) }
+                self.plan_operator(stringify!($run), arguments, workspace_size, executor)
             } )*
         }
     };
@@ -68,15 +68,12 @@ ascend_tp_sys::for_each_symbol!(plan_methods);
 
 impl Machine {
     /// First phase of the operator called `name`.
-    ///
-    /// # Safety
-    /// `workspace_size` and `executor` are NULL or places the C caller owns.
-    unsafe fn plan_operator(
+    fn plan_operator(
         &self,
         name: &'static str,
         arguments: Vec<Argument>,
-        workspace_size: *mut u64,
-        executor: *mut *mut aclOpExecutor,
+        workspace_size: Out<u64>,
+        executor: Out<*mut aclOpExecutor>,
     ) -> Result<(), Failure> {
         if workspace_size.is_null() || executor.is_null() {
             let which = if executor.is_null() { "executor" } else { "workspaceSize" };
@@ -91,15 +88,13 @@ impl Machine {
         let planned = Executor::new(name, &call, plan, cost);
         let needed = planned.workspace_bytes() as u64;
         let handle = self.aclnn().lock().insert_executor(planned);
-        // SAFETY: not NULL (checked above), so valid by this function's contract.
-        unsafe { store("workspaceSize", workspace_size, needed) }?;
-        // SAFETY: not NULL (checked above), so valid by this function's contract.
-        unsafe { store("executor", executor, handle) }
+        workspace_size.set("workspaceSize", needed)?;
+        executor.set("executor", handle)
     }
 
     /// Second phase of every operator. What a repeatable executor has made of its memory is taken over by its next run, until
     /// any memory of this machine has gone; strict mode, which watches every access, looks each time.
-    pub(super) unsafe fn run_operator(
+    pub(super) fn run_operator(
         &self,
         name: &'static str,
         workspace: *mut c_void,
@@ -223,7 +218,7 @@ impl Machine {
         Ok(Some(span))
     }
 
-    pub(super) unsafe fn aclnnInit(&self, config_path: *const c_char) -> Result<(), Failure> {
+    pub(super) fn aclnnInit(&self, config_path: *const c_char) -> Result<(), Failure> {
         if !config_path.is_null() {
             let what = "configPath: expected NULL, the emulator reads no configuration file";
             return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
@@ -232,7 +227,7 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) unsafe fn aclnnFinalize(&self) -> Result<(), Failure> {
+    pub(super) fn aclnnFinalize(&self) -> Result<(), Failure> {
         self.lock().runtime.has_operators = false;
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! Invariants: a number is used once in the life of a machine, so a destroyed object is always recognised; a list owns its
 //! members, as the library documents; dims, strides and values are copied. Does not: touch device memory.
 
+use crate::abi::out::Out;
 use crate::nn::objects::Object;
 use crate::nn::objects::wrong;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -17,7 +18,7 @@ use half::{bf16, f16};
 
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::memory::raw::{load_array, store};
+use crate::memory::raw::load_array;
 use crate::nn::dtype::DType;
 use crate::nn::executor::Counted;
 use crate::nn::operator::{Scalar, TensorDesc};
@@ -109,7 +110,7 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
 ///
 /// # Safety
 /// `place` and `count` are NULL or places of the caller.
-unsafe fn give_array(values: &[i64], name: &str, place: *mut *mut i64, count: *mut u64) -> Result<(), Failure> {
+unsafe fn give_array(values: &[i64], name: &str, place: Out<*mut i64>, count: Out<u64>) -> Result<(), Failure> {
     if place.is_null() || count.is_null() {
         return Err(Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: is NULL and must be given")));
     }
@@ -125,10 +126,8 @@ unsafe fn give_array(values: &[i64], name: &str, place: *mut *mut i64, count: *m
     let array = memory.cast::<i64>();
     // SAFETY: `array` is fresh memory for at least `values.len()` elements, so it cannot overlap `values`.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), array, values.len()) };
-    // SAFETY: not NULL (checked above), so valid by this function's contract.
-    unsafe { store(name, place, array) }?;
-    // SAFETY: not NULL (checked above), so valid by this function's contract.
-    unsafe { store(name, count, values.len() as u64) }
+    place.set(name, array)?;
+    count.set(name, values.len() as u64)
 }
 
 /// One call that destroys objects of a kind.
@@ -162,13 +161,12 @@ macro_rules! arrays {
                 Ok(self.aclnn().lock().insert(Object::$variant(values)))
             }
 
-            pub(in crate::abi) unsafe fn $size(&self, array: *const $handle, size: *mut u64) -> Result<(), Failure> {
+            pub(in crate::abi) unsafe fn $size(&self, array: *const $handle, size: Out<u64>) -> Result<(), Failure> {
                 let len = match self.aclnn().lock().get(array.addr()) {
                     Some(Object::$variant(values)) => values.len() as u64,
                     other => return Err(wrong("array", array.addr(), stringify!($handle), other)),
                 };
-                // SAFETY: the C caller passes a valid place.
-                unsafe { store("size", size, len) }
+                size.set("size", len)
             } )*
         }
     };
@@ -197,13 +195,12 @@ macro_rules! lists {
                 Ok(live.insert(Object::$many(members.iter().map(|member| member.addr()).collect())))
             }
 
-            pub(in crate::abi) unsafe fn $size(&self, list: *const $handle, size: *mut u64) -> Result<(), Failure> {
+            pub(in crate::abi) unsafe fn $size(&self, list: *const $handle, size: Out<u64>) -> Result<(), Failure> {
                 let len = match self.aclnn().lock().get(list.addr()) {
                     Some(Object::$many(members)) => members.len() as u64,
                     other => return Err(wrong("list", list.addr(), stringify!($handle), other)),
                 };
-                // SAFETY: the C caller passes a valid place.
-                unsafe { store("size", size, len) }
+                size.set("size", len)
             } )*
         }
     };
@@ -301,8 +298,8 @@ impl Machine {
     pub(in crate::abi) unsafe fn aclGetViewShape(
         &self,
         tensor: *const aclTensor,
-        view_dims: *mut *mut i64,
-        view_dims_num: *mut u64,
+        view_dims: Out<*mut i64>,
+        view_dims_num: Out<u64>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes valid places.
         unsafe { give_array(&self.described(tensor)?.dims, "viewDims", view_dims, view_dims_num) }
@@ -311,8 +308,8 @@ impl Machine {
     pub(in crate::abi) unsafe fn aclGetStorageShape(
         &self,
         tensor: *const aclTensor,
-        storage_dims: *mut *mut i64,
-        storage_dims_num: *mut u64,
+        storage_dims: Out<*mut i64>,
+        storage_dims_num: Out<u64>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes valid places.
         unsafe { give_array(&self.described(tensor)?.storage, "storageDims", storage_dims, storage_dims_num) }
@@ -321,66 +318,47 @@ impl Machine {
     pub(in crate::abi) unsafe fn aclGetViewStrides(
         &self,
         tensor: *const aclTensor,
-        strides_value: *mut *mut i64,
-        strides_num: *mut u64,
+        strides_value: Out<*mut i64>,
+        strides_num: Out<u64>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes valid places.
         unsafe { give_array(&self.described(tensor)?.strides, "stridesValue", strides_value, strides_num) }
     }
 
-    pub(in crate::abi) unsafe fn aclGetViewOffset(
-        &self,
-        tensor: *const aclTensor,
-        offset: *mut i64,
-    ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("offset", offset, self.described(tensor)?.offset) }
+    pub(in crate::abi) fn aclGetViewOffset(&self, tensor: *const aclTensor, offset: Out<i64>) -> Result<(), Failure> {
+        offset.set("offset", self.described(tensor)?.offset)
     }
 
-    pub(in crate::abi) unsafe fn aclGetFormat(
-        &self,
-        tensor: *const aclTensor,
-        format: *mut aclFormat,
-    ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("format", format, aclFormat(self.described(tensor)?.format)) }
+    pub(in crate::abi) fn aclGetFormat(&self, tensor: *const aclTensor, format: Out<aclFormat>) -> Result<(), Failure> {
+        format.set("format", aclFormat(self.described(tensor)?.format))
     }
 
-    pub(in crate::abi) unsafe fn aclGetDataType(
+    pub(in crate::abi) fn aclGetDataType(
         &self,
         tensor: *const aclTensor,
-        data_type: *mut aclDataType,
+        data_type: Out<aclDataType>,
     ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("dataType", data_type, aclDataType(self.described(tensor)?.dtype)) }
+        data_type.set("dataType", aclDataType(self.described(tensor)?.dtype))
     }
 
-    pub(in crate::abi) unsafe fn aclGetRawTensorAddr(
+    pub(in crate::abi) fn aclGetRawTensorAddr(
         &self,
         tensor: *const aclTensor,
-        addr: *mut *mut c_void,
+        addr: Out<*mut c_void>,
     ) -> Result<(), Failure> {
         let address = std::ptr::without_provenance_mut(self.described(tensor)?.address);
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("addr", addr, address) }
+        addr.set("addr", address)
     }
 
-    pub(in crate::abi) unsafe fn aclSetRawTensorAddr(
-        &self,
-        tensor: *mut aclTensor,
-        addr: *mut c_void,
-    ) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclSetRawTensorAddr(&self, tensor: *mut aclTensor, addr: *mut c_void) -> Result<(), Failure> {
         self.change_tensor(tensor, |desc| desc.address = addr.addr())
     }
 
-    pub(in crate::abi) unsafe fn aclSetAclOpExecutorRepeatable(
-        &self,
-        executor: *mut aclOpExecutor,
-    ) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclSetAclOpExecutorRepeatable(&self, executor: *mut aclOpExecutor) -> Result<(), Failure> {
         self.aclnn().lock().executor(executor)?.make_repeatable()
     }
 
-    pub(in crate::abi) unsafe fn aclDestroyAclOpExecutor(&self, executor: *mut aclOpExecutor) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclDestroyAclOpExecutor(&self, executor: *mut aclOpExecutor) -> Result<(), Failure> {
         let mut live = self.aclnn().lock();
         live.executor(executor)?;
         live.remove("executor", executor.addr(), "aclOpExecutor")
