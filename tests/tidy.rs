@@ -515,7 +515,10 @@ mod rules {
     #[test]
     fn files_open_with_a_header_and_end_in_time() {
         let found = violations(&Source::new("emulator/src/scheduler/pool.rs", "use std::fmt;\n"));
-        assert_eq!(found, ["emulator/src/scheduler/pool.rs:1: no header: open the file with `//!` and say what it is for"]);
+        assert_eq!(
+            found,
+            ["emulator/src/scheduler/pool.rs:1: no header: open the file with `//!` and say what it is for"]
+        );
         assert_clean("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 2));
         assert_found("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 1), &["701 lines, at most 700"]);
         assert!(violations(&Source::new("tests/compile_fail/a.rs", "fn main() {}\n")).is_empty());

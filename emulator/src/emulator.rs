@@ -21,10 +21,11 @@ use crate::runtime::kernel::KernelCall;
 use crate::runtime::slots::MachineSlot;
 use crate::runtime::state_callback::{StateCallback, Watched};
 use crate::runtime::thread;
+use crate::scheduler::conductor::Conductor;
 use crate::scheduler::pool::Pool;
 use crate::scheduler::timer::Timer;
 use crate::scheduler::watch;
-use crate::strict::conductor::Conductor;
+use crate::strict::conductor;
 use crate::strict::trace::TraceEvent;
 use crate::timed::{self, Recording, Span, Total};
 
@@ -152,7 +153,7 @@ impl Emulator {
         let pool = Pool::new(config.threads).map_err(EmulatorError::Threads)?;
         let machine = Machine::new(config, slot.number(), pool.workers()).map_err(EmulatorError::Memory)?;
         slot.install(&machine);
-        let strict = machine.strict().map(|strict| Conductor::start(Arc::clone(strict), &machine));
+        let strict = machine.strict().map(|strict| conductor::start(Arc::clone(strict), &machine));
         let conductor = strict.or_else(|| machine.timed().map(|timed| timed::conductor::start(timed, &machine)));
         let conductor = conductor.transpose().map_err(EmulatorError::Threads)?;
         let timer = if conductor.is_none() { Some(Timer::start(&machine)) } else { None };

@@ -4,10 +4,6 @@
 //! Invariants: all scheduling state is behind one lock; tasks run without it; a panic never crosses the C boundary.
 //! Does not: know C signatures (see `abi`), or how streams, events, contexts and collectives work (see their modules).
 
-use crate::runtime::objects::Runtime;
-use crate::scheduler::ready::Scheduler;
-use crate::state::State;
-use crate::strict::state::StrictState;
 use std::any::Any;
 use std::collections::btree_map::Entry;
 use std::ffi::c_void;
@@ -29,13 +25,17 @@ use crate::memory::raw::RawSpan;
 use crate::memory::store::Memory;
 use crate::nn::objects::Objects;
 use crate::runtime::callback::{HostThread, PostedCallback};
+use crate::runtime::objects::Runtime;
 use crate::runtime::state_callback::StateCallbacks;
 use crate::runtime::thread::{self, Calling, MachineKey};
 use crate::scheduler::bell::Bell;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::pool::{Job, Task, Workers};
+use crate::scheduler::ready::Scheduler;
 use crate::scheduler::wait::Wait;
+use crate::state::State;
 use crate::strict::Strict;
+use crate::strict::state::StrictState;
 use crate::timed::Timed;
 use crate::timed::schedule::Schedule;
 

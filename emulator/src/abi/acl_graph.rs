@@ -1,18 +1,18 @@
 //! AscendCL: capture into runtime models (`aclmdlRI`), their replay and update.
 
-use crate::abi::out::Out;
-use crate::runtime::thread::CaptureMode;
 use std::ffi::{CStr, c_char, c_void};
 
 use ascend_tp_sys::{aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtStream, aclrtTaskGrp};
 
 use super::acl_stream::timeout_of_ms;
+use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::runtime::graph::CaptureStatus;
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
+use crate::runtime::thread::CaptureMode;
 
 /// `ACL_MODEL_STREAM_FLAG_DEFAULT`.
 const STREAM_FLAG_DEFAULT: u32 = 0x7FFF_FFFF;

@@ -3,7 +3,7 @@
 //! Input: the symbol list of `ascend_tp_sys`. Output: [`table`]. A symbol is modelled when `Machine` has an inherent
 //! method of its name (in this folder's files); the trait [`Unmodelled`] gives every symbol a method that refuses, and
 //! an inherent method wins over it. Invariants: every call goes through `Machine::call`; arguments reach the methods
-//! unchanged; nothing unwinds into C. Does not: hold state.
+//! unchanged, places for results as [`Out`](out::Out); nothing unwinds into C. Does not: hold state.
 #![expect(unsafe_code, reason = "functions called from C")]
 #![expect(non_snake_case, clippy::too_many_arguments, reason = "methods are the C functions they model")]
 

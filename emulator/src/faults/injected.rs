@@ -1,9 +1,10 @@
 //! A fault that is laid over a machine, until it is lifted.
 
-use crate::faults::fault::{Fault, FaultError};
-use crate::machine::Machine;
 use std::fmt;
 use std::sync::Arc;
+
+use crate::faults::fault::{Fault, FaultError};
+use crate::machine::Machine;
 
 /// A fault that is laid over a machine. Dropping it lifts the fault.
 #[must_use = "dropping this lifts the fault at once"]

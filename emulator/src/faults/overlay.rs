@@ -2,7 +2,7 @@
 //!
 //! Input: calls before they are made, allocations, collectives whose ranks have all arrived. Output: nothing, or the
 //! failure to give instead. Invariant: without a fault each of them costs one load of an atomic. Does not: delay (see
-//! `hold`).
+//! `delay`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

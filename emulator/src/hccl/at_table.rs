@@ -9,13 +9,13 @@
 //! one; what lies on the table is looked at before anything fails for want of it; who waits learns of failures and deaths by
 //! messages, as everywhere. Does not: serve transfers between two ranks, whose calls go by messages.
 
-use crate::hccl::home::Home;
-use crate::hccl::key::Key;
 use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
 use crate::hccl::group::{Group, Way};
+use crate::hccl::home::Home;
+use crate::hccl::key::Key;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Message, Request, Written};
 use crate::hccl::meeting::{Arrival, Meeting};

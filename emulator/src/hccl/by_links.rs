@@ -7,12 +7,12 @@
 //! compute the same series from the same calls; a failure on the way fails the meeting in all of them; the machine's timer
 //! ends an exchange that takes too long. Does not: run on the cards' pool, because it waits.
 
-use crate::hccl::home::Home;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
+use crate::hccl::home::Home;
 use crate::hccl::link::Network;
 use crate::hccl::link::board::EAGER_BYTES;
 use crate::hccl::link::connection::Link;

@@ -4,6 +4,12 @@
 //! Invariant: every rank gets the same answer. Does not: talk to other processes once there is a roster, apart from linking
 //! with them (see `hccl::link`).
 
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
+
 use crate::base::failure::{Failure, code};
 use crate::hccl::gathering::{Admission, Gathering, LOOK, invalid};
 use crate::hccl::group::Groups;
@@ -14,11 +20,6 @@ use crate::machine::Machine;
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
-use std::collections::BTreeMap;
-use std::io::Write;
-use std::net::TcpStream;
-use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
 
 impl Groups {
     /// Whether those who wait for a communicator to be built can go on.

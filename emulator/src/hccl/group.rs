@@ -4,10 +4,6 @@
 //! once; a handle belongs to one rank; a rank that left is remembered, so its peers never wait for it.
 //! Does not: match calls (see `meeting`).
 
-use crate::hccl::home::Home;
-use crate::hccl::home::Unclaimed;
-use crate::hccl::key::Key;
-use crate::hccl::links::Links;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,9 +12,13 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::hccl::CollectiveKind;
 use crate::hccl::gathering::Gatherings;
+use crate::hccl::home::Home;
+use crate::hccl::home::Unclaimed;
+use crate::hccl::key::Key;
 use crate::hccl::link::board::Board;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::Token;
+use crate::hccl::links::Links;
 use crate::hccl::table::Table;
 use crate::memory::book::Charge;
 

@@ -1,5 +1,8 @@
 //! How communicators and their handles come and go.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use crate::base::failure::{Failure, code};
 use crate::hccl::group::{Child, Group, Member, Way, group_gone};
 use crate::hccl::home::Home;
@@ -7,8 +10,6 @@ use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Message, Token};
 use crate::memory::book::Charge;
 use crate::state::State;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 impl State {
     /// A new group over `cards`.

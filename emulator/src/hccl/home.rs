@@ -1,9 +1,10 @@
 //! Where the ranks of a communicator are.
 
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::{Message, Token};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use crate::hccl::link::connection::Link;
+use crate::hccl::link::wire::{Message, Token};
 
 /// Where a rank is.
 #[derive(Debug, Clone)]

@@ -1,10 +1,11 @@
 //! The links of a machine to other processes.
 
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crate::hccl::link::connection::Link;
+use crate::hccl::link::wire::Message;
 
 /// Links of this process.
 #[derive(Debug, Default)]

@@ -5,8 +5,6 @@
 //! the n-th meeting, sends and receives are counted per pair of ranks; calls are compared as soon as they are made.
 //! Does not: move data (see `perform`).
 
-use crate::hccl::home::Home;
-use crate::hccl::key::Key;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +12,8 @@ use std::time::Instant;
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
 use crate::hccl::group::Way;
+use crate::hccl::home::Home;
+use crate::hccl::key::Key;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::Token;
 

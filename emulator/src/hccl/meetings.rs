@@ -4,6 +4,8 @@
 //! a collective moves data once, when every rank has arrived; what breaks a communicator reaches every rank of it. Does not:
 //! move data (see `perform`, `by_links`, `at_table`).
 
+use std::sync::Arc;
+
 use crate::base::failure::{Failure, code};
 use crate::hccl::group::{Group, Way};
 use crate::hccl::key::Key;
@@ -12,7 +14,6 @@ use crate::hccl::meeting::{Arrival, Meeting, RankPlace};
 use crate::hccl::{CollectiveCall, CollectiveKind};
 use crate::scheduler::launch::Launch;
 use crate::state::State;
-use std::sync::Arc;
 
 impl State {
     /// (rank, card) of everyone in a meeting.

@@ -5,16 +5,17 @@
 //! its calls; what comes for a communicator this process has yet to enter is kept; the death of a process fails every
 //! communicator it has ranks in, at once and by name. Does not: move data (see `by_links`, `at_table`).
 
-use crate::hccl::home::Home;
-use crate::hccl::key::Key;
 use std::collections::BTreeMap;
 use std::io;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
 use crate::config::{Sharing, Transport};
 use crate::hccl::group::{Group, Way};
+use crate::hccl::home::Home;
+use crate::hccl::key::Key;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::endpoint::Endpoint;
 use crate::hccl::link::host;
@@ -26,7 +27,6 @@ use crate::machine::Machine;
 use crate::memory::pages::Store;
 use crate::memory::peer::StoreAddress;
 use crate::state::State;
-use std::net::TcpStream;
 
 impl Group {
     /// Tells the other processes of the communicator.

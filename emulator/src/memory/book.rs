@@ -4,6 +4,9 @@
 //! Input: allocations, charges, first addresses. Output: the same by address, refusals with what is free. Invariants: what is
 //! charged to a card never exceeds it; strict mode gives no address twice. Does not: map anything (see `raw`).
 
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, PoisonError, RwLock};
+
 use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
@@ -11,8 +14,6 @@ use crate::memory::fault::Known;
 use crate::memory::guard::Arena;
 use crate::memory::location::Location;
 use crate::memory::raw::Allocation;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, PoisonError, RwLock};
 
 /// Memory of a card held for something that has no address; dropping it gives the memory back.
 #[derive(Debug)]

@@ -7,7 +7,6 @@
 //! whatever the peer does, even after its end, and what a list's offset names never changes; a place beyond the store is
 //! refused. Does not: order accesses; a collective's ranks have all reached it before any of their memory is touched.
 
-use super::place::FIELDS;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -19,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::location::Location;
 use super::pages::{PAGE_BYTES, Range, Show, may_shrink};
+use super::place::FIELDS;
 use super::raw::{Allocation, RawSpan};
 use crate::memory::place::{PeerBuffer, Place};
 

@@ -4,13 +4,15 @@
 //! of files ([`Parts`]), kept in the store. Invariant: what a list's offset names never changes. Does not: reach the bytes (see
 //! `peer`).
 
-use crate::memory::pages::Store;
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::memory::pages::Store;
 
 /// Bytes in a process's store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,6 @@
 //! two unordered tasks on the same bytes race as they do on a card.
 #![expect(unsafe_code, reason = "device memory is raw memory")]
 
-use crate::memory::location::Location;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -18,6 +17,7 @@ use super::fault::Known;
 use super::guard::{Arena, Damage, FREED, Guarded, Reach};
 use super::pages::{Backing, Range, Store, page_bytes};
 use crate::base::site::Site;
+use crate::memory::location::Location;
 use crate::memory::place::{Parts, PeerBuffer, Place};
 
 /// A type any bit pattern of which is a value.

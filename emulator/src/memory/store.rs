@@ -7,7 +7,15 @@
 //! Memory of cards lies where it is made until it is freed: in the store, where other processes reach it, or in pages of this
 //! process alone, as the machine's configuration says once for all. Does not: commit memory, copy bytes, order anything.
 
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
 use super::book::Charge;
+use crate::base::failure::{Failure, code};
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
+use crate::config::Sharing;
 use crate::memory::book::Book;
 use crate::memory::book::CardUsage;
 use crate::memory::book::MemoryShare;
@@ -16,14 +24,6 @@ use crate::memory::book::bytes;
 use crate::memory::book::damage_report;
 use crate::memory::book::footprint_bytes;
 use crate::memory::book::place;
-use std::collections::BTreeMap;
-use std::io;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-use crate::base::failure::{Failure, code};
-use crate::base::report::{Report, ReportKind};
-use crate::base::site::Site;
-use crate::config::Sharing;
 use crate::memory::keeper::Keepers;
 use crate::memory::location::Location;
 use crate::memory::pages::Store;

@@ -7,7 +7,6 @@
 //! Where the guide is silent the strictest reading holds: a handle is mapped once at a time. Does not: share with other
 //! processes (see `ipc`).
 
-use crate::memory::book::Charge;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -17,6 +16,7 @@ use std::sync::{Arc, RwLockWriteGuard};
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
+use crate::memory::book::Charge;
 use crate::memory::ipc::{Exported, IpcRecord, Name};
 use crate::memory::keeper::Keepers;
 use crate::memory::location::Location;

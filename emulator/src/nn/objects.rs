@@ -4,13 +4,15 @@
 //! once in the life of a machine, so a destroyed object is always recognised; a list owns its members, as the library
 //! documents. Does not: know C signatures (see `abi::aclnn`), or touch device memory.
 
-use crate::base::failure::{Failure, code};
-use crate::nn::executor::Executor;
-use crate::nn::operator::{Scalar, TensorDesc};
-use ascend_tp_sys::{aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use ascend_tp_sys::{aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList};
+
+use crate::base::failure::{Failure, code};
+use crate::nn::executor::Executor;
+use crate::nn::operator::{Scalar, TensorDesc};
 
 /// The library's objects of one machine.
 #[derive(Debug, Default)]

@@ -1,13 +1,14 @@
 //! Functions of the program as streams reach them: posted, run, ended.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::runtime::callback::{Blocking, Callback, PostedCallback};
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
-use std::collections::VecDeque;
-use std::time::Duration;
 
 impl State {
     /// From now on `thread` runs the callbacks of `stream`.

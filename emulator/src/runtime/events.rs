@@ -1,5 +1,8 @@
 //! What streams and threads do with events: records, waits, resets.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::base::report::{Report, ReportKind};
@@ -12,8 +15,6 @@ use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 use crate::strict::order::Waited;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 impl State {
     /// A stream has reached a record.

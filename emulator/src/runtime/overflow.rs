@@ -1,14 +1,15 @@
 //! The overflow status of a device, which streams write and reset.
 
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::memory::access::Access;
 use crate::runtime::saturation::Saturation;
 use crate::runtime::stream::Entry;
 use crate::scheduler::pool::{Task, Workers};
-use std::ffi::c_void;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 impl Machine {
     /// The mode of a card.

@@ -1,5 +1,8 @@
 //! What streams do with signals: sets, clears and waits, of this process and of others.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
@@ -8,8 +11,6 @@ use crate::runtime::objects::Runtime;
 use crate::runtime::signal::{Act, Recheck, SharedWord, Signal, SignalWord};
 use crate::runtime::stream::WaitReason;
 use crate::state::State;
-use std::collections::VecDeque;
-use std::sync::Arc;
 
 impl State {
     /// A stream has reached an act.

@@ -4,10 +4,10 @@
 //! Input: a new machine. Output: a slot until the machine's last owner goes. Invariant: at most one machine per slot.
 //! Does not: build tables (see `abi`) or run calls (see `machine`).
 
-use crate::runtime::thread::SLOTS;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use crate::machine::Machine;
+use crate::runtime::thread::SLOTS;
 
 pub(super) static MACHINES: [RwLock<Weak<Machine>>; SLOTS] = [const { RwLock::new(Weak::new()) }; SLOTS];
 pub(super) static TAKEN: Mutex<Taken> = Mutex::new([false; SLOTS]);

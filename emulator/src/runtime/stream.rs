@@ -6,7 +6,6 @@
 //! runs all the same, unless its context stops on failure.
 //! Does not: run tasks (see `scheduler::pool`), move bytes (see `memory::copy`, `hccl`).
 
-use crate::timed::stream_time::StreamTime;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +21,7 @@ use crate::scheduler::done::Done;
 use crate::scheduler::pool::Task;
 use crate::scheduler::stream_wait::ValueWait;
 use crate::timed::load::LoadId;
+use crate::timed::stream_time::StreamTime;
 
 /// Streams one device can have (CANN guide, Atlas A2).
 pub(crate) const MAX_STREAMS: usize = 1984;

@@ -1,12 +1,13 @@
 //! Streams of the program: which handle means which stream, and how a call appends to it.
 
+use std::ffi::c_void;
+
 use crate::base::failure::Failure;
 use crate::machine::Machine;
 use crate::memory::access::Access;
 use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
 use crate::state::State;
-use std::ffi::c_void;
 
 impl Machine {
     /// Appends an entry that touches `accesses` to a stream (NULL: the default stream of the current context); returns

@@ -5,7 +5,7 @@
 //! process's one listener. Method: a count of rings in shared memory, on which threads sleep by futex. Invariants: nobody
 //! sleeps through a ring that came after the count they last saw; a ring costs a system call only if somebody sleeps; a
 //! thread that ceases to listen looks whether it rang meanwhile. Does not: say what has happened (see
-//! `collective::at_table`).
+//! `hccl::at_table`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! How far a stream has come, for the threads that wait for it.
 
-use crate::scheduler::bell::Bell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, OnceLock};
+
+use crate::scheduler::bell::Bell;
 
 /// What a thread that waits for a stream watches.
 #[derive(Debug, Default)]

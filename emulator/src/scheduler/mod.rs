@@ -7,6 +7,7 @@
 
 pub(crate) mod alarm;
 pub(crate) mod bell;
+pub(crate) mod conductor;
 pub(crate) mod done;
 pub(crate) mod launch;
 pub(crate) mod pool;

@@ -5,15 +5,16 @@
 //! way; what follows a failure runs all the same, unless its context stops on failure; what will never run releases whoever
 //! waits for it. Does not: run tasks (see `pool`), move bytes (see `memory::copy`, `hccl`).
 
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Instant;
+
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::runtime::exception::FailedTask;
 use crate::runtime::stream::{Entry, Queued, Stream, WaitReason, context_gone, no_context};
 use crate::scheduler::launch::Launch;
 use crate::state::State;
-use std::ffi::c_void;
-use std::sync::Arc;
-use std::time::Instant;
 
 impl State {
     /// The stream behind a handle (NULL: the default stream of `current`), which must belong to the context `current`.

@@ -1,8 +1,9 @@
 //! Values in memory that streams wait for, and limits of waits.
 
-use crate::memory::raw::RawSpan;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+use crate::memory::raw::RawSpan;
 
 #[derive(Debug)]
 pub(super) struct WaitLimit {

@@ -5,11 +5,11 @@
 //! entry of its stream only; values are compared whenever work ends or a call changes the scheduling state, so nothing
 //! polls. Does not: see a value that another process writes before the next such moment.
 
-use crate::scheduler::stream_wait::{ValueWait, WaitLimit};
 use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
 use crate::runtime::stream::WaitReason;
+use crate::scheduler::stream_wait::{ValueWait, WaitLimit};
 use crate::state::State;
 
 impl State {

@@ -5,12 +5,12 @@
 //! sleep, poll or compute. Does not: run in strict or timed mode, whose conductors take the same times from a virtual clock,
 //! or end calls with a limit of their own, whose threads sleep no longer than that.
 
-use crate::scheduler::alarm::Alarm;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use crate::machine::Machine;
+use crate::scheduler::alarm::Alarm;
 use crate::state::State;
 
 /// The running thread; dropping it ends it.

@@ -3,12 +3,12 @@
 //! Input: the seed, who stands at the turnstile, what streams have to do. Output: steps, each noted in the trace.
 //! Invariants: a step is taken only while the program is quiet, which means that every thread that may still come to
 //! the turnstile by itself has come or has been overtaken; the choice depends on the seed and on the machine's state,
-//! never on time. What may happen is found, and what waits for ever is decided, under one lock of the machine's state. What was chosen runs to its end before the next choice. A time limit counts as over when nothing else
-//! can happen. Does not: know what a step does (see `machine`, `stream`).
+//! never on time. What may happen is found, and what waits for ever is decided, under one lock of the machine's state. What
+//! was chosen runs to its end before the next choice. A time limit counts as over when nothing else can happen. Does not: know
+//! what a step does (see `scheduler::queues`).
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Strict;
@@ -16,63 +16,30 @@ use super::deadlock;
 use super::random::Random;
 use super::trace::{Actor, What};
 use crate::machine::Machine;
+use crate::scheduler::conductor::Conductor;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::quiet::Quiet;
-use crate::scheduler::thread;
-use crate::scheduler::turnstile::{Host, Stand, Turnstile, TurnstileView};
+use crate::scheduler::turnstile::{Host, Stand, TurnstileView};
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 
 /// Time between looks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
 
-/// The running thread; dropping it closes the turnstile and joins the thread.
-#[derive(Debug)]
-pub(crate) struct Conductor {
-    turnstile: Arc<Turnstile>,
-    handle: Option<JoinHandle<()>>,
-}
-
-impl Conductor {
-    /// Starts the thread for a machine.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
-    pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<Self> {
-        strict.turnstile().join();
-        let baton = StrictConductor {
-            random: Random::new(strict.seed()),
-            quiet: Quiet::new(Arc::clone(strict.turnstile()), machine, Some(Arc::clone(&strict))),
-            is_stuck_since: None,
-            strict,
-        };
-        let turnstile = Arc::clone(baton.strict.turnstile());
-        Self::spawn(&turnstile, move || baton.conduct())
-    }
-
-    /// Starts the thread that conducts until the turnstile is closed.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
-    pub(crate) fn spawn(turnstile: &Arc<Turnstile>, conduct: impl FnOnce() + Send + 'static) -> io::Result<Self> {
-        let body = move || {
-            thread::is_of_machine();
-            conduct();
-        };
-        let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
-        Ok(Self { turnstile: Arc::clone(turnstile), handle: Some(handle) })
-    }
-}
-
-impl Drop for Conductor {
-    fn drop(&mut self) {
-        self.turnstile.close();
-        if let Some(handle) = self.handle.take()
-            && handle.thread().id() != std::thread::current().id()
-        {
-            let _ = handle.join();
-        }
-    }
+/// Starts the conductor of a strict machine.
+///
+/// # Errors
+/// The operating system refuses a thread.
+pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<Conductor> {
+    strict.turnstile().join();
+    let conductor = StrictConductor {
+        random: Random::new(strict.seed()),
+        quiet: Quiet::new(Arc::clone(strict.turnstile()), machine, Some(Arc::clone(&strict))),
+        is_stuck_since: None,
+        strict,
+    };
+    let turnstile = Arc::clone(conductor.strict.turnstile());
+    Conductor::spawn(&turnstile, move || conductor.conduct())
 }
 
 /// What the conductor knows.

@@ -1,11 +1,10 @@
 //! Strict mode: the machine that only lets legal programs pass, in an order its seed picks.
 //!
-//! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`](site::Site), every queued entry with
-//! the bytes it touches. Output: [`Report`]s and a trace. Parts: `turnstile` stops every call, `conductor` picks what
-//! happens next once it is `quiet`, `watch` sees what threads do outside calls, `wait` says what a blocked call waits for, `deadlock`
-//! names what waits for ever; `site` says who made a call, `report` what was found, `order` what happened before what,
-//! `check` looks at calls that fail, at red zones and at what is destroyed under work;
-//! `leaks` at what is left at the end.
+//! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`](crate::base::site::Site), every queued
+//! entry with the bytes it touches. Output: [`Report`]s and a trace. Parts: `conductor` picks what happens next once the
+//! turnstile of `scheduler` is quiet, `deadlock` names what waits for ever, `order` says what happened before what, `check`
+//! looks at calls that fail, at red zones and at what is destroyed under work, `leaks` at what is left at the end; `state` is
+//! what of this is kept under the machine's lock.
 //! Invariant: with another mode none of this runs. Does not: change what a legal program computes.
 
 mod check;
@@ -22,11 +21,11 @@ pub(crate) mod trace;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use crate::base::stderr::say;
-use crate::scheduler::turnstile::Turnstile;
 use trace::{Actor, Trace, TraceEvent, What};
 
 use crate::base::report::Report;
+use crate::base::stderr::say;
+use crate::scheduler::turnstile::Turnstile;
 
 /// The strict part of a machine.
 #[derive(Debug)]

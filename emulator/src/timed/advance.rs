@@ -1,5 +1,9 @@
 //! How the cards go on in virtual time: event by event, stream by stream.
 
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Instant;
+
 use crate::base::failure::Failure;
 use crate::hccl::CollectiveCall;
 use crate::hccl::meeting::Meeting;
@@ -10,9 +14,6 @@ use crate::scheduler::wait::Wait;
 use crate::state::State;
 use crate::timed::load::{LoadId, exchanged};
 use crate::timed::schedule::{Blocked, NextEvent, Over, Schedule, Under};
-use std::cmp::Reverse;
-use std::sync::Arc;
-use std::time::Instant;
 
 impl State {
     /// The time to which a timed machine's cards have come.

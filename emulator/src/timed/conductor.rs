@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use super::Timed;
 use super::schedule::{Blocked, NextEvent};
 use crate::machine::Machine;
+use crate::scheduler::conductor::Conductor;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::quiet::Quiet;
 use crate::scheduler::turnstile::{Host, Stand, TurnstileView};
 use crate::scheduler::wait::Wait;
 use crate::state::State;
-use crate::strict::conductor::Conductor;
 use crate::strict::deadlock;
 
 /// Time between looks while nothing can happen.
@@ -28,12 +28,12 @@ const IDLE_LOOKS: Duration = Duration::from_millis(20);
 /// The operating system refuses a thread.
 pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Conductor> {
     timed.turnstile.join();
-    let mut hand = TimedConductor {
+    let mut conductor = TimedConductor {
         timed: Arc::clone(timed),
         quiet: Quiet::new(Arc::clone(&timed.turnstile), machine, None),
         is_stuck_since: None,
     };
-    Conductor::spawn(&timed.turnstile, move || hand.conduct())
+    Conductor::spawn(&timed.turnstile, move || conductor.conduct())
 }
 
 struct TimedConductor {

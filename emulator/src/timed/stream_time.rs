@@ -1,8 +1,9 @@
 //! What a timed machine keeps of a stream.
 
+use std::sync::Arc;
+
 use crate::base::failure::Failure;
 use crate::timed::timeline::Run;
-use std::sync::Arc;
 
 /// What a timed machine keeps of a stream.
 #[derive(Debug)]

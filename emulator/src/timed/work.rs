@@ -1,5 +1,10 @@
 //! What a call costs its thread, and what it enqueues costs its stream.
 
+use std::sync::Arc;
+use std::time::Instant;
+
+use ascend_tp_machine::Launch;
+
 use super::load::LoadId;
 use super::schedule::Schedule;
 use crate::machine::{Machine, WakeSource};
@@ -10,9 +15,6 @@ use crate::scheduler::pool::Without;
 use crate::scheduler::turnstile::Turnstile;
 use crate::scheduler::wait::Wait;
 use crate::timed::Cost;
-use ascend_tp_machine::Launch;
-use std::sync::Arc;
-use std::time::Instant;
 
 impl Machine {
     /// What stops threads, where anything does.

@@ -3,12 +3,12 @@
 //! Input: one argument of any type the operators' prototypes use. Output: an [`Argument`]. Invariant: what a handle names
 //! is copied, so the caller may destroy the object as soon as the call returns.
 
-use crate::nn::objects::Live;
 use std::ffi::{CStr, c_char};
 
 use ascend_tp_sys::{aclDataType, aclIntArray, aclScalar, aclTensor, aclTensorList};
 
 use crate::base::failure::{Failure, code};
+use crate::nn::objects::Live;
 use crate::nn::operator::Argument;
 
 /// A C type that appears in the prototype of an operator.

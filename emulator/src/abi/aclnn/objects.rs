@@ -4,9 +4,6 @@
 //! Invariants: a number is used once in the life of a machine, so a destroyed object is always recognised; a list owns its
 //! members, as the library documents; dims, strides and values are copied. Does not: touch device memory.
 
-use crate::abi::out::Out;
-use crate::nn::objects::Object;
-use crate::nn::objects::wrong;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;
 
@@ -16,11 +13,14 @@ use ascend_tp_sys::{
 };
 use half::{bf16, f16};
 
+use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::memory::raw::load_array;
 use crate::nn::dtype::DType;
 use crate::nn::executor::Counted;
+use crate::nn::objects::Object;
+use crate::nn::objects::wrong;
 use crate::nn::operator::{Scalar, TensorDesc};
 
 /// The fields of a tensor as C passes them.

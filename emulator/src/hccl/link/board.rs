@@ -3,15 +3,15 @@
 //! Input: places to receive into, wants and data from links, deaths of processes. Output: waiting threads go on, with
 //! success or the reason. Invariants: data reaches a place only while someone expects it there, whole and once; every
 //! wait ends by data or failure, and the machine's timer makes a failure of what takes too long; what is small may come before it is expected and is kept until then.
-//! Does not: know links; does not decide who sends what (see `collective::remote`).
+//! Does not: know links; does not decide who sends what (see `hccl::peer`).
 
-use crate::hccl::key::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::wire::{Address, Token};
 use crate::base::failure::{Failure, code};
+use crate::hccl::key::Key;
 use crate::memory::raw::RawSpan;
 
 /// Up to this size a transfer is sent without being asked for.

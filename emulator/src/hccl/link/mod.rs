@@ -22,7 +22,6 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::memory::peer::StoreAddress;
 use board::Board;
 use connection::Link;
 use endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
@@ -32,6 +31,7 @@ use wire::{Answer, Caller, Hello, Process, Roster, Welcome, Wish};
 use crate::base::failure::{Failure, code};
 use crate::memory::pages::Store;
 use crate::memory::peer::PeerMemory;
+use crate::memory::peer::StoreAddress;
 use crate::memory::place::Place;
 use crate::memory::raw::RawSpan;
 use crate::memory::shared_words::SharedWords;

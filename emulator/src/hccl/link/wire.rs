@@ -5,15 +5,15 @@
 //! an error, never an allocation; text from elsewhere becomes a C function's name only if it is one.
 //! Does not: know sockets beyond `Read`, or what messages do.
 
-use crate::hccl::key::Key;
-use crate::memory::peer::StoreAddress;
 use std::io::{self, Read};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::failure::{Failure, code};
+use crate::hccl::key::Key;
 use crate::hccl::{CollectiveCall, CollectiveKind, DataType, Places};
+use crate::memory::peer::StoreAddress;
 use crate::memory::place::{PeerBuffer, Place};
 use crate::memory::raw::RawSpan;
 

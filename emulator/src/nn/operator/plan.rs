@@ -1,8 +1,9 @@
 //! What planning an operator gives: a kernel, or a refusal.
 
+use std::sync::Arc;
+
 use crate::nn::Tiles;
 use crate::nn::view::View;
-use std::sync::Arc;
 
 /// A parameter is NULL.
 pub(crate) const NULL_POINTER: i32 = 161_001;

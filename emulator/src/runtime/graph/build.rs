@@ -4,11 +4,11 @@
 //! one. Invariants: every bound stream runs from the beginning of a replay, and the replay ends when all have; a stream
 //! stays bound until it is unbound. Does not: streams that only a branch or another stream starts.
 
-use crate::runtime::thread::CaptureMode;
 use std::sync::Arc;
 
 use super::{Capturing, Graph, GraphLane, GraphStep, Node, Phase};
 use crate::base::failure::{Failure, code};
+use crate::runtime::thread::CaptureMode;
 use crate::state::State;
 
 /// `ACL_STREAM_PERSISTENT`.

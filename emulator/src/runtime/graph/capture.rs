@@ -4,8 +4,6 @@
 //! joins a capture only by waiting for an event the capture recorded, and leads back to the first stream before the
 //! end; calls that would run at once what must be recorded are refused. Does not: replay (see `replay`).
 
-use crate::runtime::graph::CaptureStatus;
-use crate::runtime::thread::CaptureMode;
 use std::sync::Arc;
 
 use super::{Capturing, Graph, GraphLane, GraphStep, Node, Outside, Phase, captured};
@@ -13,8 +11,10 @@ use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
 use crate::machine::Machine;
 use crate::runtime::event::{EventKind, SYNC};
+use crate::runtime::graph::CaptureStatus;
 use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
+use crate::runtime::thread::CaptureMode;
 use crate::state::State;
 
 impl State {

@@ -12,9 +12,9 @@ mod json;
 mod replay;
 pub(crate) mod update;
 
-use crate::runtime::thread::CaptureMode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
 use crate::base::failure::{Failure, code};
@@ -23,9 +23,9 @@ use crate::base::site::Site;
 use crate::hccl::CollectiveCall;
 use crate::runtime::event::EventRecord;
 use crate::runtime::stream::{Access, Entry};
+use crate::runtime::thread::CaptureMode;
 use crate::scheduler::pool::{Task, Workers};
 use crate::timed::load::LoadId;
-use std::sync::{Mutex, PoisonError};
 
 /// All graphs of a machine.
 #[derive(Debug, Default)]

@@ -4,15 +4,15 @@
 //! stream. Output: the graph runs the later ones. Invariants: number and kind of the operators stay; the exchange
 //! happens when the updating stream reaches it. Does not: update anything but operators (CANN guide, task groups).
 
-use crate::runtime::graph::GroupSlot;
-use crate::runtime::graph::Replacement;
-use crate::runtime::graph::TaskGroup;
-use crate::runtime::graph::Update;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Graph, GraphStep, captured};
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
+use crate::runtime::graph::GroupSlot;
+use crate::runtime::graph::Replacement;
+use crate::runtime::graph::TaskGroup;
+use crate::runtime::graph::Update;
 use crate::runtime::stream::{Entry, Queued};
 use crate::scheduler::pool::{Task, Workers};
 use crate::state::State;
