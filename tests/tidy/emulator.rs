@@ -10,7 +10,7 @@ use super::source::{Source, words};
 /// The folders of the emulator, and the files beside them, with what each may import besides itself.
 ///
 /// Folders import each other because what the machine does crosses its parts: a stream that ends a wait settles other streams,
-/// strict mode hears of every step. Files do not: types stand below [`STATE`], what happens to them above it.
+/// strict mode hears of every step. Files do not: types stand below `state`, what happens to them above it.
 const ARROWS: [(&str, &[&str]); 16] = [
     ("base", &["config"]),
     ("config", &["faults"]),
