@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ascend_tp_machine::{Profile, Soc, Topology};
 
-use crate::faults::Fault;
+use crate::faults::fault::Fault;
 
 /// In which order a machine works, and how closely it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,22 +9,25 @@ use std::sync::Arc;
 use ascend_tp_sys::Table;
 
 use crate::abi;
+use crate::base::failure::Failure;
+use crate::base::report::Report;
 use crate::config::{Config, Mode};
-use crate::failure::Failure;
-use crate::faults::{Fault, FaultError, Injected};
-use crate::kernel::KernelCall;
+use crate::faults::fault::{Fault, FaultError};
+use crate::faults::injected::Injected;
 use crate::machine::Machine;
-use crate::memory::CardUsage;
-use crate::pool::Pool;
-use crate::simd;
-use crate::slots::{self, Slot};
-use crate::strict::conductor::Conductor;
-use crate::strict::watch;
-use crate::strict::{Report, TraceEvent};
-use crate::thread;
+use crate::memory::book::CardUsage;
+use crate::nn::simd::isa;
+use crate::runtime::kernel::KernelCall;
+use crate::runtime::slots::MachineSlot;
+use crate::runtime::state_callback::{StateCallback, Watched};
+use crate::runtime::thread;
+use crate::scheduler::conductor::Conductor;
+use crate::scheduler::pool::Pool;
+use crate::scheduler::timer::Timer;
+use crate::scheduler::watch;
+use crate::strict::conductor;
+use crate::strict::trace::TraceEvent;
 use crate::timed::{self, Recording, Span, Total};
-use crate::timer::Timer;
-use crate::watchers::{Watched, Watcher};
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +77,7 @@ pub enum EmulatorError {
     /// Too many machines are alive.
     #[error(
         "{} emulators are alive in this process, which is the most; drop one (with all its tables) first",
-        slots::SLOTS
+        thread::SLOTS
     )]
     TooManyEmulators,
     /// The operating system refuses a file of memory.
@@ -110,7 +113,7 @@ struct Owner {
     machine: Arc<Machine>,
     _conductor: Option<Conductor>,
     _timer: Option<Timer>,
-    _slot: Slot,
+    _slot: MachineSlot,
     _pool: Pool,
 }
 
@@ -142,15 +145,15 @@ impl Emulator {
                 return Err(EmulatorError::Profile { profile: config.profile.soc.name(), soc: config.soc.name() });
             }
         }
-        simd::chosen().map_err(EmulatorError::Isa)?;
+        isa::chosen().map_err(EmulatorError::Isa)?;
         if config.mode.seed().is_some() {
             watch::try_to_see().map_err(EmulatorError::Blind)?;
         }
-        let slot = Slot::take().ok_or(EmulatorError::TooManyEmulators)?;
+        let slot = MachineSlot::take().ok_or(EmulatorError::TooManyEmulators)?;
         let pool = Pool::new(config.threads).map_err(EmulatorError::Threads)?;
         let machine = Machine::new(config, slot.number(), pool.workers()).map_err(EmulatorError::Memory)?;
         slot.install(&machine);
-        let strict = machine.strict().map(|strict| Conductor::start(Arc::clone(strict), &machine));
+        let strict = machine.strict().map(|strict| conductor::start(Arc::clone(strict), &machine));
         let conductor = strict.or_else(|| machine.timed().map(|timed| timed::conductor::start(timed, &machine)));
         let conductor = conductor.transpose().map_err(EmulatorError::Threads)?;
         let timer = if conductor.is_none() { Some(Timer::start(&machine)) } else { None };
@@ -241,7 +244,7 @@ impl Emulator {
         name: impl Into<String>,
         kernel: impl Fn(&KernelCall<'_>) -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.owner.machine.update(|state| state.kernels.register(name.into(), Arc::new(kernel)));
+        self.owner.machine.update(|state| state.runtime.kernels.register(name.into(), Arc::new(kernel)));
     }
 
     /// Tells the other processes of this machine's communicators that this one ends in good order: for a process that is about
@@ -319,8 +322,9 @@ impl Emulator {
         name: &str,
         watcher: Option<Box<dyn Fn(u32, u32) + Send + Sync>>,
     ) -> Result<(), String> {
-        let watcher = watcher.map(|told| -> Watcher { Arc::new(move |device, state| told(device as u32, state)) });
-        let registered = self.owner.machine.register_watcher(Watched::Devices, name.to_owned(), watcher);
+        let callback =
+            watcher.map(|told| -> StateCallback { Arc::new(move |device, state| told(device as u32, state)) });
+        let registered = self.owner.machine.state_callbacks().register(Watched::Devices, name.to_owned(), callback);
         registered.map_err(|failure| failure.message)
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use ascend_tp_machine::Soc;
 
 use crate::config::{CannVersion, Config, Messages, Mode, Numbers, Sharing, variable_problems};
-use crate::faults::Fault;
+use crate::faults::fault::Fault;
 
 const VARIABLE: &str = "ASCEND_EMULATOR";
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";

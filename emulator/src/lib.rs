@@ -21,74 +21,49 @@
 //! ```
 
 mod abi;
-mod access;
-mod collective;
+mod base;
 mod config;
-mod context;
-mod copy;
 mod emulator;
 mod environment;
-mod event;
-mod exception;
-mod failure;
 mod faults;
-pub mod fork;
-mod graph;
-mod handle;
-mod held;
-mod ipc;
-mod keeper;
-mod kernel;
-mod launch;
+mod hccl;
 pub mod limits;
-mod link;
 mod machine;
 mod memory;
 mod nn;
-mod notify;
-mod pool;
-mod profile;
-mod refused;
-mod report;
-mod saturation;
-mod signal;
-mod simd;
-mod slots;
-mod spin;
-mod stderr;
-mod stream;
+mod runtime;
+mod scheduler;
+mod state;
 mod strict;
-mod synchronize;
-mod thread;
 mod timed;
-mod timer;
-mod virtual_memory;
-mod watchers;
 
 pub use abi::dropin;
 pub use ascend_tp_machine::Soc;
 pub use ascend_tp_sys::Table;
-pub use collective::rules::{CollectiveRule, InPlace, Named};
+pub use base::report::{Report, ReportKind};
 pub use config::{CannVersion, Config, Messages, Mode, Numbers, Sharing, Transport};
 pub use emulator::{Emulator, EmulatorError};
 pub use environment::{EnvironmentError, WORDS, Word};
-pub use faults::{Calls, Checksum, Fault, FaultError, Injected};
-pub use kernel::{KernelCall, KernelMemory};
-pub use memory::CardUsage;
-pub use simd::{ISA_VARIABLE, Isa, isa};
-pub use strict::{Report, ReportKind, TraceEvent};
+pub use faults::fault::{Calls, Checksum, Fault, FaultError};
+pub use faults::injected::Injected;
+pub use hccl::rules::{CollectiveRule, InPlace, Named};
+pub use memory::book::CardUsage;
+pub use nn::simd::isa::{ISA_VARIABLE, Isa, isa};
+pub use runtime::fork;
+pub use runtime::kernel::{KernelCall, KernelMemory};
+pub use strict::trace::TraceEvent;
 pub use timed::{Lane, Recording, Span, Total};
 
 /// The rules of every function of HCCL that moves data.
 #[must_use]
 pub fn collective_rules() -> &'static [CollectiveRule] {
-    collective::rules::RULES
+    hccl::rules::RULES
 }
 
 /// The rules of HCCL as a Markdown table.
 #[must_use]
 pub fn collective_table() -> String {
-    collective::rules::markdown()
+    hccl::rules::markdown()
 }
 
 /// The rules of every modelled aclnn operator as a Markdown table.
@@ -106,5 +81,5 @@ pub fn coverage() -> Vec<(&'static str, ascend_tp_sys::Library, bool)> {
 /// The C functions that refuse, with the reason, as a Markdown table.
 #[must_use]
 pub fn refused_table() -> String {
-    refused::markdown(&abi::coverage())
+    abi::refused::markdown(&abi::coverage())
 }

@@ -11,9 +11,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::nn::simd::buffer::Buffer;
+use crate::nn::simd::buffer::AlignedBuffer;
+use crate::nn::simd::isa::{Isa, isa};
 use crate::nn::simd::rates;
-use crate::simd::{Isa, isa};
 
 /// Elements of each of the three buffers, over all threads: 128 MiB.
 const BUFFER_LEN: usize = 32 << 20;
@@ -73,7 +73,7 @@ impl Team {
     fn part(&self, is_first: bool) -> Limits {
         let len = (BUFFER_LEN / self.threads).next_multiple_of(rates::BLOCK);
         let [mut a, b, c] = [0.0, 1.0, 2.0].map(|value| {
-            let mut buffer = Buffer::new(len);
+            let mut buffer = AlignedBuffer::new(len);
             buffer.fill(value);
             buffer
         });

@@ -5,52 +5,39 @@
 //! Does not: know C signatures (see `abi`), or how streams, events, contexts and collectives work (see their modules).
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::abi::aclnn::Objects;
-use crate::abi::raw::RawSpan;
-use crate::collective::group::Groups;
-use crate::collective::meeting::{Meeting, Meetings};
-use crate::collective::perform::{self, Share};
-use crate::collective::rules::deterministic_from;
+use crate::base::failure::{Failure, code};
+use crate::base::site::Site;
+use crate::base::stderr::MessageLog;
 use crate::config::{Config, Mode};
-use crate::context::{Card, Context};
-use crate::event::Event;
-use crate::exception::Exceptions;
-use crate::failure::{Failure, code};
-use crate::faults::hold::Holds;
 use crate::faults::overlay::Faults;
-use crate::graph::Graphs;
-use crate::held::Held;
-use crate::kernel::Kernels;
-use crate::launch::Launch;
-use crate::link::Network;
-use crate::link::bell::Bell;
-use crate::memory::Memory;
-use crate::notify::Notify;
-use crate::pool::{Job, Task, Workers};
-use crate::profile::Profiling;
-use crate::report::{HostThread, Reports};
-use crate::signal::Signal;
-use crate::stderr::Spoken;
-use crate::stream::Stream;
-use crate::strict::leaks::Makers;
-use crate::strict::order::Order;
-use crate::strict::site::Site;
-use crate::strict::wait::Wait;
-use crate::strict::{Report, Strict};
-use crate::thread::{self, Calling, MachineKey};
+use crate::hccl::link::Network;
+use crate::hccl::meeting::Meeting;
+use crate::hccl::perform::{self, WorkShare};
+use crate::memory::raw::RawSpan;
+use crate::memory::store::Memory;
+use crate::nn::objects::Objects;
+use crate::runtime::callback::{HostThread, PostedCallback};
+use crate::runtime::objects::Runtime;
+use crate::runtime::state_callback::StateCallbacks;
+use crate::runtime::thread::{self, Calling, MachineKey};
+use crate::scheduler::bell::Bell;
+use crate::scheduler::launch::Launch;
+use crate::scheduler::pool::{Job, Task, Workers};
+use crate::scheduler::ready::Scheduler;
+use crate::scheduler::wait::Wait;
+use crate::state::State;
+use crate::strict::Strict;
+use crate::strict::state::StrictState;
 use crate::timed::Timed;
 use crate::timed::schedule::Schedule;
-use crate::timer;
-use crate::watchers::Watchers;
 
 /// One emulated machine.
 #[derive(Debug)]
@@ -63,166 +50,25 @@ pub(crate) struct Machine {
     timed: Option<Arc<Timed>>,
     /// Calls made so far.
     calls: AtomicU64,
-    spoken: Spoken,
+    spoken: MessageLog,
     memory: Memory,
     faults: Arc<Faults>,
     aclnn: Objects,
     workers: Arc<Workers>,
     network: Network,
     state: Mutex<State>,
+    state_callbacks: StateCallbacks,
     /// Signalled for events, rendezvous and reports; a stream has its own.
     pub(crate) progress: Condvar,
 }
 
-/// Everything that schedules.
-#[derive(Debug)]
-pub(crate) struct State {
-    /// The strict part, in strict mode.
-    strict: Option<Arc<Strict>>,
-    exec_timeout: Duration,
-    /// What happened before what, in strict mode.
-    pub(crate) order: Option<Box<Order>>,
-    /// Virtual time, in timed mode.
-    pub(crate) timed: Option<Box<Schedule>>,
-    /// Names the machine in thread states.
-    pub(crate) key: MachineKey,
-    /// Who made the objects that exist, in strict mode.
-    pub(crate) makers: Makers,
-    /// Calls of `aclInit` that no `aclFinalize` has ended, in a CANN that counts them; 0 or 1 in an older one.
-    pub(crate) initialized: u64,
-    /// `aclnnInit` was called and no `aclnnFinalize` since.
-    pub(crate) has_operators: bool,
-    last_number: u64,
-    pub(crate) cards: Vec<Card>,
-    pub(crate) contexts: BTreeMap<u64, Context>,
-    pub(crate) streams: BTreeMap<u64, Stream>,
-    pub(crate) events: BTreeMap<u64, Event>,
-    pub(crate) notifies: BTreeMap<u64, Notify>,
-    /// Of events and notifies that are words, by their numbers.
-    pub(crate) signals: BTreeMap<u64, Signal>,
-    pub(crate) groups: Groups,
-    pub(crate) meetings: Meetings,
-    pub(crate) reports: Reports,
-    pub(crate) watchers_of_state: Watchers,
-    pub(crate) profiling: Profiling,
-    pub(crate) graphs: Graphs,
-    pub(crate) kernels: Kernels,
-    /// Address and size of what `aclCreateDataBuffer` describes.
-    pub(crate) data_buffers: BTreeMap<u64, (usize, usize)>,
-    /// Threads for host functions, by card, started when first needed.
-    host_threads: BTreeMap<u32, HostThread>,
-    /// `HcclSetConfig(HCCL_DETERMINISTIC)`, at first the environment variable's value, or why that is none.
-    pub(crate) deterministic: Result<i32, Failure>,
-    /// Entries that a slow or stuck card keeps back.
-    pub(crate) holds: Holds,
-    pub(crate) held: Held,
-    pub(crate) exceptions: Exceptions,
-    pub(crate) faults: Arc<Faults>,
-    /// Streams whose head may have become ready.
-    pub(crate) ready: Vec<u64>,
-    /// Work that became ready under the lock and goes to the pool before it is released.
-    pub(crate) launches: Vec<Launch>,
-    /// Threads blocked on [`Machine::progress`].
-    pub(crate) watchers: usize,
-    /// Something a watcher may wait for has changed.
-    pub(crate) signal: bool,
-    /// Goes off when the first limit is over, where no conductor sees to that; and for when it is set.
-    pub(crate) alarm: Arc<timer::Alarm>,
-    pub(crate) alarm_at: Option<Instant>,
-    /// The time of a strict machine, which goes on with its steps, or of a timed one; None where the host's clock counts.
-    pub(crate) clock: Option<Instant>,
-}
-
 /// What wakes a thread of the program.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Alarm<'a> {
+pub(crate) enum WakeSource<'a> {
     /// A signal by another thread of this process.
     Signal(&'a Condvar),
     /// A ring of the bell beyond those `seen`, which other processes can ring too.
     Ring { bell: &'a Bell, seen: u32 },
-}
-
-impl State {
-    /// A number no object of this machine has had.
-    pub(crate) fn fresh_number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.note_maker(self.last_number);
-        self.last_number
-    }
-
-    /// Now, for time stamps and limits.
-    pub(crate) fn now(&self) -> Instant {
-        self.clock.unwrap_or_else(Instant::now)
-    }
-
-    /// A step of a strict machine takes a microsecond of its time.
-    pub(crate) fn tick(&mut self) {
-        self.clock = self.clock.map(|clock| clock + Duration::from_micros(1));
-    }
-
-    /// A strict machine's time goes on to `at`, because nothing else can happen before.
-    pub(crate) fn advance_clock(&mut self, at: Instant) {
-        self.clock = self.clock.map(|clock| clock.max(at));
-    }
-
-    /// A strict machine's time goes on by so much, which it has waited for other processes.
-    pub(crate) fn wind_clock(&mut self, by: Duration) {
-        self.clock = self.clock.map(|clock| clock + by);
-    }
-
-    /// Whether a strict machine runs.
-    pub(crate) fn is_strict(&self) -> bool {
-        self.order.is_some()
-    }
-
-    /// Whether a conductor starts what is ready.
-    pub(crate) fn is_conducted(&self) -> bool {
-        self.clock.is_some()
-    }
-
-    /// How long a collective waits for its last rank.
-    pub(crate) fn exec_timeout(&self) -> Duration {
-        self.exec_timeout
-    }
-
-    /// When the first limit of something in a queue is over.
-    pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        let moving = self.groups.moving.values().copied();
-        let collective = self.meetings.oldest_wait().into_iter().chain(moving).map(|since| since + self.exec_timeout);
-        collective.chain(self.holds.earliest()).chain(self.held.next_limit()).min()
-    }
-
-    /// Ends delays that are over; false when only collectives have waited too long.
-    pub(crate) fn expire_waits(&mut self) -> bool {
-        let now = self.now();
-        let earliest = self.holds.earliest().into_iter().chain(self.held.next_limit()).min();
-        let is_any_over = earliest.is_some_and(|until| until <= now);
-        self.release_due(now);
-        self.expire_limits();
-        is_any_over
-    }
-
-    /// Keeps reports.
-    pub(crate) fn report_all(&self, reports: impl IntoIterator<Item = Report>) {
-        if let Some(strict) = &self.strict {
-            reports.into_iter().for_each(|report| strict.report(report));
-        }
-    }
-
-    /// Keeps a report and fails for good what it condemns: `streams`, and, with the failure returned, the call under
-    /// way. `code` is what their next calls return.
-    pub(crate) fn condemn(&mut self, code: i32, report: Report, streams: &[u64]) -> Failure {
-        let failure = Failure::new(code, report.to_string()).quiet();
-        if let Some(strict) = &self.strict {
-            strict.report(report);
-        }
-        for stream in streams {
-            if let Some(stream) = self.streams.get_mut(stream) {
-                stream.stop(&failure);
-            }
-        }
-        failure
-    }
 }
 
 static MACHINES_BUILT: AtomicU64 = AtomicU64::new(0);
@@ -244,46 +90,18 @@ impl Machine {
             Mode::Parallel | Mode::Strict { .. } | Mode::HostOnly => None,
         };
         let faults = Arc::new(Faults::default());
-        let memory = Memory::new(config.cards, config.hbm_bytes, config.sharing)?.with_faults(Arc::clone(&faults));
+        let memory =
+            Memory::new(config.cards, config.hbm_bytes, config.sharing)?.with_hook(Arc::<Faults>::clone(&faults));
         let memory = if strict.is_some() { memory.watched() } else { memory };
-        let state = State {
-            order: strict.is_some().then(Box::default),
-            timed: timed.as_ref().map(|timed| Box::new(Schedule::new(timed, config.cards))),
+        let clock = (strict.is_some() || timed.is_some()).then_some(built);
+        let state = State::new(
             key,
-            makers: Makers::default(),
-            strict: strict.clone(),
-            exec_timeout: config.exec_timeout,
-            initialized: 0,
-            has_operators: false,
-            last_number: 0,
-            cards: (0..config.cards).map(|_| Card::default()).collect(),
-            contexts: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            events: BTreeMap::new(),
-            notifies: BTreeMap::new(),
-            signals: BTreeMap::new(),
-            groups: Groups::default(),
-            meetings: Meetings::default(),
-            reports: Reports::default(),
-            watchers_of_state: Watchers::default(),
-            profiling: Profiling::default(),
-            graphs: Graphs::default(),
-            kernels: Kernels::default(),
-            data_buffers: BTreeMap::new(),
-            host_threads: BTreeMap::new(),
-            deterministic: deterministic_from(std::env::var("HCCL_DETERMINISTIC").ok().as_deref()),
-            holds: Holds::default(),
-            held: Held::default(),
-            exceptions: Exceptions::default(),
-            faults: Arc::clone(&faults),
-            ready: Vec::new(),
-            launches: Vec::new(),
-            watchers: 0,
-            signal: false,
-            alarm: Arc::default(),
-            alarm_at: None,
-            clock: (strict.is_some() || timed.is_some()).then_some(built),
-        };
+            Runtime::new(config.cards),
+            Scheduler::new(clock, config.exec_timeout),
+            strict.as_ref().map(StrictState::new),
+            timed.as_ref().map(|timed| Schedule::new(timed, config.cards)),
+            &faults,
+        );
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             key,
@@ -291,15 +109,16 @@ impl Machine {
             strict,
             timed,
             calls: AtomicU64::new(0),
-            spoken: Spoken::new(config.messages),
+            spoken: MessageLog::new(config.messages),
             memory,
             faults,
             config,
             aclnn: Objects::default(),
             workers: Arc::clone(workers),
-            network: Network::new(this, &state.groups.board),
+            network: Network::new(Weak::<Self>::clone(this), &state.hccl.groups.board),
             state: Mutex::new(state),
             progress: Condvar::new(),
+            state_callbacks: StateCallbacks::default(),
         }))
     }
 
@@ -322,15 +141,16 @@ impl Machine {
     pub(crate) fn site(&self, state: &State, stream: Option<u64>) -> Option<Arc<Site>> {
         self.strict.as_ref()?;
         let calling = thread::calling(self.key)?;
-        let on = stream.and_then(|stream| state.streams.get(&stream));
-        let current = || thread::context(self.key).and_then(|context| state.contexts.get(&context)).map(|c| c.card);
+        let on = stream.and_then(|stream| state.runtime.streams.get(&stream));
+        let current =
+            || thread::context(self.key).and_then(|context| state.runtime.contexts.get(&context)).map(|c| c.card);
         let card = on.map(|stream| stream.card).or_else(current);
         Some(Arc::new(Site {
             number: calling.number,
             call: calling.name,
             thread: thread::name(self.key),
             card,
-            rank: card.and_then(|card| state.groups.first_rank_of_card(card)),
+            rank: card.and_then(|card| state.hccl.groups.first_rank_of_card(card)),
             stream,
             tag: on.and_then(|stream| stream.tag.clone()),
         }))
@@ -361,6 +181,11 @@ impl Machine {
         &self.memory
     }
 
+    /// Functions of the program that are told of devices and streams.
+    pub(crate) fn state_callbacks(&self) -> &StateCallbacks {
+        &self.state_callbacks
+    }
+
     /// Other processes.
     pub(crate) fn network(&self) -> &Network {
         &self.network
@@ -389,7 +214,7 @@ impl Machine {
         }
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
-        let guarded = || self.faults.before_call(self, name).map_err(Failure::quiet).and_then(|()| call(self));
+        let guarded = || self.before_call(name).map_err(Failure::quiet).and_then(|()| call(self));
         let outcome = catch_unwind(AssertUnwindSafe(guarded)).unwrap_or_else(|panic| {
             let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
             Err(Failure::new(code::INTERNAL, what))
@@ -451,14 +276,14 @@ impl Machine {
 
     /// The same, but leaves the last launch to the caller.
     fn flush_but_one(&self, state: &mut State) -> Option<Launch> {
-        if state.is_conducted() {
+        if state.scheduler.is_conducted() {
             // The conductor starts what is ready, one at a time.
             if state.is_strict() {
                 state.recheck_values();
-                state.ready.clear();
+                state.scheduler.ready.clear();
             }
-            state.exceptions.tell();
-            state.signal = false;
+            state.runtime.exceptions.tell();
+            state.scheduler.has_progressed = false;
             if let (Some(turnstile), None) = (self.turnstile(), thread::calling(self.key)) {
                 // No step of the program: the conductor has to look again.
                 turnstile.nudge();
@@ -467,17 +292,17 @@ impl Machine {
         }
         state.run_ready();
         // What is not for the pool may fail its stream, which may make more ready.
-        while let Some(place) = state.launches.iter().position(|launch| !launch.is_for_pool()) {
-            let launch = state.launches.swap_remove(place);
+        while let Some(place) = state.scheduler.launches.iter().position(|launch| !launch.is_for_pool()) {
+            let launch = state.scheduler.launches.swap_remove(place);
             self.launch(state, launch);
             state.run_ready();
         }
-        let last = state.launches.pop();
-        if !state.launches.is_empty() {
-            self.workers.spawn(state.launches.drain(..).map(|launch| self.job(launch)));
+        let last = state.scheduler.launches.pop();
+        if !state.scheduler.launches.is_empty() {
+            self.workers.spawn(state.scheduler.launches.drain(..).map(|launch| self.job(launch)));
         }
-        state.exceptions.tell();
-        if std::mem::take(&mut state.signal) && state.watchers > 0 {
+        state.runtime.exceptions.tell();
+        if std::mem::take(&mut state.scheduler.has_progressed) && state.scheduler.watchers > 0 {
             self.progress.notify_all();
         }
         last
@@ -492,9 +317,9 @@ impl Machine {
             self.workers.spawn([self.job(launch)]);
             return;
         };
-        let thread = match state.host_threads.entry(card) {
+        let thread = match state.runtime.host_threads.entry(card) {
             Entry::Occupied(running) => running.into_mut(),
-            Entry::Vacant(none) => match HostThread::start(card, &self.this) {
+            Entry::Vacant(none) => match HostThread::start(card, self.host_functions()) {
                 Ok(started) => none.insert(started),
                 Err(error) => {
                     let what = format!("cannot start the thread for host functions of card {card}: {error}");
@@ -507,6 +332,12 @@ impl Machine {
             turnstile.expect_function();
         }
         thread.run(stream, body);
+    }
+
+    /// What a thread for host functions runs while the machine lives.
+    fn host_functions(&self) -> impl Fn(&PostedCallback) -> bool + Send + 'static {
+        let machine = self.weak();
+        move |posted| machine.upgrade().map(|machine| machine.run_host_function(posted)).is_some()
     }
 
     fn job(&self, launch: Launch) -> Job {
@@ -589,7 +420,7 @@ impl Machine {
             if !self.has_numbers() {
                 return Ok(());
             }
-            perform::perform(&meeting.calls().collect::<Vec<_>>(), Share::ALL, workers)?;
+            perform::perform(&meeting.calls().collect::<Vec<_>>(), WorkShare::ALL, workers)?;
             self.faults.after_transfer(meeting)
         })
     }
@@ -602,7 +433,7 @@ impl Machine {
     pub(crate) fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        alarm: Alarm<'_>,
+        alarm: WakeSource<'_>,
         deadline: Option<Instant>,
         wait: Wait,
     ) -> Result<MutexGuard<'a, State>, Failure> {
@@ -612,7 +443,9 @@ impl Machine {
             drop(state);
             turnstile.block(wait, deadline, site)?;
             let mut state = self.lock();
-            if let Some(over) = state.timed.as_mut().and_then(|schedule| schedule.take_over(thread::number())) {
+            if let Some(over) =
+                state.timed.as_mut().and_then(|schedule| schedule.take_over(crate::scheduler::thread::number()))
+            {
                 thread::raise_clock(self.key, over.at_ns);
                 thread::set_late(self.key, over.is_late);
             }
@@ -620,11 +453,11 @@ impl Machine {
         }
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         Ok(match (alarm, limit) {
-            (Alarm::Signal(condvar), None) => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
-            (Alarm::Signal(condvar), Some(limit)) => {
+            (WakeSource::Signal(condvar), None) => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
+            (WakeSource::Signal(condvar), Some(limit)) => {
                 condvar.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
             }
-            (Alarm::Ring { bell, seen }, limit) => {
+            (WakeSource::Ring { bell, seen }, limit) => {
                 drop(state);
                 bell.sleep(seen, limit);
                 self.lock()
@@ -642,12 +475,12 @@ impl Machine {
         deadline: Option<Instant>,
         wait: Wait,
     ) -> Result<MutexGuard<'a, State>, Failure> {
-        if state.is_conducted() {
-            return self.sleep(state, Alarm::Signal(&self.progress), deadline, wait);
+        if state.scheduler.is_conducted() {
+            return self.sleep(state, WakeSource::Signal(&self.progress), deadline, wait);
         }
-        state.watchers += 1;
-        let mut state = self.sleep(state, Alarm::Signal(&self.progress), deadline, wait)?;
-        state.watchers -= 1;
+        state.scheduler.watchers += 1;
+        let mut state = self.sleep(state, WakeSource::Signal(&self.progress), deadline, wait)?;
+        state.scheduler.watchers -= 1;
         Ok(state)
     }
 

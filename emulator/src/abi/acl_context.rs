@@ -2,13 +2,13 @@
 
 use ascend_tp_sys::{aclrtContext, aclrtDeviceStatus, aclrtFloatOverflowMode, aclrtMemAttr, aclrtStream};
 
-use super::raw::store;
-use crate::context::Reset;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::thread;
-use crate::watchers::Watched;
+use crate::runtime::context::Reset;
+use crate::runtime::state_callback::Watched;
+use crate::runtime::thread;
 
 /// `aclrtDeviceState`.
 #[derive(Debug, Clone, Copy)]
@@ -20,12 +20,11 @@ enum DeviceState {
 }
 
 impl Machine {
-    pub(super) unsafe fn aclrtGetDeviceCount(&self, count: *mut u32) -> Result<(), Failure> {
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("count", count, self.config().cards as u32) }
+    pub(super) fn aclrtGetDeviceCount(&self, count: Out<u32>) -> Result<(), Failure> {
+        count.set("count", self.config().cards as u32)
     }
 
-    pub(super) unsafe fn aclrtSetDevice(&self, device_id: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtSetDevice(&self, device_id: i32) -> Result<(), Failure> {
         self.tell_device_state(device_id, DeviceState::SetPre)?;
         self.set_device(device_id)?;
         self.tell_device_state(device_id, DeviceState::SetPost)
@@ -34,7 +33,7 @@ impl Machine {
     /// Tells who asked for it that the program sets or resets a device.
     fn tell_device_state(&self, device_id: i32, state: DeviceState) -> Result<(), Failure> {
         let card = self.lock().card_of_ordinal(device_id)?;
-        self.tell(Watched::Devices, card as usize, state as u32);
+        self.state_callbacks().tell(Watched::Devices, card as usize, state as u32);
         Ok(())
     }
 
@@ -44,37 +43,36 @@ impl Machine {
         self.tell_device_state(device_id, DeviceState::ResetPost)
     }
 
-    pub(super) unsafe fn aclrtResetDevice(&self, device_id: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtResetDevice(&self, device_id: i32) -> Result<(), Failure> {
         self.reset_and_tell(device_id, Reset::OneReference)
     }
 
-    pub(super) unsafe fn aclrtResetDeviceForce(&self, device_id: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtResetDeviceForce(&self, device_id: i32) -> Result<(), Failure> {
         self.reset_and_tell(device_id, Reset::Force)
     }
 
-    pub(super) unsafe fn aclrtGetDevice(&self, device_id: *mut i32) -> Result<(), Failure> {
+    pub(super) fn aclrtGetDevice(&self, device_id: Out<i32>) -> Result<(), Failure> {
         let card = self.current_card()?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("device_id", device_id, card.cast_signed()) }
+        device_id.set("device_id", card.cast_signed())
     }
 
-    pub(super) unsafe fn aclrtSynchronizeDevice(&self) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeDevice(&self) -> Result<(), Failure> {
         let outcome = self.synchronize_card(self.current_card()?, None);
         self.check_zones();
         outcome
     }
 
-    pub(super) unsafe fn aclrtSynchronizeDeviceWithTimeout(&self, timeout: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeDeviceWithTimeout(&self, timeout: i32) -> Result<(), Failure> {
         let outcome = self.synchronize_card(self.current_card()?, super::acl_stream::timeout_of_ms(timeout)?);
         self.check_zones();
         outcome
     }
 
-    pub(super) unsafe fn aclrtGetMemInfo(
+    pub(super) fn aclrtGetMemInfo(
         &self,
         attr: aclrtMemAttr,
-        free: *mut usize,
-        total: *mut usize,
+        free: Out<usize>,
+        total: Out<usize>,
     ) -> Result<(), Failure> {
         let card = self.current_card()?;
         // DDR kinds are of chips without HBM.
@@ -90,28 +88,24 @@ impl Machine {
         let usage = self.memory().usage()[card as usize];
         let (free_bytes, total_bytes) =
             if is_hbm { (usage.total_bytes - usage.used_bytes, usage.total_bytes) } else { (0, 0) };
-        // SAFETY: the C caller passes NULL or valid places.
-        unsafe { store("free", free, free_bytes as usize) }?;
-        // SAFETY: as above.
-        unsafe { store("total", total, total_bytes as usize) }
+        free.set("free", free_bytes as usize)?;
+        total.set("total", total_bytes as usize)
     }
 
-    pub(super) unsafe fn aclrtQueryDeviceStatus(
+    pub(super) fn aclrtQueryDeviceStatus(
         &self,
         device_id: i32,
-        device_status: *mut aclrtDeviceStatus,
+        device_status: Out<aclrtDeviceStatus>,
     ) -> Result<(), Failure> {
         self.lock().card_of_ordinal(device_id)?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("device_status", device_status, aclrtDeviceStatus::ACL_RT_DEVICE_STATUS_NORMAL) }
+        device_status.set("device_status", aclrtDeviceStatus::ACL_RT_DEVICE_STATUS_NORMAL)
     }
 
-    pub(super) unsafe fn aclrtDeviceGetBareTgid(&self, pid: *mut i32) -> Result<(), Failure> {
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("pid", pid, std::process::id().cast_signed()) }
+    pub(super) fn aclrtDeviceGetBareTgid(&self, pid: Out<i32>) -> Result<(), Failure> {
+        pid.set("pid", std::process::id().cast_signed())
     }
 
-    pub(super) unsafe fn aclrtSetDeviceSatMode(&self, mode: aclrtFloatOverflowMode) -> Result<(), Failure> {
+    pub(super) fn aclrtSetDeviceSatMode(&self, mode: aclrtFloatOverflowMode) -> Result<(), Failure> {
         let card = self.current_card()?;
         let is_on = match mode {
             aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN => false,
@@ -125,19 +119,18 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) unsafe fn aclrtGetDeviceSatMode(&self, mode: *mut aclrtFloatOverflowMode) -> Result<(), Failure> {
+    pub(super) fn aclrtGetDeviceSatMode(&self, mode: Out<aclrtFloatOverflowMode>) -> Result<(), Failure> {
         let answer = if self.saturation(self.current_card()?).is_on() {
             aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_SATURATION
         } else {
             aclrtFloatOverflowMode::ACL_RT_OVERFLOW_MODE_INFNAN
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("mode", mode, answer) }
+        mode.set("mode", answer)
     }
 
-    pub(super) unsafe fn aclrtDeviceCanAccessPeer(
+    pub(super) fn aclrtDeviceCanAccessPeer(
         &self,
-        can_access_peer: *mut i32,
+        can_access_peer: Out<i32>,
         device_id: i32,
         peer_device_id: i32,
     ) -> Result<(), Failure> {
@@ -149,11 +142,10 @@ impl Machine {
             let what = format!("device {card} is asked about itself; a peer is another device");
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("can_access_peer", can_access_peer, 1) }
+        can_access_peer.set("can_access_peer", 1)
     }
 
-    pub(super) unsafe fn aclrtDeviceEnablePeerAccess(&self, peer_device_id: i32, flags: u32) -> Result<(), Failure> {
+    pub(super) fn aclrtDeviceEnablePeerAccess(&self, peer_device_id: i32, flags: u32) -> Result<(), Failure> {
         if flags != 0 {
             return Err(Failure::new(code::INVALID_PARAM, format!("flags is {flags}, it must be 0")));
         }
@@ -164,16 +156,16 @@ impl Machine {
                 let what = format!("device {card} cannot be its own peer");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
-            state.cards[card as usize].peers.insert(peer);
+            state.runtime.cards[card as usize].peers.insert(peer);
             Ok(())
         })
     }
 
-    pub(super) unsafe fn aclrtDeviceDisablePeerAccess(&self, peer_device_id: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtDeviceDisablePeerAccess(&self, peer_device_id: i32) -> Result<(), Failure> {
         let card = self.current_card()?;
         self.update(|state| {
             let peer = state.card_of_ordinal(peer_device_id)?;
-            if !state.cards[card as usize].peers.remove(&peer) {
+            if !state.runtime.cards[card as usize].peers.remove(&peer) {
                 let what = format!("peer access from device {card} to device {peer} is not enabled");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
@@ -181,7 +173,7 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclrtCreateContext(&self, context: *mut aclrtContext, device_id: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtCreateContext(&self, context: Out<aclrtContext>, device_id: i32) -> Result<(), Failure> {
         if context.is_null() {
             return Err(Failure::null("context"));
         }
@@ -191,36 +183,33 @@ impl Machine {
         })?;
         // A new context is current on the thread that made it (AscendCL guide, aclrtCreateContext).
         thread::set_context(self.key(), Some(id));
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("context", context, HandleKind::Context.encode(id)) }
+        context.set("context", HandleKind::Context.encode(id))
     }
 
-    pub(super) unsafe fn aclrtDestroyContext(&self, context: aclrtContext) -> Result<(), Failure> {
+    pub(super) fn aclrtDestroyContext(&self, context: aclrtContext) -> Result<(), Failure> {
         self.destroy_context(HandleKind::Context.decode(context)?)
     }
 
-    pub(super) unsafe fn aclrtSetCurrentContext(&self, context: aclrtContext) -> Result<(), Failure> {
+    pub(super) fn aclrtSetCurrentContext(&self, context: aclrtContext) -> Result<(), Failure> {
         let id = HandleKind::Context.decode(context)?;
-        if !self.lock().contexts.contains_key(&id) {
+        if !self.lock().runtime.contexts.contains_key(&id) {
             return Err(HandleKind::Context.gone(id));
         }
         thread::set_context(self.key(), Some(id));
         Ok(())
     }
 
-    pub(super) unsafe fn aclrtGetCurrentContext(&self, context: *mut aclrtContext) -> Result<(), Failure> {
+    pub(super) fn aclrtGetCurrentContext(&self, context: Out<aclrtContext>) -> Result<(), Failure> {
         let (id, _) = {
             let state = self.lock();
             let (id, context) = state.current(thread::context(self.key()))?;
             (id, context.card)
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("context", context, HandleKind::Context.encode(id)) }
+        context.set("context", HandleKind::Context.encode(id))
     }
 
-    pub(super) unsafe fn aclrtCtxGetCurrentDefaultStream(&self, stream: *mut aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtCtxGetCurrentDefaultStream(&self, stream: Out<aclrtStream>) -> Result<(), Failure> {
         let id = self.stream(std::ptr::null_mut())?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("stream", stream, HandleKind::Stream.encode(id)) }
+        stream.set("stream", HandleKind::Stream.encode(id))
     }
 }

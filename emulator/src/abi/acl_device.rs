@@ -11,9 +11,10 @@ use ascend_tp_sys::{
     aclrtErrorInfoDetail, aclrtErrorType, aclrtMemUceInfo, aclrtMemUceInfoArray, aclrtUtilizationInfo,
 };
 
-use super::raw::{load_text, store};
-use crate::failure::{Failure, code};
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
+use crate::memory::raw::load_text;
 
 /// What `aclGetCannAttributeList` lists: non-finite numbers and bfloat16. No operator is compiled at run time.
 static ATTRIBUTES: [aclCannAttr; 2] = [aclCannAttr::ACL_CANN_ATTR_INF_NAN, aclCannAttr::ACL_CANN_ATTR_BF16];
@@ -33,11 +34,11 @@ impl Machine {
         self.lock().card_of_ordinal(i32::try_from(device).unwrap_or(-1))
     }
 
-    pub(super) unsafe fn aclrtGetDeviceInfo(
+    pub(super) fn aclrtGetDeviceInfo(
         &self,
         device_id: u32,
         attr: aclrtDevAttr,
-        value: *mut i64,
+        value: Out<i64>,
     ) -> Result<(), Failure> {
         let card = self.card_of(device_id)?;
         let soc = self.config().soc;
@@ -60,15 +61,14 @@ impl Machine {
                 )));
             }
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("value", value, found) }
+        value.set("value", found)
     }
 
-    pub(super) unsafe fn aclGetDeviceCapability(
+    pub(super) fn aclGetDeviceCapability(
         &self,
         device_id: u32,
         device_info: aclDeviceInfo,
-        value: *mut i64,
+        value: Out<i64>,
     ) -> Result<(), Failure> {
         self.card_of(device_id)?;
         let soc = self.config().soc;
@@ -81,24 +81,20 @@ impl Machine {
                 return Err(Failure::new(code::INVALID_PARAM, what));
             }
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("value", value, found) }
+        value.set("value", found)
     }
 
     /// The emulator offers neither of the features one can ask for.
-    pub(super) unsafe fn aclrtGetDeviceCapability(
+    pub(super) fn aclrtGetDeviceCapability(
         &self,
         device_id: i32,
         dev_feature_type: aclrtDevFeatureType,
-        value: *mut i32,
+        value: Out<i32>,
     ) -> Result<(), Failure> {
         self.lock().card_of_ordinal(device_id)?;
         match dev_feature_type {
             aclrtDevFeatureType::ACL_FEATURE_TSCPU_TASK_UPDATE_SUPPORT_AIC_AIV
-            | aclrtDevFeatureType::ACL_FEATURE_SYSTEM_MEMQ_EVENT_CROSS_DEV => {
-                // SAFETY: the C caller passes NULL or a valid place.
-                unsafe { store("value", value, 0) }
-            }
+            | aclrtDevFeatureType::ACL_FEATURE_SYSTEM_MEMQ_EVENT_CROSS_DEV => value.set("value", 0),
             other => {
                 let what = format!("feature {} is neither 1 nor 21", other.0);
                 Err(Failure::new(code::INVALID_PARAM, what))
@@ -108,15 +104,15 @@ impl Machine {
 
     /// At this moment: all cores when work is under way on the card, none otherwise. Memory has no rate (AscendCL guide:
     /// -1), and no task runs on an AI CPU.
-    pub(super) unsafe fn aclrtGetDeviceUtilizationRate(
+    pub(super) fn aclrtGetDeviceUtilizationRate(
         &self,
         device_id: i32,
-        utilization_info: *mut aclrtUtilizationInfo,
+        utilization_info: Out<aclrtUtilizationInfo>,
     ) -> Result<(), Failure> {
         let is_busy = {
             let state = self.lock();
             let card = state.card_of_ordinal(device_id)?;
-            state.streams.values().any(|stream| stream.card == card && !stream.is_idle())
+            state.runtime.streams.values().any(|stream| stream.card == card && !stream.is_idle())
         };
         let cores = if is_busy { 100 } else { 0 };
         let answer = aclrtUtilizationInfo {
@@ -126,12 +122,11 @@ impl Machine {
             memoryUtilization: -1,
             utilizationExtend: std::ptr::null_mut(),
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("utilization_info", utilization_info, answer) }
+        utilization_info.set("utilization_info", answer)
     }
 
     /// The number of cores kernels of this process may use on a device; results do not depend on it.
-    pub(super) unsafe fn aclrtSetDeviceResLimit(
+    pub(super) fn aclrtSetDeviceResLimit(
         &self,
         device_id: i32,
         type_: aclrtDevResLimitType,
@@ -144,44 +139,42 @@ impl Machine {
         }
         self.update(|state| {
             let card = state.card_of_ordinal(device_id)?;
-            state.cards[card as usize].core_limits[type_.0 as usize] = Some(value);
+            state.runtime.cards[card as usize].core_limits[type_.0 as usize] = Some(value);
             Ok(())
         })
     }
 
-    pub(super) unsafe fn aclrtGetDeviceResLimit(
+    pub(super) fn aclrtGetDeviceResLimit(
         &self,
         device_id: i32,
         type_: aclrtDevResLimitType,
-        value: *mut u32,
+        value: Out<u32>,
     ) -> Result<(), Failure> {
         let most = self.cores(type_)?;
         let limit = {
             let state = self.lock();
             let card = state.card_of_ordinal(device_id)?;
-            state.cards[card as usize].core_limits[type_.0 as usize]
+            state.runtime.cards[card as usize].core_limits[type_.0 as usize]
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("value", value, limit.unwrap_or(most)) }
+        value.set("value", limit.unwrap_or(most))
     }
 
-    pub(super) unsafe fn aclrtResetDeviceResLimit(&self, device_id: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtResetDeviceResLimit(&self, device_id: i32) -> Result<(), Failure> {
         self.update(|state| {
             let card = state.card_of_ordinal(device_id)?;
-            state.cards[card as usize].core_limits = [None; 2];
+            state.runtime.cards[card as usize].core_limits = [None; 2];
             Ok(())
         })
     }
 
     /// The limit of the current device: limits of single streams are not modelled.
-    pub(super) unsafe fn aclrtGetResInCurrentThread(
+    pub(super) fn aclrtGetResInCurrentThread(
         &self,
         type_: aclrtDevResLimitType,
-        value: *mut u32,
+        value: Out<u32>,
     ) -> Result<(), Failure> {
         let card = self.current_card()?;
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtGetDeviceResLimit(card.cast_signed(), type_, value) }
+        self.aclrtGetDeviceResLimit(card.cast_signed(), type_, value)
     }
 
     fn cores(&self, kind: aclrtDevResLimitType) -> Result<u32, Failure> {
@@ -199,40 +192,36 @@ impl Machine {
     pub(super) unsafe fn aclrtCheckArchCompatibility(
         &self,
         soc_version: *const c_char,
-        can_compatible: *mut i32,
+        can_compatible: Out<i32>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a C string.
         let name = unsafe { load_text("soc_version", soc_version) }?;
         let own = self.config().soc.npu_arch();
         let is_known = Soc::ALL.iter().any(|soc| soc.name() == name && soc.npu_arch() == own);
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("can_compatible", can_compatible, i32::from(is_known)) }
+        can_compatible.set("can_compatible", i32::from(is_known))
     }
 
-    pub(super) unsafe fn aclGetCannAttributeList(
+    pub(super) fn aclGetCannAttributeList(
         &self,
-        cann_attr_list: *mut *const aclCannAttr,
-        num: *mut usize,
+        cann_attr_list: Out<*const aclCannAttr>,
+        num: Out<usize>,
     ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("num", num, ATTRIBUTES.len()) }?;
-        // SAFETY: as above; the array lives as long as the process, as documented.
-        unsafe { store("cann_attr_list", cann_attr_list, ATTRIBUTES.as_ptr()) }
+        num.set("num", ATTRIBUTES.len())?;
+        cann_attr_list.set("cann_attr_list", ATTRIBUTES.as_ptr())
     }
 
-    pub(super) unsafe fn aclGetCannAttribute(&self, cann_attr: aclCannAttr, value: *mut i32) -> Result<(), Failure> {
+    pub(super) fn aclGetCannAttribute(&self, cann_attr: aclCannAttr, value: Out<i32>) -> Result<(), Failure> {
         if !(0..=2).contains(&cann_attr.0) {
             let what = format!("attribute {} is none of INF_NAN 0, BF16 1, JIT_COMPILE 2", cann_attr.0);
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("value", value, i32::from(ATTRIBUTES.contains(&cann_attr))) }
+        value.set("value", i32::from(ATTRIBUTES.contains(&cann_attr)))
     }
 
     pub(super) unsafe fn aclsysGetVersionStr(
         &self,
         pkg_name: *mut c_char,
-        version_str: *mut c_char,
+        version_str: Out<c_char>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a C string.
         unsafe { require_package(pkg_name) }?;
@@ -241,7 +230,7 @@ impl Machine {
             *into = from.cast_signed() as c_char;
         }
         // SAFETY: the C caller passes NULL or 128 characters (`ACL_PKG_VERSION_MAX_SIZE`).
-        unsafe { store("version_str", version_str.cast::<[c_char; VERSION_BYTES]>(), text) }
+        unsafe { version_str.of::<[c_char; VERSION_BYTES]>() }.set("version_str", text)
     }
 
     /// Ten millions for the major, a hundred thousand for the minor, a thousand for the patch version (`cann_version.h`);
@@ -249,27 +238,22 @@ impl Machine {
     pub(super) unsafe fn aclsysGetVersionNum(
         &self,
         pkg_name: *mut c_char,
-        version_num: *mut i32,
+        version_num: Out<i32>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a C string.
         unsafe { require_package(pkg_name) }?;
         let [major, minor, patch] = self.config().cann.numbers();
         let number = major * 10_000_000 + minor * 100_000 + patch * 1_000;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("version_num", version_num, number) }
+        version_num.set("version_num", number)
     }
 
     /// An Atlas A2 tells no error, memory errors and other errors apart (AscendCL guide, aclrtGetErrorVerbose); the memory
     /// of the emulator does not fail.
-    pub(super) unsafe fn aclrtGetErrorVerbose(
-        &self,
-        device_id: i32,
-        error_info: *mut aclrtErrorInfo,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclrtGetErrorVerbose(&self, device_id: i32, error_info: Out<aclrtErrorInfo>) -> Result<(), Failure> {
         let failed = {
             let state = self.lock();
             let card = state.card_of_ordinal(device_id)?;
-            state.streams.values().any(|stream| stream.card == card && stream.failure.is_some())
+            state.runtime.streams.values().any(|stream| stream.card == card && stream.failure.is_some())
         };
         let none = aclrtMemUceInfo { addr: std::ptr::null_mut(), len: 0, reserved: [0; 14] };
         let answer = aclrtErrorInfo {
@@ -281,8 +265,7 @@ impl Machine {
                 uceInfo: aclrtMemUceInfoArray { arraySize: 0, memUceInfoArray: [none; 20] },
             },
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("error_info", error_info, answer) }
+        error_info.set("error_info", answer)
     }
 }
 

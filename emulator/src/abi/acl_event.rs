@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use ascend_tp_sys::{aclrtEvent, aclrtEventRecordedStatus, aclrtEventWaitStatus, aclrtStream};
 
-use super::raw::store;
-use crate::event::{self, Event, EventKind, MAX_EVENTS};
-use crate::failure::{Failure, code};
-use crate::graph::Outside;
-use crate::handle::HandleKind;
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::strict::order::{self, Waited};
+use crate::runtime::event::{self, Event, EventKind, MAX_EVENTS};
+use crate::runtime::graph::Outside;
+use crate::strict::order::Waited;
 
 /// Flags of an event that add up: SYNC, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`.
 const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE;
@@ -19,22 +19,19 @@ const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE
 const DEVICE_USE_ONLY: u32 = 0x10;
 
 impl Machine {
-    pub(super) unsafe fn aclrtCreateEvent(&self, event: *mut aclrtEvent) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.create_event(event, EventKind::Plain, EVENT_FLAGS) }
+    pub(super) fn aclrtCreateEvent(&self, event: Out<aclrtEvent>) -> Result<(), Failure> {
+        self.create_event(event, EventKind::Plain, EVENT_FLAGS)
     }
 
-    pub(super) unsafe fn aclrtCreateEventWithFlag(&self, event: *mut aclrtEvent, flag: u32) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.create_event(event, EventKind::WithFlag, flag) }
+    pub(super) fn aclrtCreateEventWithFlag(&self, event: Out<aclrtEvent>, flag: u32) -> Result<(), Failure> {
+        self.create_event(event, EventKind::WithFlag, flag)
     }
 
-    pub(super) unsafe fn aclrtCreateEventExWithFlag(&self, event: *mut aclrtEvent, flag: u32) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.create_event(event, EventKind::ExWithFlag, flag) }
+    pub(super) fn aclrtCreateEventExWithFlag(&self, event: Out<aclrtEvent>, flag: u32) -> Result<(), Failure> {
+        self.create_event(event, EventKind::ExWithFlag, flag)
     }
 
-    unsafe fn create_event(&self, event: *mut aclrtEvent, kind: EventKind, flags: u32) -> Result<(), Failure> {
+    fn create_event(&self, event: Out<aclrtEvent>, kind: EventKind, flags: u32) -> Result<(), Failure> {
         if event.is_null() {
             return Err(Failure::null("event"));
         }
@@ -61,48 +58,47 @@ impl Machine {
             _ => None,
         };
         let id = self.update(|state| {
-            let on_card = &mut state.cards[card as usize];
+            let on_card = &mut state.runtime.cards[card as usize];
             if on_card.events >= MAX_EVENTS {
                 let what = format!("card {card} has all its {MAX_EVENTS} events in use; destroy some");
                 return Err(Failure::new(code::NO_EVENT, what));
             }
             on_card.events += 1;
             let id = state.fresh_number();
-            state.events.insert(id, Event { card, kind, flags, latest: None });
+            state.runtime.events.insert(id, Event { card, kind, flags, latest: None });
             if let Some(signal) = signal {
-                state.signals.insert(id, signal);
+                state.runtime.signals.insert(id, signal);
             }
             Ok(id)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("event", event, HandleKind::Event.encode(id)) }
+        event.set("event", HandleKind::Event.encode(id))
     }
 
     /// Streams that wait for a record of the event still do; those that wait for a word have nothing left to wait for.
-    pub(super) unsafe fn aclrtDestroyEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
+    pub(super) fn aclrtDestroyEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| {
             self.check_event_idle(state, id);
-            let event = state.events.remove(&id).ok_or_else(|| HandleKind::Event.gone(id))?;
-            state.cards[event.card as usize].events -= 1;
+            let event = state.runtime.events.remove(&id).ok_or_else(|| HandleKind::Event.gone(id))?;
+            state.runtime.cards[event.card as usize].events -= 1;
             state.remove_signal(id, HandleKind::Event);
             Ok(())
         })
     }
 
-    pub(super) unsafe fn aclrtRecordEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtRecordEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
         self.record_event(HandleKind::Event.decode(event)?, stream)
     }
 
-    pub(super) unsafe fn aclrtResetEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtResetEvent(&self, event: aclrtEvent, stream: aclrtStream) -> Result<(), Failure> {
         self.reset_event(HandleKind::Event.decode(event)?, stream)
     }
 
-    pub(super) unsafe fn aclrtStreamWaitEvent(&self, stream: aclrtStream, event: aclrtEvent) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamWaitEvent(&self, stream: aclrtStream, event: aclrtEvent) -> Result<(), Failure> {
         self.stream_wait_event(stream, HandleKind::Event.decode(event)?, None)
     }
 
-    pub(super) unsafe fn aclrtRecordEventWithFlag(
+    pub(super) fn aclrtRecordEventWithFlag(
         &self,
         event: aclrtEvent,
         stream: aclrtStream,
@@ -116,7 +112,7 @@ impl Machine {
     }
 
     /// `timeout` is in seconds; 0 is no limit.
-    pub(super) unsafe fn aclrtStreamWaitEventWithFlag(
+    pub(super) fn aclrtStreamWaitEventWithFlag(
         &self,
         stream: aclrtStream,
         event: aclrtEvent,
@@ -134,23 +130,19 @@ impl Machine {
         self.stream_wait_event(stream, HandleKind::Event.decode(event)?, limit)
     }
 
-    pub(super) unsafe fn aclrtSynchronizeEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
         self.synchronize_event(HandleKind::Event.decode(event)?, None)
     }
 
-    pub(super) unsafe fn aclrtSynchronizeEventWithTimeout(
-        &self,
-        event: aclrtEvent,
-        timeout: i32,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeEventWithTimeout(&self, event: aclrtEvent, timeout: i32) -> Result<(), Failure> {
         let timeout = super::acl_stream::timeout_of_ms(timeout)?;
         self.synchronize_event(HandleKind::Event.decode(event)?, timeout)
     }
 
-    pub(super) unsafe fn aclrtQueryEventStatus(
+    pub(super) fn aclrtQueryEventStatus(
         &self,
         event: aclrtEvent,
-        status: *mut aclrtEventRecordedStatus,
+        status: Out<aclrtEventRecordedStatus>,
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| state.refuse_captured_event(id, "aclrtQueryEventStatus"))?;
@@ -160,15 +152,14 @@ impl Machine {
         } else {
             aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("status", status, answer) }
+        status.set("status", answer)
     }
 
     /// Whether the event's last record is done; the host then knows.
     fn is_event_done(&self, id: u64) -> Result<bool, Failure> {
         self.catch_up()?;
         let mut state = self.lock();
-        if let Some(signal) = state.signals.get(&id) {
+        if let Some(signal) = state.runtime.signals.get(&id) {
             return Ok(signal.shared().map_or_else(|| signal.is_set(), |word| word.has(word.asked())));
         }
         let event = state.event(id)?;
@@ -176,17 +167,17 @@ impl Machine {
         // (AscendCL guide, aclrtRecordEvent).
         let Some(record) = event.latest.clone() else { return Ok(event.kind == EventKind::ExWithFlag) };
         let is_done = record.at().is_some();
-        if is_done && state.order.is_some() {
-            order::host_waited(&mut state, &Waited::Record(record));
+        if is_done && let Some(strict) = &mut state.strict {
+            strict.order.host_waited(&Waited::Record(record));
         }
         Ok(is_done)
     }
 
     /// Whether waits for the event would be over: those enqueued so far wait for no later record.
-    pub(super) unsafe fn aclrtQueryEventWaitStatus(
+    pub(super) fn aclrtQueryEventWaitStatus(
         &self,
         event: aclrtEvent,
-        status: *mut aclrtEventWaitStatus,
+        status: Out<aclrtEventWaitStatus>,
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| state.refuse_captured_event(id, "aclrtQueryEventWaitStatus"))?;
@@ -196,13 +187,12 @@ impl Machine {
         } else {
             aclrtEventWaitStatus::ACL_EVENT_WAIT_STATUS_NOT_READY
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("status", status, answer) }
+        status.set("status", answer)
     }
 
-    pub(super) unsafe fn aclrtEventElapsedTime(
+    pub(super) fn aclrtEventElapsedTime(
         &self,
-        ms: *mut f32,
+        ms: Out<f32>,
         start_event: aclrtEvent,
         end_event: aclrtEvent,
     ) -> Result<(), Failure> {
@@ -215,16 +205,14 @@ impl Machine {
             let what = format!("the end event {end} was recorded before the start event {start}");
             return Err(Failure::new(code::EVENT_TIMESTAMP_REVERSAL, what));
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("ms", ms, elapsed.as_secs_f32() * 1e3) }
+        ms.set("ms", elapsed.as_secs_f32() * 1e3)
     }
 
     /// Microseconds since the machine was built.
-    pub(super) unsafe fn aclrtEventGetTimestamp(&self, event: aclrtEvent, timestamp: *mut u64) -> Result<(), Failure> {
+    pub(super) fn aclrtEventGetTimestamp(&self, event: aclrtEvent, timestamp: Out<u64>) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         let at = self.lock().timestamp(id)?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("timestamp", timestamp, at.duration_since(self.built()).as_micros() as u64) }
+        timestamp.set("timestamp", at.duration_since(self.built()).as_micros() as u64)
     }
 }
 

@@ -3,24 +3,13 @@
 //! The program's function runs on a thread of its own, once for every task that fails after it was set; what it is given is
 //! valid while it runs (AscendCL guide, aclrtSetExceptionInfoCallback).
 
+use std::sync::Arc;
+
 use ascend_tp_sys::{aclrtExceptionInfo, aclrtExceptionInfoCallback};
 
-use crate::exception::FailedTask;
-use crate::failure::Failure;
+use crate::base::failure::Failure;
 use crate::machine::Machine;
-
-/// The program's function.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ExceptionCallback(unsafe extern "C" fn(*mut aclrtExceptionInfo));
-
-impl ExceptionCallback {
-    /// Calls it.
-    pub(crate) fn tell(self, mut failed: FailedTask) {
-        let info = std::ptr::from_mut(&mut failed).cast::<aclrtExceptionInfo>();
-        // SAFETY: the program set this function to be called with an info of this library, which lives until it returns.
-        unsafe { (self.0)(info) };
-    }
-}
+use crate::runtime::exception::{ExceptionCallback, FailedTask};
 
 impl Machine {
     /// NULL ends it.
@@ -28,7 +17,15 @@ impl Machine {
         &self,
         callback: aclrtExceptionInfoCallback,
     ) -> Result<(), Failure> {
-        self.update(|state| state.exceptions.callback = callback.map(ExceptionCallback));
+        let callback = callback.map(|function| -> ExceptionCallback {
+            Arc::new(move |mut failed: FailedTask| {
+                let info = std::ptr::from_mut(&mut failed).cast::<aclrtExceptionInfo>();
+                // SAFETY: the program set this function to be called with an info of this library, which lives until it
+                // returns.
+                unsafe { function(info) };
+            })
+        });
+        self.update(|state| state.runtime.exceptions.callback = callback);
         Ok(())
     }
 
@@ -81,22 +78,4 @@ unsafe fn failed_task(info: *const aclrtExceptionInfo) -> Result<FailedTask, Fai
     }
     // SAFETY: not NULL, so a live `FailedTask` by this function's contract.
     Ok(unsafe { info.cast::<FailedTask>().read() })
-}
-
-/// The operating system's number of the calling thread.
-#[cfg(target_os = "linux")]
-pub(crate) fn os_thread() -> u32 {
-    // SAFETY: always succeeds and has no conditions.
-    unsafe { libc::gettid() }.cast_unsigned()
-}
-
-/// The calling thread's number where threads have no number of the system.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn os_thread() -> u32 {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    thread_local! {
-        static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    NUMBER.try_with(|number| *number).unwrap_or_default()
 }

@@ -5,13 +5,14 @@ use std::ffi::{CStr, c_char, c_void};
 use ascend_tp_sys::{aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtStream, aclrtTaskGrp};
 
 use super::acl_stream::timeout_of_ms;
-use super::raw::store;
-use crate::failure::{Failure, code};
-use crate::graph::{CaptureMode, CaptureStatus};
-use crate::handle::HandleKind;
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::stream::Entry;
-use crate::thread;
+use crate::runtime::graph::CaptureStatus;
+use crate::runtime::stream::Entry;
+use crate::runtime::thread;
+use crate::runtime::thread::CaptureMode;
 
 /// `ACL_MODEL_STREAM_FLAG_DEFAULT`.
 const STREAM_FLAG_DEFAULT: u32 = 0x7FFF_FFFF;
@@ -37,36 +38,27 @@ fn mode_in_c(mode: CaptureMode) -> aclmdlRICaptureMode {
 }
 
 impl Machine {
-    pub(super) unsafe fn aclmdlRICaptureBegin(
-        &self,
-        stream: aclrtStream,
-        mode: aclmdlRICaptureMode,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclmdlRICaptureBegin(&self, stream: aclrtStream, mode: aclmdlRICaptureMode) -> Result<(), Failure> {
         let mode = parse_mode(mode)?;
         let stream = self.stream(stream)?;
         let thread = thread::name(self.key());
         self.update(|state| state.begin_capture(stream, mode, thread)).map(|_| ())
     }
 
-    pub(super) unsafe fn aclmdlRICaptureEnd(
-        &self,
-        stream: aclrtStream,
-        model_ri: *mut aclmdlRI,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclmdlRICaptureEnd(&self, stream: aclrtStream, model_ri: Out<aclmdlRI>) -> Result<(), Failure> {
         if model_ri.is_null() {
             return Err(Failure::null("model_ri"));
         }
         let stream = self.stream(stream)?;
         let graph = self.update(|state| state.end_capture(stream))?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("model_ri", model_ri, HandleKind::Graph.encode(graph)) }
+        model_ri.set("model_ri", HandleKind::Graph.encode(graph))
     }
 
-    pub(super) unsafe fn aclmdlRICaptureGetInfo(
+    pub(super) fn aclmdlRICaptureGetInfo(
         &self,
         stream: aclrtStream,
-        status: *mut aclmdlRICaptureStatus,
-        model_ri: *mut aclmdlRI,
+        status: Out<aclmdlRICaptureStatus>,
+        model_ri: Out<aclmdlRI>,
     ) -> Result<(), Failure> {
         let stream = self.stream(stream)?;
         let found = self.lock().capture_status(stream);
@@ -78,46 +70,39 @@ impl Machine {
             }
         };
         let handle = graph.map_or(std::ptr::null_mut(), |graph| HandleKind::Graph.encode(graph));
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("status", status, answer) }?;
-        // SAFETY: as above.
-        unsafe { store("model_ri", model_ri, handle) }
+        status.set("status", answer)?;
+        model_ri.set("model_ri", handle)
     }
 
     pub(super) unsafe fn aclmdlRICaptureThreadExchangeMode(
         &self,
-        mode: *mut aclmdlRICaptureMode,
+        mode: Out<aclmdlRICaptureMode>,
     ) -> Result<(), Failure> {
-        if mode.is_null() {
-            return Err(Failure::null("mode"));
-        }
-        // SAFETY: not NULL, so the C caller's valid place.
-        let wanted = parse_mode(unsafe { mode.read() })?;
+        // SAFETY: the declaration asks for a place with a mode.
+        let wanted = parse_mode(unsafe { mode.get("mode") }?)?;
         let before = thread::set_capture_mode(self.key(), wanted);
-        // SAFETY: as above.
-        unsafe { store("mode", mode, mode_in_c(before)) }
+        mode.set("mode", mode_in_c(before))
     }
 
-    pub(super) unsafe fn aclmdlRICaptureTaskGrpBegin(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclmdlRICaptureTaskGrpBegin(&self, stream: aclrtStream) -> Result<(), Failure> {
         let stream = self.stream(stream)?;
         self.update(|state| state.begin_group(stream))
     }
 
-    pub(super) unsafe fn aclmdlRICaptureTaskGrpEnd(
+    pub(super) fn aclmdlRICaptureTaskGrpEnd(
         &self,
         stream: aclrtStream,
-        handle: *mut aclrtTaskGrp,
+        handle: Out<aclrtTaskGrp>,
     ) -> Result<(), Failure> {
         if handle.is_null() {
             return Err(Failure::null("handle"));
         }
         let stream = self.stream(stream)?;
         let group = self.update(|state| state.end_group(stream))?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("handle", handle, HandleKind::TaskGroup.encode(group)) }
+        handle.set("handle", HandleKind::TaskGroup.encode(group))
     }
 
-    pub(super) unsafe fn aclmdlRICaptureTaskUpdateBegin(
+    pub(super) fn aclmdlRICaptureTaskUpdateBegin(
         &self,
         stream: aclrtStream,
         handle: aclrtTaskGrp,
@@ -128,7 +113,7 @@ impl Machine {
     }
 
     /// Returns at once: the operators are exchanged when the stream gets there.
-    pub(super) unsafe fn aclmdlRICaptureTaskUpdateEnd(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclmdlRICaptureTaskUpdateEnd(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| {
             let task = state.end_update(id)?;
@@ -138,14 +123,14 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclmdlRIExecuteAsync(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIExecuteAsync(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         let stream = self.stream(stream)?;
         self.replay(graph, stream)
     }
 
     /// Replays on a stream of its own and waits for the end.
-    pub(super) unsafe fn aclmdlRIExecute(&self, model_ri: aclmdlRI, timeout: i32) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIExecute(&self, model_ri: aclmdlRI, timeout: i32) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         let timeout = timeout_of_ms(timeout)?;
         let current = thread::context(self.key());
@@ -158,7 +143,7 @@ impl Machine {
         outcome
     }
 
-    pub(super) unsafe fn aclmdlRIBuildBegin(&self, model_ri: *mut aclmdlRI, flag: u32) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIBuildBegin(&self, model_ri: Out<aclmdlRI>, flag: u32) -> Result<(), Failure> {
         if model_ri.is_null() {
             return Err(Failure::null("model_ri"));
         }
@@ -170,17 +155,11 @@ impl Machine {
             let (context, card) = state.current(current).map(|(id, context)| (id, context.card))?;
             Ok::<_, Failure>(state.begin_build(context, card, name))
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("model_ri", model_ri, HandleKind::Graph.encode(graph)) }
+        model_ri.set("model_ri", HandleKind::Graph.encode(graph))
     }
 
     /// Only streams that run from the beginning can be bound: what starts the others is not modelled.
-    pub(super) unsafe fn aclmdlRIBindStream(
-        &self,
-        model_ri: aclmdlRI,
-        stream: aclrtStream,
-        flag: u32,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIBindStream(&self, model_ri: aclmdlRI, stream: aclrtStream, flag: u32) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         if stream.is_null() {
             return Err(Failure::null("stream"));
@@ -201,13 +180,13 @@ impl Machine {
         self.update(|state| state.bind_stream(graph, stream))
     }
 
-    pub(super) unsafe fn aclmdlRIEndTask(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIEndTask(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         let stream = self.stream(stream)?;
         self.update(|state| state.end_tasks(graph, stream))
     }
 
-    pub(super) unsafe fn aclmdlRIBuildEnd(&self, model_ri: aclmdlRI, reserve: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIBuildEnd(&self, model_ri: aclmdlRI, reserve: *mut c_void) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         if !reserve.is_null() {
             return Err(Failure::new(code::INVALID_PARAM, "reserve must be NULL"));
@@ -215,7 +194,7 @@ impl Machine {
         self.update(|state| state.end_build(graph))
     }
 
-    pub(super) unsafe fn aclmdlRIUnbindStream(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIUnbindStream(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         let stream = self.stream(stream)?;
         self.update(|state| state.unbind_stream(graph, stream))
@@ -227,7 +206,7 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclmdlRIDestroy(&self, model_ri: aclmdlRI) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIDestroy(&self, model_ri: aclmdlRI) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         self.update(|state| state.destroy_graph(graph))
     }

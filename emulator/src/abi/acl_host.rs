@@ -8,9 +8,10 @@ use std::ptr::NonNull;
 
 use ascend_tp_sys::aclrtHostRegisterType;
 
-use super::raw::{Allocation, store};
-use crate::failure::{Failure, code};
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
+use crate::memory::raw::Allocation;
 
 impl Machine {
     pub(super) unsafe fn aclrtHostRegister(
@@ -18,7 +19,7 @@ impl Machine {
         ptr: *mut c_void,
         size: u64,
         type_: aclrtHostRegisterType,
-        dev_ptr: *mut *mut c_void,
+        dev_ptr: Out<*mut c_void>,
     ) -> Result<(), Failure> {
         if dev_ptr.is_null() {
             return Err(Failure::null("dev_ptr"));
@@ -35,11 +36,10 @@ impl Machine {
         // SAFETY: the C caller vouches for `size` bytes at `ptr` until it unregisters them.
         let registered = unsafe { Allocation::registered(bytes, size as usize) };
         self.memory().register(registered)?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("dev_ptr", dev_ptr, ptr) }
+        dev_ptr.set("dev_ptr", ptr)
     }
 
-    pub(super) unsafe fn aclrtHostUnregister(&self, ptr: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn aclrtHostUnregister(&self, ptr: *mut c_void) -> Result<(), Failure> {
         if ptr.is_null() {
             return Err(Failure::null("ptr"));
         }

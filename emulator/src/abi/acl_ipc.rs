@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use ascend_tp_sys::{aclrtDrvMemHandle, aclrtMemHandleType, aclrtMemSharedHandleType};
 
-use super::pages::{PAGE_BYTES, Range, Show};
-use super::peer_memory::{Buffer, Part};
-use super::raw::{Allocation, Location, load_array, load_text, store};
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::config::Sharing;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
-use crate::ipc::{KEY_BYTES, Name, Record, Shared};
 use crate::machine::Machine;
-use crate::virtual_memory::Physical;
+use crate::memory::ipc::{Exported, IpcRecord, KEY_BYTES, Name};
+use crate::memory::location::Location;
+use crate::memory::pages::{PAGE_BYTES, Range, Show};
+use crate::memory::place::{FilePart, PeerBuffer};
+use crate::memory::raw::{Allocation, load_array, load_text};
+use crate::memory::virtual_memory::Physical;
 
 /// Whether a list of processes is kept: flag 0 says yes, 1 no.
 fn validates(flags: u64) -> Result<bool, Failure> {
@@ -37,7 +39,7 @@ impl Machine {
         &self,
         dev_ptr: *mut c_void,
         size: usize,
-        key: *mut c_char,
+        key: Out<c_char>,
         len: usize,
         flags: u64,
     ) -> Result<(), Failure> {
@@ -55,7 +57,7 @@ impl Machine {
         let (Some(allocation), Some(card)) = (span.allocation(), span.card()) else {
             return Err(Failure::new(code::INTERNAL, "device memory without an allocation"));
         };
-        let Some(Buffer::Whole(place)) = self.memory().place(&span) else {
+        let Some(PeerBuffer::Whole(place)) = self.memory().place(&span) else {
             let what = match self.memory().sharing() {
                 Sharing::Host => {
                     "devPtr: only memory of aclrtMalloc is shared by key; share mapped memory by its handle \
@@ -71,12 +73,12 @@ impl Machine {
         let offset = place.at % PAGE_BYTES as u64;
         let file = u64::from(self.memory().store().file().as_raw_fd().cast_unsigned());
         let (at, size, card) = (place.at - offset, size as u64, u64::from(card));
-        let shared = Shared { file, at, offset, size, card, granularity: 0 };
-        let record = Record::new(shared, validates)?;
+        let shared = Exported { file, at, offset, size, card, granularity: 0 };
+        let record = IpcRecord::new(shared, validates)?;
         let text = record.name().key();
         self.memory().virtual_memory().exports.push((allocation.base(), record));
         // SAFETY: the C caller passes 65 characters.
-        unsafe { store("key", key.cast::<[u8; KEY_BYTES]>(), text) }
+        unsafe { key.of::<[u8; KEY_BYTES]>() }.set("key", text)
     }
 
     pub(super) unsafe fn aclrtIpcMemSetImportPid(
@@ -99,7 +101,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtIpcMemImportByKey(
         &self,
-        dev_ptr: *mut *mut c_void,
+        dev_ptr: Out<*mut c_void>,
         key: *const c_char,
         flags: u64,
     ) -> Result<(), Failure> {
@@ -113,7 +115,7 @@ impl Machine {
         let current = self.current_card()?;
         // SAFETY: the C caller passes NULL or a C string.
         let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
-        let (record, shared, file) = Record::open(name)?;
+        let (record, shared, file) = IpcRecord::open(name)?;
         if shared.granularity != 0 {
             let what = "key: it names an event or notify and no memory; import it by aclrtNotifyImportByKey";
             return Err(Failure::new(code::PARAM_INVALID, what));
@@ -124,7 +126,7 @@ impl Machine {
         let range = Range::reserve(len, PAGE_BYTES).map_err(|error| no_memory(&error))?;
         range.show(0, len, Show::File(&file, shared.at)).map_err(|error| no_memory(&error))?;
         record.count_importer(1)?;
-        let listed = Part { file: &file, at: shared.at, len_bytes: len as u64 };
+        let listed = FilePart { file: &file, at: shared.at, len_bytes: len as u64 };
         let mut memory_of_others = self.memory().virtual_memory();
         let parts = memory_of_others.listed([listed]).map_err(|error| no_memory(&error))?;
         let memory = Allocation::part(&Arc::new(range), offset, size, Location::Card(card), (parts, offset));
@@ -133,11 +135,10 @@ impl Machine {
         drop(memory_of_others);
         if flags == 1 && card != current {
             self.update(|state| {
-                state.cards[current as usize].peers.insert(card);
+                state.runtime.cards[current as usize].peers.insert(card);
             });
         }
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("dev_ptr", dev_ptr, std::ptr::with_exposed_provenance_mut(address)) }
+        dev_ptr.set("dev_ptr", std::ptr::with_exposed_provenance_mut(address))
     }
 
     /// Closes an import of the key if this process has one, else its export.
@@ -147,12 +148,12 @@ impl Machine {
         self.memory().virtual_memory().close(name)
     }
 
-    pub(super) unsafe fn aclrtMemExportToShareableHandle(
+    pub(super) fn aclrtMemExportToShareableHandle(
         &self,
         handle: aclrtDrvMemHandle,
         handle_type: aclrtMemHandleType,
         flags: u64,
-        shareable_handle: *mut u64,
+        shareable_handle: Out<u64>,
     ) -> Result<(), Failure> {
         if shareable_handle.is_null() {
             return Err(Failure::null("shareable_handle"));
@@ -164,8 +165,7 @@ impl Machine {
         let validates = validates(flags)?;
         let number = HandleKind::Physical.decode(handle)?;
         let name = self.memory().virtual_memory().export_physical(number, validates)?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("shareable_handle", shareable_handle, name.handle()) }
+        shareable_handle.set("shareable_handle", name.handle())
     }
 
     pub(super) unsafe fn aclrtMemExportToShareableHandleV2(
@@ -173,12 +173,13 @@ impl Machine {
         handle: aclrtDrvMemHandle,
         flags: u64,
         share_type: aclrtMemSharedHandleType,
-        shareable_handle: *mut c_void,
+        shareable_handle: Out<c_void>,
     ) -> Result<(), Failure> {
         require_default(share_type)?;
         let kind = aclrtMemHandleType::ACL_MEM_HANDLE_TYPE_NONE;
         // SAFETY: with this share type the place is that of a u64.
-        unsafe { self.aclrtMemExportToShareableHandle(handle, kind, flags, shareable_handle.cast()) }
+        let place = unsafe { shareable_handle.of::<u64>() };
+        self.aclrtMemExportToShareableHandle(handle, kind, flags, place)
     }
 
     pub(super) unsafe fn aclrtMemSetPidToShareableHandle(
@@ -194,11 +195,11 @@ impl Machine {
 
     /// Not in the process that exported it (AscendCL guide). The handle is one of `device_id`, which must be able to reach
     /// the device the memory is on.
-    pub(super) unsafe fn aclrtMemImportFromShareableHandle(
+    pub(super) fn aclrtMemImportFromShareableHandle(
         &self,
         shareable_handle: u64,
         device_id: i32,
-        handle: *mut aclrtDrvMemHandle,
+        handle: Out<aclrtDrvMemHandle>,
     ) -> Result<(), Failure> {
         if handle.is_null() {
             return Err(Failure::null("handle"));
@@ -208,11 +209,11 @@ impl Machine {
             let what = "shareableHandle: this process exported it itself; it is imported by other processes only";
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
-        let (record, shared, file) = Record::open(name)?;
+        let (record, shared, file) = IpcRecord::open(name)?;
         let number = self.update(|state| {
             let card = state.card_of_ordinal(device_id)?;
             let owner = state.card_of_ordinal(i32::try_from(shared.card).unwrap_or(-1))?;
-            if card != owner && !state.cards[card as usize].peers.contains(&owner) {
+            if card != owner && !state.runtime.cards[card as usize].peers.contains(&owner) {
                 let what = format!(
                     "deviceId: the memory is on device {owner}; call aclrtDeviceEnablePeerAccess({owner}) on device \
                      {card} first"
@@ -226,8 +227,7 @@ impl Machine {
         let (size, granularity) = (shared.size as usize, shared.granularity as usize);
         let physical = Physical::imported(card, size, granularity, file, shared.at);
         self.memory().virtual_memory().keep(number, physical);
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("handle", handle, HandleKind::Physical.encode(number)) }
+        handle.set("handle", HandleKind::Physical.encode(number))
     }
 
     pub(super) unsafe fn aclrtMemImportFromShareableHandleV2(
@@ -235,7 +235,7 @@ impl Machine {
         shareable_handle: *mut c_void,
         share_type: aclrtMemSharedHandleType,
         flags: u64,
-        handle: *mut aclrtDrvMemHandle,
+        handle: Out<aclrtDrvMemHandle>,
     ) -> Result<(), Failure> {
         require_default(share_type)?;
         if flags != 0 {
@@ -244,8 +244,7 @@ impl Machine {
         let current = self.current_card()?;
         // SAFETY: with this share type the place is that of a u64.
         let shareable = unsafe { load_array("shareable_handle", shareable_handle.cast::<u64>(), 1) }?[0];
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtMemImportFromShareableHandle(shareable, current.cast_signed(), handle) }
+        self.aclrtMemImportFromShareableHandle(shareable, current.cast_signed(), handle)
     }
 }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use ascend_tp_sys::{aclrtEvent, aclrtIpcEventHandle, aclrtNotify};
 
-use super::raw::{load_array, load_text, store};
-use crate::event::{self, Event, EventKind, MAX_EVENTS};
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
-use crate::ipc::{KEY_BYTES, Name};
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::notify::{MAX_NOTIFIES, Notify};
-use crate::signal::SharedWord;
+use crate::memory::ipc::{KEY_BYTES, Name};
+use crate::memory::raw::{load_array, load_text};
+use crate::runtime::event::{self, Event, EventKind, MAX_EVENTS};
+use crate::runtime::notify::{MAX_NOTIFIES, Notify};
+use crate::runtime::signal::SharedWord;
 
 /// `ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION`.
 const NO_LIST: u64 = 2;
@@ -27,10 +28,10 @@ fn check_flags(flags: u64, other: u64, name: &str) -> Result<(), Failure> {
 }
 
 impl Machine {
-    pub(super) unsafe fn aclrtIpcGetEventHandle(
+    pub(super) fn aclrtIpcGetEventHandle(
         &self,
         event: aclrtEvent,
-        handle: *mut aclrtIpcEventHandle,
+        handle: Out<aclrtIpcEventHandle>,
     ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         let word = {
@@ -47,15 +48,14 @@ impl Machine {
         for (into, from) in answer.reserved.iter_mut().zip(word.name().key()) {
             *into = from.cast_signed() as c_char;
         }
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("handle", handle, answer) }
+        handle.set("handle", answer)
     }
 
     /// An event of the current device that is the other process's.
-    pub(super) unsafe fn aclrtIpcOpenEventHandle(
+    pub(super) fn aclrtIpcOpenEventHandle(
         &self,
         handle: aclrtIpcEventHandle,
-        event: *mut aclrtEvent,
+        event: Out<aclrtEvent>,
     ) -> Result<(), Failure> {
         if event.is_null() {
             return Err(Failure::null("event"));
@@ -66,25 +66,27 @@ impl Machine {
         let name = Name::of_key(&String::from_utf8_lossy(&bytes))?;
         let (signal, _) = self.imported_signal(name, "an event")?;
         let id = self.update(|state| {
-            let on_card = &mut state.cards[card as usize];
+            let on_card = &mut state.runtime.cards[card as usize];
             if on_card.events >= MAX_EVENTS {
                 let what = format!("card {card} has all its {MAX_EVENTS} events in use; destroy some");
                 return Err(Failure::new(code::NO_EVENT, what));
             }
             on_card.events += 1;
             let id = state.fresh_number();
-            state.events.insert(id, Event { card, kind: EventKind::ExWithFlag, flags: event::IPC, latest: None });
-            state.signals.insert(id, signal);
+            state
+                .runtime
+                .events
+                .insert(id, Event { card, kind: EventKind::ExWithFlag, flags: event::IPC, latest: None });
+            state.runtime.signals.insert(id, signal);
             Ok(id)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("event", event, HandleKind::Event.encode(id)) }
+        event.set("event", HandleKind::Event.encode(id))
     }
 
     pub(super) unsafe fn aclrtNotifyGetExportKey(
         &self,
         notify: aclrtNotify,
-        key: *mut c_char,
+        key: Out<c_char>,
         len: usize,
         flags: u64,
     ) -> Result<(), Failure> {
@@ -98,7 +100,7 @@ impl Machine {
         let id = HandleKind::Notify.decode(notify)?;
         let word = self.export_notify(id, flags == 0)?;
         // SAFETY: the C caller passes 65 characters or more.
-        unsafe { store("key", key.cast::<[u8; KEY_BYTES]>(), word.name().key()) }
+        unsafe { key.of::<[u8; KEY_BYTES]>() }.set("key", word.name().key())
     }
 
     /// Makes a notify one that other processes may import, if it is none yet.
@@ -108,16 +110,16 @@ impl Machine {
             if let Some(word) = state.shared_word(id) {
                 return Ok(word);
             }
-            state.notifies.get(&id).ok_or_else(|| HandleKind::Notify.gone(id))?.card
+            state.runtime.notifies.get(&id).ok_or_else(|| HandleKind::Notify.gone(id))?.card
         };
         let signal = self.shared_signal(card, false, validates)?;
         self.update(|state| {
-            let notify = state.notifies.get_mut(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
+            let notify = state.runtime.notifies.get_mut(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
             let Some(is_set) = notify.export() else {
                 let what = format!("notify {id}: a stream waits for it; export it before it is used");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             };
-            state.signals.insert(id, signal);
+            state.runtime.signals.insert(id, signal);
             if is_set {
                 state.set_notify(id);
             }
@@ -143,7 +145,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtNotifyImportByKey(
         &self,
-        notify: *mut aclrtNotify,
+        notify: Out<aclrtNotify>,
         key: *const c_char,
         flags: u64,
     ) -> Result<(), Failure> {
@@ -156,7 +158,7 @@ impl Machine {
         let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
         let (signal, on) = self.imported_signal(name, "a notify")?;
         let id = self.update(|state| {
-            let on_card = &mut state.cards[card as usize];
+            let on_card = &mut state.runtime.cards[card as usize];
             if on_card.notifies >= MAX_NOTIFIES {
                 let what = format!("card {card} has all its {MAX_NOTIFIES} notifies in use; destroy some");
                 return Err(Failure::new(code::NO_NOTIFY, what));
@@ -166,11 +168,10 @@ impl Machine {
                 on_card.peers.insert(on);
             }
             let id = state.fresh_number();
-            state.notifies.insert(id, Notify::new(card));
-            state.signals.insert(id, signal);
+            state.runtime.notifies.insert(id, Notify::new(card));
+            state.runtime.signals.insert(id, signal);
             Ok(id)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("notify", notify, HandleKind::Notify.encode(id)) }
+        notify.set("notify", HandleKind::Notify.encode(id))
     }
 }

@@ -9,13 +9,15 @@ use ascend_tp_sys::{
     aclrtParamHandle, aclrtStream,
 };
 
-use super::raw::{load_array, store};
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::pool::{Task, Workers};
-use crate::stream::Access;
-use crate::timed::{Cost, Without};
+use crate::memory::raw::load_array;
+use crate::runtime::stream::Access;
+use crate::scheduler::pool::Without;
+use crate::scheduler::pool::{Task, Workers};
+use crate::timed::Cost;
 
 /// Each value of an argument buffer takes a multiple of this (CANN runtime guide, aclrtKernelArgsGetMemSize).
 const WORD_BYTES: usize = 8;
@@ -38,7 +40,7 @@ impl Machine {
         &self,
         bin_path: *const c_char,
         _options: *mut aclrtBinaryLoadOptions,
-        bin_handle: *mut aclrtBinHandle,
+        bin_handle: Out<aclrtBinHandle>,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
         let path = unsafe { text("bin_path", bin_path) }?;
@@ -48,73 +50,68 @@ impl Machine {
         if !Path::new(&path).is_file() {
             return Err(Failure::new(code::INVALID_FILE, format!("bin_path {path:?} names no file")));
         }
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.load_binary(bin_handle) }
+        self.load_binary(bin_handle)
     }
 
-    pub(super) unsafe fn aclrtBinaryLoadFromData(
+    pub(super) fn aclrtBinaryLoadFromData(
         &self,
         data: *const c_void,
         length: usize,
         _options: *const aclrtBinaryLoadOptions,
-        bin_handle: *mut aclrtBinHandle,
+        bin_handle: Out<aclrtBinHandle>,
     ) -> Result<(), Failure> {
         if data.is_null() || length == 0 {
             let what = format!("data is {data:p} and length {length}: a binary has at least a byte");
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.load_binary(bin_handle) }
+        self.load_binary(bin_handle)
     }
 
-    unsafe fn load_binary(&self, bin_handle: *mut aclrtBinHandle) -> Result<(), Failure> {
+    fn load_binary(&self, bin_handle: Out<aclrtBinHandle>) -> Result<(), Failure> {
         if bin_handle.is_null() {
             return Err(Failure::null("bin_handle"));
         }
         let card = self.current_card()?;
         let id = self.update(|state| {
             let id = state.fresh_number();
-            state.kernels.load(id, card);
+            state.runtime.kernels.load(id, card);
             id
         });
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("bin_handle", bin_handle, HandleKind::Binary.encode(id)) }
+        bin_handle.set("bin_handle", HandleKind::Binary.encode(id))
     }
 
-    pub(super) unsafe fn aclrtBinaryUnLoad(&self, bin_handle: aclrtBinHandle) -> Result<(), Failure> {
+    pub(super) fn aclrtBinaryUnLoad(&self, bin_handle: aclrtBinHandle) -> Result<(), Failure> {
         let id = HandleKind::Binary.decode(bin_handle)?;
-        self.update(|state| state.kernels.unload(id))
+        self.update(|state| state.runtime.kernels.unload(id))
     }
 
     pub(super) unsafe fn aclrtBinaryGetFunction(
         &self,
         bin_handle: aclrtBinHandle,
         kernel_name: *const c_char,
-        func_handle: *mut aclrtFuncHandle,
+        func_handle: Out<aclrtFuncHandle>,
     ) -> Result<(), Failure> {
         let binary = HandleKind::Binary.decode(bin_handle)?;
         // SAFETY: passes on the caller's promise.
         let name = unsafe { text("kernel_name", kernel_name) }?;
         let id = self.update(|state| {
             let fresh = state.fresh_number();
-            state.kernels.look_up(binary, &name, fresh)
+            state.runtime.kernels.look_up(binary, &name, fresh)
         })?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("func_handle", func_handle, HandleKind::Function.encode(id)) }
+        func_handle.set("func_handle", HandleKind::Function.encode(id))
     }
 
-    pub(super) unsafe fn aclrtKernelArgsInit(
+    pub(super) fn aclrtKernelArgsInit(
         &self,
         func_handle: aclrtFuncHandle,
-        args_handle: *mut aclrtArgsHandle,
+        args_handle: Out<aclrtArgsHandle>,
     ) -> Result<(), Failure> {
         let function = HandleKind::Function.decode(func_handle)?;
         let id = self.update(|state| {
             let fresh = state.fresh_number();
-            state.kernels.begin_list(function, fresh).map(|()| fresh)
+            state.runtime.kernels.begin_list(function, fresh).map(|()| fresh)
         })?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("args_handle", args_handle, HandleKind::Arguments.encode(id)) }
+        args_handle.set("args_handle", HandleKind::Arguments.encode(id))
     }
 
     pub(super) unsafe fn aclrtKernelArgsAppend(
@@ -122,7 +119,7 @@ impl Machine {
         args_handle: aclrtArgsHandle,
         param: *mut c_void,
         param_size: usize,
-        param_handle: *mut aclrtParamHandle,
+        param_handle: Out<aclrtParamHandle>,
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
         if param_size == 0 {
@@ -130,42 +127,40 @@ impl Machine {
         }
         // SAFETY: the C caller passes `param_size` bytes of host memory.
         let value = unsafe { load_array("param", param.cast::<u8>().cast_const(), param_size) }?;
-        let place = self.update(|state| state.kernels.append(list, value))?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("param_handle", param_handle, std::ptr::without_provenance_mut(place)) }
+        let place = self.update(|state| state.runtime.kernels.append(list, value))?;
+        param_handle.set("param_handle", std::ptr::without_provenance_mut(place))
     }
 
-    pub(super) unsafe fn aclrtKernelArgsAppendPlaceHolder(
+    pub(super) fn aclrtKernelArgsAppendPlaceHolder(
         &self,
         args_handle: aclrtArgsHandle,
-        param_handle: *mut aclrtParamHandle,
+        param_handle: Out<aclrtParamHandle>,
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
-        let place = self.update(|state| state.kernels.append_place_holder(list))?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("param_handle", param_handle, std::ptr::without_provenance_mut(place)) }
+        let place = self.update(|state| state.runtime.kernels.append_place_holder(list))?;
+        param_handle.set("param_handle", std::ptr::without_provenance_mut(place))
     }
 
-    pub(super) unsafe fn aclrtKernelArgsGetPlaceHolderBuffer(
+    pub(super) fn aclrtKernelArgsGetPlaceHolderBuffer(
         &self,
         args_handle: aclrtArgsHandle,
         param_handle: aclrtParamHandle,
         data_size: usize,
-        buffer_addr: *mut *mut c_void,
+        buffer_addr: Out<*mut c_void>,
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
-        let room = self.update(|state| state.kernels.place_holder_room(list, param_handle.addr(), data_size))?;
-        // SAFETY: the C caller passes NULL or a valid place; the list keeps the room mapped.
-        unsafe { store("buffer_addr", buffer_addr, std::ptr::with_exposed_provenance_mut(room.address())) }
+        let room =
+            self.update(|state| state.runtime.kernels.place_holder_room(list, param_handle.addr(), data_size))?;
+        buffer_addr.set("buffer_addr", std::ptr::with_exposed_provenance_mut(room.address()))
     }
 
-    pub(super) unsafe fn aclrtKernelArgsFinalize(&self, args_handle: aclrtArgsHandle) -> Result<(), Failure> {
+    pub(super) fn aclrtKernelArgsFinalize(&self, args_handle: aclrtArgsHandle) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
-        self.update(|state| state.kernels.finalize(list))
+        self.update(|state| state.runtime.kernels.finalize(list))
     }
 
     /// Attributes choose how a card schedules the kernel; none changes what it computes.
-    pub(super) unsafe fn aclrtLaunchKernelWithConfig(
+    pub(super) fn aclrtLaunchKernelWithConfig(
         &self,
         func_handle: aclrtFuncHandle,
         num_blocks: u32,
@@ -179,12 +174,12 @@ impl Machine {
         }
         let function = HandleKind::Function.decode(func_handle)?;
         let list = HandleKind::Arguments.decode(args_handle)?;
-        let params = self.update(|state| state.kernels.values(list, function))?;
+        let params = self.update(|state| state.runtime.kernels.values(list, function))?;
         self.launch_kernel("aclrtLaunchKernelWithConfig", function, num_blocks, stream, Params::Values(params))
     }
 
     /// The arguments lie in device memory, one word each, and are read when the stream gets there.
-    pub(super) unsafe fn aclrtLaunchKernel(
+    pub(super) fn aclrtLaunchKernel(
         &self,
         func_handle: aclrtFuncHandle,
         num_blocks: u32,
@@ -201,7 +196,7 @@ impl Machine {
         self.launch_kernel("aclrtLaunchKernel", function, num_blocks, stream, Params::OnCard(span))
     }
 
-    pub(super) unsafe fn aclrtLaunchKernelV2(
+    pub(super) fn aclrtLaunchKernelV2(
         &self,
         func_handle: aclrtFuncHandle,
         num_blocks: u32,
@@ -210,8 +205,7 @@ impl Machine {
         _cfg: *mut aclrtLaunchKernelCfg,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtLaunchKernel(func_handle, num_blocks, args_data, args_size, stream) }
+        self.aclrtLaunchKernel(func_handle, num_blocks, args_data, args_size, stream)
     }
 
     fn launch_kernel(
@@ -225,7 +219,7 @@ impl Machine {
         if blocks == 0 {
             return Err(Failure::new(code::INVALID_PARAM, "num_blocks is 0; a kernel runs on at least one core"));
         }
-        let function = self.lock().kernels.function(function)?.clone();
+        let function = self.lock().runtime.kernels.function(function)?.clone();
         let card = self.stream_card(stream)?;
         if function.card() != card {
             let what = format!("the kernel was loaded on card {}, the stream belongs to card {card}", function.card());
@@ -236,51 +230,49 @@ impl Machine {
             Params::Values(_) => Vec::new(),
         };
         let machine = self.weak();
-        let task: Task = Arc::new(move |_: &Workers| match &params {
-            Params::Values(values) => function.run(&machine, blocks, values),
-            Params::OnCard(span) => {
-                let mut bytes = vec![0_u8; span.len_bytes()];
-                span.read(0, &mut bytes);
-                let words: Vec<Vec<u8>> = bytes.chunks(WORD_BYTES).map(<[u8]>::to_vec).collect();
-                function.run(&machine, blocks, &words)
+        let task: Task = Arc::new(move |_: &Workers| {
+            let Some(machine) = machine.upgrade() else {
+                return Err(Failure::new(code::INTERNAL, "the machine ended before the kernel ran"));
+            };
+            match &params {
+                Params::Values(values) => function.run(machine.memory(), blocks, values),
+                Params::OnCard(span) => {
+                    let mut bytes = vec![0_u8; span.len_bytes()];
+                    span.read(0, &mut bytes);
+                    let words: Vec<Vec<u8>> = bytes.chunks(WORD_BYTES).map(<[u8]>::to_vec).collect();
+                    function.run(machine.memory(), blocks, &words)
+                }
             }
         });
         let entry = self.work(name, &Cost::Kernel, Without::Nothing, task);
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
-    pub(super) unsafe fn aclCreateDataBuffer(
-        &self,
-        data: *mut c_void,
-        size: usize,
-    ) -> Result<*mut aclDataBuffer, Failure> {
+    pub(super) fn aclCreateDataBuffer(&self, data: *mut c_void, size: usize) -> Result<*mut aclDataBuffer, Failure> {
         let id = self.update(|state| {
             let id = state.fresh_number();
-            state.data_buffers.insert(id, (data.expose_provenance(), size));
+            state.runtime.data_buffers.insert(id, (data.expose_provenance(), size));
             id
         });
         Ok(HandleKind::DataBuffer.encode(id).cast())
     }
 
     /// The data stays; only the description goes.
-    pub(super) unsafe fn aclDestroyDataBuffer(&self, data_buffer: *const aclDataBuffer) -> Result<(), Failure> {
+    pub(super) fn aclDestroyDataBuffer(&self, data_buffer: *const aclDataBuffer) -> Result<(), Failure> {
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
-        let removed = self.update(|state| state.data_buffers.remove(&id));
+        let removed = self.update(|state| state.runtime.data_buffers.remove(&id));
         removed.map(|_| ()).ok_or_else(|| HandleKind::DataBuffer.gone(id))
     }
 
-    pub(super) unsafe fn aclGetDataBufferAddr(
-        &self,
-        data_buffer: *const aclDataBuffer,
-    ) -> Result<*mut c_void, Failure> {
+    pub(super) fn aclGetDataBufferAddr(&self, data_buffer: *const aclDataBuffer) -> Result<*mut c_void, Failure> {
         self.data_buffer(data_buffer).map(|(address, _)| std::ptr::with_exposed_provenance_mut(address))
     }
 
-    pub(super) unsafe fn aclGetDataBufferSizeV2(&self, data_buffer: *const aclDataBuffer) -> Result<usize, Failure> {
+    pub(super) fn aclGetDataBufferSizeV2(&self, data_buffer: *const aclDataBuffer) -> Result<usize, Failure> {
         self.data_buffer(data_buffer).map(|(_, size)| size)
     }
 
-    pub(super) unsafe fn aclUpdateDataBuffer(
+    pub(super) fn aclUpdateDataBuffer(
         &self,
         data_buffer: *mut aclDataBuffer,
         data: *mut c_void,
@@ -288,18 +280,18 @@ impl Machine {
     ) -> Result<(), Failure> {
         self.data_buffer(data_buffer)?;
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
-        self.update(|state| state.data_buffers.insert(id, (data.expose_provenance(), size)));
+        self.update(|state| state.runtime.data_buffers.insert(id, (data.expose_provenance(), size)));
         Ok(())
     }
 
     fn data_buffer(&self, data_buffer: *const aclDataBuffer) -> Result<(usize, usize), Failure> {
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
-        self.lock().data_buffers.get(&id).copied().ok_or_else(|| HandleKind::DataBuffer.gone(id))
+        self.lock().runtime.data_buffers.get(&id).copied().ok_or_else(|| HandleKind::DataBuffer.gone(id))
     }
 }
 
 /// Where the values of a launch are.
 enum Params {
     Values(Vec<Vec<u8>>),
-    OnCard(super::raw::RawSpan),
+    OnCard(crate::memory::raw::RawSpan),
 }

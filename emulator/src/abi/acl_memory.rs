@@ -14,16 +14,19 @@ use ascend_tp_sys::{
     aclrtPtrAttributes, aclrtStream,
 };
 
-use super::pages::page_bytes;
-use super::raw::{Location, RawSpan, store};
-use crate::copy::{Copy, fill_on};
-use crate::failure::{Failure, code};
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::report::ReportKind;
 use crate::machine::Machine;
-use crate::memory::FreedBy;
-use crate::pool::Task;
-use crate::stream::Access;
-use crate::strict::ReportKind;
-use crate::timed::{Cost, Without};
+use crate::memory::copy::{Copy, fill_on};
+use crate::memory::location::Location;
+use crate::memory::pages::page_bytes;
+use crate::memory::raw::RawSpan;
+use crate::memory::store::FreedBy;
+use crate::runtime::stream::Access;
+use crate::scheduler::pool::Task;
+use crate::scheduler::pool::Without;
+use crate::timed::Cost;
 
 /// What `kind` says about one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +60,9 @@ enum Order {
 }
 
 impl Machine {
-    pub(super) unsafe fn aclrtMalloc(
+    pub(super) fn aclrtMalloc(
         &self,
-        dev_ptr: *mut *mut c_void,
+        dev_ptr: Out<*mut c_void>,
         size: usize,
         policy: aclrtMemMallocPolicy,
     ) -> Result<(), Failure> {
@@ -73,34 +76,31 @@ impl Machine {
         }
         let card = self.current_card()?;
         let allocation = self.memory().allocate(size, Location::Card(card), self.here())?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("dev_ptr", dev_ptr, std::ptr::with_exposed_provenance_mut(allocation.base())) }
+        dev_ptr.set("dev_ptr", std::ptr::with_exposed_provenance_mut(allocation.base()))
     }
 
-    pub(super) unsafe fn aclrtMallocAlign32(
+    pub(super) fn aclrtMallocAlign32(
         &self,
-        dev_ptr: *mut *mut c_void,
+        dev_ptr: Out<*mut c_void>,
         size: usize,
         policy: aclrtMemMallocPolicy,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtMalloc(dev_ptr, size, policy) }
+        self.aclrtMalloc(dev_ptr, size, policy)
     }
 
-    pub(super) unsafe fn aclrtMallocCached(
+    pub(super) fn aclrtMallocCached(
         &self,
-        dev_ptr: *mut *mut c_void,
+        dev_ptr: Out<*mut c_void>,
         size: usize,
         policy: aclrtMemMallocPolicy,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtMalloc(dev_ptr, size, policy) }
+        self.aclrtMalloc(dev_ptr, size, policy)
     }
 
     /// Only an empty configuration is modelled; the known attributes (module id) change nothing a program sees.
-    pub(super) unsafe fn aclrtMallocWithCfg(
+    pub(super) fn aclrtMallocWithCfg(
         &self,
-        dev_ptr: *mut *mut c_void,
+        dev_ptr: Out<*mut c_void>,
         size: usize,
         policy: aclrtMemMallocPolicy,
         cfg: *mut aclrtMallocConfig,
@@ -109,28 +109,26 @@ impl Machine {
             let what = "a malloc configuration is not modelled; pass NULL";
             return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
         }
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtMalloc(dev_ptr, size, policy) }
+        self.aclrtMalloc(dev_ptr, size, policy)
     }
 
-    pub(super) unsafe fn aclrtFree(&self, dev_ptr: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn aclrtFree(&self, dev_ptr: *mut c_void) -> Result<(), Failure> {
         if dev_ptr.is_null() {
             return Err(Failure::null("dev_ptr"));
         }
         self.free(dev_ptr.addr(), FreedBy::Device)
     }
 
-    pub(super) unsafe fn aclrtMallocHost(&self, host_ptr: *mut *mut c_void, size: usize) -> Result<(), Failure> {
+    pub(super) fn aclrtMallocHost(&self, host_ptr: Out<*mut c_void>, size: usize) -> Result<(), Failure> {
         if host_ptr.is_null() {
             return Err(Failure::null("host_ptr"));
         }
         self.lock().require_initialized()?;
         let allocation = self.memory().allocate(size, Location::Host, self.here())?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("host_ptr", host_ptr, std::ptr::with_exposed_provenance_mut(allocation.base())) }
+        host_ptr.set("host_ptr", std::ptr::with_exposed_provenance_mut(allocation.base()))
     }
 
-    pub(super) unsafe fn aclrtFreeHost(&self, host_ptr: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn aclrtFreeHost(&self, host_ptr: *mut c_void) -> Result<(), Failure> {
         if host_ptr.is_null() {
             return Err(Failure::null("host_ptr"));
         }
@@ -144,10 +142,10 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) unsafe fn aclrtPointerGetAttributes(
+    pub(super) fn aclrtPointerGetAttributes(
         &self,
         ptr: *const c_void,
-        attributes: *mut aclrtPtrAttributes,
+        attributes: Out<aclrtPtrAttributes>,
     ) -> Result<(), Failure> {
         if ptr.is_null() {
             return Err(Failure::null("ptr"));
@@ -162,8 +160,7 @@ impl Machine {
         // Pages of the emulator are those of the host.
         let page_size = page_bytes() as u32;
         let answer = aclrtPtrAttributes { location, pageSize: page_size, rsv: Default::default() };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("attributes", attributes, answer) }
+        attributes.set("attributes", answer)
     }
 
     pub(super) unsafe fn aclrtMemcpy(
@@ -342,7 +339,7 @@ impl Machine {
             return Ok(());
         }
         let state = self.lock();
-        let enabled = |a: u32, b: u32| state.cards[a as usize].peers.contains(&b);
+        let enabled = |a: u32, b: u32| state.runtime.cards[a as usize].peers.contains(&b);
         if enabled(into, from) || enabled(from, into) {
             return Ok(());
         }

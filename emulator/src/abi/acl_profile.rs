@@ -5,12 +5,12 @@ use std::ffi::c_char;
 
 use ascend_tp_sys::{aclprofAicoreEvents, aclprofAicoreMetrics, aclprofConfig, aclrtStream};
 
-use super::raw::load_array;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::profile::{MAX_MARK_BYTES, MAX_PATH_BYTES};
-use crate::thread;
+use crate::memory::raw::load_array;
+use crate::runtime::profile::{MAX_MARK_BYTES, MAX_PATH_BYTES};
+use crate::runtime::thread;
 
 impl Machine {
     pub(super) unsafe fn aclprofInit(&self, profiler_result_path: *const c_char, length: usize) -> Result<(), Failure> {
@@ -21,12 +21,12 @@ impl Machine {
         }
         self.update(|state| {
             state.require_initialized()?;
-            state.profiling.open()
+            state.runtime.profiling.open()
         })
     }
 
-    pub(super) unsafe fn aclprofFinalize(&self) -> Result<(), Failure> {
-        self.update(|state| state.profiling.close())
+    pub(super) fn aclprofFinalize(&self) -> Result<(), Failure> {
+        self.update(|state| state.runtime.profiling.close())
     }
 
     pub(super) unsafe fn aclprofCreateConfig(
@@ -48,25 +48,25 @@ impl Machine {
         }
         let id = self.update(|state| {
             let id = state.fresh_number();
-            state.profiling.create(id, cards);
+            state.runtime.profiling.create(id, cards);
             id
         });
         Ok(HandleKind::ProfilingConfig.encode(id).cast())
     }
 
-    pub(super) unsafe fn aclprofDestroyConfig(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
+    pub(super) fn aclprofDestroyConfig(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
         let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
-        self.update(|state| state.profiling.destroy(id))
+        self.update(|state| state.runtime.profiling.destroy(id))
     }
 
-    pub(super) unsafe fn aclprofStart(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
+    pub(super) fn aclprofStart(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
         let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
-        self.update(|state| state.profiling.start(id))
+        self.update(|state| state.runtime.profiling.start(id))
     }
 
-    pub(super) unsafe fn aclprofStop(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
+    pub(super) fn aclprofStop(&self, profiler_config: *const aclprofConfig) -> Result<(), Failure> {
         let id = HandleKind::ProfilingConfig.decode(profiler_config.cast())?;
-        self.update(|state| state.profiling.stop(id))
+        self.update(|state| state.runtime.profiling.stop(id))
     }
 
     /// Names what is enqueued on the stream from now on.
@@ -81,7 +81,7 @@ impl Machine {
         let current = thread::context(self.key());
         self.update(|state| {
             let id = state.resolve_stream(stream, current)?;
-            if let Some(stream) = state.streams.get_mut(&id) {
+            if let Some(stream) = state.runtime.streams.get_mut(&id) {
                 stream.tag = if text.is_empty() { None } else { Some(text.into()) };
             }
             Ok(())

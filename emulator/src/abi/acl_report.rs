@@ -8,14 +8,15 @@ use ascend_tp_sys::{
     aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtStream, aclrtStreamState, aclrtStreamStateCallback,
 };
 
-use super::raw::{load_text, store};
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::report::{Blocking, Callback, HostFunction};
-use crate::stream::Entry;
-use crate::thread;
-use crate::watchers::{Watched, Watcher};
+use crate::memory::raw::load_text;
+use crate::runtime::callback::{Blocking, Callback, HostFunction};
+use crate::runtime::state_callback::{StateCallback, Watched};
+use crate::runtime::stream::Entry;
+use crate::runtime::thread;
 
 unsafe extern "C" {
     /// POSIX: the calling thread's id, which is what programs pass to aclrtSubscribeReport.
@@ -54,7 +55,7 @@ impl Machine {
         // SAFETY: the C caller passes NULL or a C string.
         let name = unsafe { load_text("regName", reg_name) }?;
         let args = UserData(args);
-        let watcher = callback.map(|function| -> Watcher {
+        let callback = callback.map(|function| -> StateCallback {
             Arc::new(move |stream, state| {
                 let args: &UserData = &args;
                 let stream = HandleKind::Stream.encode(stream as u64);
@@ -62,12 +63,12 @@ impl Machine {
                 unsafe { function(stream, aclrtStreamState(state), args.0) };
             })
         });
-        self.register_watcher(Watched::Streams, name, watcher)
+        self.state_callbacks().register(Watched::Streams, name, callback)
     }
 
     /// Tells who asked for it of a stream that the program creates or destroys.
     pub(super) fn tell_stream_state(&self, stream: u64, state: aclrtStreamState) {
-        self.tell(Watched::Streams, stream as usize, state.0);
+        self.state_callbacks().tell(Watched::Streams, stream as usize, state.0);
     }
 
     fn not_on_this_card(&self, call: &str) -> Failure {
@@ -78,7 +79,7 @@ impl Machine {
         Failure::new(code::FEATURE_NOT_SUPPORTED, what)
     }
 
-    pub(super) unsafe fn aclrtLaunchCallback(
+    pub(super) fn aclrtLaunchCallback(
         &self,
         callback: aclrtCallback,
         user_data: *mut c_void,
@@ -107,17 +108,17 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclrtSubscribeReport(&self, thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtSubscribeReport(&self, thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| state.subscribe(thread_id, id))
     }
 
-    pub(super) unsafe fn aclrtUnSubscribeReport(&self, thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtUnSubscribeReport(&self, thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| state.unsubscribe(thread_id, id))
     }
 
-    pub(super) unsafe fn aclrtProcessReport(&self, timeout: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtProcessReport(&self, timeout: i32) -> Result<(), Failure> {
         let timeout = match timeout {
             -1 => None,
             1.. => Some(Duration::from_millis(u64::from(timeout.cast_unsigned()))),
@@ -132,28 +133,27 @@ impl Machine {
     }
 
     /// Atlas A2 and A3 do not offer threads of the program for host functions (CANN runtime guide, execution control).
-    pub(super) unsafe fn aclrtSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
         self.stream(stream)?;
         Err(self.not_on_this_card("aclrtSubscribeHostFunc"))
     }
 
-    pub(super) unsafe fn aclrtUnSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtUnSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
         self.stream(stream)?;
         Err(self.not_on_this_card("aclrtUnSubscribeHostFunc"))
     }
 
-    pub(super) unsafe fn aclrtProcessHostFunc(&self, _timeout: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtProcessHostFunc(&self, _timeout: i32) -> Result<(), Failure> {
         Err(self.not_on_this_card("aclrtProcessHostFunc"))
     }
 
     /// The number, on its stream, of the task this thread enqueued last on a stream it created; 0 before the first.
-    pub(super) unsafe fn aclrtGetThreadLastTaskId(&self, task_id: *mut u32) -> Result<(), Failure> {
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("task_id", task_id, thread::last_task(self.key())) }
+    pub(super) fn aclrtGetThreadLastTaskId(&self, task_id: Out<u32>) -> Result<(), Failure> {
+        task_id.set("task_id", thread::last_task(self.key()))
     }
 
     /// Runs on the card's own thread for such functions; the stream goes on when it has returned.
-    pub(super) unsafe fn aclrtLaunchHostFunc(
+    pub(super) fn aclrtLaunchHostFunc(
         &self,
         stream: aclrtStream,
         callback: aclrtHostFunc,

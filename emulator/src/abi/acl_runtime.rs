@@ -9,51 +9,50 @@ use ascend_tp_sys::{
 };
 use half::f16;
 
-use super::raw::store;
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
 use crate::config::CannVersion;
-use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::thread;
+use crate::runtime::thread;
 
 impl Machine {
     /// A second call is answered with `ACL_ERROR_REPEAT_INITIALIZE`, which programs may ignore, in every CANN; since 8.5 it
     /// counts as a reference all the same (CANN runtime reference, aclInit).
-    pub(super) unsafe fn aclInit(&self, _config_path: *const c_char) -> Result<(), Failure> {
+    pub(super) fn aclInit(&self, _config_path: *const c_char) -> Result<(), Failure> {
         let counts = self.config().cann >= CannVersion::V8_5;
         self.update(|state| {
-            if state.initialized > 0 {
-                state.initialized += u64::from(counts);
+            if state.runtime.initialized > 0 {
+                state.runtime.initialized += u64::from(counts);
                 return Err(Failure::answer(code::REPEAT_INITIALIZE));
             }
-            state.initialized = 1;
+            state.runtime.initialized = 1;
             Ok(())
         })
     }
 
     /// Clears all references.
-    pub(super) unsafe fn aclFinalize(&self) -> Result<(), Failure> {
+    pub(super) fn aclFinalize(&self) -> Result<(), Failure> {
         self.finalize(|initialized| *initialized = 0).map(|_| ())
     }
 
     /// Gives back one reference; the last one finalizes.
-    pub(super) unsafe fn aclFinalizeReference(&self, ref_count: *mut u64) -> Result<(), Failure> {
+    pub(super) fn aclFinalizeReference(&self, ref_count: Out<u64>) -> Result<(), Failure> {
         let left = self.finalize(|initialized| *initialized -= 1)?;
         if ref_count.is_null() {
             return Ok(());
         }
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("ref_count", ref_count, left) }
+        ref_count.set("ref_count", left)
     }
 
     /// Gives references back; gives how many are left.
     fn finalize(&self, give_back: impl FnOnce(&mut u64)) -> Result<u64, Failure> {
         let left = self.update(|state| {
-            if state.initialized == 0 {
+            if state.runtime.initialized == 0 {
                 let what = "aclFinalize without a preceding aclInit, or a second time";
                 return Err(Failure::new(code::REPEAT_FINALIZE, what));
             }
-            give_back(&mut state.initialized);
-            Ok(state.initialized)
+            give_back(&mut state.runtime.initialized);
+            Ok(state.runtime.initialized)
         })?;
         if left == 0 {
             self.check_zones();
@@ -62,29 +61,21 @@ impl Machine {
         Ok(left)
     }
 
-    pub(super) unsafe fn aclGetRecentErrMsg(&self) -> Result<*const c_char, Failure> {
+    pub(super) fn aclGetRecentErrMsg(&self) -> Result<*const c_char, Failure> {
         Ok(thread::take_message(self.key()))
     }
 
-    pub(super) unsafe fn aclrtGetVersion(
-        &self,
-        major: *mut i32,
-        minor: *mut i32,
-        patch: *mut i32,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclrtGetVersion(&self, major: Out<i32>, minor: Out<i32>, patch: Out<i32>) -> Result<(), Failure> {
         let [major_version, minor_version, patch_version] = self.config().cann.interface();
-        // SAFETY: the C caller passes NULL or valid places.
-        unsafe { store("major_version", major, major_version) }?;
-        // SAFETY: as above.
-        unsafe { store("minor_version", minor, minor_version) }?;
-        // SAFETY: as above.
-        unsafe { store("patch_version", patch, patch_version) }
+        major.set("major_version", major_version)?;
+        minor.set("minor_version", minor_version)?;
+        patch.set("patch_version", patch_version)
     }
 
-    pub(super) unsafe fn aclsysGetCANNVersion(
+    pub(super) fn aclsysGetCANNVersion(
         &self,
         _name: aclCANNPackageName,
-        version: *mut aclCANNPackageVersion,
+        version: Out<aclCANNPackageVersion>,
     ) -> Result<(), Failure> {
         let text = |text: &str, field: &mut [c_char]| {
             for (into, from) in field.iter_mut().zip(text.bytes()) {
@@ -106,11 +97,10 @@ impl Machine {
         text(&minor.to_string(), &mut answer.minorVersion);
         text(cann.release(), &mut answer.releaseVersion);
         text(&patch.to_string(), &mut answer.patchVersion);
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("version", version, answer) }
+        version.set("version", answer)
     }
 
-    pub(super) unsafe fn aclrtGetSocName(&self) -> Result<*const c_char, Failure> {
+    pub(super) fn aclrtGetSocName(&self) -> Result<*const c_char, Failure> {
         static NAMES: LazyLock<Vec<CString>> =
             LazyLock::new(|| Soc::ALL.iter().filter_map(|soc| CString::new(soc.name()).ok()).collect());
         let soc = self.config().soc;
@@ -119,22 +109,21 @@ impl Machine {
         Ok(name.as_ptr())
     }
 
-    pub(super) unsafe fn aclrtGetRunMode(&self, run_mode: *mut aclrtRunMode) -> Result<(), Failure> {
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("run_mode", run_mode, aclrtRunMode::ACL_HOST) }
+    pub(super) fn aclrtGetRunMode(&self, run_mode: Out<aclrtRunMode>) -> Result<(), Failure> {
+        run_mode.set("run_mode", aclrtRunMode::ACL_HOST)
     }
 
-    pub(super) unsafe fn aclrtGetLastError(&self, level: aclrtLastErrLevel) -> Result<(), Failure> {
+    pub(super) fn aclrtGetLastError(&self, level: aclrtLastErrLevel) -> Result<(), Failure> {
         check_level(level)?;
         last_error(thread::take_last_error(self.key()))
     }
 
-    pub(super) unsafe fn aclrtPeekAtLastError(&self, level: aclrtLastErrLevel) -> Result<(), Failure> {
+    pub(super) fn aclrtPeekAtLastError(&self, level: aclrtLastErrLevel) -> Result<(), Failure> {
         check_level(level)?;
         last_error(thread::last_error(self.key()))
     }
 
-    pub(super) unsafe fn aclDataTypeSize(&self, data_type: aclDataType) -> Result<usize, Failure> {
+    pub(super) fn aclDataTypeSize(&self, data_type: aclDataType) -> Result<usize, Failure> {
         Ok(match data_type {
             aclDataType::ACL_INT8 | aclDataType::ACL_UINT8 | aclDataType::ACL_BOOL => 1,
             aclDataType::ACL_FLOAT16 | aclDataType::ACL_BF16 | aclDataType::ACL_INT16 | aclDataType::ACL_UINT16 => 2,
@@ -149,11 +138,11 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclFloat16ToFloat(&self, value: aclFloat16) -> Result<f32, Failure> {
+    pub(super) fn aclFloat16ToFloat(&self, value: aclFloat16) -> Result<f32, Failure> {
         Ok(f16::from_bits(value).to_f32())
     }
 
-    pub(super) unsafe fn aclFloatToFloat16(&self, value: f32) -> Result<aclFloat16, Failure> {
+    pub(super) fn aclFloatToFloat16(&self, value: f32) -> Result<aclFloat16, Failure> {
         Ok(f16::from_f32(value).to_bits())
     }
 }

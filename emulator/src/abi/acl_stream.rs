@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use ascend_tp_sys::{aclrtNotify, aclrtStream, aclrtStreamState, aclrtStreamStatus};
 
-use super::raw::store;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::notify::{MAX_NOTIFIES, Notify};
-use crate::stream::Entry;
-use crate::strict::order;
-use crate::thread;
+use crate::runtime::notify::{MAX_NOTIFIES, Notify};
+use crate::runtime::stream::Entry;
+use crate::runtime::thread;
 
 /// Lowest and highest priority of a stream.
 const LEAST_PRIORITY: u32 = 7;
@@ -32,14 +31,13 @@ pub(super) fn timeout_of_ms(timeout: i32) -> Result<Option<Duration>, Failure> {
 }
 
 impl Machine {
-    pub(super) unsafe fn aclrtCreateStream(&self, stream: *mut aclrtStream) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.aclrtCreateStreamWithConfig(stream, 0, 0) }
+    pub(super) fn aclrtCreateStream(&self, stream: Out<aclrtStream>) -> Result<(), Failure> {
+        self.aclrtCreateStreamWithConfig(stream, 0, 0)
     }
 
-    pub(super) unsafe fn aclrtCreateStreamWithConfig(
+    pub(super) fn aclrtCreateStreamWithConfig(
         &self,
-        stream: *mut aclrtStream,
+        stream: Out<aclrtStream>,
         priority: u32,
         flag: u32,
     ) -> Result<(), Failure> {
@@ -56,14 +54,13 @@ impl Machine {
             let (context, card) = state.current(current).map(|(id, context)| (id, context.card))?;
             state.create_stream(context, card, priority, flag, false)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("stream", stream, HandleKind::Stream.encode(id)) }?;
+        stream.set("stream", HandleKind::Stream.encode(id))?;
         self.tell_stream_state(id, aclrtStreamState::ACL_RT_STREAM_STATE_CREATE_POST);
         Ok(())
     }
 
     /// Waits for what is queued, then destroys; the stream's failure, if any, is returned after it is gone.
-    pub(super) unsafe fn aclrtDestroyStream(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtDestroyStream(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtDestroyStream"))?;
         self.tell_stream_state(id, aclrtStreamState::ACL_RT_STREAM_STATE_DESTROY_PRE);
@@ -72,7 +69,7 @@ impl Machine {
         outcome
     }
 
-    pub(super) unsafe fn aclrtDestroyStreamForce(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtDestroyStreamForce(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtDestroyStreamForce"))?;
         self.tell_stream_state(id, aclrtStreamState::ACL_RT_STREAM_STATE_DESTROY_PRE);
@@ -83,81 +80,63 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) unsafe fn aclrtSynchronizeStream(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeStream(&self, stream: aclrtStream) -> Result<(), Failure> {
         let outcome = self.synchronize_stream(self.stream(stream)?, None);
         self.check_zones();
         outcome
     }
 
-    pub(super) unsafe fn aclrtSynchronizeStreamWithTimeout(
-        &self,
-        stream: aclrtStream,
-        timeout: i32,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeStreamWithTimeout(&self, stream: aclrtStream, timeout: i32) -> Result<(), Failure> {
         let outcome = self.synchronize_stream(self.stream(stream)?, timeout_of_ms(timeout)?);
         self.check_zones();
         outcome
     }
 
-    pub(super) unsafe fn aclrtStreamQuery(
-        &self,
-        stream: aclrtStream,
-        status: *mut aclrtStreamStatus,
-    ) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamQuery(&self, stream: aclrtStream, status: Out<aclrtStreamStatus>) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtStreamQuery"))?;
         self.catch_up()?;
         let answer = {
             let mut state = self.lock();
-            let stream = state.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+            let stream = state.runtime.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
             if let Some(failure) = &stream.failure {
                 return Err(failure.clone());
             }
             if stream.is_idle() {
-                if state.order.is_some() {
-                    order::host_saw_idle(&mut state, id);
+                if let Some(strict) = &mut state.strict {
+                    strict.order.host_saw_idle(id);
                 }
                 aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE
             } else {
                 aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY
             }
         };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("status", status, answer) }
+        status.set("status", answer)
     }
 
-    pub(super) unsafe fn aclrtStreamGetId(&self, stream: aclrtStream, stream_id: *mut i32) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamGetId(&self, stream: aclrtStream, stream_id: Out<i32>) -> Result<(), Failure> {
         let id = self.stream(stream)?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("stream_id", stream_id, id as i32) }
+        stream_id.set("stream_id", id as i32)
     }
 
-    pub(super) unsafe fn aclrtStreamGetPriority(&self, stream: aclrtStream, priority: *mut u32) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamGetPriority(&self, stream: aclrtStream, priority: Out<u32>) -> Result<(), Failure> {
         let id = self.stream(stream)?;
-        let value = self.lock().streams[&id].priority;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("priority", priority, value) }
+        let value = self.lock().runtime.streams[&id].priority;
+        priority.set("priority", value)
     }
 
-    pub(super) unsafe fn aclrtStreamGetFlags(&self, stream: aclrtStream, flags: *mut u32) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamGetFlags(&self, stream: aclrtStream, flags: Out<u32>) -> Result<(), Failure> {
         let id = self.stream(stream)?;
-        let value = self.lock().streams[&id].flags;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("flags", flags, value) }
+        let value = self.lock().runtime.streams[&id].flags;
+        flags.set("flags", value)
     }
 
-    pub(super) unsafe fn aclrtDeviceGetStreamPriorityRange(
-        &self,
-        least: *mut i32,
-        greatest: *mut i32,
-    ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes NULL or valid places.
-        unsafe { store("least_priority", least, LEAST_PRIORITY.cast_signed()) }?;
-        // SAFETY: as above.
-        unsafe { store("greatest_priority", greatest, 0) }
+    pub(super) fn aclrtDeviceGetStreamPriorityRange(&self, least: Out<i32>, greatest: Out<i32>) -> Result<(), Failure> {
+        least.set("least_priority", LEAST_PRIORITY.cast_signed())?;
+        greatest.set("greatest_priority", 0)
     }
 
-    pub(super) unsafe fn aclrtStreamAbort(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamAbort(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| {
             state.refuse_captured(id, "aclrtStreamAbort")?;
@@ -166,21 +145,21 @@ impl Machine {
         })
     }
 
-    pub(super) unsafe fn aclrtSetStreamFailureMode(&self, stream: aclrtStream, mode: u64) -> Result<(), Failure> {
+    pub(super) fn aclrtSetStreamFailureMode(&self, stream: aclrtStream, mode: u64) -> Result<(), Failure> {
         if mode > 1 {
             let what = format!("failure mode {mode} is neither CONTINUE 0 nor STOP 1");
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let id = self.stream(stream)?;
         self.update(|state| {
-            let stream = state.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+            let stream = state.runtime.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
             if std::mem::replace(&mut stream.has_failure_mode, true) {
                 let what = format!("the failure mode of stream {id} is set already; it can be set once");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             let context = stream.context;
             // To stop on failure is a matter of the whole context (AscendCL guide 8.5, restrictions of this function).
-            if let Some(context) = state.contexts.get_mut(&context) {
+            if let Some(context) = state.runtime.contexts.get_mut(&context) {
                 context.stops_on_failure |= mode == 1;
             }
             Ok(())
@@ -193,14 +172,14 @@ impl Machine {
             return Err(Failure::null("stream"));
         }
         let id = self.stream(handle)?;
-        if self.lock().streams.get(&id).is_some_and(|stream| stream.is_default) {
+        if self.lock().runtime.streams.get(&id).is_some_and(|stream| stream.is_default) {
             let what = format!("stream {id} is the default stream of its context and goes with it");
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         Ok(id)
     }
 
-    pub(super) unsafe fn aclrtCreateNotify(&self, notify: *mut aclrtNotify, flag: u64) -> Result<(), Failure> {
+    pub(super) fn aclrtCreateNotify(&self, notify: Out<aclrtNotify>, flag: u64) -> Result<(), Failure> {
         if notify.is_null() {
             return Err(Failure::null("notify"));
         }
@@ -209,34 +188,33 @@ impl Machine {
         }
         let card = self.current_card()?;
         let id = self.update(|state| {
-            let on_card = &mut state.cards[card as usize];
+            let on_card = &mut state.runtime.cards[card as usize];
             if on_card.notifies >= MAX_NOTIFIES {
                 let what = format!("card {card} has all its {MAX_NOTIFIES} notifies in use; destroy some");
                 return Err(Failure::new(code::NO_NOTIFY, what));
             }
             on_card.notifies += 1;
             let id = state.fresh_number();
-            state.notifies.insert(id, Notify::new(card));
+            state.runtime.notifies.insert(id, Notify::new(card));
             Ok(id)
         })?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("notify", notify, HandleKind::Notify.encode(id)) }
+        notify.set("notify", HandleKind::Notify.encode(id))
     }
 
-    pub(super) unsafe fn aclrtDestroyNotify(&self, notify: aclrtNotify) -> Result<(), Failure> {
+    pub(super) fn aclrtDestroyNotify(&self, notify: aclrtNotify) -> Result<(), Failure> {
         let id = HandleKind::Notify.decode(notify)?;
         self.update(|state| {
-            let card = state.notifies.get(&id).map(|notify| notify.card);
+            let card = state.runtime.notifies.get(&id).map(|notify| notify.card);
             self.check_notify_idle(state, id);
             state.remove_notify(id)?;
             if let Some(card) = card {
-                state.cards[card as usize].notifies -= 1;
+                state.runtime.cards[card as usize].notifies -= 1;
             }
             Ok(())
         })
     }
 
-    pub(super) unsafe fn aclrtRecordNotify(&self, notify: aclrtNotify, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtRecordNotify(&self, notify: aclrtNotify, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.live_notify(notify)?;
         let card = self.stream_card(stream)?;
         self.lock().require_reach(id, card)?;
@@ -244,7 +222,7 @@ impl Machine {
     }
 
     /// Holds the stream until the notify is set; `timeout` is in seconds, 0 is no limit.
-    pub(super) unsafe fn aclrtWaitAndResetNotify(
+    pub(super) fn aclrtWaitAndResetNotify(
         &self,
         notify: aclrtNotify,
         stream: aclrtStream,
@@ -266,9 +244,9 @@ impl Machine {
 
     /// On Atlas A2 and A3 for streams of `ACL_STREAM_DEVICE_USE_ONLY` only (CANN runtime reference, aclrtStreamStop). It stops what
     /// programs on the card run there, of which there are none.
-    pub(super) unsafe fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
-        if self.lock().streams.get(&id).is_some_and(|stream| stream.flags & DEVICE_USE_ONLY != 0) {
+        if self.lock().runtime.streams.get(&id).is_some_and(|stream| stream.flags & DEVICE_USE_ONLY != 0) {
             return Ok(());
         }
         let what = format!(
@@ -281,6 +259,6 @@ impl Machine {
 
     fn live_notify(&self, notify: aclrtNotify) -> Result<u64, Failure> {
         let id = HandleKind::Notify.decode(notify)?;
-        if self.lock().notifies.contains_key(&id) { Ok(id) } else { Err(HandleKind::Notify.gone(id)) }
+        if self.lock().runtime.notifies.contains_key(&id) { Ok(id) } else { Err(HandleKind::Notify.gone(id)) }
     }
 }

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use ascend_tp_machine::launch::Access as AccessKind;
 use ascend_tp_sys::{aclDataType, aclrtReduceKind, aclrtStream};
 
-use super::raw::RawSpan;
-use crate::collective::reduce::reduce;
-use crate::collective::{DataType, ReduceOp};
-use crate::failure::{Failure, code};
-use crate::held::{Compare, ValueWait};
+use crate::base::failure::{Failure, code};
+use crate::hccl::reduce::reduce;
+use crate::hccl::{DataType, ReduceOp};
 use crate::machine::Machine;
-use crate::pool::{Task, Workers};
-use crate::stream::{Access, Entry};
-use crate::timed::{Cost, Without};
+use crate::memory::raw::RawSpan;
+use crate::runtime::stream::{Access, Entry};
+use crate::scheduler::pool::Without;
+use crate::scheduler::pool::{Task, Workers};
+use crate::scheduler::stream_wait::{Compare, ValueWait};
+use crate::timed::Cost;
 
 /// Bytes of the values streams write and wait for.
 const VALUE_BYTES: usize = 8;
@@ -34,7 +35,7 @@ impl Machine {
         self.device_span(dev_addr, VALUE_BYTES)
     }
 
-    pub(super) unsafe fn aclrtValueWrite(
+    pub(super) fn aclrtValueWrite(
         &self,
         dev_addr: *mut c_void,
         value: u64,
@@ -54,7 +55,7 @@ impl Machine {
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
-    pub(super) unsafe fn aclrtValueWait(
+    pub(super) fn aclrtValueWait(
         &self,
         dev_addr: *mut c_void,
         value: u64,
@@ -77,7 +78,7 @@ impl Machine {
 
     /// `count` is in bytes. On Atlas A2 and A3: sum, max and min of int8, int16, int32, fp16, fp32 and bf16, all of it on the
     /// stream's device (AscendCL guide, aclrtReduceAsync).
-    pub(super) unsafe fn aclrtReduceAsync(
+    pub(super) fn aclrtReduceAsync(
         &self,
         dst: *mut c_void,
         src: *const c_void,

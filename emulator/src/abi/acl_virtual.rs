@@ -10,12 +10,13 @@ use ascend_tp_sys::{
     aclrtMemGranularityOptions, aclrtMemHandleType, aclrtMemLocationType, aclrtPhysicalMemProp,
 };
 
-use super::raw::{load_array, store};
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::Share;
-use crate::virtual_memory::{GRANULARITY_1G_BYTES, GRANULARITY_BYTES, Physical};
+use crate::memory::book::MemoryShare;
+use crate::memory::raw::load_array;
+use crate::memory::virtual_memory::{GRANULARITY_1G_BYTES, GRANULARITY_BYTES, Physical};
 
 fn reserved(name: &str, value: u64, documented: &str) -> Failure {
     Failure::new(code::INVALID_PARAM, format!("{name} is {value:#x}; it must be {documented}"))
@@ -68,20 +69,19 @@ impl Machine {
         &self,
         prop: *mut aclrtPhysicalMemProp,
         option: aclrtMemGranularityOptions,
-        granularity: *mut usize,
+        granularity: Out<usize>,
     ) -> Result<(), Failure> {
         if option.0 > 1 {
             return Err(reserved("option", u64::from(option.0), "MINIMUM 0 or RECOMMENDED 1"));
         }
         // SAFETY: the C caller passes NULL or a property.
         let (_, found) = unsafe { self.physical_property(prop) }?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { store("granularity", granularity, found) }
+        granularity.set("granularity", found)
     }
 
-    pub(super) unsafe fn aclrtReserveMemAddress(
+    pub(super) fn aclrtReserveMemAddress(
         &self,
-        virtual_ptr: *mut *mut c_void,
+        virtual_ptr: Out<*mut c_void>,
         size: usize,
         alignment: usize,
         expect_ptr: *mut c_void,
@@ -101,11 +101,10 @@ impl Machine {
         }
         self.current_card()?;
         let base = self.memory().virtual_memory().reserve(size)?;
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("virtual_ptr", virtual_ptr, std::ptr::with_exposed_provenance_mut(base)) }
+        virtual_ptr.set("virtual_ptr", std::ptr::with_exposed_provenance_mut(base))
     }
 
-    pub(super) unsafe fn aclrtReleaseMemAddress(&self, virtual_ptr: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn aclrtReleaseMemAddress(&self, virtual_ptr: *mut c_void) -> Result<(), Failure> {
         if virtual_ptr.is_null() {
             return Err(Failure::null("virtual_ptr"));
         }
@@ -114,7 +113,7 @@ impl Machine {
 
     pub(super) unsafe fn aclrtMallocPhysical(
         &self,
-        handle: *mut aclrtDrvMemHandle,
+        handle: Out<aclrtDrvMemHandle>,
         size: usize,
         prop: *const aclrtPhysicalMemProp,
         flags: u64,
@@ -134,23 +133,22 @@ impl Machine {
         let Some(whole) = size.checked_next_multiple_of(granularity) else {
             return Err(Failure::new(code::MEMORY_ALLOCATION, format!("size {size} is beyond any card's memory")));
         };
-        let charge = self.memory().charge(card, Share::Physical, whole as u64)?;
+        let charge = self.memory().charge(card, MemoryShare::Physical, whole as u64)?;
         let physical = Physical::new(card, size, granularity, self.memory().store(), charge).map_err(|error| {
             Failure::new(code::MEMORY_ALLOCATION, format!("this host has no memory for {size} bytes: {error}"))
         })?;
-        let number = self.update(crate::machine::State::fresh_number);
+        let number = self.update(crate::state::State::fresh_number);
         self.memory().virtual_memory().keep(number, physical);
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("handle", handle, HandleKind::Physical.encode(number)) }
+        handle.set("handle", HandleKind::Physical.encode(number))
     }
 
     /// Memory that is mapped goes when it is unmapped.
-    pub(super) unsafe fn aclrtFreePhysical(&self, handle: aclrtDrvMemHandle) -> Result<(), Failure> {
+    pub(super) fn aclrtFreePhysical(&self, handle: aclrtDrvMemHandle) -> Result<(), Failure> {
         let number = HandleKind::Physical.decode(handle)?;
         self.memory().virtual_memory().free(number)
     }
 
-    pub(super) unsafe fn aclrtMapMem(
+    pub(super) fn aclrtMapMem(
         &self,
         virtual_ptr: *mut c_void,
         size: usize,
@@ -171,7 +169,7 @@ impl Machine {
         self.memory().virtual_memory().map(virtual_ptr.addr(), size, number)
     }
 
-    pub(super) unsafe fn aclrtUnmapMem(&self, virtual_ptr: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn aclrtUnmapMem(&self, virtual_ptr: *mut c_void) -> Result<(), Failure> {
         if virtual_ptr.is_null() {
             return Err(Failure::null("virtual_ptr"));
         }
@@ -206,7 +204,7 @@ impl Machine {
                 return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
             }
             let from = self.lock().card_of_ordinal(one.location.id.cast_signed())?;
-            if from != card && !self.lock().cards[from as usize].peers.contains(&card) {
+            if from != card && !self.lock().runtime.cards[from as usize].peers.contains(&card) {
                 let what = format!(
                     "desc[{at}].location: device {from} would reach memory of device {card}; call \
                      aclrtDeviceEnablePeerAccess({card}) on device {from} first"

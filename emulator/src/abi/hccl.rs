@@ -1,19 +1,19 @@
-//! HCCL: collectives and transfers. Each function checks its arguments, makes a [`Call`] and enqueues it.
+//! HCCL: collectives and transfers. Each function checks its arguments, makes a [`CollectiveCall`] and enqueues it.
 
 use std::ffi::c_void;
 
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclSendRecvItem, HcclSendRecvType, aclrtStream};
 
-use super::raw::{RawSpan, load_array};
-use crate::collective::group::{Member, Way};
-use crate::collective::rules::{CollectiveRule, InPlace, Named, rule_of};
-use crate::collective::{Blocks, Call, DataType, Kind};
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
+use crate::hccl::group::{Member, Way};
+use crate::hccl::rules::{CollectiveRule, InPlace, Named, rule_of};
+use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType};
 use crate::machine::Machine;
-use crate::stream::Entry;
+use crate::memory::raw::{RawSpan, load_array};
+use crate::runtime::stream::Entry;
 
 /// What every collective call has in common once its handles are checked.
-struct Caller<'a> {
+struct CollectiveCaller<'a> {
     machine: &'a Machine,
     name: &'static str,
     rule: &'static CollectiveRule,
@@ -39,16 +39,16 @@ impl Machine {
         dtype: HcclDataType,
         comm: HcclComm,
         stream: aclrtStream,
-    ) -> Result<Caller<'_>, Failure> {
+    ) -> Result<CollectiveCaller<'_>, Failure> {
         let (_, member) = self.member(comm)?;
         let stream = self.comm_stream(stream, member)?;
         let (world, card) = {
             let state = self.lock();
-            let group = state.groups.group(member.group)?;
+            let group = state.hccl.groups.group(member.group)?;
             (group.cards.len(), group.cards[member.rank as usize])
         };
         let rule = rule_of(name);
-        Ok(Caller {
+        Ok(CollectiveCaller {
             machine: self,
             name,
             rule,
@@ -61,7 +61,7 @@ impl Machine {
     }
 }
 
-impl Caller<'_> {
+impl CollectiveCaller<'_> {
     /// A buffer of `count` elements; None when there are none.
     fn buffer(&self, argument: &str, address: *const c_void, count: u64) -> Result<Option<RawSpan>, Failure> {
         if count == 0 {
@@ -145,13 +145,13 @@ impl Caller<'_> {
         Err(invalid(format!("the send and receive buffers of {} overlap where they must not", self.name)))
     }
 
-    fn enqueue(&self, kind: Kind, send: Option<RawSpan>, recv: Option<RawSpan>) -> Result<(), Failure> {
-        self.enqueue_all(vec![Call { name: self.name, kind, dtype: self.dtype, send, recv, places: None }])
+    fn enqueue(&self, kind: CollectiveKind, send: Option<RawSpan>, recv: Option<RawSpan>) -> Result<(), Failure> {
+        self.enqueue_all(vec![CollectiveCall { name: self.name, kind, dtype: self.dtype, send, recv, places: None }])
     }
 
     /// Calls that begin and end together on the stream.
-    fn enqueue_all(&self, mut calls: Vec<Call>) -> Result<(), Failure> {
-        let way = self.machine.lock().groups.group(self.member.group)?.way;
+    fn enqueue_all(&self, mut calls: Vec<CollectiveCall>) -> Result<(), Failure> {
+        let way = self.machine.lock().hccl.groups.group(self.member.group)?.way;
         if way == Some(Way::Table) {
             for call in &mut calls {
                 call.places = self.machine.places(call);
@@ -161,27 +161,28 @@ impl Caller<'_> {
                 }
             }
         }
-        let accesses = self.machine.watched(|| calls.iter().flat_map(Call::accesses).collect());
+        let accesses = self.machine.watched(|| calls.iter().flat_map(CollectiveCall::accesses).collect());
         self.machine.update(|state| {
-            if let Some(failure) = state.streams.get(&self.stream).and_then(|stream| stream.refusal().cloned()) {
+            if let Some(failure) = state.runtime.streams.get(&self.stream).and_then(|stream| stream.refusal().cloned())
+            {
                 return Err(failure);
             }
-            if state.graphs.is_capturing(self.stream) {
+            if state.runtime.graphs.is_capturing(self.stream) {
                 let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
                 return state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued);
             }
-            let mut seats = Vec::with_capacity(calls.len());
+            let mut rank_places = Vec::with_capacity(calls.len());
             for call in calls {
-                seats.push(state.join(self.member.group, self.member.rank, call)?);
+                rank_places.push(state.join(self.member.group, self.member.rank, call)?);
             }
-            let queued = self.machine.queued(state, self.stream, Entry::Meet(seats), accesses);
+            let queued = self.machine.queued(state, self.stream, Entry::Meet(rank_places), accesses);
             state.enqueue(self.stream, queued)
         })
     }
 }
 
 impl Machine {
-    pub(super) unsafe fn HcclAllReduce(
+    pub(super) fn HcclAllReduce(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -196,10 +197,10 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, count)?;
         let recv = caller.buffer("recv_buf", recv_buf, count)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &Blocks::Uniform(count))?;
-        caller.enqueue(Kind::AllReduce { count, op }, send, recv)
+        caller.enqueue(CollectiveKind::AllReduce { count, op }, send, recv)
     }
 
-    pub(super) unsafe fn HcclReduce(
+    pub(super) fn HcclReduce(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -216,10 +217,10 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, count)?;
         let recv = if is_root { caller.buffer("recv_buf", recv_buf, count)? } else { None };
         caller.check_overlap(send.as_ref(), recv.as_ref(), &Blocks::Uniform(count))?;
-        caller.enqueue(Kind::Reduce { count, op, root }, send, recv)
+        caller.enqueue(CollectiveKind::Reduce { count, op, root }, send, recv)
     }
 
-    pub(super) unsafe fn HcclReduceScatter(
+    pub(super) fn HcclReduceScatter(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -235,7 +236,7 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(Kind::ReduceScatter { blocks, op }, send, recv)
+        caller.enqueue(CollectiveKind::ReduceScatter { blocks, op }, send, recv)
     }
 
     pub(super) unsafe fn HcclReduceScatterV(
@@ -258,10 +259,10 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(Kind::ReduceScatter { blocks, op }, send, recv)
+        caller.enqueue(CollectiveKind::ReduceScatter { blocks, op }, send, recv)
     }
 
-    pub(super) unsafe fn HcclBroadcast(
+    pub(super) fn HcclBroadcast(
         &self,
         buf: *mut c_void,
         count: u64,
@@ -274,10 +275,10 @@ impl Machine {
         let is_root = caller.check_root(root)?;
         let buffer = caller.buffer("buf", buf, count)?;
         let (send, recv) = if is_root { (buffer, None) } else { (None, buffer) };
-        caller.enqueue(Kind::Broadcast { count, root }, send, recv)
+        caller.enqueue(CollectiveKind::Broadcast { count, root }, send, recv)
     }
 
-    pub(super) unsafe fn HcclScatter(
+    pub(super) fn HcclScatter(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -294,10 +295,10 @@ impl Machine {
         let send = if is_root { caller.buffer("send_buf", send_buf, extent)? } else { None };
         let recv = caller.buffer("recv_buf", recv_buf, recv_count)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(Kind::Scatter { count: recv_count, root }, send, recv)
+        caller.enqueue(CollectiveKind::Scatter { count: recv_count, root }, send, recv)
     }
 
-    pub(super) unsafe fn HcclAllGather(
+    pub(super) fn HcclAllGather(
         &self,
         send_buf: *mut c_void,
         recv_buf: *mut c_void,
@@ -311,7 +312,7 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, send_count)?;
         let recv = caller.buffer("recv_buf", recv_buf, caller.extent("recv_buf", &blocks)?)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(Kind::AllGather { blocks }, send, recv)
+        caller.enqueue(CollectiveKind::AllGather { blocks }, send, recv)
     }
 
     pub(super) unsafe fn HcclAllGatherV(
@@ -332,10 +333,10 @@ impl Machine {
         let send = caller.buffer("send_buf", send_buf, send_count)?;
         let recv = caller.buffer("recv_buf", recv_buf, caller.extent("recv_buf", &blocks)?)?;
         caller.check_overlap(send.as_ref(), recv.as_ref(), &blocks)?;
-        caller.enqueue(Kind::AllGather { blocks }, send, recv)
+        caller.enqueue(CollectiveKind::AllGather { blocks }, send, recv)
     }
 
-    pub(super) unsafe fn HcclAlltoAll(
+    pub(super) fn HcclAlltoAll(
         &self,
         send_buf: *const c_void,
         send_count: u64,
@@ -395,12 +396,16 @@ impl Machine {
         caller.all_to_all(send_buf, send, recv_buf, recv, recv_type)
     }
 
-    pub(super) unsafe fn HcclBarrier(&self, comm: HcclComm, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn HcclBarrier(&self, comm: HcclComm, stream: aclrtStream) -> Result<(), Failure> {
         // A barrier moves nothing; any type stands for that.
-        self.caller("HcclBarrier", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?.enqueue(Kind::Barrier, None, None)
+        self.caller("HcclBarrier", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?.enqueue(
+            CollectiveKind::Barrier,
+            None,
+            None,
+        )
     }
 
-    pub(super) unsafe fn HcclSend(
+    pub(super) fn HcclSend(
         &self,
         send_buf: *mut c_void,
         count: u64,
@@ -412,10 +417,10 @@ impl Machine {
         let caller = self.caller("HcclSend", data_type, comm, stream)?;
         caller.check_named("dest_rank", dest_rank)?;
         let send = caller.buffer("send_buf", send_buf, count)?;
-        caller.enqueue(Kind::Send { count, to: dest_rank }, send, None)
+        caller.enqueue(CollectiveKind::Send { count, to: dest_rank }, send, None)
     }
 
-    pub(super) unsafe fn HcclRecv(
+    pub(super) fn HcclRecv(
         &self,
         recv_buf: *mut c_void,
         count: u64,
@@ -427,7 +432,7 @@ impl Machine {
         let caller = self.caller("HcclRecv", data_type, comm, stream)?;
         caller.check_named("src_rank", src_rank)?;
         let recv = caller.buffer("recv_buf", recv_buf, count)?;
-        caller.enqueue(Kind::Recv { count, from: src_rank }, None, recv)
+        caller.enqueue(CollectiveKind::Recv { count, from: src_rank }, None, recv)
     }
 
     /// All items of a batch begin and end together; two items of one direction may not name the same rank (HCCL guide).
@@ -446,32 +451,36 @@ impl Machine {
         // SAFETY: the C caller passes NULL or `item_num` items.
         let items = unsafe { load_array("send_recv_info", send_recv_info, item_num as usize) };
         let items = items.map_err(|_| null("send_recv_info"))?;
-        let mut calls: Vec<Call> = Vec::with_capacity(items.len());
+        let mut calls: Vec<CollectiveCall> = Vec::with_capacity(items.len());
         for item in &items {
             caller.dtype = caller.rule.data_type(item.dataType, self.config().soc)?;
             caller.check_named("remoteRank", item.remoteRank)?;
             let buffer = caller.buffer("buf", item.buf, item.count)?;
             let (kind, send, recv) = match item.sendRecvType {
-                HcclSendRecvType::HCCL_SEND => (Kind::Send { count: item.count, to: item.remoteRank }, buffer, None),
-                HcclSendRecvType::HCCL_RECV => (Kind::Recv { count: item.count, from: item.remoteRank }, None, buffer),
+                HcclSendRecvType::HCCL_SEND => {
+                    (CollectiveKind::Send { count: item.count, to: item.remoteRank }, buffer, None)
+                }
+                HcclSendRecvType::HCCL_RECV => {
+                    (CollectiveKind::Recv { count: item.count, from: item.remoteRank }, None, buffer)
+                }
                 other => return Err(invalid(format!("sendRecvType {} is neither SEND 0 nor RECV 1", other.0))),
             };
-            let is_same_direction = |other: &Call| match (&other.kind, &kind) {
-                (Kind::Send { to: a, .. }, Kind::Send { to: b, .. }) => a == b,
-                (Kind::Recv { from: a, .. }, Kind::Recv { from: b, .. }) => a == b,
+            let is_same_direction = |other: &CollectiveCall| match (&other.kind, &kind) {
+                (CollectiveKind::Send { to: a, .. }, CollectiveKind::Send { to: b, .. }) => a == b,
+                (CollectiveKind::Recv { from: a, .. }, CollectiveKind::Recv { from: b, .. }) => a == b,
                 _ => false,
             };
             if calls.iter().any(is_same_direction) {
                 let what = format!("a batch names rank {} twice in one direction", item.remoteRank);
                 return Err(invalid(what));
             }
-            calls.push(Call { name: caller.name, kind, dtype: caller.dtype, send, recv, places: None });
+            calls.push(CollectiveCall { name: caller.name, kind, dtype: caller.dtype, send, recv, places: None });
         }
         caller.enqueue_all(calls)
     }
 }
 
-impl Caller<'_> {
+impl CollectiveCaller<'_> {
     /// This rank's block of a buffer.
     fn own_block(&self, span: &RawSpan, blocks: &Blocks) -> RawSpan {
         let element = self.dtype.size_bytes();
@@ -503,7 +512,7 @@ impl Caller<'_> {
         let send = self.buffer("send_buf", send_buf, self.extent("send_buf", &send_blocks)?)?;
         let recv = self.buffer("recv_buf", recv_buf, self.extent("recv_buf", &recv_blocks)?)?;
         self.check_overlap(send.as_ref(), recv.as_ref(), &recv_blocks)?;
-        self.enqueue(Kind::AllToAll { send: send_blocks, recv: recv_blocks }, send, recv)
+        self.enqueue(CollectiveKind::AllToAll { send: send_blocks, recv: recv_blocks }, send, recv)
     }
 }
 

@@ -6,15 +6,16 @@ use ascend_tp_sys::{
     HcclComm, HcclCommConfig, HcclConfig, HcclConfigValue, HcclResult, HcclRootInfo, aclrtStream, hccl_result_name,
 };
 
-use super::raw::{load_array, store};
-use crate::collective::group::Member;
-use crate::collective::root_info;
-use crate::collective::rules::check_deterministic;
-use crate::failure::{Failure, code};
-use crate::handle::HandleKind;
+use crate::abi::out::{FromC, Out};
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
+use crate::base::report::ReportKind;
+use crate::hccl::group::Member;
+use crate::hccl::root_info;
+use crate::hccl::rules::check_deterministic;
 use crate::machine::Machine;
-use crate::memory::{Charge, Share};
-use crate::strict::ReportKind;
+use crate::memory::book::{Charge, MemoryShare};
+use crate::memory::raw::load_array;
 
 /// What `HcclCommConfigInit` writes.
 const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
@@ -34,22 +35,17 @@ fn ptr_failure(argument: &str) -> Failure {
 }
 
 /// Stores an output; NULL is HCCL's own code.
-///
-/// # Safety
-/// As for [`store`].
-unsafe fn output<T>(argument: &str, place: *mut T, value: T) -> Result<(), Failure> {
-    // SAFETY: passes on the caller's promise.
-    unsafe { store(argument, place, value) }.map_err(|_| ptr_failure(argument))
+fn output<T>(argument: &str, place: Out<T>, value: T) -> Result<(), Failure> {
+    place.set(argument, value).map_err(|_| ptr_failure(argument))
 }
 
 impl Machine {
-    pub(super) unsafe fn HcclGetRootInfo(&self, root_info: *mut HcclRootInfo) -> Result<(), Failure> {
+    pub(super) fn HcclGetRootInfo(&self, root_info: Out<HcclRootInfo>) -> Result<(), Failure> {
         self.current_card()?;
         let process = self.network().process()?.clone();
         let number = self.update(|state| state.issue_root());
         let info = HcclRootInfo { internal: root_info::encode(&process, number)?.map(|byte| byte as c_char) };
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { output("root_info", root_info, info) }
+        output("root_info", root_info, info)
     }
 
     pub(super) unsafe fn HcclCommInitRootInfo(
@@ -57,7 +53,7 @@ impl Machine {
         n_ranks: u32,
         root_info: *const HcclRootInfo,
         rank: u32,
-        comm: *mut HcclComm,
+        comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
         unsafe { self.init_root_info(n_ranks, root_info, rank, CommConfig::default(), comm) }
@@ -69,7 +65,7 @@ impl Machine {
         root_info: *const HcclRootInfo,
         rank: u32,
         config: *const HcclCommConfig,
-        comm: *mut HcclComm,
+        comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
         let config = unsafe { load_config(config) }?;
@@ -83,7 +79,7 @@ impl Machine {
         root_info: *const HcclRootInfo,
         rank: u32,
         config: CommConfig,
-        comm: *mut HcclComm,
+        comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
         if comm.is_null() {
             return Err(ptr_failure("comm"));
@@ -102,15 +98,14 @@ impl Machine {
         let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
         let member = self.gather(&process, root, n_ranks, rank, card, config.name)?;
         self.update(|state| state.keep_buffer(member, buffer));
-        // SAFETY: the C caller passes a valid place.
-        unsafe { output("comm", comm, HandleKind::Communicator.encode(member)) }
+        output("comm", comm, HandleKind::Communicator.encode(member))
     }
 
     pub(super) unsafe fn HcclCommInitClusterInfo(
         &self,
         cluster_info: *const c_char,
         rank: u32,
-        comm: *mut HcclComm,
+        comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
         unsafe { self.init_cluster_info(cluster_info, rank, CommConfig::default(), comm) }
@@ -121,7 +116,7 @@ impl Machine {
         cluster_info: *const c_char,
         rank: u32,
         config: *mut HcclCommConfig,
-        comm: *mut HcclComm,
+        comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
         let config = unsafe { load_config(config) }?;
@@ -134,7 +129,7 @@ impl Machine {
         cluster_info: *const c_char,
         rank: u32,
         config: CommConfig,
-        comm: *mut HcclComm,
+        comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
         if comm.is_null() {
             return Err(ptr_failure("comm"));
@@ -151,8 +146,7 @@ impl Machine {
         let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
         let member = self.gather_by_table(&text, rank, card, config.name)?;
         self.update(|state| state.keep_buffer(member, buffer));
-        // SAFETY: the C caller passes a valid place.
-        unsafe { output("comm", comm, HandleKind::Communicator.encode(member)) }
+        output("comm", comm, HandleKind::Communicator.encode(member))
     }
 
     pub(super) unsafe fn HcclCommInitAll(
@@ -186,9 +180,9 @@ impl Machine {
             Ok((0..ndev).zip(buffers).map(member).collect::<Vec<u64>>())
         })?;
         for (rank, member) in members.into_iter().enumerate() {
-            let place = comms.wrapping_add(rank);
-            // SAFETY: the C caller passes places for `ndev` handles.
-            unsafe { output("comms", place, HandleKind::Communicator.encode(member)) }?;
+            // SAFETY: the C caller passes NULL or an array of `ndev` places.
+            let place = unsafe { Out::from_c(comms.wrapping_add(rank)) };
+            output("comms", place, HandleKind::Communicator.encode(member))?;
         }
         Ok(())
     }
@@ -201,14 +195,13 @@ impl Machine {
         sub_comm_id: u64,
         sub_comm_rank_id: u32,
         config: *mut HcclCommConfig,
-        sub_comm: *mut HcclComm,
+        sub_comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a handle.
         let parents = unsafe { load_array("comm", comm, 1) }.map_err(|_| ptr_failure("comm"))?;
         let (_, parent) = self.member(parents[0])?;
         if rank_ids.is_null() && sub_comm_id == OUTSIDE {
-            // SAFETY: the C caller passes NULL or a valid place.
-            return unsafe { output("sub_comm", sub_comm, std::ptr::null_mut()) };
+            return output("sub_comm", sub_comm, std::ptr::null_mut());
         }
         if sub_comm.is_null() {
             return Err(ptr_failure("sub_comm"));
@@ -219,61 +212,53 @@ impl Machine {
         // SAFETY: the C caller passes NULL or a configuration.
         let config = unsafe { load_config(config) }?;
         let member = self.update(|state| {
-            let card = state.groups.group(parent.group)?.cards[parent.rank as usize];
+            let card = state.hccl.groups.group(parent.group)?.cards[parent.rank as usize];
             let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
             let member = state.create_sub_member(parent, &ranks, sub_comm_id, sub_comm_rank_id, config.name)?;
             state.keep_buffer(member, buffer);
             Ok(member)
         })?;
-        let group = self.lock().groups.member(member)?.group;
+        let group = self.lock().hccl.groups.member(member)?.group;
         self.make_table(group);
-        // SAFETY: the C caller passes a valid place.
-        unsafe { output("sub_comm", sub_comm, HandleKind::Communicator.encode(member)) }
+        output("sub_comm", sub_comm, HandleKind::Communicator.encode(member))
     }
 
-    pub(super) unsafe fn HcclCommDestroy(&self, comm: HcclComm) -> Result<(), Failure> {
+    pub(super) fn HcclCommDestroy(&self, comm: HcclComm) -> Result<(), Failure> {
         let (number, _) = self.member(comm)?;
         self.update(|state| state.destroy_member(number, "it destroyed its communicator"))
     }
 
-    pub(super) unsafe fn HcclGetRankSize(&self, comm: HcclComm, rank_size: *mut u32) -> Result<(), Failure> {
+    pub(super) fn HcclGetRankSize(&self, comm: HcclComm, rank_size: Out<u32>) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
-        let world = self.lock().groups.group(member.group)?.cards.len() as u32;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { output("rank_size", rank_size, world) }
+        let world = self.lock().hccl.groups.group(member.group)?.cards.len() as u32;
+        output("rank_size", rank_size, world)
     }
 
-    pub(super) unsafe fn HcclGetRankId(&self, comm: HcclComm, rank: *mut u32) -> Result<(), Failure> {
+    pub(super) fn HcclGetRankId(&self, comm: HcclComm, rank: Out<u32>) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { output("rank", rank, member.rank) }
+        output("rank", rank, member.rank)
     }
 
     /// The caller's array has 128 bytes (`COMM_NAME_MAX_LENGTH`).
-    pub(super) unsafe fn HcclGetCommName(&self, comm: HcclComm, comm_name: *mut c_char) -> Result<(), Failure> {
+    pub(super) unsafe fn HcclGetCommName(&self, comm: HcclComm, comm_name: Out<c_char>) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
         let mut text = [0 as c_char; 128];
-        let name = std::sync::Arc::clone(&self.lock().groups.group(member.group)?.name);
+        let name = std::sync::Arc::clone(&self.lock().hccl.groups.group(member.group)?.name);
         for (into, from) in text[..127].iter_mut().zip(name.bytes()) {
             *into = from.cast_signed() as c_char;
         }
-        // SAFETY: the C caller passes NULL or an array of 128 characters.
-        unsafe { output("comm_name", comm_name.cast::<[c_char; 128]>(), text) }
+        // SAFETY: the C caller passes NULL or 128 characters (`COMM_NAME_MAX_LENGTH`).
+        output("comm_name", unsafe { comm_name.of::<[c_char; 128]>() }, text)
     }
 
-    pub(super) unsafe fn HcclGetCommAsyncError(
-        &self,
-        comm: HcclComm,
-        async_error: *mut HcclResult,
-    ) -> Result<(), Failure> {
+    pub(super) fn HcclGetCommAsyncError(&self, comm: HcclComm, async_error: Out<HcclResult>) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
-        let failed = self.lock().groups.group(member.group)?.failure.as_ref().map(|failure| failure.code);
+        let failed = self.lock().hccl.groups.group(member.group)?.failure.as_ref().map(|failure| failure.code);
         let code = failed.map_or(0, |code| code::to_hccl(code).cast_unsigned());
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { output("async_error", async_error, HcclResult(code)) }
+        output("async_error", async_error, HcclResult(code))
     }
 
-    pub(super) unsafe fn HcclGetErrorString(&self, code: HcclResult) -> Result<*const c_char, Failure> {
+    pub(super) fn HcclGetErrorString(&self, code: HcclResult) -> Result<*const c_char, Failure> {
         const UNKNOWN: &CStr = c"unknown HcclResult";
         const TEXTS: &[(HcclResult, &CStr)] = &[
             (HcclResult::HCCL_SUCCESS, c"no error"),
@@ -299,7 +284,7 @@ impl Machine {
     }
 
     /// The number of configuration entries this HCCL knows (`HCCL_COMM_CONFIG_RESERVED` of CANN 8.1).
-    pub(super) unsafe fn HcclGetCommConfigCapability(&self) -> Result<u32, Failure> {
+    pub(super) fn HcclGetCommConfigCapability(&self) -> Result<u32, Failure> {
         Ok(5)
     }
 
@@ -313,25 +298,20 @@ impl Machine {
         let value = unsafe { config_value.value };
         check_deterministic(i64::from(value))?;
         // Reductions run in rank order whatever the value: the emulator is always deterministic.
-        self.update(|state| state.deterministic = Ok(value));
+        self.update(|state| state.hccl.deterministic = Ok(value));
         Ok(())
     }
 
-    pub(super) unsafe fn HcclGetConfig(
-        &self,
-        config: HcclConfig,
-        config_value: *mut HcclConfigValue,
-    ) -> Result<(), Failure> {
+    pub(super) fn HcclGetConfig(&self, config: HcclConfig, config_value: Out<HcclConfigValue>) -> Result<(), Failure> {
         check_config(config)?;
-        let value = self.lock().deterministic.clone()?;
-        // SAFETY: the C caller passes NULL or a valid place.
-        unsafe { output("config_value", config_value, HcclConfigValue { value }) }
+        let value = self.lock().hccl.deterministic.clone()?;
+        output("config_value", config_value, HcclConfigValue { value })
     }
 
     /// Takes the memory of a rank's two buffers from its card.
     fn communicator_buffer(&self, card: u32, one_buffer_bytes: Option<u64>) -> Result<Charge, Failure> {
         let one = one_buffer_bytes.unwrap_or(self.config().communicator_buffer_bytes);
-        self.memory().charge(card, Share::Communicator, 2 * one).map_err(|failure| {
+        self.memory().charge(card, MemoryShare::Communicator, 2 * one).map_err(|failure| {
             let what = format!(
                 "a communicator holds two buffers of {} MiB on each of its cards (HCCL_BUFFSIZE, or hcclBufferSize of \
                  its configuration): {}",
@@ -348,7 +328,7 @@ impl Machine {
             return Err(ptr_failure("comm"));
         }
         let number = HandleKind::Communicator.decode(comm)?;
-        Ok((number, self.lock().groups.member(number)?))
+        Ok((number, self.lock().hccl.groups.member(number)?))
     }
 
     /// Checks a stream argument: HCCL takes no NULL, and the stream must be on the communicator's card.
@@ -358,7 +338,8 @@ impl Machine {
         }
         let id = self.stream(stream)?;
         let state = self.lock();
-        let (card, of_comm) = (state.streams[&id].card, state.groups.group(member.group)?.cards[member.rank as usize]);
+        let (card, of_comm) =
+            (state.runtime.streams[&id].card, state.hccl.groups.group(member.group)?.cards[member.rank as usize]);
         if card != of_comm {
             let what =
                 format!("rank {} of the communicator is on card {of_comm}, stream {id} on card {card}", member.rank);

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use ascend_tp_sys::{HcclComm, aclrtDrvMemHandle};
 
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 
 impl Machine {
@@ -30,7 +30,7 @@ impl Machine {
         Err(Failure::new(code::HCCL_NOT_SUPPORT, what))
     }
 
-    pub(super) unsafe fn HcclCommSetMemoryRange(
+    pub(super) fn HcclCommSetMemoryRange(
         &self,
         comm: HcclComm,
         base_vir_ptr: *mut c_void,
@@ -41,15 +41,11 @@ impl Machine {
         self.without_zero_copy(comm, "baseVirPtr", base_vir_ptr)
     }
 
-    pub(super) unsafe fn HcclCommUnsetMemoryRange(
-        &self,
-        comm: HcclComm,
-        base_vir_ptr: *mut c_void,
-    ) -> Result<(), Failure> {
+    pub(super) fn HcclCommUnsetMemoryRange(&self, comm: HcclComm, base_vir_ptr: *mut c_void) -> Result<(), Failure> {
         self.without_zero_copy(comm, "baseVirPtr", base_vir_ptr)
     }
 
-    pub(super) unsafe fn HcclCommActivateCommMemory(
+    pub(super) fn HcclCommActivateCommMemory(
         &self,
         comm: HcclComm,
         vir_ptr: *mut c_void,
@@ -61,11 +57,7 @@ impl Machine {
         self.without_zero_copy(comm, "virPtr", vir_ptr)
     }
 
-    pub(super) unsafe fn HcclCommDeactivateCommMemory(
-        &self,
-        comm: HcclComm,
-        vir_ptr: *mut c_void,
-    ) -> Result<(), Failure> {
+    pub(super) fn HcclCommDeactivateCommMemory(&self, comm: HcclComm, vir_ptr: *mut c_void) -> Result<(), Failure> {
         self.without_zero_copy(comm, "virPtr", vir_ptr)
     }
 }

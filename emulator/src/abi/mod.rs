@@ -3,7 +3,8 @@
 //! Input: the symbol list of `ascend_tp_sys`. Output: [`table`], and [`dropin`] for what the table has no field for. A symbol
 //! is modelled when `Machine` has an inherent method of its name (in this folder's files); the trait [`Unmodelled`] gives
 //! every symbol a method that refuses, and an inherent method wins over it. Invariants: every call goes through
-//! `Machine::call`; arguments reach the methods unchanged; nothing unwinds into C. Does not: hold state.
+//! `Machine::call`; arguments reach the methods unchanged, places for results as [`Out`](out::Out); nothing unwinds into C.
+//! Does not: hold state.
 #![expect(unsafe_code, reason = "functions called from C")]
 #![expect(non_snake_case, clippy::too_many_arguments, reason = "methods are the C functions they model")]
 
@@ -24,16 +25,11 @@ mod acl_stream;
 mod acl_value;
 mod acl_virtual;
 pub(crate) mod aclnn;
-pub(crate) mod fault;
-pub(crate) mod guard;
 mod hccl;
 mod hccl_communicator;
 mod hccl_memory;
-pub(crate) mod pages;
-pub(crate) mod peer_memory;
-pub(crate) mod raw;
-pub(crate) mod shared_words;
-pub(crate) mod tiles;
+mod out;
+pub(crate) mod refused;
 
 use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
@@ -41,11 +37,12 @@ use std::marker::PhantomData;
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the ABI"))]
 use ascend_tp_sys::*;
 
+use crate::abi::out::FromC;
+use crate::base::failure::{Failure, code};
 use crate::config::CannVersion;
 use crate::emulator::Emulator;
-use crate::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::slots;
+use crate::runtime::{slots, thread};
 
 /// What a method of `Machine` gives: a result if the symbol is modelled, else a refusal.
 trait Outcome {
@@ -66,12 +63,12 @@ impl<T> Outcome for Result<T, Failure> {
 }
 
 /// What the method of a symbol that is not modelled gives.
-struct Refusal<T> {
+struct NotModelled<T> {
     name: &'static str,
     value: PhantomData<T>,
 }
 
-impl<T> Outcome for Refusal<T> {
+impl<T> Outcome for NotModelled<T> {
     type Value = T;
     const MODELLED: bool = false;
     fn result(self) -> Result<T, Failure> {
@@ -181,8 +178,17 @@ fn answering<'a>(emulator: &'a Emulator, since: &str, modelled: bool) -> Option<
     (has_it && modelled).then_some(machine)
 }
 
-fn refuse<T>(name: &'static str) -> Refusal<T> {
-    Refusal { name, value: PhantomData }
+/// An argument as a method takes it, whose type says which way that is.
+///
+/// # Safety
+/// As for [`FromC::from_c`].
+unsafe fn from_c<C, A: FromC<C>>(value: C) -> A {
+    // SAFETY: passes on the caller's promise.
+    unsafe { A::from_c(value) }
+}
+
+fn refuse<T>(name: &'static str) -> NotModelled<T> {
+    NotModelled { name, value: PhantomData }
 }
 
 macro_rules! define_abi {
@@ -209,25 +215,23 @@ macro_rules! define_abi {
 
         /// One function per symbol, for any slot; never inlined and never unwinding, so that the functions
         /// per slot stay a jump each and many slots cost little to compile.
+        #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
         mod any_slot {
             use super::*;
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $name(slot: usize, $($arg: $ty),*) -> $ret {
-                // SAFETY: the C caller gives what the declaration of this function asks for.
-                call(slot, stringify!($name), define_abi!(@translate $library), |m| unsafe { m.$name($($arg),*) })
+                call(slot, stringify!($name), define_abi!(@translate $library), |m| define_abi!(@call m.$name($($arg),*)))
             } )*
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $young(slot: usize, $($young_arg: $young_ty),*) -> $young_ret {
                 let translate = define_abi!(@translate $young_library);
-                // SAFETY: the C caller gives what the declaration of this function asks for.
-                call(slot, stringify!($young), translate, |m| unsafe { m.$young($($young_arg),*) })
+                call(slot, stringify!($young), translate, |m| define_abi!(@call m.$young($($young_arg),*)))
             } )*
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $plan(
                 slot: usize, $($op_arg: $op_ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
             ) -> aclnnStatus {
-                // SAFETY: the C caller gives what the declaration of this function asks for.
-                let plan = |m: &Machine| unsafe { m.$plan($($op_arg,)* workspace_size, executor) };
+                let plan = |m: &Machine| define_abi!(@call m.$plan($($op_arg,)* workspace_size, executor));
                 call(slot, stringify!($plan), code::to_aclnn, plan)
             }
             #[inline(never)]
@@ -269,6 +273,7 @@ macro_rules! define_abi {
 
         /// The functions the table has no field for, which the drop-in libraries export: each takes its machine. `None` where
         /// the function is not modelled, or younger than the machine's CANN.
+        #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
         pub mod dropin {
             use super::*;
             $(
@@ -276,8 +281,7 @@ macro_rules! define_abi {
                 pub unsafe fn $dropin(emulator: &Emulator, $($dropin_arg: $dropin_ty),*) -> Option<$dropin_ret> {
                     let machine = answering(emulator, $dropin_since, is_modelled::$dropin())?;
                     let translate = define_abi!(@translate $dropin_library);
-                    // SAFETY: passes on the caller's promise.
-                    let call = |m: &Machine| unsafe { m.$dropin($($dropin_arg),*) };
+                    let call = |m: &Machine| define_abi!(@call m.$dropin($($dropin_arg),*));
                     Some(call_on(machine, stringify!($dropin), translate, call))
                 }
             )*
@@ -288,8 +292,8 @@ macro_rules! define_abi {
                     executor: *mut *mut aclOpExecutor,
                 ) -> Option<aclnnStatus> {
                     let machine = answering(emulator, $dropin_op_since, is_modelled::$dropin_plan())?;
-                    // SAFETY: passes on the caller's promise.
-                    let plan = |m: &Machine| unsafe { m.$dropin_plan($($dropin_op_arg,)* workspace_size, executor) };
+                    let plan =
+                        |m: &Machine| define_abi!(@call m.$dropin_plan($($dropin_op_arg,)* workspace_size, executor));
                     Some(call_on(machine, stringify!($dropin_plan), code::to_aclnn, plan))
                 }
                 #[doc = concat!("`", stringify!($dropin_run), "` of a machine.\n\n# Safety\nAs its declaration says.")]
@@ -334,7 +338,7 @@ macro_rules! define_abi {
         /// The refusal of every symbol; a modelled one has an inherent method of the same name, which wins.
         #[expect(dead_code, reason = "the methods of modelled symbols are never reached")]
         trait Unmodelled {
-            $( unsafe fn $name(&self, $($arg: $ty),*) -> Refusal<<$ret as CReturn>::Value> {
+            $( unsafe fn $name(&self, $($arg: $ty),*) -> NotModelled<<$ret as CReturn>::Value> {
                 $( let _ = $arg; )*
                 refuse(stringify!($name))
             } )*
@@ -343,15 +347,23 @@ macro_rules! define_abi {
         impl Unmodelled for Machine {}
 
         /// Whether a symbol is modelled; decided by the type of what its method gives.
+        #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
         mod is_modelled {
             use super::*;
             $( pub(super) fn $name() -> bool {
                 fn of<O: Outcome>(_: impl Fn(&Machine, $($ty),*) -> O) -> bool { O::MODELLED }
-                // SAFETY: never called; only its type is asked for.
-                of(|m: &Machine, $($arg: $ty),*| unsafe { m.$name($($arg),*) })
+                of(|m: &Machine, $($arg: $ty),*| define_abi!(@call m.$name($($arg),*)))
             } )*
         }
     };
+    // A method with the arguments of its C function. Only `any_slot`, whose callers have given what the declarations ask for,
+    // runs one; elsewhere its type is asked for.
+    (@call $machine:ident.$method:ident($($arg:ident),*)) => {{
+        // SAFETY: the C caller gives what the declaration of this function asks for, until it returns.
+        $( let $arg = unsafe { from_c($arg) }; )*
+        // SAFETY: as above.
+        unsafe { $machine.$method($($arg),*) }
+    }};
     (@translate acl) => { as_it_is };
     (@translate hccl) => { code::to_hccl };
     (@translate nnopbase) => { code::to_aclnn };
@@ -365,7 +377,7 @@ pub(crate) fn table(slot: usize, owner: Owner, cann: CannVersion) -> Table {
     macro_rules! tables {
         ($($slot:literal)*) => { [$( table_of_slot::<$slot> ),*] };
     }
-    const TABLES: [fn(Owner, CannVersion) -> Table; slots::SLOTS] =
+    const TABLES: [fn(Owner, CannVersion) -> Table; thread::SLOTS] =
         tables![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31];
     TABLES[slot](owner, cann)
 }
@@ -393,9 +405,8 @@ mod tests {
         fn of<O: Outcome>(_: impl Fn(&Machine, aclrtStream) -> O) -> bool {
             O::MODELLED
         }
+        assert!(of(|machine: &Machine, stream| machine.aclrtSynchronizeStream(stream)));
         // SAFETY: never called; only its type is asked for.
-        assert!(of(|machine: &Machine, stream| unsafe { machine.aclrtSynchronizeStream(stream) }));
-        // SAFETY: as above.
         assert!(!of(|machine: &Machine, stream| unsafe { Unmodelled::aclrtSynchronizeStream(machine, stream) }));
     }
 

@@ -2,17 +2,17 @@
 //!
 //! Input: calls before they are made, allocations, collectives whose ranks have all arrived. Output: nothing, or the
 //! failure to give instead. Invariant: without a fault each of them costs one load of an atomic. Does not: delay (see
-//! `hold`).
+//! `delay`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Calls, Checksum, Fault};
-use crate::abi::raw::{Location, RawSpan};
-use crate::collective::meeting::Meeting;
-use crate::failure::{Failure, code};
-use crate::machine::{Machine, State};
-use crate::thread;
+use super::fault::{Calls, Checksum, Fault};
+use crate::base::failure::{Failure, code};
+use crate::hccl::meeting::Meeting;
+use crate::memory::location::Location;
+use crate::memory::raw::RawSpan;
+use crate::memory::store::AllocationHook;
 
 /// The faults of one machine.
 #[derive(Debug, Default)]
@@ -25,11 +25,11 @@ pub(crate) struct Faults {
 #[derive(Debug, Default)]
 struct Overlay {
     last_id: u64,
-    laid: Vec<Laid>,
+    laid: Vec<LaidFault>,
 }
 
 #[derive(Debug)]
-struct Laid {
+struct LaidFault {
     id: u64,
     fault: Fault,
     /// Events that matched.
@@ -39,7 +39,7 @@ struct Laid {
     lost: Vec<u32>,
 }
 
-impl Laid {
+impl LaidFault {
     /// Counts an event; whether the fault strikes this one.
     fn strikes_at(&mut self, at: u64) -> bool {
         self.seen += 1;
@@ -53,15 +53,10 @@ impl Laid {
 const REPORTING: &[&str] =
     &["aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastError", "HcclGetErrorString", "HcclGetCommAsyncError"];
 
-/// Functions that release what lives on the host, which a lost card does not hinder.
-fn is_host_only(name: &str) -> bool {
-    name.starts_with("aclDestroy") || name == "aclFinalize" || name == "aclFinalizeReference"
-}
-
 /// What happens to a call.
-enum Strike {
+pub(super) enum Strike {
     Error(i32),
-    Lose(u64),
+    Lose(u32),
     Kill,
 }
 
@@ -76,7 +71,7 @@ impl Faults {
     /// Adds a fault under its number.
     pub(super) fn lay(&self, id: u64, fault: Fault) {
         let mut overlay = self.lock();
-        overlay.laid.push(Laid { id, fault, seen: 0, struck: 0, lost: Vec::new() });
+        overlay.laid.push(LaidFault { id, fault, seen: 0, struck: 0, lost: Vec::new() });
         self.armed.store(overlay.laid.len(), Ordering::Release);
     }
 
@@ -107,23 +102,13 @@ impl Faults {
         self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call is about to be made.
-    ///
-    /// # Errors
-    /// A fault strikes it, or its card is lost.
-    pub(crate) fn before_call(&self, machine: &Machine, name: &str) -> Result<(), Failure> {
-        if !self.is_armed() || REPORTING.contains(&name) {
-            return Ok(());
-        }
-        let card = {
-            let state = machine.lock();
-            let context = thread::context(machine.key()).and_then(|context| state.contexts.get(&context));
-            let card = context.map(|context| context.card);
-            if let Some(lost) = card.and_then(|card| state.cards[card as usize].lost.clone()) {
-                return if is_host_only(name) { Ok(()) } else { Err(lost) };
-            }
-            card
-        };
+    /// Whether a call of this function is no event while faults are laid.
+    pub(super) fn passes_by(&self, name: &str) -> bool {
+        !self.is_armed() || REPORTING.contains(&name)
+    }
+
+    /// Counts a call by a thread on which `card` is current; what strikes it first, and at which event.
+    pub(super) fn count_call(&self, name: &str, card: Option<u32>) -> Option<(Strike, u64)> {
         let mut first = None;
         for laid in &mut self.lock().laid {
             let Some(calls) = laid.fault.calls().cloned() else { continue };
@@ -135,44 +120,13 @@ impl Faults {
                     (Fault::Error { code, .. }, _) => Some((Strike::Error(*code), calls.at)),
                     (Fault::CardLost { .. }, Some(card)) => {
                         laid.lost.push(card);
-                        Some((Strike::Lose(u64::from(card)), calls.at))
+                        Some((Strike::Lose(card), calls.at))
                     }
                     _ => Some((Strike::Kill, calls.at)),
                 };
             }
         }
-        match first {
-            None => Ok(()),
-            Some((Strike::Error(code), at)) => {
-                Err(Failure::new(code, format!("injected fault: code {code} at event {at}")))
-            }
-            Some((Strike::Lose(card), at)) => Err(machine.lose(card as u32, name, at)),
-            Some((Strike::Kill, _)) => std::process::abort(),
-        }
-    }
-
-    /// Memory is about to be allocated.
-    ///
-    /// # Errors
-    /// A fault strikes the allocation.
-    pub(crate) fn before_allocation(&self, size: usize, location: Location) -> Result<(), Failure> {
-        let Location::Card(on) = location else { return Ok(()) };
-        if !self.is_armed() {
-            return Ok(());
-        }
-        let mut struck = None;
-        for laid in &mut self.lock().laid {
-            if let Fault::OutOfMemory { at, card } = laid.fault
-                && card.is_none_or(|card| card == on)
-                && laid.strikes_at(at)
-            {
-                struck = Some(at);
-            }
-        }
-        struck.map_or(Ok(()), |at| {
-            let what = format!("card {on} is out of memory: asked {size} B (injected fault at allocation {at})");
-            Err(Failure::new(code::MEMORY_ALLOCATION, what))
-        })
+        first
     }
 
     /// A collective is about to move data between `cards`, by rank of the meeting.
@@ -237,6 +191,28 @@ impl Faults {
     }
 }
 
+impl AllocationHook for Faults {
+    fn before_allocation(&self, size: usize, location: Location) -> Result<(), Failure> {
+        let Location::Card(on) = location else { return Ok(()) };
+        if !self.is_armed() {
+            return Ok(());
+        }
+        let mut struck = None;
+        for laid in &mut self.lock().laid {
+            if let Fault::OutOfMemory { at, card } = laid.fault
+                && card.is_none_or(|card| card == on)
+                && laid.strikes_at(at)
+            {
+                struck = Some(at);
+            }
+        }
+        struck.map_or(Ok(()), |at| {
+            let what = format!("card {on} is out of memory: asked {size} B (injected fault at allocation {at})");
+            Err(Failure::new(code::MEMORY_ALLOCATION, what))
+        })
+    }
+}
+
 fn matches(calls: &Calls, name: &str, card: Option<u32>) -> bool {
     let is_function = calls.function.as_deref().is_none_or(|function| function == name);
     is_function && (calls.card.is_none() || calls.card == card)
@@ -273,54 +249,12 @@ fn crc32(span: &RawSpan) -> u32 {
     !crc
 }
 
-impl Machine {
-    /// Takes a card away: its streams fail, its ranks leave. Gives what calls on it get from now on.
-    fn lose(&self, card: u32, call: &str, at: u64) -> Failure {
-        self.update(|state| {
-            let rank = state.groups.first_rank_of_card(card).map_or(String::new(), |rank| format!("rank {rank} on "));
-            let what = format!("{rank}card {card} is lost (injected fault at event {at}, {call})");
-            let failure = Failure::new(code::LOST_HEARTBEAT, what);
-            state.cards[card as usize].lost = Some(failure.clone());
-            state.leave_groups_on_card(card, "was lost (injected fault)");
-            for stream in state.streams_of_card(card) {
-                state.end_stream(stream, &failure);
-                if let Some(stream) = state.streams.get(&stream) {
-                    stream.wake();
-                }
-            }
-            state.signal = true;
-            failure
-        })
-    }
-
-    /// Gives a lost card back, empty as after a reset.
-    pub(super) fn revive(&self, card: u32) {
-        self.update(|state| state.empty_card(card, "was destroyed when its card was lost"));
-        self.memory().free_card(card, self.here().as_ref());
-    }
-}
-
-impl State {
-    fn empty_card(&mut self, card: u32, why: &str) {
-        let contexts: Vec<u64> = self.contexts.iter().filter(|(_, c)| c.card == card).map(|(id, _)| *id).collect();
-        for context in contexts {
-            self.remove_context(context, why);
-        }
-        self.events.retain(|_, event| event.card != card);
-        self.notifies.retain(|_, notify| notify.card != card);
-        let state = &mut self.cards[card as usize];
-        state.default_context = None;
-        (state.references, state.events, state.notifies) = (0, 0, 0);
-        state.lost = None;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::abi::raw::Allocation;
+    use crate::memory::raw::Allocation;
 
     #[test]
     fn the_checksum_is_crc_32_and_sees_every_flip() {

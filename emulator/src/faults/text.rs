@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Calls, Checksum, Fault, FaultError};
+use super::fault::{Calls, Checksum, Fault, FaultError};
 
 /// Fields of one text, taken one by one so that what is left over can be named.
 struct Fields<'a>(BTreeMap<&'a str, Option<&'a str>>);

@@ -24,7 +24,7 @@ use super::simd::block::{RUN, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, PADDING, Vectors};
 use super::view::View;
 use super::{Serial, Tiles};
-use crate::simd::{Isa, isa};
+use crate::nn::simd::isa::{Isa, isa};
 
 /// Query rows computed together.
 const ROWS: usize = 64;

@@ -14,7 +14,7 @@ use half::{bf16, f16};
 use super::dtype::DType;
 use super::raw::Pod;
 use super::view::View;
-use crate::simd::dispatched;
+use crate::nn::simd::isa::dispatched;
 
 /// Elements converted at a time: small enough for the first-level cache, large enough to vectorise.
 pub(crate) const BLOCK: usize = 1024;

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::simd::dispatched;
+use crate::nn::simd::isa::dispatched;
 
 /// Partial results kept side by side: as many as the widest vector holds, so that every instruction set reduces in the
 /// same order.

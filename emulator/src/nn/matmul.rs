@@ -19,7 +19,7 @@ use super::panel::{Element, Packing, Stage, add_product, line_stride, room};
 use super::simd::block::{LINES, RUN, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, Vectors};
 use super::view::View;
-use crate::simd::{Isa, isa};
+use crate::nn::simd::isa::{Isa, isa};
 
 /// Rows of the largest tile: many, as the right operand, whose packing costs more, is packed once a tile.
 const TILE_ROWS: usize = 64 * LINES;

@@ -12,12 +12,14 @@
 pub(crate) mod attention;
 pub(crate) mod dtype;
 pub(crate) mod elementwise;
+pub(crate) mod executor;
 pub(crate) mod index;
 pub(crate) mod lane;
 pub(crate) mod loss;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod norm;
+pub(crate) mod objects;
 pub(crate) mod operator;
 pub(crate) mod optimizer;
 pub(crate) mod order;

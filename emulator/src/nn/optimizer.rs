@@ -8,7 +8,7 @@ use super::Tiles;
 use super::elementwise::{blocks_with, rooms};
 use super::lane::Lane;
 use super::view::View;
-use crate::simd::dispatched;
+use crate::nn::simd::isa::dispatched;
 
 /// The scalars of a step of [`adam_w`], each rounded to f32 once.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use super::raw::Pod;
 use super::simd::block::{self, LINES, Packed, RUN, Sums, WIDTH};
 use super::simd::transpose::{SIDE, transpose};
 use super::view::View;
-use crate::simd::Isa;
+use crate::nn::simd::isa::Isa;
 
 /// What packed operands are made of.
 pub(super) trait Element: Pod {

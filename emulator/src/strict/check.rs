@@ -5,14 +5,16 @@
 
 use std::sync::Arc;
 
-use super::site::Site;
-use super::{Report, ReportKind, Strict, order};
-use crate::abi::raw::Allocation;
-use crate::event::Record;
-use crate::failure::Failure;
-use crate::machine::{Machine, State};
-use crate::memory::damage_report;
-use crate::stream::{Access, Entry, Hold, Queued};
+use super::Strict;
+use crate::base::failure::Failure;
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
+use crate::machine::Machine;
+use crate::memory::book::damage_report;
+use crate::memory::raw::Allocation;
+use crate::runtime::event::EventRecord;
+use crate::runtime::stream::{Access, Entry, Queued, WaitReason};
+use crate::state::State;
 
 impl Machine {
     /// The running call, which concerns no stream; None outside strict mode.
@@ -42,14 +44,18 @@ impl Machine {
         if self.strict().is_some() {
             let mut state = self.lock();
             let site = self.site(&state, None);
-            order::host_touched(&mut state, &accesses(), site.as_ref());
+            if let Some(strict) = &mut state.strict {
+                strict.order.host_touched(&accesses(), site.as_ref());
+            }
         }
     }
 
     /// The call at `site` has freed memory.
     pub(crate) fn check_freed(&self, freed: Option<&Allocation>, site: Option<&Arc<Site>>) {
         let (Some(strict), Some(freed)) = (self.strict(), freed) else { return };
-        order::freed(&mut self.lock(), freed, site);
+        if let Some(strict) = &mut self.lock().strict {
+            strict.order.freed(freed, site);
+        }
         if let Some(report) = damage_report(freed, site) {
             strict.report(report);
         }
@@ -57,42 +63,48 @@ impl Machine {
 
     /// The running call destroys an event.
     pub(crate) fn check_event_idle(&self, state: &State, event: u64) {
-        let is_of_it = |record: &Arc<Record>| record.event == event;
+        let is_of_it = |record: &Arc<EventRecord>| record.event == event;
         let in_queue = |queued: &Queued| match &queued.entry {
             Entry::Record(record) | Entry::Wait(record) => is_of_it(record),
             Entry::Signal { event: other, .. } => *other == event,
             _ => false,
         };
-        let held = |hold: &Hold| match hold {
-            Hold::Record(record) => is_of_it(record),
-            Hold::Signal(other) => *other == event,
+        let waiting = |reason: &WaitReason| match reason {
+            WaitReason::Record(record) => is_of_it(record),
+            WaitReason::Signal(other) => *other == event,
             _ => false,
         };
-        self.check_idle(state, &format!("event {event}"), in_queue, held);
+        self.check_idle(state, &format!("event {event}"), in_queue, waiting);
     }
 
     /// The running call destroys a notify.
     pub(crate) fn check_notify_idle(&self, state: &State, notify: u64) {
         let in_queue = |queued: &Queued| matches!(queued.entry, Entry::NotifyRecord(other) | Entry::NotifyWait(other) if other == notify);
-        let held = |hold: &Hold| matches!(hold, Hold::Notify(other) if *other == notify);
-        self.check_idle(state, &format!("notify {notify}"), in_queue, held);
+        let waiting = |reason: &WaitReason| matches!(reason, WaitReason::Notify(other) if *other == notify);
+        self.check_idle(state, &format!("notify {notify}"), in_queue, waiting);
     }
 
     /// The running call destroys a stream without waiting for it.
     pub(crate) fn check_stream_idle(&self, state: &State, id: u64) {
-        let Some(stream) = state.streams.get(&id).filter(|stream| !stream.is_idle()) else { return };
+        let Some(stream) = state.runtime.streams.get(&id).filter(|stream| !stream.is_idle()) else { return };
         let waiting = || stream.queued().find_map(|queued| queued.site.clone());
         let first = if stream.has_next() { waiting() } else { stream.site_under_way.clone() };
         self.report_busy(state, &format!("stream {id}"), id, first);
     }
 
     /// Reports the first entry that uses what the running call destroys.
-    fn check_idle(&self, state: &State, what: &str, in_queue: impl Fn(&Queued) -> bool, held: impl Fn(&Hold) -> bool) {
+    fn check_idle(
+        &self,
+        state: &State,
+        what: &str,
+        in_queue: impl Fn(&Queued) -> bool,
+        waiting: impl Fn(&WaitReason) -> bool,
+    ) {
         if self.strict().is_none() {
             return;
         }
-        for (id, stream) in &state.streams {
-            let user = if stream.hold.as_ref().is_some_and(&held) {
+        for (id, stream) in &state.runtime.streams {
+            let user = if stream.waits_for.as_ref().is_some_and(&waiting) {
                 Some(stream.site_under_way.clone())
             } else {
                 stream.queued().find(|queued| in_queue(queued)).map(|queued| queued.site.clone())

@@ -3,79 +3,47 @@
 //! Input: the seed, who stands at the turnstile, what streams have to do. Output: steps, each noted in the trace.
 //! Invariants: a step is taken only while the program is quiet, which means that every thread that may still come to
 //! the turnstile by itself has come or has been overtaken; the choice depends on the seed and on the machine's state,
-//! never on time. What may happen is found, and what waits for ever is decided, under one lock of the machine's state. What was chosen runs to its end before the next choice. A time limit counts as over when nothing else
-//! can happen. Does not: know what a step does (see `machine`, `stream`).
+//! never on time. What may happen is found, and what waits for ever is decided, under one lock of the machine's state. What
+//! was chosen runs to its end before the next choice. A time limit counts as over when nothing else can happen. Does not: know
+//! what a step does (see `scheduler::queues`).
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Strict;
 use super::deadlock;
-use super::quiet::Quiet;
 use super::random::Random;
 use super::trace::{Actor, What};
-use super::turnstile::{Host, Stand, Turnstile, View};
-use super::wait::Wait;
-use crate::launch::Launch;
-use crate::machine::{Machine, State};
-use crate::thread;
+use crate::machine::Machine;
+use crate::scheduler::conductor::Conductor;
+use crate::scheduler::launch::Launch;
+use crate::scheduler::quiet::Quiet;
+use crate::scheduler::turnstile::{Host, Stand, TurnstileView};
+use crate::scheduler::wait::Wait;
+use crate::state::State;
 
 /// Time between looks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
 
-/// The running thread; dropping it closes the turnstile and joins the thread.
-#[derive(Debug)]
-pub(crate) struct Conductor {
-    turnstile: Arc<Turnstile>,
-    handle: Option<JoinHandle<()>>,
-}
-
-impl Conductor {
-    /// Starts the thread for a machine.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
-    pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<Self> {
-        strict.turnstile().join();
-        let baton = Baton {
-            random: Random::new(strict.seed()),
-            quiet: Quiet::new(Arc::clone(strict.turnstile()), machine, Some(Arc::clone(&strict))),
-            is_stuck_since: None,
-            strict,
-        };
-        let turnstile = Arc::clone(baton.strict.turnstile());
-        Self::spawn(&turnstile, move || baton.conduct())
-    }
-
-    /// Starts the thread that conducts until the turnstile is closed.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
-    pub(crate) fn spawn(turnstile: &Arc<Turnstile>, conduct: impl FnOnce() + Send + 'static) -> io::Result<Self> {
-        let body = move || {
-            thread::is_of_machine();
-            conduct();
-        };
-        let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
-        Ok(Self { turnstile: Arc::clone(turnstile), handle: Some(handle) })
-    }
-}
-
-impl Drop for Conductor {
-    fn drop(&mut self) {
-        self.turnstile.close();
-        if let Some(handle) = self.handle.take()
-            && handle.thread().id() != std::thread::current().id()
-        {
-            let _ = handle.join();
-        }
-    }
+/// Starts the conductor of a strict machine.
+///
+/// # Errors
+/// The operating system refuses a thread.
+pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<Conductor> {
+    strict.turnstile().join();
+    let conductor = StrictConductor {
+        random: Random::new(strict.seed()),
+        quiet: Quiet::new(Arc::clone(strict.turnstile()), machine, Some(Arc::clone(&strict))),
+        is_stuck_since: None,
+        strict,
+    };
+    let turnstile = Arc::clone(conductor.strict.turnstile());
+    Conductor::spawn(&turnstile, move || conductor.conduct())
 }
 
 /// What the conductor knows.
-struct Baton {
+struct StrictConductor {
     strict: Arc<Strict>,
     random: Random,
     quiet: Quiet,
@@ -84,7 +52,7 @@ struct Baton {
 }
 
 /// One thing that may happen next.
-enum Step {
+enum ConductorStep {
     /// A parked thread makes its call.
     Call { thread: u64, label: Arc<str>, call: &'static str },
     /// A blocked thread goes on.
@@ -95,7 +63,7 @@ enum Step {
     Launch(usize),
 }
 
-impl Baton {
+impl StrictConductor {
     fn conduct(mut self) {
         while let Some(view) = self.quiet.await_quiet() {
             let Some(machine) = self.quiet.machine() else { return };
@@ -113,36 +81,36 @@ impl Baton {
     }
 
     /// Lets one thing happen, which could happen in this very state.
-    fn take(&self, machine: &Machine, mut state: MutexGuard<'_, State>, step: Step) {
-        state.tick();
+    fn take(&self, machine: &Machine, mut state: MutexGuard<'_, State>, step: ConductorStep) {
+        state.scheduler.tick();
         match step {
-            Step::Call { thread, label, call } => {
+            ConductorStep::Call { thread, label, call } => {
                 drop(state);
                 self.strict.note(Actor::Thread(label), What::Calls(call), None);
                 self.strict.turnstile().let_go(thread, None);
             }
-            Step::Resume { thread, label, call } => {
+            ConductorStep::Resume { thread, label, call } => {
                 drop(state);
                 self.strict.note(Actor::Thread(label), What::Resumes(call), None);
                 self.strict.turnstile().let_go(thread, None);
             }
-            Step::Head(stream) => {
+            ConductorStep::Head(stream) => {
                 if let Some((card, entry, tag)) = state.head_of(stream) {
                     self.strict.note(Actor::Stream { stream, card }, What::Runs(entry), tag);
                 }
-                let before = state.launches.len();
+                let before = state.scheduler.launches.len();
                 state.start_head(stream);
-                state.ready.clear();
+                state.scheduler.ready.clear();
                 // One entry launches itself at most; collectives that became complete by it wait for their own turn.
-                let last = state.launches.pop_if(|launch| !matches!(launch, Launch::Meeting(_)));
-                debug_assert!(last.is_none() || before == state.launches.len());
+                let last = state.scheduler.launches.pop_if(|launch| !matches!(launch, Launch::Meeting(_)));
+                debug_assert!(last.is_none() || before == state.scheduler.launches.len());
                 drop(state);
                 if let Some(launch) = last {
                     self.launch(machine, launch);
                 }
             }
-            Step::Launch(place) => {
-                let launch = state.launches.remove(place);
+            ConductorStep::Launch(place) => {
+                let launch = state.scheduler.launches.remove(place);
                 drop(state);
                 if let Launch::Meeting(meeting) = &launch {
                     let actor = Actor::Communicator(meeting.group_name());
@@ -168,13 +136,13 @@ impl Baton {
     }
 
     /// Nothing can happen: somebody may come back, or a time is over, or something waits for ever.
-    fn stuck(&mut self, machine: &Machine, view: &View) {
+    fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = Arc::clone(self.strict.turnstile());
         let is_blocked = |host: &Host| matches!(host.stand, Stand::Blocked { .. });
         let is_anyone_blocked = view.hosts.iter().any(is_blocked);
         let (is_anything_held, patience, timeout) = {
             let state = machine.lock();
-            (state.holds_anything(), machine.patience_for_others(&state), earliest_timeout(view, &state))
+            (state.is_any_under_way(), machine.patience_for_others(&state), earliest_timeout(view, &state))
         };
         if !is_anyone_blocked && !is_anything_held {
             // The program rests.
@@ -191,7 +159,7 @@ impl Baton {
             let looked = Instant::now();
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
             // What others do takes real time, and so limits go on meanwhile: they may wait for what comes after one.
-            machine.lock().wind_clock(looked.elapsed());
+            machine.lock().scheduler.wind_clock(looked.elapsed());
             return;
         }
         // Without the machine's lock, for which those that are looked at may be waiting.
@@ -205,7 +173,7 @@ impl Baton {
 
     /// Ends a time limit, or what waits for ever, if nothing can happen in the state in which that is decided: other
     /// processes may have changed it since the last look.
-    fn decide(&self, machine: &Machine, view: &View) {
+    fn decide(&self, machine: &Machine, view: &TurnstileView) {
         let turnstile = self.strict.turnstile();
         let mut state = machine.lock();
         if !candidates(view, &mut state).is_empty() || !turnstile.is_still(view.generation) {
@@ -213,7 +181,7 @@ impl Baton {
         }
         match earliest_timeout(view, &state) {
             Some((_, Timeout::Call { thread, label, call, at, gathers })) => {
-                state.advance_clock(at);
+                state.scheduler.advance_clock(at);
                 if let Some(root) = gathers {
                     deadlock::report_not_gathered(&mut state, view, root);
                 }
@@ -222,7 +190,7 @@ impl Baton {
                 turnstile.let_go(thread, None);
             }
             Some((_, Timeout::Machine { at })) => {
-                state.advance_clock(at);
+                state.scheduler.advance_clock(at);
                 if !state.expire_waits() && !state.expire_moving() {
                     deadlock::resolve(&mut state, view, turnstile);
                 }
@@ -233,25 +201,26 @@ impl Baton {
 }
 
 /// All that may happen next, in an order that depends on the machine's state alone.
-fn candidates(view: &View, state: &mut State) -> Vec<Step> {
+fn candidates(view: &TurnstileView, state: &mut State) -> Vec<ConductorStep> {
     // A call, of this or another process, may have written what a stream waits to see.
     state.recheck_values();
     let calls = view.hosts.iter().filter_map(|host| {
         let (thread, label) = (host.thread, Arc::clone(&host.label));
         match &host.stand {
-            Stand::Parked { call } => Some(Step::Call { thread, label, call }),
-            Stand::Blocked { wait, .. } if wait.is_over(state) => {
-                Some(Step::Resume { thread, label, call: host.last_call.unwrap_or("a call") })
+            Stand::Parked { call } => Some(ConductorStep::Call { thread, label, call }),
+            Stand::Blocked { wait, .. } if state.is_over(wait) => {
+                Some(ConductorStep::Resume { thread, label, call: host.last_call.unwrap_or("a call") })
             }
             _ => None,
         }
     });
     let heads = state
+        .runtime
         .streams
         .iter()
-        .filter(|(id, stream)| stream.has_next() && !state.holds.is_kept(**id))
-        .map(|(id, _)| Step::Head(*id));
-    calls.chain(heads).chain((0..state.launches.len()).map(Step::Launch)).collect()
+        .filter(|(id, stream)| stream.has_next() && !state.delays.is_kept(**id))
+        .map(|(id, _)| ConductorStep::Head(*id));
+    calls.chain(heads).chain((0..state.scheduler.launches.len()).map(ConductorStep::Launch)).collect()
 }
 
 /// A time limit.
@@ -270,7 +239,7 @@ enum Timeout {
 }
 
 /// The time limit that is over first, and the time left until then.
-fn earliest_timeout(view: &View, state: &State) -> Option<(Duration, Timeout)> {
+fn earliest_timeout(view: &TurnstileView, state: &State) -> Option<(Duration, Timeout)> {
     let calls = view.hosts.iter().filter_map(|host| match &host.stand {
         Stand::Blocked { deadline: Some(at), wait, .. } => {
             let gathers = match wait {
@@ -284,5 +253,5 @@ fn earliest_timeout(view: &View, state: &State) -> Option<(Duration, Timeout)> {
     });
     let queued = state.next_expiry().map(|at| (at, Timeout::Machine { at }));
     let earliest = calls.chain(queued).min_by_key(|(at, _)| *at);
-    earliest.map(|(at, timeout)| (at.saturating_duration_since(state.now()), timeout))
+    earliest.map(|(at, timeout)| (at.saturating_duration_since(state.scheduler.now()), timeout))
 }

@@ -8,40 +8,40 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::site::Site;
-use super::turnstile::{Host, Stand, Turnstile, View};
-use super::wait::Wait;
-use super::watch;
-use super::{Report, ReportKind};
-use crate::collective::meeting::Seat;
-use crate::failure::{Failure, code};
-use crate::machine::State;
-use crate::signal::Act;
-use crate::stream::{Entry, Hold};
+use crate::base::failure::{Failure, code};
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
+use crate::hccl::meeting::RankPlace;
+use crate::runtime::signal::Act;
+use crate::runtime::stream::{Entry, WaitReason};
+use crate::scheduler::turnstile::{Host, Stand, Turnstile, TurnstileView};
+use crate::scheduler::wait::Wait;
+use crate::scheduler::watch;
+use crate::state::State;
 
 /// Threads of a card that are named in a report.
 const NAMED: usize = 4;
 
 /// Reports what waits for ever and ends it.
-pub(crate) fn resolve(state: &mut State, view: &View, turnstile: &Turnstile) {
-    if !state.groups.moving.is_empty() {
+pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
+    if !state.hccl.groups.moving.is_empty() {
         // Data moves between processes, and will have moved or have failed.
         return;
     }
-    if let Some(cycle) = (Graph { state, view }).cycle() {
+    if let Some(cycle) = (WaitGraph { state, view }).cycle() {
         break_cycle(state, view, &cycle);
-    } else if let Some(meeting) = state.meetings.first_without_all_calls() {
+    } else if let Some(meeting) = state.hccl.meetings.first_without_all_calls() {
         report_absent(state, view, meeting);
-    } else if let Some(stream) = first_held(state) {
-        report_held(state, view, turnstile, stream);
+    } else if let Some(stream) = first_waiting(state) {
+        report_waiting(state, view, turnstile, stream);
     } else {
         end_blocked(state, view, turnstile);
     }
 }
 
 /// Reports ranks that never come to a communicator that is being built.
-pub(crate) fn report_not_gathered(state: &mut State, view: &View, root: u64) {
-    let Some((world, absent)) = state.groups.absent_from(root) else { return };
+pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root: u64) {
+    let Some((world, absent)) = state.hccl.groups.absent_from(root) else { return };
     let mut text = Text::default();
     let _ = write!(text.what, "a communicator of {world} ranks is being built: {} come", ranks_have_not(&absent));
     for host in &view.hosts {
@@ -115,7 +115,7 @@ impl Text {
 
 /// Who waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Node {
+enum WaitNode {
     Stream(u64),
     /// A thread, by its place among the hosts of the view.
     Host(usize),
@@ -123,7 +123,7 @@ enum Node {
 
 /// Why a node waits for another.
 #[derive(Debug, Clone)]
-enum Reason {
+enum WaitEdge {
     /// For a record that is enqueued on the other stream.
     Record,
     /// For a notify whose record is enqueued on the other stream by this call.
@@ -141,21 +141,21 @@ enum Reason {
 }
 
 /// Who waits for whom.
-struct Graph<'a> {
+struct WaitGraph<'a> {
     state: &'a State,
-    view: &'a View,
+    view: &'a TurnstileView,
 }
 
-impl Graph<'_> {
-    fn nodes(&self) -> impl Iterator<Item = Node> {
-        let streams = self.state.streams.iter().filter(|(_, stream)| stream.hold.is_some());
+impl WaitGraph<'_> {
+    fn nodes(&self) -> impl Iterator<Item = WaitNode> {
+        let streams = self.state.runtime.streams.iter().filter(|(_, stream)| stream.waits_for.is_some());
         let is_blocked = |(_, host): &(usize, &Host)| matches!(host.stand, Stand::Blocked { .. });
         let hosts = self.view.hosts.iter().enumerate().filter(is_blocked);
-        streams.map(|(id, _)| Node::Stream(*id)).chain(hosts.map(|(place, _)| Node::Host(place)))
+        streams.map(|(id, _)| WaitNode::Stream(*id)).chain(hosts.map(|(place, _)| WaitNode::Host(place)))
     }
 
-    /// A cycle, from its first node in the order of [`Graph::nodes`].
-    fn cycle(&self) -> Option<Vec<(Node, Reason, Node)>> {
+    /// A cycle, from its first node in the order of [`WaitGraph::nodes`].
+    fn cycle(&self) -> Option<Vec<(WaitNode, WaitEdge, WaitNode)>> {
         let mut done = BTreeSet::new();
         self.nodes().find_map(|node| self.search(node, &mut Vec::new(), &mut done))
     }
@@ -163,10 +163,10 @@ impl Graph<'_> {
     /// Depth first; `path` leads to `node`.
     fn search(
         &self,
-        node: Node,
-        path: &mut Vec<(Node, Reason, Node)>,
-        done: &mut BTreeSet<Node>,
-    ) -> Option<Vec<(Node, Reason, Node)>> {
+        node: WaitNode,
+        path: &mut Vec<(WaitNode, WaitEdge, WaitNode)>,
+        done: &mut BTreeSet<WaitNode>,
+    ) -> Option<Vec<(WaitNode, WaitEdge, WaitNode)>> {
         if let Some(start) = path.iter().position(|(from, _, _)| *from == node) {
             return Some(path.split_off(start));
         }
@@ -185,50 +185,52 @@ impl Graph<'_> {
         None
     }
 
-    fn edges(&self, node: Node) -> Vec<(Reason, Node)> {
+    fn edges(&self, node: WaitNode) -> Vec<(WaitEdge, WaitNode)> {
         match node {
-            Node::Stream(stream) => self.edges_of_stream(stream),
-            Node::Host(place) => match &self.view.hosts[place].stand {
+            WaitNode::Stream(stream) => self.edges_of_stream(stream),
+            WaitNode::Host(place) => match &self.view.hosts[place].stand {
                 Stand::Blocked { wait: Wait::Stream { stream, .. }, .. } => {
-                    vec![(Reason::Work, Node::Stream(*stream))]
+                    vec![(WaitEdge::Work, WaitNode::Stream(*stream))]
                 }
                 Stand::Blocked { wait: Wait::Record(record), .. } => {
-                    vec![(Reason::Record, Node::Stream(record.stream))]
+                    vec![(WaitEdge::Record, WaitNode::Stream(record.stream))]
                 }
                 _ => Vec::new(),
             },
         }
     }
 
-    fn edges_of_stream(&self, stream: u64) -> Vec<(Reason, Node)> {
-        let Some(held) = self.state.streams.get(&stream) else { return Vec::new() };
-        match &held.hold {
+    fn edges_of_stream(&self, stream: u64) -> Vec<(WaitEdge, WaitNode)> {
+        let Some(waiting) = self.state.runtime.streams.get(&stream) else { return Vec::new() };
+        match &waiting.waits_for {
             None => Vec::new(),
-            Some(Hold::Record(record)) => vec![(Reason::Record, Node::Stream(record.stream))],
-            Some(Hold::Notify(notify)) => {
+            Some(WaitReason::Record(record)) => vec![(WaitEdge::Record, WaitNode::Stream(record.stream))],
+            Some(WaitReason::Notify(notify)) => {
                 let records = |entry: &Entry| matches!(entry, Entry::NotifyRecord(other) if other == notify);
                 let found = self.queued(records).into_iter();
-                found.map(|(on, site)| (Reason::Notify { notify: *notify, site }, Node::Stream(on))).collect()
+                found.map(|(on, site)| (WaitEdge::Notify { notify: *notify, site }, WaitNode::Stream(on))).collect()
             }
-            Some(Hold::Signal(event)) => {
+            Some(WaitReason::Signal(event)) => {
                 let records =
                     |entry: &Entry| matches!(entry, Entry::Signal { event: other, act: Act::Set(_) } if other == event);
                 let found = self.queued(records).into_iter();
-                found.map(|(on, site)| (Reason::Signal { event: *event, site }, Node::Stream(on))).collect()
+                found.map(|(on, site)| (WaitEdge::Signal { event: *event, site }, WaitNode::Stream(on))).collect()
             }
-            Some(Hold::Meet(seats)) => seats.iter().flat_map(|seat| self.edges_of_seat(*seat)).collect(),
+            Some(WaitReason::Meet(rank_places)) => {
+                rank_places.iter().flat_map(|rank_place| self.edges_of_rank_place(*rank_place)).collect()
+            }
             // Any work may write it.
-            Some(Hold::Value(_)) => Vec::new(),
-            Some(Hold::Function) => {
+            Some(WaitReason::Value(_)) => Vec::new(),
+            Some(WaitReason::Function) => {
                 let runs = |(_, host): &(usize, &Host)| host.function_of == Some(stream);
                 let hosts = self.view.hosts.iter().enumerate().filter(runs);
-                hosts.map(|(place, _)| (Reason::Function, Node::Host(place))).collect()
+                hosts.map(|(place, _)| (WaitEdge::Function, WaitNode::Host(place))).collect()
             }
         }
     }
 
-    fn edges_of_seat(&self, seat: Seat) -> Vec<(Reason, Node)> {
-        let Some(meeting) = self.state.meetings.open(seat.meeting) else { return Vec::new() };
+    fn edges_of_rank_place(&self, rank_place: RankPlace) -> Vec<(WaitEdge, WaitNode)> {
+        let Some(meeting) = self.state.hccl.meetings.open(rank_place.meeting) else { return Vec::new() };
         let place = meeting.place();
         let mut edges = Vec::new();
         for (position, part) in meeting.standing().into_iter().enumerate() {
@@ -237,19 +239,19 @@ impl Graph<'_> {
                 continue;
             }
             if part.has_called {
-                let is_seat = |other: &Seat| other.meeting == seat.meeting && other.position == position;
-                let is_call = |entry: &Entry| matches!(entry, Entry::Meet(seats) if seats.iter().any(is_seat));
-                edges.extend(
-                    self.queued(is_call)
-                        .into_iter()
-                        .map(|(on, site)| (Reason::LaterCall { place: place.clone(), rank, site }, Node::Stream(on))),
-                );
-            } else if let Ok(card) = self.state.groups.card_of(meeting.group(), rank) {
+                let is_seat = |other: &RankPlace| other.meeting == rank_place.meeting && other.position == position;
+                let is_call =
+                    |entry: &Entry| matches!(entry, Entry::Meet(rank_places) if rank_places.iter().any(is_seat));
+                edges.extend(self.queued(is_call).into_iter().map(|(on, site)| {
+                    (WaitEdge::LaterCall { place: place.clone(), rank, site }, WaitNode::Stream(on))
+                }));
+            } else if let Ok(card) = self.state.hccl.groups.card_of(meeting.group(), rank) {
                 let blocked = |(_, host): &(usize, &Host)| {
                     matches!(host.stand, Stand::Blocked { .. }) && self.card(host.context) == Some(card)
                 };
                 let hosts = self.view.hosts.iter().enumerate().filter(blocked);
-                edges.extend(hosts.map(|(at, _)| (Reason::NoCall { place: place.clone(), rank }, Node::Host(at))));
+                edges
+                    .extend(hosts.map(|(at, _)| (WaitEdge::NoCall { place: place.clone(), rank }, WaitNode::Host(at))));
             }
         }
         edges
@@ -257,7 +259,7 @@ impl Graph<'_> {
 
     /// Streams with a queued entry of this kind, and the call that enqueued it.
     fn queued(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<(u64, Option<Arc<Site>>)> {
-        let found = self.state.streams.iter().filter_map(|(id, stream)| {
+        let found = self.state.runtime.streams.iter().filter_map(|(id, stream)| {
             let queued = stream.queued().find(|queued| is_meant(&queued.entry))?;
             Some((*id, queued.site.clone()))
         });
@@ -265,23 +267,23 @@ impl Graph<'_> {
     }
 
     fn card(&self, context: Option<u64>) -> Option<u32> {
-        self.state.contexts.get(&context?).map(|context| context.card)
+        self.state.runtime.contexts.get(&context?).map(|context| context.card)
     }
 
     /// One wait of a cycle in words.
-    fn clause(&self, (from, reason, to): &(Node, Reason, Node), text: &mut Text) -> String {
+    fn clause(&self, (from, reason, to): &(WaitNode, WaitEdge, WaitNode), text: &mut Text) -> String {
         let (who, record) = match from {
-            Node::Stream(id) => {
-                let stream = self.state.streams.get(id);
+            WaitNode::Stream(id) => {
+                let stream = self.state.runtime.streams.get(id);
                 let cited = text.cite(stream.and_then(|stream| stream.site_under_way.as_ref()));
-                let record = match stream.and_then(|stream| stream.hold.as_ref()) {
-                    Some(Hold::Record(record)) => Some(Arc::clone(record)),
+                let record = match stream.and_then(|stream| stream.waits_for.as_ref()) {
+                    Some(WaitReason::Record(record)) => Some(Arc::clone(record)),
                     _ => None,
                 };
                 let card = stream.map(|stream| stream.card).unwrap_or_default();
                 (format!("stream {id} of card {card} holds at {cited}"), record)
             }
-            Node::Host(place) => {
+            WaitNode::Host(place) => {
                 let host = &self.view.hosts[*place];
                 let Stand::Blocked { wait, site, .. } = &host.stand else { return String::new() };
                 let record = match wait {
@@ -292,50 +294,50 @@ impl Graph<'_> {
             }
         };
         let on = match to {
-            Node::Stream(id) => format!("stream {id}"),
-            Node::Host(place) => format!("thread {}", self.view.hosts[*place].label),
+            WaitNode::Stream(id) => format!("stream {id}"),
+            WaitNode::Host(place) => format!("thread {}", self.view.hosts[*place].label),
         };
         let why = match reason {
-            Reason::Record => match record {
+            WaitEdge::Record => match record {
                 Some(record) => {
                     let cited = text.cite(record.site.as_ref());
                     format!("for event {}, whose record {cited} comes later on {on}", record.event)
                 }
                 None => format!("for a record on {on}"),
             },
-            Reason::Notify { notify, site } => {
+            WaitEdge::Notify { notify, site } => {
                 let cited = text.cite(site.as_ref());
                 format!("for notify {notify}, whose record {cited} comes later on {on}")
             }
-            Reason::Signal { event, site } => {
+            WaitEdge::Signal { event, site } => {
                 let cited = text.cite(site.as_ref());
                 format!("for event {event}, whose record {cited} comes later on {on}")
             }
-            Reason::LaterCall { place, rank, site } => {
+            WaitEdge::LaterCall { place, rank, site } => {
                 let cited = text.cite(site.as_ref());
                 format!("in {place}, for rank {rank}, whose call {cited} comes later on {on}")
             }
-            Reason::NoCall { place, rank } => format!("in {place}, for rank {rank}, whose call {on} has not made"),
-            Reason::Function => format!("for the function {on} runs"),
-            Reason::Work => format!("for {on}"),
+            WaitEdge::NoCall { place, rank } => format!("in {place}, for rank {rank}, whose call {on} has not made"),
+            WaitEdge::Function => format!("for the function {on} runs"),
+            WaitEdge::Work => format!("for {on}"),
         };
         format!("{who} {why}")
     }
 }
 
 /// Reports a cycle and fails every stream in it.
-fn break_cycle(state: &mut State, view: &View, cycle: &[(Node, Reason, Node)]) {
+fn break_cycle(state: &mut State, view: &TurnstileView, cycle: &[(WaitNode, WaitEdge, WaitNode)]) {
     let mut text = Text::default();
     let clauses: Vec<String> = {
-        let graph = Graph { state, view };
+        let graph = WaitGraph { state, view };
         cycle.iter().map(|wait| graph.clause(wait, &mut text)).collect()
     };
     text.what = format!("a cycle of {} waits: {}", cycle.len(), clauses.join("; "));
     let streams: Vec<u64> = cycle
         .iter()
         .filter_map(|(node, _, _)| match node {
-            Node::Stream(stream) => Some(*stream),
-            Node::Host(_) => None,
+            WaitNode::Stream(stream) => Some(*stream),
+            WaitNode::Host(_) => None,
         })
         .collect();
     let failure = state.condemn(code::TASK_TIMEOUT, text.report(ReportKind::Deadlock), &streams);
@@ -346,38 +348,38 @@ fn break_cycle(state: &mut State, view: &View, cycle: &[(Node, Reason, Node)]) {
 
 /// Ends what a condemned stream waits for.
 fn release(state: &mut State, stream: u64, failure: &Failure) {
-    match state.streams.get(&stream).and_then(|stream| stream.hold.clone()) {
-        Some(Hold::Record(record)) => {
+    match state.runtime.streams.get(&stream).and_then(|stream| stream.waits_for.clone()) {
+        Some(WaitReason::Record(record)) => {
             record.release(stream);
             state.settle(stream, Ok(()));
         }
-        Some(Hold::Notify(notify)) => {
+        Some(WaitReason::Notify(notify)) => {
             state.leave_notify(notify, stream);
             state.settle(stream, Ok(()));
         }
-        Some(Hold::Signal(event)) => {
+        Some(WaitReason::Signal(event)) => {
             state.leave_signal(event, stream);
             state.settle(stream, Ok(()));
         }
-        Some(Hold::Meet(seats)) => {
-            for seat in seats {
-                if state.meetings.open(seat.meeting).is_some() {
-                    state.fail_meeting(seat.meeting, failure);
+        Some(WaitReason::Meet(rank_places)) => {
+            for rank_place in rank_places {
+                if state.hccl.meetings.open(rank_place.meeting).is_some() {
+                    state.fail_meeting(rank_place.meeting, failure);
                 } else {
                     // Its communicator is gone: nobody else will end this wait.
                     state.settle(stream, Err(failure.clone()));
                 }
             }
         }
-        Some(Hold::Value(_)) => state.settle(stream, Ok(())),
+        Some(WaitReason::Value(_)) => state.settle(stream, Ok(())),
         // It ends when the function returns.
-        Some(Hold::Function) | None => {}
+        Some(WaitReason::Function) | None => {}
     }
 }
 
 /// Reports ranks that never make their call, and fails the collective for the others.
-fn report_absent(state: &mut State, view: &View, id: u64) {
-    let Some(meeting) = state.meetings.open(id) else { return };
+fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
+    let Some(meeting) = state.hccl.meetings.open(id) else { return };
     let (place, group, standing) = (meeting.place(), meeting.group(), meeting.standing());
     let mut text = Text::default();
     let absent: Vec<u32> = standing.iter().filter(|part| !part.has_called).map(|part| part.rank).collect();
@@ -386,14 +388,14 @@ fn report_absent(state: &mut State, view: &View, id: u64) {
     for part in &standing {
         if let Some(stream) = part.stream {
             waiting.push(stream);
-            let cited = text.cite(state.streams.get(&stream).and_then(|stream| stream.site_under_way.as_ref()));
+            let cited = text.cite(state.runtime.streams.get(&stream).and_then(|stream| stream.site_under_way.as_ref()));
             let _ = write!(text.what, "; rank {} waits at {cited}", part.rank);
         } else if part.has_called {
             let _ = write!(text.what, "; the stream of rank {} has not reached its call", part.rank);
         }
     }
     for rank in absent {
-        let Ok(card) = state.groups.card_of(group, rank) else { continue };
+        let Ok(card) = state.hccl.groups.card_of(group, rank) else { continue };
         let _ = write!(text.what, "; rank {rank} is on card {card}: {}", who_uses(state, view, card));
     }
     let failure = state.condemn(code::TASK_TIMEOUT, text.report(ReportKind::RankAbsent), &waiting);
@@ -401,9 +403,9 @@ fn report_absent(state: &mut State, view: &View, id: u64) {
 }
 
 /// The threads that worked on a card last, and what they do.
-fn who_uses(state: &State, view: &View, card: u32) -> String {
+fn who_uses(state: &State, view: &TurnstileView, card: u32) -> String {
     let on_card = |context: Option<u64>| {
-        context.and_then(|context| state.contexts.get(&context)).is_some_and(|context| context.card == card)
+        context.and_then(|context| state.runtime.contexts.get(&context)).is_some_and(|context| context.card == card)
     };
     let alive = view.hosts.iter().filter(|host| on_card(host.context)).map(describe);
     let ended = view.ended.iter().filter(|ended| on_card(ended.context)).map(|ended| {
@@ -414,40 +416,40 @@ fn who_uses(state: &State, view: &View, card: u32) -> String {
     if threads.is_empty() { "no thread uses it".into() } else { threads.join(", ") }
 }
 
-fn first_held(state: &State) -> Option<u64> {
-    let is_held = |hold: &Hold| !matches!(hold, Hold::Function);
-    state.streams.iter().find(|(_, stream)| stream.hold.as_ref().is_some_and(is_held)).map(|(id, _)| *id)
+fn first_waiting(state: &State) -> Option<u64> {
+    let is_held = |reason: &WaitReason| !matches!(reason, WaitReason::Function);
+    state.runtime.streams.iter().find(|(_, stream)| stream.waits_for.as_ref().is_some_and(is_held)).map(|(id, _)| *id)
 }
 
 /// Reports a stream that waits for something nobody will do.
-fn report_held(state: &mut State, view: &View, turnstile: &Turnstile, stream: u64) {
+fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile, stream: u64) {
     let mut text = Text::default();
-    let Some(held) = state.streams.get(&stream) else { return };
-    let cited = text.cite(held.site_under_way.as_ref());
-    let what = match &held.hold {
-        Some(Hold::Notify(notify)) => format!("for notify {notify}, which no queued call records"),
-        Some(Hold::Signal(event)) => format!("for event {event}, which no queued call records"),
-        Some(Hold::Record(record)) => {
+    let Some(waiting) = state.runtime.streams.get(&stream) else { return };
+    let cited = text.cite(waiting.site_under_way.as_ref());
+    let what = match &waiting.waits_for {
+        Some(WaitReason::Notify(notify)) => format!("for notify {notify}, which no queued call records"),
+        Some(WaitReason::Signal(event)) => format!("for event {event}, which no queued call records"),
+        Some(WaitReason::Record(record)) => {
             let cited = text.cite(record.site.as_ref());
             let (event, on) = (record.event, record.stream);
             format!("for event {event}, whose record {cited} on stream {on} is never reached")
         }
-        Some(Hold::Meet(seats)) => {
-            let places = seats.iter().filter_map(|seat| state.meetings.open(seat.meeting));
+        Some(WaitReason::Meet(rank_places)) => {
+            let places = rank_places.iter().filter_map(|rank_place| state.hccl.meetings.open(rank_place.meeting));
             let places: Vec<String> =
                 places.map(|meeting| format!("{}: {}", meeting.place(), meeting.absent())).collect();
             format!("in {}", places.join(", "))
         }
-        Some(Hold::Value(address)) => format!("for a value at {address:#x} that no queued call writes"),
-        Some(Hold::Function) | None => return end_blocked(state, view, turnstile),
+        Some(WaitReason::Value(address)) => format!("for a value at {address:#x} that no queued call writes"),
+        Some(WaitReason::Function) | None => return end_blocked(state, view, turnstile),
     };
-    text.what = format!("stream {stream} of card {} holds at {cited} {what}", held.card);
+    text.what = format!("stream {stream} of card {} holds at {cited} {what}", waiting.card);
     let failure = state.condemn(code::TASK_TIMEOUT, text.report(ReportKind::Deadlock), &[stream]);
     release(state, stream, &failure);
 }
 
 /// Reports calls that wait for something outside the machine's queues, and ends them.
-fn end_blocked(state: &mut State, view: &View, turnstile: &Turnstile) {
+fn end_blocked(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
     let mut text = Text::default();
     let mut blocked = Vec::new();
     let mut clauses = Vec::new();

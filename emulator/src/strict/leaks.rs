@@ -5,66 +5,50 @@
 //! Invariant: what goes with its owner by the runtime's own rules is no leak: a context's streams, a card's default context.
 //! Does not: release anything.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::site::Site;
-use super::{Report, ReportKind};
-use crate::abi::raw::{Allocation, Location};
-use crate::machine::{Machine, State};
-use crate::thread;
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
+use crate::machine::Machine;
+use crate::memory::location::Location;
+use crate::memory::raw::Allocation;
+use crate::runtime::thread;
+use crate::state::State;
 
 /// How many calls a report names.
 const NAMED: usize = 3;
-
-/// The calls that made objects with a number.
-#[derive(Debug, Default)]
-pub(crate) struct Makers {
-    sites: BTreeMap<u64, Arc<Site>>,
-    /// The number of sites at which those of objects that are gone are dropped.
-    limit: usize,
-}
 
 impl State {
     /// The running call has made the object with this number.
     pub(crate) fn note_maker(&mut self, number: u64) {
         let key = self.key;
-        if self.order.is_none() {
+        if self.strict.is_none() {
             return;
         }
         let Some(calling) = thread::calling(key) else { return };
-        let card = thread::context(key).and_then(|context| self.contexts.get(&context)).map(|context| context.card);
-        let rank = card.and_then(|card| self.groups.first_rank_of_card(card));
+        let card =
+            thread::context(key).and_then(|context| self.runtime.contexts.get(&context)).map(|context| context.card);
+        let rank = card.and_then(|card| self.hccl.groups.first_rank_of_card(card));
         let (call, thread) = (calling.name, thread::name(key));
         let site = Site { number: calling.number, call, thread, card, rank, stream: None, tag: None };
-        let mut makers = std::mem::take(&mut self.makers);
-        if makers.sites.len() >= makers.limit {
-            makers.sites.retain(|number, _| self.exists(*number));
-            makers.limit = 2 * makers.sites.len() + 256;
+        let Self { strict, runtime, hccl, .. } = self;
+        if let Some(strict) = strict {
+            strict.makers.note(number, site, |number| runtime.has(number) || hccl.groups.member(number).is_ok());
         }
-        makers.sites.insert(number, Arc::new(site));
-        self.makers = makers;
-    }
-
-    fn exists(&self, number: u64) -> bool {
-        self.contexts.contains_key(&number)
-            || self.streams.contains_key(&number)
-            || self.events.contains_key(&number)
-            || self.notifies.contains_key(&number)
-            || self.groups.member(number).is_ok()
     }
 
     /// Objects of the program by kind, with what gives them back.
     fn left(&self) -> [(&'static str, &'static str, Vec<u64>); 5] {
-        let is_default = |context: u64| self.cards.iter().any(|card| card.default_context == Some(context));
-        let contexts = self.contexts.keys().copied().filter(|id| !is_default(*id)).collect();
+        let is_default = |context: u64| self.runtime.cards.iter().any(|card| card.default_context == Some(context));
+        let contexts = self.runtime.contexts.keys().copied().filter(|id| !is_default(*id)).collect();
         let in_default = |context: u64| is_default(context);
-        let streams = self.streams.iter().filter(|(_, stream)| !stream.is_default && in_default(stream.context));
+        let streams =
+            self.runtime.streams.iter().filter(|(_, stream)| !stream.is_default && in_default(stream.context));
         [
-            ("communicator", "HcclCommDestroy", self.groups.member_numbers().collect()),
+            ("communicator", "HcclCommDestroy", self.hccl.groups.member_numbers().collect()),
             ("stream", "aclrtDestroyStream", streams.map(|(id, _)| *id).collect()),
-            ("event", "aclrtDestroyEvent", self.events.keys().copied().collect()),
-            ("notify", "aclrtDestroyNotify", self.notifies.keys().copied().collect()),
+            ("event", "aclrtDestroyEvent", self.runtime.events.keys().copied().collect()),
+            ("notify", "aclrtDestroyNotify", self.runtime.notifies.keys().copied().collect()),
             ("context", "aclrtDestroyContext", contexts),
         ]
     }
@@ -78,10 +62,11 @@ impl Machine {
         let objects: Vec<Report> = {
             let state = self.lock();
             let left = state.left();
+            let site = |number: &u64| state.strict.as_ref().and_then(|strict| strict.makers.site(*number));
             left.iter()
                 .filter(|(_, _, numbers)| !numbers.is_empty())
                 .map(|(kind, remedy, numbers)| {
-                    let made = numbers.iter().filter_map(|number| state.makers.sites.get(number)).cloned();
+                    let made = numbers.iter().filter_map(site).cloned();
                     leak(&counted(numbers.len(), kind), remedy, made, here.as_ref())
                 })
                 .collect()

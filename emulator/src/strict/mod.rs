@@ -1,38 +1,31 @@
 //! Strict mode: the machine that only lets legal programs pass, in an order its seed picks.
 //!
-//! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`](site::Site), every queued entry with
-//! the bytes it touches. Output: [`Report`]s and a trace. Parts: `turnstile` stops every call, `conductor` picks what
-//! happens next once it is `quiet`, `watch` sees what threads do outside calls, `wait` says what a blocked call waits for, `deadlock`
-//! names what waits for ever; `site` says who made a call, `report` what was found, `order` what happened before what,
-//! `check` looks at calls that fail, at red zones and at what is destroyed under work;
-//! `leaks` at what is left at the end.
+//! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`](crate::base::site::Site), every queued
+//! entry with the bytes it touches. Output: [`Report`]s and a trace. Parts: `conductor` picks what happens next once the
+//! turnstile of `scheduler` is quiet, `deadlock` names what waits for ever, `order` says what happened before what, `check`
+//! looks at calls that fail, at red zones and at what is destroyed under work, `leaks` at what is left at the end; `state` is
+//! what of this is kept under the machine's lock.
 //! Invariant: with another mode none of this runs. Does not: change what a legal program computes.
 
 mod check;
 pub(crate) mod clock;
 pub(crate) mod conductor;
 pub(crate) mod deadlock;
-pub(crate) mod footprint;
 pub(crate) mod leaks;
+pub(crate) mod makers;
 pub(crate) mod order;
-pub(crate) mod quiet;
 mod random;
-pub(crate) mod report;
 mod shadow;
-pub(crate) mod site;
+pub(crate) mod state;
 pub(crate) mod trace;
-pub(crate) mod turnstile;
-pub(crate) mod wait;
-pub(crate) mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use crate::stderr::say;
-use trace::{Actor, Trace, What};
-use turnstile::Turnstile;
+use trace::{Actor, Trace, TraceEvent, What};
 
-pub use report::{Report, ReportKind};
-pub use trace::TraceEvent;
+use crate::base::report::Report;
+use crate::base::stderr::say;
+use crate::scheduler::turnstile::Turnstile;
 
 /// The strict part of a machine.
 #[derive(Debug)]

@@ -10,26 +10,27 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::Strict;
 use super::clock::{Clock, HOST};
-use super::shadow::{Conflict, Gone, Shadow, Touch};
-use super::site::Site;
-use super::{Report, ReportKind};
-use crate::abi::raw::Allocation;
-use crate::collective::meeting::Meeting;
-use crate::collective::{Call, Kind};
-use crate::event::Record;
-use crate::failure::{Failure, code};
-use crate::machine::State;
-use crate::memory::place;
-use crate::signal::Act;
-use crate::stream::{Access, AccessMode, Entry, Queued};
+use super::shadow::{Conflict, RemovedStreams, Shadow, Touch};
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
+use crate::hccl::meeting::Meeting;
+use crate::hccl::{CollectiveCall, CollectiveKind};
+use crate::memory::book::place;
+use crate::memory::raw::Allocation;
+use crate::runtime::event::EventRecord;
+use crate::runtime::signal::Act;
+use crate::runtime::stream::{Access, AccessMode, Entry, Queued};
 
 /// Length of a value that streams can wait for (`aclrtValueWait`).
 const VALUE_BYTES: usize = 8;
 
 /// What is known about the order of work.
-#[derive(Debug, Default)]
-pub(crate) struct Order {
+#[derive(Debug)]
+pub(crate) struct HappensBefore {
+    /// Where reports go.
+    strict: Arc<Strict>,
     /// Before the host's next call. Shared with the entries that were enqueued at that point.
     host: Arc<Clock>,
     /// Before the next entry of each stream.
@@ -42,7 +43,7 @@ pub(crate) struct Order {
     /// Before the last write to each place small enough to be waited for, by address.
     values: BTreeMap<usize, Clock>,
     shadow: Shadow,
-    gone: Gone,
+    gone: RemovedStreams,
     /// Pairs of accesses that were reported.
     told: BTreeSet<String>,
 }
@@ -68,7 +69,7 @@ struct UnderWay {
 enum Effect {
     None,
     /// It is after this record.
-    Wait(Arc<Record>),
+    Wait(Arc<EventRecord>),
     /// It is after who set this notify, or event that is a word.
     Notify(u64),
     /// It is after who wrote the value at this address.
@@ -88,18 +89,33 @@ pub(crate) enum Waited {
     /// All entries of a stream.
     Stream(u64),
     /// A record of an event.
-    Record(Arc<Record>),
+    Record(Arc<EventRecord>),
 }
 
-impl Order {
+impl HappensBefore {
+    /// Nothing has happened.
+    pub(crate) fn new(strict: &Arc<Strict>) -> Self {
+        Self {
+            strict: Arc::clone(strict),
+            host: Arc::default(),
+            streams: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            notifies: BTreeMap::new(),
+            values: BTreeMap::new(),
+            shadow: Shadow::default(),
+            gone: RemovedStreams::default(),
+            told: BTreeSet::new(),
+        }
+    }
+
     fn host_joins(&mut self, clock: &Clock) {
         Arc::make_mut(&mut self.host).join(clock);
     }
 
     /// The accesses happen, as the actor's next step, at the point of `clock`.
-    fn touch(&mut self, actor: u64, clock: &Clock, accesses: &[Access], site: Option<&Arc<Site>>) -> Vec<Report> {
+    fn touch(&mut self, actor: u64, clock: &Clock, accesses: &[Access], site: Option<&Arc<Site>>) {
         let step = clock.of(actor);
-        let mut reports = Vec::new();
         for access in accesses {
             let Some(allocation) = access.span.allocation().filter(|owner| owner.freed().is_none()) else { continue };
             let Some(footprint) = access.footprint() else { continue };
@@ -115,13 +131,12 @@ impl Order {
             if let Some(conflict) = self.shadow.touch(allocation.base(), touch, clock, &self.gone)
                 && self.told.insert(pair(allocation, &conflict.earlier, &later))
             {
-                reports.push(race(allocation, conflict, later));
+                self.strict.report(race(allocation, conflict, later));
             }
         }
         if self.shadow.take_is_full() {
             self.prune();
         }
-        reports
     }
 
     /// Forgets what everything that can still come is after.
@@ -147,6 +162,201 @@ impl Order {
         for clock in self.streams.values_mut().chain(self.notifies.values_mut()) {
             clock.retain(|actor| !past.contains(&actor));
         }
+    }
+
+    /// The calling thread puts an entry at the end of a stream. A report refuses the call.
+    pub(crate) fn enqueued(&mut self, stream: u64, queued: &Queued) -> Result<(), Report> {
+        for access in &queued.accesses {
+            let Some(allocation) = access.span.allocation() else { continue };
+            if let (Some(made), Some(freed)) = (allocation.site(), allocation.freed()) {
+                let what = format!("{} uses {}, which [2] freed", access.what, describe(allocation));
+                let sites = [made, freed].into_iter().chain(&queued.site).cloned().collect();
+                return Err(Report::new(ReportKind::UseAfterFree, what, sites));
+            }
+        }
+        let pending =
+            Pending { host: Arc::clone(&self.host), accesses: queued.accesses.clone(), site: queued.site.clone() };
+        self.pending.entry(stream).or_default().push_back(pending);
+        Ok(())
+    }
+
+    /// A stream has reached an entry: a task begins, a wait starts to hold, a rank arrives.
+    pub(crate) fn started(&mut self, stream: u64, queued: &Queued) {
+        let pending = self.pending.get_mut(&stream).and_then(VecDeque::pop_front);
+        let mut clock = self.streams.remove(&stream).unwrap_or_default();
+        clock.join(pending.as_ref().map_or(&self.host, |pending| &pending.host));
+        clock.step(stream);
+        let (accesses, site) = pending.map_or_else(Default::default, |pending| (pending.accesses, pending.site));
+        let effect = match &queued.entry {
+            Entry::Task { .. } | Entry::Limit(_) => Effect::None,
+            Entry::Record(record) => {
+                record.set_clock(clock.clone());
+                Effect::None
+            }
+            Entry::NotifyRecord(notify) => {
+                self.notifies.entry(*notify).or_default().join(&clock);
+                Effect::None
+            }
+            Entry::Signal { event, act: Act::Set(_) } => {
+                self.notifies.entry(*event).or_default().join(&clock);
+                Effect::None
+            }
+            Entry::Signal { act: Act::Clear, .. } => Effect::None,
+            Entry::Signal { event, act: Act::Await(_) | Act::Take } => Effect::Notify(*event),
+            Entry::Wait(record) => Effect::Wait(Arc::clone(record)),
+            Entry::NotifyWait(notify) => Effect::Notify(*notify),
+            Entry::ValueWait(wait) => Effect::Value(wait.place.address()),
+            Entry::Meet(_) => Effect::Meet { before: clock.before_last(stream) },
+            Entry::Callback(_) | Entry::HostFunction(_) => Effect::Function,
+        };
+        if !matches!(effect, Effect::Meet { .. }) {
+            self.touch(stream, &clock, &accesses, site.as_ref());
+        }
+        self.streams.insert(stream, clock);
+        self.under_way.insert(stream, UnderWay { effect, accesses, site });
+    }
+
+    /// The entry under way on a stream has ended, with its effects.
+    pub(crate) fn ended(&mut self, stream: u64) {
+        let Some(entry) = self.under_way.remove(&stream) else { return };
+        let mut clock = self.streams.remove(&stream).unwrap_or_default();
+        match &entry.effect {
+            Effect::None | Effect::Function => {}
+            Effect::Wait(record) => {
+                if let Some(recorded) = record.clock() {
+                    clock.join(&recorded);
+                }
+            }
+            Effect::Notify(notify) => {
+                if let Some(set) = self.notifies.get(notify) {
+                    clock.join(set);
+                }
+            }
+            Effect::Value(address) => {
+                if let Some(written) = self.values.get(address) {
+                    clock.join(written);
+                }
+            }
+            Effect::Meet { .. } => self.touch(stream, &clock, &entry.accesses, entry.site.as_ref()),
+        }
+        self.streams.insert(stream, clock);
+    }
+
+    /// An entry is dropped that will never run.
+    pub(crate) fn discarded(&mut self, stream: u64) {
+        let _ = self.pending.get_mut(&stream).and_then(VecDeque::pop_front);
+    }
+
+    /// A stream is removed, with all that is on it.
+    pub(crate) fn stream_removed(&mut self, stream: u64) {
+        self.pending.remove(&stream);
+        self.under_way.remove(&stream);
+        if let Some(clock) = self.streams.remove(&stream) {
+            self.host_joins(&clock);
+        }
+        let step = Arc::make_mut(&mut self.host).step(HOST);
+        self.gone.insert(stream, step);
+    }
+
+    /// All ranks have arrived and the data has moved; the entries of its streams end after this.
+    pub(crate) fn met(&mut self, meeting: &Meeting) {
+        let Self { streams, under_way, .. } = self;
+        let before = |stream: u64| match &under_way.get(&stream)?.effect {
+            Effect::Meet { before } => Some(before),
+            _ => None,
+        };
+        let parts = || meeting.parts().filter_map(|(rank, call, stream)| Some((rank, call, stream?)));
+        for (rank, call, stream) in parts() {
+            let clock = streams.entry(stream).or_default();
+            for (_, _, sender) in parts().filter(|(from, _, _)| *from != rank && flows(*from, rank, call)) {
+                if let Some(before) = before(sender) {
+                    clock.join(before);
+                }
+            }
+        }
+    }
+
+    /// The calling thread has waited with success.
+    pub(crate) fn host_waited(&mut self, waited: &Waited) {
+        let clock = match waited {
+            Waited::Stream(stream) => self.streams.get(stream).cloned(),
+            Waited::Record(record) => record.clock(),
+        };
+        if let Some(clock) = clock {
+            self.host_joins(&clock);
+        }
+    }
+
+    /// The calling thread was told that a stream has nothing left to do.
+    pub(crate) fn host_saw_idle(&mut self, stream: u64) {
+        if let Some(clock) = self.streams.get(&stream).cloned() {
+            self.host_joins(&clock);
+        }
+    }
+
+    /// The calling thread begins to run a function that was enqueued on a stream.
+    pub(crate) fn function_began(&mut self, stream: u64) {
+        if let Some(clock) = self.streams.get(&stream).cloned() {
+            self.host_joins(&clock);
+        }
+    }
+
+    /// The calling thread has run a function that was enqueued on a stream; for a blocking one the entry ends after this.
+    pub(crate) fn function_ended(&mut self, stream: u64) {
+        let waits = self.under_way.get(&stream).is_some_and(|entry| matches!(entry.effect, Effect::Function));
+        if waits && let Some(clock) = self.streams.get_mut(&stream) {
+            clock.join(&self.host);
+        }
+    }
+
+    /// The calling thread itself touches memory, in the call at `site`.
+    pub(crate) fn host_touched(&mut self, accesses: &[Access], site: Option<&Arc<Site>>) {
+        let host = Arc::make_mut(&mut self.host);
+        host.step(HOST);
+        let clock = host.clone();
+        self.touch(HOST, &clock, accesses, site);
+    }
+
+    /// The call at `site` has freed an allocation.
+    pub(crate) fn freed(&mut self, allocation: &Allocation, site: Option<&Arc<Site>>) {
+        let base = allocation.base();
+        let is_of_it = |access: &Access| access.span.allocation().is_some_and(|owner| owner.base() == base);
+        let mut users: Vec<(u64, AccessMode, &'static str, Option<Arc<Site>>)> = Vec::new();
+        let queued = self
+            .pending
+            .iter_mut()
+            .flat_map(|(stream, queue)| queue.iter_mut().map(move |entry| (*stream, &mut entry.accesses, &entry.site)));
+        let meeting = self
+            .under_way
+            .iter_mut()
+            .filter(|(_, entry)| matches!(entry.effect, Effect::Meet { .. }))
+            .map(|(stream, entry)| (*stream, &mut entry.accesses, &entry.site));
+        for (stream, accesses, site) in queued.chain(meeting) {
+            users.extend(
+                accesses
+                    .iter()
+                    .filter(|access| is_of_it(access))
+                    .map(|access| (stream, access.mode, access.what, site.clone())),
+            );
+            accesses.retain(|access| !is_of_it(access));
+        }
+        let host = Arc::clone(&self.host);
+        self.values.retain(|address, _| !(base..base + allocation.size()).contains(address));
+        let touched = self.shadow.remove(base, &host, &self.gone);
+        users.extend(touched.into_iter().map(|touch| (touch.actor, touch.mode, touch.what, touch.site)));
+        users.sort_by_key(|(_, _, _, site)| site.as_ref().map_or(0, |site| site.number));
+        let Some((stream, mode, what, user)) = users.first() else { return };
+        let verb = if *mode == AccessMode::Write { "write" } else { "read" };
+        let more = match users.len() - 1 {
+            0 => String::new(),
+            others => format!(" ({others} more accesses may be under way)"),
+        };
+        let what = format!(
+            "{} is freed by [2] while [1] may still {verb} it as {what}{more}; synchronize stream {stream} before [2]",
+            describe(allocation),
+        );
+        let sites = user.iter().chain(site).cloned().collect();
+        self.strict.report(Report::new(ReportKind::DestroyWhileBusy, what, sites));
     }
 }
 
@@ -197,251 +407,18 @@ fn describe(allocation: &Allocation) -> String {
 }
 
 /// Whether data of `from` reaches `to`, whose result therefore is after what was before `from`.
-fn flows(from: u32, to: u32, call: &Call) -> bool {
+fn flows(from: u32, to: u32, call: &CollectiveCall) -> bool {
     match &call.kind {
-        Kind::AllReduce { count, .. } => *count > 0,
-        Kind::Barrier => true,
-        Kind::Reduce { count, root, .. } => *count > 0 && *root == to,
-        Kind::ReduceScatter { blocks, .. } => blocks.at(to as usize).1 > 0,
-        Kind::AllGather { blocks } => blocks.at(from as usize).1 > 0,
-        Kind::Broadcast { count, root } | Kind::Scatter { count, root } => *count > 0 && *root == from,
-        Kind::AllToAll { recv, .. } => recv.at(from as usize).1 > 0,
-        Kind::Send { .. } => false,
-        Kind::Recv { count, from: sender } => *count > 0 && *sender == from,
+        CollectiveKind::AllReduce { count, .. } => *count > 0,
+        CollectiveKind::Barrier => true,
+        CollectiveKind::Reduce { count, root, .. } => *count > 0 && *root == to,
+        CollectiveKind::ReduceScatter { blocks, .. } => blocks.at(to as usize).1 > 0,
+        CollectiveKind::AllGather { blocks } => blocks.at(from as usize).1 > 0,
+        CollectiveKind::Broadcast { count, root } | CollectiveKind::Scatter { count, root } => {
+            *count > 0 && *root == from
+        }
+        CollectiveKind::AllToAll { recv, .. } => recv.at(from as usize).1 > 0,
+        CollectiveKind::Send { .. } => false,
+        CollectiveKind::Recv { count, from: sender } => *count > 0 && *sender == from,
     }
-}
-
-/// Works on the order without the rest of the state.
-fn with<R>(state: &mut State, f: impl FnOnce(&mut Order) -> R) -> Option<R> {
-    state.order.as_deref_mut().map(f)
-}
-
-/// The calling thread puts an entry at the end of a stream. A failure refuses the call.
-pub(crate) fn enqueued(state: &mut State, stream: u64, queued: &Queued) -> Result<(), Failure> {
-    for access in &queued.accesses {
-        let Some(allocation) = access.span.allocation() else { continue };
-        if let (Some(made), Some(freed)) = (allocation.site(), allocation.freed()) {
-            let what = format!("{} uses {}, which [2] freed", access.what, describe(allocation));
-            let sites = [made, freed].into_iter().chain(&queued.site).cloned().collect();
-            let report = Report::new(ReportKind::UseAfterFree, what, sites);
-            return Err(state.condemn(code::PARAM_INVALID, report, &[]));
-        }
-    }
-    with(state, |order| {
-        let pending =
-            Pending { host: Arc::clone(&order.host), accesses: queued.accesses.clone(), site: queued.site.clone() };
-        order.pending.entry(stream).or_default().push_back(pending);
-    });
-    Ok(())
-}
-
-/// A stream has reached an entry: a task begins, a wait starts to hold, a rank arrives.
-pub(crate) fn started(state: &mut State, stream: u64, queued: &Queued) {
-    let reports = with(state, |order| {
-        let pending = order.pending.get_mut(&stream).and_then(VecDeque::pop_front);
-        let mut clock = order.streams.remove(&stream).unwrap_or_default();
-        clock.join(pending.as_ref().map_or(&order.host, |pending| &pending.host));
-        clock.step(stream);
-        let (accesses, site) = pending.map_or_else(Default::default, |pending| (pending.accesses, pending.site));
-        let effect = match &queued.entry {
-            Entry::Task { .. } | Entry::Limit(_) => Effect::None,
-            Entry::Record(record) => {
-                record.set_clock(clock.clone());
-                Effect::None
-            }
-            Entry::NotifyRecord(notify) => {
-                order.notifies.entry(*notify).or_default().join(&clock);
-                Effect::None
-            }
-            Entry::Signal { event, act: Act::Set(_) } => {
-                order.notifies.entry(*event).or_default().join(&clock);
-                Effect::None
-            }
-            Entry::Signal { act: Act::Clear, .. } => Effect::None,
-            Entry::Signal { event, act: Act::Await(_) | Act::Take } => Effect::Notify(*event),
-            Entry::Wait(record) => Effect::Wait(Arc::clone(record)),
-            Entry::NotifyWait(notify) => Effect::Notify(*notify),
-            Entry::ValueWait(wait) => Effect::Value(wait.place.address()),
-            Entry::Meet(_) => Effect::Meet { before: clock.before_last(stream) },
-            Entry::Callback(_) | Entry::HostFunction(_) => Effect::Function,
-        };
-        let reports = match effect {
-            Effect::Meet { .. } => Vec::new(),
-            _ => order.touch(stream, &clock, &accesses, site.as_ref()),
-        };
-        order.streams.insert(stream, clock);
-        order.under_way.insert(stream, UnderWay { effect, accesses, site });
-        reports
-    });
-    state.report_all(reports.into_iter().flatten());
-}
-
-/// The entry under way on a stream has ended, with its effects.
-pub(crate) fn ended(state: &mut State, stream: u64) {
-    let reports = with(state, |order| {
-        let Some(entry) = order.under_way.remove(&stream) else { return Vec::new() };
-        let mut clock = order.streams.remove(&stream).unwrap_or_default();
-        let mut reports = Vec::new();
-        match &entry.effect {
-            Effect::None | Effect::Function => {}
-            Effect::Wait(record) => {
-                if let Some(recorded) = record.clock() {
-                    clock.join(&recorded);
-                }
-            }
-            Effect::Notify(notify) => {
-                if let Some(set) = order.notifies.get(notify) {
-                    clock.join(set);
-                }
-            }
-            Effect::Value(address) => {
-                if let Some(written) = order.values.get(address) {
-                    clock.join(written);
-                }
-            }
-            Effect::Meet { .. } => reports = order.touch(stream, &clock, &entry.accesses, entry.site.as_ref()),
-        }
-        order.streams.insert(stream, clock);
-        reports
-    });
-    state.report_all(reports.into_iter().flatten());
-}
-
-/// An entry is dropped that will never run.
-pub(crate) fn discarded(state: &mut State, stream: u64, _queued: &Queued) {
-    with(state, |order| order.pending.get_mut(&stream).and_then(VecDeque::pop_front));
-}
-
-/// A stream is removed, with all that is on it.
-pub(crate) fn stream_removed(state: &mut State, stream: u64) {
-    with(state, |order| {
-        order.pending.remove(&stream);
-        order.under_way.remove(&stream);
-        if let Some(clock) = order.streams.remove(&stream) {
-            order.host_joins(&clock);
-        }
-        let step = Arc::make_mut(&mut order.host).step(HOST);
-        order.gone.insert(stream, step);
-    });
-}
-
-/// All ranks have arrived and the data has moved; the entries of its streams end after this.
-pub(crate) fn met(state: &mut State, meeting: &Meeting) {
-    with(state, |order| {
-        let Order { streams, under_way, .. } = order;
-        let before = |stream: u64| match &under_way.get(&stream)?.effect {
-            Effect::Meet { before } => Some(before),
-            _ => None,
-        };
-        let parts = || meeting.parts().filter_map(|(rank, call, stream)| Some((rank, call, stream?)));
-        for (rank, call, stream) in parts() {
-            let clock = streams.entry(stream).or_default();
-            for (_, _, sender) in parts().filter(|(from, _, _)| *from != rank && flows(*from, rank, call)) {
-                if let Some(before) = before(sender) {
-                    clock.join(before);
-                }
-            }
-        }
-    });
-}
-
-/// The calling thread has waited with success.
-pub(crate) fn host_waited(state: &mut State, waited: &Waited) {
-    with(state, |order| {
-        let clock = match waited {
-            Waited::Stream(stream) => order.streams.get(stream).cloned(),
-            Waited::Record(record) => record.clock(),
-        };
-        if let Some(clock) = clock {
-            order.host_joins(&clock);
-        }
-    });
-}
-
-/// The calling thread was told that a stream has nothing left to do.
-pub(crate) fn host_saw_idle(state: &mut State, stream: u64) {
-    with(state, |order| {
-        if let Some(clock) = order.streams.get(&stream).cloned() {
-            order.host_joins(&clock);
-        }
-    });
-}
-
-/// The calling thread is one of `ranks` that built communicator `group` and knows that all of them came. The host is one
-/// actor, so it learns nothing new.
-pub(crate) fn host_met(_state: &mut State, _group: u64) {}
-
-/// The calling thread begins to run a function that was enqueued on a stream.
-pub(crate) fn function_began(state: &mut State, stream: u64) {
-    with(state, |order| {
-        if let Some(clock) = order.streams.get(&stream).cloned() {
-            order.host_joins(&clock);
-        }
-    });
-}
-
-/// The calling thread has run a function that was enqueued on a stream; for a blocking one the entry ends after this.
-pub(crate) fn function_ended(state: &mut State, stream: u64) {
-    with(state, |order| {
-        let waits = order.under_way.get(&stream).is_some_and(|entry| matches!(entry.effect, Effect::Function));
-        if waits && let Some(clock) = order.streams.get_mut(&stream) {
-            clock.join(&order.host);
-        }
-    });
-}
-
-/// The calling thread itself touches memory, in the call at `site`.
-pub(crate) fn host_touched(state: &mut State, accesses: &[Access], site: Option<&Arc<Site>>) {
-    let reports = with(state, |order| {
-        let host = Arc::make_mut(&mut order.host);
-        host.step(HOST);
-        let clock = host.clone();
-        order.touch(HOST, &clock, accesses, site)
-    });
-    state.report_all(reports.into_iter().flatten());
-}
-
-/// The call at `site` has freed an allocation.
-pub(crate) fn freed(state: &mut State, allocation: &Allocation, site: Option<&Arc<Site>>) {
-    let reports = with(state, |order| {
-        let base = allocation.base();
-        let is_of_it = |access: &Access| access.span.allocation().is_some_and(|owner| owner.base() == base);
-        let mut users: Vec<(u64, AccessMode, &'static str, Option<Arc<Site>>)> = Vec::new();
-        let queued = order
-            .pending
-            .iter_mut()
-            .flat_map(|(stream, queue)| queue.iter_mut().map(move |entry| (*stream, &mut entry.accesses, &entry.site)));
-        let meeting = order
-            .under_way
-            .iter_mut()
-            .filter(|(_, entry)| matches!(entry.effect, Effect::Meet { .. }))
-            .map(|(stream, entry)| (*stream, &mut entry.accesses, &entry.site));
-        for (stream, accesses, site) in queued.chain(meeting) {
-            users.extend(
-                accesses
-                    .iter()
-                    .filter(|access| is_of_it(access))
-                    .map(|access| (stream, access.mode, access.what, site.clone())),
-            );
-            accesses.retain(|access| !is_of_it(access));
-        }
-        let host = Arc::clone(&order.host);
-        order.values.retain(|address, _| !(base..base + allocation.size()).contains(address));
-        let touched = order.shadow.remove(base, &host, &order.gone);
-        users.extend(touched.into_iter().map(|touch| (touch.actor, touch.mode, touch.what, touch.site)));
-        users.sort_by_key(|(_, _, _, site)| site.as_ref().map_or(0, |site| site.number));
-        let Some((stream, mode, what, user)) = users.first() else { return Vec::new() };
-        let verb = if *mode == AccessMode::Write { "write" } else { "read" };
-        let more = match users.len() - 1 {
-            0 => String::new(),
-            others => format!(" ({others} more accesses may be under way)"),
-        };
-        let what = format!(
-            "{} is freed by [2] while [1] may still {verb} it as {what}{more}; synchronize stream {stream} before [2]",
-            describe(allocation),
-        );
-        let sites = user.iter().chain(site).cloned().collect();
-        vec![Report::new(ReportKind::DestroyWhileBusy, what, sites)]
-    });
-    state.report_all(reports.into_iter().flatten());
 }

@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::clock::{Clock, HOST};
-use super::footprint::Footprint;
-use super::site::Site;
-use crate::stream::AccessMode;
+use crate::base::site::Site;
+use crate::memory::footprint::Footprint;
+use crate::runtime::stream::AccessMode;
 
 /// An access that has happened.
 #[derive(Debug, Clone)]
@@ -38,9 +38,9 @@ pub(crate) struct Conflict {
 
 /// Streams that are gone: the host's step by which all their work was known to be done.
 #[derive(Debug, Default)]
-pub(crate) struct Gone(BTreeMap<u64, u64>);
+pub(crate) struct RemovedStreams(BTreeMap<u64, u64>);
 
-impl Gone {
+impl RemovedStreams {
     /// A stream goes; whoever comes after the host's `step` comes after its work.
     pub(crate) fn insert(&mut self, stream: u64, step: u64) {
         self.0.insert(stream, step);
@@ -68,7 +68,7 @@ pub(crate) struct Shadow {
 
 impl Shadow {
     /// A touch of the allocation at `base` happens at the point of `clock`; gives the first touch it conflicts with.
-    pub(crate) fn touch(&mut self, base: usize, new: Touch, clock: &Clock, gone: &Gone) -> Option<Conflict> {
+    pub(crate) fn touch(&mut self, base: usize, new: Touch, clock: &Clock, gone: &RemovedStreams) -> Option<Conflict> {
         let touches = self.touches.entry(base).or_default();
         let extent = new.footprint.extent();
         let mut conflict: Option<Conflict> = None;
@@ -97,7 +97,7 @@ impl Shadow {
     }
 
     /// Forgets an allocation; gives the touches that are not before the point of `clock`.
-    pub(crate) fn remove(&mut self, base: usize, clock: &Clock, gone: &Gone) -> Vec<Touch> {
+    pub(crate) fn remove(&mut self, base: usize, clock: &Clock, gone: &RemovedStreams) -> Vec<Touch> {
         let touches = self.touches.remove(&base).unwrap_or_default();
         touches.into_iter().filter(|touch| !gone.is_before(touch, clock)).collect()
     }
@@ -112,7 +112,7 @@ impl Shadow {
     }
 
     /// Forgets what is before everything that can still come.
-    pub(crate) fn prune(&mut self, low: &Clock, gone: &Gone) {
+    pub(crate) fn prune(&mut self, low: &Clock, gone: &RemovedStreams) {
         for touches in self.touches.values_mut() {
             touches.retain(|touch| !gone.is_before(touch, low));
         }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn unordered_touches_conflict_when_one_writes_and_bytes_are_common() {
-        let (mut shadow, gone) = (Shadow::default(), Gone::default());
+        let (mut shadow, gone) = (Shadow::default(), RemovedStreams::default());
         let (mut one, mut two) = (Clock::default(), Clock::default());
         let step = one.step(1);
         assert!(shadow.touch(0, touch(0..10, AccessMode::Write, 1, step), &one, &gone).is_none());
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_gone_is_before_what_follows_its_end() {
-        let (mut shadow, mut gone) = (Shadow::default(), Gone::default());
+        let (mut shadow, mut gone) = (Shadow::default(), RemovedStreams::default());
         let (mut one, mut host, mut two) = (Clock::default(), Clock::default(), Clock::default());
         let step = one.step(1);
         shadow.touch(0, touch(0..10, AccessMode::Write, 1, step), &one, &gone);

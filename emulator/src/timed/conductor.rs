@@ -9,14 +9,15 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::Timed;
-use super::schedule::{Blocked, Next};
-use crate::launch::Launch;
-use crate::machine::{Machine, State};
-use crate::strict::conductor::Conductor;
+use super::schedule::{Blocked, NextEvent};
+use crate::machine::Machine;
+use crate::scheduler::conductor::Conductor;
+use crate::scheduler::launch::Launch;
+use crate::scheduler::quiet::Quiet;
+use crate::scheduler::turnstile::{Host, Stand, TurnstileView};
+use crate::scheduler::wait::Wait;
+use crate::state::State;
 use crate::strict::deadlock;
-use crate::strict::quiet::Quiet;
-use crate::strict::turnstile::{Host, Stand, View};
-use crate::strict::wait::Wait;
 
 /// Time between looks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
@@ -27,22 +28,22 @@ const IDLE_LOOKS: Duration = Duration::from_millis(20);
 /// The operating system refuses a thread.
 pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Conductor> {
     timed.turnstile.join();
-    let mut hand = Hand {
+    let mut conductor = TimedConductor {
         timed: Arc::clone(timed),
         quiet: Quiet::new(Arc::clone(&timed.turnstile), machine, None),
         is_stuck_since: None,
     };
-    Conductor::spawn(&timed.turnstile, move || hand.conduct())
+    Conductor::spawn(&timed.turnstile, move || conductor.conduct())
 }
 
-struct Hand {
+struct TimedConductor {
     timed: Arc<Timed>,
     quiet: Quiet,
     /// Since when nothing can happen, and after which move.
     is_stuck_since: Option<(u64, Instant)>,
 }
 
-impl Hand {
+impl TimedConductor {
     fn conduct(&mut self) {
         while let Some(view) = self.quiet.await_quiet() {
             let Some(machine) = self.quiet.machine() else { return };
@@ -55,7 +56,7 @@ impl Hand {
     }
 
     /// Lets the cards go on until some thread's wait is over; false when nothing happened.
-    fn advance(&self, machine: &Machine, view: &View) -> bool {
+    fn advance(&self, machine: &Machine, view: &TurnstileView) -> bool {
         let mut state = machine.lock();
         let blocked = view.hosts.iter().filter_map(|host| self.blocked(host)).collect();
         state.begin_advance(blocked);
@@ -63,13 +64,13 @@ impl Hand {
         loop {
             state = self.launch(machine, state);
             match state.next_event() {
-                Next::Event(ns) => state.take_event(ns),
-                Next::Over(ns) => state.expire_at(ns),
-                Next::Enough | Next::None => break,
+                NextEvent::Event(ns) => state.take_event(ns),
+                NextEvent::Over(ns) => state.expire_at(ns),
+                NextEvent::Enough | NextEvent::None => break,
             }
             has_moved = true;
         }
-        state.exceptions.tell();
+        state.runtime.exceptions.tell();
         let over = state.end_advance();
         drop(state);
         for thread in &over {
@@ -121,10 +122,10 @@ impl Hand {
     }
 
     /// Nothing can happen: somebody may come back, or a time is over, or something waits for ever.
-    fn stuck(&mut self, machine: &Machine, view: &View) {
+    fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = &self.timed.turnstile;
         let is_anyone_blocked = view.hosts.iter().any(|host| matches!(host.stand, Stand::Blocked { .. }));
-        if !is_anyone_blocked && !machine.lock().holds_anything() {
+        if !is_anyone_blocked && !machine.lock().is_any_under_way() {
             // The program rests.
             turnstile.await_move(view.generation, None);
             return;

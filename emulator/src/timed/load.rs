@@ -11,18 +11,19 @@ use ascend_tp_machine::collective::LinkLoad;
 use ascend_tp_machine::launch::{Access, Layout};
 use ascend_tp_machine::{CollectiveCost, Element, Exchange, HostCall, Launch, Operand, OperatorCost, Profile, Work};
 
-use super::timeline::{Kind, Lane, Timeline};
+use super::timeline::{Lane, SpanKind, Timeline};
 use super::{Timed, nanoseconds};
-use crate::collective::{Blocks, Call as Collective, Kind as CollectiveKind};
-use crate::copy::Copy;
+use crate::hccl::{Blocks, CollectiveCall, CollectiveKind};
+use crate::memory::copy::Copy;
 use crate::nn::dtype::DType;
-use crate::nn::operator::{Call, Role, Tensor};
+use crate::nn::operator::OperatorCall;
+use crate::nn::operator::{Role, Tensor};
 
 /// What an entry costs.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) duration_ns: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SpanKind,
     /// The links a collective keeps busy.
     pub(crate) links: Vec<LinkLoad>,
 }
@@ -79,7 +80,7 @@ impl Timed {
         timeline: &mut Timeline,
     ) -> Load {
         let total = timeline.place(name, bound, lane);
-        let kind = Kind { name, bound, lane, flops, bytes, group: None, total };
+        let kind = SpanKind { name, bound, lane, flops, bytes, group: None, total };
         Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new() }
     }
 
@@ -114,7 +115,7 @@ impl Timed {
     }
 
     /// A complete collective of a communicator whose ranks are on `cards`.
-    pub(crate) fn exchange(&self, calls: &[&Collective], cards: &[u32], timeline: &mut Timeline) -> Load {
+    pub(crate) fn exchange(&self, calls: &[&CollectiveCall], cards: &[u32], timeline: &mut Timeline) -> Load {
         let (exchange, bytes) = exchanged(calls);
         let on: Vec<usize> = cards.iter().map(|card| *card as usize).collect();
         let cost = CollectiveCost::of(&self.profile, &self.topology, exchange, bytes, &on);
@@ -122,7 +123,7 @@ impl Timed {
         let bound = if cost.transfer_us > cost.latency_us { "link" } else { "latency" };
         let total = timeline.place(name, bound, Lane::Communication);
         let group = Some(Arc::from(cards));
-        let kind = Kind { name, bound, lane: Lane::Communication, flops: 0.0, bytes, group, total };
+        let kind = SpanKind { name, bound, lane: Lane::Communication, flops: 0.0, bytes, group, total };
         Load { duration_ns: nanoseconds(cost.duration_us), kind, links: cost.links(&self.topology, &on) }
     }
 }
@@ -138,7 +139,7 @@ fn pass_us(profile: &Profile, operands: Vec<Operand>) -> f64 {
 }
 
 /// What a collective exchanges, and the bytes the cost model counts it by.
-pub(crate) fn exchanged(calls: &[&Collective]) -> (Exchange, f64) {
+pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     let Some(first) = calls.first() else { return (Exchange::Barrier, 0.0) };
     let world = calls.len();
     let sum = |blocks: &Blocks| (0..world).map(|rank| blocks.at(rank).1).sum::<u64>();
@@ -163,7 +164,7 @@ pub(crate) fn exchanged(calls: &[&Collective]) -> (Exchange, f64) {
 }
 
 /// The checked call of an operator as the cost model takes it.
-pub(crate) fn launch(operator: &'static str, call: &Call<'_>) -> Launch {
+pub(crate) fn launch(operator: &'static str, call: &OperatorCall<'_>) -> Launch {
     Launch { operator, operands: call.slots().map(|placed| operand(placed.tensor)).collect() }
 }
 

@@ -13,28 +13,25 @@
 //! moment its lane of the card is free; lanes serve in the order of arrival. With another mode none of this runs. Does
 //! not: commit memory of cards without numbers, or change what a program computes with them.
 
+pub(crate) mod advance;
 pub(crate) mod conductor;
 pub(crate) mod load;
 pub(crate) mod schedule;
+pub(crate) mod stream_time;
 pub(crate) mod timeline;
+pub(crate) mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ascend_tp_machine::launch::Access;
-use ascend_tp_machine::{HostCall, Launch, Profile, Topology};
+use ascend_tp_machine::{HostCall, Profile, Topology};
 
 use crate::config::Config;
-use crate::copy::Copy;
-use crate::machine::{Alarm, Machine};
-use crate::pool::Task;
-use crate::stream::Entry;
-use crate::strict::turnstile::Turnstile;
-use crate::strict::wait::Wait;
-use crate::thread;
-use load::LoadId;
-use schedule::Schedule;
+use crate::memory::copy::Copy;
+use crate::runtime::thread;
+use crate::scheduler::turnstile::Turnstile;
 pub use timeline::{Lane, Recording, Span, Total};
 
 /// Microseconds as whole nanoseconds.
@@ -56,15 +53,6 @@ pub(crate) struct Timed {
     pub(crate) replay_node_ns: u64,
     /// The time to which the cards have come: a thread that others waited for comes back no earlier.
     floor_ns: AtomicU64,
-}
-
-/// What work of a stream does when there are no numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Without {
-    /// Nothing.
-    Nothing,
-    /// The same: other work depends on it.
-    Same,
 }
 
 /// What work of a stream costs.
@@ -113,88 +101,5 @@ impl Timed {
     /// The cards have come to `ns`.
     fn raise_floor(&self, ns: u64) {
         self.floor_ns.fetch_max(ns, Ordering::AcqRel);
-    }
-}
-
-impl Machine {
-    /// What stops threads, where anything does.
-    pub(crate) fn turnstile(&self) -> Option<&Arc<Turnstile>> {
-        let strict = self.strict().map(|strict| strict.turnstile());
-        strict.or_else(|| self.timed().map(|timed| &timed.turnstile))
-    }
-
-    /// Whether bytes of cards are what the program computes.
-    pub(crate) fn has_numbers(&self) -> bool {
-        self.config().mode.has_numbers()
-    }
-
-    /// Now, as the calling thread has it.
-    pub(crate) fn thread_now(&self) -> Instant {
-        match self.timed() {
-            Some(timed) => timed.instant(thread::clock(self.key())),
-            None => self.lock().now(),
-        }
-    }
-
-    /// Work of a stream: `task`, and in timed mode its load.
-    pub(crate) fn work(&self, name: &'static str, cost: &Cost<'_>, without: Without, task: Task) -> Entry {
-        let load = self.load_of(name, cost);
-        let task = (self.has_numbers() || without == Without::Same).then_some(task);
-        Entry::Task { name, task, load }
-    }
-
-    fn load_of(&self, name: &'static str, cost: &Cost<'_>) -> Option<LoadId> {
-        let timed = self.timed()?;
-        let mut state = self.lock();
-        let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
-        let load = match cost {
-            Cost::Copy(copy) => timed.copy(name, copy, timeline),
-            Cost::Pass(bytes, accesses) => timed.pass(name, *bytes, accesses, timeline),
-            Cost::Kernel => timed.operator(&Launch { operator: name, operands: Vec::new() }, timeline),
-            Cost::Nothing => return None,
-        };
-        Some(loads.intern(load))
-    }
-
-    /// The load of an operator, in timed mode.
-    pub(crate) fn operator_load(&self, launch: impl FnOnce() -> Launch) -> Option<LoadId> {
-        let timed = self.timed()?;
-        let launch = launch();
-        let mut state = self.lock();
-        let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
-        Some(loads.intern(timed.operator(&launch, timeline)))
-    }
-
-    /// The calling thread waits while a copy engine does this, beside all streams.
-    pub(crate) fn spend_on(&self, name: &'static str, cost: &Cost<'_>) {
-        if let Some(load) = self.load_of(name, cost) {
-            let duration_ns = self.lock().timed.as_ref().map(|schedule| schedule.loads.of(load).duration_ns);
-            thread::advance_clock(self.key(), duration_ns.unwrap_or_default());
-        }
-    }
-
-    /// The calling thread has waited for the end of work at `ended`, and notices it.
-    pub(crate) fn wake_at(&self, ended: Option<Instant>) {
-        if let Some(timed) = self.timed() {
-            if let Some(ended) = ended {
-                thread::raise_clock(self.key(), timed.since_epoch(ended));
-            }
-            thread::advance_clock(self.key(), timed.wake_ns);
-        }
-    }
-
-    /// In timed mode: lets the cards come to the calling thread's time, so that it sees what they have done by then.
-    ///
-    /// # Errors
-    /// The machine is gone.
-    pub(crate) fn catch_up(&self) -> Result<(), crate::failure::Failure> {
-        let Some(timed) = self.timed() else { return Ok(()) };
-        let now_ns = thread::clock(self.key());
-        let state = self.lock();
-        if state.timed.as_ref().is_none_or(|schedule| schedule.now_ns() >= now_ns) {
-            return Ok(());
-        }
-        let until = Wait::Time(timed.instant(now_ns));
-        self.sleep(state, Alarm::Signal(&self.progress), None, until).map(|_| ())
     }
 }

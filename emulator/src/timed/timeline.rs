@@ -120,7 +120,7 @@ pub struct Total {
 
 /// What a load is, apart from its times.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct SpanKind {
     pub(crate) name: &'static str,
     pub(crate) bound: &'static str,
     pub(crate) lane: Lane,
@@ -167,7 +167,7 @@ impl Timeline {
     }
 
     /// A load has run, or is sure to run so.
-    pub(crate) fn note(&mut self, kind: &Kind, run: &Run<'_>) {
+    pub(crate) fn note(&mut self, kind: &SpanKind, run: &Run<'_>) {
         if self.recording == Recording::Nothing {
             return;
         }

@@ -7,8 +7,8 @@ use std::ffi::{CStr, c_char};
 
 use ascend_tp_sys::{aclDataType, aclIntArray, aclScalar, aclTensor, aclTensorList};
 
-use super::objects::Live;
-use crate::failure::{Failure, code};
+use crate::base::failure::{Failure, code};
+use crate::nn::objects::Live;
 use crate::nn::operator::Argument;
 
 /// A C type that appears in the prototype of an operator.

@@ -6,7 +6,6 @@
 //! that was not made repeatable serves once. Does not: know any operator (see `nn`).
 
 mod argument;
-mod executor;
 mod objects;
 
 use std::ffi::{c_char, c_void};
@@ -15,19 +14,19 @@ use std::sync::{Arc, Weak};
 use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclrtStream};
 
 use self::argument::CArgument;
-use self::executor::{Bound, Executor, Place};
-pub(crate) use self::objects::Objects;
-use super::raw::{RawSpan, store};
-use crate::failure::{Failure, code};
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::base::report::ReportKind;
 use crate::machine::Machine;
+use crate::memory::raw::RawSpan;
+use crate::nn::executor::{Bound, Executor, RunMemory};
 use crate::nn::operator::{self, Argument, Refusal, Role, Tensor, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
-use crate::pool::{Task, Workers};
-use crate::stream::{Access, Entry};
-use crate::strict::ReportKind;
-use crate::thread;
+use crate::runtime::stream::{Access, Entry};
+use crate::runtime::thread;
+use crate::scheduler::pool::{Task, Workers};
 use crate::timed::load;
 
 /// A refusal of an operator's row as the failure of the call.
@@ -59,15 +58,14 @@ macro_rules! plan_methods {
     ($( $run:ident, $plan:ident($($arg:ident: $ty:ty),* $(,)?); )*) => {
         impl Machine {
             $( pub(super) unsafe fn $plan(
-                &self, $($arg: $ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
+                &self, $($arg: $ty,)* workspace_size: Out<u64>, executor: Out<*mut aclOpExecutor>,
             ) -> Result<(), Failure> {
                 let arguments = {
                     let objects = self.aclnn().lock();
                     // SAFETY: the C caller passes arguments as the declaration of this function asks for.
                     vec![ $( unsafe { $arg.argument(stringify!($arg), &objects) }? ),* ]
                 };
-                // SAFETY: passes on the caller's promise about the two places.
-                unsafe { self.plan_operator(stringify!($run), arguments, workspace_size, executor) }
+                self.plan_operator(stringify!($run), arguments, workspace_size, executor)
             } )*
         }
     };
@@ -77,15 +75,12 @@ ascend_tp_sys::for_each_symbol!(plan_methods);
 
 impl Machine {
     /// First phase of the operator called `name`.
-    ///
-    /// # Safety
-    /// `workspace_size` and `executor` are NULL or places the C caller owns.
-    unsafe fn plan_operator(
+    fn plan_operator(
         &self,
         name: &'static str,
         arguments: Vec<Argument>,
-        workspace_size: *mut u64,
-        executor: *mut *mut aclOpExecutor,
+        workspace_size: Out<u64>,
+        executor: Out<*mut aclOpExecutor>,
     ) -> Result<(), Failure> {
         if workspace_size.is_null() || executor.is_null() {
             let which = if executor.is_null() { "executor" } else { "workspaceSize" };
@@ -100,15 +95,13 @@ impl Machine {
         let planned = Executor::new(name, &call, plan, cost);
         let needed = planned.workspace_bytes() as u64;
         let handle = self.aclnn().lock().insert_executor(planned);
-        // SAFETY: not NULL (checked above), so valid by this function's contract.
-        unsafe { store("workspaceSize", workspace_size, needed) }?;
-        // SAFETY: not NULL (checked above), so valid by this function's contract.
-        unsafe { store("executor", executor, handle) }
+        workspace_size.set("workspaceSize", needed)?;
+        executor.set("executor", handle)
     }
 
     /// Second phase of every operator. What a repeatable executor has made of its memory is taken over by its next run, until
     /// any memory of this machine has gone; strict mode, which watches every access, looks each time.
-    pub(super) unsafe fn run_operator(
+    pub(super) fn run_operator(
         &self,
         name: &'static str,
         workspace: *mut c_void,
@@ -121,8 +114,8 @@ impl Machine {
         let current = thread::context(self.key());
         let new = self.update(|state| {
             let id = state.resolve_stream(stream, current)?;
-            let card = state.streams[&id].card;
-            let place = Place { generation, card, workspace: workspace.addr(), workspace_bytes };
+            let card = state.runtime.streams[&id].card;
+            let place = RunMemory { generation, card, workspace: workspace.addr(), workspace_bytes };
             let Some(task) = planned.passed(place) else { return Ok(Some((id, place))) };
             let entry = Entry::Task { name, task, load: planned.load() };
             let queued = self.queued(state, id, entry, Vec::new());
@@ -232,17 +225,17 @@ impl Machine {
         Ok(Some(span))
     }
 
-    pub(super) unsafe fn aclnnInit(&self, config_path: *const c_char) -> Result<(), Failure> {
+    pub(super) fn aclnnInit(&self, config_path: *const c_char) -> Result<(), Failure> {
         if !config_path.is_null() {
             let what = "configPath: expected NULL, the emulator reads no configuration file";
             return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
         }
-        self.lock().has_operators = true;
+        self.lock().runtime.has_operators = true;
         Ok(())
     }
 
-    pub(super) unsafe fn aclnnFinalize(&self) -> Result<(), Failure> {
-        self.lock().has_operators = false;
+    pub(super) fn aclnnFinalize(&self) -> Result<(), Failure> {
+        self.lock().runtime.has_operators = false;
         Ok(())
     }
 }

@@ -5,10 +5,7 @@
 //! members, as the library documents; dims, strides and values are copied. Does not: touch device memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use ascend_tp_sys::{
     aclBoolArray, aclDataType, aclFloatArray, aclFormat, aclIntArray, aclOpExecutor, aclScalar, aclScalarList,
@@ -16,239 +13,15 @@ use ascend_tp_sys::{
 };
 use half::{bf16, f16};
 
-use super::executor::{Counted, Executor};
-use crate::abi::raw::{load_array, store};
-use crate::failure::{Failure, code};
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
+use crate::memory::raw::load_array;
 use crate::nn::dtype::DType;
+use crate::nn::executor::Counted;
+use crate::nn::objects::Object;
+use crate::nn::objects::wrong;
 use crate::nn::operator::{Scalar, TensorDesc};
-
-/// The library's objects of one machine.
-#[derive(Debug, Default)]
-pub(crate) struct Objects(RwLock<Live>);
-
-impl Objects {
-    /// The objects, for one call.
-    pub(super) fn lock(&self) -> RwLockWriteGuard<'_, Live> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The executor a second phase runs; it stays only if it is repeatable. Ranks that only run such look side by side.
-    pub(super) fn take_executor(&self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
-        let repeatable = self.0.read().unwrap_or_else(PoisonError::into_inner).repeatable(name, handle);
-        repeatable.map_or_else(|| self.lock().take_executor(name, handle), Ok)
-    }
-}
-
-impl Objects {
-    /// Objects the program has not destroyed: their kind, what destroys them, how many. Members go with their list.
-    pub(crate) fn left(&self) -> Vec<(&'static str, &'static str, usize)> {
-        let live = self.lock();
-        let members: BTreeSet<usize> = live.objects.values().flat_map(Object::members).copied().collect();
-        let mut counts: BTreeMap<(&'static str, &'static str), usize> = BTreeMap::new();
-        let own = live.objects.iter().filter(|(handle, _)| !members.contains(handle));
-        own.for_each(|(_, object)| *counts.entry((object.kind(), object.destroyer())).or_default() += 1);
-        counts.into_iter().map(|((kind, destroyer), count)| (kind, destroyer, count)).collect()
-    }
-}
-
-/// Hashes handles, which count up: neighbours lie in places far apart, and no two numbers share one hash.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct ByNumber(u64);
-
-impl Hasher for ByNumber {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        // 2^64 divided by the golden ratio, an odd number (Knuth, The Art of Computer Programming, volume 3, 6.4).
-        self.0 = (self.0.rotate_left(5) ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-}
-
-/// Objects that exist.
-#[derive(Debug, Default)]
-pub(super) struct Live {
-    last: usize,
-    objects: HashMap<usize, Object, BuildHasherDefault<ByNumber>>,
-}
-
-/// One object.
-#[derive(Debug)]
-enum Object {
-    /// Boxed, so that a table of many objects stays near.
-    Tensor(Box<TensorDesc>),
-    Scalar(Scalar),
-    Ints(Vec<i64>),
-    Floats(Vec<f32>),
-    Bools(Vec<bool>),
-    /// Handles of its members.
-    Tensors(Vec<usize>),
-    /// Handles of its members.
-    Scalars(Vec<usize>),
-    Executor(Arc<Executor>),
-}
-
-impl Object {
-    fn members(&self) -> &[usize] {
-        match self {
-            Self::Tensors(members) | Self::Scalars(members) => members,
-            _ => &[],
-        }
-    }
-
-    fn destroyer(&self) -> &'static str {
-        match self {
-            Self::Tensor(_) => "aclDestroyTensor",
-            Self::Scalar(_) => "aclDestroyScalar",
-            Self::Ints(_) => "aclDestroyIntArray",
-            Self::Floats(_) => "aclDestroyFloatArray",
-            Self::Bools(_) => "aclDestroyBoolArray",
-            Self::Tensors(_) => "aclDestroyTensorList",
-            Self::Scalars(_) => "aclDestroyScalarList",
-            Self::Executor(_) => "the second phase, or aclDestroyAclOpExecutor",
-        }
-    }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Tensor(_) => "aclTensor",
-            Self::Scalar(_) => "aclScalar",
-            Self::Ints(_) => "aclIntArray",
-            Self::Floats(_) => "aclFloatArray",
-            Self::Bools(_) => "aclBoolArray",
-            Self::Tensors(_) => "aclTensorList",
-            Self::Scalars(_) => "aclScalarList",
-            Self::Executor(_) => "aclOpExecutor",
-        }
-    }
-}
-
-/// Top byte of a handle: no user-space address has a value there.
-const HANDLE_TAG: usize = 0xC6 << (usize::BITS - 8);
-
-/// `Ok` of what `$object` holds if it is a `$variant`.
-macro_rules! look_up {
-    ($live:expr, $name:expr, $handle:expr, $variant:ident) => {{
-        let handle = $handle.addr();
-        match $live.objects.get(&handle) {
-            Some(Object::$variant(value)) => Ok(value),
-            other => Err(wrong($name, handle, concat!("acl", stringify!($variant)), other)),
-        }
-    }};
-}
-
-/// The failure for a handle that does not name an object of the expected kind.
-fn wrong(name: &str, handle: usize, expected: &str, found: Option<&Object>) -> Failure {
-    if handle == 0 {
-        return Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: is NULL and must be given"));
-    }
-    let found = found.map_or("no live object (destroyed, or of another machine)", Object::kind);
-    Failure::new(code::PARAM_INVALID_ACLNN, format!("{name}: expected {expected}, found {handle:#x}, {found}"))
-}
-
-impl Live {
-    fn insert<T>(&mut self, object: Object) -> *mut T {
-        self.last += 1;
-        let handle = HANDLE_TAG | self.last;
-        self.objects.insert(handle, object);
-        std::ptr::without_provenance_mut(handle)
-    }
-
-    /// A tensor.
-    pub(super) fn tensor(&self, name: &str, handle: *const aclTensor) -> Result<&TensorDesc, Failure> {
-        look_up!(self, name, handle, Tensor)
-    }
-
-    /// The tensors of a list.
-    pub(super) fn tensors(&self, name: &str, handle: *const aclTensorList) -> Result<Vec<TensorDesc>, Failure> {
-        let members = look_up!(self, name, handle, Tensors)?;
-        let member = |&handle: &usize| self.tensor(name, std::ptr::without_provenance(handle)).cloned();
-        members.iter().map(member).collect()
-    }
-
-    /// A scalar.
-    pub(super) fn scalar(&self, name: &str, handle: *const aclScalar) -> Result<Scalar, Failure> {
-        look_up!(self, name, handle, Scalar).copied()
-    }
-
-    /// An array of integers.
-    pub(super) fn ints(&self, name: &str, handle: *const aclIntArray) -> Result<&[i64], Failure> {
-        look_up!(self, name, handle, Ints).map(Vec::as_slice)
-    }
-
-    /// Keeps an executor.
-    pub(super) fn insert_executor(&mut self, executor: Executor) -> *mut aclOpExecutor {
-        self.insert(Object::Executor(Arc::new(executor)))
-    }
-
-    fn executor(&mut self, handle: *mut aclOpExecutor) -> Result<&mut Executor, Failure> {
-        let handle = handle.addr();
-        if handle == 0 {
-            return Err(Failure::new(code::INNER_NULL_ACLNN, "executor: is NULL and must be given"));
-        }
-        match self.objects.get_mut(&handle) {
-            Some(Object::Executor(executor)) => Ok(Arc::make_mut(executor)),
-            Some(other) => Err(wrong("executor", handle, "aclOpExecutor", Some(other))),
-            None => {
-                let what = format!(
-                    "executor: expected a live aclOpExecutor, found {handle:#x}: the second phase frees an executor unless \
-                     aclSetAclOpExecutorRepeatable was called on it"
-                );
-                Err(Failure::new(code::PARAM_INVALID_ACLNN, what))
-            }
-        }
-    }
-
-    /// An executor of that operator, if it is one that stays.
-    fn repeatable(&self, name: &str, handle: *mut aclOpExecutor) -> Option<Arc<Executor>> {
-        match self.objects.get(&handle.addr()) {
-            Some(Object::Executor(executor)) if executor.is_repeatable() && executor.name() == name => {
-                Some(Arc::clone(executor))
-            }
-            _ => None,
-        }
-    }
-
-    /// Any executor a second phase runs.
-    fn take_executor(&mut self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
-        let planned = match self.objects.get(&handle.addr()) {
-            Some(Object::Executor(executor)) => Arc::clone(executor),
-            _ => return self.executor(handle).map(|executor| Arc::new(executor.clone())),
-        };
-        if planned.name() != name {
-            let what = format!("executor: expected one of {name}, found one of {}", planned.name());
-            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
-        }
-        if !planned.is_repeatable() {
-            self.objects.remove(&handle.addr());
-        }
-        Ok(planned)
-    }
-
-    /// Removes an object; a list takes its members with it. NULL is nothing, as `delete` has it: wrappers destroy the
-    /// tensors of optional parameters without looking.
-    fn remove(&mut self, name: &str, handle: usize, expected: &str) -> Result<(), Failure> {
-        if handle == 0 {
-            return Ok(());
-        }
-        match self.objects.get(&handle) {
-            Some(object) if object.kind() == expected => {}
-            other => return Err(wrong(name, handle, expected, other)),
-        }
-        if let Some(Object::Tensors(members) | Object::Scalars(members)) = self.objects.remove(&handle) {
-            for member in members {
-                self.objects.remove(&member);
-            }
-        }
-        Ok(())
-    }
-}
 
 /// The fields of a tensor as C passes them.
 struct TensorArguments {
@@ -337,7 +110,7 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
 ///
 /// # Safety
 /// `place` and `count` are NULL or places of the caller.
-unsafe fn give_array(values: &[i64], name: &str, place: *mut *mut i64, count: *mut u64) -> Result<(), Failure> {
+unsafe fn give_array(values: &[i64], name: &str, place: Out<*mut i64>, count: Out<u64>) -> Result<(), Failure> {
     if place.is_null() || count.is_null() {
         return Err(Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: is NULL and must be given")));
     }
@@ -353,10 +126,8 @@ unsafe fn give_array(values: &[i64], name: &str, place: *mut *mut i64, count: *m
     let array = memory.cast::<i64>();
     // SAFETY: `array` is fresh memory for at least `values.len()` elements, so it cannot overlap `values`.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), array, values.len()) };
-    // SAFETY: not NULL (checked above), so valid by this function's contract.
-    unsafe { store(name, place, array) }?;
-    // SAFETY: not NULL (checked above), so valid by this function's contract.
-    unsafe { store(name, count, values.len() as u64) }
+    place.set(name, array)?;
+    count.set(name, values.len() as u64)
 }
 
 /// One call that destroys objects of a kind.
@@ -390,13 +161,12 @@ macro_rules! arrays {
                 Ok(self.aclnn().lock().insert(Object::$variant(values)))
             }
 
-            pub(in crate::abi) unsafe fn $size(&self, array: *const $handle, size: *mut u64) -> Result<(), Failure> {
-                let len = match self.aclnn().lock().objects.get(&array.addr()) {
+            pub(in crate::abi) unsafe fn $size(&self, array: *const $handle, size: Out<u64>) -> Result<(), Failure> {
+                let len = match self.aclnn().lock().get(array.addr()) {
                     Some(Object::$variant(values)) => values.len() as u64,
                     other => return Err(wrong("array", array.addr(), stringify!($handle), other)),
                 };
-                // SAFETY: the C caller passes a valid place.
-                unsafe { store("size", size, len) }
+                size.set("size", len)
             } )*
         }
     };
@@ -417,7 +187,7 @@ macro_rules! lists {
                 let members = unsafe { load_array("value", value, size as usize) }?;
                 let mut live = self.aclnn().lock();
                 for member in &members {
-                    match live.objects.get(&member.addr()) {
+                    match live.get(member.addr()) {
                         Some(Object::$one(_)) => {}
                         other => return Err(wrong("value", member.addr(), stringify!($member), other)),
                     }
@@ -425,13 +195,12 @@ macro_rules! lists {
                 Ok(live.insert(Object::$many(members.iter().map(|member| member.addr()).collect())))
             }
 
-            pub(in crate::abi) unsafe fn $size(&self, list: *const $handle, size: *mut u64) -> Result<(), Failure> {
-                let len = match self.aclnn().lock().objects.get(&list.addr()) {
+            pub(in crate::abi) unsafe fn $size(&self, list: *const $handle, size: Out<u64>) -> Result<(), Failure> {
+                let len = match self.aclnn().lock().get(list.addr()) {
                     Some(Object::$many(members)) => members.len() as u64,
                     other => return Err(wrong("list", list.addr(), stringify!($handle), other)),
                 };
-                // SAFETY: the C caller passes a valid place.
-                unsafe { store("size", size, len) }
+                size.set("size", len)
             } )*
         }
     };
@@ -503,7 +272,7 @@ impl Machine {
 
 impl Machine {
     fn change_tensor(&self, tensor: *mut aclTensor, change: impl FnOnce(&mut TensorDesc)) -> Result<(), Failure> {
-        match self.aclnn().lock().objects.get_mut(&tensor.addr()) {
+        match self.aclnn().lock().get_mut(tensor.addr()) {
             Some(Object::Tensor(desc)) => {
                 change(desc);
                 Ok(())
@@ -529,8 +298,8 @@ impl Machine {
     pub(in crate::abi) unsafe fn aclGetViewShape(
         &self,
         tensor: *const aclTensor,
-        view_dims: *mut *mut i64,
-        view_dims_num: *mut u64,
+        view_dims: Out<*mut i64>,
+        view_dims_num: Out<u64>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes valid places.
         unsafe { give_array(&self.described(tensor)?.dims, "viewDims", view_dims, view_dims_num) }
@@ -539,8 +308,8 @@ impl Machine {
     pub(in crate::abi) unsafe fn aclGetStorageShape(
         &self,
         tensor: *const aclTensor,
-        storage_dims: *mut *mut i64,
-        storage_dims_num: *mut u64,
+        storage_dims: Out<*mut i64>,
+        storage_dims_num: Out<u64>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes valid places.
         unsafe { give_array(&self.described(tensor)?.storage, "storageDims", storage_dims, storage_dims_num) }
@@ -549,66 +318,47 @@ impl Machine {
     pub(in crate::abi) unsafe fn aclGetViewStrides(
         &self,
         tensor: *const aclTensor,
-        strides_value: *mut *mut i64,
-        strides_num: *mut u64,
+        strides_value: Out<*mut i64>,
+        strides_num: Out<u64>,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes valid places.
         unsafe { give_array(&self.described(tensor)?.strides, "stridesValue", strides_value, strides_num) }
     }
 
-    pub(in crate::abi) unsafe fn aclGetViewOffset(
-        &self,
-        tensor: *const aclTensor,
-        offset: *mut i64,
-    ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("offset", offset, self.described(tensor)?.offset) }
+    pub(in crate::abi) fn aclGetViewOffset(&self, tensor: *const aclTensor, offset: Out<i64>) -> Result<(), Failure> {
+        offset.set("offset", self.described(tensor)?.offset)
     }
 
-    pub(in crate::abi) unsafe fn aclGetFormat(
-        &self,
-        tensor: *const aclTensor,
-        format: *mut aclFormat,
-    ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("format", format, aclFormat(self.described(tensor)?.format)) }
+    pub(in crate::abi) fn aclGetFormat(&self, tensor: *const aclTensor, format: Out<aclFormat>) -> Result<(), Failure> {
+        format.set("format", aclFormat(self.described(tensor)?.format))
     }
 
-    pub(in crate::abi) unsafe fn aclGetDataType(
+    pub(in crate::abi) fn aclGetDataType(
         &self,
         tensor: *const aclTensor,
-        data_type: *mut aclDataType,
+        data_type: Out<aclDataType>,
     ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("dataType", data_type, aclDataType(self.described(tensor)?.dtype)) }
+        data_type.set("dataType", aclDataType(self.described(tensor)?.dtype))
     }
 
-    pub(in crate::abi) unsafe fn aclGetRawTensorAddr(
+    pub(in crate::abi) fn aclGetRawTensorAddr(
         &self,
         tensor: *const aclTensor,
-        addr: *mut *mut c_void,
+        addr: Out<*mut c_void>,
     ) -> Result<(), Failure> {
         let address = std::ptr::without_provenance_mut(self.described(tensor)?.address);
-        // SAFETY: the C caller passes a valid place.
-        unsafe { store("addr", addr, address) }
+        addr.set("addr", address)
     }
 
-    pub(in crate::abi) unsafe fn aclSetRawTensorAddr(
-        &self,
-        tensor: *mut aclTensor,
-        addr: *mut c_void,
-    ) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclSetRawTensorAddr(&self, tensor: *mut aclTensor, addr: *mut c_void) -> Result<(), Failure> {
         self.change_tensor(tensor, |desc| desc.address = addr.addr())
     }
 
-    pub(in crate::abi) unsafe fn aclSetAclOpExecutorRepeatable(
-        &self,
-        executor: *mut aclOpExecutor,
-    ) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclSetAclOpExecutorRepeatable(&self, executor: *mut aclOpExecutor) -> Result<(), Failure> {
         self.aclnn().lock().executor(executor)?.make_repeatable()
     }
 
-    pub(in crate::abi) unsafe fn aclDestroyAclOpExecutor(&self, executor: *mut aclOpExecutor) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclDestroyAclOpExecutor(&self, executor: *mut aclOpExecutor) -> Result<(), Failure> {
         let mut live = self.aclnn().lock();
         live.executor(executor)?;
         live.remove("executor", executor.addr(), "aclOpExecutor")

@@ -22,7 +22,7 @@ use super::super::simd::transpose::{SIDE, transpose};
 use super::super::view::View;
 use super::super::{Serial, Tiles};
 use super::{Batch, COPIES, KEYS, RANGE, ROWS, SMALL, Sight, range_keys, union};
-use crate::simd::{Isa, isa};
+use crate::nn::simd::isa::{Isa, isa};
 
 /// What [`attention_grad`] computes.
 #[derive(Clone, Debug)]

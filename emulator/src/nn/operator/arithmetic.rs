@@ -3,7 +3,7 @@
 //! Results are computed in the common type of the operands, rounded to it, and then stored as the type of the output. A
 //! scalar operand is used at its own precision, not rounded to the type of the tensor.
 
-use super::call::{Call, Scalar};
+use super::call::{OperatorCall, Scalar};
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER};
 use super::{Plan, Refusal};
@@ -289,7 +289,7 @@ pub(super) fn settle<L: Lane>(block: &mut [L], computed: DType, stored: DType) {
 }
 
 /// The factor of the second operand; 1 where the operator has none.
-fn alpha(call: &Call<'_>, kind: Binary, computed: DType) -> Result<Scalar, Refusal> {
+fn alpha(call: &OperatorCall<'_>, kind: Binary, computed: DType) -> Result<Scalar, Refusal> {
     if !matches!(kind, Binary::Add | Binary::Sub) {
         return Ok(Scalar::Int(1, DType::I64));
     }
@@ -301,7 +301,7 @@ fn alpha(call: &Call<'_>, kind: Binary, computed: DType) -> Result<Scalar, Refus
     Ok(alpha)
 }
 
-fn pair(call: &Call<'_>, first: &str, target: &str, kind: Binary) -> Result<Plan, Refusal> {
+fn pair(call: &OperatorCall<'_>, first: &str, target: &str, kind: Binary) -> Result<Plan, Refusal> {
     let computed = kind.computed_in(call.promote(first, "other")?);
     let shape = call.broadcast(first, "other")?;
     call.expect_shape(target, &shape, &format!("to which {first} and other broadcast"))?;
@@ -318,7 +318,7 @@ fn pair(call: &Call<'_>, first: &str, target: &str, kind: Binary) -> Result<Plan
     })
 }
 
-fn with_scalar(call: &Call<'_>, first: &str, target: &str, kind: Binary) -> Result<Plan, Refusal> {
+fn with_scalar(call: &OperatorCall<'_>, first: &str, target: &str, kind: Binary) -> Result<Plan, Refusal> {
     let (tensor, other) = (call.tensor(first)?, call.scalar("other")?);
     let computed = kind.computed_in(with_scalar_type(tensor.dtype, other.dtype()));
     call.expect_shape(target, &tensor.dims, &format!("of {first}"))?;
@@ -340,7 +340,7 @@ fn with_scalar(call: &Call<'_>, first: &str, target: &str, kind: Binary) -> Resu
 }
 
 /// A function of each f32 value of a block, on tensors of floating point types.
-fn unary(call: &Call<'_>, function: fn(&mut [f32])) -> Result<Plan, Refusal> {
+fn unary(call: &OperatorCall<'_>, function: fn(&mut [f32])) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     call.expect_shape("out", &x.dims, "of self")?;
     let (slot, computed, out) = (x.slot, x.dtype, call.tensor("out")?.slot);
@@ -354,7 +354,7 @@ fn unary(call: &Call<'_>, function: fn(&mut [f32])) -> Result<Plan, Refusal> {
     })
 }
 
-fn neg(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn neg(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     call.expect_shape("out", &x.dims, "of self")?;
     call.expect_cast("out", x.dtype)?;
@@ -368,7 +368,7 @@ fn neg(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn power(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn power(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     call.expect_shape("out", &x.dims, "of self")?;
     let exponent = call.scalar("exponent")?.lane::<f32>();
@@ -383,7 +383,7 @@ fn power(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn clamp(call: &Call<'_>, low: Option<Scalar>, high: Option<Scalar>) -> Result<Plan, Refusal> {
+fn clamp(call: &OperatorCall<'_>, low: Option<Scalar>, high: Option<Scalar>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     if low.is_none() && high.is_none() {
         return Err(call.refuse("clipValueMin", "and clipValueMax are both NULL: give one bound at least"));
@@ -414,7 +414,7 @@ fn clamp(call: &Call<'_>, low: Option<Scalar>, high: Option<Scalar>) -> Result<P
     })
 }
 
-fn swiglu(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn swiglu(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("x")?;
     let dim = call.dim("dim", x.rank())?;
     if !x.dims[dim].is_multiple_of(2) {

@@ -4,10 +4,10 @@
 //! position, and in which lengths they take. Quantisation, position bias, paged and padded caches and shared prefixes are
 //! not modelled: their parameters must be NULL.
 
-use super::call::{Call, Tensor};
+use super::call::{OperatorCall, Tensor};
 use super::row::{Operator, Parameter, attribute, input, inputs, ints, output, unmodelled};
 use super::sets::{HALVES, MASK, SINGLE};
-use super::{Plan, Refusal, Slot, Views};
+use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::attention::{Attention, Batch, Statistics, attention};
 use crate::nn::view::View;
 
@@ -156,7 +156,13 @@ pub(super) struct Extents {
 
 impl Order {
     /// The extents of a tensor in this order.
-    pub(super) fn extents(self, call: &Call<'_>, name: &str, dims: &[usize], heads: usize) -> Result<Extents, Refusal> {
+    pub(super) fn extents(
+        self,
+        call: &OperatorCall<'_>,
+        name: &str,
+        dims: &[usize],
+        heads: usize,
+    ) -> Result<Extents, Refusal> {
         let found = match (self, dims) {
             (Self::Bsh, &[batch, len, width]) => {
                 if width == 0 || !width.is_multiple_of(heads) {
@@ -213,7 +219,7 @@ struct Request<'a> {
     log_sum_exp: Option<&'a Tensor>,
 }
 
-fn fused(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn fused(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     for name in ["antiquantMode", "keyAntiquantMode", "valueAntiquantMode"] {
         if call.int(name)? != 0 {
             return Err(call.refuse(name, "expected 0: quantisation is not modelled"));
@@ -244,7 +250,7 @@ fn fused(call: &Call<'_>) -> Result<Plan, Refusal> {
     )
 }
 
-fn prompt(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn prompt(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     precise(call, 3)?;
     shared(
         call,
@@ -266,7 +272,7 @@ fn prompt(call: &Call<'_>) -> Result<Plan, Refusal> {
     )
 }
 
-fn incremental(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn incremental(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     precise(call, 1)?;
     let layout = call.text("inputLayout")?;
     let query = call.tensor("query")?;
@@ -294,7 +300,7 @@ fn incremental(call: &Call<'_>) -> Result<Plan, Refusal> {
     )
 }
 
-fn precise(call: &Call<'_>, highest: i64) -> Result<(), Refusal> {
+fn precise(call: &OperatorCall<'_>, highest: i64) -> Result<(), Refusal> {
     let value = call.int("innerPrecise")?;
     if !(0..=highest).contains(&value) {
         return Err(call.refuse("innerPrecise", format!("expected 0 to {highest}, found {value}")));
@@ -303,7 +309,7 @@ fn precise(call: &Call<'_>, highest: i64) -> Result<(), Refusal> {
 }
 
 /// The orders of the inputs and of the output.
-fn layout(call: &Call<'_>, decoding: bool) -> Result<(Order, Order), Refusal> {
+fn layout(call: &OperatorCall<'_>, decoding: bool) -> Result<(Order, Order), Refusal> {
     match call.text("inputLayout")? {
         "BSH" => Ok((Order::Bsh, Order::Bsh)),
         "BSND" => Ok((Order::Bsnd, Order::Bsnd)),
@@ -318,7 +324,7 @@ fn layout(call: &Call<'_>, decoding: bool) -> Result<(Order, Order), Refusal> {
 }
 
 /// Query heads and key/value heads.
-fn heads(call: &Call<'_>) -> Result<(usize, usize), Refusal> {
+fn heads(call: &OperatorCall<'_>) -> Result<(usize, usize), Refusal> {
     let heads = call.int("numHeads")?;
     if !(1..=256).contains(&heads) {
         return Err(call.refuse("numHeads", format!("expected 1 to 256, found {heads}")));
@@ -335,7 +341,12 @@ fn heads(call: &Call<'_>) -> Result<(usize, usize), Refusal> {
 }
 
 /// One length per batch: given once for all, or for each; `limits` are the extents of the tensors.
-fn lengths(call: &Call<'_>, name: &str, given: Option<&[i64]>, limits: &[usize]) -> Result<Vec<usize>, Refusal> {
+fn lengths(
+    call: &OperatorCall<'_>,
+    name: &str,
+    given: Option<&[i64]>,
+    limits: &[usize],
+) -> Result<Vec<usize>, Refusal> {
     let Some(given) = given else {
         return Ok(limits.to_vec());
     };
@@ -359,9 +370,9 @@ enum Mask {
     /// Nothing is masked.
     None,
     /// Element by element; the view has to be brought to batch, query, key.
-    Full(Slot),
+    Full(ViewIndex),
     /// The pattern of the sparse mode; the tensor only has to hold the documented triangle.
-    Compressed(Slot),
+    Compressed(ViewIndex),
 }
 
 /// Whether an extent of a mask covers `len`, exactly or rounded up as the documentation allows.
@@ -369,7 +380,7 @@ fn covers(extent: usize, len: usize) -> bool {
     [len, len.next_multiple_of(16), len.next_multiple_of(32)].contains(&extent)
 }
 
-fn mask(call: &Call<'_>, request: &Request<'_>, query: Extents, key_len: usize) -> Result<Mask, Refusal> {
+fn mask(call: &OperatorCall<'_>, request: &Request<'_>, query: Extents, key_len: usize) -> Result<Mask, Refusal> {
     let name = request.mask_name;
     if !(0..=4).contains(&request.sparse_mode) {
         return Err(call.refuse("sparseMode", format!("expected 0 to 4, found {}", request.sparse_mode)));
@@ -445,7 +456,7 @@ pub(super) fn check_triangle(mask: &View) -> Result<(), String> {
     Ok(())
 }
 
-fn shared(call: &Call<'_>, request: &Request<'_>) -> Result<Plan, Refusal> {
+fn shared(call: &OperatorCall<'_>, request: &Request<'_>) -> Result<Plan, Refusal> {
     let query = call.tensor("query")?;
     let (in_order, out_order) = layout(call, request.decoding)?;
     let (heads, kv_heads) = heads(call)?;

@@ -1,12 +1,12 @@
 //! A first-phase call: its arguments, the checks every operator shares, and access by parameter name.
 //!
-//! Input: an [`Operator`] row and one [`Argument`] per parameter. Output: a [`Call`] whose tensors obey the row.
+//! Input: an [`Operator`] row and one [`Argument`] per parameter. Output: a [`OperatorCall`] whose tensors obey the row.
 //! Invariants: a message names the operator, the parameter, what was expected and what was found; a tensor that passed
 //! has a modelled element type, no negative dims, format ND, lies inside its storage, and is not written through
 //! overlapping elements.
 
-use super::row::{Kind, Layout, Need, Operator, Role};
-use super::{INVALID, NULL_POINTER, Refusal, Slot};
+use super::row::{Layout, Need, Operator, ParameterKind, Role};
+use super::{INVALID, NULL_POINTER, Refusal, ViewIndex};
 use crate::nn::dtype::{DType, list_names};
 use crate::nn::view::{extent, is_contiguous};
 
@@ -101,7 +101,7 @@ pub(crate) enum Argument {
 #[derive(Clone, Debug)]
 pub(crate) struct Tensor {
     /// Which of the views of the plan it is.
-    pub(crate) slot: Slot,
+    pub(crate) slot: ViewIndex,
     /// Element type.
     pub(crate) dtype: DType,
     /// Extents.
@@ -163,7 +163,7 @@ enum Checked {
 
 /// A call whose arguments obey the row of its operator.
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct OperatorCall<'a> {
     operator: &'a Operator,
     arguments: Vec<Checked>,
 }
@@ -176,7 +176,7 @@ fn refusal(operator: &Operator, parameter: &str, code: i32, text: &str) -> Refus
 ///
 /// # Errors
 /// The first rule that is broken.
-pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Result<Call<'static>, Refusal> {
+pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Result<OperatorCall<'static>, Refusal> {
     let mut slots = 0;
     let mut checked = Vec::with_capacity(arguments.len());
     if arguments.len() != operator.parameters.len() {
@@ -187,47 +187,48 @@ pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Re
         let refuse = |code, text: &str| refusal(operator, parameter.name, code, text);
         let null = || refuse(NULL_POINTER, "is NULL and must be given");
         checked.push(match (parameter.kind, argument) {
-            (Kind::Tensor { need: Need::Optional, .. }, Argument::Tensor(None)) => Checked::Tensor(None),
-            (Kind::Tensor { .. }, Argument::Tensor(None)) | (Kind::Tensors { .. }, Argument::Tensors(None)) => {
+            (ParameterKind::Tensor { need: Need::Optional, .. }, Argument::Tensor(None)) => Checked::Tensor(None),
+            (ParameterKind::Tensor { .. }, Argument::Tensor(None))
+            | (ParameterKind::Tensors { .. }, Argument::Tensors(None)) => {
                 return Err(null());
             }
-            (Kind::Tensor { role, dtypes, ranks, layout, .. }, Argument::Tensor(Some(desc))) => {
-                let tensor =
-                    tensor(&desc, role, dtypes, ranks, layout, Slot(slots)).map_err(|text| refuse(INVALID, &text))?;
+            (ParameterKind::Tensor { role, dtypes, ranks, layout, .. }, Argument::Tensor(Some(desc))) => {
+                let tensor = tensor(&desc, role, dtypes, ranks, layout, ViewIndex(slots))
+                    .map_err(|text| refuse(INVALID, &text))?;
                 slots += 1;
                 Checked::Tensor(Some(tensor))
             }
-            (Kind::Tensors { dtypes, ranks, layout }, Argument::Tensors(Some(list))) => {
+            (ParameterKind::Tensors { dtypes, ranks, layout }, Argument::Tensors(Some(list))) => {
                 let mut tensors = Vec::with_capacity(list.len());
                 for (i, desc) in list.iter().enumerate() {
-                    let tensor = tensor(desc, Role::Input, dtypes, ranks, layout, Slot(slots))
+                    let tensor = tensor(desc, Role::Input, dtypes, ranks, layout, ViewIndex(slots))
                         .map_err(|text| refuse(INVALID, &format!("tensor {i} of the list: {text}")))?;
                     slots += 1;
                     tensors.push(tensor);
                 }
                 Checked::Tensors(tensors)
             }
-            (Kind::Unmodelled, Argument::Tensor(None) | Argument::Ints(None) | Argument::Tensors(None)) => {
+            (ParameterKind::Unmodelled, Argument::Tensor(None) | Argument::Ints(None) | Argument::Tensors(None)) => {
                 Checked::Tensor(None)
             }
-            (Kind::Unmodelled, _) => {
+            (ParameterKind::Unmodelled, _) => {
                 return Err(refuse(INVALID, "is given, but the emulator does not model this feature: pass NULL"));
             }
-            (Kind::Scalar(need), Argument::Scalar(value)) => {
+            (ParameterKind::Scalar(need), Argument::Scalar(value)) => {
                 if need == Need::Required && value.is_none() {
                     return Err(null());
                 }
                 Checked::Other(Argument::Scalar(value))
             }
-            (Kind::Ints(need), Argument::Ints(value)) => {
+            (ParameterKind::Ints(need), Argument::Ints(value)) => {
                 if need == Need::Required && value.is_none() {
                     return Err(null());
                 }
                 Checked::Other(Argument::Ints(value))
             }
-            (Kind::Attribute, Argument::Text(None)) => return Err(null()),
+            (ParameterKind::Attribute, Argument::Text(None)) => return Err(null()),
             (
-                Kind::Attribute,
+                ParameterKind::Attribute,
                 value @ (Argument::Int(_)
                 | Argument::Float(_)
                 | Argument::Flag(_)
@@ -239,7 +240,7 @@ pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Re
             }
         });
     }
-    Ok(Call { operator, arguments: checked })
+    Ok(OperatorCall { operator, arguments: checked })
 }
 
 /// Checks one tensor against its parameter.
@@ -249,7 +250,7 @@ fn tensor(
     dtypes: &[DType],
     (low, high): (usize, usize),
     layout: Layout,
-    slot: Slot,
+    slot: ViewIndex,
 ) -> Result<Tensor, String> {
     let dtype = DType::from_acl(desc.dtype).filter(|dtype| dtypes.contains(dtype)).ok_or_else(|| {
         let found =
@@ -299,7 +300,7 @@ fn tensor(
     Ok(Tensor { slot, dtype, dims, strides, offset, address: desc.address, role })
 }
 
-impl Call<'_> {
+impl OperatorCall<'_> {
     /// A refusal about `parameter`.
     pub(crate) fn refuse(&self, parameter: &str, text: impl AsRef<str>) -> Refusal {
         refusal(self.operator, parameter, INVALID, text.as_ref())
@@ -408,7 +409,7 @@ impl Call<'_> {
         self.dim_of(name, self.int(name)?, rank)
     }
 
-    /// As [`Call::dim`], for a value of an array.
+    /// As [`OperatorCall::dim`], for a value of an array.
     pub(crate) fn dim_of(&self, name: &str, value: i64, rank: usize) -> Result<usize, Refusal> {
         let extent = rank.max(1) as i64;
         if value < -extent || value >= extent {

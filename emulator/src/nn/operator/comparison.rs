@@ -1,7 +1,7 @@
 //! Rows of the elementwise comparisons, logic, selections, copies, conversions and fills.
 
 use super::arithmetic::with_scalar_type;
-use super::call::{Call, Scalar};
+use super::call::{OperatorCall, Scalar};
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{ANY, ARITHMETIC, BOOL, CONDITION, MASKABLE};
 use super::{Plan, Refusal};
@@ -161,7 +161,7 @@ impl Relation {
     }
 }
 
-fn compare_tensors(call: &Call<'_>, relation: Relation) -> Result<Plan, Refusal> {
+fn compare_tensors(call: &OperatorCall<'_>, relation: Relation) -> Result<Plan, Refusal> {
     let common = call.promote("self", "other")?;
     call.expect_shape("out", &call.broadcast("self", "other")?, "to which self and other broadcast")?;
     let (a, b, out) = (call.tensor("self")?.slot, call.tensor("other")?.slot, call.tensor("out")?.slot);
@@ -171,7 +171,7 @@ fn compare_tensors(call: &Call<'_>, relation: Relation) -> Result<Plan, Refusal>
     })
 }
 
-fn compare_scalar(call: &Call<'_>, relation: Relation) -> Result<Plan, Refusal> {
+fn compare_scalar(call: &OperatorCall<'_>, relation: Relation) -> Result<Plan, Refusal> {
     let (tensor, other) = (call.tensor("self")?, call.scalar("other")?);
     let common = with_scalar_type(tensor.dtype, other.dtype());
     call.expect_shape("out", &tensor.dims, "of self")?;
@@ -189,7 +189,7 @@ fn compare_scalar(call: &Call<'_>, relation: Relation) -> Result<Plan, Refusal> 
     })
 }
 
-fn logical_not(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn logical_not(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     call.expect_shape("out", &x.dims, "of self")?;
     let (slot, dtype, out) = (x.slot, x.dtype, call.tensor("out")?.slot);
@@ -201,7 +201,7 @@ fn logical_not(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn is_finite(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn is_finite(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     call.expect_shape("out", &x.dims, "of self")?;
     let (slot, dtype, out) = (x.slot, x.dtype, call.tensor("out")?.slot);
@@ -214,7 +214,7 @@ fn is_finite(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn select(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn select(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let common = call.promote("self", "other")?;
     let branches = call.broadcast("self", "other")?;
     let condition = call.tensor("condition")?;
@@ -232,7 +232,7 @@ fn select(call: &Call<'_>) -> Result<Plan, Refusal> {
 }
 
 /// Refuses a value that the type of a tensor cannot hold.
-fn expect_storable(call: &Call<'_>, value: Scalar, tensor: &str) -> Result<(), Refusal> {
+fn expect_storable(call: &OperatorCall<'_>, value: Scalar, tensor: &str) -> Result<(), Refusal> {
     let dtype = call.tensor(tensor)?.dtype;
     if value.dtype().can_cast(dtype) {
         return Ok(());
@@ -240,7 +240,7 @@ fn expect_storable(call: &Call<'_>, value: Scalar, tensor: &str) -> Result<(), R
     Err(call.refuse("value", format!("a value of type {} cannot be stored as {dtype} of {tensor}", value.dtype())))
 }
 
-fn masked_fill(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn masked_fill(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (target, mask, value) = (call.tensor("selfRef")?, call.tensor("mask")?, call.scalar("value")?);
     let shape = call.broadcast("selfRef", "mask")?;
     call.expect_shape("selfRef", &shape, "to which mask must broadcast")?;
@@ -252,7 +252,7 @@ fn masked_fill(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn cast(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn cast(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     call.expect_shape("out", &x.dims, "of self")?;
     call.expect_dtype("out", call.data_type("dtype")?, "the attribute dtype")?;
@@ -263,7 +263,7 @@ fn cast(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn copy(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn copy(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (target, src) = (call.tensor("selfRef")?, call.tensor("src")?);
     if super::call::broadcast(&target.dims, &src.dims).as_deref() != Some(&target.dims) {
         return Err(call.refuse("src", format!("{:?} does not broadcast to {:?} of selfRef", src.dims, target.dims)));
@@ -275,13 +275,13 @@ fn copy(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn fill_scalar(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn fill_scalar(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let value = call.scalar("value")?;
     expect_storable(call, value, "selfRef")?;
     fill(call, value)
 }
 
-fn fill(call: &Call<'_>, value: Scalar) -> Result<Plan, Refusal> {
+fn fill(call: &OperatorCall<'_>, value: Scalar) -> Result<Plan, Refusal> {
     let target = call.tensor("selfRef")?;
     let (slot, dtype) = (target.slot, target.dtype);
     Plan::new(move |views, tiles| {

@@ -3,11 +3,11 @@
 //! Position bias, dropout, prefixes and the sparse modes above 3 are not modelled: their parameters must be NULL, 1 or absent.
 
 use super::attention::{COMPRESSED, Extents, Order, WORKSPACE_BYTES, check_triangle};
-use super::call::Call;
+use super::call::OperatorCall;
 use super::gradient::expect_same;
 use super::row::{Operator, Parameter, attribute, input, output, unmodelled};
 use super::sets::{CONDITION, FLOATING, SINGLE};
-use super::{Plan, Refusal, Slot, Views};
+use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::attention::gradient::{AttentionGrad, attention_grad};
 use crate::nn::attention::{Attention, Batch, COPIES, Statistics, attention};
 use crate::nn::view::View;
@@ -104,13 +104,13 @@ enum Mask {
     /// Everything is seen.
     None,
     /// Element by element.
-    Full(Slot),
+    Full(ViewIndex),
     /// The pattern of the sparse mode; the tensor only has to hold the documented triangle.
-    Compressed(Slot),
+    Compressed(ViewIndex),
 }
 
 /// Refuses a reserved tensor with elements.
-fn expect_unused(call: &Call<'_>, name: &str) -> Result<(), Refusal> {
+fn expect_unused(call: &OperatorCall<'_>, name: &str) -> Result<(), Refusal> {
     match call.tensor_if_given(name)? {
         Some(tensor) if tensor.len() > 0 => {
             Err(call.refuse(name, format!("expected NULL or a tensor without elements, found {:?}", tensor.dims)))
@@ -120,7 +120,7 @@ fn expect_unused(call: &Call<'_>, name: &str) -> Result<(), Refusal> {
 }
 
 /// The extents of queries and keys.
-fn extents(call: &Call<'_>, key: &str) -> Result<(Order, Extents, Extents), Refusal> {
+fn extents(call: &OperatorCall<'_>, key: &str) -> Result<(Order, Extents, Extents), Refusal> {
     let order = match call.text("inputLayout")? {
         "BSH" => Order::Bsh,
         "BSND" => Order::Bsnd,
@@ -169,7 +169,7 @@ fn extents(call: &Call<'_>, key: &str) -> Result<(Order, Extents, Extents), Refu
     Ok((order, q, k))
 }
 
-fn shape(call: &Call<'_>, key: &str) -> Result<Shape, Refusal> {
+fn shape(call: &OperatorCall<'_>, key: &str) -> Result<Shape, Refusal> {
     let (order, query, key) = extents(call, key)?;
     let keep = call.float("keepProb")?;
     if keep != 1.0 {
@@ -219,7 +219,7 @@ fn shape(call: &Call<'_>, key: &str) -> Result<Shape, Refusal> {
 
 impl Shape {
     /// Refuses statistics that are not `[B, N, Sq, 8]`.
-    fn expect_statistics(&self, call: &Call<'_>, names: [&str; 2]) -> Result<[Slot; 2], Refusal> {
+    fn expect_statistics(&self, call: &OperatorCall<'_>, names: [&str; 2]) -> Result<[ViewIndex; 2], Refusal> {
         let expected = [self.query.batch, self.query.heads, self.query.len, COPIES];
         for name in names {
             call.expect_shape(name, &expected, "B, N, S of query and 8")?;
@@ -241,7 +241,7 @@ impl Shape {
     ///
     /// # Errors
     /// If the mask is not what the sparse mode says.
-    fn batches(&self, views: &Views<'_>, (key, value): (Slot, Slot)) -> Result<Vec<Batch>, String> {
+    fn batches(&self, views: &Views<'_>, (key, value): (ViewIndex, ViewIndex)) -> Result<Vec<Batch>, String> {
         let full = match self.mask {
             Mask::None => None,
             Mask::Compressed(slot) => {
@@ -292,7 +292,7 @@ impl Shape {
     }
 }
 
-fn forward(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn forward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let shape = shape(call, "key")?;
     let query = call.tensor("query")?;
     expect_unused(call, "softmaxOutOut")?;
@@ -315,7 +315,7 @@ fn forward(call: &Call<'_>) -> Result<Plan, Refusal> {
     Ok(plan.with_workspace(WORKSPACE_BYTES))
 }
 
-fn backward(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn backward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let shape = shape(call, "keyIn")?;
     let (query, key) = (call.tensor("query")?, call.tensor("keyIn")?);
     expect_unused(call, "softmaxInOptional")?;

@@ -2,7 +2,7 @@
 //!
 //! An operator takes the gradients of what its counterpart gave, and what that took or kept, and gives those of what that took.
 
-use super::call::Call;
+use super::call::OperatorCall;
 use super::row::{Operator, attribute, input, output};
 use super::sets::{FLOATING, INDEX, SINGLE};
 use super::{Plan, Refusal};
@@ -81,7 +81,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Refuses tensors that have not the shape and the element type of `of`.
-pub(super) fn expect_same(call: &Call<'_>, of: &str, names: &[&str]) -> Result<(), Refusal> {
+pub(super) fn expect_same(call: &OperatorCall<'_>, of: &str, names: &[&str]) -> Result<(), Refusal> {
     let first = call.tensor(of)?;
     for name in names {
         call.expect_dtype(name, first.dtype, &format!("that of {of}"))?;
@@ -90,7 +90,7 @@ pub(super) fn expect_same(call: &Call<'_>, of: &str, names: &[&str]) -> Result<(
     Ok(())
 }
 
-fn rms_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn rms_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     expect_same(call, "dy", &["x", "dxOut"])?;
     let (x, rstd, gamma) = (call.tensor("x")?, call.tensor("rstd")?, call.tensor("gamma")?);
     let kept = x.rank().saturating_sub(gamma.rank());
@@ -117,7 +117,7 @@ fn rms_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn silu(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn silu(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     expect_same(call, "gradOutput", &["self", "gradInput"])?;
     let (grad, x, out) = (call.tensor("gradOutput")?.slot, call.tensor("self")?.slot, call.tensor("gradInput")?.slot);
     Plan::new(move |views, tiles| {
@@ -126,7 +126,7 @@ fn silu(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn swiglu(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn swiglu(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("x")?;
     let dim = call.dim("dim", x.rank())?;
     if x.len() == 0 {
@@ -158,7 +158,7 @@ fn swiglu(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn softmax(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn softmax(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     expect_same(call, "gradOutput", &["output", "out"])?;
     let x = call.tensor("output")?;
     let dim = call.dim("dim", x.rank())?;
@@ -171,7 +171,7 @@ fn softmax(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn embedding(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn embedding(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (grad, indices, out) = (call.tensor("grad")?, call.tensor("indices")?, call.tensor("out")?);
     call.expect_dtype("out", grad.dtype, "that of grad")?;
     let rows = call.int("numWeights")?;

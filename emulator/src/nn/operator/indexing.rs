@@ -1,6 +1,6 @@
 //! Rows of the lookups and scatters. An index outside its dim is found when the operator runs and fails the stream.
 
-use super::call::Call;
+use super::call::OperatorCall;
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{ADDABLE, ANY, ARITHMETIC, INDEX};
 use super::{Plan, Refusal};
@@ -131,13 +131,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-fn expect_same_dtype(call: &Call<'_>, of: &str, names: &[&str]) -> Result<(), Refusal> {
+fn expect_same_dtype(call: &OperatorCall<'_>, of: &str, names: &[&str]) -> Result<(), Refusal> {
     let dtype = call.tensor(of)?.dtype;
     names.iter().try_for_each(|name| call.expect_dtype(name, dtype, &format!("that of {of}")))
 }
 
 /// The plan of a selection along `dim`, with the dims of the index in its place.
-fn select(call: &Call<'_>, data: &str, dim: usize, index: &str) -> Result<Plan, Refusal> {
+fn select(call: &OperatorCall<'_>, data: &str, dim: usize, index: &str) -> Result<Plan, Refusal> {
     let (x, places) = (call.tensor(data)?, call.tensor(index)?);
     let expected = [&x.dims[..dim], &places.dims, &x.dims[dim + 1..]].concat();
     call.expect_shape("out", &expected, &format!("of {data} with the dims of {index} in the place of dim {dim}"))?;
@@ -150,15 +150,15 @@ fn select(call: &Call<'_>, data: &str, dim: usize, index: &str) -> Result<Plan, 
     })
 }
 
-fn embedding(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn embedding(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     select(call, "weight", 0, "indices")
 }
 
-fn gather_v2(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn gather_v2(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     select(call, "self", call.dim("dim", call.tensor("self")?.rank())?, "index")
 }
 
-fn index_select(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn index_select(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (x, places) = (call.tensor("self")?, call.tensor("index")?);
     let dim = call.dim("dim", x.rank())?;
     if places.rank() == 1 {
@@ -177,7 +177,7 @@ fn index_select(call: &Call<'_>) -> Result<Plan, Refusal> {
 }
 
 /// Refuses an index that reaches further than a tensor in a dim other than `free`.
-fn expect_within(call: &Call<'_>, index: &str, within: &str, free: Option<usize>) -> Result<(), Refusal> {
+fn expect_within(call: &OperatorCall<'_>, index: &str, within: &str, free: Option<usize>) -> Result<(), Refusal> {
     let (places, x) = (call.tensor(index)?, call.tensor(within)?);
     let exceeds = |i: usize| Some(i) != free && places.dims[i] > x.dims[i];
     if places.rank() != x.rank() || (0..x.rank()).any(exceeds) {
@@ -187,7 +187,7 @@ fn expect_within(call: &Call<'_>, index: &str, within: &str, free: Option<usize>
     Ok(())
 }
 
-fn gather(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn gather(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (x, places) = (call.tensor("self")?, call.tensor("index")?);
     let dim = call.dim("dim", x.rank())?;
     expect_within(call, "index", "self", Some(dim))?;
@@ -202,7 +202,7 @@ fn gather(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn index_copy(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn index_copy(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (x, places) = (call.tensor("selfRef")?, call.tensor("index")?);
     let dim = call.dim("dim", x.rank())?;
     expect_same_dtype(call, "selfRef", &["source"])?;
@@ -222,7 +222,7 @@ fn index_copy(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn scatter_add(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn scatter_add(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dim = call.dim("dim", x.rank())?;
     expect_same_dtype(call, "self", &["src", "out"])?;
@@ -238,7 +238,7 @@ fn scatter_add(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn scatter_update(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn scatter_update(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
     expect_same_dtype(call, "data", &["updates"])?;
     let axis = call.dim("axis", data.rank())?;
@@ -268,7 +268,7 @@ fn scatter_update(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn index_add(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn index_add(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (x, places) = (call.tensor("self")?, call.tensor("index")?);
     let dim = call.dim("dim", x.rank())?;
     expect_same_dtype(call, "self", &["source", "out"])?;
@@ -293,7 +293,7 @@ fn index_add(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn one_hot(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn one_hot(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let classes = call.int("numClasses")?;
     let Ok(extent) = usize::try_from(classes) else {

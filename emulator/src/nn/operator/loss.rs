@@ -2,7 +2,7 @@
 //!
 //! The pages say of label smoothing that the gradient takes 0 only, and of the z-loss that it is not supported: neither is taken.
 
-use super::call::{Call, Tensor};
+use super::call::{OperatorCall, Tensor};
 use super::row::{Operator, attribute, input, output, unmodelled};
 use super::sets::{FLOATING, INDEX, INDEX64, SINGLE};
 use super::{Plan, Refusal};
@@ -55,7 +55,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Checks what both have in common; gives how losses become the result.
-fn shared(call: &Call<'_>, rows: &Tensor) -> Result<Reduction, Refusal> {
+fn shared(call: &OperatorCall<'_>, rows: &Tensor) -> Result<Reduction, Refusal> {
     let (count, classes) = (rows.dims[0], rows.dims[1]);
     if classes == 0 {
         return Err(call.refuse("target", format!("expected classes to choose from, found {:?}", rows.dims)));
@@ -78,7 +78,7 @@ fn shared(call: &Call<'_>, rows: &Tensor) -> Result<Reduction, Refusal> {
     }
 }
 
-fn forward(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn forward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let scores = call.tensor("input")?;
     let reduction = shared(call, scores)?;
     if call.flag("returnZloss")? {
@@ -104,7 +104,7 @@ fn forward(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn backward(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn backward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let log = call.tensor("logProb")?;
     let reduction = shared(call, log)?;
     let grad = call.tensor("gradLoss")?;

@@ -16,6 +16,7 @@ mod indexing;
 mod loss;
 mod normal;
 mod optimizer;
+mod plan;
 mod product;
 mod quantized;
 mod reduction;
@@ -23,126 +24,12 @@ mod row;
 mod shape;
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use super::Tiles;
-use super::dtype::{DType, list_names};
-use super::view::View;
+use super::dtype::list_names;
 
-pub(crate) use call::{Argument, Call, Scalar, Tensor, TensorDesc, check};
-pub(crate) use row::{Kind, Layout, Need, Operator, Role};
-
-/// A parameter is NULL.
-pub(crate) const NULL_POINTER: i32 = 161_001;
-/// A parameter breaks a rule of the operator.
-pub(crate) const INVALID: i32 = 161_002;
-
-/// Why a first-phase call was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// `aclnnStatus`.
-    pub(crate) code: i32,
-    /// One sentence for the reader.
-    pub(crate) message: String,
-}
-
-/// The tensors of a call as views, in the order of the parameters; lists are flattened and absent tensors skipped.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Views<'a>(pub(crate) &'a [View]);
-
-impl Views<'_> {
-    /// The view of a tensor of the call that was planned.
-    pub(crate) fn of(&self, slot: Slot) -> &View {
-        &self.0[slot.0]
-    }
-}
-
-/// Which of the [`Views`] a tensor of a call is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot(pub(crate) usize);
-
-/// Computes the outputs; the error is for the stream and names what only the data could show.
-pub(crate) type Kernel = Arc<dyn Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync>;
-
-/// A checked call.
-pub(crate) struct Plan {
-    /// Computes it.
-    pub(crate) kernel: Kernel,
-    /// Device memory the second phase needs, besides that for making strided tensors contiguous.
-    pub(crate) workspace_bytes: usize,
-    /// Which strided tensors the kernel reads as they lie.
-    pub(crate) strides: Strides,
-}
-
-/// Which strided tensors an operator reads without a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strides {
-    /// None.
-    Copied,
-    /// Matrices whose last two dims are swapped: the cube loads them either way round.
-    Transposed,
-}
-
-impl Plan {
-    /// A plan without workspace of its own.
-    fn new(
-        kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
-    ) -> Result<Self, Refusal> {
-        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides: Strides::Copied })
-    }
-
-    /// The same plan for an operator that reads transposed matrices as they lie.
-    fn reading_transposed(self) -> Self {
-        Self { strides: Strides::Transposed, ..self }
-    }
-
-    /// The same plan with device memory for the second phase.
-    fn with_workspace(self, workspace_bytes: usize) -> Self {
-        Self { workspace_bytes, ..self }
-    }
-}
-
-/// Element types by what the documentation calls them together.
-pub(crate) mod sets {
-    use super::DType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
-
-    /// What the cube and most fused operators take.
-    pub(crate) const FLOATING: &[DType] = &[F32, F16, BF16];
-    /// What a quotient of is one of the same type.
-    pub(crate) const REAL: &[DType] = &[F32, F16, BF16, F64];
-    /// What the fused attention operators take without quantisation.
-    pub(crate) const HALVES: &[DType] = &[F16, BF16];
-    /// Quantised numbers.
-    pub(crate) const BYTES: &[DType] = &[I8];
-    /// What quantised numbers are multiplied by.
-    pub(crate) const SCALES: &[DType] = &[F32, BF16];
-    /// Statistics.
-    pub(crate) const SINGLE: &[DType] = &[F32];
-    /// Indices.
-    pub(crate) const INDEX: &[DType] = &[I32, I64];
-    /// 64-bit indices only.
-    pub(crate) const INDEX64: &[DType] = &[I64];
-    /// Truth values.
-    pub(crate) const BOOL: &[DType] = &[Bool];
-    /// One-byte masks.
-    pub(crate) const MASK: &[DType] = &[Bool, I8, U8];
-    /// Conditions of a selection.
-    pub(crate) const CONDITION: &[DType] = &[Bool, U8];
-    /// Numbers and truth values arithmetic is defined for.
-    pub(crate) const ARITHMETIC: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
-    /// Numbers without truth values.
-    pub(crate) const NUMBER: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8];
-    /// What the movers of elements take that list no 16-bit integers and no doubles.
-    pub(crate) const COMMON: &[DType] = &[F32, F16, BF16, I8, I32, I64, U8, Bool];
-    /// What scattered additions take.
-    pub(crate) const ADDABLE: &[DType] = &[F32, F16, BF16, I8, I32, I64, U8];
-    /// What can be masked.
-    pub(crate) const MASKABLE: &[DType] = &[F32, F16, BF16, I8, I32, I64, Bool];
-    /// What a range can be made of.
-    pub(crate) const RANGE: &[DType] = &[F32, F16, BF16, I32, I64];
-    /// Every type the emulator models.
-    pub(crate) const ANY: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
-}
+pub(crate) use call::{Argument, OperatorCall, Scalar, Tensor, TensorDesc, check};
+pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, Plan, Refusal, Strides, ViewIndex, Views, sets};
+pub(crate) use row::{Layout, Need, Operator, ParameterKind, Role};
 
 /// All rows, family by family.
 const FAMILIES: [&[Operator]; 13] = [
@@ -179,7 +66,7 @@ pub(crate) fn markdown() -> String {
             let (name, limits, source) =
                 if i == 0 { (operator.name, operator.limits, operator.source) } else { ("", "", "") };
             let accepts = match parameter.kind {
-                Kind::Tensor { role, need, dtypes, ranks, layout } => format!(
+                ParameterKind::Tensor { role, need, dtypes, ranks, layout } => format!(
                     "{role} tensor{}, {}, rank {}–{}{}",
                     if need == Need::Optional { " or NULL" } else { "" },
                     list_names(dtypes),
@@ -187,19 +74,21 @@ pub(crate) fn markdown() -> String {
                     ranks.1,
                     if layout == Layout::Contiguous { ", contiguous" } else { "" }
                 ),
-                Kind::Tensors { dtypes, ranks, layout } => format!(
+                ParameterKind::Tensors { dtypes, ranks, layout } => format!(
                     "list of tensors, {}, rank {}–{}{}",
                     list_names(dtypes),
                     ranks.0,
                     ranks.1,
                     if layout == Layout::Contiguous { ", contiguous" } else { "" }
                 ),
-                Kind::Unmodelled => "NULL".to_owned(),
-                Kind::Scalar(need) => if need == Need::Optional { "scalar or NULL" } else { "scalar" }.to_owned(),
-                Kind::Ints(need) => {
+                ParameterKind::Unmodelled => "NULL".to_owned(),
+                ParameterKind::Scalar(need) => {
+                    if need == Need::Optional { "scalar or NULL" } else { "scalar" }.to_owned()
+                }
+                ParameterKind::Ints(need) => {
                     if need == Need::Optional { "array of INT64 or NULL" } else { "array of INT64" }.to_owned()
                 }
-                Kind::Attribute => "value".to_owned(),
+                ParameterKind::Attribute => "value".to_owned(),
             };
             let _ = writeln!(text, "| {name} | {} | {accepts} | {limits} | {source} |", parameter.name);
         }

@@ -1,6 +1,6 @@
 //! Rows of the norms, the softmax and the rotary position embedding.
 
-use super::call::Call;
+use super::call::OperatorCall;
 use super::row::{Operator, attribute, input, ints, output};
 use super::sets::{FLOATING, SINGLE};
 use super::{Plan, Refusal};
@@ -95,7 +95,7 @@ fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
 }
 
 /// Refuses a `gamma` that is not the trailing dims of `x`; gives their number.
-fn expect_trailing(call: &Call<'_>, x: &str, name: &str) -> Result<usize, Refusal> {
+fn expect_trailing(call: &OperatorCall<'_>, x: &str, name: &str) -> Result<usize, Refusal> {
     let (all, some) = (&call.tensor(x)?.dims, &call.tensor(name)?.dims);
     if all.len() < some.len() || all[all.len() - some.len()..] != some[..] {
         return Err(call.refuse(name, format!("expected the trailing dims of {x} {all:?}, found {some:?}")));
@@ -103,7 +103,7 @@ fn expect_trailing(call: &Call<'_>, x: &str, name: &str) -> Result<usize, Refusa
     Ok(some.len())
 }
 
-fn rms_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn rms_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (x, gamma) = (call.tensor("x")?, call.tensor("gamma")?);
     let normed = expect_trailing(call, "x", "gamma")?;
     if gamma.dtype != DType::F32 {
@@ -121,7 +121,7 @@ fn rms_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn add_rms_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn add_rms_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("x1")?;
     let normed = expect_trailing(call, "x1", "gamma")?;
     for name in ["x2", "gamma", "yOut", "xOut"] {
@@ -141,7 +141,7 @@ fn add_rms_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn layer_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn layer_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("input")?;
     let normed: Vec<usize> = call.ints("normalizedShape")?.iter().map(|&dim| dim.max(0) as usize).collect();
     if normed.is_empty() || normed.len() > x.rank() || x.dims[x.rank() - normed.len()..] != normed[..] {
@@ -170,14 +170,14 @@ fn layer_norm(call: &Call<'_>) -> Result<Plan, Refusal> {
     let (mean, rstd) = (slot_of("meanOutOptional")?, slot_of("rstdOutOptional")?);
     let (x, out, row_len) = (x.slot, call.tensor("out")?.slot, normed.iter().product());
     Plan::new(move |views, tiles| {
-        let given = |slot: Option<super::Slot>| slot.map(|slot| views.of(slot));
+        let given = |slot: Option<super::ViewIndex>| slot.map(|slot| views.of(slot));
         let (scale, statistics) = ((given(weight), given(bias)), (given(mean), given(rstd)));
         norm::layer_norm(tiles, views.of(x), row_len, scale, epsilon, views.of(out), statistics);
         Ok(())
     })
 }
 
-fn softmax(call: &Call<'_>, form: Form) -> Result<Plan, Refusal> {
+fn softmax(call: &OperatorCall<'_>, form: Form) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dim = call.dim("dim", x.rank())?;
     call.expect_shape("out", &x.dims, "of self")?;
@@ -217,7 +217,7 @@ fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: DType) -> 
         || time_major && small(second, third)
 }
 
-fn rotary(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn rotary(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (x, cos) = (call.tensor("x")?, call.tensor("cos")?);
     let pairing = match call.int("mode")? {
         0 => Pairing::Half,

@@ -4,7 +4,7 @@
 //! operand is used at its own precision, not rounded to the type of the tensor.
 
 use super::arithmetic::settle;
-use super::call::Call;
+use super::call::OperatorCall;
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{FLOATING, REAL};
 use super::{Plan, Refusal};
@@ -157,7 +157,7 @@ impl Ternary {
 }
 
 /// Refuses a `target` that is not of the shape to which the tensors broadcast.
-fn expect_broadcast(call: &Call<'_>, names: &[&str], target: &str) -> Result<(), Refusal> {
+fn expect_broadcast(call: &OperatorCall<'_>, names: &[&str], target: &str) -> Result<(), Refusal> {
     let mut shape = Vec::new();
     for name in names {
         let dims = &call.tensor(name)?.dims;
@@ -168,7 +168,7 @@ fn expect_broadcast(call: &Call<'_>, names: &[&str], target: &str) -> Result<(),
     call.expect_shape(target, &shape, &format!("to which {} broadcast", names.join(", ")))
 }
 
-fn ternary(call: &Call<'_>, first: &str, target: &str, kind: Ternary) -> Result<Plan, Refusal> {
+fn ternary(call: &OperatorCall<'_>, first: &str, target: &str, kind: Ternary) -> Result<Plan, Refusal> {
     let (pair, third) = (call.promote(first, "tensor1")?, call.tensor("tensor2")?.dtype);
     let computed = pair.promote(third).ok_or_else(|| {
         call.refuse("tensor2", format!("{third} has no common type with {pair} of {first} and tensor1"))
@@ -189,7 +189,7 @@ fn ternary(call: &Call<'_>, first: &str, target: &str, kind: Ternary) -> Result<
     })
 }
 
-fn lerp(call: &Call<'_>, first: &str, target: &str) -> Result<Plan, Refusal> {
+fn lerp(call: &OperatorCall<'_>, first: &str, target: &str) -> Result<Plan, Refusal> {
     let start = call.tensor(first)?;
     for name in ["end", "weight", target] {
         call.expect_dtype(name, start.dtype, &format!("that of {first}"))?;
@@ -204,7 +204,7 @@ fn lerp(call: &Call<'_>, first: &str, target: &str) -> Result<Plan, Refusal> {
     })
 }
 
-fn lerp_by_scalar(call: &Call<'_>, first: &str, target: &str) -> Result<Plan, Refusal> {
+fn lerp_by_scalar(call: &OperatorCall<'_>, first: &str, target: &str) -> Result<Plan, Refusal> {
     let start = call.tensor(first)?;
     for name in ["end", target] {
         call.expect_dtype(name, start.dtype, &format!("that of {first}"))?;
@@ -220,7 +220,7 @@ fn lerp_by_scalar(call: &Call<'_>, first: &str, target: &str) -> Result<Plan, Re
     })
 }
 
-fn apply_adam_w(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn apply_adam_w(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let parameters = call.tensor("varRef")?;
     let greatest = call.tensor_if_given("maxGradNormOptionalRef")?;
     let amsgrad = call.flag("amsgrad")?;

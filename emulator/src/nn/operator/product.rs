@@ -1,6 +1,6 @@
 //! Rows of the matrix products.
 
-use super::call::Call;
+use super::call::OperatorCall;
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{FLOATING, HALVES, INDEX64, SINGLE};
 use super::{Plan, Refusal};
@@ -81,7 +81,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// What `cubeMathType` makes of operands of type `dtype`.
-fn precision(call: &Call<'_>, dtype: DType) -> Result<Precision, Refusal> {
+fn precision(call: &OperatorCall<'_>, dtype: DType) -> Result<Precision, Refusal> {
     let refuse = |text: &str| Err(call.refuse("cubeMathType", text));
     match (call.int("cubeMathType")?, dtype) {
         (2, DType::BF16) => refuse("2 (USE_FP16) is not legal for BFLOAT16"),
@@ -95,12 +95,12 @@ fn precision(call: &Call<'_>, dtype: DType) -> Result<Precision, Refusal> {
     }
 }
 
-fn same_type_matmul(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn same_type_matmul(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     call.expect_dtype("mat2", call.tensor("self")?.dtype, "that of self")?;
     matmul(call)
 }
 
-fn matmul(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn matmul(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (a, b, out) = (call.tensor("self")?, call.tensor("mat2")?, call.tensor("out")?);
     if a.dtype != b.dtype && [a.dtype, b.dtype].contains(&DType::BF16) {
         let text = format!("expected BFLOAT16 with BFLOAT16 only, found {} of self with {}", a.dtype, b.dtype);
@@ -140,7 +140,7 @@ fn matmul(call: &Call<'_>) -> Result<Plan, Refusal> {
     .map(Plan::reading_transposed)
 }
 
-fn addmm(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn addmm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (c, a, b) = (call.tensor("self")?, call.tensor("mat1")?, call.tensor("mat2")?);
     for name in ["mat1", "mat2", "out"] {
         call.expect_dtype(name, c.dtype, "that of self")?;
@@ -163,7 +163,7 @@ fn addmm(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn grouped_matmul_add(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn grouped_matmul_add(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (x, weight, ends, sums) =
         (call.tensor("x")?, call.tensor("weight")?, call.tensor("groupList")?, call.tensor("yRef")?);
     for (name, expected) in [("transposeX", true), ("transposeWeight", false)] {

@@ -1,6 +1,6 @@
 //! Rows of the operators on 8-bit integers: rows quantised at run time, and products of quantised matrices.
 
-use super::call::{Call, Tensor};
+use super::call::{OperatorCall, Tensor};
 use super::row::{Operator, attribute, input, output, unmodelled};
 use super::sets::{BYTES, HALVES, SCALES, SINGLE};
 use super::{Plan, Refusal};
@@ -44,7 +44,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-fn dynamic_quant(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn dynamic_quant(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("x")?;
     call.expect_shape("yOut", &x.dims, "of x")?;
     call.expect_shape("scaleOut", &x.dims[..x.rank() - 1], "of x without the last dim")?;
@@ -56,7 +56,7 @@ fn dynamic_quant(call: &Call<'_>) -> Result<Plan, Refusal> {
 }
 
 /// Rows and columns of a matrix that is stored transposed if its flag says so.
-fn matrix(call: &Call<'_>, name: &str, flag: &str) -> Result<(usize, usize, bool), Refusal> {
+fn matrix(call: &OperatorCall<'_>, name: &str, flag: &str) -> Result<(usize, usize, bool), Refusal> {
     let tensor: &Tensor = call.tensor(name)?;
     if !tensor.is_contiguous() && !tensor.is_transposed() {
         let text = format!(
@@ -73,7 +73,7 @@ fn matrix(call: &Call<'_>, name: &str, flag: &str) -> Result<(usize, usize, bool
     Ok(if transposed { (columns, rows, true) } else { (rows, columns, false) })
 }
 
-fn quant_matmul(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn quant_matmul(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (m, k, swapped_a) = matrix(call, "x1", "transposeX1")?;
     let (depth, n, swapped_b) = matrix(call, "x2", "transposeX2")?;
     if k != depth {

@@ -1,6 +1,6 @@
 //! Rows of the reductions, running sums and sorts.
 
-use super::call::{Call, Tensor};
+use super::call::{OperatorCall, Tensor};
 use super::row::{Operator, attribute, input, ints, output};
 use super::sets::{ARITHMETIC, FLOATING, INDEX, INDEX64, NUMBER};
 use super::{Plan, Refusal};
@@ -117,7 +117,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// The dims an array names, each once, in order; none means all.
-fn dims(call: &Call<'_>, name: &str, rank: usize) -> Result<Vec<usize>, Refusal> {
+fn dims(call: &OperatorCall<'_>, name: &str, rank: usize) -> Result<Vec<usize>, Refusal> {
     let mut dims = Vec::new();
     for &value in call.ints(name)? {
         let dim = call.dim_of(name, value, rank)?;
@@ -144,7 +144,7 @@ fn reduced_len(x: &[usize], dims: &[usize]) -> usize {
     dims.iter().map(|&dim| x[dim]).product()
 }
 
-fn refuse_empty(call: &Call<'_>, x: &Tensor, dims: &[usize]) -> Result<(), Refusal> {
+fn refuse_empty(call: &OperatorCall<'_>, x: &Tensor, dims: &[usize]) -> Result<(), Refusal> {
     if reduced_len(&x.dims, dims) == 0 {
         return Err(call.refuse("self", format!("an empty dim has no maximum: {:?} over dims {dims:?}", x.dims)));
     }
@@ -158,7 +158,7 @@ enum Share {
     OfEach,
 }
 
-fn sum(call: &Call<'_>, dims_name: &str, keep_name: &str, share: Share) -> Result<Plan, Refusal> {
+fn sum(call: &OperatorCall<'_>, dims_name: &str, keep_name: &str, share: Share) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dims = dims(call, dims_name, x.rank())?;
     let computed = call.data_type("dtype")?;
@@ -184,7 +184,7 @@ fn sum(call: &Call<'_>, dims_name: &str, keep_name: &str, share: Share) -> Resul
     })
 }
 
-fn amax(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn amax(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dims = dims(call, "dim", x.rank())?;
     refuse_empty(call, x, &dims)?;
@@ -197,7 +197,7 @@ fn amax(call: &Call<'_>) -> Result<Plan, Refusal> {
     greatest(x, dims, Some("out"), None, call)
 }
 
-fn max_all(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn max_all(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dims: Vec<usize> = (0..x.rank()).collect();
     refuse_empty(call, x, &dims)?;
@@ -205,7 +205,7 @@ fn max_all(call: &Call<'_>) -> Result<Plan, Refusal> {
     greatest(x, dims, Some("out"), None, call)
 }
 
-fn max_dim(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn max_dim(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dims = vec![call.dim("dim", x.rank())?];
     refuse_empty(call, x, &dims)?;
@@ -217,7 +217,7 @@ fn max_dim(call: &Call<'_>) -> Result<Plan, Refusal> {
     greatest(x, dims, Some("out"), Some("indices"), call)
 }
 
-fn arg_max(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn arg_max(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dim = call.dim("dim", x.rank())?;
     let dims: Vec<usize> = (0..x.rank()).filter(|&i| i == dim).collect();
@@ -233,7 +233,7 @@ fn greatest(
     dims: Vec<usize>,
     values: Option<&str>,
     indices: Option<&str>,
-    call: &Call<'_>,
+    call: &OperatorCall<'_>,
 ) -> Result<Plan, Refusal> {
     let slot_of = |name: Option<&str>| name.map(|name| call.tensor(name).map(|tensor| tensor.slot)).transpose();
     let (values, indices) = (slot_of(values)?, slot_of(indices)?);
@@ -246,7 +246,7 @@ fn greatest(
     })
 }
 
-fn cumsum(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn cumsum(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dim = call.dim("dim", x.rank())?;
     let computed = call.data_type("dtype")?;
@@ -264,7 +264,7 @@ fn cumsum(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn topk(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn topk(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dim = call.dim("dim", x.rank())?;
     let k = call.int("k")?;
@@ -280,7 +280,7 @@ fn topk(call: &Call<'_>) -> Result<Plan, Refusal> {
     ordered(call, x, dim, &shape, direction)
 }
 
-fn sort(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn sort(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dim = call.dim("dim", x.rank())?;
     call.flag("stable")?;
@@ -288,7 +288,13 @@ fn sort(call: &Call<'_>) -> Result<Plan, Refusal> {
     ordered(call, x, dim, &x.dims, direction)
 }
 
-fn ordered(call: &Call<'_>, x: &Tensor, dim: usize, shape: &[usize], direction: Direction) -> Result<Plan, Refusal> {
+fn ordered(
+    call: &OperatorCall<'_>,
+    x: &Tensor,
+    dim: usize,
+    shape: &[usize],
+    direction: Direction,
+) -> Result<Plan, Refusal> {
     for name in ["valuesOut", "indicesOut"] {
         call.expect_shape(name, shape, "of self with the sorted extent")?;
     }

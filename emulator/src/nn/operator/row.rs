@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::{Call, Plan, Refusal};
+use super::{OperatorCall, Plan, Refusal};
 use crate::nn::dtype::DType;
 
 /// An aclnn operator.
@@ -19,7 +19,7 @@ pub(crate) struct Operator {
     /// Documentation the row follows: a path in the operator repositories of CANN, or a page of the API reference.
     pub(crate) source: &'static str,
     /// Checks the remaining rules and says how to compute.
-    pub(crate) plan: fn(&Call<'_>) -> Result<Plan, Refusal>,
+    pub(crate) plan: fn(&OperatorCall<'_>) -> Result<Plan, Refusal>,
 }
 
 impl fmt::Debug for Operator {
@@ -34,12 +34,12 @@ pub(crate) struct Parameter {
     /// Spelling of the documentation.
     pub(crate) name: &'static str,
     /// What may be passed.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ParameterKind,
 }
 
 /// What may be passed for a parameter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ParameterKind {
     /// `aclTensor`.
     Tensor {
         /// Direction.
@@ -113,7 +113,7 @@ pub(crate) enum Layout {
 
 const fn tensor(name: &'static str, role: Role, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
     let (need, layout, ranks) = (Need::Required, Layout::Strided, (low, high));
-    Parameter { name, kind: Kind::Tensor { role, need, dtypes, ranks, layout } }
+    Parameter { name, kind: ParameterKind::Tensor { role, need, dtypes, ranks, layout } }
 }
 
 /// A required input of `low` to `high` dims, any strides.
@@ -133,38 +133,38 @@ pub(crate) const fn in_place(name: &'static str, dtypes: &'static [DType], low: 
 
 /// A required list of inputs.
 pub(crate) const fn inputs(name: &'static str, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
-    Parameter { name, kind: Kind::Tensors { dtypes, ranks: (low, high), layout: Layout::Strided } }
+    Parameter { name, kind: ParameterKind::Tensors { dtypes, ranks: (low, high), layout: Layout::Strided } }
 }
 
 /// A required scalar.
 pub(crate) const fn scalar(name: &'static str) -> Parameter {
-    Parameter { name, kind: Kind::Scalar(Need::Required) }
+    Parameter { name, kind: ParameterKind::Scalar(Need::Required) }
 }
 
 /// A required array of integers.
 pub(crate) const fn ints(name: &'static str) -> Parameter {
-    Parameter { name, kind: Kind::Ints(Need::Required) }
+    Parameter { name, kind: ParameterKind::Ints(Need::Required) }
 }
 
 /// A value.
 pub(crate) const fn attribute(name: &'static str) -> Parameter {
-    Parameter { name, kind: Kind::Attribute }
+    Parameter { name, kind: ParameterKind::Attribute }
 }
 
 /// A parameter that must be NULL.
 pub(crate) const fn unmodelled(name: &'static str) -> Parameter {
-    Parameter { name, kind: Kind::Unmodelled }
+    Parameter { name, kind: ParameterKind::Unmodelled }
 }
 
 impl Parameter {
     /// The same parameter with NULL as "not given".
     pub(crate) const fn optional(self) -> Self {
         let kind = match self.kind {
-            Kind::Tensor { role, dtypes, ranks, layout, .. } => {
-                Kind::Tensor { role, need: Need::Optional, dtypes, ranks, layout }
+            ParameterKind::Tensor { role, dtypes, ranks, layout, .. } => {
+                ParameterKind::Tensor { role, need: Need::Optional, dtypes, ranks, layout }
             }
-            Kind::Scalar(_) => Kind::Scalar(Need::Optional),
-            Kind::Ints(_) => Kind::Ints(Need::Optional),
+            ParameterKind::Scalar(_) => ParameterKind::Scalar(Need::Optional),
+            ParameterKind::Ints(_) => ParameterKind::Ints(Need::Optional),
             other => other,
         };
         Self { name: self.name, kind }
@@ -174,8 +174,10 @@ impl Parameter {
     pub(crate) const fn contiguous(self) -> Self {
         let layout = Layout::Contiguous;
         let kind = match self.kind {
-            Kind::Tensor { role, need, dtypes, ranks, .. } => Kind::Tensor { role, need, dtypes, ranks, layout },
-            Kind::Tensors { dtypes, ranks, .. } => Kind::Tensors { dtypes, ranks, layout },
+            ParameterKind::Tensor { role, need, dtypes, ranks, .. } => {
+                ParameterKind::Tensor { role, need, dtypes, ranks, layout }
+            }
+            ParameterKind::Tensors { dtypes, ranks, .. } => ParameterKind::Tensors { dtypes, ranks, layout },
             other => other,
         };
         Self { name: self.name, kind }

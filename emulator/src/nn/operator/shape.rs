@@ -1,9 +1,9 @@
 //! Rows of the operators that only move elements, or make them from positions.
 
-use super::call::{Call, Scalar};
+use super::call::{OperatorCall, Scalar};
 use super::row::{Operator, attribute, in_place, input, inputs, ints, output, scalar};
 use super::sets::{ANY, ARITHMETIC, COMMON, RANGE};
-use super::{Plan, Refusal, Slot};
+use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::DType;
 use crate::nn::elementwise;
 use crate::nn::lane::{Lane, with_lane};
@@ -91,7 +91,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// The plan of a copy between two re-views, once everything is checked.
 fn copied(
-    call: &Call<'_>,
+    call: &OperatorCall<'_>,
     source: impl Fn(&View) -> View + Send + Sync + 'static,
     target: impl Fn(&View) -> View + Send + Sync + 'static,
 ) -> Result<Plan, Refusal> {
@@ -106,7 +106,7 @@ fn copied(
     })
 }
 
-fn cat(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn cat(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let tensors = call.tensors("tensors")?;
     let Some(first) = tensors.first() else {
         return Err(call.refuse("tensors", "expected one tensor at least, found an empty list"));
@@ -114,7 +114,7 @@ fn cat(call: &Call<'_>) -> Result<Plan, Refusal> {
     let dim = call.dim("dim", first.rank())?;
     let (mut expected, mut common) = (first.dims.clone(), first.dtype);
     expected[dim] = 0;
-    let mut parts: Vec<(Slot, usize)> = Vec::with_capacity(tensors.len());
+    let mut parts: Vec<(ViewIndex, usize)> = Vec::with_capacity(tensors.len());
     for (i, tensor) in tensors.iter().enumerate() {
         let matches =
             tensor.rank() == first.rank() && (0..first.rank()).all(|d| d == dim || tensor.dims[d] == first.dims[d]);
@@ -142,7 +142,7 @@ fn cat(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn permute(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn permute(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let order = call.ints("dims")?;
     let mut dims = Vec::with_capacity(order.len());
@@ -157,7 +157,7 @@ fn permute(call: &Call<'_>) -> Result<Plan, Refusal> {
     copied(call, move |x| x.permute(&dims), View::clone)
 }
 
-fn slice(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn slice(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let dim = call.dim("dim", x.rank())?;
     let extent = x.dims[dim] as i64;
@@ -175,7 +175,7 @@ fn slice(call: &Call<'_>) -> Result<Plan, Refusal> {
     copied(call, move |x| x.slice(dim, start as usize, count, step as usize), View::clone)
 }
 
-fn repeat(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn repeat(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let repeats = call.ints("repeats")?;
     if repeats.len() < x.rank() || repeats.len() > 8 || repeats.iter().any(|&times| times < 0) {
@@ -206,7 +206,7 @@ fn repeat(call: &Call<'_>) -> Result<Plan, Refusal> {
     )
 }
 
-fn expand(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn expand(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let x = call.tensor("self")?;
     let size = call.ints("size")?;
     let refuse = || call.refuse("size", format!("self {:?} does not expand to {size:?}", x.dims));
@@ -225,7 +225,7 @@ fn expand(call: &Call<'_>) -> Result<Plan, Refusal> {
     copied(call, View::clone, View::clone)
 }
 
-fn pad(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn pad(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (x, value) = (call.tensor("self")?, call.scalar("value")?);
     let pads = call.ints("pad")?;
     if !pads.len().is_multiple_of(2) || pads.len() > 2 * x.rank() {
@@ -261,7 +261,7 @@ fn pad(call: &Call<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn arange(call: &Call<'_>) -> Result<Plan, Refusal> {
+fn arange(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (start, end, step) = (call.scalar("start")?, call.scalar("end")?, call.scalar("step")?);
     let whole = [start, end, step].iter().all(|value| matches!(value, Scalar::Int(..)));
     let distance = end.as_f64() - start.as_f64();
@@ -300,13 +300,13 @@ enum Part {
     Lower,
 }
 
-fn triangle(call: &Call<'_>, source: &str, target: &str, part: Part) -> Result<Plan, Refusal> {
+fn triangle(call: &OperatorCall<'_>, source: &str, target: &str, part: Part) -> Result<Plan, Refusal> {
     let x = call.tensor(source)?;
     let diagonal = call.int("diagonal")?;
     call.expect_shape(target, &x.dims, &format!("of {source}"))?;
     call.expect_dtype(target, x.dtype, &format!("that of {source}"))?;
     let (rows, cols) = (x.dims[x.rank() - 2], x.dims[x.rank() - 1]);
-    let (slot, out, dtype): (Slot, Slot, DType) = (x.slot, call.tensor(target)?.slot, x.dtype);
+    let (slot, out, dtype): (ViewIndex, ViewIndex, DType) = (x.slot, call.tensor(target)?.slot, x.dtype);
     Plan::new(move |views, tiles| {
         let (x, out) = (views.of(slot).collapsed(), views.of(out).collapsed());
         let count = x.len().checked_div(cols).unwrap_or(0);

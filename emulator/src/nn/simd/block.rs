@@ -9,7 +9,7 @@
 //! multiplied by the instruction for them, which takes denormal numbers for zeros.
 #![expect(unsafe_code, reason = "vector instructions over packed slices")]
 
-use crate::simd::Isa;
+use crate::nn::simd::isa::Isa;
 
 /// The most lines at once: 6 x 4 sums and 4 vectors of the slab fill the 32 registers of AVX-512.
 pub(crate) const LINES: usize = 6;

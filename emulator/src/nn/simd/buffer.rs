@@ -1,6 +1,6 @@
 //! Large zeroed buffers of f32, on large pages where the operating system has them.
 //!
-//! Input: a length. Output: a [`Buffer`], which is a slice. Invariant: page-aligned, so every vector load is aligned.
+//! Input: a length. Output: a [`AlignedBuffer`], which is a slice. Invariant: page-aligned, so every vector load is aligned.
 #![expect(unsafe_code, reason = "mapped bytes are read as numbers")]
 
 use std::ops::{Deref, DerefMut};
@@ -9,12 +9,12 @@ use memmap2::MmapMut;
 
 /// Zeroed memory of its own pages.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct AlignedBuffer {
     pages: MmapMut,
     len: usize,
 }
 
-impl Buffer {
+impl AlignedBuffer {
     /// `len` zeros.
     ///
     /// # Panics
@@ -28,7 +28,7 @@ impl Buffer {
     }
 }
 
-impl Deref for Buffer {
+impl Deref for AlignedBuffer {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
@@ -38,7 +38,7 @@ impl Deref for Buffer {
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [f32] {
         // SAFETY: as in `deref`, borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
@@ -51,10 +51,10 @@ mod tests {
 
     #[test]
     fn a_buffer_is_zeros_that_can_be_written() {
-        let mut buffer = Buffer::new(5000);
+        let mut buffer = AlignedBuffer::new(5000);
         assert!(buffer.len() == 5000 && buffer.iter().all(|value| *value == 0.0));
         buffer[4999] = 2.5;
         assert_eq!(buffer[4998..], [0.0, 2.5]);
-        assert!(Buffer::new(0).is_empty());
+        assert!(AlignedBuffer::new(0).is_empty());
     }
 }

@@ -14,7 +14,7 @@ use super::block::{PARTS, QUAD, RUN};
 use super::rates::prefetch;
 use crate::nn::dtype::DType;
 use crate::nn::raw::Rows;
-use crate::simd::Isa;
+use crate::nn::simd::isa::Isa;
 
 /// The most vectors that share one reading of the rows.
 pub(crate) const MOST_VECTORS: usize = 8;

@@ -8,5 +8,6 @@
 pub(crate) mod block;
 pub(crate) mod buffer;
 pub(crate) mod dot;
+pub(crate) mod isa;
 pub(crate) mod rates;
 pub(crate) mod transpose;

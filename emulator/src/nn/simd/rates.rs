@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 
-use crate::simd::{Isa, dispatched};
+use crate::nn::simd::isa::{Isa, dispatched};
 
 /// Elements that the loops over memory take at a time.
 pub(crate) const BLOCK: usize = 64;
@@ -224,8 +224,8 @@ mod tests {
     #[test]
     fn copies_and_scaled_sums_are_exact() {
         let len = 2 * BLOCK;
-        let mut from = super::super::buffer::Buffer::new(len);
-        let mut to = super::super::buffer::Buffer::new(len);
+        let mut from = super::super::buffer::AlignedBuffer::new(len);
+        let mut to = super::super::buffer::AlignedBuffer::new(len);
         from.iter_mut().enumerate().for_each(|(at, value)| *value = at as f32);
         copy_streaming(&from, &mut to);
         assert_eq!(*to, *from);

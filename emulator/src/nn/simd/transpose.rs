@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "vector instructions, and pairs of 16 bits read as words")]
 
 use crate::nn::raw::Pod;
-use crate::simd::Isa;
+use crate::nn::simd::isa::Isa;
 
 /// Words of a side of a block.
 pub(crate) const SIDE: usize = 16;

@@ -1,6 +1,7 @@
 //! The fused attention operators.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 /// What a test varies; the rest follows.
 #[derive(Clone)]

@@ -1,6 +1,7 @@
 //! Arithmetic, comparisons, selections, copies and fills.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 /// The definition of a function of one value.
 type Function = fn(f64) -> f64;

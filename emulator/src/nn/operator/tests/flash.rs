@@ -1,6 +1,7 @@
 //! The attention operators of training, forward and backward, against plain loops.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 /// What a test varies; the rest follows.
 #[derive(Clone)]

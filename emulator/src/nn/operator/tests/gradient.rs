@@ -1,6 +1,7 @@
 //! Gradients of activations, norms, the softmax and lookups, against plain loops.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 /// The tensor, strided if asked.
 fn laid(data: Data, strided: bool) -> Data {

@@ -1,6 +1,7 @@
 //! Lookups and scatters.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 fn indices(dtype: DType, dims: &[usize], values: &[f64]) -> Data {
     Data::new(dtype, dims, values)

@@ -1,6 +1,7 @@
 //! The cross-entropy and its gradient, against plain loops.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 /// A call of the loss and what it gave.
 struct Case {

@@ -16,8 +16,10 @@ mod shape;
 
 use super::*;
 use crate::nn::Serial;
+use crate::nn::dtype::DType;
 use crate::nn::lane::Lane;
 use crate::nn::raw::tests::span_of;
+use crate::nn::view::View;
 use crate::nn::view::contiguous_strides;
 
 /// A tensor in host memory that stands for device memory.

@@ -1,6 +1,7 @@
 //! Norms, softmax, rotary position embedding.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 #[test]
 fn rms_norm_over_types_dims_and_layouts() {

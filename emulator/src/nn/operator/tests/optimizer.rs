@@ -1,6 +1,7 @@
 //! Operators of three tensors and fused steps of optimizers, against plain loops and against each other.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 /// Shapes of three operands that broadcast.
 const TRIPLES: [[&[usize]; 3]; 5] = [

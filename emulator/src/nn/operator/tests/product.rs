@@ -1,6 +1,7 @@
 //! Matrix products.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 /// `a @ b` with torch's rules for vectors and batches.
 fn naive(a: &[f64], a_dims: &[usize], b: &[f64], b_dims: &[usize]) -> (Vec<usize>, Vec<f64>) {

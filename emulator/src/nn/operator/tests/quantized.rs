@@ -1,6 +1,7 @@
 //! Quantised rows and their products, against integers.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 /// Whole numbers from -127 to 127, which are in every row.
 fn whole_bytes(rows: usize, columns: usize, seed: usize) -> Vec<f64> {

@@ -1,6 +1,7 @@
 //! Reductions, running sums and sorts.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 /// Groups the elements of a tensor by their position without `dims`.
 fn grouped(values: &[f64], shape: &[usize], dims: &[usize]) -> Vec<Vec<f64>> {

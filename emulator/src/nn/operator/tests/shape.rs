@@ -1,6 +1,7 @@
 //! Operators that move elements or make them from positions.
 
 use super::*;
+use crate::nn::dtype::DType;
 
 fn iota(n: usize) -> Vec<f64> {
     (0..n).map(|i| i as f64).collect()

@@ -1,0 +1,33 @@
+//! What happens to streams whose head a slow or stuck card has kept back.
+
+use std::time::Instant;
+
+use crate::base::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::state::State;
+
+impl State {
+    /// Lets go what has been held until `now`.
+    pub(crate) fn release_due(&mut self, now: Instant) {
+        for stream in self.delays.due(now) {
+            if self.delays.release(stream) {
+                let what = "a task did not end within its time limit (injected fault)";
+                self.fail_head(stream, Failure::new(code::AICORE_TIMEOUT, what));
+            }
+            self.scheduler.ready.push(stream);
+        }
+    }
+}
+
+impl Machine {
+    /// Ends the delays of a fault: what it holds goes on.
+    pub(super) fn end_delays(&self, fault: u64) {
+        self.update(|state| {
+            let released = state.delays.end(fault);
+            state.scheduler.ready.extend(released);
+        });
+        if let Some(turnstile) = self.turnstile() {
+            turnstile.nudge();
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! A fault that is laid over a machine, until it is lifted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::faults::fault::{Fault, FaultError};
+use crate::machine::Machine;
+
+/// A fault that is laid over a machine. Dropping it lifts the fault.
+#[must_use = "dropping this lifts the fault at once"]
+pub struct Injected {
+    machine: Arc<Machine>,
+    id: u64,
+    stays: bool,
+}
+
+impl fmt::Debug for Injected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Injected").field("id", &self.id).field("struck", &self.struck()).finish_non_exhaustive()
+    }
+}
+
+impl Injected {
+    /// Lays `fault` over a machine.
+    pub(crate) fn new(machine: Arc<Machine>, fault: Fault) -> Result<Self, FaultError> {
+        fault.check(machine.config().cards)?;
+        if fault.strikes_transfers() && machine.lock().hccl.groups.any_at_table() {
+            return Err(FaultError::TooLate { fault: fault.to_string() });
+        }
+        let id = machine.faults().number();
+        machine.lock().delays.begin(id, &fault);
+        machine.faults().lay(id, fault);
+        Ok(Self { machine, id, stays: false })
+    }
+
+    /// How often it has struck so far.
+    #[must_use]
+    pub fn struck(&self) -> u64 {
+        self.machine.faults().struck(self.id) + self.machine.lock().delays.struck(self.id)
+    }
+
+    /// Lifts the fault; says how often it struck.
+    pub fn lift(self) -> u64 {
+        self.struck()
+    }
+
+    /// Leaves the fault on for as long as the machine lives.
+    pub fn stay(mut self) {
+        self.stays = true;
+    }
+}
+
+impl Drop for Injected {
+    fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
+        for card in self.machine.faults().lift(self.id) {
+            self.machine.revive(card);
+        }
+        self.machine.end_delays(self.id);
+    }
+}

@@ -1,0 +1,283 @@
+//! This process's part in a collective whose data goes over links.
+//!
+//! Input: a complete meeting, where the calls of ranks elsewhere have no buffers. Output: the results of the ranks here, bit
+//! for bit those `perform` gives when all buffers are in reach. Method: a series of exchanges, in each of which every rank
+//! has at most one block for every other: first the contributions to reductions go to the ranks that reduce them, slice by
+//! slice, so that the memory for what comes from elsewhere stays small, then what is copied. Invariants: the processes
+//! compute the same series from the same calls; a failure on the way fails the meeting in all of them; the machine's timer
+//! ends an exchange that takes too long. Does not: run on the cards' pool, because it waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::failure::{Failure, code};
+use crate::hccl::CollectiveCall;
+use crate::hccl::home::Home;
+use crate::hccl::link::Network;
+use crate::hccl::link::board::EAGER_BYTES;
+use crate::hccl::link::connection::Link;
+use crate::hccl::link::wire::{Address, CHUNK_BYTES, Message};
+use crate::hccl::meeting::Meeting;
+use crate::hccl::reduce::reduce;
+use crate::hccl::transfers::{Fan, Reduction, Side, Spot, Transfers};
+use crate::machine::{Machine, guarded};
+use crate::memory::location::Location;
+use crate::memory::raw::{Allocation, RawSpan};
+use crate::state::State;
+
+/// Up to this size every process gets all contributions to a reduction for several ranks, and reduces them itself: one
+/// exchange instead of two.
+const DIRECT_BYTES: usize = 32 << 10;
+/// Bytes of all blocks that are reduced at once.
+const SLICE_BYTES: usize = 4 << 20;
+
+impl Machine {
+    /// Runs a meeting over links on a thread of its own.
+    pub(crate) fn launch_remote(&self, state: &mut State, meeting: Meeting) {
+        let Some((group, _)) = meeting.elsewhere() else { return };
+        let (key, now) = (meeting.key(), state.scheduler.now());
+        let meeting = Arc::new(meeting);
+        state.hccl.groups.moving.insert((group, key), now);
+        state.scheduler.limit(now + state.scheduler.exec_timeout);
+        let (machine, shared) = (self.weak(), Arc::clone(&meeting));
+        let body = move || {
+            let Some(machine) = machine.upgrade() else { return };
+            let outcome = machine.perform_remote(&shared);
+            machine.update(|state| {
+                state.hccl.groups.moving.remove(&(group, key));
+                state.end_meeting(&shared, &outcome);
+            });
+        };
+        if let Err(error) = self.network().threads.run(Box::new(body)) {
+            state.hccl.groups.moving.remove(&(group, key));
+            let what = format!("{}: cannot start a thread: {error}", meeting.place());
+            state.end_meeting(&meeting, &Err(Failure::new(code::INTERNAL, what)));
+        }
+    }
+
+    fn perform_remote(&self, meeting: &Meeting) -> Result<(), Failure> {
+        let Some((group, homes)) = meeting.elsewhere() else { return Ok(()) };
+        let key = meeting.key();
+        let address = Address { group, key, step: 0, from: 0, to: 0 };
+        let exchange = Exchange { network: self.network(), homes, address };
+        let part = OwnPart::of(meeting, homes, exchange);
+        let outcome = guarded(meeting.name(), || {
+            self.faults().before_transfer(meeting, || self.lock().cards_of_meeting(meeting))?;
+            part.perform()?;
+            self.faults().after_transfer(meeting)
+        });
+        self.network().board.end(group, key);
+        outcome.map_err(|failure| meeting.placed(&failure))
+    }
+}
+
+/// One block from one rank to another.
+struct Transfer {
+    from: u32,
+    to: u32,
+    /// Where its bytes are, or go to.
+    span: RawSpan,
+}
+
+/// One process's way to move blocks between ranks.
+struct Exchange<'a> {
+    network: &'a Network,
+    homes: &'a [Home],
+    /// The meeting; steps and ranks are filled in.
+    address: Address,
+}
+
+impl Exchange<'_> {
+    fn link(&self, rank: u32) -> Result<&Arc<Link>, Failure> {
+        let home = self.homes.get(rank as usize).and_then(Home::link);
+        home.ok_or_else(|| Failure::new(code::HCCL_INTERNAL, format!("rank {rank} is not in another process")))
+    }
+
+    fn address(&self, transfer: &Transfer) -> Address {
+        Address { from: transfer.from, to: transfer.to, ..self.address }
+    }
+
+    /// Sends to and receives from ranks elsewhere; returns when all that comes has come and all that goes has been
+    /// taken from its place. Every process calls this for every step, with the other ends of each other's transfers.
+    fn run(&mut self, sends: &[Transfer], receives: &[Transfer]) -> Result<(), Failure> {
+        let board = &self.network.board;
+        let mut expected = Vec::with_capacity(receives.len());
+        for transfer in receives.iter().filter(|transfer| transfer.span.len_bytes() > 0) {
+            let (address, link) = (self.address(transfer), self.link(transfer.from)?);
+            board.expect(address, transfer.span.clone(), link.peer.id)?;
+            if transfer.span.len_bytes() > EAGER_BYTES {
+                link.post(&Message::Want(address));
+            }
+            expected.push(address);
+        }
+        let mut waiting: BTreeMap<Address, &Transfer> = BTreeMap::new();
+        for transfer in sends.iter().filter(|transfer| transfer.span.len_bytes() > 0) {
+            if transfer.span.len_bytes() > EAGER_BYTES {
+                waiting.insert(self.address(transfer), transfer);
+            } else {
+                self.send(transfer)?;
+            }
+        }
+        while !waiting.is_empty() {
+            let mut asked = Vec::with_capacity(waiting.len());
+            for (address, transfer) in &waiting {
+                asked.push((*address, self.link(transfer.to)?.peer.id));
+            }
+            let wanted = board.take_wanted(&asked)?;
+            if let Some(transfer) = wanted.and_then(|address| waiting.remove(&address)) {
+                self.send(transfer)?;
+            }
+        }
+        board.await_all(&expected)?;
+        self.address.step += 1;
+        Ok(())
+    }
+
+    fn send(&self, transfer: &Transfer) -> Result<(), Failure> {
+        let (address, link) = (self.address(transfer), self.link(transfer.to)?);
+        let total = transfer.span.len_bytes();
+        let mut chunk = vec![0_u8; total.min(CHUNK_BYTES)];
+        for offset in (0..total).step_by(CHUNK_BYTES) {
+            let bytes = &mut chunk[..CHUNK_BYTES.min(total - offset)];
+            transfer.span.read(offset, bytes);
+            let checksum = crc32fast::hash(bytes);
+            let message = Message::Data { address, offset: offset as u64, total: total as u64, checksum };
+            link.send(&message, bytes).map_err(|_| self.network.board.reason(&address, link.peer.id))?;
+        }
+        Ok(())
+    }
+}
+
+/// The ranks of this process in one meeting.
+struct OwnPart<'a> {
+    /// By position: of all ranks, or of sender and receiver.
+    calls: Vec<&'a CollectiveCall>,
+    /// The rank at each position, and its process: the first position there.
+    ranks: Vec<u32>,
+    processes: Vec<usize>,
+    /// Whether the rank at a position is here.
+    is_here: Vec<bool>,
+    exchange: Exchange<'a>,
+}
+
+impl<'a> OwnPart<'a> {
+    fn of(meeting: &'a Meeting, homes: &[Home], exchange: Exchange<'a>) -> Self {
+        let ranks = meeting.ranks();
+        let process = |position: usize| homes[ranks[position] as usize].link().map(|link| link.peer.id);
+        let first_of =
+            |position| (0..ranks.len()).find(|first| process(*first) == process(position)).unwrap_or(position);
+        let processes = (0..ranks.len()).map(first_of).collect();
+        let is_here = (0..ranks.len()).map(|position| process(position).is_none()).collect();
+        Self { calls: meeting.calls().collect(), ranks, processes, is_here, exchange }
+    }
+
+    fn perform(mut self) -> Result<(), Failure> {
+        let transfers = Transfers::of(&self.calls)?.with_shares(DIRECT_BYTES);
+        let element = transfers.dtype.size_bytes();
+        let at_once = (SLICE_BYTES / element / transfers.reductions.len().max(1)).max(1);
+        let longest = transfers.reductions.iter().map(|reduction| reduction.count).max().unwrap_or(0);
+        for first in (0..longest).step_by(at_once) {
+            let slice = |whole: &Reduction| {
+                let moved = |spot: &Spot| Spot { offset_bytes: spot.offset_bytes + first * element, ..*spot };
+                let count = at_once.min(whole.count.saturating_sub(first));
+                let to = whole.to.iter().map(moved).collect();
+                Reduction { from_bytes: whole.from_bytes + first * element, to, count }
+            };
+            let slices: Vec<Reduction> =
+                transfers.reductions.iter().map(slice).filter(|slice| slice.count > 0).collect();
+            self.reduce(&transfers, &slices)?;
+        }
+        self.copy(&transfers.fans)
+    }
+
+    fn transfer(&self, from: usize, to: usize, span: RawSpan) -> Transfer {
+        Transfer { from: self.ranks[from], to: self.ranks[to], span }
+    }
+
+    /// Each process that has a place of a result gets all contributions to it, at the first such place, and reduces them.
+    fn reduce(&mut self, transfers: &Transfers, reductions: &[Reduction]) -> Result<(), Failure> {
+        let element = transfers.dtype.size_bytes();
+        let (mut sends, mut receives, mut work) = (Vec::new(), Vec::new(), Vec::new());
+        let there = self.is_here.iter().filter(|is_here| !**is_here).count();
+        let is_ours = |reduction: &&Reduction| reduction.to.iter().any(|spot| self.is_here[spot.position]);
+        let counts = reductions.iter().filter(is_ours).map(|reduction| reduction.count * element);
+        let mut scratch = StagingMemory::new(counts.sum::<usize>() * there)?;
+        for Reduction { from_bytes, to, count } in reductions {
+            let len_bytes = count * element;
+            let contribution = |position| Spot { position, side: Side::Send, offset_bytes: *from_bytes };
+            let mut reducers: Vec<usize> = to.iter().map(|spot| spot.position).collect();
+            reducers.sort_unstable_by_key(|position| (self.processes[*position], *position));
+            reducers.dedup_by_key(|position| self.processes[*position]);
+            for reducer in reducers {
+                if !self.is_here[reducer] {
+                    for from in (0..self.calls.len()).filter(|from| self.is_here[*from]) {
+                        sends.push(self.transfer(from, reducer, contribution(from).span(&self.calls, len_bytes)?));
+                    }
+                    continue;
+                }
+                let mut inputs = Vec::with_capacity(self.calls.len());
+                for from in 0..self.calls.len() {
+                    let input = if self.is_here[from] {
+                        contribution(from).span(&self.calls, len_bytes)?
+                    } else {
+                        let place = scratch.take(len_bytes);
+                        receives.push(self.transfer(from, reducer, place.clone()));
+                        place
+                    };
+                    inputs.push(input);
+                }
+                let here = to.iter().filter(|spot| self.is_here[spot.position]);
+                let outputs: Result<Vec<RawSpan>, Failure> =
+                    here.map(|spot| spot.span(&self.calls, len_bytes)).collect();
+                work.push((inputs, outputs?, *count));
+            }
+        }
+        self.exchange.run(&sends, &receives)?;
+        for (inputs, outputs, count) in work {
+            reduce(&inputs, &outputs, transfers.dtype, transfers.op, 0, count);
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, fans: &[Fan]) -> Result<(), Failure> {
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        for Fan { from, to, len_bytes } in fans {
+            for spot in to {
+                let (source, target) = (self.is_here[from.position], self.is_here[spot.position]);
+                let from_span = if source { Some(from.span(&self.calls, *len_bytes)?) } else { None };
+                let to_span = if target { Some(spot.span(&self.calls, *len_bytes)?) } else { None };
+                match (from_span, to_span) {
+                    (Some(source), Some(target)) if !target.is_same_as(&source) => {
+                        target.copy_from(0, &source, 0, *len_bytes);
+                    }
+                    (Some(source), None) => sends.push(self.transfer(from.position, spot.position, source)),
+                    (None, Some(target)) => receives.push(self.transfer(from.position, spot.position, target)),
+                    (Some(_), Some(_)) | (None, None) => {}
+                }
+            }
+        }
+        self.exchange.run(&sends, &receives)
+    }
+}
+
+/// Host memory for what comes from elsewhere.
+struct StagingMemory {
+    memory: Option<Arc<Allocation>>,
+    used: usize,
+}
+
+impl StagingMemory {
+    fn new(bytes: usize) -> Result<Self, Failure> {
+        let memory = (bytes > 0).then(|| Allocation::new(bytes, Location::Host, None)).transpose();
+        let memory = memory.map_err(|error| {
+            Failure::new(code::HCCL_MEMORY, format!("cannot get {bytes} bytes for data of other ranks: {error}"))
+        })?;
+        Ok(Self { memory: memory.map(Arc::new), used: 0 })
+    }
+
+    fn take(&mut self, bytes: usize) -> RawSpan {
+        let Some(memory) = &self.memory else { unreachable!("a place of {bytes} bytes in no memory") };
+        self.used += bytes;
+        memory.span(self.used - bytes, bytes)
+    }
+}

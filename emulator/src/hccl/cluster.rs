@@ -1,0 +1,215 @@
+//! Communicators from a rank table: ranks that share a file, and no root info, find each other.
+//!
+//! Input: the text of a rank table and a rank. Output: what a root info would say, on every rank. Method: on the host of
+//! rank 0 whoever comes first makes a root info and hands it to the others, on a local socket named after the table's
+//! content and, when there are several servers, on the first free of HCCL's own host ports (`HCCL_IF_BASE_PORT`, 60000,
+//! and the 15 after it). Invariants: the socket's name is no file, so nothing is left behind; ranks with other tables do
+//! not meet. Does not: gather (see `gathering`).
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use crate::base::failure::{Failure, code};
+use crate::hccl::link::wire::Process;
+use crate::hccl::rank_table::RankTable;
+use crate::hccl::root_info;
+use crate::machine::Machine;
+
+/// Ports of the host HCCL uses at most.
+const PORTS: u16 = 16;
+const FIRST_PORT: u16 = 60_000;
+const ATTEMPT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The sockets on which a root info is handed out; dropping it ends that.
+struct Handout {
+    local: UnixListener,
+    network: Option<TcpListener>,
+}
+
+impl Drop for Handout {
+    fn drop(&mut self) {
+        // Wakes the threads that accept, which then end.
+        let _ = rustix::net::shutdown(&self.local, rustix::net::Shutdown::Both);
+        if let Some(network) = &self.network {
+            let _ = rustix::net::shutdown(network, rustix::net::Shutdown::Both);
+        }
+    }
+}
+
+/// Names a table: FNV-1a of its text.
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn first_port() -> Result<u16, Failure> {
+    let Ok(text) = std::env::var("HCCL_IF_BASE_PORT") else { return Ok(FIRST_PORT) };
+    let port = text.trim().parse().ok().filter(|port| (1024..=65_520).contains(port));
+    port.ok_or_else(|| {
+        let what = format!("HCCL_IF_BASE_PORT is {text:?}; expected a number from 1024 to 65520");
+        Failure::new(code::HCCL_PARA, what)
+    })
+}
+
+/// Hands the root info to whoever says the digest.
+fn hand_out(mut stream: impl Read + Write, digest: u64, info: &[u8]) -> io::Result<()> {
+    let mut said = [0; 8];
+    stream.read_exact(&mut said)?;
+    if said == digest.to_le_bytes() { stream.write_all(info) } else { Ok(()) }
+}
+
+/// Asks for the root info of a digest.
+fn ask(mut stream: impl Read + Write, digest: u64) -> io::Result<(Process, u64)> {
+    stream.write_all(&digest.to_le_bytes())?;
+    let mut info = Vec::new();
+    stream.read_to_end(&mut info)?;
+    root_info::decode(&info).map_err(|failure| io::Error::new(io::ErrorKind::InvalidData, failure.message))
+}
+
+fn failed(what: &str, error: &io::Error) -> Failure {
+    Failure::new(code::HCCL_NETWORK, format!("cannot {what} for the ranks of a rank table: {error}"))
+}
+
+impl Machine {
+    /// Builds the communicator of a rank table, and returns this rank's handle number.
+    ///
+    /// # Errors
+    /// The table does not have this rank on this card, or the ranks do not find each other.
+    pub(crate) fn gather_by_table(
+        &self,
+        text: &str,
+        rank: u32,
+        card: u32,
+        name: Option<String>,
+    ) -> Result<u64, Failure> {
+        let table = RankTable::parse(text)?;
+        let world = table.ranks.len() as u32;
+        let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
+        let Some(entry) = table.ranks.get(rank as usize) else {
+            return Err(invalid(format!("rank {rank} is not in the rank table, which has ranks 0 to {}", world - 1)));
+        };
+        if entry.device != card {
+            let what = format!("rank {rank} is on device {} in the rank table, but device {card} is set", entry.device);
+            return Err(invalid(what));
+        }
+        if self.timed().is_some() && !table.is_one_server() {
+            let what = "the rank table names several servers, but in timed mode all ranks of a communicator are threads of \
+                        one process, which has one clock; leave `timed` out";
+            return Err(Failure::new(code::HCCL_NOT_SUPPORT, what));
+        }
+        let deadline = Instant::now() + self.config().connect_timeout;
+        let digest = digest(text);
+        if entry.server != table.ranks[0].server {
+            let (at, root) = find_elsewhere(&table, rank, digest, deadline)?;
+            return self.gather(&at, root, world, rank, card, name);
+        }
+        // Jobs of one user with one table want the same cards, which they cannot both have: the second to come is told that
+        // its rank has come already, with the other process's number. Those of another user have other sockets.
+        let user = rustix::process::getuid().as_raw();
+        let name_of_socket = format!("ascend-emulator-{user}-{digest:016x}");
+        let address =
+            LocalAddr::from_abstract_name(&name_of_socket).map_err(|error| failed("name a socket", &error))?;
+        loop {
+            match UnixListener::bind_addr(&address) {
+                Ok(local) => {
+                    let process = self.network().process()?.clone();
+                    let root = self.update(|state| state.issue_root());
+                    let info = root_info::encode(&process, root)?;
+                    let _handout = start_handout(local, digest, info, table.is_one_server())?;
+                    return self.gather(&process, root, world, rank, card, name);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(failed("listen", &error)),
+            }
+            // The first may be about to end, or to begin: then this one tries both again.
+            if let Ok((at, root)) = UnixStream::connect_addr(&address).and_then(|stream| ask(stream, digest)) {
+                return self.gather(&at, root, world, rank, card, name);
+            }
+            if Instant::now() >= deadline {
+                return Err(Failure::new(code::HCCL_TIMEOUT, "the first rank of the rank table does not answer"));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Hands a root info to whoever asks, until the result is dropped.
+fn start_handout(
+    local: UnixListener,
+    digest: u64,
+    info: [u8; root_info::BYTES],
+    is_one_server: bool,
+) -> Result<Handout, Failure> {
+    let network = if is_one_server { None } else { Some(bind_free_port()?) };
+    let listening = local.try_clone().map_err(|error| failed("listen", &error))?;
+    let spawn = |body: Box<dyn FnOnce() + Send>| {
+        let thread = std::thread::Builder::new().name("ascend-rank-table".into()).spawn(body);
+        thread.map(drop).map_err(|error| failed("start a thread", &error))
+    };
+    spawn(Box::new(move || {
+        while let Ok((stream, _)) = listening.accept() {
+            let _ = stream.set_read_timeout(Some(ATTEMPT));
+            let _ = hand_out(stream, digest, &info);
+        }
+    }))?;
+    if let Some(network) = &network {
+        let listening = network.try_clone().map_err(|error| failed("listen", &error))?;
+        spawn(Box::new(move || {
+            while let Ok((stream, _)) = listening.accept() {
+                let _ = stream.set_read_timeout(Some(ATTEMPT));
+                let _ = hand_out(stream, digest, &info);
+            }
+        }))?;
+    }
+    Ok(Handout { local, network })
+}
+
+fn bind_free_port() -> Result<TcpListener, Failure> {
+    let first = first_port()?;
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for port in first..first.saturating_add(PORTS) {
+        match TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port))) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(&format!("listen on a port from {first} on (HCCL_IF_BASE_PORT)"), &last))
+}
+
+/// The root info of a table whose rank 0 is on another server.
+fn find_elsewhere(table: &RankTable, rank: u32, digest: u64, deadline: Instant) -> Result<(Process, u64), Failure> {
+    let root = &table.ranks[0];
+    let Some(host) = root.host else {
+        let what = format!(
+            "rank {rank} is on another server than rank 0, whose server {:?} has no address: give it a host_ip, or its \
+             address as server_id",
+            root.server
+        );
+        return Err(Failure::new(code::HCCL_PARA, what));
+    };
+    let first = first_port()?;
+    loop {
+        let ports = first..first.saturating_add(PORTS);
+        if let Some(found) = ports.into_iter().find_map(|port| ask_port(host, port, digest)) {
+            return Ok(found);
+        }
+        if Instant::now() >= deadline {
+            let what = format!(
+                "rank {rank}: nobody at {host}, the host of rank 0, answers for this rank table on ports {first} to {} \
+                 (HCCL_CONNECT_TIMEOUT, HCCL_IF_BASE_PORT)",
+                first.saturating_add(PORTS - 1)
+            );
+            return Err(Failure::new(code::HCCL_TIMEOUT, what));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn ask_port(host: IpAddr, port: u16, digest: u64) -> Option<(Process, u64)> {
+    let stream = TcpStream::connect_timeout(&SocketAddr::new(host, port), ATTEMPT).ok()?;
+    stream.set_read_timeout(Some(ATTEMPT)).ok()?;
+    ask(stream, digest).ok()
+}

@@ -1,0 +1,338 @@
+//! The board: which transfers this process expects, which others are wanted from it, and what has failed.
+//!
+//! Input: places to receive into, wants and data from links, deaths of processes. Output: waiting threads go on, with
+//! success or the reason. Invariants: data reaches a place only while someone expects it there, whole and once; every
+//! wait ends by data or failure, and the machine's timer makes a failure of what takes too long; what is small may come before it is expected and is kept until then.
+//! Does not: know links; does not decide who sends what (see `hccl::peer`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::wire::{Address, Token};
+use crate::base::failure::{Failure, code};
+use crate::hccl::key::Key;
+use crate::memory::raw::RawSpan;
+
+/// Up to this size a transfer is sent without being asked for.
+pub(crate) const EAGER_BYTES: usize = 64 << 10;
+
+/// All transfers of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    notes: Mutex<Notes>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    expected: BTreeMap<Address, Expected>,
+    /// Asked for by receivers elsewhere.
+    wanted: BTreeSet<Address>,
+    /// Came before it was expected.
+    early: BTreeMap<Address, Early>,
+    /// Meetings that failed while or before their data moved.
+    failed: BTreeMap<(Token, Key), Failure>,
+    /// Processes that are gone.
+    gone: BTreeMap<u128, LostPeer>,
+}
+
+/// How a process is gone: what to say in general, and in each communicator it had ranks in.
+#[derive(Debug)]
+struct LostPeer {
+    failure: Failure,
+    by_group: BTreeMap<Token, Failure>,
+}
+
+impl Notes {
+    fn loss(&self, peer: u128, group: Token) -> Option<Failure> {
+        let gone = self.gone.get(&peer)?;
+        Some(gone.by_group.get(&group).unwrap_or(&gone.failure).clone())
+    }
+}
+
+#[derive(Debug)]
+struct Expected {
+    peer: u128,
+    place: RawSpan,
+    arrived_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Early {
+    peer: u128,
+    bytes: Vec<u8>,
+    arrived_bytes: usize,
+}
+
+impl Board {
+    /// From now on data of `address`, from process `peer`, goes to `place`.
+    ///
+    /// # Errors
+    /// The meeting has failed, or early data has another length.
+    pub(crate) fn expect(&self, address: Address, place: RawSpan, peer: u128) -> Result<(), Failure> {
+        let mut notes = self.lock();
+        let early = notes.early.remove(&address);
+        let arrived_bytes = early.as_ref().map_or(0, |early| early.arrived_bytes);
+        if let Some(early) = early {
+            check_length(&address, early.bytes.len(), place.len_bytes())?;
+            place.write(0, &early.bytes);
+        }
+        if arrived_bytes < place.len_bytes() {
+            notes.expected.insert(address, Expected { peer, place, arrived_bytes });
+        }
+        Ok(())
+    }
+
+    /// A receiver elsewhere has a place for `address`.
+    pub(crate) fn want(&self, address: Address) {
+        self.lock().wanted.insert(address);
+        self.changed.notify_all();
+    }
+
+    /// Data has come.
+    ///
+    /// # Errors
+    /// It does not fit what is expected: the two processes disagree about the transfer.
+    pub(crate) fn deliver(
+        &self,
+        address: &Address,
+        peer: u128,
+        offset: u64,
+        total: u64,
+        bytes: &[u8],
+    ) -> Result<(), Failure> {
+        let (offset, total) = (offset as usize, total as usize);
+        check_length(address, offset.saturating_add(bytes.len()).max(total), total)?;
+        let place = {
+            let mut notes = self.lock();
+            if notes.failed.contains_key(&(address.group, address.key)) {
+                return Ok(());
+            }
+            match notes.expected.get(address) {
+                Some(expected) => expected.place.clone(),
+                None if total <= EAGER_BYTES => {
+                    let fresh = || Early { peer, bytes: vec![0; total], arrived_bytes: 0 };
+                    let early = notes.early.entry(*address).or_insert_with(fresh);
+                    check_length(address, total, early.bytes.len())?;
+                    early.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+                    early.arrived_bytes += bytes.len();
+                    return Ok(());
+                }
+                // Its receiver has given up.
+                None => return Ok(()),
+            }
+        };
+        check_length(address, total, place.len_bytes())?;
+        place.write(offset, bytes);
+        let mut notes = self.lock();
+        if let Some(expected) = notes.expected.get_mut(address) {
+            expected.arrived_bytes += bytes.len();
+            if expected.arrived_bytes == expected.place.len_bytes() {
+                notes.expected.remove(address);
+                self.changed.notify_all();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until one of `addresses`, which go to the processes beside them, is wanted, and takes that.
+    ///
+    /// # Errors
+    /// The meeting failed, or a process is gone.
+    pub(crate) fn take_wanted(&self, addresses: &[(Address, u128)]) -> Result<Option<Address>, Failure> {
+        let wanted = |notes: &mut Notes| {
+            let found = addresses.iter().map(|(address, _)| *address).find(|address| notes.wanted.remove(address));
+            match found {
+                Some(address) => Some(Ok(Some(address))),
+                None if addresses.is_empty() => Some(Ok(None)),
+                None => {
+                    let gone = addresses.iter().find_map(|(address, peer)| notes.loss(*peer, address.group));
+                    gone.map(Err)
+                }
+            }
+        };
+        let meeting = addresses.first().map(|(address, _)| (address.group, address.key));
+        self.wait(meeting, wanted)
+    }
+
+    /// Waits until all data of `addresses` has come.
+    ///
+    /// # Errors
+    /// The meeting failed, or a process that has yet to send is gone.
+    pub(crate) fn await_all(&self, addresses: &[Address]) -> Result<(), Failure> {
+        let complete = |notes: &mut Notes| {
+            let open = |address: &&Address| notes.expected.contains_key(address);
+            if !addresses.iter().any(|address| open(&address)) {
+                return Some(Ok(()));
+            }
+            let loss = |address: &Address| notes.loss(notes.expected[address].peer, address.group);
+            addresses.iter().filter(open).find_map(loss).map(Err)
+        };
+        let meeting = addresses.first().map(|address| (address.group, address.key));
+        self.wait(meeting, complete)
+    }
+
+    /// Why a transfer on a link that has ended cannot go on: what the link's reader says, who notices it too.
+    pub(crate) fn reason(&self, address: &Address, peer: u128) -> Failure {
+        let lost = |notes: &mut Notes| notes.loss(peer, address.group).map(Ok);
+        self.wait(Some((address.group, address.key)), lost).unwrap_or_else(|failure| failure)
+    }
+
+    fn wait<T>(
+        &self,
+        meeting: Option<(Token, Key)>,
+        mut done: impl FnMut(&mut Notes) -> Option<Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let mut notes = self.lock();
+        loop {
+            if let Some(failure) = meeting.and_then(|meeting| notes.failed.get(&meeting)) {
+                return Err(failure.clone());
+            }
+            if let Some(outcome) = done(&mut notes) {
+                return outcome;
+            }
+            notes = self.changed.wait(notes).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Fails a meeting whose data has moved for too long.
+    pub(crate) fn expire(&self, group: Token, key: Key, limit: Duration) {
+        let notes = self.lock();
+        let of_meeting = |address: &&Address| (address.group, address.key) == (group, key);
+        let senders: BTreeSet<u32> = notes.expected.keys().filter(of_meeting).map(|address| address.from).collect();
+        drop(notes);
+        let who = if senders.is_empty() {
+            "other ranks are not ready to receive".to_owned()
+        } else {
+            format!("the data of ranks {senders:?} has not come")
+        };
+        let what = format!("no data after {} s (HCCL_EXEC_TIMEOUT); {who}", limit.as_secs());
+        self.fail(group, key, &Failure::new(code::TASK_TIMEOUT, what));
+    }
+
+    /// Fails a meeting whose data moves or is about to.
+    pub(crate) fn fail(&self, group: Token, key: Key, failure: &Failure) {
+        self.lock().failed.entry((group, key)).or_insert_with(|| failure.clone());
+        self.changed.notify_all();
+    }
+
+    /// A process is gone: what it has not sent never comes. `by_group` is what to say in its communicators.
+    pub(crate) fn lose(&self, peer: u128, failure: Failure, by_group: BTreeMap<Token, Failure>) {
+        let mut notes = self.lock();
+        notes.gone.insert(peer, LostPeer { failure, by_group });
+        notes.early.retain(|_, early| early.peer != peer || early.arrived_bytes == early.bytes.len());
+        self.changed.notify_all();
+    }
+
+    /// A process is (again) linked.
+    pub(crate) fn meet(&self, peer: u128) {
+        self.lock().gone.remove(&peer);
+    }
+
+    /// A meeting has ended, whatever way: nothing of it is waited for any more.
+    pub(crate) fn end(&self, group: Token, key: Key) {
+        let is_of = |address: &Address| (address.group, address.key) == (group, key);
+        let mut notes = self.lock();
+        notes.expected.retain(|address, _| !is_of(address));
+        notes.wanted.retain(|address| !is_of(address));
+        notes.early.retain(|address, _| !is_of(address));
+    }
+
+    /// A communicator is gone, and with it what was noted for it, apart from what a running meeting waits for.
+    pub(crate) fn forget(&self, group: Token) {
+        let mut notes = self.lock();
+        let running: BTreeSet<Key> =
+            notes.expected.keys().filter(|address| address.group == group).map(|address| address.key).collect();
+        notes.wanted.retain(|address| address.group != group || running.contains(&address.key));
+        notes.early.retain(|address, _| address.group != group || running.contains(&address.key));
+        notes.failed.retain(|(of, key), _| *of != group || running.contains(key));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check_length(address: &Address, found: usize, expected: usize) -> Result<(), Failure> {
+    if found == expected {
+        return Ok(());
+    }
+    let (from, to, key) = (address.from, address.to, address.key);
+    let what = format!("{key}: rank {from} sends {found} bytes to rank {to}, which expects {expected}");
+    Err(Failure::new(code::HCCL_INTERNAL, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::location::Location;
+    use crate::memory::raw::Allocation;
+    use std::sync::Arc;
+
+    const KEY: Key = Key::Collective(4);
+
+    fn address(step: u32) -> Address {
+        Address { group: Token(1), key: KEY, step, from: 0, to: 1 }
+    }
+
+    fn place(bytes: usize) -> RawSpan {
+        Arc::new(Allocation::new(bytes, Location::Host, None).expect("memory")).span(0, bytes)
+    }
+
+    fn bytes(span: &RawSpan) -> Vec<u8> {
+        let mut bytes = vec![0; span.len_bytes()];
+        span.read(0, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn data_comes_before_or_after_it_is_expected() {
+        let board = Board::default();
+        let (early, late) = (place(4), place(4));
+        board.deliver(&address(0), 9, 0, 4, &[1, 2, 3, 4]).expect("kept");
+        board.expect(address(0), early.clone(), 9).expect("fits");
+        board.expect(address(1), late.clone(), 9).expect("noted");
+        board.deliver(&address(1), 9, 2, 4, &[7, 8]).expect("second half");
+        board.deliver(&address(1), 9, 0, 4, &[5, 6]).expect("first half");
+        board.await_all(&[address(0), address(1)]).expect("complete");
+        assert_eq!((bytes(&early), bytes(&late)), (vec![1, 2, 3, 4], vec![5, 6, 7, 8]));
+    }
+
+    #[test]
+    fn waits_end_when_the_sender_is_gone_but_not_for_what_has_come() {
+        let board = Board::default();
+        board.deliver(&address(0), 9, 0, 1, &[1]).expect("kept");
+        board.lose(9, Failure::new(code::REMOTE, "rank 0 died"), BTreeMap::new());
+        board.expect(address(0), place(1), 9).expect("whole");
+        board.await_all(&[address(0)]).expect("it came before the death");
+        board.expect(address(1), place(1), 9).expect("noted");
+        assert_eq!(board.await_all(&[address(1)]).expect_err("gone").message, "rank 0 died");
+        let wanted = board.take_wanted(&[(address(2), 9)]);
+        assert_eq!(wanted.expect_err("gone").message, "rank 0 died");
+    }
+
+    #[test]
+    fn lengths_that_disagree_and_deadlines_are_failures() {
+        let board = Board::default();
+        board.expect(address(0), place(8), 9).expect("noted");
+        let text = board.deliver(&address(0), 9, 0, 4, &[0; 4]).expect_err("short").message;
+        assert_eq!(text, "collective 4: rank 0 sends 4 bytes to rank 1, which expects 8");
+        board.expire(Token(1), KEY, Duration::from_secs(3));
+        let text = board.await_all(&[address(0)]).expect_err("late").message;
+        assert_eq!(text, "no data after 3 s (HCCL_EXEC_TIMEOUT); the data of ranks {0} has not come");
+        board.fail(Token(1), KEY, &Failure::new(code::REMOTE, "a later failure"));
+        assert_eq!(board.await_all(&[address(0)]).expect_err("failed").message, text, "the first counts");
+    }
+
+    #[test]
+    fn what_is_wanted_is_taken_once() {
+        let board = Board::default();
+        board.want(address(3));
+        let asked = [(address(2), 9), (address(3), 9)];
+        assert_eq!(board.take_wanted(&asked), Ok(Some(address(3))));
+        board.fail(Token(1), KEY, &Failure::new(code::REMOTE, "broken"));
+        assert_eq!(board.take_wanted(&asked).expect_err("failed").message, "broken");
+        assert_eq!(board.take_wanted(&[]), Ok(None));
+    }
+}

@@ -1,0 +1,42 @@
+//! The receiving direction of a link: reads messages and data until the connection ends.
+//!
+//! Input: a link's socket. Output: messages and data for the machine, in order; at last the link's end. Invariants: what a peer wrote before it died is taken
+//! before its death is told; the thread never waits for anything but the peer. Does not: act on messages (see
+//! `hccl::peer`).
+
+use std::io::{self, BufReader, Read};
+use std::net::TcpStream;
+use std::sync::{Arc, Weak};
+
+use super::connection::Link;
+use super::endpoint::Endpoint;
+use super::wire::{self, Message};
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Starts the thread that reads a link.
+///
+/// # Errors
+/// The system refuses a thread.
+pub(super) fn start(link: &Arc<Link>, socket: TcpStream, endpoint: &Weak<dyn Endpoint>) -> io::Result<()> {
+    let (linked, weak) = (Arc::clone(link), Weak::clone(endpoint));
+    let body = move || {
+        let outcome = receive(BufReader::with_capacity(BUFFER_BYTES, socket), &linked, &weak);
+        linked.close();
+        if let (Err(error), Some(endpoint)) = (outcome, weak.upgrade()) {
+            endpoint.lose_link(&linked, &error);
+        }
+    };
+    std::thread::Builder::new().name("ascend-link-read".into()).spawn(body).map(drop)
+}
+
+/// Reads until the stream ends.
+fn receive(mut stream: impl Read, link: &Arc<Link>, endpoint: &Weak<dyn Endpoint>) -> io::Result<()> {
+    crate::scheduler::thread::is_of_machine();
+    let mut payload = Vec::new();
+    loop {
+        let message: Message = wire::read(&mut stream, &mut payload)?;
+        let Some(endpoint) = endpoint.upgrade() else { return Ok(()) };
+        endpoint.receive(link, message, &mut payload);
+    }
+}

@@ -1,0 +1,53 @@
+//! The links of a machine to other processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::hccl::link::connection::Link;
+use crate::hccl::link::wire::Message;
+
+/// Links of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    by_peer: BTreeMap<u128, Arc<Link>>,
+    pub(super) connecting: BTreeSet<u128>,
+}
+
+impl Links {
+    /// The live link to a process.
+    pub(crate) fn to(&self, peer: u128) -> Option<Arc<Link>> {
+        self.by_peer.get(&peer).filter(|link| !link.is_closed()).cloned()
+    }
+
+    /// Notes a new link.
+    pub(crate) fn insert(&mut self, link: &Arc<Link>) {
+        self.by_peer.insert(link.peer.id, Arc::clone(link));
+    }
+
+    /// Forgets a link that has ended.
+    pub(crate) fn remove(&mut self, link: &Arc<Link>) {
+        if self.by_peer.get(&link.peer.id).is_some_and(|known| Arc::ptr_eq(known, link)) {
+            self.by_peer.remove(&link.peer.id);
+        }
+    }
+}
+
+impl Links {
+    /// The peers learn that this process's end is no death, and before that what it has told them of other ends: whoever hears of
+    /// this one alone would name it as what went wrong.
+    pub(super) fn say_farewell(&self) {
+        /// Peers that take nothing are not waited for.
+        const LIMIT: Duration = Duration::from_secs(1);
+        let deadline = Instant::now() + LIMIT;
+        self.by_peer.values().for_each(|link| link.post(&Message::Farewell));
+        self.by_peer.values().for_each(|link| link.flush(deadline));
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.say_farewell();
+        self.by_peer.values().for_each(|link| link.close());
+    }
+}

@@ -1,0 +1,401 @@
+//! HCCL's collectives: what a call asks for, who must agree with whom, and the data they move.
+//!
+//! Input: one [`CollectiveCall`] per rank. Output: the same results for any number of threads. Order of the parts: `group`
+//! (communicators and how ranks find each other), `meeting` (matching the calls of all ranks), `transfers` (what is to be
+//! moved), `perform` (moving and reducing what is in reach); with ranks in other processes `peer` (what processes tell each
+//! other), and then `at_table` and `table`, or `by_links`. Which of these it is a communicator chooses when it is made
+//! ([`group::Way`]). Invariants: reductions run over ranks 0, 1, 2, … with one rounding at the end; a disagreement is
+//! an error on every rank, never a hang. Does not: check pointers (see `abi::hccl`) or model links.
+
+pub(crate) mod at_table;
+mod by_links;
+mod cluster;
+mod gather;
+mod gathering;
+pub(crate) mod group;
+pub(crate) mod groups;
+pub(crate) mod home;
+pub(crate) mod key;
+pub(crate) mod link;
+pub(crate) mod links;
+pub(crate) mod meeting;
+mod meetings;
+pub(crate) mod peer;
+pub(crate) mod perform;
+mod rank_table;
+pub(crate) mod reduce;
+pub(crate) mod root_info;
+pub(crate) mod rules;
+pub(crate) mod shared_work;
+pub(crate) mod state;
+mod table;
+mod transfers;
+
+use std::fmt;
+
+use ascend_tp_sys::{HcclDataType, HcclReduceOp};
+use serde::{Deserialize, Serialize};
+
+use crate::base::failure::{Failure, code};
+use crate::memory::footprint::Footprint;
+use crate::memory::place::PeerBuffer;
+use crate::memory::raw::RawSpan;
+use crate::runtime::stream::Access;
+
+/// Element type of a collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum DataType {
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Uint8,
+    Uint16,
+    Uint32,
+    Uint64,
+    Fp16,
+    Fp32,
+    Fp64,
+    Bf16,
+}
+
+impl DataType {
+    /// Parses HCCL's numbering, which differs from AscendCL's.
+    ///
+    /// # Errors
+    /// No chip that is modelled moves this type, or it is no type.
+    pub(crate) fn parse(value: HcclDataType) -> Result<Self, Failure> {
+        Ok(match value {
+            HcclDataType::HCCL_DATA_TYPE_INT8 => Self::Int8,
+            HcclDataType::HCCL_DATA_TYPE_INT16 => Self::Int16,
+            HcclDataType::HCCL_DATA_TYPE_INT32 => Self::Int32,
+            HcclDataType::HCCL_DATA_TYPE_INT64 => Self::Int64,
+            HcclDataType::HCCL_DATA_TYPE_UINT8 => Self::Uint8,
+            HcclDataType::HCCL_DATA_TYPE_UINT16 => Self::Uint16,
+            HcclDataType::HCCL_DATA_TYPE_UINT32 => Self::Uint32,
+            HcclDataType::HCCL_DATA_TYPE_UINT64 => Self::Uint64,
+            HcclDataType::HCCL_DATA_TYPE_FP16 => Self::Fp16,
+            HcclDataType::HCCL_DATA_TYPE_FP32 => Self::Fp32,
+            HcclDataType::HCCL_DATA_TYPE_FP64 => Self::Fp64,
+            HcclDataType::HCCL_DATA_TYPE_BFP16 => Self::Bf16,
+            other => {
+                let what = format!(
+                    "data type {} is not one that cards exchange (int8 to int64, uint8 to uint64, fp16, fp32, \
+                     fp64, bfp16)",
+                    other.0
+                );
+                return Err(Failure::new(code::HCCL_NOT_SUPPORT, what));
+            }
+        })
+    }
+
+    /// Bytes of one element.
+    pub(crate) fn size_bytes(self) -> usize {
+        match self {
+            Self::Int8 | Self::Uint8 => 1,
+            Self::Int16 | Self::Uint16 | Self::Fp16 | Self::Bf16 => 2,
+            Self::Int32 | Self::Uint32 | Self::Fp32 => 4,
+            Self::Int64 | Self::Uint64 | Self::Fp64 => 8,
+        }
+    }
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Int8 => "int8",
+            Self::Int16 => "int16",
+            Self::Int32 => "int32",
+            Self::Int64 => "int64",
+            Self::Uint8 => "uint8",
+            Self::Uint16 => "uint16",
+            Self::Uint32 => "uint32",
+            Self::Uint64 => "uint64",
+            Self::Fp16 => "fp16",
+            Self::Fp32 => "fp32",
+            Self::Fp64 => "fp64",
+            Self::Bf16 => "bfp16",
+        })
+    }
+}
+
+/// How contributions are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ReduceOp {
+    Sum,
+    Prod,
+    Max,
+    Min,
+}
+
+impl ReduceOp {
+    /// Parses HCCL's numbering.
+    ///
+    /// # Errors
+    /// No such operation.
+    pub(crate) fn parse(value: HcclReduceOp) -> Result<Self, Failure> {
+        match value {
+            HcclReduceOp::HCCL_REDUCE_SUM => Ok(Self::Sum),
+            HcclReduceOp::HCCL_REDUCE_PROD => Ok(Self::Prod),
+            HcclReduceOp::HCCL_REDUCE_MAX => Ok(Self::Max),
+            HcclReduceOp::HCCL_REDUCE_MIN => Ok(Self::Min),
+            other => {
+                let what = format!("reduce operation {} is none of sum 0, prod 1, max 2, min 3", other.0);
+                Err(Failure::new(code::HCCL_PARA, what))
+            }
+        }
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sum => "sum",
+            Self::Prod => "prod",
+            Self::Max => "max",
+            Self::Min => "min",
+        })
+    }
+}
+
+/// One block per rank in a buffer, in elements.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Blocks {
+    /// Every rank's block has this many elements, one after the other.
+    Uniform(u64),
+    /// (displacement, count) per rank.
+    Listed(Vec<(u64, u64)>),
+}
+
+impl Blocks {
+    /// (displacement, count) of a rank's block.
+    pub(crate) fn at(&self, rank: usize) -> (u64, u64) {
+        match self {
+            Self::Uniform(count) => (rank as u64 * count, *count),
+            Self::Listed(blocks) => blocks[rank],
+        }
+    }
+
+    /// Elements a buffer needs so that every block lies in it; None when that overflows.
+    pub(crate) fn extent(&self, world: usize) -> Option<u64> {
+        let mut extent = 0_u64;
+        for rank in 0..world {
+            let (displacement, count) = match self {
+                Self::Uniform(count) => (count.checked_mul(rank as u64)?, *count),
+                Self::Listed(blocks) => blocks[rank],
+            };
+            if count > 0 {
+                extent = extent.max(displacement.checked_add(count)?);
+            }
+        }
+        Some(extent)
+    }
+}
+
+/// What a rank asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CollectiveKind {
+    AllReduce { count: u64, op: ReduceOp },
+    Reduce { count: u64, op: ReduceOp, root: u32 },
+    ReduceScatter { blocks: Blocks, op: ReduceOp },
+    AllGather { blocks: Blocks },
+    Broadcast { count: u64, root: u32 },
+    Scatter { count: u64, root: u32 },
+    AllToAll { send: Blocks, recv: Blocks },
+    Barrier,
+    Send { count: u64, to: u32 },
+    Recv { count: u64, from: u32 },
+}
+
+/// The C functions a call can come from.
+pub(crate) const FUNCTIONS: &[&str] = &[
+    "HcclAllReduce",
+    "HcclReduce",
+    "HcclReduceScatter",
+    "HcclReduceScatterV",
+    "HcclAllGather",
+    "HcclAllGatherV",
+    "HcclBroadcast",
+    "HcclScatter",
+    "HcclAlltoAll",
+    "HcclAlltoAllV",
+    "HcclAlltoAllVC",
+    "HcclBarrier",
+    "HcclSend",
+    "HcclRecv",
+    BATCH,
+];
+
+/// The C function whose sends and receives match only each other.
+const BATCH: &str = "HcclBatchSendRecv";
+
+/// One rank's call of a collective.
+#[derive(Debug, Clone)]
+pub(crate) struct CollectiveCall {
+    /// The C function.
+    pub(crate) name: &'static str,
+    /// What it asks for.
+    pub(crate) kind: CollectiveKind,
+    /// Element type.
+    pub(crate) dtype: DataType,
+    /// What this rank contributes; None when it contributes nothing.
+    pub(crate) send: Option<RawSpan>,
+    /// Where its result goes; None when it receives nothing.
+    pub(crate) recv: Option<RawSpan>,
+    /// Where other processes of this host find both; None where they cannot.
+    pub(crate) places: Option<Places>,
+}
+
+/// Where the buffers of a call are in its process's store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Places {
+    pub(crate) send: Option<PeerBuffer>,
+    pub(crate) recv: Option<PeerBuffer>,
+}
+
+impl CollectiveCall {
+    /// The bytes of this rank's buffers that it touches.
+    pub(crate) fn accesses(&self) -> Vec<Access> {
+        let (send_name, recv_name) = match self.kind {
+            CollectiveKind::Broadcast { .. } => ("buf", "buf"),
+            _ => ("send_buf", "recv_buf"),
+        };
+        let (sent, received) = match &self.kind {
+            CollectiveKind::ReduceScatter { blocks, .. } => (Some(blocks), None),
+            CollectiveKind::AllGather { blocks } => (None, Some(blocks)),
+            CollectiveKind::AllToAll { send, recv } => (Some(send), Some(recv)),
+            _ => (None, None),
+        };
+        let parts = |access: Access, blocks: Option<&Blocks>| match blocks {
+            Some(Blocks::Listed(blocks)) => access.within(Some(self.footprint(blocks))),
+            _ => access,
+        };
+        let send = self.send.as_ref().map(|span| parts(Access::read(send_name, span), sent));
+        let recv = self.recv.as_ref().map(|span| parts(Access::write(recv_name, span), received));
+        send.into_iter().chain(recv).collect()
+    }
+
+    fn footprint(&self, blocks: &[(u64, u64)]) -> Footprint {
+        let element = self.dtype.size_bytes();
+        Footprint::lines(blocks.iter().map(|(displacement, count)| {
+            let start = *displacement as usize * element;
+            start..start + *count as usize * element
+        }))
+    }
+
+    /// Whether each two ranks agree about something of their own, so that all agree only when each two do.
+    pub(crate) fn is_pairwise(&self) -> bool {
+        matches!(self.kind, CollectiveKind::AllToAll { .. })
+    }
+
+    /// Whether the calls of two ranks can be parts of one collective.
+    pub(crate) fn agrees(&self, rank: u32, other: &Self, other_rank: u32) -> bool {
+        if self.dtype != other.dtype {
+            return false;
+        }
+        if let (CollectiveKind::Send { count: a, .. }, CollectiveKind::Recv { count: b, .. })
+        | (CollectiveKind::Recv { count: a, .. }, CollectiveKind::Send { count: b, .. }) = (&self.kind, &other.kind)
+        {
+            return a == b && (self.name == BATCH) == (other.name == BATCH);
+        }
+        if self.name != other.name {
+            return false;
+        }
+        match (&self.kind, &other.kind) {
+            (
+                CollectiveKind::AllToAll { send, recv },
+                CollectiveKind::AllToAll { send: other_send, recv: other_recv },
+            ) => {
+                send.at(other_rank as usize).1 == other_recv.at(rank as usize).1
+                    && recv.at(other_rank as usize).1 == other_send.at(rank as usize).1
+            }
+            (kind, other_kind) => kind == other_kind,
+        }
+    }
+}
+
+impl fmt::Display for CollectiveCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, dtype) = (self.name, self.dtype);
+        match &self.kind {
+            CollectiveKind::AllReduce { count, op } => write!(f, "{name}(count {count}, {dtype}, {op})"),
+            CollectiveKind::Reduce { count, op, root } => {
+                write!(f, "{name}(count {count}, {dtype}, {op}, root {root})")
+            }
+            CollectiveKind::ReduceScatter { blocks, op } => write!(f, "{name}({blocks}, {dtype}, {op})"),
+            CollectiveKind::AllGather { blocks } => write!(f, "{name}({blocks}, {dtype})"),
+            CollectiveKind::Broadcast { count, root } | CollectiveKind::Scatter { count, root } => {
+                write!(f, "{name}(count {count}, {dtype}, root {root})")
+            }
+            CollectiveKind::AllToAll { send, recv } => write!(f, "{name}(send {send}, receive {recv}, {dtype})"),
+            CollectiveKind::Barrier => write!(f, "{name}()"),
+            CollectiveKind::Send { count, to } => write!(f, "{name}(count {count}, {dtype}, to rank {to})"),
+            CollectiveKind::Recv { count, from } => write!(f, "{name}(count {count}, {dtype}, from rank {from})"),
+        }
+    }
+}
+
+impl fmt::Display for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform(count) => write!(f, "count {count}"),
+            Self::Listed(blocks) => {
+                let counts: Vec<u64> = blocks.iter().map(|(_, count)| *count).collect();
+                let displacements: Vec<u64> = blocks.iter().map(|(displacement, _)| *displacement).collect();
+                write!(f, "counts {counts:?} at {displacements:?}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &'static str, kind: CollectiveKind, dtype: DataType) -> CollectiveCall {
+        CollectiveCall { name, kind, dtype, send: None, recv: None, places: None }
+    }
+
+    #[test]
+    fn calls_agree_only_when_everything_does() {
+        let sum = |count| call("HcclAllReduce", CollectiveKind::AllReduce { count, op: ReduceOp::Sum }, DataType::Fp32);
+        assert!(sum(4).agrees(0, &sum(4), 1));
+        assert!(!sum(4).agrees(0, &sum(5), 1));
+        let max = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: ReduceOp::Max }, DataType::Fp32);
+        assert!(!sum(4).agrees(0, &max, 1));
+        let half = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: ReduceOp::Sum }, DataType::Fp16);
+        assert!(!sum(4).agrees(0, &half, 1));
+    }
+
+    #[test]
+    fn all_to_all_agrees_pairwise() {
+        let with = |send: [u64; 2], recv: [u64; 2]| {
+            let blocks = |counts: [u64; 2]| Blocks::Listed(counts.iter().map(|count| (0, *count)).collect());
+            call("HcclAlltoAllV", CollectiveKind::AllToAll { send: blocks(send), recv: blocks(recv) }, DataType::Int8)
+        };
+        assert!(with([1, 2], [1, 3]).agrees(0, &with([3, 4], [2, 4]), 1));
+        assert!(!with([1, 2], [1, 3]).agrees(0, &with([3, 4], [5, 4]), 1));
+    }
+
+    #[test]
+    fn blocks_extend_to_their_furthest_end() {
+        assert_eq!(Blocks::Uniform(3).extent(4), Some(12));
+        assert_eq!(Blocks::Listed(vec![(10, 2), (0, 5), (99, 0)]).extent(3), Some(12));
+        assert_eq!(Blocks::Uniform(u64::MAX).extent(3), None);
+    }
+
+    #[test]
+    fn unknown_numbers_are_refused() {
+        assert!(DataType::parse(HcclDataType(12)).is_err() && ReduceOp::parse(HcclReduceOp(4)).is_err());
+    }
+
+    #[test]
+    fn a_call_prints_what_it_asks_for() {
+        let scatter = call(
+            "HcclReduceScatterV",
+            CollectiveKind::ReduceScatter { blocks: Blocks::Listed(vec![(0, 3), (3, 4)]), op: ReduceOp::Min },
+            DataType::Bf16,
+        );
+        assert_eq!(scatter.to_string(), "HcclReduceScatterV(counts [3, 4] at [0, 3], bfp16, min)");
+    }
+}

@@ -1,0 +1,273 @@
+//! What a collective moves, as data: blocks that are reduced and blocks that are copied.
+//!
+//! Input: the calls of all ranks. Output: [`Transfers`], from which every way of moving data works: in one place over all
+//! buffers (`perform`) and between processes over links (`by_links`). Invariants: each byte of a result is written by one
+//! block; what a block reads no block writes, unless it is the same place. Does not: touch memory, or check what was
+//! checked when the calls were made.
+
+use crate::base::failure::{Failure, code};
+use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType, ReduceOp};
+use crate::memory::raw::RawSpan;
+
+/// A buffer of a rank's call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Send,
+    Receive,
+}
+
+/// A place in the buffer of the rank at a position: by rank, or of two the sender and then the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) position: usize,
+    pub(super) side: Side,
+    pub(super) offset_bytes: usize,
+}
+
+impl Spot {
+    const fn send(position: usize, offset_bytes: usize) -> Self {
+        Self { position, side: Side::Send, offset_bytes }
+    }
+
+    const fn receive(position: usize, offset_bytes: usize) -> Self {
+        Self { position, side: Side::Receive, offset_bytes }
+    }
+
+    /// `len_bytes` there.
+    ///
+    /// # Errors
+    /// The call has no such buffer, or a shorter one.
+    pub(super) fn span(self, calls: &[&CollectiveCall], len_bytes: usize) -> Result<RawSpan, Failure> {
+        let call = calls[self.position];
+        let buffer = match self.side {
+            Side::Send => call.send.as_ref(),
+            Side::Receive => call.recv.as_ref(),
+        };
+        let buffer = buffer.ok_or_else(|| incomplete(call))?;
+        let (offset, total) = (self.offset_bytes, buffer.len_bytes());
+        if len_bytes > total || offset > total - len_bytes {
+            let what = format!("block of {len_bytes} bytes at {offset} leaves a buffer of {total} bytes");
+            return Err(Failure::new(code::HCCL_INTERNAL, what));
+        }
+        Ok(buffer.slice(offset, len_bytes))
+    }
+}
+
+/// The same elements of every rank's send buffer, combined, and every place where the result goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reduction {
+    pub(super) from_bytes: usize,
+    pub(super) to: Vec<Spot>,
+    pub(super) count: usize,
+}
+
+/// Bytes that are copied from one place to others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fan {
+    pub(super) from: Spot,
+    pub(super) to: Vec<Spot>,
+    pub(super) len_bytes: usize,
+}
+
+/// All that a collective moves: first the reductions, then the copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Transfers {
+    pub(super) dtype: DataType,
+    /// How contributions are combined, where there are reductions.
+    pub(super) op: ReduceOp,
+    pub(super) reductions: Vec<Reduction>,
+    pub(super) fans: Vec<Fan>,
+}
+
+impl Transfers {
+    /// What the calls of all ranks, in their order, ask for.
+    ///
+    /// # Errors
+    /// The calls are not parts of one collective.
+    pub(super) fn of(calls: &[&CollectiveCall]) -> Result<Self, Failure> {
+        let Some(first) = calls.first() else { return Ok(Self::nothing(DataType::Int8)) };
+        let (dtype, world) = (first.dtype, calls.len());
+        let element = dtype.size_bytes();
+        let nothing = Self::nothing(dtype);
+        let fans = |fans: Vec<Fan>| Self { fans, ..Self::nothing(dtype) };
+        let reduced = |op: ReduceOp, reductions: Vec<Reduction>| Self { op, reductions, ..Self::nothing(dtype) };
+        let (displacement, bytes) = (
+            |blocks: &Blocks, rank: usize| blocks.at(rank).0 as usize * element,
+            |blocks: &Blocks, rank: usize| blocks.at(rank).1 as usize * element,
+        );
+        Ok(match &first.kind {
+            CollectiveKind::Barrier => nothing,
+            CollectiveKind::AllReduce { count: 0, .. }
+            | CollectiveKind::Reduce { count: 0, .. }
+            | CollectiveKind::Broadcast { count: 0, .. } => nothing,
+            CollectiveKind::Scatter { count: 0, .. } | CollectiveKind::Send { count: 0, .. } => nothing,
+            CollectiveKind::AllReduce { count, op } => {
+                let to = (0..world).map(|position| Spot::receive(position, 0)).collect();
+                reduced(*op, vec![Reduction { from_bytes: 0, to, count: *count as usize }])
+            }
+            CollectiveKind::Reduce { count, op, root } => {
+                let to = vec![Spot::receive(*root as usize, 0)];
+                reduced(*op, vec![Reduction { from_bytes: 0, to, count: *count as usize }])
+            }
+            CollectiveKind::ReduceScatter { blocks, op } => {
+                let some = (0..world).filter(|rank| blocks.at(*rank).1 > 0);
+                let of_rank = |rank: usize| Reduction {
+                    from_bytes: displacement(blocks, rank),
+                    to: vec![Spot::receive(rank, 0)],
+                    count: blocks.at(rank).1 as usize,
+                };
+                reduced(*op, some.map(of_rank).collect())
+            }
+            CollectiveKind::AllGather { blocks } => {
+                let some = (0..world).filter(|rank| blocks.at(*rank).1 > 0);
+                let of_rank = |rank: usize| Fan {
+                    from: Spot::send(rank, 0),
+                    to: (0..world).map(|to| Spot::receive(to, displacement(blocks, rank))).collect(),
+                    len_bytes: bytes(blocks, rank),
+                };
+                fans(some.map(of_rank).collect())
+            }
+            CollectiveKind::Broadcast { count, root } => {
+                let root = *root as usize;
+                let to = (0..world).filter(|to| *to != root).map(|to| Spot::receive(to, 0)).collect();
+                fans(vec![Fan { from: Spot::send(root, 0), to, len_bytes: *count as usize * element }])
+            }
+            CollectiveKind::Scatter { count, root } => {
+                let len_bytes = *count as usize * element;
+                let from = |rank: usize| Spot::send(*root as usize, rank * len_bytes);
+                let of_rank = |rank| Fan { from: from(rank), to: vec![Spot::receive(rank, 0)], len_bytes };
+                fans((0..world).map(of_rank).collect())
+            }
+            CollectiveKind::AllToAll { .. } => fans(Self::all_to_all(calls, element)?),
+            CollectiveKind::Send { count, .. } => {
+                let len_bytes = *count as usize * element;
+                fans(vec![Fan { from: Spot::send(0, 0), to: vec![Spot::receive(1, 0)], len_bytes }])
+            }
+            CollectiveKind::Recv { .. } => return Err(incomplete(first)),
+        })
+    }
+
+    fn nothing(dtype: DataType) -> Self {
+        Self { dtype, op: ReduceOp::Sum, reductions: Vec::new(), fans: Vec::new() }
+    }
+
+    fn all_to_all(calls: &[&CollectiveCall], element: usize) -> Result<Vec<Fan>, Failure> {
+        let mut fans = Vec::new();
+        for (from_rank, from) in calls.iter().enumerate() {
+            for (to_rank, to) in calls.iter().enumerate() {
+                let (CollectiveKind::AllToAll { send, .. }, CollectiveKind::AllToAll { recv, .. }) =
+                    (&from.kind, &to.kind)
+                else {
+                    return Err(incomplete(from));
+                };
+                let (at, count) = send.at(to_rank);
+                if count > 0 {
+                    fans.push(Fan {
+                        from: Spot::send(from_rank, at as usize * element),
+                        to: vec![Spot::receive(to_rank, recv.at(from_rank).0 as usize * element)],
+                        len_bytes: count as usize * element,
+                    });
+                }
+            }
+        }
+        Ok(fans)
+    }
+
+    /// The same with each reduction of more than `most_bytes` that goes to several ranks cut into a share for each of them,
+    /// which then gives its share to the others.
+    pub(super) fn with_shares(self, most_bytes: usize) -> Self {
+        let element = self.dtype.size_bytes();
+        let (mut reductions, mut fans) = (Vec::new(), self.fans);
+        for whole in self.reductions {
+            let owners = whole.to.len();
+            if owners == 1 || whole.count * element <= most_bytes {
+                reductions.push(whole);
+                continue;
+            }
+            let bound = |owner: usize| whole.count * owner / owners;
+            for (owner, to) in whole.to.iter().enumerate() {
+                let (first, count) = (bound(owner), bound(owner + 1) - bound(owner));
+                let moved = |spot: &Spot| Spot { offset_bytes: spot.offset_bytes + first * element, ..*spot };
+                if count > 0 {
+                    let from_bytes = whole.from_bytes + first * element;
+                    reductions.push(Reduction { from_bytes, to: vec![moved(to)], count });
+                    let others = whole.to.iter().filter(|other| *other != to).map(moved).collect();
+                    fans.push(Fan { from: moved(to), to: others, len_bytes: count * element });
+                }
+            }
+        }
+        Self { reductions, fans, ..self }
+    }
+}
+
+fn incomplete(call: &CollectiveCall) -> Failure {
+    Failure::new(code::HCCL_INTERNAL, format!("{call} reached its data without a buffer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(kind: CollectiveKind) -> CollectiveCall {
+        CollectiveCall { name: "HcclAllReduce", kind, dtype: DataType::Int32, send: None, recv: None, places: None }
+    }
+
+    fn of(kind: &CollectiveKind, world: usize) -> Transfers {
+        let calls: Vec<CollectiveCall> = (0..world).map(|_| call(kind.clone())).collect();
+        Transfers::of(&calls.iter().collect::<Vec<_>>()).expect("one collective")
+    }
+
+    #[test]
+    fn a_large_all_reduce_is_a_reduction_of_shares_and_a_gathering() {
+        let whole = of(&CollectiveKind::AllReduce { count: 10, op: ReduceOp::Max }, 3);
+        assert_eq!((whole.reductions.len(), whole.reductions[0].to.len(), whole.fans.len()), (1, 3, 0));
+        assert_eq!(whole.clone().with_shares(40), whole, "small ones stay whole");
+        let cut = whole.with_shares(39);
+        let counts: Vec<usize> = cut.reductions.iter().map(|reduction| reduction.count).collect();
+        assert_eq!((counts, cut.op), (vec![3, 3, 4], ReduceOp::Max));
+        assert_eq!(cut.reductions[2].from_bytes, 24);
+        assert_eq!(cut.reductions[2].to, [Spot::receive(2, 24)]);
+        assert_eq!(cut.fans[1].from, Spot::receive(1, 12));
+        assert_eq!(cut.fans[1].to, [Spot::receive(0, 12), Spot::receive(2, 12)]);
+    }
+
+    #[test]
+    fn every_byte_of_a_result_has_one_source() {
+        let listed = Blocks::Listed(vec![(0, 2), (5, 0), (2, 3)]);
+        for kind in [
+            CollectiveKind::AllGather { blocks: listed.clone() },
+            CollectiveKind::ReduceScatter { blocks: listed, op: ReduceOp::Sum },
+            CollectiveKind::Broadcast { count: 4, root: 1 },
+            CollectiveKind::Scatter { count: 4, root: 2 },
+            CollectiveKind::AllToAll { send: Blocks::Uniform(2), recv: Blocks::Uniform(2) },
+        ] {
+            let transfers = of(&kind, 3);
+            let copied = transfers.fans.iter().flat_map(|fan| fan.to.iter().map(|to| (*to, fan.len_bytes)));
+            let reduced = transfers.reductions.iter().flat_map(|one| one.to.iter().map(|to| (*to, one.count * 4)));
+            let mut written: Vec<(usize, usize)> = copied
+                .chain(reduced)
+                .flat_map(|(to, len)| (to.offset_bytes..to.offset_bytes + len).map(move |byte| (to.position, byte)))
+                .collect();
+            let count = written.len();
+            written.sort_unstable();
+            written.dedup();
+            assert_eq!(written.len(), count, "{kind:?}");
+            let expected = match kind {
+                CollectiveKind::AllGather { .. } => 3 * 20,
+                CollectiveKind::ReduceScatter { .. } => 20,
+                CollectiveKind::Broadcast { .. } => 2 * 16,
+                CollectiveKind::Scatter { .. } => 3 * 16,
+                _ => 9 * 8,
+            };
+            assert_eq!(count, expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_moves_without_elements_and_a_receive_begins_nothing() {
+        assert_eq!(of(&CollectiveKind::Barrier, 4), of(&CollectiveKind::AllReduce { count: 0, op: ReduceOp::Sum }, 4));
+        let receive = call(CollectiveKind::Recv { count: 1, from: 0 });
+        assert!(Transfers::of(&[&receive, &receive]).is_err());
+        assert!(Spot::send(0, 0).span(&[&receive], 4).expect_err("no buffer").message.contains("without a buffer"));
+    }
+}

@@ -1,0 +1,302 @@
+//! The book of a machine's memory: which allocations exist, how much of each card is in use, and in strict mode what the freed
+//! ones were.
+//!
+//! Input: allocations, charges, first addresses. Output: the same by address, refusals with what is free. Invariants: what is
+//! charged to a card never exceeds it; strict mode gives no address twice. Does not: map anything (see `raw`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::base::failure::{Failure, code};
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
+use crate::memory::fault::Known;
+use crate::memory::guard::Arena;
+use crate::memory::location::Location;
+use crate::memory::raw::Allocation;
+
+/// Memory of a card held for something that has no address; dropping it gives the memory back.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    book: Arc<RwLock<Book>>,
+    card: u32,
+    share: MemoryShare,
+    held_bytes: u64,
+}
+
+impl Charge {
+    /// Of what the book has been told.
+    pub(super) fn new(book: &Arc<RwLock<Book>>, card: u32, share: MemoryShare, held_bytes: u64) -> Self {
+        Self { book: Arc::clone(book), card, share, held_bytes }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        book.cards[self.card as usize].subtract(self.share, self.held_bytes);
+    }
+}
+
+/// Memory of one card in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CardUsage {
+    /// Handed out now: the sum of the three shares below.
+    pub used_bytes: u64,
+    /// The most that was ever handed out at once.
+    pub peak_bytes: u64,
+    /// What the card can hand out.
+    pub total_bytes: u64,
+    /// Of what is handed out: `aclrtMalloc` and its kin, with their rounding.
+    pub allocated_bytes: u64,
+    /// Of what is handed out: `aclrtMallocPhysical`.
+    pub physical_bytes: u64,
+    /// Of what is handed out: the buffers of communicators.
+    pub communicator_bytes: u64,
+}
+
+/// What a card's memory is handed out for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemoryShare {
+    Allocation,
+    Physical,
+    Communicator,
+}
+
+impl CardUsage {
+    fn share(&mut self, share: MemoryShare) -> &mut u64 {
+        match share {
+            MemoryShare::Allocation => &mut self.allocated_bytes,
+            MemoryShare::Physical => &mut self.physical_bytes,
+            MemoryShare::Communicator => &mut self.communicator_bytes,
+        }
+    }
+
+    pub(super) fn add(&mut self, share: MemoryShare, count: u64) {
+        *self.share(share) += count;
+        self.used_bytes += count;
+        self.peak_bytes = self.peak_bytes.max(self.used_bytes);
+    }
+
+    fn subtract(&mut self, share: MemoryShare, count: u64) {
+        *self.share(share) -= count;
+        self.used_bytes -= count;
+    }
+
+    /// The shares that are not allocations, for messages; empty when there are none.
+    fn other_shares(&self) -> String {
+        let shares = [(self.physical_bytes, "physical memory"), (self.communicator_bytes, "communicators")];
+        let held: Vec<String> = shares
+            .iter()
+            .filter(|(held, _)| *held > 0)
+            .map(|(held, of)| format!("{} for {of}", bytes(*held)))
+            .collect();
+        if held.is_empty() { String::new() } else { format!(" ({})", held.join(", ")) }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) allocations: BTreeMap<usize, Arc<Allocation>>,
+    pub(super) cards: Vec<CardUsage>,
+    /// Strict mode.
+    pub(super) quarantine: Option<Quarantine>,
+}
+
+/// Addresses of strict mode: none is given out twice, and it is remembered what the freed ones were.
+#[derive(Debug, Default)]
+pub(super) struct Quarantine {
+    pub(super) arena: Arc<Arena>,
+    freed: BTreeMap<usize, Freed>,
+    /// First addresses of `freed`, oldest first.
+    order: VecDeque<usize>,
+}
+
+/// How many freed allocations are remembered; of older ones it is known only that they are gone.
+const REMEMBERED: usize = 1 << 16;
+
+/// Freed memory.
+#[derive(Debug)]
+struct Freed {
+    size: usize,
+    location: Location,
+    allocated: Arc<Site>,
+    freed: Arc<Site>,
+    /// For the fault handler.
+    _known: Option<Arc<Known>>,
+}
+
+impl Quarantine {
+    fn add(&mut self, allocation: &Allocation, freed: &Arc<Site>) {
+        let Some(allocated) = allocation.site() else { return };
+        allocation.retire(freed);
+        let known = allocation.known();
+        if let Some(known) = &known {
+            known.free(freed.number);
+        }
+        let record = Freed {
+            size: allocation.size(),
+            location: allocation.location(),
+            allocated: Arc::clone(allocated),
+            freed: Arc::clone(freed),
+            _known: known,
+        };
+        self.freed.insert(allocation.base(), record);
+        self.order.push_back(allocation.base());
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.freed.remove(&oldest);
+        }
+    }
+
+    /// The freed allocation an address belonged to, with its first address.
+    fn covering(&self, address: usize) -> Option<(usize, &Freed)> {
+        let (base, freed) = self.freed.range(..=address).next_back()?;
+        (address - base <= freed.size).then_some((*base, freed))
+    }
+}
+
+/// How far from an allocation an address counts as a slip past its end or before its start.
+const NEAR_BYTES: usize = 4096;
+
+/// What an allocation of `size` bytes takes on the card.
+pub(super) fn footprint_bytes(size: usize) -> u64 {
+    (size as u64).next_multiple_of(32) + 32
+}
+
+impl Book {
+    /// Fails when a card has less than `footprint` bytes left; `asked` is what the program asked for.
+    pub(super) fn require(&self, card: u32, asked: u64, footprint: u64) -> Result<(), Failure> {
+        let usage = &self.cards[card as usize];
+        if footprint <= usage.total_bytes - usage.used_bytes {
+            return Ok(());
+        }
+        let what = format!(
+            "card {card} is out of memory: asked {}, used {}{} of {}, free {}, peak {}",
+            bytes(asked),
+            bytes(usage.used_bytes),
+            usage.other_shares(),
+            bytes(usage.total_bytes),
+            bytes(usage.total_bytes - usage.used_bytes),
+            bytes(usage.peak_bytes),
+        );
+        Err(Failure::new(code::MEMORY_ALLOCATION, what))
+    }
+
+    pub(super) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
+        let (base, allocation) = self.allocations.range(..=address).next_back()?;
+        // One past the end is still this allocation: an empty span may start there.
+        (address - base <= allocation.size()).then_some(allocation)
+    }
+
+    pub(super) fn remove(&mut self, address: usize, site: Option<&Arc<Site>>) -> Option<Arc<Allocation>> {
+        let allocation = self.allocations.remove(&address)?;
+        if let (Some(quarantine), Some(site)) = (&mut self.quarantine, site) {
+            quarantine.add(&allocation, site);
+        }
+        if let Location::Card(card) = allocation.location() {
+            self.cards[card as usize].subtract(MemoryShare::Allocation, footprint_bytes(allocation.size()));
+        }
+        Some(allocation)
+    }
+
+    /// What is known about an address, for messages.
+    pub(super) fn describe(&self, address: usize) -> String {
+        if address == 0 {
+            return "the address is NULL".into();
+        }
+        if let Some(allocation) = self.covering(address) {
+            return format!(
+                "address {address:#x} is offset {} of an allocation of {} bytes on {}",
+                address - allocation.base(),
+                allocation.size(),
+                place(allocation.location()),
+            );
+        }
+        if let Some((base, freed)) = self.freed(address) {
+            return format!(
+                "address {address:#x} is offset {} of an allocation of {} bytes on {} that was freed",
+                address - base,
+                freed.size,
+                place(freed.location),
+            );
+        }
+        if let Some((distance, allocation)) = self.near(address) {
+            return format!(
+                "address {address:#x} is {distance} an allocation of {} bytes on {}",
+                allocation.size(),
+                place(allocation.location()),
+            );
+        }
+        format!("address {address:#x} lies in no allocation of this machine (freed, or never allocated)")
+    }
+
+    fn freed(&self, address: usize) -> Option<(usize, &Freed)> {
+        self.quarantine.as_ref()?.covering(address)
+    }
+
+    /// In strict mode, the allocation just before or behind which an address lies.
+    fn near(&self, address: usize) -> Option<(String, &Arc<Allocation>)> {
+        self.quarantine.as_ref()?;
+        let before = self.allocations.range(..=address).next_back().and_then(|(base, allocation)| {
+            let past = address.checked_sub(base + allocation.size())?;
+            (past < NEAR_BYTES).then(|| (format!("{past} bytes past the end of"), allocation))
+        });
+        before.or_else(|| {
+            let (base, allocation) = self.allocations.range(address..).next()?;
+            (base - address < NEAR_BYTES).then(|| (format!("{} bytes before", base - address), allocation))
+        })
+    }
+
+    /// A failure about an address, with what strict mode makes of it and the calls concerned; `kind` for an address that
+    /// exists.
+    pub(super) fn found(&self, address: usize, kind: ReportKind, failure: Failure) -> Failure {
+        let site = |allocation: &Arc<Allocation>| allocation.site().cloned().into_iter().collect();
+        if let Some(allocation) = self.covering(address) {
+            return failure.found(kind, site(allocation));
+        }
+        if let Some((_, freed)) = self.freed(address) {
+            let sites = vec![Arc::clone(&freed.allocated), Arc::clone(&freed.freed)];
+            return failure.found(ReportKind::UseAfterFree, sites);
+        }
+        match self.near(address) {
+            Some((_, allocation)) => failure.found(ReportKind::OutOfBounds, site(allocation)),
+            None => failure,
+        }
+    }
+}
+
+/// `card 3`, or `the host`.
+pub(crate) fn place(location: Location) -> String {
+    match location {
+        Location::Card(card) => format!("card {card}"),
+        Location::Host => "the host".into(),
+    }
+}
+
+/// A size for messages: exact bytes and, from 1 MiB on, the larger unit.
+pub(super) fn bytes(count: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+    match count {
+        0..MIB => format!("{count} B"),
+        MIB..GIB => format!("{count} B ({:.2} MiB)", count as f64 / MIB as f64),
+        _ => format!("{count} B ({:.2} GiB)", count as f64 / GIB as f64),
+    }
+}
+
+/// What was written beside an allocation since this was last asked, as a report.
+pub(crate) fn damage_report(allocation: &Allocation, site: Option<&Arc<Site>>) -> Option<Report> {
+    let damage = allocation.take_damage()?;
+    let what = format!(
+        "bytes {} to {} of a buffer with bytes 0 to {} on {} were written by the program; [1] allocated it, [2] found that",
+        damage.first,
+        damage.last,
+        allocation.size() - 1,
+        place(allocation.location()),
+    );
+    let sites = allocation.site().into_iter().chain(site).cloned().collect();
+    Some(Report::new(ReportKind::OutOfBounds, what, sites))
+}

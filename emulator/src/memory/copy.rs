@@ -1,0 +1,124 @@
+//! Copies and fills: rows of bytes from one place to another.
+//!
+//! Input: two spans and how rows lie in them. Output: the bytes moved, split over the pool when there are many.
+//! Invariant: overlapping ranges are moved as if through a buffer. Does not: decide who may copy (see `abi`).
+
+use crate::memory::footprint::{Footprint, Rows};
+use crate::memory::raw::RawSpan;
+use crate::runtime::stream::Access;
+use crate::scheduler::pool::Without;
+use crate::scheduler::pool::Workers;
+
+/// Bytes of one tile of a large copy.
+const TILE_BYTES: usize = 1 << 20;
+
+/// `height` rows of `width` bytes; row r starts at `r * pitch` of its span.
+#[derive(Debug, Clone)]
+pub(crate) struct Copy {
+    pub(crate) into: RawSpan,
+    pub(crate) into_pitch: usize,
+    pub(crate) from: RawSpan,
+    pub(crate) from_pitch: usize,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+}
+
+impl Copy {
+    /// One row.
+    pub(crate) fn linear(into: RawSpan, from: RawSpan, bytes: usize) -> Self {
+        Self { into, into_pitch: bytes, from, from_pitch: bytes, width: bytes, height: 1 }
+    }
+
+    /// The bytes it touches.
+    pub(crate) fn accesses(&self) -> Vec<Access> {
+        let rows = |pitch: usize| Rows { start: 0, width: self.width, pitch, height: self.height };
+        let touched = |pitch: usize| Some(Footprint::rows(rows(pitch)));
+        vec![
+            Access::write("dst", &self.into).within(touched(self.into_pitch)),
+            Access::read("src", &self.from).within(touched(self.from_pitch)),
+        ]
+    }
+
+    /// Moves the bytes on the calling thread.
+    pub(crate) fn run(&self) {
+        for row in 0..self.height {
+            self.into.copy_from(row * self.into_pitch, &self.from, row * self.from_pitch, self.width);
+        }
+    }
+
+    /// What moving the bytes leaves when cards have none: between places of the host they are moved, what the host gets from
+    /// a card is zeros.
+    pub(crate) fn run_without_numbers(&self) {
+        match (self.into.card(), self.from.card()) {
+            (None, None) => self.run(),
+            (None, Some(_)) => {
+                for row in 0..self.height {
+                    self.into.slice(row * self.into_pitch, self.width).fill(0);
+                }
+            }
+            (Some(_), _) => {}
+        }
+    }
+
+    /// Whether that is anything.
+    pub(crate) fn without_numbers(&self) -> Without {
+        if self.into.card().is_none() { Without::Same } else { Without::Nothing }
+    }
+
+    /// Moves the bytes over the pool.
+    pub(crate) fn run_on(&self, workers: &Workers) {
+        if self.height != 1 || self.into.overlaps(&self.from) {
+            self.run();
+            return;
+        }
+        workers.tiles(self.width.div_ceil(TILE_BYTES), &|tile| {
+            let offset = tile * TILE_BYTES;
+            let len = TILE_BYTES.min(self.width - offset);
+            self.into.copy_from(offset, &self.from, offset, len);
+        });
+    }
+}
+
+/// Sets every byte of a span, over the pool.
+pub(crate) fn fill_on(span: &RawSpan, value: u8, workers: &Workers) {
+    workers.tiles(span.len_bytes().div_ceil(TILE_BYTES), &|tile| {
+        let offset = tile * TILE_BYTES;
+        span.slice(offset, TILE_BYTES.min(span.len_bytes() - offset)).fill(value);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::memory::location::Location;
+    use crate::memory::raw::Allocation;
+    use crate::scheduler::pool::Pool;
+
+    #[test]
+    fn rows_and_overlaps_and_large_copies() {
+        let memory = Arc::new(Allocation::new(4 << 20, Location::Card(0), None).expect("mapping"));
+        memory.span(0, 6).write(0, &[1_u8, 2, 3, 4, 5, 6]);
+        // Two rows of two bytes with pitch 3 become rows with pitch 4.
+        let (into, from) = (memory.span(100, 6), memory.span(0, 5));
+        Copy { into: into.clone(), into_pitch: 4, from, from_pitch: 3, width: 2, height: 2 }.run();
+        let mut rows = [0_u8; 6];
+        into.read(0, &mut rows);
+        assert_eq!(rows, [1, 2, 0, 0, 4, 5]);
+
+        let pool = Pool::new(2).expect("threads start");
+        let moved = Copy::linear(memory.span(1, 5), memory.span(0, 5), 5);
+        moved.run_on(pool.workers());
+        let mut bytes = [0_u8; 6];
+        memory.span(0, 6).read(0, &mut bytes);
+        assert_eq!(bytes, [1, 1, 2, 3, 4, 5]);
+
+        let size = (2 << 20) - 3;
+        fill_on(&memory.span(0, size), 7, pool.workers());
+        Copy::linear(memory.span(2 << 20, size), memory.span(0, size), size).run_on(pool.workers());
+        let mut copied = vec![0_u8; size];
+        memory.span(2 << 20, size).read(0, &mut copied);
+        assert!(copied.iter().all(|byte| *byte == 7));
+    }
+}

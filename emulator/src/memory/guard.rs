@@ -1,0 +1,325 @@
+//! Addresses of strict mode: ranges of the address space that are given out once and can be touched only where the
+//! program may touch them.
+//!
+//! Input: sizes. Output: [`Guarded`] memory: for a card, an address range without access and, elsewhere, the bytes behind
+//! it; for page-locked host memory, one range that is both. Around the bytes the program asked for lie red zones, around
+//! those pages without access. Invariants: no address is given out twice while the arena lives; a first address is an odd
+//! multiple of 64, the least that `aclrtMalloc` and `aclrtMallocHost` promise. Does not: know who asked (see `store`).
+#![expect(unsafe_code, reason = "address ranges are made by system calls")]
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::pages::{Backing, Store, page_bytes};
+
+/// `aclrtMalloc` and `aclrtMallocHost` promise first addresses that are multiples of this, and no more (AscendCL guide 8.0
+/// to 8.5, both pages).
+const ALIGNMENT_BYTES: usize = 64;
+
+/// Bytes watched on each side: a cache line, and the 32 that the card lets kernels read past the end.
+const ZONE_BYTES: usize = 96;
+
+/// Address space taken from the system at once; ranges without access cost nothing.
+const CHUNK_BYTES: usize = 64 << 30;
+
+/// Where chunks begin, one after the other while that space is free: like a card's addresses, and the same in every run of a
+/// program, so that its reports are too.
+const FIRST_CHUNK: usize = 0x1200_0000_0000;
+
+/// Every byte of a red zone.
+const ZONE: u8 = 0xA5;
+
+/// Fresh memory: as f16, bf16, f32 and f64 this is not a number, as an integer a small negative one.
+pub(crate) const FRESH: u16 = 0xFFFB;
+
+/// Freed memory that queued work still sees; again not a number.
+pub(crate) const FREED: u16 = 0xFFFD;
+
+/// Larger allocations are filled in this many first and last bytes only, so that memory nobody touches costs nothing.
+const FILLED_END_BYTES: usize = 128 << 20;
+
+/// Where the bytes behind a range of addresses are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Elsewhere: the program faults when it touches the addresses.
+    CardOnly,
+    /// At the addresses.
+    HostToo,
+}
+
+/// Address space of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Arena(Mutex<Vec<Chunk>>);
+
+#[derive(Debug)]
+struct Chunk {
+    base: usize,
+    bytes: usize,
+    used: usize,
+}
+
+impl Chunk {
+    /// Takes address space without access from the system.
+    fn new(bytes: usize) -> io::Result<Self> {
+        static NEXT: AtomicUsize = AtomicUsize::new(FIRST_CHUNK);
+        let wanted = NEXT.fetch_add(bytes.next_multiple_of(CHUNK_BYTES), Ordering::Relaxed);
+        let wanted = std::ptr::without_provenance_mut(wanted);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: without MAP_FIXED the address is a wish, and the mapping replaces nothing.
+        let base = unsafe { libc::mmap(wanted, bytes, libc::PROT_NONE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: base.expose_provenance(), bytes, used: 0 })
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        let base = std::ptr::with_exposed_provenance_mut(self.base);
+        // SAFETY: exactly what `new` mapped; every `Guarded` inside keeps the arena alive, so none is left.
+        let _ = unsafe { libc::munmap(base, self.bytes) };
+    }
+}
+
+impl Arena {
+    /// Whether an address is, was or may become one of this arena.
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        self.lock().iter().any(|chunk| (chunk.base..chunk.base + chunk.bytes).contains(&address))
+    }
+
+    /// `bytes` (whole pages) of addresses nobody has had.
+    fn reserve(&self, bytes: usize) -> io::Result<usize> {
+        let mut chunks = self.lock();
+        if chunks.last().is_none_or(|chunk| chunk.bytes - chunk.used < bytes) {
+            chunks.push(Chunk::new(bytes.max(CHUNK_BYTES))?);
+        }
+        let chunk = chunks.last_mut().ok_or(io::ErrorKind::OutOfMemory)?;
+        let base = chunk.base + chunk.used;
+        chunk.used += bytes;
+        Ok(base)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Chunk>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory with red zones. Its addresses stay without access when it is dropped, its pages go back to the system.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    arena: Arc<Arena>,
+    /// First address the program sees.
+    address: usize,
+    size: usize,
+    /// First of the pages, as the emulator reaches them.
+    pages: NonNull<u8>,
+    pages_bytes: usize,
+    /// From the first of the pages to the first byte of the program.
+    offset: usize,
+    /// The pages of a card's memory; None for host memory, whose pages are the arena's.
+    backing: Option<Backing>,
+    reach: Reach,
+}
+
+// SAFETY: the pages belong to this value alone; they are touched by copying bytes, and no references are made.
+unsafe impl Send for Guarded {}
+// SAFETY: as above.
+unsafe impl Sync for Guarded {}
+
+/// A damaged red zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// First changed byte, counted from the first byte of the allocation.
+    pub(crate) first: isize,
+    /// Last changed byte, counted likewise.
+    pub(crate) last: isize,
+}
+
+impl Guarded {
+    /// `size` bytes (more than 0) of fresh memory; those of a card in `store`, if there is one.
+    ///
+    /// # Errors
+    /// The system refuses the mapping.
+    pub(crate) fn new(arena: &Arc<Arena>, size: usize, reach: Reach, store: Option<&Arc<Store>>) -> io::Result<Self> {
+        let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let page = page_bytes();
+        let slack = 2 * ZONE_BYTES + 2 * ALIGNMENT_BYTES;
+        let pages_bytes =
+            size.checked_add(slack).and_then(|bytes| bytes.checked_next_multiple_of(page)).ok_or_else(too_large)?;
+        // As near to the end of the pages as the zone and the alignment allow: what follows is out of reach.
+        let latest = pages_bytes - ZONE_BYTES - size;
+        let offset = (latest - ALIGNMENT_BYTES) / (2 * ALIGNMENT_BYTES) * (2 * ALIGNMENT_BYTES) + ALIGNMENT_BYTES;
+        // One page before, one behind.
+        let first_page = arena.reserve(pages_bytes + 2 * page)? + page;
+        let mut backing = match reach {
+            Reach::CardOnly => Some(Backing::new(pages_bytes, store)?),
+            Reach::HostToo => None,
+        };
+        let pages = match &mut backing {
+            Some(backing) => backing.base()?,
+            None => {
+                let pages = std::ptr::with_exposed_provenance_mut::<u8>(first_page);
+                let access = libc::PROT_READ | libc::PROT_WRITE;
+                // SAFETY: whole pages that `reserve` has just given to this value alone.
+                if unsafe { libc::mprotect(pages.cast(), pages_bytes, access) } != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                NonNull::new(pages).ok_or_else(too_large)?
+            }
+        };
+        let (arena, address) = (Arc::clone(arena), first_page + offset);
+        let guarded = Self { arena, address, size, pages, pages_bytes, offset, backing, reach };
+        guarded.fill_zones();
+        guarded.poison(FRESH);
+        Ok(guarded)
+    }
+
+    /// First address the program sees.
+    pub(crate) fn address(&self) -> usize {
+        self.address
+    }
+
+    /// First byte as the emulator reaches it.
+    pub(crate) fn bytes(&self) -> NonNull<u8> {
+        self.at(self.offset)
+    }
+
+    /// Where that is in the store; None if it is in none.
+    pub(crate) fn place(&self) -> Option<u64> {
+        self.backing.as_ref().and_then(Backing::at).map(|at| at + self.offset as u64)
+    }
+
+    /// Fills the program's bytes with a pattern.
+    pub(crate) fn poison(&self, pattern: u16) {
+        let mut block = [0_u8; 4096];
+        for pair in block.chunks_exact_mut(2) {
+            pair.copy_from_slice(&pattern.to_le_bytes());
+        }
+        let ranges = if self.size > 2 * FILLED_END_BYTES {
+            [0..FILLED_END_BYTES, (self.size - FILLED_END_BYTES) & !1..self.size]
+        } else {
+            [0..self.size, 0..0]
+        };
+        for range in ranges {
+            for start in range.clone().step_by(block.len()) {
+                let len = block.len().min(range.end - start);
+                let into = self.at(self.offset + start);
+                // SAFETY: `start + len` is at most the size, so the target lies in the pages; the block is 4096 bytes.
+                unsafe { std::ptr::copy_nonoverlapping(block.as_ptr(), into.as_ptr(), len) };
+            }
+        }
+    }
+
+    /// What was written beside the program's bytes.
+    pub(crate) fn damage(&self) -> Option<Damage> {
+        let zones = self.zones();
+        let mut changed = zones.into_iter().flatten().filter(|at| self.zone_byte(*at) != ZONE);
+        let first = changed.next()?;
+        let last = changed.next_back().unwrap_or(first);
+        let from_start = |at: usize| at.cast_signed() - self.offset.cast_signed();
+        Some(Damage { first: from_start(first), last: from_start(last) })
+    }
+
+    /// Makes the red zones whole again, so that the same damage is reported once.
+    pub(crate) fn fill_zones(&self) {
+        for zone in self.zones() {
+            // SAFETY: zones lie in the pages.
+            unsafe { std::ptr::write_bytes(self.at(zone.start).as_ptr(), ZONE, zone.len()) };
+        }
+    }
+
+    /// The red zones as offsets into the pages.
+    fn zones(&self) -> [std::ops::Range<usize>; 2] {
+        [self.offset - ZONE_BYTES..self.offset, self.offset + self.size..self.pages_bytes]
+    }
+
+    fn zone_byte(&self, offset: usize) -> u8 {
+        // SAFETY: `zones` gives offsets into the pages; volatile, because the program may write there at any time.
+        unsafe { self.at(offset).as_ptr().read_volatile() }
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.pages_bytes, "offset {offset} leaves {} bytes of pages", self.pages_bytes);
+        // SAFETY: within the pages, or one past their end.
+        unsafe { self.pages.add(offset) }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if self.reach == Reach::CardOnly {
+            return;
+        }
+        debug_assert!(self.arena.contains(self.address), "host memory is the arena's");
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: replaces exactly the pages this value has opened, which nobody uses any more.
+        let _ = unsafe { libc::mmap(self.pages.as_ptr().cast(), self.pages_bytes, libc::PROT_NONE, flags, -1, 0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(guarded: &Guarded, from: usize, count: usize) -> Vec<u8> {
+        (from..from + count).map(|at| guarded.zone_byte(at)).collect()
+    }
+
+    #[test]
+    fn addresses_are_odd_multiples_of_64_and_never_repeat() {
+        let arena = Arc::new(Arena::default());
+        let mut last = 0;
+        for size in [1, 63, 64, 65, 4000, 4096, 1 << 20, 7] {
+            for reach in [Reach::CardOnly, Reach::HostToo] {
+                let guarded = Guarded::new(&arena, size, reach, None).expect("mapping");
+                assert_eq!(guarded.address() % 128, 64, "{size}");
+                assert!(guarded.address() > last && arena.contains(guarded.address()), "{size}");
+                assert_eq!(guarded.address() == guarded.bytes().as_ptr().addr(), reach == Reach::HostToo);
+                last = guarded.address();
+            }
+        }
+    }
+
+    #[test]
+    fn fresh_bytes_are_not_a_number_of_any_float_type() {
+        let arena = Arc::new(Arena::default());
+        let guarded = Guarded::new(&arena, 9, Reach::CardOnly, None).expect("mapping");
+        let found = bytes(&guarded, guarded.offset, 9);
+        assert_eq!(found, [0xFB, 0xFF, 0xFB, 0xFF, 0xFB, 0xFF, 0xFB, 0xFF, 0xFB]);
+        let pattern = |len: usize| found[..len].to_vec();
+        assert!(half::f16::from_bits(FRESH).is_nan() && half::bf16::from_bits(FRESH).is_nan());
+        assert!(half::f16::from_bits(FREED).is_nan() && half::bf16::from_bits(FREED).is_nan());
+        assert!(f32::from_le_bytes(pattern(4).try_into().expect("4 bytes")).is_nan());
+        assert!(f64::from_le_bytes(pattern(8).try_into().expect("8 bytes")).is_nan());
+    }
+
+    #[test]
+    fn writes_beside_the_bytes_are_damage_until_mended() {
+        let arena = Arc::new(Arena::default());
+        let guarded = Guarded::new(&arena, 100, Reach::HostToo, None).expect("mapping");
+        assert_eq!(guarded.damage(), None);
+        for offset in [guarded.offset + 100, guarded.offset + 103] {
+            // SAFETY: within the pages, behind the 100 bytes.
+            unsafe { guarded.at(offset).as_ptr().write_volatile(1) };
+        }
+        assert_eq!(guarded.damage(), Some(Damage { first: 100, last: 103 }));
+        guarded.fill_zones();
+        assert_eq!(guarded.damage(), None);
+        // SAFETY: within the pages, before the first of the 100 bytes.
+        unsafe { guarded.at(guarded.offset - 1).as_ptr().write_volatile(1) };
+        assert_eq!(guarded.damage(), Some(Damage { first: -1, last: -1 }));
+    }
+
+    #[test]
+    fn a_large_allocation_is_filled_at_its_ends_only() {
+        let arena = Arc::new(Arena::default());
+        let size = 60 << 30;
+        let guarded = Guarded::new(&arena, size, Reach::CardOnly, None).expect("mapping");
+        let last = guarded.offset + size - 2;
+        assert_eq!(bytes(&guarded, last, 2), FRESH.to_le_bytes());
+        assert_eq!(bytes(&guarded, guarded.offset + size / 2, 2), [0, 0]);
+    }
+}

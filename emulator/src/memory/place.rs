@@ -1,0 +1,88 @@
+//! Where bytes are in the memory that processes of a host share.
+//!
+//! Input: offsets in a store, files. Output: what names bytes to other processes: a [`Place`] in a store, or a list of parts
+//! of files ([`Parts`]), kept in the store. Invariant: what a list's offset names never changes. Does not: reach the bytes (see
+//! `peer`).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::memory::pages::Store;
+
+/// Bytes in a process's store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) at: u64,
+    pub(crate) len_bytes: u64,
+}
+
+/// Where other processes of the host find a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum PeerBuffer {
+    /// In the store, all of it at one place.
+    Whole(Place),
+    /// `len_bytes` from `offset` on of what a list of parts names.
+    Listed { list: Place, offset: u64, len_bytes: u64 },
+}
+
+impl PeerBuffer {
+    /// The `len_bytes` at `offset` of it.
+    pub(crate) fn slice(self, offset: u64, len_bytes: u64) -> Self {
+        match self {
+            Self::Whole(place) => Self::Whole(Place { at: place.at + offset, len_bytes }),
+            Self::Listed { list, offset: before, .. } => Self::Listed { list, offset: before + offset, len_bytes },
+        }
+    }
+}
+
+/// A part of a file that a buffer has: whole pages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FilePart<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) at: u64,
+    pub(crate) len_bytes: u64,
+}
+
+/// Numbers that a list has for a part: descriptor and inode of the file, offset, length.
+pub(super) const FIELDS: usize = 4;
+
+/// A list of parts in this process's store.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    store: Arc<Store>,
+    list: Place,
+}
+
+impl Parts {
+    /// Writes a list for other processes. Its files stay open as long as anybody may read it.
+    ///
+    /// # Errors
+    /// The store cannot grow.
+    pub(crate) fn new<'a>(store: &Arc<Store>, parts: impl IntoIterator<Item = FilePart<'a>>) -> io::Result<Arc<Self>> {
+        let mut bytes = Vec::new();
+        for part in parts {
+            let file = part.file.as_raw_fd() as u64;
+            let fields: [u64; FIELDS] = [file, part.file.metadata()?.ino(), part.at, part.len_bytes];
+            bytes.extend(fields.into_iter().flat_map(u64::to_le_bytes));
+        }
+        let list = Place { at: store.take(bytes.len())?, len_bytes: bytes.len() as u64 };
+        store.file().write_all_at(&bytes, list.at)?;
+        Ok(Arc::new(Self { store: Arc::clone(store), list }))
+    }
+
+    /// The `len_bytes` at `offset` of what it lists.
+    pub(crate) fn buffer(&self, offset: u64, len_bytes: u64) -> PeerBuffer {
+        PeerBuffer::Listed { list: self.list, offset, len_bytes }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        self.store.give(self.list.at, self.list.len_bytes as usize);
+    }
+}

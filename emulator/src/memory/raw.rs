@@ -1,0 +1,443 @@
+//! Raw memory: the allocations behind device addresses and bounds-checked spans of them.
+//!
+//! Input: sizes and, for pageable host memory, addresses the C caller vouches for. Output: [`RawSpan`], through which
+//! tasks read and write by copying, so that no reference to memory shared with other tasks ever exists.
+//! Invariants: a span keeps its allocation mapped, so memory freed while a task is queued stays readable; every access
+//! is checked against the span. Does not: know which addresses exist (see `store`) or order accesses (see `strict`):
+//! two unordered tasks on the same bytes race as they do on a card.
+#![expect(unsafe_code, reason = "device memory is raw memory")]
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use half::{bf16, f16};
+
+use super::fault::Known;
+use super::guard::{Arena, Damage, FREED, Guarded, Reach};
+use super::pages::{Backing, Range, Store, page_bytes};
+use crate::base::site::Site;
+use crate::memory::location::Location;
+use crate::memory::place::{Parts, PeerBuffer, Place};
+
+/// A type any bit pattern of which is a value.
+///
+/// # Safety
+/// Implementors have no padding, no invalid bit patterns and no pointers.
+pub(crate) unsafe trait Element: Copy + Default + Send + Sync + 'static {}
+
+macro_rules! elements {
+    ($($element:ty)*) => { $(
+        // SAFETY: a plain number without padding; every bit pattern is a value.
+        unsafe impl Element for $element {}
+    )* };
+}
+elements!(i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 f16 bf16);
+
+/// One allocation: pages the operating system commits when they are touched, in their place until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    /// First address the program sees.
+    address: usize,
+    /// First byte as the emulator reaches it.
+    bytes: NonNull<u8>,
+    size: usize,
+    location: Location,
+    pages: Pages,
+    /// The call that freed it, in strict mode.
+    freed: OnceLock<Arc<Site>>,
+}
+
+/// What keeps the bytes mapped.
+#[derive(Debug)]
+enum Pages {
+    /// Zero pages, at the program's addresses.
+    Own(Backing),
+    /// A part of a range of addresses that other allocations have parts of too; where other processes find what the range
+    /// shows, and how far behind the start of that this part begins.
+    Part { _range: Arc<Range>, parts: Option<Arc<Parts>>, before: u64 },
+    /// Memory of the program, which keeps it mapped.
+    Registered,
+    /// Memory of strict mode.
+    Guarded { pages: Guarded, known: Arc<Known>, site: Arc<Site> },
+}
+
+// SAFETY: the pages belong to this value alone; access through `RawSpan` copies bytes and makes no references.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+/// The card lets kernels read this much past the end of an allocation (AscendCL guide, aclrtMalloc).
+const READABLE_PAST_END_BYTES: usize = 32;
+
+impl Allocation {
+    /// `size` bytes (more than 0), page-aligned; in `store`, where other processes reach them, or of this process alone.
+    ///
+    /// # Errors
+    /// The operating system refuses the mapping.
+    pub(crate) fn new(size: usize, location: Location, store: Option<&Arc<Store>>) -> io::Result<Self> {
+        let mapped = size.checked_add(READABLE_PAST_END_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut backing = Backing::new(mapped, store)?;
+        let bytes = backing.base()?;
+        Ok(Self::of(bytes.as_ptr().expose_provenance(), bytes, size, location, Pages::Own(backing)))
+    }
+
+    fn of(address: usize, bytes: NonNull<u8>, size: usize, location: Location, pages: Pages) -> Self {
+        Self { address, bytes, size, location, pages, freed: OnceLock::new() }
+    }
+
+    /// The `size` bytes at `offset` of a range, which shows memory of `location` there; `parts` is where other processes
+    /// find it, from `before` bytes ahead of the first on.
+    ///
+    /// # Panics
+    /// When the part leaves the range.
+    pub(crate) fn part(
+        range: &Arc<Range>,
+        offset: usize,
+        size: usize,
+        location: Location,
+        (parts, before): (Option<Arc<Parts>>, usize),
+    ) -> Self {
+        assert!(offset <= range.len_bytes() && size <= range.len_bytes() - offset, "a part outside of its range");
+        // SAFETY: `offset` is within the range.
+        let bytes = unsafe { range.base().add(offset) };
+        let pages = Pages::Part { _range: Arc::clone(range), parts, before: before as u64 };
+        Self::of(bytes.as_ptr().expose_provenance(), bytes, size, location, pages)
+    }
+
+    /// Host memory the program registers.
+    ///
+    /// # Safety
+    /// `size` bytes at `bytes` are valid for reads and writes until no task uses them any more.
+    pub(crate) unsafe fn registered(bytes: NonNull<u8>, size: usize) -> Self {
+        Self::of(bytes.as_ptr().expose_provenance(), bytes, size, Location::Host, Pages::Registered)
+    }
+
+    /// Maps `size` bytes (more than 0) of strict mode: fresh, between red zones and, on a card, out of the host's reach.
+    ///
+    /// # Errors
+    /// The operating system refuses the mapping.
+    pub(crate) fn guarded(
+        arena: &Arc<Arena>,
+        size: usize,
+        location: Location,
+        store: Option<&Arc<Store>>,
+        site: Arc<Site>,
+    ) -> io::Result<Self> {
+        let reach = if location == Location::Host { Reach::HostToo } else { Reach::CardOnly };
+        let pages = Guarded::new(arena, size, reach, store)?;
+        let (address, bytes) = (pages.address(), pages.bytes());
+        let known = Arc::new(Known::new(address, size, location, site.number, site.call));
+        Ok(Self::of(address, bytes, size, location, Pages::Guarded { pages, known, site }))
+    }
+
+    /// Where its bytes are for other processes; None where they do not reach them.
+    pub(crate) fn place(&self) -> Option<PeerBuffer> {
+        let (at, len_bytes) = match &self.pages {
+            Pages::Own(backing) => (backing.at()?, self.size as u64),
+            Pages::Guarded { pages, .. } => (pages.place()?, self.size as u64),
+            Pages::Part { parts, before, .. } => return Some(parts.as_ref()?.buffer(*before, self.size as u64)),
+            Pages::Registered => return None,
+        };
+        Some(PeerBuffer::Whole(Place { at, len_bytes }))
+    }
+
+    /// The call that allocated it, in strict mode.
+    pub(crate) fn site(&self) -> Option<&Arc<Site>> {
+        match &self.pages {
+            Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
+            Pages::Guarded { site, .. } => Some(site),
+        }
+    }
+
+    /// What was written beside it since this was last asked; None outside strict mode.
+    pub(crate) fn take_damage(&self) -> Option<Damage> {
+        let Pages::Guarded { pages, .. } = &self.pages else { return None };
+        let damage = pages.damage()?;
+        pages.fill_zones();
+        Some(damage)
+    }
+
+    /// In strict mode: what the fault handler knows of it, which should outlive it as long as its addresses matter.
+    pub(crate) fn known(&self) -> Option<Arc<Known>> {
+        match &self.pages {
+            Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
+            Pages::Guarded { known, .. } => Some(Arc::clone(known)),
+        }
+    }
+
+    /// In strict mode: the call at `site` has freed it.
+    pub(crate) fn retire(&self, site: &Arc<Site>) {
+        let _ = self.freed.set(Arc::clone(site));
+    }
+
+    /// The call that freed it, in strict mode.
+    pub(crate) fn freed(&self) -> Option<&Arc<Site>> {
+        self.freed.get()
+    }
+
+    /// In strict mode: fills it with what freed memory holds, for queued work that still uses it.
+    pub(crate) fn poison_freed(&self) {
+        if let Pages::Guarded { pages, .. } = &self.pages {
+            pages.poison(FREED);
+        }
+    }
+
+    /// First address the program sees.
+    pub(crate) fn base(&self) -> usize {
+        self.address
+    }
+
+    /// Bytes asked for.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Card or host.
+    pub(crate) fn location(&self) -> Location {
+        self.location
+    }
+
+    /// The span of `len` bytes at `offset`; the caller has checked both against [`Allocation::size`].
+    ///
+    /// # Panics
+    /// When the span would leave the allocation.
+    pub(crate) fn span(self: &Arc<Self>, offset: usize, len: usize) -> RawSpan {
+        assert!(offset <= self.size && len <= self.size - offset, "span {offset}+{len} leaves {} bytes", self.size);
+        // SAFETY: `offset <= size`, and the mapping is longer than `size`.
+        let base = unsafe { self.bytes.as_ptr().add(offset) };
+        RawSpan { base, len, owner: Some(Arc::clone(self)) }
+    }
+}
+
+/// A run of bytes in device, page-locked or pageable memory.
+#[derive(Debug, Clone)]
+pub(crate) struct RawSpan {
+    base: *mut u8,
+    len: usize,
+    /// None: pageable host memory, which the C caller keeps alive until the task has run.
+    owner: Option<Arc<Allocation>>,
+}
+
+// SAFETY: a span is an address range; all access copies bytes. Ordering between tasks is the program's duty, as on a card.
+unsafe impl Send for RawSpan {}
+// SAFETY: as above.
+unsafe impl Sync for RawSpan {}
+
+impl RawSpan {
+    /// A span of pageable host memory.
+    ///
+    /// # Safety
+    /// `address..address + len` is valid for the reads or writes the program asked for until the task that uses
+    /// it has run.
+    pub(crate) unsafe fn pageable(address: *mut u8, len: usize) -> Self {
+        Self { base: address, len, owner: None }
+    }
+
+    /// Card of a device span; None for host memory.
+    pub(crate) fn card(&self) -> Option<u32> {
+        match self.owner.as_deref().map(Allocation::location) {
+            Some(Location::Card(card)) => Some(card),
+            _ => None,
+        }
+    }
+
+    /// Whether this is memory the program's own allocator gave it, which the emulator cannot check.
+    pub(crate) fn is_pageable(&self) -> bool {
+        self.owner.is_none()
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// First byte as the emulator reaches it, which is not always where the program does.
+    pub(crate) fn bytes(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// First address the program sees.
+    pub(crate) fn address(&self) -> usize {
+        match &self.owner {
+            Some(owner) => owner.address + (self.base.addr() - owner.bytes.addr().get()),
+            None => self.base.addr(),
+        }
+    }
+
+    /// The allocation it lies in; None for pageable host memory.
+    pub(crate) fn allocation(&self) -> Option<&Arc<Allocation>> {
+        self.owner.as_ref()
+    }
+
+    /// The part of `len_bytes` at `offset_bytes`.
+    ///
+    /// # Panics
+    /// When the part would leave the span.
+    pub(crate) fn slice(&self, offset_bytes: usize, len_bytes: usize) -> Self {
+        Self { base: self.at(offset_bytes, len_bytes), len: len_bytes, owner: self.owner.clone() }
+    }
+
+    /// Whether the two spans share a byte.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.base.addr(), other.base.addr());
+        self.len > 0 && other.len > 0 && a < b + other.len && b < a + self.len
+    }
+
+    /// Whether the two spans are the same bytes.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        self.base == other.base && self.len == other.len
+    }
+
+    /// Copies out `into.len()` elements that start at `offset_bytes` (any alignment).
+    ///
+    /// # Panics
+    /// When they would leave the span.
+    pub(crate) fn read<T: Element>(&self, offset_bytes: usize, into: &mut [T]) {
+        let bytes = size_of_val(into);
+        let from = self.at(offset_bytes, bytes);
+        // SAFETY: `at` checked the source; `into` is a live exclusive slice of an `Element`, any bytes are a value.
+        unsafe { std::ptr::copy(from.cast_const(), into.as_mut_ptr().cast::<u8>(), bytes) };
+    }
+
+    /// Reads a byte of every page of a part that will be written. A page that its process has shows up here together with its
+    /// neighbours when it is read first, but alone when it is written first: 16 times the faults.
+    ///
+    /// # Panics
+    /// When the part leaves the span.
+    pub(crate) fn touch(&self, offset_bytes: usize, len_bytes: usize) {
+        for offset in (offset_bytes..offset_bytes + len_bytes).step_by(page_bytes()) {
+            let mut byte = [0_u8];
+            self.read(offset, &mut byte);
+            std::hint::black_box(byte);
+        }
+    }
+
+    /// Copies `from` in, starting at `offset_bytes` (any alignment).
+    ///
+    /// # Panics
+    /// When it would leave the span.
+    pub(crate) fn write<T: Element>(&self, offset_bytes: usize, from: &[T]) {
+        let bytes = size_of_val(from);
+        let into = self.at(offset_bytes, bytes);
+        // SAFETY: `at` checked the destination; `from` is a live slice.
+        unsafe { std::ptr::copy(from.as_ptr().cast::<u8>(), into, bytes) };
+    }
+
+    /// Copies `len_bytes` from `source`; the ranges may overlap.
+    ///
+    /// # Panics
+    /// When either range leaves its span.
+    pub(crate) fn copy_from(&self, offset_bytes: usize, source: &Self, source_offset_bytes: usize, len_bytes: usize) {
+        let into = self.at(offset_bytes, len_bytes);
+        let from = source.at(source_offset_bytes, len_bytes);
+        // SAFETY: both ranges were checked by `at`; `copy` permits overlap.
+        unsafe { std::ptr::copy(from.cast_const(), into, len_bytes) };
+    }
+
+    /// Sets every byte.
+    pub(crate) fn fill(&self, value: u8) {
+        // SAFETY: the span is valid for writes over its whole length.
+        unsafe { std::ptr::write_bytes(self.base, value, self.len) };
+    }
+
+    pub(super) fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "access {offset}+{len} leaves a span of {} bytes",
+            self.len
+        );
+        // SAFETY: `offset <= self.len`, so the result stays within the memory the span stands for.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+/// Copies a text argument of a C function.
+///
+/// # Safety
+/// `place` is NULL or a C string, as the C declaration demands.
+///
+/// # Errors
+/// `place` is NULL.
+pub(crate) unsafe fn load_text(
+    argument: &str,
+    place: *const std::ffi::c_char,
+) -> Result<String, crate::base::failure::Failure> {
+    if place.is_null() {
+        return Err(crate::base::failure::Failure::null(argument));
+    }
+    // SAFETY: not NULL, so a C string by this function's contract.
+    let text = unsafe { std::ffi::CStr::from_ptr(place) };
+    Ok(text.to_string_lossy().into_owned())
+}
+
+/// Copies the elements of an array argument of a C function.
+///
+/// # Safety
+/// `place` is NULL or valid for reading `count` values, as the C declaration demands.
+///
+/// # Errors
+/// `place` is NULL although `count` is not 0.
+pub(crate) unsafe fn load_array<T: Copy>(
+    argument: &str,
+    place: *const T,
+    count: usize,
+) -> Result<Vec<T>, crate::base::failure::Failure> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if place.is_null() {
+        return Err(crate::base::failure::Failure::null(argument));
+    }
+    // SAFETY: not NULL, so valid for `count` reads by this function's contract.
+    let values = unsafe { std::slice::from_raw_parts(place, count) };
+    Ok(values.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allocation(size: usize) -> Arc<Allocation> {
+        Arc::new(Allocation::new(size, Location::Card(2), None).expect("mapping"))
+    }
+
+    #[test]
+    fn spans_read_and_write_typed_elements_at_any_offset() {
+        let span = allocation(64).span(1, 40);
+        span.write(3, &[1.5_f32, -2.0]);
+        let mut back = [0.0_f32; 2];
+        span.read(3, &mut back);
+        assert_eq!(back, [1.5, -2.0]);
+        assert_eq!((span.card(), span.len_bytes()), (Some(2), 40));
+    }
+
+    #[test]
+    fn a_60_gib_allocation_costs_nothing_until_touched() {
+        let big = allocation(60 << 30);
+        let span = big.span((60 << 30) - 8, 8);
+        span.write(0, &[7_u64]);
+        let mut back = [0_u64];
+        span.read(0, &mut back);
+        assert_eq!(back, [7]);
+        assert_eq!(big.base() % 64, 0);
+    }
+
+    #[test]
+    fn overlap_and_fill() {
+        let memory = allocation(100);
+        let (a, b, c) = (memory.span(0, 50), memory.span(49, 10), memory.span(50, 10));
+        assert!(a.overlaps(&b) && !a.overlaps(&c) && !memory.span(0, 0).overlaps(&a));
+        b.fill(9);
+        c.copy_from(0, &b, 1, 2);
+        let mut byte = [0_u8];
+        c.read(1, &mut byte);
+        assert_eq!(byte, [9]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a span of 8 bytes")]
+    fn access_outside_is_refused() {
+        allocation(64).span(0, 8).write(5, &[0_u32]);
+    }
+}

@@ -1,0 +1,416 @@
+//! Addresses and accounts: which memory exists, on which card, and how much of it is left.
+//!
+//! Input: sizes to allocate, addresses to look up or free. Output: spans, or a failure that names the address, the
+//! allocation nearest to it and the card; in strict mode, freed memory and damaged red zones by the calls that made them.
+//! Invariants: allocations of one machine never overlap; what a card has handed out never exceeds its capacity; a card's
+//! account counts what the card would take, sizes rounded up to 32 bytes plus 32 (AscendCL guide, aclrtMalloc on Atlas A2).
+//! Memory of cards lies where it is made until it is freed: in the store, where other processes reach it, or in pages of this
+//! process alone, as the machine's configuration says once for all. Does not: commit memory, copy bytes, order anything.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::book::Charge;
+use crate::base::failure::{Failure, code};
+use crate::base::report::{Report, ReportKind};
+use crate::base::site::Site;
+use crate::config::Sharing;
+use crate::memory::book::Book;
+use crate::memory::book::CardUsage;
+use crate::memory::book::MemoryShare;
+use crate::memory::book::Quarantine;
+use crate::memory::book::bytes;
+use crate::memory::book::damage_report;
+use crate::memory::book::footprint_bytes;
+use crate::memory::book::place;
+use crate::memory::keeper::Keepers;
+use crate::memory::location::Location;
+use crate::memory::pages::Store;
+use crate::memory::place::PeerBuffer;
+use crate::memory::raw::{Allocation, RawSpan};
+use crate::memory::virtual_memory::{Change, Virtual};
+
+/// Who is asked before memory is allocated.
+pub(crate) trait AllocationHook: std::fmt::Debug + Send + Sync {
+    /// `size` bytes are about to be allocated.
+    ///
+    /// # Errors
+    /// They must not be.
+    fn before_allocation(&self, size: usize, location: Location) -> Result<(), Failure>;
+}
+
+/// All allocations of one machine.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    book: Arc<RwLock<Book>>,
+    /// Taken before the book's lock where both are.
+    virtual_memory: RwLock<Virtual>,
+    /// Bytes that more than one mapping can show.
+    store: Arc<Store>,
+    sharing: Sharing,
+    keepers: Keepers,
+    hook: Option<Arc<dyn AllocationHook>>,
+}
+
+impl Memory {
+    /// Empty cards of `hbm_bytes` each, whose memory `sharing` says who reaches.
+    ///
+    /// # Errors
+    /// The host has no file for memory.
+    pub(crate) fn new(cards: usize, hbm_bytes: u64, sharing: Sharing) -> io::Result<Self> {
+        let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
+        let book = Book { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine: None };
+        let store = Arc::new(Store::new()?);
+        let lists = (sharing == Sharing::Host).then(|| Arc::clone(&store));
+        Ok(Self {
+            book: Arc::new(RwLock::new(book)),
+            virtual_memory: RwLock::new(Virtual::new(lists)),
+            store,
+            sharing,
+            keepers: Keepers::default(),
+            hook: None,
+        })
+    }
+
+    /// The same memory, watched as strict mode does.
+    pub(crate) fn watched(self) -> Self {
+        self.write().quarantine = Some(Quarantine::default());
+        self
+    }
+
+    /// The same memory, which asks before it allocates.
+    pub(crate) fn with_hook(self, hook: Arc<dyn AllocationHook>) -> Self {
+        Self { hook: Some(hook), ..self }
+    }
+
+    /// Allocates `size` bytes; `site` is the call that asks, which strict mode needs.
+    ///
+    /// # Errors
+    /// Size 0; the card's memory is exhausted; the host refuses the mapping.
+    pub(crate) fn allocate(
+        &self,
+        size: usize,
+        location: Location,
+        site: Option<Arc<Site>>,
+    ) -> Result<Arc<Allocation>, Failure> {
+        if size == 0 {
+            return Err(Failure::new(code::INVALID_PARAM, "size is 0; allocate at least one byte"));
+        }
+        if let Some(hook) = &self.hook {
+            hook.before_allocation(size, location)?;
+        }
+        let mut book = self.write();
+        if let Location::Card(card) = location {
+            book.require(card, size as u64, footprint_bytes(size))?;
+        }
+        let store = match (location, self.sharing) {
+            (Location::Card(_), Sharing::Host) => Some(&self.store),
+            (Location::Host, _) | (_, Sharing::Process) => None,
+        };
+        let mapped = match (&book.quarantine, site) {
+            (Some(quarantine), Some(site)) => Allocation::guarded(&quarantine.arena, size, location, store, site),
+            _ => Allocation::new(size, location, store),
+        };
+        let allocation = mapped.map_err(|error| {
+            let what = format!("this host cannot map {} for the emulator: {error}", bytes(size as u64));
+            Failure::new(code::MEMORY_ALLOCATION, what)
+        })?;
+        let allocation = Arc::new(allocation);
+        if let Location::Card(card) = location {
+            book.cards[card as usize].add(MemoryShare::Allocation, footprint_bytes(size));
+        }
+        book.allocations.insert(allocation.base(), Arc::clone(&allocation));
+        Ok(allocation)
+    }
+
+    /// Takes `count` bytes of a card for something that has no address.
+    ///
+    /// # Errors
+    /// The card's memory is exhausted.
+    pub(crate) fn charge(&self, card: u32, share: MemoryShare, count: u64) -> Result<Charge, Failure> {
+        let mut book = self.write();
+        book.require(card, count, count)?;
+        book.cards[card as usize].add(share, count);
+        Ok(Charge::new(&self.book, card, share, count))
+    }
+
+    /// Returns an allocation, named by its first address; its bytes stay mapped while a task still holds them. `site` is
+    /// the call that frees, which strict mode needs.
+    ///
+    /// # Errors
+    /// No allocation starts there, or it is of the other kind.
+    pub(crate) fn free(
+        &self,
+        address: usize,
+        by: FreedBy,
+        site: Option<&Arc<Site>>,
+    ) -> Result<Option<Arc<Allocation>>, Failure> {
+        let exports = self.mapped().exports_of(address);
+        if exports > 0 {
+            let what = format!("address {address:#x} is exported under {exports} keys; call aclrtIpcMemClose first");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        let mut book = self.write();
+        let Some(allocation) = book.allocations.get(&address) else {
+            drop(book);
+            if let Some(how) = self.mapped().how_to_free(address) {
+                let what = format!("address {address:#x} {how}");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            let book = self.read();
+            let what = format!("nothing to free: {}", book.describe(address));
+            return Err(book.found(address, ReportKind::Misuse, Failure::new(code::PARAM_INVALID, what)));
+        };
+        match (by, allocation.location()) {
+            (FreedBy::Device, Location::Host) => {
+                let what = format!("address {address:#x} is page-locked host memory; free it with aclrtFreeHost");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            (FreedBy::Host, Location::Card(card)) => {
+                let what = format!("address {address:#x} is memory of card {card}; free it with aclrtFree");
+                return Err(Failure::new(code::PARAM_INVALID, what));
+            }
+            _ => {}
+        }
+        let freed = book.remove(address, site);
+        // Unmapping can take long; others need the book.
+        drop(book);
+        self.keepers.end_generation();
+        if let Some(freed) = &freed
+            && Arc::strong_count(freed) > 1
+        {
+            freed.poison_freed();
+        }
+        Ok(freed)
+    }
+
+    /// Returns everything a card has handed out (its last context is gone).
+    pub(crate) fn free_card(&self, card: u32, site: Option<&Arc<Site>>) {
+        let mut book = self.write();
+        let of_card = |a: &Arc<Allocation>| a.location() == Location::Card(card);
+        let addresses: Vec<usize> = book.allocations.values().filter(|a| of_card(a)).map(|a| a.base()).collect();
+        for address in addresses {
+            book.remove(address, site);
+        }
+        drop(book);
+        self.virtual_memory().reset_card(card);
+    }
+
+    /// Allocations that exist, by address.
+    pub(crate) fn live(&self) -> Vec<Arc<Allocation>> {
+        self.read().allocations.values().cloned().collect()
+    }
+
+    /// Strict mode: one report for every allocation beside which something was written since this was last asked; `site`
+    /// is the call that looked.
+    pub(crate) fn take_damage(&self, site: Option<&Arc<Site>>) -> Vec<Report> {
+        let book = self.read();
+        if book.quarantine.is_none() {
+            return Vec::new();
+        }
+        book.allocations.values().filter_map(|allocation| damage_report(allocation, site)).collect()
+    }
+
+    /// The span of `len` bytes at `address` when it lies in an allocation; None when the address is not known.
+    ///
+    /// # Errors
+    /// The address is known but the span leaves its allocation.
+    pub(crate) fn find(&self, address: usize, len: usize) -> Result<Option<RawSpan>, Failure> {
+        let book = self.read();
+        let allocation = if let Some(allocation) = book.covering(address) {
+            Arc::clone(allocation)
+        } else if book.quarantine.as_ref().is_some_and(|quarantine| quarantine.arena.contains(address)) {
+            // In strict mode no memory of the program's own lies among the addresses of cards.
+            let failure = Failure::new(code::PARAM_INVALID, book.describe(address));
+            return Err(book.found(address, ReportKind::OutOfBounds, failure));
+        } else {
+            drop(book);
+            let mapped = self.mapped();
+            match (mapped.covering(address), mapped.reserved(address)) {
+                (Some(run), _) => Arc::clone(run),
+                (None, Some(what)) => return Err(Failure::new(code::PARAM_INVALID, what)),
+                (None, None) => return Ok(None),
+            }
+        };
+        let offset = address - allocation.base();
+        if len > allocation.size() - offset {
+            let what = format!(
+                "out of bounds: {len} bytes at {address:#x}, but that is offset {offset} of an allocation of {} bytes on {}",
+                allocation.size(),
+                place(allocation.location()),
+            );
+            let site = allocation.site().cloned().into_iter().collect();
+            return Err(Failure::new(code::PARAM_INVALID, what).found(ReportKind::OutOfBounds, site));
+        }
+        Ok(Some(allocation.span(offset, len)))
+    }
+
+    /// The span of `len` bytes of device memory at `address`.
+    ///
+    /// # Errors
+    /// The address is not device memory, or the span leaves its allocation.
+    pub(crate) fn device_span(&self, address: usize, len: usize) -> Result<RawSpan, Failure> {
+        match self.find(address, len)? {
+            Some(span) if span.card().is_some() => Ok(span),
+            _ => {
+                let book = self.read();
+                let what = format!("device memory expected: {}", book.describe(address));
+                Err(book.found(address, ReportKind::Misuse, Failure::new(code::PARAM_INVALID, what)))
+            }
+        }
+    }
+
+    /// Who keeps spans between calls.
+    pub(crate) fn keepers(&self) -> &Keepers {
+        &self.keepers
+    }
+
+    /// Account of each card.
+    pub(crate) fn usage(&self) -> Vec<CardUsage> {
+        self.read().cards.clone()
+    }
+
+    /// Makes host memory of the program known as page-locked.
+    ///
+    /// # Errors
+    /// It overlaps memory this machine knows.
+    pub(crate) fn register(&self, memory: Allocation) -> Result<(), Failure> {
+        let (first, last) = (memory.base(), memory.base() + memory.size() - 1);
+        let book = self.read();
+        let known = book.covering(last).filter(|other| other.base() + other.size() > first);
+        if let Some(other) = known {
+            let what = format!(
+                "ptr: {} bytes at {first:#x} overlap an allocation of {} bytes on {}, which needs no registering",
+                memory.size(),
+                other.size(),
+                place(other.location()),
+            );
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        drop(book);
+        self.virtual_memory().register(memory)
+    }
+
+    /// Reserved addresses and physical memory, for changing them.
+    pub(crate) fn virtual_memory(&self) -> Change<'_> {
+        let changed = self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner);
+        Change::new(changed, &self.keepers)
+    }
+
+    fn mapped(&self) -> RwLockReadGuard<'_, Virtual> {
+        self.virtual_memory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes that more than one mapping can show.
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Who reaches the cards' memory.
+    pub(crate) fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// Where other processes find the bytes of a span; None where they do not reach them.
+    pub(crate) fn place(&self, span: &RawSpan) -> Option<PeerBuffer> {
+        let allocation = span.allocation()?;
+        let offset = (span.address() - allocation.base()) as u64;
+        Some(allocation.place()?.slice(offset, span.len_bytes() as u64))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Book> {
+        self.book.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Book> {
+        self.book.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which C function frees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FreedBy {
+    /// aclrtFree
+    Device,
+    /// aclrtFreeHost
+    Host,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_follow_allocations_and_frees() {
+        let memory = Memory::new(2, 1000, Sharing::Process).expect("a file of memory");
+        let a = memory.allocate(100, Location::Card(1), None).expect("fits");
+        let held = CardUsage {
+            used_bytes: 160,
+            peak_bytes: 160,
+            total_bytes: 1000,
+            allocated_bytes: 160,
+            ..CardUsage::default()
+        };
+        assert_eq!(memory.usage()[1], held);
+        memory.free(a.base(), FreedBy::Device, None).expect("allocated above");
+        assert_eq!(memory.usage()[1].used_bytes, 0);
+        assert_eq!(memory.usage()[1].peak_bytes, 160);
+        let again = memory.free(a.base(), FreedBy::Device, None).expect_err("freed already");
+        assert!(again.message.contains("lies in no allocation"), "{again}");
+    }
+
+    #[test]
+    fn out_of_memory_gives_the_cards_numbers() {
+        let memory = Memory::new(1, 4096, Sharing::Process).expect("a file of memory");
+        memory.allocate(1000, Location::Card(0), None).expect("fits");
+        let failure = memory.allocate(4000, Location::Card(0), None).expect_err("does not fit");
+        assert_eq!(failure.code, code::MEMORY_ALLOCATION);
+        assert_eq!(
+            failure.message,
+            "card 0 is out of memory: asked 4000 B, used 1056 B of 4096 B, free 3040 B, peak 1056 B"
+        );
+        assert_eq!(memory.allocate(0, Location::Card(0), None).expect_err("zero").code, code::INVALID_PARAM);
+    }
+
+    #[test]
+    fn charges_count_by_share_and_come_back() {
+        let memory = Memory::new(1, 4096, Sharing::Process).expect("a file of memory");
+        let buffer = memory.charge(0, MemoryShare::Communicator, 3000).expect("fits");
+        memory.allocate(1000, Location::Card(0), None).expect("fits");
+        let usage = memory.usage()[0];
+        assert_eq!((usage.communicator_bytes, usage.allocated_bytes, usage.used_bytes), (3000, 1056, 4056));
+        let failure = memory.charge(0, MemoryShare::Physical, 41).expect_err("40 are left");
+        assert_eq!(
+            failure.message,
+            "card 0 is out of memory: asked 41 B, used 4056 B (3000 B for communicators) of 4096 B, free 40 B, peak 4056 B"
+        );
+        drop(buffer);
+        assert_eq!((memory.usage()[0].used_bytes, memory.usage()[0].communicator_bytes), (1056, 0));
+    }
+
+    #[test]
+    fn lookups_are_bounds_checked() {
+        let memory = Memory::new(1, 1 << 20, Sharing::Process).expect("a file of memory");
+        let a = memory.allocate(100, Location::Card(0), None).expect("fits");
+        assert_eq!(memory.device_span(a.base() + 10, 90).expect("inside").len_bytes(), 90);
+        assert_eq!(memory.device_span(a.base() + 100, 0).expect("empty at the end").len_bytes(), 0);
+        let failure = memory.device_span(a.base() + 10, 91).expect_err("outside");
+        assert!(failure.message.contains("offset 10 of an allocation of 100 bytes on card 0"), "{failure}");
+        let host = memory.allocate(8, Location::Host, None).expect("host memory");
+        assert!(memory.device_span(host.base(), 8).expect_err("host").message.contains("on the host"));
+        assert!(memory.free(host.base(), FreedBy::Device, None).expect_err("kind").message.contains("aclrtFreeHost"));
+        assert!(memory.device_span(0, 1).expect_err("null").message.contains("NULL"));
+    }
+
+    #[test]
+    fn resetting_a_card_returns_all_its_memory() {
+        let memory = Memory::new(2, 1 << 20, Sharing::Process).expect("a file of memory");
+        for card in [0, 0, 1] {
+            memory.allocate(64, Location::Card(card), None).expect("fits");
+        }
+        memory.free_card(0, None);
+        let used: Vec<u64> = memory.usage().iter().map(|card| card.used_bytes).collect();
+        assert_eq!(used, [0, 96]);
+    }
+}

@@ -1,0 +1,523 @@
+//! Virtual memory: reserved addresses, physical memory, and which of it appears where.
+//!
+//! Input: `aclrtReserveMemAddress`, `aclrtMallocPhysical`, `aclrtMapMem` and their opposites. Output: runs of mapped
+//! addresses, which the rest of the emulator finds like any allocation. Invariants: only physical memory counts against a
+//! card; adjacent mappings of a reservation are one run, so a buffer may cross them; physical memory goes when it is freed
+//! and no longer mapped (AscendCL guide, aclrtFreePhysical); an unmapped address is never taken for host memory.
+//! Where the guide is silent the strictest reading holds: a handle is mapped once at a time. Does not: share with other
+//! processes (see `ipc`).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, RwLockWriteGuard};
+
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
+use crate::memory::book::Charge;
+use crate::memory::ipc::{Exported, IpcRecord, Name};
+use crate::memory::keeper::Keepers;
+use crate::memory::location::Location;
+use crate::memory::pages::{Range, Show, Store};
+use crate::memory::place::{FilePart, Parts};
+use crate::memory::raw::Allocation;
+
+/// Addresses and physical memory are cut at multiples of this (AscendCL guide, aclrtMapMem: 2 MB pages).
+pub(crate) const GRANULARITY_BYTES: usize = 2 << 20;
+/// The same for `…HUGE1G` memory.
+pub(crate) const GRANULARITY_1G_BYTES: usize = 1 << 30;
+
+/// Physical memory of a card.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    pub(crate) card: u32,
+    /// What the program asked for.
+    pub(crate) size: usize,
+    pub(crate) granularity: usize,
+    bytes: Bytes,
+}
+
+/// Where physical memory lives.
+#[derive(Debug)]
+enum Bytes {
+    /// In this process's store; the charge is what it takes of the card.
+    Own { store: Arc<Store>, at: u64, len: usize, _charge: Charge },
+    /// In the store of another process, which pays for it.
+    Imported { file: File, at: u64 },
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        if let Self::Own { store, at, len, .. } = self {
+            store.give(*at, *len);
+        }
+    }
+}
+
+impl Physical {
+    /// New memory of a card.
+    ///
+    /// # Errors
+    /// The host has none left.
+    pub(crate) fn new(
+        card: u32,
+        size: usize,
+        granularity: usize,
+        store: &Arc<Store>,
+        charge: Charge,
+    ) -> io::Result<Self> {
+        let len = size.next_multiple_of(granularity);
+        let at = store.take(len)?;
+        let bytes = Bytes::Own { store: Arc::clone(store), at, len, _charge: charge };
+        Ok(Self { card, size, granularity, bytes })
+    }
+
+    /// Memory of another process.
+    pub(crate) fn imported(card: u32, size: usize, granularity: usize, file: File, at: u64) -> Self {
+        Self { card, size, granularity, bytes: Bytes::Imported { file, at } }
+    }
+
+    /// The file its bytes are in, and where.
+    pub(crate) fn place(&self) -> (&File, u64) {
+        match &self.bytes {
+            Bytes::Own { store, at, .. } => (store.file(), *at),
+            Bytes::Imported { file, at } => (file, *at),
+        }
+    }
+
+    /// Whether it belongs to another process.
+    pub(crate) fn is_imported(&self) -> bool {
+        matches!(self.bytes, Bytes::Imported { .. })
+    }
+}
+
+/// One mapping of a reservation.
+#[derive(Debug)]
+struct Mapping {
+    handle: u64,
+    physical: Arc<Physical>,
+}
+
+impl Mapping {
+    fn part(&self) -> FilePart<'_> {
+        let (file, at) = self.physical.place();
+        FilePart { file, at, len_bytes: self.physical.size as u64 }
+    }
+}
+
+/// Reserved addresses with what is mapped there, by first address.
+#[derive(Debug)]
+struct Reservation {
+    range: Arc<Range>,
+    mappings: BTreeMap<usize, Mapping>,
+}
+
+/// Memory of another process; the file stays open for others that reach the memory by it.
+#[derive(Debug)]
+struct Imported {
+    memory: Arc<Allocation>,
+    record: IpcRecord,
+    _file: File,
+}
+
+/// The virtual memory of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Virtual {
+    /// Where other processes find lists of what is mapped; None when they reach nothing.
+    lists: Option<Arc<Store>>,
+    reservations: BTreeMap<usize, Reservation>,
+    /// Maximal runs of mapped addresses, by first address.
+    runs: BTreeMap<usize, Arc<Allocation>>,
+    physicals: BTreeMap<u64, Arc<Physical>>,
+    /// Host memory of the program that is registered, by first address.
+    registered: BTreeMap<usize, Arc<Allocation>>,
+    /// Memory of other processes, or this one's once more, by first address.
+    imported: BTreeMap<usize, Imported>,
+    /// First address of the allocation, and its record.
+    pub(crate) exports: Vec<(usize, IpcRecord)>,
+    /// By the number of the handle.
+    physical_exports: BTreeMap<u64, IpcRecord>,
+}
+
+/// Virtual memory that is being changed. What was found before is let go when the change is done and before anybody sees
+/// it: earlier, somebody might find and keep what is about to change.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    changed: RwLockWriteGuard<'a, Virtual>,
+    keepers: &'a Keepers,
+}
+
+impl<'a> Change<'a> {
+    /// What is changed, and who keeps what was found in it.
+    pub(crate) fn new(changed: RwLockWriteGuard<'a, Virtual>, keepers: &'a Keepers) -> Self {
+        Self { changed, keepers }
+    }
+}
+
+impl Deref for Change<'_> {
+    type Target = Virtual;
+
+    fn deref(&self) -> &Virtual {
+        &self.changed
+    }
+}
+
+impl DerefMut for Change<'_> {
+    fn deref_mut(&mut self) -> &mut Virtual {
+        &mut self.changed
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.keepers.end_generation();
+    }
+}
+
+fn invalid(what: String) -> Failure {
+    Failure::new(code::PARAM_INVALID, what)
+}
+
+fn host(error: &io::Error) -> Failure {
+    Failure::new(code::MEMORY_ALLOCATION, format!("this host refuses the mapping: {error}"))
+}
+
+impl Virtual {
+    /// Nothing yet; lists of what is mapped will be in `lists`.
+    pub(crate) fn new(lists: Option<Arc<Store>>) -> Self {
+        Self { lists, ..Self::default() }
+    }
+
+    /// Where other processes find the parts of files that a range shows; None when they reach nothing.
+    ///
+    /// # Errors
+    /// The store cannot grow.
+    pub(crate) fn listed<'a>(&self, parts: impl IntoIterator<Item = FilePart<'a>>) -> io::Result<Option<Arc<Parts>>> {
+        self.lists.as_ref().map(|store| Parts::new(store, parts)).transpose()
+    }
+
+    /// The mapped or registered memory that covers an address, or ends there.
+    pub(crate) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
+        let covering = |known: &'_ BTreeMap<usize, Arc<Allocation>>| {
+            let (base, memory) = known.range(..=address).next_back()?;
+            (address - base <= memory.size()).then_some(*base)
+        };
+        let run = covering(&self.runs).and_then(|base| self.runs.get(&base));
+        let registered = || covering(&self.registered).and_then(|base| self.registered.get(&base));
+        let imported = || {
+            let (base, import) = self.imported.range(..=address).next_back()?;
+            (address - base <= import.memory.size()).then_some(&import.memory)
+        };
+        run.or_else(registered).or_else(imported)
+    }
+
+    /// Keeps memory this process has imported.
+    pub(crate) fn import(&mut self, memory: Allocation, record: IpcRecord, file: File) {
+        self.imported.insert(memory.base(), Imported { memory: Arc::new(memory), record, _file: file });
+    }
+
+    /// Keys under which an allocation is exported and not closed.
+    pub(crate) fn exports_of(&self, base: usize) -> usize {
+        self.exports.iter().filter(|(exported, _)| *exported == base).count()
+    }
+
+    /// Closes an import of a key, or else the export.
+    pub(crate) fn close(&mut self, name: Name) -> Result<(), Failure> {
+        let import = self.imported.iter().find(|(_, import)| import.record.name() == name).map(|(base, _)| *base);
+        if let Some(base) = import {
+            if let Some(import) = self.imported.remove(&base) {
+                import.record.count_importer(-1)?;
+            }
+            return Ok(());
+        }
+        let Some(place) = self.exports.iter().position(|(_, record)| record.name() == name) else {
+            return Err(invalid("key: this process has neither imported nor exported it, or has closed it".into()));
+        };
+        let importers = self.exports[place].1.importers()?;
+        if importers > 0 {
+            let what = format!("key: {importers} imports of it are open; importers close before the exporter does");
+            return Err(invalid(what));
+        }
+        self.exports.remove(place);
+        Ok(())
+    }
+
+    /// Exports physical memory, once.
+    pub(crate) fn export_physical(&mut self, number: u64, validates: bool) -> Result<Name, Failure> {
+        let physical = self.physical(number)?;
+        if physical.is_imported() {
+            return Err(invalid(format!("handle: physical memory {number} was imported; its owner exports it")));
+        }
+        if self.physical_exports.contains_key(&number) {
+            let what =
+                format!("handle: physical memory {number} is exported already; a handle has one shareable handle");
+            return Err(invalid(what));
+        }
+        let (file, at) = physical.place();
+        let shared = Exported {
+            file: u64::from(file.as_raw_fd().cast_unsigned()),
+            at,
+            offset: 0,
+            size: physical.size as u64,
+            card: u64::from(physical.card),
+            granularity: physical.granularity as u64,
+        };
+        let record = IpcRecord::new(shared, validates)?;
+        let name = record.name();
+        self.physical_exports.insert(number, record);
+        Ok(name)
+    }
+
+    /// Puts processes on the list of a shareable handle.
+    pub(crate) fn admit_physical(&self, handle: u64, pids: &[i32]) -> Result<(), Failure> {
+        let export = self.physical_exports.values().find(|record| record.name().handle() == handle);
+        let Some(record) = export else {
+            return Err(invalid(format!(
+                "shareableHandle: this process has not exported {handle:#x}, or has freed it"
+            )));
+        };
+        record.admit(pids)
+    }
+
+    /// How the memory at an address, which is no allocation, is given back; None when it is not known.
+    pub(crate) fn how_to_free(&self, address: usize) -> Option<&'static str> {
+        match self.covering(address)?.location() {
+            Location::Card(_) if self.imported.contains_key(&address) => {
+                Some("was imported with aclrtIpcMemImportByKey; call aclrtIpcMemClose")
+            }
+            Location::Card(_) => Some("was mapped with aclrtMapMem; unmap it with aclrtUnmapMem"),
+            Location::Host => Some("was registered with aclrtHostRegister; call aclrtHostUnregister"),
+        }
+    }
+
+    /// Makes host memory of the program known.
+    pub(crate) fn register(&mut self, memory: Allocation) -> Result<(), Failure> {
+        let (first, end) = (memory.base(), memory.base() + memory.size());
+        let before = self.registered.range(..end).next_back();
+        if let Some((other, known)) = before.filter(|(other, known)| **other + known.size() > first) {
+            let what = format!(
+                "ptr: {} bytes at {first:#x} overlap the {} bytes at {other:#x} that are registered already",
+                memory.size(),
+                known.size()
+            );
+            return Err(invalid(what));
+        }
+        self.registered.insert(first, Arc::new(memory));
+        Ok(())
+    }
+
+    /// Forgets registered memory; queued work must not use it any more.
+    pub(crate) fn unregister(&mut self, address: usize) -> Result<(), Failure> {
+        let Some(memory) = self.registered.get(&address) else {
+            return Err(invalid(format!("ptr: {address:#x} is not registered; it must be that of aclrtHostRegister")));
+        };
+        if Arc::strong_count(memory) > 1 {
+            let what = format!("ptr: queued work still uses the memory registered at {address:#x}; synchronize first");
+            return Err(invalid(what));
+        }
+        self.registered.remove(&address);
+        Ok(())
+    }
+
+    /// What is wrong with an address that is reserved; None when it is not.
+    pub(crate) fn reserved(&self, address: usize) -> Option<String> {
+        let (base, reservation) = self.reservations.range(..=address).next_back()?;
+        let len = reservation.range.len_bytes();
+        (address - base < len).then(|| {
+            format!(
+                "address {address:#x} is offset {} of {len} bytes reserved with aclrtReserveMemAddress, and nothing is \
+                 mapped there; call aclrtMapMem first",
+                address - base
+            )
+        })
+    }
+
+    /// Reserves addresses.
+    pub(crate) fn reserve(&mut self, size: usize) -> Result<usize, Failure> {
+        let len = size.checked_next_multiple_of(GRANULARITY_BYTES).filter(|len| *len > 0);
+        let len = len.ok_or_else(|| {
+            Failure::new(code::INVALID_PARAM, format!("size is {size} bytes; it must be more than 0"))
+        })?;
+        let range = Range::reserve(len, GRANULARITY_BYTES).map_err(|error| host(&error))?;
+        let base = range.base().addr().get();
+        self.reservations.insert(base, Reservation { range: Arc::new(range), mappings: BTreeMap::new() });
+        Ok(base)
+    }
+
+    /// Gives reserved addresses back.
+    pub(crate) fn release(&mut self, address: usize) -> Result<(), Failure> {
+        let Some(reservation) = self.reservations.get(&address) else {
+            return Err(invalid(format!(
+                "virPtr: {address:#x} was not returned by aclrtReserveMemAddress, or is released"
+            )));
+        };
+        if let Some(mapped) = reservation.mappings.keys().next() {
+            let what = format!(
+                "virPtr: {} parts of the reservation at {address:#x} are still mapped, the first at {mapped:#x}; call \
+                 aclrtUnmapMem first",
+                reservation.mappings.len()
+            );
+            return Err(invalid(what));
+        }
+        self.reservations.remove(&address);
+        Ok(())
+    }
+
+    /// Keeps physical memory under its handle's number.
+    pub(crate) fn keep(&mut self, number: u64, physical: Physical) {
+        self.physicals.insert(number, Arc::new(physical));
+    }
+
+    /// The physical memory behind a handle.
+    pub(crate) fn physical(&self, number: u64) -> Result<&Arc<Physical>, Failure> {
+        self.physicals.get(&number).ok_or_else(|| HandleKind::Physical.gone(number))
+    }
+
+    /// Frees a handle; the memory goes with its last mapping.
+    pub(crate) fn free(&mut self, number: u64) -> Result<(), Failure> {
+        self.physical_exports.remove(&number);
+        self.physicals.remove(&number).map(|_| ()).ok_or_else(|| HandleKind::Physical.gone(number))
+    }
+
+    /// The reservation all of `address..address + size` lies in.
+    fn reservation(&mut self, address: usize, size: usize) -> Result<(usize, &mut Reservation), Failure> {
+        let found = self.reservations.range_mut(..=address).next_back();
+        match found {
+            Some((base, reservation)) if address - base < reservation.range.len_bytes() => {
+                let len = reservation.range.len_bytes();
+                if size > len - (address - base) {
+                    let what = format!(
+                        "virPtr: {size} bytes at offset {} leave the {len} bytes reserved at {base:#x}",
+                        address - base
+                    );
+                    return Err(invalid(what));
+                }
+                Ok((*base, reservation))
+            }
+            _ => Err(invalid(format!("virPtr: {address:#x} is not reserved; call aclrtReserveMemAddress first"))),
+        }
+    }
+
+    /// Maps the memory of a handle at an address.
+    pub(crate) fn map(&mut self, address: usize, size: usize, number: u64) -> Result<(), Failure> {
+        let physical = Arc::clone(self.physical(number)?);
+        if size != physical.size || !size.is_multiple_of(physical.granularity) {
+            let what = format!(
+                "size is {size} bytes; it must be the size of the handle, {}, and a multiple of {} \
+                 (aclrtMemGetAllocationGranularity)",
+                physical.size, physical.granularity
+            );
+            return Err(invalid(what));
+        }
+        if !address.is_multiple_of(physical.granularity) {
+            return Err(invalid(format!("virPtr: {address:#x} is no multiple of {} bytes", physical.granularity)));
+        }
+        let elsewhere = self.reservations.values().flat_map(|reservation| &reservation.mappings);
+        if let Some((at, _)) = elsewhere.into_iter().find(|(_, mapping)| mapping.handle == number) {
+            let what = format!("handle: physical memory {number} is mapped at {at:#x} already; unmap it there first");
+            return Err(invalid(what));
+        }
+        let (base, reservation) = self.reservation(address, size)?;
+        let overlapping = reservation.mappings.range(..address + size).next_back();
+        if let Some((at, mapping)) = overlapping.filter(|(at, mapping)| *at + mapping.physical.size > address) {
+            let what = format!(
+                "virPtr: {size} bytes at {address:#x} overlap the {} bytes mapped at {at:#x}; unmap those first",
+                mapping.physical.size
+            );
+            return Err(invalid(what));
+        }
+        if let Some(other) = reservation.mappings.values().next().map(|mapping| &mapping.physical) {
+            if other.card != physical.card {
+                let what = format!(
+                    "handle: its memory is of card {}, but the reservation at {base:#x} holds memory of card {}; a \
+                     reservation is bound to one device",
+                    physical.card, other.card
+                );
+                return Err(invalid(what));
+            }
+            if other.is_imported() != physical.is_imported() {
+                let what = format!(
+                    "handle: the reservation at {base:#x} would hold both memory of aclrtMallocPhysical and imported \
+                     memory; use one reservation for each"
+                );
+                return Err(invalid(what));
+            }
+        }
+        let (file, at) = physical.place();
+        reservation.range.show(address - base, size, Show::File(file, at)).map_err(|error| host(&error))?;
+        reservation.mappings.insert(address, Mapping { handle: number, physical });
+        self.rebuild_runs(base);
+        Ok(())
+    }
+
+    /// Removes the mapping that starts at an address; spans of queued work keep finding memory there, of no card.
+    pub(crate) fn unmap(&mut self, address: usize) -> Result<(), Failure> {
+        let in_use = self.covering(address).is_some_and(|run| Arc::strong_count(run) > 1);
+        let (base, reservation) = self.reservation(address, 0)?;
+        let Some(mapping) = reservation.mappings.get(&address) else {
+            return Err(invalid(format!("virPtr: no mapping starts at {address:#x}; it must be that of aclrtMapMem")));
+        };
+        let what = if in_use { Show::Blank } else { Show::Nothing };
+        reservation.range.show(address - base, mapping.physical.size, what).map_err(|error| host(&error))?;
+        reservation.mappings.remove(&address);
+        self.rebuild_runs(base);
+        Ok(())
+    }
+
+    /// The card of the mapping that is just `size` bytes at an address.
+    pub(crate) fn mapped_card(&mut self, address: usize, size: usize) -> Result<u32, Failure> {
+        let (_, reservation) = self.reservation(address, size)?;
+        match reservation.mappings.get(&address) {
+            Some(mapping) if mapping.physical.size == size => Ok(mapping.physical.card),
+            found => {
+                let found = found.map_or(0, |mapping| mapping.physical.size);
+                let what = format!(
+                    "virPtr and size: {size} bytes at {address:#x}; they must be those of aclrtMapMem, which mapped \
+                     {found} bytes there"
+                );
+                Err(invalid(what))
+            }
+        }
+    }
+
+    /// Forgets all memory of a card (it was reset); reservations stay.
+    pub(crate) fn reset_card(&mut self, card: u32) {
+        let of_card = |(at, mapping): (&usize, &Mapping)| (mapping.physical.card == card).then_some(*at);
+        let mapped: Vec<usize> = self
+            .reservations
+            .values()
+            .flat_map(|reservation| reservation.mappings.iter().filter_map(of_card))
+            .collect();
+        for address in mapped {
+            // The addresses are those of mappings, so only the host can refuse, and then the mapping stays.
+            let _ = self.unmap(address);
+        }
+        self.physicals.retain(|_, physical| physical.card != card);
+        let (physicals, of_card) = (&self.physicals, Location::Card(card));
+        self.physical_exports.retain(|number, _| physicals.contains_key(number));
+        self.imported.retain(|_, import| import.memory.location() != of_card);
+    }
+
+    /// Cuts the mapped addresses of one reservation into runs anew. Spans made before keep the run they were made from.
+    fn rebuild_runs(&mut self, base: usize) {
+        let Some(reservation) = self.reservations.get(&base) else { return };
+        let end = base + reservation.range.len_bytes();
+        let old: Vec<usize> = self.runs.range(base..end).map(|(at, _)| *at).collect();
+        for at in old {
+            self.runs.remove(&at);
+        }
+        let mappings: Vec<(&usize, &Mapping)> = reservation.mappings.iter().collect();
+        let mut runs = Vec::new();
+        for run in mappings.chunk_by(|(at, mapping), (next, _)| **at + mapping.physical.size == **next) {
+            let (first, card) = (*run[0].0, run[0].1.physical.card);
+            let size = run.iter().map(|(_, mapping)| mapping.physical.size).sum();
+            // A run without a list is out of other processes' reach, which a collective says.
+            let parts = self.listed(run.iter().map(|(_, mapping)| mapping.part())).unwrap_or_default();
+            let run = Allocation::part(&reservation.range, first - base, size, Location::Card(card), (parts, 0));
+            runs.push((first, Arc::new(run)));
+        }
+        self.runs.extend(runs);
+    }
+}

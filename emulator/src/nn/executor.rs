@@ -1,0 +1,244 @@
+//! Executors: what a first phase leaves for the second, and the address updates in between.
+//!
+//! Input: a checked call and its plan. Output: tensors with addresses, a kernel, the size of the workspace. Invariant:
+//! shapes, strides and types are frozen by the first phase; only addresses change. Does not: resolve addresses.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::base::failure::{Failure, code};
+use crate::memory::footprint::Footprint;
+use crate::memory::keeper::Keeper;
+use crate::memory::raw::RawSpan;
+use crate::nn::operator::{Kernel, OperatorCall, Plan, Role, Strides, Tensor};
+use crate::runtime::stream::{Access, AccessMode};
+use crate::scheduler::pool::Task;
+use crate::timed::load::LoadId;
+
+/// The library's allocations are multiples of this.
+const ALIGNMENT: usize = 512;
+
+/// A tensor of a call and where the prototype names it.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    pub(crate) tensor: Tensor,
+    /// Name of the parameter.
+    pub(super) name: &'static str,
+    /// Position among the tensor and tensor-list parameters.
+    parameter: usize,
+    /// Position in the list; 0 for a single tensor.
+    place: usize,
+}
+
+impl Bound {
+    /// What the operator does with the bytes of the tensor, which lies in `span`.
+    pub(crate) fn access(&self, span: &RawSpan) -> Access {
+        let tensor = &self.tensor;
+        let mode = if tensor.role == Role::Input { AccessMode::Read } else { AccessMode::Write };
+        let size = tensor.dtype.size();
+        let first = tensor.offset.unsigned_abs() * size;
+        Access::new(self.name, span, mode).within(Footprint::tensor(first, size, &tensor.dims, &tensor.strides))
+    }
+}
+
+/// Whether an executor outlives its first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Once,
+    Repeatable,
+}
+
+/// A checked call, ready to be enqueued.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    name: &'static str,
+    tensors: Vec<Bound>,
+    kernel: Kernel,
+    workspace_bytes: usize,
+    life: Life,
+    /// What it costs, in timed mode.
+    load: Option<LoadId>,
+    /// What a run in the same place can take over.
+    passed: Passed,
+}
+
+/// The last second phase whose memory was in order, and its work, which keeps that memory mapped.
+#[derive(Default)]
+struct Passed(Mutex<Option<(RunMemory, Work)>>);
+
+/// What a run hands to its stream; None where it takes nothing but time.
+type Work = Option<Task>;
+
+impl Passed {
+    fn lock(&self) -> MutexGuard<'_, Option<(RunMemory, Work)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for Passed {
+    /// The addresses of a copy may change.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// What the memory of a second phase is checked against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunMemory {
+    /// Of the machine's memory.
+    pub(crate) generation: u64,
+    pub(crate) card: u32,
+    pub(crate) workspace: usize,
+    pub(crate) workspace_bytes: u64,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Executor({}, {:?}, {} tensors)", self.name, self.life, self.tensors.len())
+    }
+}
+
+impl Keeper for Executor {
+    fn let_go(&self) {
+        let kept = self.passed.lock().take();
+        drop(kept);
+    }
+}
+
+/// Which tensors an index of an address update counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// All tensor parameters in the order of the prototype.
+    All,
+    /// Those the operator reads.
+    Inputs,
+    /// Those the operator writes.
+    Outputs,
+}
+
+impl Counted {
+    fn counts(self, role: Role) -> bool {
+        match self {
+            Self::All => true,
+            Self::Inputs => role != Role::Output,
+            Self::Outputs => role != Role::Input,
+        }
+    }
+}
+
+impl Executor {
+    /// The executor of a plan.
+    pub(crate) fn new(name: &'static str, call: &OperatorCall<'_>, plan: Plan, load: Option<LoadId>) -> Self {
+        let tensors: Vec<Bound> = call
+            .slots()
+            .map(|placed| Bound {
+                tensor: placed.tensor.clone(),
+                name: placed.name,
+                parameter: placed.parameter,
+                place: placed.place,
+            })
+            .collect();
+        // The card copies a strided tensor to contiguous memory of the workspace first.
+        let copies = tensors
+            .iter()
+            .filter(|bound| {
+                let as_it_lies = plan.strides == Strides::Transposed && bound.tensor.is_transposed();
+                !bound.tensor.is_contiguous() && !as_it_lies
+            })
+            .map(|bound| (bound.tensor.len() * bound.tensor.dtype.size()).next_multiple_of(ALIGNMENT));
+        let workspace_bytes = plan.workspace_bytes + copies.sum::<usize>();
+        let passed = Passed::default();
+        Self { name, tensors, kernel: plan.kernel, workspace_bytes, life: Life::Once, load, passed }
+    }
+
+    /// The operator.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Bytes of device memory the second phase needs.
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// Tensors in the order of the kernel's views.
+    pub(crate) fn tensors(&self) -> &[Bound] {
+        &self.tensors
+    }
+
+    /// Computes the outputs.
+    pub(crate) fn kernel(&self) -> Kernel {
+        Arc::clone(&self.kernel)
+    }
+
+    /// What it costs, in timed mode.
+    pub(crate) fn load(&self) -> Option<LoadId> {
+        self.load
+    }
+
+    /// The work of the run before, if its memory was in order and nothing has changed since.
+    pub(crate) fn passed(&self, place: RunMemory) -> Option<Work> {
+        self.passed.lock().as_ref().filter(|(passed, _)| *passed == place).map(|(_, work)| work.clone())
+    }
+
+    /// Its memory is in order for this work.
+    pub(crate) fn pass(&self, place: RunMemory, work: Work) {
+        *self.passed.lock() = Some((place, work));
+    }
+
+    /// Whether the executor outlives its first run.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.life == Life::Repeatable
+    }
+
+    /// Lets the executor run any number of times.
+    pub(crate) fn make_repeatable(&mut self) -> Result<(), Failure> {
+        let strided = |bound: &Bound| bound.tensor.role != Role::Input && !bound.tensor.is_contiguous();
+        if let Some(bound) = self.tensors.iter().find(|bound| strided(bound)) {
+            let what = format!(
+                "{}: an executor that copies to a strided output (dims {:?}, strides {:?}) cannot be repeated: repeat the \
+                 first phase instead",
+                self.name, bound.tensor.dims, bound.tensor.strides
+            );
+            // The only way to learn whether an executor can be repeated is to ask: no is an answer, not a finding.
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what).quiet());
+        }
+        self.life = Life::Repeatable;
+        Ok(())
+    }
+
+    /// Changes the address of the tensor at `place` of the `index`-th counted parameter.
+    pub(crate) fn set_address(
+        &mut self,
+        counted: Counted,
+        index: usize,
+        place: usize,
+        address: usize,
+    ) -> Result<(), Failure> {
+        let mut parameters: Vec<usize> = self
+            .tensors
+            .iter()
+            .filter(|bound| counted.counts(bound.tensor.role))
+            .map(|bound| bound.parameter)
+            .collect();
+        parameters.dedup();
+        let wanted = match counted {
+            // Absent tensors keep their number among all parameters of the prototype.
+            Counted::All => Some(index),
+            Counted::Inputs | Counted::Outputs => parameters.get(index).copied(),
+        };
+        let name = self.name;
+        let found = self
+            .tensors
+            .iter_mut()
+            .find(|bound| Some(bound.parameter) == wanted && bound.place == place && counted.counts(bound.tensor.role));
+        let Some(bound) = found else {
+            let what = format!(
+                "{name}: no tensor has index {index}, place {place} among {counted:?} ({parameters:?} are given)"
+            );
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+        };
+        bound.tensor.address = address;
+        self.passed = Passed::default();
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! Build: a program binds streams to a graph, enqueues on them and ends the graph, without a capture.
+//!
+//! Input: streams of their own kind (`ACL_STREAM_PERSISTENT`), entries enqueued on them. Output: a graph as a capture makes
+//! one. Invariants: every bound stream runs from the beginning of a replay, and the replay ends when all have; a stream
+//! stays bound until it is unbound. Does not: streams that only a branch or another stream starts.
+
+use std::sync::Arc;
+
+use super::{Capturing, Graph, GraphLane, GraphStep, Node, Phase};
+use crate::base::failure::{Failure, code};
+use crate::runtime::thread::CaptureMode;
+use crate::state::State;
+
+/// `ACL_STREAM_PERSISTENT`.
+const PERSISTENT: u32 = 4;
+
+impl State {
+    /// A graph to bind streams to, in a context on a card.
+    pub(crate) fn begin_build(&mut self, context: u64, card: u32, thread_name: Arc<str>) -> u64 {
+        let thread = std::thread::current().id();
+        let capturing = Capturing { mode: CaptureMode::Relaxed, thread, thread_name, invalid: None };
+        let graph = Graph {
+            context,
+            card,
+            phase: Phase::Capturing(capturing),
+            lanes: Vec::new(),
+            nodes: Vec::new(),
+            records: Vec::new(),
+            events: Default::default(),
+            last_end: None,
+            is_built: true,
+            ended_on: None,
+        };
+        let id = self.fresh_number();
+        self.runtime.graphs.all.insert(id, graph);
+        id
+    }
+
+    /// What the stream enqueues from now on is recorded.
+    pub(crate) fn bind_stream(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
+        let on = &self.runtime.streams[&stream];
+        let (context, flags) = (on.context, on.flags);
+        if let Some((other, _)) = self.runtime.graphs.of_stream(stream) {
+            let what =
+                format!("stream {stream} already records into graph {other}; a stream is bound to one at a time");
+            return Err(Failure::new(code::STREAM_MODEL, what));
+        }
+        let graph = self.runtime.graphs.building(id)?;
+        if flags & PERSISTENT == 0 {
+            let what = format!(
+                "stream {stream} has flags {flags:#x}: create it by aclrtCreateStreamWithConfig with \
+                 ACL_STREAM_PERSISTENT {PERSISTENT:#x} to bind it"
+            );
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        if context != graph.context {
+            let what = format!("stream {stream} is of context {context}, graph {id} of context {}", graph.context);
+            return Err(Failure::new(code::MODEL_CONTEXT, what));
+        }
+        graph.lanes.push(GraphLane { stream, plays_on: None, group: None });
+        let lane = graph.lanes.len() - 1;
+        self.runtime.graphs.capturing.insert(stream, (id, lane));
+        Ok(())
+    }
+
+    /// No more work comes on a bound stream.
+    pub(crate) fn end_tasks(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
+        self.bound_to(id, stream)?;
+        let graph = self.runtime.graphs.building(id)?;
+        if let Some(before) = graph.ended_on {
+            let what = format!("graph {id} has its end on stream {before} already");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        graph.ended_on = Some(stream);
+        Ok(())
+    }
+
+    /// The graph is complete.
+    pub(crate) fn end_build(&mut self, id: u64) -> Result<(), Failure> {
+        let graph = self.runtime.graphs.building(id)?;
+        if graph.ended_on.is_none() {
+            let what = format!("graph {id} has no end; call aclmdlRIEndTask on one of its streams first");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        if let Some(why) = graph.capturing().and_then(|capturing| capturing.invalid.clone()) {
+            let what = format!("graph {id} is invalid since: {why}");
+            return Err(Failure::new(code::STREAM_CAPTURE_INVALIDATED, what));
+        }
+        // The first lane, which replays on the stream of the launch, ends last.
+        for lane in 1..graph.lanes.len() {
+            let number = graph.records.len();
+            graph.records.push(id);
+            graph.nodes.push(unmarked(lane, GraphStep::Record(number)));
+            graph.nodes.push(unmarked(0, GraphStep::Wait(number)));
+        }
+        let (context, card, lanes) = (graph.context, graph.card, graph.lanes.len());
+        let events: Vec<u64> = graph.events.keys().copied().collect();
+        let mut own = vec![None];
+        for _ in 1..lanes {
+            match self.create_stream(context, card, 0, 0, false) {
+                Ok(stream) => own.push(Some(stream)),
+                Err(failure) => {
+                    for stream in own.into_iter().flatten() {
+                        self.remove_stream(stream, "has no graph to replay");
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+        for event in events {
+            if let Some(event) = self.runtime.events.get_mut(&event) {
+                event.latest = None;
+            }
+        }
+        let graph = self.runtime.graphs.graph_mut(id)?;
+        for (lane, plays_on) in graph.lanes.iter_mut().zip(own) {
+            lane.plays_on = plays_on;
+        }
+        graph.phase = Phase::Ready;
+        Ok(())
+    }
+
+    /// A stream runs again what is enqueued on it.
+    pub(crate) fn unbind_stream(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
+        self.bound_to(id, stream)?;
+        if self.runtime.graphs.graph(id)?.capturing().is_some() {
+            let what = format!("graph {id} is being built; call aclmdlRIBuildEnd before its streams are unbound");
+            return Err(Failure::new(code::MODEL_CAPTURED, what));
+        }
+        self.runtime.graphs.capturing.remove(&stream);
+        Ok(())
+    }
+
+    fn bound_to(&self, id: u64, stream: u64) -> Result<(), Failure> {
+        self.runtime.graphs.graph(id)?;
+        if self.runtime.graphs.of_stream(stream).is_some_and(|(graph, _)| graph == id) {
+            return Ok(());
+        }
+        Err(Failure::new(code::STREAM_MODEL, format!("stream {stream} is not bound to graph {id}")))
+    }
+}
+
+fn unmarked(lane: usize, step: GraphStep) -> Node {
+    Node { lane, step, site: None, accesses: Vec::new(), tag: None }
+}

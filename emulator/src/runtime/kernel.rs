@@ -1,0 +1,321 @@
+//! Kernels of the program: what a card runs from a compiled binary, an emulator runs from a registered host function.
+//!
+//! Input: functions registered under the names of kernels, argument lists a program puts together, launches. Output:
+//! tasks that call those functions with blocks, parameters and the card's memory. Invariants: a name without a function
+//! is refused when it is looked up; the values of an argument list are those at the launch. Does not: read binaries,
+//! know which memory a kernel touches, or model its cores.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
+use crate::memory::location::Location;
+use crate::memory::raw::{Allocation, RawSpan};
+use crate::memory::store::Memory;
+
+/// Parameters one kernel takes at most (CANN runtime guide, kernels).
+const MAX_PARAMS: usize = 128;
+
+/// A registered kernel.
+pub(crate) type HostKernel = Arc<dyn Fn(&KernelCall<'_>) -> Result<(), String> + Send + Sync>;
+
+/// One launch, as the host function of a kernel sees it.
+#[derive(Debug)]
+pub struct KernelCall<'a> {
+    store: &'a Memory,
+    card: u32,
+    blocks: u32,
+    params: &'a [Vec<u8>],
+}
+
+impl KernelCall<'_> {
+    /// On how many cores the kernel was launched.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// How many parameters it was given.
+    #[must_use]
+    pub fn params(&self) -> usize {
+        self.params.len()
+    }
+
+    /// The bytes of a parameter: its value, or for a place holder the data behind it.
+    ///
+    /// # Errors
+    /// There is no such parameter.
+    pub fn bytes(&self, index: usize) -> Result<&[u8], String> {
+        let given = self.params.len();
+        self.params.get(index).map(Vec::as_slice).ok_or_else(|| format!("parameter {index}: {given} were given"))
+    }
+
+    /// The `len_bytes` bytes of device memory a parameter points to.
+    ///
+    /// # Errors
+    /// There is no such parameter, it is no pointer, or not that much memory of this card is there.
+    pub fn memory(&self, index: usize, len_bytes: usize) -> Result<KernelMemory, String> {
+        let bytes = self.bytes(index)?;
+        let address = <[u8; 8]>::try_from(bytes)
+            .map_err(|_| format!("parameter {index}: {} bytes are no pointer, which has 8", bytes.len()))?;
+        let address = u64::from_ne_bytes(address) as usize;
+        let in_parameter = |failure: Failure| format!("parameter {index}: {}", failure.message);
+        let span = self.store.device_span(address, len_bytes).map_err(in_parameter)?;
+        match span.card() {
+            Some(card) if card == self.card => Ok(KernelMemory(span)),
+            other => {
+                let found = other.map_or("the host".to_owned(), |card| format!("card {card}"));
+                Err(format!("parameter {index}: points to memory of {found}, the kernel runs on card {}", self.card))
+            }
+        }
+    }
+}
+
+/// Device memory a kernel works on.
+#[derive(Debug)]
+pub struct KernelMemory(RawSpan);
+
+impl KernelMemory {
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// They lie outside.
+    pub fn read(&self, offset_bytes: usize, into: &mut [u8]) -> Result<(), String> {
+        self.check(offset_bytes, into.len())?;
+        self.0.read(offset_bytes, into);
+        Ok(())
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// They lie outside.
+    pub fn write(&self, offset_bytes: usize, from: &[u8]) -> Result<(), String> {
+        self.check(offset_bytes, from.len())?;
+        self.0.write(offset_bytes, from);
+        Ok(())
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<(), String> {
+        let size = self.0.len_bytes();
+        if offset <= size && len <= size - offset {
+            return Ok(());
+        }
+        Err(format!("bytes {offset} to {} of a buffer of {size} bytes", offset.saturating_add(len)))
+    }
+}
+
+/// Everything about kernels a machine keeps.
+#[derive(Default)]
+pub(crate) struct Kernels {
+    registered: BTreeMap<String, HostKernel>,
+    /// Loaded binaries by the card they are on.
+    binaries: BTreeMap<u64, u32>,
+    functions: BTreeMap<u64, Function>,
+    lists: BTreeMap<u64, List>,
+}
+
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernels").field("registered", &self.registered.keys()).finish_non_exhaustive()
+    }
+}
+
+/// A kernel of a loaded binary.
+#[derive(Clone)]
+pub(crate) struct Function {
+    binary: u64,
+    card: u32,
+    name: Arc<str>,
+    kernel: HostKernel,
+}
+
+/// An argument list.
+struct List {
+    function: u64,
+    params: Vec<Param>,
+    is_final: bool,
+}
+
+enum Param {
+    Value(Vec<u8>),
+    /// Data the program fills in by itself, once it has asked for room.
+    Room(Option<Arc<Allocation>>),
+}
+
+impl Kernels {
+    /// From now on `name` runs as `kernel`.
+    pub(crate) fn register(&mut self, name: String, kernel: HostKernel) {
+        self.registered.insert(name, kernel);
+    }
+
+    /// A binary was loaded on a card.
+    pub(crate) fn load(&mut self, id: u64, card: u32) {
+        self.binaries.insert(id, card);
+    }
+
+    /// Forgets a binary with its functions and their argument lists.
+    pub(crate) fn unload(&mut self, id: u64) -> Result<(), Failure> {
+        self.binaries.remove(&id).ok_or_else(|| HandleKind::Binary.gone(id))?;
+        self.functions.retain(|_, function| function.binary != id);
+        let functions = &self.functions;
+        self.lists.retain(|_, list| functions.contains_key(&list.function));
+        Ok(())
+    }
+
+    /// The function of a binary under a name goes by `id` from now on; or it has a number already.
+    pub(crate) fn look_up(&mut self, binary: u64, name: &str, id: u64) -> Result<u64, Failure> {
+        let card = *self.binaries.get(&binary).ok_or_else(|| HandleKind::Binary.gone(binary))?;
+        let found = self.functions.iter().find(|(_, function)| function.binary == binary && *function.name == *name);
+        if let Some((id, _)) = found {
+            return Ok(*id);
+        }
+        let Some(kernel) = self.registered.get(name) else {
+            let known: Vec<&String> = self.registered.keys().collect();
+            let what = format!(
+                "kernel {name:?} has no host function, and an emulator cannot run a compiled one: register it by \
+                 Emulator::register_kernel, in C by ascend_emulator_register_kernel (registered: {known:?})"
+            );
+            return Err(Failure::new(code::KERNEL_NOT_FOUND, what));
+        };
+        let function = Function { binary, card, name: name.into(), kernel: Arc::clone(kernel) };
+        self.functions.insert(id, function);
+        Ok(id)
+    }
+
+    pub(crate) fn function(&self, id: u64) -> Result<&Function, Failure> {
+        self.functions.get(&id).ok_or_else(|| HandleKind::Function.gone(id))
+    }
+
+    /// A new, empty argument list.
+    pub(crate) fn begin_list(&mut self, function: u64, id: u64) -> Result<(), Failure> {
+        self.function(function)?;
+        self.lists.insert(id, List { function, params: Vec::new(), is_final: false });
+        Ok(())
+    }
+
+    fn list(&mut self, id: u64) -> Result<&mut List, Failure> {
+        self.lists.get_mut(&id).ok_or_else(|| HandleKind::Arguments.gone(id))
+    }
+
+    /// Appends a value; gives its place, counted from 1.
+    pub(crate) fn append(&mut self, list: u64, value: Vec<u8>) -> Result<usize, Failure> {
+        self.append_param(list, Param::Value(value))
+    }
+
+    /// Appends a place holder; gives its place, counted from 1.
+    pub(crate) fn append_place_holder(&mut self, list: u64) -> Result<usize, Failure> {
+        self.append_param(list, Param::Room(None))
+    }
+
+    fn append_param(&mut self, id: u64, param: Param) -> Result<usize, Failure> {
+        let list = self.list(id)?;
+        if list.is_final {
+            return Err(out_of_turn(id, "is finalized and takes no further parameters"));
+        }
+        if list.params.iter().any(|param| matches!(param, Param::Room(Some(_)))) {
+            return Err(out_of_turn(id, "has given room for a place holder already, which follows all parameters"));
+        }
+        if list.params.len() == MAX_PARAMS {
+            return Err(out_of_turn(id, &format!("has {MAX_PARAMS} parameters, the most there can be")));
+        }
+        list.params.push(param);
+        Ok(list.params.len())
+    }
+
+    /// Room for the data of the place holder at `place`.
+    pub(crate) fn place_holder_room(&mut self, id: u64, place: usize, size: usize) -> Result<RawSpan, Failure> {
+        let list = self.list(id)?;
+        let param = place.checked_sub(1).and_then(|at| list.params.get_mut(at));
+        let Some(Param::Room(room)) = param else {
+            return Err(out_of_turn(id, &format!("has no place holder at place {place}")));
+        };
+        if size == 0 {
+            return Err(Failure::new(code::INVALID_PARAM, "data_size is 0; a place holder needs room for its data"));
+        }
+        let allocation = Allocation::new(size, Location::Host, None).map_err(|error| {
+            Failure::new(code::MEMORY_ALLOCATION, format!("no host memory for {size} bytes of a place holder: {error}"))
+        })?;
+        let span = room.insert(Arc::new(allocation)).span(0, size);
+        Ok(span)
+    }
+
+    /// The list is complete.
+    pub(crate) fn finalize(&mut self, id: u64) -> Result<(), Failure> {
+        let list = self.list(id)?;
+        if let Some(at) = list.params.iter().position(|param| matches!(param, Param::Room(None))) {
+            let what = format!("has no data for its place holder at place {}", at + 1);
+            return Err(out_of_turn(id, &what));
+        }
+        list.is_final = true;
+        Ok(())
+    }
+
+    /// The values of a complete list of `function`, as they are now.
+    pub(crate) fn values(&mut self, id: u64, function: u64) -> Result<Vec<Vec<u8>>, Failure> {
+        let list = self.list(id)?;
+        if list.function != function {
+            return Err(out_of_turn(id, "was made for another kernel"));
+        }
+        if !list.is_final {
+            return Err(out_of_turn(id, "is not finalized; call aclrtKernelArgsFinalize first"));
+        }
+        let value = |param: &Param| match param {
+            Param::Value(value) => value.clone(),
+            Param::Room(None) => Vec::new(),
+            Param::Room(Some(room)) => {
+                let mut bytes = vec![0; room.size()];
+                room.span(0, room.size()).read(0, &mut bytes);
+                bytes
+            }
+        };
+        Ok(list.params.iter().map(value).collect())
+    }
+}
+
+impl Function {
+    /// The card its binary was loaded on.
+    pub(crate) fn card(&self) -> u32 {
+        self.card
+    }
+
+    /// Runs the kernel with `params`, which point into `store`.
+    pub(crate) fn run(&self, store: &Memory, blocks: u32, params: &[Vec<u8>]) -> Result<(), Failure> {
+        let call = KernelCall { store, card: self.card, blocks, params };
+        (self.kernel)(&call)
+            .map_err(|text| Failure::new(code::AICORE_EXCEPTION, format!("kernel {:?}: {text}", self.name)))
+    }
+}
+
+fn out_of_turn(list: u64, what: &str) -> Failure {
+    Failure::new(code::PARAM_INVALID, format!("argument list {list} {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_put_together_in_order() {
+        let mut kernels = Kernels::default();
+        kernels.register("scale".into(), Arc::new(|_: &KernelCall<'_>| Ok(())));
+        kernels.load(1, 0);
+        let unknown = kernels.look_up(1, "other", 2).expect_err("not registered");
+        assert!(unknown.message.contains("\"other\"") && unknown.message.contains("scale"), "{}", unknown.message);
+        let function = kernels.look_up(1, "scale", 2).expect("registered");
+        assert_eq!(kernels.look_up(1, "scale", 3).expect("known"), function);
+        kernels.begin_list(function, 4).expect("a function");
+        assert_eq!(kernels.append(4, vec![1, 2]).expect("open"), 1);
+        assert_eq!(kernels.append_place_holder(4).expect("open"), 2);
+        assert!(kernels.finalize(4).expect_err("no data").message.contains("place 2"));
+        assert!(kernels.values(4, function).expect_err("open").message.contains("not finalized"));
+        kernels.place_holder_room(4, 2, 3).expect("a place holder").write(0, &[7_u8, 8, 9]);
+        assert!(kernels.place_holder_room(4, 1, 3).expect_err("a value").message.contains("no place holder"));
+        assert!(kernels.append(4, vec![3]).expect_err("after room").message.contains("follows all parameters"));
+        kernels.finalize(4).expect("complete");
+        assert_eq!(kernels.values(4, function).expect("complete"), vec![vec![1, 2], vec![7, 8, 9]]);
+        kernels.unload(1).expect("loaded");
+        assert!(kernels.function(function).is_err() && kernels.values(4, function).is_err());
+    }
+}

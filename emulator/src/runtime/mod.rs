@@ -1,0 +1,30 @@
+//! What AscendCL calls the runtime: devices, contexts, streams, events, notifies, captured graphs, kernels, functions of the
+//! program, and what each thread of the program has.
+//!
+//! Input: calls of AscendCL, decoded by `abi`. Output: entries in queues, in the order the program enqueues them, and their
+//! outcomes. Invariants: an object belongs to one machine and its number is never given again; a thread's errors are its own.
+//! Does not: run work (see `scheduler`), move data between ranks (see `hccl`), or know operators (see `nn`).
+
+pub(crate) mod callback;
+pub(crate) mod callbacks;
+pub(crate) mod context;
+pub(crate) mod contexts;
+pub(crate) mod event;
+pub(crate) mod events;
+pub(crate) mod exception;
+pub mod fork;
+pub(crate) mod graph;
+pub(crate) mod kernel;
+pub(crate) mod notifies;
+pub(crate) mod notify;
+pub(crate) mod objects;
+pub(crate) mod overflow;
+pub(crate) mod profile;
+pub(crate) mod saturation;
+pub(crate) mod signal;
+pub(crate) mod signals;
+pub(crate) mod slots;
+pub(crate) mod state_callback;
+pub(crate) mod stream;
+pub(crate) mod streams;
+pub(crate) mod thread;

@@ -1,0 +1,258 @@
+//! Signals: words that streams set, clear and wait for. Events of a graph that is updated while it runs
+//! (`ACL_EVENT_EXTERNAL`) are such, and events and notifies that processes of a host share.
+//!
+//! Input: acts, in the order streams reach them; keys of other processes. Output: held and released streams. A word of one
+//! process is a number under the state lock; a shared one lies in a file of memory, with a bell on which a thread of each
+//! process sleeps while a stream there waits. Invariants: a wait that a word grants is over at once; one that takes the word
+//! leaves it to no other, in whatever process; a stream that no longer exists takes nothing. Does not: work in strict and timed
+//! mode between processes, as nothing orders what another process does.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::base::failure::{Failure, code};
+use crate::memory::ipc::{Exported, IpcRecord, Name};
+use crate::memory::location::Location;
+use crate::memory::pages::{PAGE_BYTES, Range, Show, nameless_file};
+use crate::memory::raw::Allocation;
+use crate::memory::shared_words::SharedWords;
+use crate::scheduler::bell::{BELL_BYTES, Bell};
+use crate::scheduler::thread;
+
+/// What is shared under a key: the granularity of its record, which is none of memory's.
+const GRANULARITY: u64 = 1;
+/// Bytes of the words behind the bell: the value, and the last one that was asked for.
+const WORDS_BYTES: usize = 8;
+/// A thread that sleeps on a bell looks as often whether its machine still exists.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What a stream does with a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// The word is at least this from now on.
+    Set(u32),
+    /// The word is 0.
+    Clear,
+    /// Waits until the word is at least this.
+    Await(u32),
+    /// Waits until the word is not 0, and makes it 0.
+    Take,
+}
+
+/// A word in memory that processes share.
+#[derive(Debug)]
+pub(crate) struct SharedWord {
+    pub(super) bell: Bell,
+    words: SharedWords,
+    record: IpcRecord,
+    /// Of the process that made it: the file, which others find through it.
+    _file: Option<File>,
+    /// The card of the process that made it.
+    pub(super) card: u32,
+}
+
+#[derive(Debug)]
+pub(super) enum SignalWord {
+    Own(u32),
+    Shared(Arc<SharedWord>),
+}
+
+/// Looks at a signal again, by its number, for a thread that must not keep the machine alive; false when nobody waits.
+#[derive(Clone)]
+pub(super) struct Recheck(pub(super) Arc<dyn Fn(u64) -> bool + Send + Sync>);
+
+impl std::fmt::Debug for Recheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Recheck")
+    }
+}
+
+/// A word with the streams that wait for it.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    pub(super) word: SignalWord,
+    pub(super) waiting: VecDeque<(u64, Act)>,
+    /// A thread sleeps on the bell.
+    pub(super) is_watched: bool,
+    recheck: Recheck,
+}
+
+fn host(error: &io::Error) -> Failure {
+    Failure::new(code::MEMORY_ALLOCATION, format!("this host cannot share a word between processes: {error}"))
+}
+
+impl SharedWord {
+    /// A word of this process that others may import.
+    ///
+    /// # Errors
+    /// The host has no memory for it.
+    pub(super) fn create(card: u32, value: u32, validates: bool) -> Result<Self, Failure> {
+        let file = nameless_file().map_err(|error| host(&error))?;
+        file.set_len(PAGE_BYTES as u64).map_err(|error| host(&error))?;
+        let shared = Exported {
+            file: u64::from(file.as_raw_fd().cast_unsigned()),
+            at: 0,
+            offset: 0,
+            size: (BELL_BYTES + WORDS_BYTES) as u64,
+            card: u64::from(card),
+            granularity: GRANULARITY,
+        };
+        let record = IpcRecord::new(shared, validates)?;
+        let word = Self::map(&file, record, card)?;
+        word.value().store(value, Ordering::SeqCst);
+        Ok(Self { _file: Some(file), ..word })
+    }
+
+    /// The word of another process, or of this one.
+    pub(super) fn open(name: Name, what: &str) -> Result<Self, Failure> {
+        let (record, shared, file) = IpcRecord::open(name)?;
+        if shared.granularity != GRANULARITY {
+            let what = format!("the key names memory and not {what}; import it by aclrtIpcMemImportByKey");
+            return Err(Failure::new(code::PARAM_INVALID, what));
+        }
+        Self::map(&file, record, u32::try_from(shared.card).unwrap_or(u32::MAX))
+    }
+
+    fn map(file: &File, record: IpcRecord, card: u32) -> Result<Self, Failure> {
+        let range = Range::reserve(PAGE_BYTES, PAGE_BYTES).map_err(|error| host(&error))?;
+        range.show(0, PAGE_BYTES, Show::File(file, 0)).map_err(|error| host(&error))?;
+        let memory =
+            Arc::new(Allocation::part(&Arc::new(range), 0, BELL_BYTES + WORDS_BYTES, Location::Host, (None, 0)));
+        let words = |at: usize, bytes: usize| {
+            SharedWords::of(memory.span(at, bytes), bytes)
+                .ok_or_else(|| Failure::new(code::INTERNAL, "a page does not begin at a multiple of 8"))
+        };
+        let (bell, words) = (Bell::new(words(0, BELL_BYTES)?), words(BELL_BYTES, WORDS_BYTES)?);
+        Ok(Self { bell, words, record, _file: None, card })
+    }
+
+    fn value(&self) -> &AtomicU32 {
+        self.words.at_32(0)
+    }
+
+    fn last_asked(&self) -> &AtomicU32 {
+        self.words.at_32(4)
+    }
+
+    /// What names it.
+    pub(crate) fn name(&self) -> Name {
+        self.record.name()
+    }
+
+    /// These processes may import it, too.
+    pub(crate) fn admit(&self, pids: &[i32]) -> Result<(), Failure> {
+        self.record.admit(pids)
+    }
+
+    /// The value the next record sets.
+    pub(crate) fn ask_next(&self) -> u32 {
+        self.last_asked().fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// The value the last record sets, which is 0 before the first.
+    pub(crate) fn asked(&self) -> u32 {
+        self.last_asked().load(Ordering::SeqCst)
+    }
+
+    /// Whether it has come to a value.
+    pub(crate) fn has(&self, value: u32) -> bool {
+        self.value().load(Ordering::SeqCst) >= value
+    }
+
+    /// Waits until it has come to a value; false when `deadline` has passed before.
+    pub(crate) fn wait(&self, value: u32, deadline: Option<Instant>) -> bool {
+        loop {
+            let seen = self.bell.rings();
+            if self.has(value) {
+                return true;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return false;
+            }
+            self.bell.sleep(seen, left);
+        }
+    }
+}
+
+impl SignalWord {
+    pub(super) fn raise(&mut self, value: u32) {
+        match self {
+            Self::Own(word) => *word = (*word).max(value),
+            Self::Shared(word) => {
+                word.value().fetch_max(value, Ordering::SeqCst);
+                word.bell.wake();
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Own(word) => *word = 0,
+            Self::Shared(word) => word.value().store(0, Ordering::SeqCst),
+        }
+    }
+
+    /// Whether a wait is over, which may take the word.
+    pub(super) fn grants(&mut self, act: Act) -> bool {
+        match (self, act) {
+            (_, Act::Set(_) | Act::Clear) => true,
+            (Self::Own(word), Act::Await(value)) => *word >= value,
+            (Self::Own(word), Act::Take) => std::mem::take(word) != 0,
+            (Self::Shared(word), Act::Await(value)) => word.has(value),
+            (Self::Shared(word), Act::Take) => word.value().swap(0, Ordering::SeqCst) != 0,
+        }
+    }
+}
+
+impl Signal {
+    pub(super) fn new(word: SignalWord, recheck: Recheck) -> Self {
+        Self { word, waiting: VecDeque::new(), is_watched: false, recheck }
+    }
+
+    /// The word in memory that processes share, if it is one.
+    pub(crate) fn shared(&self) -> Option<&Arc<SharedWord>> {
+        match &self.word {
+            SignalWord::Own(_) => None,
+            SignalWord::Shared(word) => Some(word),
+        }
+    }
+
+    /// Whether the word is not 0.
+    pub(crate) fn is_set(&self) -> bool {
+        match &self.word {
+            SignalWord::Own(word) => *word != 0,
+            SignalWord::Shared(word) => word.has(1),
+        }
+    }
+
+    /// Starts the thread that sleeps on the bell, unless it runs.
+    pub(super) fn watch(&mut self, id: u64) -> Result<(), Failure> {
+        let SignalWord::Shared(word) = &self.word else { return Ok(()) };
+        if self.is_watched {
+            return Ok(());
+        }
+        let (word, recheck, mut seen) = (Arc::clone(word), self.recheck.clone(), word.bell.rings());
+        let body = move || {
+            thread::is_of_machine();
+            loop {
+                if !(recheck.0)(id) {
+                    return;
+                }
+                word.bell.sleep(seen, Some(LOOK));
+                seen = word.bell.rings();
+            }
+        };
+        let started = std::thread::Builder::new().name(format!("ascend-signal-{id}")).spawn(body);
+        started.map_err(|error| {
+            Failure::new(code::INTERNAL, format!("cannot start the thread that waits for other processes: {error}"))
+        })?;
+        self.is_watched = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! What streams do with signals: sets, clears and waits, of this process and of others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
+use crate::machine::Machine;
+use crate::memory::ipc::Name;
+use crate::runtime::objects::Runtime;
+use crate::runtime::signal::{Act, Recheck, SharedWord, Signal, SignalWord};
+use crate::runtime::stream::WaitReason;
+use crate::state::State;
+
+impl State {
+    /// A stream has reached an act.
+    pub(crate) fn reach_signal(&mut self, id: u64, act: Act, stream: u64, by: WaitReason) {
+        let Some(signal) = self.runtime.signals.get_mut(&id) else {
+            self.settle(stream, Err(HandleKind::Event.gone(id)));
+            return;
+        };
+        match act {
+            Act::Set(value) => signal.word.raise(value),
+            Act::Clear => signal.word.clear(),
+            Act::Await(_) | Act::Take if !signal.word.grants(act) => {
+                signal.waiting.push_back((stream, act));
+                match signal.watch(id) {
+                    Ok(()) => self.begin_wait(stream, by),
+                    Err(failure) => {
+                        self.leave_signal(id, stream);
+                        self.settle(stream, Err(failure));
+                    }
+                }
+                return;
+            }
+            Act::Await(_) | Act::Take => self.drop_limit(stream),
+        }
+        self.settle(stream, Ok(()));
+        self.recheck_signal(id);
+    }
+
+    /// An act that its stream will never reach: a record still releases who waits for it.
+    pub(crate) fn discard_signal(&mut self, id: u64, act: Act) {
+        if let (Some(signal), Act::Set(value)) = (self.runtime.signals.get_mut(&id), act) {
+            signal.word.raise(value);
+            self.recheck_signal(id);
+        }
+    }
+
+    /// Lets the streams go on whose wait is over; whether one still waits, and the thread on the bell has to.
+    pub(crate) fn recheck_signal(&mut self, id: u64) -> bool {
+        let Runtime { signals, streams, .. } = &mut self.runtime;
+        let Some(signal) = signals.get_mut(&id) else { return false };
+        signal.waiting.retain(|(stream, _)| streams.contains_key(stream));
+        let (mut over, mut waiting) = (Vec::new(), VecDeque::new());
+        for (stream, act) in signal.waiting.drain(..) {
+            if signal.word.grants(act) {
+                over.push(stream);
+            } else {
+                waiting.push_back((stream, act));
+            }
+        }
+        signal.waiting = waiting;
+        signal.is_watched &= !signal.waiting.is_empty();
+        let goes_on = signal.is_watched;
+        for stream in over {
+            self.settle(stream, Ok(()));
+        }
+        goes_on
+    }
+
+    /// A stream waits no more.
+    pub(crate) fn leave_signal(&mut self, id: u64, stream: u64) {
+        if let Some(signal) = self.runtime.signals.get_mut(&id) {
+            signal.waiting.retain(|(waiting, _)| *waiting != stream);
+        }
+    }
+
+    /// Removes a signal, if there is one of this number; streams held by it fail.
+    pub(crate) fn remove_signal(&mut self, id: u64, kind: HandleKind) {
+        let Some(signal) = self.runtime.signals.remove(&id) else { return };
+        for (stream, _) in signal.waiting {
+            self.settle(stream, Err(kind.gone(id)));
+        }
+        if let SignalWord::Shared(word) = signal.word {
+            // The thread on it, if any, looks and ends.
+            word.bell.wake();
+        }
+    }
+
+    /// The shared word of an event or notify.
+    pub(crate) fn shared_word(&self, id: u64) -> Option<Arc<SharedWord>> {
+        self.runtime.signals.get(&id).and_then(|signal| signal.shared().cloned())
+    }
+
+    /// Fails unless work of `card` may reach the card on which a shared word was made.
+    pub(crate) fn require_reach(&self, id: u64, card: u32) -> Result<(), Failure> {
+        let Some(on) = self.shared_word(id).map(|word| word.card) else { return Ok(()) };
+        if on == card || self.runtime.cards[card as usize].peers.contains(&on) {
+            return Ok(());
+        }
+        let what = format!(
+            "it was exported on device {on}; call aclrtDeviceEnablePeerAccess({on}) on device {card} first, or import it \
+             with the flag for that"
+        );
+        Err(Failure::new(code::PARAM_INVALID, what))
+    }
+}
+
+impl Machine {
+    /// A signal of this process, under the number of its event.
+    pub(crate) fn own_signal(&self) -> Signal {
+        Signal::new(SignalWord::Own(0), self.recheck())
+    }
+
+    /// A signal that other processes may import.
+    ///
+    /// # Errors
+    /// The mode orders one process only, or the host has no memory for it.
+    pub(crate) fn shared_signal(&self, card: u32, is_set: bool, validates: bool) -> Result<Signal, Failure> {
+        self.require_one_process()?;
+        let word = SharedWord::create(card, u32::from(is_set), validates)?;
+        Ok(Signal::new(SignalWord::Shared(Arc::new(word)), self.recheck()))
+    }
+
+    /// A signal of another process; `what` says what it should be. Also the card it was made on.
+    ///
+    /// # Errors
+    /// As above, or what the key names is gone, for other processes, or something else.
+    pub(crate) fn imported_signal(&self, name: Name, what: &str) -> Result<(Signal, u32), Failure> {
+        self.require_one_process()?;
+        let word = SharedWord::open(name, what)?;
+        let card = word.card;
+        Ok((Signal::new(SignalWord::Shared(Arc::new(word)), self.recheck()), card))
+    }
+
+    fn recheck(&self) -> Recheck {
+        let machine = self.weak();
+        Recheck(Arc::new(move |id| {
+            machine.upgrade().is_some_and(|machine| machine.update(|state| state.recheck_signal(id)))
+        }))
+    }
+
+    fn require_one_process(&self) -> Result<(), Failure> {
+        if self.turnstile().is_none() {
+            return Ok(());
+        }
+        let what = "events and notifies shared between processes are not modelled in strict and timed mode, which order one \
+                    process";
+        Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
+    }
+}

@@ -1,0 +1,61 @@
+//! Streams of the program: which handle means which stream, and how a call appends to it.
+
+use std::ffi::c_void;
+
+use crate::base::failure::Failure;
+use crate::machine::Machine;
+use crate::memory::access::Access;
+use crate::runtime::stream::{Entry, Queued};
+use crate::runtime::thread;
+use crate::state::State;
+
+impl Machine {
+    /// Appends an entry that touches `accesses` to a stream (NULL: the default stream of the current context); returns
+    /// the stream's number.
+    ///
+    /// # Errors
+    /// No such stream in the current context, or the stream has failed.
+    pub(crate) fn enqueue(&self, stream: *mut c_void, entry: Entry, accesses: Vec<Access>) -> Result<u64, Failure> {
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let id = state.resolve_stream(stream, current)?;
+            let queued = self.queued(state, id, entry, accesses);
+            state.enqueue(id, queued)?;
+            Ok(id)
+        })
+    }
+
+    /// An entry with the call that enqueues it.
+    pub(crate) fn queued(&self, state: &State, stream: u64, entry: Entry, accesses: Vec<Access>) -> Queued {
+        let on = state.runtime.streams.get(&stream);
+        if let Some(on) = on.filter(|on| !on.is_default) {
+            thread::set_last_task(self.key(), on.issued as u32 + 1);
+        }
+        let tag = on.and_then(|stream| stream.tag.clone());
+        let issued_ns = thread::clock(self.key());
+        Queued {
+            entry,
+            site: self.site(state, Some(stream)),
+            accesses,
+            tag,
+            blame: None,
+            thread: crate::scheduler::thread::system_number(),
+            issued_ns,
+        }
+    }
+
+    /// The number of a stream of the current context.
+    pub(crate) fn stream(&self, handle: *mut c_void) -> Result<u64, Failure> {
+        self.lock().resolve_stream(handle, thread::context(self.key()))
+    }
+
+    /// Card of a stream, after the checks of [`Machine::enqueue`].
+    ///
+    /// # Errors
+    /// No such stream in the current context.
+    pub(crate) fn stream_card(&self, handle: *mut c_void) -> Result<u32, Failure> {
+        let state = self.lock();
+        let id = state.resolve_stream(handle, thread::context(self.key()))?;
+        Ok(state.runtime.streams[&id].card)
+    }
+}

@@ -1,0 +1,246 @@
+//! What the runtime keeps per calling thread: its current context, its last error and its recent message.
+//!
+//! Input: the machine's id and what a call did. Output: what `aclrtGetCurrentContext`, `aclrtGetLastError` and
+//! `aclGetRecentErrMsg` return. Invariants: machines do not see each other's thread state; a message is handed out
+//! once and stays readable until the next one is. Does not: check that a context still exists.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::sync::Arc;
+
+use crate::base::failure::code;
+use crate::scheduler::thread::is_of_machine;
+
+#[derive(Default)]
+struct ThreadState {
+    machine: u64,
+    context: Option<u64>,
+    calling: Option<Calling>,
+    label: Option<Arc<str>>,
+    capture_mode: CaptureMode,
+    last_task: u32,
+    last_error: i32,
+    message: Option<String>,
+    shown: CString,
+    time: ThreadTime,
+}
+
+/// What a timed machine keeps of a thread.
+#[derive(Default)]
+struct ThreadTime {
+    /// Now, in nanoseconds of the machine's time.
+    clock_ns: u64,
+    /// The machine waits for it.
+    has_joined: bool,
+    /// Its last wait ended at its limit.
+    is_late: bool,
+    /// Host time of the functions called last, by the address of their names.
+    costs: Vec<(*const u8, u64)>,
+}
+
+/// Places for host times in a thread.
+const COSTS: usize = 128;
+
+thread_local! {
+    static THREADS: RefCell<[ThreadState; SLOTS]> = RefCell::new(std::array::from_fn(|_| ThreadState::default()));
+}
+
+/// Names one machine in this thread's states.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MachineKey {
+    /// Slot of the machine, below [`SLOTS`].
+    pub(crate) slot: usize,
+    /// Number of the machine, unique in this process.
+    pub(crate) id: u64,
+}
+
+/// A call under way on a thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Calling {
+    /// The n-th call of the machine.
+    pub(crate) number: u64,
+    /// The C function.
+    pub(crate) name: &'static str,
+}
+
+fn with<R>(key: MachineKey, f: impl FnOnce(&mut ThreadState) -> R) -> R {
+    let mut f = Some(f);
+    let on_thread = THREADS.try_with(|threads| {
+        let state = &mut threads.borrow_mut()[key.slot];
+        if state.machine != key.id {
+            is_of_machine();
+            *state = ThreadState { machine: key.id, ..ThreadState::default() };
+        }
+        f.take().map(|f| f(state))
+    });
+    match (on_thread.ok().flatten(), f) {
+        (Some(result), _) => result,
+        // A call from a destructor that runs after this thread's states are gone: it finds an empty one.
+        (None, Some(f)) => f(&mut ThreadState::default()),
+        (None, None) => unreachable!("the closure was taken, so it gave a result"),
+    }
+}
+
+/// The context that is current on this thread, which may be destroyed by now.
+pub(crate) fn context(key: MachineKey) -> Option<u64> {
+    with(key, |thread| thread.context)
+}
+
+/// Makes a context current on this thread.
+pub(crate) fn set_context(key: MachineKey, context: Option<u64>) {
+    with(key, |thread| thread.context = context);
+}
+
+/// The number of the task this thread enqueued last.
+pub(crate) fn last_task(key: MachineKey) -> u32 {
+    with(key, |thread| thread.last_task)
+}
+
+/// Notes the task this thread enqueues.
+pub(crate) fn set_last_task(key: MachineKey, task: u32) {
+    with(key, |thread| thread.last_task = task);
+}
+
+/// This thread's own capture mode, by which it takes leave to make unsafe calls.
+pub(crate) fn capture_mode(key: MachineKey) -> CaptureMode {
+    with(key, |thread| thread.capture_mode)
+}
+
+/// Changes this thread's capture mode; gives what it was.
+pub(crate) fn set_capture_mode(key: MachineKey, mode: CaptureMode) -> CaptureMode {
+    with(key, |thread| std::mem::replace(&mut thread.capture_mode, mode))
+}
+
+/// The call under way on this thread.
+pub(crate) fn calling(key: MachineKey) -> Option<Calling> {
+    with(key, |thread| thread.calling)
+}
+
+/// Enters or leaves a call; gives what was under way before (a callback may call from within a call).
+pub(crate) fn set_calling(key: MachineKey, calling: Option<Calling>) -> Option<Calling> {
+    with(key, |thread| std::mem::replace(&mut thread.calling, calling))
+}
+
+/// This thread's name for reports.
+pub(crate) fn name(key: MachineKey) -> Arc<str> {
+    let named = || {
+        let thread = std::thread::current();
+        thread.name().map_or_else(|| format!("{:?}", thread.id()).into(), Arc::from)
+    };
+    with(key, |thread| thread.label.clone()).unwrap_or_else(named)
+}
+
+/// Gives this thread the name reports use for it.
+pub(crate) fn set_label(key: MachineKey, label: Option<Arc<str>>) {
+    with(key, |thread| thread.label = label);
+}
+
+/// This thread begins a call of a timed machine, no earlier than at `floor_ns`; `cost` gives a function's host time in
+/// nanoseconds. True when it is the thread's first.
+pub(crate) fn begin_timed_call(
+    key: MachineKey,
+    name: &'static str,
+    floor_ns: u64,
+    cost: impl FnOnce(&'static str) -> u64,
+) -> bool {
+    with(key, |thread| {
+        let time = &mut thread.time;
+        if time.costs.is_empty() {
+            time.costs = vec![(std::ptr::null(), 0); COSTS];
+        }
+        let address = name.as_ptr();
+        let place = (address.addr() ^ (address.addr() >> 7)) % COSTS;
+        if time.costs[place].0 != address {
+            time.costs[place] = (address, cost(name));
+        }
+        time.clock_ns = time.clock_ns.max(floor_ns) + time.costs[place].1;
+        !std::mem::replace(&mut time.has_joined, true)
+    })
+}
+
+/// This thread's time on a timed machine, in nanoseconds.
+pub(crate) fn clock(key: MachineKey) -> u64 {
+    with(key, |thread| thread.time.clock_ns)
+}
+
+/// This thread spends time.
+pub(crate) fn advance_clock(key: MachineKey, ns: u64) {
+    with(key, |thread| thread.time.clock_ns += ns);
+}
+
+/// It is no earlier than `ns` for this thread.
+pub(crate) fn raise_clock(key: MachineKey, ns: u64) {
+    with(key, |thread| thread.time.clock_ns = thread.time.clock_ns.max(ns));
+}
+
+/// How this thread's last wait has ended.
+pub(crate) fn set_late(key: MachineKey, is_late: bool) {
+    with(key, |thread| thread.time.is_late = is_late);
+}
+
+/// Whether this thread's last wait ended at its limit, which is then forgotten.
+pub(crate) fn take_late(key: MachineKey) -> bool {
+    with(key, |thread| std::mem::take(&mut thread.time.is_late))
+}
+
+/// Notes a failed call.
+pub(crate) fn record(key: MachineKey, code: i32, message: String) {
+    with(key, |thread| {
+        thread.last_error = code;
+        thread.message = Some(message);
+    });
+}
+
+/// The code of the last failed call.
+pub(crate) fn last_error(key: MachineKey) -> i32 {
+    with(key, |thread| thread.last_error)
+}
+
+/// The code of the last failed call, which is forgotten.
+pub(crate) fn take_last_error(key: MachineKey) -> i32 {
+    with(key, |thread| std::mem::replace(&mut thread.last_error, code::SUCCESS))
+}
+
+/// The recent message as a C string valid on this thread until the next call, or NULL when there is none.
+pub(crate) fn take_message(key: MachineKey) -> *const c_char {
+    with(key, |thread| {
+        let Some(message) = thread.message.take() else { return std::ptr::null() };
+        // A NUL inside would end the text early; none of our messages has one, text from callers might.
+        thread.shown = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
+        thread.shown.as_ptr()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_do_not_share_thread_state() {
+        let (a, b) = (MachineKey { slot: 0, id: u64::MAX }, MachineKey { slot: 0, id: u64::MAX - 1 });
+        set_context(a, Some(5));
+        record(a, 7, "seven".into());
+        assert_eq!((context(a), last_error(a)), (Some(5), 7));
+        assert_eq!(take_last_error(a), 7);
+        assert_eq!(last_error(a), 0);
+        assert!(!take_message(a).is_null());
+        assert!(take_message(a).is_null());
+        assert_eq!(context(b), None);
+        assert_eq!(context(a), None);
+    }
+}
+
+/// Which threads may not make unsafe calls while a capture runs; also a thread's own answer to the captures of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum CaptureMode {
+    /// No thread.
+    #[default]
+    Global,
+    /// Not the capturing thread.
+    ThreadLocal,
+    /// All threads may.
+    Relaxed,
+}
+
+/// How many machines can be alive in one process at once.
+pub(crate) const SLOTS: usize = 32;

@@ -1,0 +1,44 @@
+//! The thread that conducts a machine: it decides who goes through the turnstile, and when.
+//!
+//! Input: a turnstile, and how to conduct (see `strict::conductor` and `timed::conductor`). Output: the running thread.
+//! Invariant: dropped, it closes the turnstile, which lets everybody go, and joins the thread. Does not: decide.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::thread;
+use super::turnstile::Turnstile;
+
+/// The running thread; dropping it closes the turnstile and joins the thread.
+#[derive(Debug)]
+pub(crate) struct Conductor {
+    turnstile: Arc<Turnstile>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Conductor {
+    /// Starts the thread that conducts until the turnstile is closed.
+    ///
+    /// # Errors
+    /// The operating system refuses a thread.
+    pub(crate) fn spawn(turnstile: &Arc<Turnstile>, conduct: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let body = move || {
+            thread::is_of_machine();
+            conduct();
+        };
+        let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
+        Ok(Self { turnstile: Arc::clone(turnstile), handle: Some(handle) })
+    }
+}
+
+impl Drop for Conductor {
+    fn drop(&mut self) {
+        self.turnstile.close();
+        if let Some(handle) = self.handle.take()
+            && handle.thread().id() != std::thread::current().id()
+        {
+            let _ = handle.join();
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The silicon: one pool of threads that runs the ready tasks of all cards and splits big ones into tiles.
+//!
+//! Input: jobs that are ready to run. Output: each ran once, in no promised order; what orders tasks is `stream`.
+//! Invariants: a thread without work looks for more for a bounded time (`spin`) and then sleeps, and nobody is woken while
+//! enough threads look; work that is in the queue never waits for a thread that sleeps; the result of a task that uses
+//! [`Workers::tiles`] does not depend on the number of threads as long as its tiles are independent.
+//! Does not: know streams, cards or collectives.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::base::failure::Failure;
+use crate::memory::tiles::TileSet;
+use crate::scheduler::spin;
+
+/// Work of one stream entry, which a captured graph runs again and again. `Err` becomes the stream's sticky error; a
+/// panic is caught and becomes one too.
+pub(crate) type Task = Arc<dyn Fn(&Workers) -> Result<(), Failure> + Send + Sync>;
+
+/// What the pool runs: a task together with what follows its end.
+pub(crate) type Job = Box<dyn FnOnce(&Workers) + Send>;
+
+/// The pool as a running task sees it.
+pub(crate) struct Workers {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    threads: usize,
+    /// Grows with everything that is put into the queue, for those who look at it without the lock.
+    posted: AtomicU32,
+    /// The pool ends: who runs one job after the other stops.
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    tiles: Vec<Arc<TileSet>>,
+    /// Threads that watch [`Workers::posted`].
+    looking: usize,
+    sleeping: usize,
+}
+
+impl Queue {
+    /// A job, or else tiles to help with.
+    fn take(&mut self) -> Option<PoolWork> {
+        if let Some(job) = self.jobs.pop_front() {
+            return Some(PoolWork::Job(job));
+        }
+        let set = self.tiles.iter().find(|set| set.has_work())?;
+        Some(PoolWork::Tiles(Arc::clone(set)))
+    }
+}
+
+impl std::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workers").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+impl Workers {
+    /// Runs `tile(0)` to `tile(count - 1)` over the pool and returns when all are done. Called from inside a task; a
+    /// tile must not call it again.
+    ///
+    /// # Panics
+    /// When a tile panics.
+    pub(crate) fn tiles(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
+        if count <= 1 || self.threads == 1 {
+            (0..count).for_each(tile);
+            return;
+        }
+        let publish = |set: &Arc<TileSet>| {
+            let mut queue = self.lock();
+            queue.tiles.push(Arc::clone(set));
+            self.announce(&queue, count - 1);
+        };
+        let retract = |set: &Arc<TileSet>| self.lock().tiles.retain(|other| !Arc::ptr_eq(other, set));
+        TileSet::share(count, tile, publish, retract);
+    }
+
+    /// Hands over jobs that are ready to run.
+    pub(crate) fn spawn(&self, jobs: impl IntoIterator<Item = Job>) {
+        let mut jobs = jobs.into_iter().peekable();
+        if jobs.peek().is_none() {
+            return;
+        }
+        let mut queue = self.lock();
+        queue.jobs.extend(jobs);
+        self.announce(&queue, queue.jobs.len());
+    }
+
+    /// Whether jobs wait for a thread.
+    pub(crate) fn has_jobs(&self) -> bool {
+        !self.lock().jobs.is_empty()
+    }
+
+    /// Whether the pool ends.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// There is work for `threads` threads: those who look see it, and the rest is woken.
+    fn announce(&self, queue: &Queue, threads: usize) {
+        self.posted.fetch_add(1, Ordering::Release);
+        for _ in 0..threads.saturating_sub(queue.looking).min(queue.sleeping) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Runs jobs until the pool closes. A free thread prefers a fresh job; with none it helps with tiles.
+    fn run(&self) {
+        loop {
+            match self.next() {
+                PoolWork::Job(job) => {
+                    // A job reports its own panics; this keeps the thread if even that fails.
+                    let _ = catch_unwind(AssertUnwindSafe(|| job(self)));
+                }
+                PoolWork::Tiles(set) => set.help(),
+                PoolWork::End => return,
+            }
+        }
+    }
+
+    fn next(&self) -> PoolWork {
+        let mut queue = self.lock();
+        loop {
+            if self.is_closed() {
+                return PoolWork::End;
+            }
+            if let Some(work) = queue.take() {
+                return work;
+            }
+            // What is posted from here on finds this thread among those who look.
+            let seen = self.posted.load(Ordering::Acquire);
+            queue.looking += 1;
+            drop(queue);
+            spin::until(|| self.posted.load(Ordering::Acquire) != seen);
+            queue = self.lock();
+            queue.looking -= 1;
+            if self.posted.load(Ordering::Acquire) == seen {
+                queue.sleeping += 1;
+                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.sleeping -= 1;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum PoolWork {
+    Job(Job),
+    Tiles(Arc<TileSet>),
+    End,
+}
+
+/// The threads. Dropping it lets running jobs finish, discards waiting ones and joins the threads.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    workers: Arc<Workers>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// Starts `threads` threads.
+    ///
+    /// # Errors
+    /// The operating system refuses a thread.
+    pub(crate) fn new(threads: usize) -> io::Result<Self> {
+        let workers = Arc::new(Workers {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            threads,
+            posted: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+        });
+        let mut pool = Self { workers, handles: Vec::with_capacity(threads) };
+        for index in 0..threads {
+            let workers = Arc::clone(&pool.workers);
+            let thread = std::thread::Builder::new().name(format!("ascend-core-{index}"));
+            pool.handles.push(thread.spawn(move || {
+                crate::scheduler::thread::is_of_machine();
+                workers.run();
+            })?);
+        }
+        Ok(pool)
+    }
+
+    /// The pool's shared part.
+    pub(crate) fn workers(&self) -> &Arc<Workers> {
+        &self.workers
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let discarded = {
+            let mut queue = self.workers.lock();
+            self.workers.closed.store(true, Ordering::Relaxed);
+            self.workers.posted.fetch_add(1, Ordering::Release);
+            std::mem::take(&mut queue.jobs)
+        };
+        drop(discarded);
+        self.workers.wake.notify_all();
+        for handle in self.handles.drain(..) {
+            // A host callback may be what drops the last owner: its own thread ends by itself.
+            if handle.thread().id() != std::thread::current().id() {
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn jobs_run_and_tiles_are_complete_for_any_number_of_threads() {
+        for threads in [1, 2, 5] {
+            let pool = Pool::new(threads).expect("threads start");
+            let (send, receive) = mpsc::channel();
+            for job in 0..20_usize {
+                let send = send.clone();
+                pool.workers().spawn([Box::new(move |workers: &Workers| {
+                    let sum = AtomicUsize::new(0);
+                    workers.tiles(job, &|index| {
+                        sum.fetch_add(index + 1, Ordering::Relaxed);
+                    });
+                    let _ = send.send((job, sum.into_inner()));
+                }) as Job]);
+            }
+            let mut sums: Vec<_> = (0..20).map(|_| receive.recv().expect("job ran")).collect();
+            sums.sort_unstable();
+            assert!(sums.iter().all(|(job, sum)| *sum == job * (job + 1) / 2), "{threads}: {sums:?}");
+        }
+    }
+
+    #[test]
+    fn a_panicking_job_does_not_cost_its_thread() {
+        let pool = Pool::new(1).expect("threads start");
+        let (send, receive) = mpsc::channel();
+        let jobs: [Job; 2] = [Box::new(|_| panic!("job")), Box::new(move |_| send.send(7).expect("receiver is alive"))];
+        pool.workers().spawn(jobs);
+        assert_eq!(receive.recv(), Ok(7));
+    }
+}
+
+/// What work of a stream does when there are no numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Without {
+    /// Nothing.
+    Nothing,
+    /// The same: other work depends on it.
+    Same,
+}

@@ -1,0 +1,326 @@
+//! Queues: how the entry at the head of a stream starts and ends.
+//!
+//! Input: entries in the order the program enqueues them, outcomes of what was started. Output: tasks handed to the pool,
+//! events recorded, ranks arrived at collectives, each in queue order. Invariants: at most one entry of a stream is under
+//! way; what follows a failure runs all the same, unless its context stops on failure; what will never run releases whoever
+//! waits for it. Does not: run tasks (see `pool`), move bytes (see `memory::copy`, `hccl`).
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::base::failure::{Failure, code};
+use crate::base::handle::HandleKind;
+use crate::runtime::exception::FailedTask;
+use crate::runtime::stream::{Entry, Queued, Stream, WaitReason, context_gone, no_context};
+use crate::scheduler::launch::Launch;
+use crate::state::State;
+
+impl State {
+    /// The stream behind a handle (NULL: the default stream of `current`), which must belong to the context `current`.
+    pub(crate) fn resolve_stream(&self, handle: *const c_void, current: Option<u64>) -> Result<u64, Failure> {
+        let current_id = current.ok_or_else(no_context)?;
+        let context = self.runtime.contexts.get(&current_id).ok_or_else(|| context_gone(current_id))?;
+        if handle.is_null() {
+            return Ok(context.default_stream);
+        }
+        let id = HandleKind::Stream.decode(handle)?;
+        let stream = self.runtime.streams.get(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+        if stream.context != current_id {
+            let what = format!(
+                "stream {id} belongs to context {} on card {}, but context {current_id} on card {} is current on this \
+                 thread; call aclrtSetCurrentContext or aclrtSetDevice first",
+                stream.context, stream.card, context.card
+            );
+            return Err(Failure::new(code::STREAM_CONTEXT, what));
+        }
+        Ok(id)
+    }
+
+    /// Appends an entry to a stream that has not stopped.
+    pub(crate) fn enqueue(&mut self, id: u64, queued: Queued) -> Result<(), Failure> {
+        if self.runtime.graphs.is_capturing(id) {
+            return self.capture(id, queued);
+        }
+        if self.runtime.graphs.is_updating(id) {
+            return self.take_replacement(id, queued);
+        }
+        let stream = self.runtime.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+        if let Some(failure) = stream.refusal() {
+            return Err(failure.clone());
+        }
+        if let Some(strict) = &mut self.strict
+            && let Err(report) = strict.order.enqueued(id, &queued)
+        {
+            return Err(self.condemn(code::PARAM_INVALID, report, &[]));
+        }
+        let stream = self.runtime.streams.get_mut(&id).ok_or_else(|| HandleKind::Stream.gone(id))?;
+        stream.issued += 1;
+        stream.queue.push_back(queued);
+        self.scheduler.ready.push(id);
+        Ok(())
+    }
+
+    /// Advances every stream that may be ready.
+    pub(crate) fn run_ready(&mut self) {
+        self.recheck_values();
+        while let Some(id) = self.scheduler.ready.pop() {
+            self.advance(id);
+        }
+    }
+
+    /// Starts entries from the head of a queue until one is under way or the queue is empty.
+    fn advance(&mut self, id: u64) {
+        while self.runtime.streams.get(&id).is_some_and(Stream::has_next) && self.start_head(id) {}
+    }
+
+    /// Card, kind and mark of the entry a stream would start next.
+    pub(crate) fn head_of(&self, id: u64) -> Option<(u32, &'static str, Option<Arc<str>>)> {
+        let stream = self.runtime.streams.get(&id)?;
+        let queued = stream.queue.front()?;
+        Some((stream.card, queued.entry.name(), queued.tag.clone()))
+    }
+
+    /// Whether some stream has reached an entry that has not ended.
+    pub(crate) fn is_any_under_way(&self) -> bool {
+        self.runtime.streams.values().any(|stream| stream.under_way > 0)
+    }
+
+    /// Starts the next entry of a stream that has one; false when it is kept back.
+    pub(crate) fn start_head(&mut self, id: u64) -> bool {
+        let now_ns = self.now_ns();
+        let clock = self.scheduler.clock;
+        let Some(stream) = self.runtime.streams.get_mut(&id) else { return false };
+        if self.delays.keep(id, stream.card, || clock.unwrap_or_else(Instant::now)) {
+            if let Some(until) = self.delays.earliest() {
+                self.scheduler.limit(until);
+            }
+            return false;
+        }
+        let Some(queued) = stream.queue.pop_front() else { return false };
+        stream.tag_under_way = queued.tag.clone();
+        stream.thread_under_way = queued.thread;
+        stream.blame_under_way = queued.blame;
+        if let Some(failure) = stream.refusal().cloned() {
+            stream.finish_one();
+            self.discard(id, queued, &failure);
+            return true;
+        }
+        stream.under_way = 1;
+        let card = stream.card;
+        if let Some(now_ns) = now_ns {
+            stream.time.begin(queued.issued_ns, now_ns);
+            stream.waits_for = queued.entry.wait_reason();
+        }
+        if let Some(strict) = &mut self.strict {
+            stream.site_under_way = queued.site.clone();
+            stream.waits_for = queued.entry.wait_reason();
+            strict.order.started(id, &queued);
+        }
+        match queued.entry {
+            Entry::Task { name, task, load } if now_ns.is_some() => self.start_load(id, name, task, load),
+            Entry::Task { name, task: Some(task), .. } => {
+                self.scheduler.launches.push(Launch::Task { stream: id, name, task });
+            }
+            Entry::Task { task: None, .. } => self.settle(id, Ok(())),
+            Entry::Record(record) => {
+                self.complete_record(&record);
+                self.settle(id, Ok(()));
+            }
+            Entry::Wait(record) => {
+                if record.wait_unless_over(id) {
+                    self.drop_limit(id);
+                    self.settle(id, Ok(()));
+                } else {
+                    self.begin_wait(id, WaitReason::Record(record));
+                }
+            }
+            Entry::Meet(rank_places) => {
+                if let Some(stream) = self.runtime.streams.get_mut(&id) {
+                    stream.under_way = rank_places.len();
+                }
+                for rank_place in rank_places {
+                    self.arrive(rank_place, id);
+                }
+            }
+            Entry::NotifyRecord(notify) => {
+                self.set_notify(notify);
+                self.settle(id, Ok(()));
+            }
+            Entry::NotifyWait(notify) => self.await_notify(notify, id),
+            Entry::Signal { event, act } => self.reach_signal(event, act, id, WaitReason::Signal(event)),
+            Entry::Limit(limit) => {
+                self.limit_next_wait(id, limit);
+                self.settle(id, Ok(()));
+            }
+            Entry::ValueWait(wait) => self.await_value(wait, id),
+            Entry::Callback(callback) => self.post_callback(callback, id),
+            Entry::HostFunction(body) => {
+                self.scheduler.launches.push(Launch::HostFunction { stream: id, card, body });
+            }
+        }
+        true
+    }
+
+    /// One part of the entry under way on a stream has ended. A stream destroyed meanwhile is ignored.
+    pub(crate) fn settle(&mut self, id: u64, outcome: Result<(), Failure>) {
+        // Of streams that something ends together, the failure of the first may have ended this one.
+        let Some(stream) = self.runtime.streams.get_mut(&id).filter(|stream| stream.under_way > 0) else { return };
+        let mut failed = None;
+        if let Err(failure) = outcome {
+            let at = stream.tag_under_way.as_ref().map(|tag| format!(", at {tag:?}")).unwrap_or_default();
+            let blamed = stream.blame_under_way.unwrap_or(id);
+            let place = format!("stream {blamed} of card {}{at}: {}", stream.card, failure.message);
+            self.runtime.exceptions.note(FailedTask {
+                task: stream.finished as u32 + 1,
+                stream: blamed as u32,
+                thread: stream.thread_under_way,
+                card: stream.card,
+                code: failure.code,
+            });
+            failed = Some((blamed, Failure { message: place, ..failure }));
+        }
+        let now_ns = self.now_ns();
+        let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
+        stream.under_way -= 1;
+        if stream.under_way == 0 {
+            stream.finish_one();
+            if let (Some(now_ns), Some(schedule)) = (now_ns, &mut self.timed)
+                && stream.time.end(now_ns, stream.finished)
+            {
+                schedule.look();
+            }
+            stream.waits_for = None;
+            self.scheduler.waits.forget(id);
+            self.scheduler.ready.push(id);
+            if let Some(strict) = &mut self.strict {
+                strict.order.ended(id);
+            }
+        }
+        if let Some((blamed, failure)) = failed {
+            self.fail_stream(blamed, &failure);
+        }
+    }
+
+    /// Something on a stream has failed. What follows is run all the same, unless its context stops on failure: then nothing
+    /// runs on any stream of it any more, and none waits.
+    fn fail_stream(&mut self, id: u64, failure: &Failure) {
+        let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
+        stream.fail(failure);
+        let context = stream.context;
+        if !self.runtime.contexts.get(&context).is_some_and(|context| context.stops_on_failure) {
+            return;
+        }
+        let going =
+            self.runtime.streams.iter_mut().filter(|(_, stream)| stream.context == context && !stream.is_stopped);
+        let stopped: Vec<u64> = going
+            .map(|(id, stream)| {
+                stream.stop(failure);
+                *id
+            })
+            .collect();
+        for id in stopped {
+            self.end_wait(id);
+            self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
+            self.scheduler.ready.push(id);
+        }
+    }
+
+    /// Drops an entry that will never run; whoever waits for it is released or told.
+    fn discard(&mut self, stream: u64, queued: Queued, why: &Failure) {
+        if let Some(strict) = &mut self.strict {
+            strict.order.discarded(stream);
+        }
+        match queued.entry {
+            Entry::Record(record) => self.lose_record(&record, why),
+            Entry::Meet(rank_places) => {
+                for rank_place in rank_places {
+                    self.abandon_meeting(rank_place.meeting, &Failure::left_by_peer(&why.message));
+                }
+            }
+            Entry::NotifyRecord(notify) => self.set_notify(notify),
+            Entry::Signal { event, act } => self.discard_signal(event, act),
+            Entry::Task { .. }
+            | Entry::Wait(_)
+            | Entry::NotifyWait(_)
+            | Entry::Limit(_)
+            | Entry::ValueWait(_)
+            | Entry::Callback(_)
+            | Entry::HostFunction(_) => {}
+        }
+    }
+
+    /// Removes a stream. What is queued is discarded, collectives it takes part in fail for the others.
+    pub(crate) fn remove_stream(&mut self, id: u64, why: &str) {
+        self.forget_captures(id);
+        self.end_wait(id);
+        let Some(mut stream) = self.runtime.streams.remove(&id) else { return };
+        self.delays.forget(id);
+        self.scheduler.waits.forget(id);
+        let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} {why}", stream.card));
+        for queued in stream.queue.drain(..) {
+            self.discard(id, queued, &failure);
+        }
+        self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
+        if let Some(strict) = &mut self.strict {
+            strict.order.stream_removed(id);
+        }
+        stream.wake();
+        if let Some(card) = self.runtime.cards.get_mut(stream.card as usize) {
+            card.streams -= 1;
+        }
+    }
+
+    /// Ends what a stream waits for, other than ranks (see [`State::leave_meetings`]) and functions of the program: whoever
+    /// sets it later sets it for others.
+    fn end_wait(&mut self, id: u64) {
+        match self.runtime.streams.get_mut(&id).and_then(|stream| stream.waits_for.clone()) {
+            Some(WaitReason::Record(record)) => record.release(id),
+            Some(WaitReason::Notify(notify)) => self.leave_notify(notify, id),
+            Some(WaitReason::Signal(event)) => self.leave_signal(event, id),
+            Some(WaitReason::Value(_)) => {}
+            Some(WaitReason::Meet(_) | WaitReason::Function) | None => return,
+        }
+        self.settle(id, Ok(()));
+    }
+
+    /// Discards what is queued on a stream and marks it as aborted; the entry under way ends if it waits, else by itself.
+    pub(crate) fn abort_stream(&mut self, id: u64) {
+        let Some(stream) = self.runtime.streams.get(&id) else { return };
+        let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} was aborted", stream.card));
+        self.end_stream(id, &failure);
+    }
+
+    /// Fails a stream and discards what is queued on it.
+    pub(crate) fn end_stream(&mut self, id: u64, failure: &Failure) {
+        let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
+        stream.stop(failure);
+        self.delays.forget(id);
+        let discarded: Vec<Queued> = stream.queue.drain(..).collect();
+        for queued in discarded {
+            if let Some(stream) = self.runtime.streams.get_mut(&id) {
+                stream.finish_one();
+            }
+            self.discard(id, queued, failure);
+        }
+        self.end_wait(id);
+        self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
+    }
+
+    /// Fails a stream at the entry that is next, which never runs.
+    pub(crate) fn fail_head(&mut self, id: u64, failure: Failure) {
+        let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
+        let place = format!("stream {id} of card {}: {}", stream.card, failure.message);
+        let failure = Failure { message: place, ..failure };
+        if let Some(queued) = stream.queue.pop_front() {
+            stream.finish_one();
+            self.discard(id, queued, &failure);
+        }
+        self.fail_stream(id, &failure);
+    }
+
+    /// Streams of a card.
+    pub(crate) fn streams_of_card(&self, card: u32) -> Vec<u64> {
+        self.runtime.streams.iter().filter(|(_, stream)| stream.card == card).map(|(id, _)| *id).collect()
+    }
+}

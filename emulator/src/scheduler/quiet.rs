@@ -1,0 +1,258 @@
+//! Quiet: the moment at which no thread of the program can still come by itself.
+//!
+//! Input: the turnstile, what the operating system says of threads. Output: everybody's place once it is quiet. Invariant:
+//! a thread that may still come has come or has been overtaken. Does not: decide what happens then (see the conductors of
+//! strict and timed mode).
+//!
+//! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that
+//! waits for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
+//! waited for: only they can wake it. A thread that has not called yet is given [`Patience::STRANGER`] after it was
+//! first seen, and while it runs [`Patience::STRANGER_RUNS`]; in timed mode, where whoever comes late finds the cards ahead,
+//! [`Patience::TIMED_STRANGER_RUNS`]. Where threads cannot be seen (no `/proc`), each is waited for up to [`Patience::OUTSIDE`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::turnstile::{Host, Stand, Turnstile, TurnstileView};
+use super::watch::{self, Doing, Look, Tid};
+use crate::machine::Machine;
+use crate::strict::Strict;
+use crate::strict::trace::{Actor, What};
+
+/// How long threads are waited for.
+struct Patience;
+
+impl Patience {
+    const RUNS: Duration = Duration::from_secs(60);
+    const PAUSES: Duration = Duration::from_secs(1);
+    const OUTSIDE: Duration = Duration::from_millis(20);
+    const STRANGER: Duration = Duration::from_millis(100);
+    /// On a busy host a new thread may take long to come to its first call.
+    const STRANGER_RUNS: Duration = Duration::from_secs(1);
+    const TIMED_STRANGER_RUNS: Duration = Duration::from_secs(10);
+    /// With nothing else to do: how long a thread that waits for other threads may still come back. Who holds what it waits
+    /// for may be out of sight: a thread of another machine with a lock of the C library, say.
+    const LAST_WAITS: Duration = Duration::from_millis(100);
+    /// The same for one that waits with a limit.
+    const LAST_A_WHILE: Duration = Duration::from_secs(5);
+    /// The same for one that runs or sleeps.
+    const LAST_RUNS: Duration = Duration::from_secs(60);
+    /// The same for one that runs and has not called yet.
+    const LAST_STRANGER_RUNS: Duration = Duration::from_secs(5);
+    /// First and longest time between two looks.
+    const LOOKS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
+}
+
+/// Who watches for it.
+pub(crate) struct Quiet {
+    turnstile: Arc<Turnstile>,
+    machine: Weak<Machine>,
+    /// Whose trace tells who was overtaken.
+    strict: Option<Arc<Strict>>,
+    can_see: bool,
+    /// Threads older than the machine that had not called then.
+    residents: BTreeSet<Tid>,
+    /// Younger threads that have not called yet, and when each was first seen.
+    strangers: BTreeMap<Tid, Instant>,
+    /// A participant has ended since the last look at the list of threads.
+    has_someone_ended: bool,
+    /// Threads of the process at the last look.
+    threads: u64,
+}
+
+impl Quiet {
+    /// For a machine that is new.
+    pub(crate) fn new(turnstile: Arc<Turnstile>, machine: &Arc<Machine>, strict: Option<Arc<Strict>>) -> Self {
+        Self {
+            turnstile,
+            machine: Arc::downgrade(machine),
+            strict,
+            can_see: watch::is_possible(),
+            residents: watch::strangers().into_iter().collect(),
+            strangers: BTreeMap::new(),
+            has_someone_ended: false,
+            threads: 0,
+        }
+    }
+
+    /// The machine, while it lives.
+    pub(crate) fn machine(&self) -> Option<Arc<Machine>> {
+        self.machine.upgrade()
+    }
+
+    /// Everybody, once nobody is left who may still come by himself; None when the machine is gone.
+    pub(crate) fn await_quiet(&mut self) -> Option<TurnstileView> {
+        let mut pause = Patience::LOOKS.0;
+        let mut generation = None;
+        loop {
+            let view = self.turnstile.view()?;
+            if generation.replace(view.generation) != Some(view.generation) {
+                pause = Patience::LOOKS.0;
+            }
+            self.has_someone_ended |= view.someone_ended;
+            if !view.expects_functions && self.is_quiet(&view) {
+                if self.turnstile.is_still(view.generation) {
+                    if self.number_newcomers(&view) {
+                        continue;
+                    }
+                    return Some(view);
+                }
+                continue;
+            }
+            self.turnstile.await_move(view.generation, Some(pause));
+            pause = (pause * 2).min(Patience::LOOKS.1);
+        }
+    }
+
+    /// Gives threads that came since the last step their places, in the order they were started.
+    fn number_newcomers(&self, view: &TurnstileView) -> bool {
+        let newcomers = view.hosts.iter().filter(|host| host.number.is_none());
+        let mut newcomers: Vec<((u64, Tid), u64)> =
+            newcomers.map(|host| (watch::started(host.tid), host.thread)).collect();
+        newcomers.sort_unstable();
+        let threads: Vec<u64> = newcomers.into_iter().map(|(_, thread)| thread).collect();
+        self.turnstile.number(&threads);
+        !threads.is_empty()
+    }
+
+    /// Notes threads that have been started and have not called yet.
+    fn list_strangers(&mut self) {
+        if !self.can_see {
+            return;
+        }
+        let threads = watch::count_threads();
+        if threads == self.threads && !self.has_someone_ended && self.young_strangers().is_empty() {
+            return;
+        }
+        self.has_someone_ended = false;
+        self.threads = threads;
+        let now = Instant::now();
+        let present: BTreeSet<Tid> = watch::strangers().into_iter().collect();
+        self.strangers.retain(|tid, _| present.contains(tid));
+        self.residents.retain(|tid| present.contains(tid));
+        for tid in present {
+            if !self.residents.contains(&tid) {
+                self.strangers.entry(tid).or_insert(now);
+            }
+        }
+    }
+
+    /// Whether everybody who may still come has come or is overtaken.
+    fn is_quiet(&mut self, view: &TurnstileView) -> bool {
+        let away = |host: &Host| matches!(host.stand, Stand::Away { is_overtaken: false, .. });
+        let away: Vec<&Host> = view.hosts.iter().filter(|host| away(host)).collect();
+        if away.iter().any(|host| host.is_waking) {
+            return false;
+        }
+        if !self.can_see {
+            return away.iter().all(|host| stretch(host) >= Patience::OUTSIDE);
+        }
+        let Some(first) = self.look_at_hosts(&away) else { return false };
+        // Only now, when nobody is left who could start another thread unseen.
+        self.list_strangers();
+        let young = self.young_strangers();
+        let Some(first_at_young) = self.look_at_young(&young) else { return false };
+        if away.is_empty() && young.is_empty() {
+            return true;
+        }
+        // Whoever waits for the machine's lock is not asleep for long.
+        if let Some(machine) = self.machine.upgrade() {
+            drop(machine.lock());
+        }
+        // Equal looks mean that all were asleep at one moment between them.
+        self.look_at_hosts(&away).is_some_and(|second| second == first)
+            && self.look_at_young(&young).is_some_and(|second| second == first_at_young)
+    }
+
+    /// What threads that are away do; None when one of them has to be waited for.
+    fn look_at_hosts(&self, away: &[&Host]) -> Option<Vec<Look>> {
+        let looks = away.iter().map(|host| {
+            let look = watch::look(host.tid);
+            self.is_passed_by(host, look.doing).then_some(look)
+        });
+        looks.collect()
+    }
+
+    /// How long a thread that has not called is waited for while it runs.
+    fn patience_with_strangers(&self) -> Duration {
+        if self.strict.is_some() { Patience::STRANGER_RUNS } else { Patience::TIMED_STRANGER_RUNS }
+    }
+
+    /// Threads that may be on their way to their first call, and since when they are known.
+    fn young_strangers(&self) -> Vec<(Tid, Duration)> {
+        let known = self.strangers.iter().map(|(tid, seen)| (*tid, seen.elapsed()));
+        known.filter(|(_, known)| *known < self.patience_with_strangers()).collect()
+    }
+
+    /// What threads that have not called do; None when one of them may be on its way to its first call.
+    fn look_at_young(&self, young: &[(Tid, Duration)]) -> Option<Vec<Look>> {
+        let looks = young.iter().map(|(tid, known)| {
+            let look = watch::look(*tid);
+            let is_passed_by = match look.doing {
+                Doing::Waits | Doing::WaitsAWhile | Doing::Gone => true,
+                Doing::Runs => *known >= self.patience_with_strangers(),
+                Doing::Outside | Doing::Pauses => *known >= Patience::STRANGER,
+            };
+            is_passed_by.then_some(look)
+        });
+        looks.collect()
+    }
+
+    /// Whether the others need not wait for a thread that is away.
+    fn is_passed_by(&self, host: &Host, doing: Doing) -> bool {
+        let patience = match doing {
+            Doing::Gone | Doing::Waits | Doing::WaitsAWhile => return true,
+            Doing::Outside => return stretch(host) >= Patience::OUTSIDE,
+            Doing::Pauses => Patience::PAUSES,
+            Doing::Runs => Patience::RUNS,
+        };
+        if stretch(host) < patience {
+            return false;
+        }
+        if self.turnstile.overtake(host.thread)
+            && let Some(strict) = &self.strict
+        {
+            strict.note(Actor::Thread(Arc::clone(&host.label)), What::IsOvertaken, None);
+        }
+        true
+    }
+
+    /// Whether some thread may still do something that changes what can happen.
+    pub(crate) fn may_anyone_come_back(
+        &self,
+        view: &TurnstileView,
+        stuck_for: Duration,
+        is_anyone_blocked: bool,
+    ) -> bool {
+        if !self.can_see {
+            return stuck_for < Patience::LAST_A_WHILE;
+        }
+        let is_awaited = |doing: Doing| match doing {
+            Doing::Gone => false,
+            Doing::Waits => stuck_for < Patience::LAST_WAITS,
+            Doing::WaitsAWhile => stuck_for < Patience::LAST_A_WHILE,
+            Doing::Pauses | Doing::Runs => stuck_for < Patience::LAST_RUNS,
+            Doing::Outside => true,
+        };
+        let away = view.hosts.iter().filter(|host| matches!(host.stand, Stand::Away { .. }));
+        if away.map(|host| watch::look(host.tid).doing).any(is_awaited) {
+            return true;
+        }
+        let mut strangers = self.strangers.keys().map(|tid| watch::look(*tid).doing);
+        if stuck_for < Patience::LAST_STRANGER_RUNS && strangers.any(|doing| doing == Doing::Runs) {
+            return true;
+        }
+        // With every thread of the program outside the library, any other thread may be the one that goes on.
+        let others = self.strangers.keys().chain(&self.residents);
+        !is_anyone_blocked && others.map(|tid| watch::look(*tid).doing).any(|doing| doing > Doing::Waits)
+    }
+}
+
+/// How long a thread has been away.
+fn stretch(host: &Host) -> Duration {
+    match host.stand {
+        Stand::Away { since, .. } => since.elapsed(),
+        _ => Duration::ZERO,
+    }
+}

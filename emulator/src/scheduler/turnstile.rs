@@ -1,0 +1,361 @@
+//! The turnstile: every call of a strict machine stops here until it is its turn.
+//!
+//! Input: threads that call, block, run functions of streams, and end. Output: for the conductor, who stands where; for
+//! a thread, its turn. Invariants: a parked or blocked thread goes on only when the conductor lets it, or when the
+//! machine is closed; a thread is a participant from its first call until it ends; the thread that built the machine is
+//! one from the start. Does not: choose (see `conductor`) or look at what threads do outside calls (see `watch`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::wait::Wait;
+use super::watch::{self, Tid};
+use crate::base::failure::{Failure, code};
+use crate::base::site::Site;
+use crate::scheduler::thread;
+
+/// Threads that have ended and are remembered for reports.
+const ENDED_KEPT: usize = 256;
+
+/// Where the threads of the program stand.
+#[derive(Debug, Default)]
+pub(crate) struct Turnstile {
+    inner: Mutex<Inner>,
+    /// Tells the conductor that somebody has moved.
+    moved: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// By the number of the thread.
+    participants: BTreeMap<u64, Participant>,
+    ended: Vec<Ended>,
+    numbered: u32,
+    /// Grows with every move.
+    generation: u64,
+    /// Functions of streams that have been handed over and not begun.
+    expected: usize,
+    /// A thread ended, so the list of threads is out of date even if their count is not.
+    someone_ended: bool,
+    closed: bool,
+}
+
+/// One thread of the program.
+#[derive(Debug)]
+struct Participant {
+    tid: Tid,
+    /// The thread's own name.
+    name: Option<Arc<str>>,
+    /// Place among the participants; given by the conductor, in the order the threads were started.
+    number: Option<u32>,
+    stand: Stand,
+    /// Why the blocked call must fail.
+    verdict: Option<Failure>,
+    /// It was let go and has not run since: to the operating system it may still look asleep.
+    is_waking: bool,
+    last_call: Option<&'static str>,
+    /// The context that was current when it last stopped.
+    context: Option<u64>,
+    /// The stream whose function it runs.
+    function_of: Option<u64>,
+    turn: Arc<Condvar>,
+}
+
+/// Where a thread stands.
+#[derive(Debug, Clone)]
+pub(crate) enum Stand {
+    /// In its own code, or inside a call whose turn it is.
+    Away { since: Instant, is_overtaken: bool },
+    /// Before a call.
+    Parked { call: &'static str },
+    /// Inside a call that waits.
+    Blocked { wait: Wait, deadline: Option<Instant>, site: Option<Arc<Site>> },
+    /// A thread of the machine without work.
+    Idle,
+}
+
+/// A thread that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) label: Arc<str>,
+    pub(crate) last_call: Option<&'static str>,
+    pub(crate) context: Option<u64>,
+}
+
+/// A participant as the conductor sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    /// The thread's number in this process.
+    pub(crate) thread: u64,
+    pub(crate) tid: Tid,
+    pub(crate) number: Option<u32>,
+    pub(crate) label: Arc<str>,
+    pub(crate) stand: Stand,
+    /// It was let go and has not run since.
+    pub(crate) is_waking: bool,
+    pub(crate) last_call: Option<&'static str>,
+    pub(crate) context: Option<u64>,
+    pub(crate) function_of: Option<u64>,
+}
+
+/// All participants at one moment.
+#[derive(Debug)]
+pub(crate) struct TurnstileView {
+    pub(crate) generation: u64,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) ended: Vec<Ended>,
+    pub(crate) expects_functions: bool,
+    pub(crate) someone_ended: bool,
+}
+
+impl Participant {
+    fn new(stand: Stand) -> Self {
+        Self {
+            tid: watch::this_thread(),
+            name: std::thread::current().name().map(Arc::from),
+            number: None,
+            stand,
+            verdict: None,
+            is_waking: false,
+            last_call: None,
+            context: None,
+            function_of: None,
+            turn: Arc::new(Condvar::new()),
+        }
+    }
+
+    /// The name of the thread, or its place among the participants.
+    fn label(&self) -> Arc<str> {
+        match (&self.name, self.number) {
+            (Some(name), _) => Arc::clone(name),
+            (None, Some(number)) => format!("number {number}").into(),
+            (None, None) => "without a number".into(),
+        }
+    }
+}
+
+impl Stand {
+    fn away() -> Self {
+        Self::Away { since: Instant::now(), is_overtaken: false }
+    }
+}
+
+impl Turnstile {
+    /// Makes the calling thread a participant that is away, if it is none.
+    pub(crate) fn join(self: &Arc<Self>) {
+        self.enter(Stand::away());
+    }
+
+    fn enter(self: &Arc<Self>, stand: Stand) {
+        let me = thread::number();
+        let mut inner = self.lock();
+        if inner.participants.contains_key(&me) {
+            return;
+        }
+        // Only a thread that will tell of its end may be waited for.
+        let turnstile = Arc::downgrade(self);
+        let leave = move || {
+            if let Some(turnstile) = turnstile.upgrade() {
+                turnstile.leave(thread::number());
+            }
+        };
+        if thread::at_end(leave) {
+            inner.participants.insert(me, Participant::new(stand));
+            inner.generation += 1;
+            self.moved.notify_one();
+        }
+    }
+
+    /// Stops the calling thread before a call until it is its turn; gives the name reports use for the thread.
+    pub(crate) fn pass(self: &Arc<Self>, call: &'static str, context: Option<u64>) -> Option<Arc<str>> {
+        self.join();
+        let mut inner = self.lock();
+        let me = inner.participants.get_mut(&thread::number())?;
+        me.last_call = Some(call);
+        me.context = context;
+        let (inner, _) = self.stop(inner, Stand::Parked { call });
+        inner.participants.get(&thread::number()).map(Participant::label)
+    }
+
+    /// Stops the calling thread inside a call until what it waits for has come about or its time is over.
+    ///
+    /// # Errors
+    /// It never will, or the machine is gone.
+    pub(crate) fn block(&self, wait: Wait, deadline: Option<Instant>, site: Option<Arc<Site>>) -> Result<(), Failure> {
+        let inner = self.lock();
+        self.stop(inner, Stand::Blocked { wait, deadline, site }).1
+    }
+
+    fn stop<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        stand: Stand,
+    ) -> (MutexGuard<'a, Inner>, Result<(), Failure>) {
+        let number = thread::number();
+        let Some(me) = inner.participants.get_mut(&number) else {
+            let what = "a thread that is ending cannot wait for a strict machine";
+            return (inner, Err(Failure::new(code::INTERNAL, what)));
+        };
+        me.stand = stand;
+        let turn = Arc::clone(&me.turn);
+        inner.generation += 1;
+        self.moved.notify_one();
+        loop {
+            let closed = inner.closed;
+            if let Some(me) = inner.participants.get_mut(&number) {
+                if closed && !matches!(me.stand, Stand::Away { .. }) {
+                    me.stand = Stand::away();
+                    me.is_waking = false;
+                    let what = "the strict machine was dropped while this thread was in a call";
+                    return (inner, Err(Failure::new(code::INTERNAL, what)));
+                }
+                if matches!(me.stand, Stand::Away { .. }) {
+                    me.is_waking = false;
+                    let verdict = me.verdict.take();
+                    return (inner, verdict.map_or(Ok(()), Err));
+                }
+            }
+            inner = turn.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The calling thread has ended.
+    pub(crate) fn leave(&self, number: u64) {
+        let mut inner = self.lock();
+        inner.someone_ended = true;
+        inner.generation += 1;
+        if let Some(gone) = inner.participants.remove(&number) {
+            if inner.ended.len() == ENDED_KEPT {
+                inner.ended.remove(0);
+            }
+            let ended = Ended { label: gone.label(), last_call: gone.last_call, context: gone.context };
+            inner.ended.push(ended);
+        }
+        self.moved.notify_one();
+    }
+
+    /// A function of a stream is about to be handed to a thread, which will say when it begins.
+    pub(crate) fn expect_function(&self) {
+        self.lock().expected += 1;
+    }
+
+    /// The calling thread of the machine begins a function of `stream`.
+    pub(crate) fn begin_function(self: &Arc<Self>, stream: u64) {
+        self.enter(Stand::Idle);
+        let mut inner = self.lock();
+        inner.expected = inner.expected.saturating_sub(1);
+        if let Some(me) = inner.participants.get_mut(&thread::number()) {
+            me.stand = Stand::away();
+            me.function_of = Some(stream);
+        }
+        inner.generation += 1;
+        self.moved.notify_one();
+    }
+
+    /// The calling thread of the machine has no work any more.
+    pub(crate) fn end_function(&self) {
+        let mut inner = self.lock();
+        if let Some(me) = inner.participants.get_mut(&thread::number()) {
+            me.stand = Stand::Idle;
+            me.function_of = None;
+        }
+        inner.generation += 1;
+        self.moved.notify_one();
+    }
+
+    /// Lets everybody go; no call stops any more.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        for participant in inner.participants.values() {
+            participant.turn.notify_all();
+        }
+        self.moved.notify_all();
+    }
+
+    /// Something outside the program's calls has changed what can happen.
+    pub(crate) fn nudge(&self) {
+        self.lock().generation += 1;
+        self.moved.notify_one();
+    }
+
+    /// For the conductor: everybody now; None once closed.
+    pub(crate) fn view(&self) -> Option<TurnstileView> {
+        let mut inner = self.lock();
+        if inner.closed {
+            return None;
+        }
+        let hosts = inner.participants.iter().map(|(thread, participant)| Host {
+            thread: *thread,
+            tid: participant.tid,
+            number: participant.number,
+            label: participant.label(),
+            stand: participant.stand.clone(),
+            is_waking: participant.is_waking,
+            last_call: participant.last_call,
+            context: participant.context,
+            function_of: participant.function_of,
+        });
+        let mut hosts: Vec<Host> = hosts.collect();
+        hosts.sort_by_key(|host| (host.number.is_none(), host.number, host.thread));
+        Some(TurnstileView {
+            generation: inner.generation,
+            hosts,
+            ended: inner.ended.clone(),
+            expects_functions: inner.expected > 0,
+            someone_ended: std::mem::take(&mut inner.someone_ended),
+        })
+    }
+
+    /// For the conductor: waits until somebody moves after `generation`, or for `limit`.
+    pub(crate) fn await_move(&self, generation: u64, limit: Option<Duration>) {
+        let inner = self.lock();
+        let is_still = |inner: &mut Inner| inner.generation == generation && !inner.closed;
+        match limit {
+            None => drop(self.moved.wait_while(inner, is_still)),
+            Some(limit) => drop(self.moved.wait_timeout_while(inner, limit, is_still)),
+        }
+    }
+
+    /// For the conductor: whether nobody has moved after `generation`.
+    pub(crate) fn is_still(&self, generation: u64) -> bool {
+        self.lock().generation == generation
+    }
+
+    /// For the conductor: gives these threads the next places, in this order.
+    pub(crate) fn number(&self, threads: &[u64]) {
+        let mut inner = self.lock();
+        for thread in threads {
+            let next = inner.numbered;
+            if let Some(participant) = inner.participants.get_mut(thread) {
+                participant.number = Some(next);
+                inner.numbered += 1;
+            }
+        }
+    }
+
+    /// For the conductor: it is this thread's turn; a blocked call fails with `verdict`, if there is one.
+    pub(crate) fn let_go(&self, thread: u64, verdict: Option<Failure>) {
+        let mut inner = self.lock();
+        inner.generation += 1;
+        if let Some(participant) = inner.participants.get_mut(&thread) {
+            participant.stand = Stand::away();
+            participant.is_waking = true;
+            participant.verdict = verdict;
+            participant.turn.notify_all();
+        }
+    }
+
+    /// For the conductor: the others go on without this thread. False when they did so before.
+    pub(crate) fn overtake(&self, thread: u64) -> bool {
+        match self.lock().participants.get_mut(&thread).map(|participant| &mut participant.stand) {
+            Some(Stand::Away { is_overtaken, .. }) => !std::mem::replace(is_overtaken, true),
+            _ => false,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

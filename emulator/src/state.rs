@@ -1,0 +1,128 @@
+//! The scheduling state of a machine, behind its one lock.
+//!
+//! Input: what the parts of the emulator keep for scheduling. Output: the same, together under one lock. Invariant: whoever
+//! holds the lock sees every part at the same moment, so strict mode decides under it. Does not: act; what happens to the
+//! parts stands with them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::base::failure::Failure;
+use crate::base::report::Report;
+use crate::faults::delay::Delays;
+use crate::faults::overlay::Faults;
+use crate::hccl::state::Hccl;
+use crate::runtime::objects::Runtime;
+use crate::runtime::thread::MachineKey;
+use crate::scheduler::ready::Scheduler;
+use crate::scheduler::wait::Wait;
+use crate::strict::state::StrictState;
+use crate::timed::schedule::Schedule;
+
+/// Everything that schedules.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Names the machine in thread states.
+    pub(crate) key: MachineKey,
+    last_number: u64,
+    pub(crate) runtime: Runtime,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) hccl: Hccl,
+    /// Strict mode's part, in strict mode.
+    pub(crate) strict: Option<Box<StrictState>>,
+    /// Virtual time, in timed mode.
+    pub(crate) timed: Option<Box<Schedule>>,
+    pub(crate) faults: Arc<Faults>,
+    /// Entries that a slow or stuck card keeps back.
+    pub(crate) delays: Delays,
+}
+
+impl State {
+    /// The state of a machine with nothing to do, in the mode that its parts say.
+    pub(crate) fn new(
+        key: MachineKey,
+        runtime: Runtime,
+        scheduler: Scheduler,
+        strict: Option<StrictState>,
+        timed: Option<Schedule>,
+        faults: &Arc<Faults>,
+    ) -> Self {
+        Self {
+            key,
+            last_number: 0,
+            runtime,
+            scheduler,
+            hccl: Hccl::default(),
+            strict: strict.map(Box::new),
+            timed: timed.map(Box::new),
+            faults: Arc::clone(faults),
+            delays: Delays::default(),
+        }
+    }
+
+    /// A number no object of this machine has had.
+    pub(crate) fn fresh_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.note_maker(self.last_number);
+        self.last_number
+    }
+
+    /// Whether a strict machine runs.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict.is_some()
+    }
+
+    /// Whether a blocked call would go on.
+    pub(crate) fn is_over(&self, wait: &Wait) -> bool {
+        match wait {
+            Wait::Stream { stream, target } => {
+                self.runtime.streams.get(stream).is_none_or(|stream| stream.has_finished(*target))
+            }
+            Wait::Record(record) => record.at().is_some() || record.lost().is_some(),
+            Wait::Gathering { root, .. } => self.hccl.groups.is_gathered(*root),
+            Wait::Entering { group } => self.hccl.groups.is_entered(*group),
+            Wait::Callback { thread } => self.runtime.callbacks.is_due(*thread),
+            Wait::Time(at) => self.scheduler.now() >= *at,
+        }
+    }
+
+    /// When the first limit of something in a queue is over.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        let moving = self.hccl.groups.moving.values().copied();
+        let collective =
+            self.hccl.meetings.oldest_wait().into_iter().chain(moving).map(|since| since + self.scheduler.exec_timeout);
+        collective.chain(self.delays.earliest()).chain(self.scheduler.waits.next_limit()).min()
+    }
+
+    /// Ends delays that are over; false when only collectives have waited too long.
+    pub(crate) fn expire_waits(&mut self) -> bool {
+        let now = self.scheduler.now();
+        let earliest = self.delays.earliest().into_iter().chain(self.scheduler.waits.next_limit()).min();
+        let is_any_over = earliest.is_some_and(|until| until <= now);
+        self.release_due(now);
+        self.expire_limits();
+        is_any_over
+    }
+
+    /// Keeps reports.
+    pub(crate) fn report_all(&self, reports: impl IntoIterator<Item = Report>) {
+        if let Some(strict) = &self.strict {
+            reports.into_iter().for_each(|report| strict.shared.report(report));
+        }
+    }
+
+    /// Keeps a report and fails for good what it condemns: `streams`, and, with the failure returned, the call under
+    /// way. `code` is what their next calls return.
+    pub(crate) fn condemn(&mut self, code: i32, report: Report, streams: &[u64]) -> Failure {
+        let failure = Failure::new(code, report.to_string()).quiet();
+        if let Some(strict) = &self.strict {
+            strict.shared.report(report);
+        }
+        for stream in streams {
+            if let Some(stream) = self.runtime.streams.get_mut(stream) {
+                stream.stop(&failure);
+            }
+        }
+        failure
+    }
+}

@@ -1,0 +1,333 @@
+//! How the cards go on in virtual time: event by event, stream by stream.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::base::failure::Failure;
+use crate::hccl::CollectiveCall;
+use crate::hccl::meeting::Meeting;
+use crate::runtime::stream::Stream;
+use crate::scheduler::launch::Launch;
+use crate::scheduler::pool::Task;
+use crate::scheduler::wait::Wait;
+use crate::state::State;
+use crate::timed::load::{LoadId, exchanged};
+use crate::timed::schedule::{Blocked, NextEvent, Over, Schedule, Under};
+
+impl State {
+    /// The time to which a timed machine's cards have come.
+    pub(crate) fn now_ns(&self) -> Option<u64> {
+        self.timed.as_ref().map(|schedule| schedule.now_ns)
+    }
+
+    fn set_now(&mut self, ns: u64) {
+        if let Some(schedule) = &mut self.timed {
+            schedule.now_ns = schedule.now_ns.max(ns);
+            self.scheduler.clock = Some(schedule.timed.instant(schedule.now_ns));
+        }
+    }
+
+    /// The cards are about to go on, with these threads blocked.
+    pub(crate) fn begin_advance(&mut self, blocked: Vec<Blocked>) {
+        for blocked in &blocked {
+            if let Wait::Stream { stream, target } = blocked.wait
+                && let Some(stream) = self.runtime.streams.get_mut(&stream)
+            {
+                stream.time.wake_at = stream.time.wake_at.min(target);
+            }
+        }
+        let Some(schedule) = &mut self.timed else { return };
+        schedule.has_other_waits = blocked.iter().any(|blocked| !matches!(blocked.wait, Wait::Stream { .. }));
+        schedule.blocked = blocked;
+        schedule.must_look = true;
+        schedule.horizon_ns = u64::MAX;
+        self.recheck_values();
+    }
+
+    /// The cards stop; gives the threads whose waits are over.
+    pub(crate) fn end_advance(&mut self) -> Vec<u64> {
+        let Some(schedule) = &mut self.timed else { return Vec::new() };
+        let blocked = std::mem::take(&mut schedule.blocked);
+        schedule.timed.raise_floor(schedule.now_ns);
+        let mut threads = Vec::new();
+        for blocked in blocked {
+            if let Some(over) = blocked.over {
+                schedule.over.insert(blocked.thread, over);
+                threads.push(blocked.thread);
+            }
+            if let Wait::Stream { stream, .. } = blocked.wait
+                && let Some(stream) = self.runtime.streams.get_mut(&stream)
+            {
+                stream.time.wake_at = u64::MAX;
+            }
+        }
+        threads
+    }
+
+    /// Nothing happens after now until the program is quiet again.
+    pub(crate) fn stop_here(&mut self) {
+        if let Some(schedule) = &mut self.timed {
+            schedule.horizon_ns = schedule.horizon_ns.min(schedule.now_ns);
+        }
+    }
+
+    /// The wait of a thread ends at its limit.
+    pub(crate) fn release_late(&mut self, thread: u64, at_ns: u64) {
+        self.set_now(at_ns);
+        if let Some(schedule) = &mut self.timed {
+            schedule.timed.raise_floor(at_ns);
+            schedule.over.insert(thread, Over { at_ns, is_late: true });
+        }
+    }
+
+    /// Work that is ready to be done now.
+    pub(crate) fn next_launch(&mut self) -> Option<Launch> {
+        (!self.scheduler.launches.is_empty()).then(|| self.scheduler.launches.remove(0))
+    }
+
+    /// Puts streams that may go on among the events.
+    fn offer_ready(&mut self) {
+        let Some(schedule) = &mut self.timed else { return };
+        while let Some(id) = self.scheduler.ready.pop() {
+            let Some(stream) = self.runtime.streams.get_mut(&id) else { continue };
+            if stream.time.is_due || self.delays.is_kept(id) {
+                continue;
+            }
+            let Some(issued_ns) = stream.next_issue() else { continue };
+            let at_ns = stream.time.at_ns.max(issued_ns).max(schedule.now_ns);
+            stream.time.is_due = true;
+            schedule.due.push(Reverse((at_ns, stream.card, id)));
+        }
+    }
+
+    /// Ends the waits that are over.
+    fn look_at_blocked(&mut self) {
+        let signal = std::mem::take(&mut self.scheduler.has_progressed);
+        let Some(schedule) = &mut self.timed else { return };
+        let must_look = std::mem::take(&mut schedule.must_look) || (signal && schedule.has_other_waits);
+        if !must_look {
+            return;
+        }
+        let blocked = std::mem::take(&mut schedule.blocked);
+        let mut over = Vec::new();
+        for (place, blocked) in blocked.iter().enumerate() {
+            if blocked.over.is_none() && !matches!(blocked.wait, Wait::Time(_)) && self.is_over(&blocked.wait) {
+                over.push((place, self.end_of(&blocked.wait)));
+            }
+        }
+        let Some(schedule) = &mut self.timed else { return };
+        schedule.blocked = blocked;
+        for (place, at_ns) in over {
+            schedule.let_go(place, Over { at_ns, is_late: false });
+        }
+    }
+
+    /// When a wait that is over was over.
+    fn end_of(&self, wait: &Wait) -> u64 {
+        let now_ns = self.now_ns().unwrap_or_default();
+        match wait {
+            Wait::Stream { stream, .. } => self.runtime.streams.get(stream).map_or(now_ns, |stream| stream.time.at_ns),
+            Wait::Record(record) => {
+                let at = record.at().zip(self.timed.as_ref());
+                at.map_or(now_ns, |(at, schedule)| schedule.timed.since_epoch(at))
+            }
+            Wait::Gathering { root, .. } => {
+                self.hccl.groups.gathered_at(*root).map_or(now_ns, |at| self.since_epoch(at))
+            }
+            Wait::Entering { .. } | Wait::Callback { .. } | Wait::Time(_) => now_ns,
+        }
+    }
+
+    fn since_epoch(&self, at: Instant) -> u64 {
+        self.timed.as_ref().map_or(0, |schedule| schedule.timed.since_epoch(at))
+    }
+
+    /// What comes next.
+    pub(crate) fn next_event(&mut self) -> NextEvent {
+        self.offer_ready();
+        self.look_at_blocked();
+        let Some(schedule) = &mut self.timed else { return NextEvent::None };
+        let stream = schedule.due.peek().map(|Reverse((at_ns, _, _))| *at_ns);
+        let event = stream.into_iter().chain(schedule.next_end()).min();
+        let is_time = |blocked: &&Blocked| matches!(blocked.wait, Wait::Time(_));
+        let waiting = || schedule.blocked.iter().filter(|blocked| blocked.over.is_none());
+        // With no event ahead a limit is over only when nobody can come; but who asks only for the time has it.
+        let limit = match event {
+            Some(_) => waiting().filter_map(|blocked| blocked.limit_ns).min(),
+            None => waiting().filter(is_time).filter_map(|blocked| blocked.limit_ns).min(),
+        };
+        let horizon_ns = schedule.horizon_ns;
+        match (event, limit) {
+            (Some(at_ns), limit) if limit.is_none_or(|limit| limit >= at_ns) => {
+                if at_ns >= horizon_ns {
+                    NextEvent::Enough
+                } else {
+                    NextEvent::Event(at_ns)
+                }
+            }
+            (_, Some(limit)) => {
+                if limit >= horizon_ns {
+                    NextEvent::Enough
+                } else {
+                    NextEvent::Over(limit)
+                }
+            }
+            (_, None) => NextEvent::None,
+        }
+    }
+
+    /// The waits of blocked threads whose limit is `ns` end.
+    pub(crate) fn expire_at(&mut self, ns: u64) {
+        self.set_now(ns);
+        let Some(schedule) = &mut self.timed else { return };
+        for place in 0..schedule.blocked.len() {
+            let blocked = &schedule.blocked[place];
+            if blocked.over.is_none() && blocked.limit_ns == Some(ns) {
+                let is_late = !matches!(blocked.wait, Wait::Time(_));
+                schedule.let_go(place, Over { at_ns: ns, is_late });
+            }
+        }
+    }
+
+    /// Nothing can happen: ends the first time limit there is, of a thread or in a queue; false when there is none.
+    pub(crate) fn expire_first(&mut self) -> bool {
+        let queued = self.next_expiry().map(|at| self.since_epoch(at));
+        let Some(schedule) = &self.timed else { return false };
+        let waiting = schedule.blocked.iter().filter_map(|blocked| blocked.limit_ns).min();
+        match (waiting, queued) {
+            (Some(at_ns), queued) if queued.is_none_or(|queued| at_ns <= queued) => {
+                self.expire_at(at_ns);
+                true
+            }
+            (_, Some(at_ns)) => {
+                self.expire_queued(at_ns);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn expire_queued(&mut self, at_ns: u64) {
+        self.set_now(at_ns);
+        if !self.expire_waits() {
+            self.expire_meetings();
+        }
+        if let Some(schedule) = &mut self.timed {
+            schedule.recheck_limits();
+        }
+    }
+
+    /// Lets the event at `ns` happen, unless a limit in a queue is over before.
+    pub(crate) fn take_event(&mut self, ns: u64) {
+        if self.timed.as_ref().is_some_and(|schedule| ns >= schedule.expiry_ns) {
+            let first = self.next_expiry().map(|at| self.since_epoch(at));
+            if let Some(at_ns) = first.filter(|at_ns| *at_ns < ns) {
+                self.expire_queued(at_ns);
+                return;
+            }
+            // A limit that is not set yet is over no earlier than this.
+            let later = ns.saturating_add(self.scheduler.exec_timeout.as_nanos() as u64);
+            if let Some(schedule) = &mut self.timed {
+                schedule.expiry_ns = first.map_or(later, |first| first.min(later)).max(ns + 1);
+            }
+        }
+        self.set_now(ns);
+        let Some(schedule) = &mut self.timed else { return };
+        if let Some(under) = schedule.take_ended(ns) {
+            self.end_exchange(&under);
+        } else if let Some(Reverse((_, _, id))) = schedule.due.pop() {
+            self.take_turn(id, ns);
+        }
+    }
+
+    /// A stream's event: its load ends, or its next entries start.
+    fn take_turn(&mut self, id: u64, now_ns: u64) {
+        let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
+        stream.time.is_due = false;
+        if stream.time.ends_ns.take().is_some() {
+            let outcome = stream.time.outcome.take().map_or(Ok(()), Err);
+            self.settle(id, outcome);
+        }
+        let is_next = |stream: &Stream| stream.next_issue().is_some_and(|issued_ns| issued_ns <= now_ns);
+        while self.runtime.streams.get(&id).is_some_and(is_next) {
+            if !self.start_head(id) {
+                if let Some(schedule) = &mut self.timed {
+                    schedule.recheck_limits();
+                }
+                return;
+            }
+        }
+        self.scheduler.ready.push(id);
+    }
+
+    /// A stream has come to work of its card.
+    pub(crate) fn start_load(&mut self, id: u64, name: &'static str, task: Option<Task>, load: Option<LoadId>) {
+        let (Some(schedule), Some(stream)) = (&mut self.timed, self.runtime.streams.get_mut(&id)) else { return };
+        let mut end_ns = schedule.now_ns;
+        if let Some(load) = load {
+            let load = schedule.loads.of(load);
+            let free_ns = &mut schedule.lanes[stream.card as usize][load.kind.lane as usize];
+            let start_ns = end_ns.max(*free_ns);
+            end_ns = start_ns + load.duration_ns;
+            if stream.is_replaying() {
+                end_ns += schedule.timed.replay_node_ns;
+            }
+            *free_ns = end_ns;
+            let run = stream.time.run(stream.card, stream.tag_under_way.as_ref(), start_ns, end_ns);
+            schedule.timeline.note(&load.kind, &run);
+        }
+        stream.time.ends_ns = Some(end_ns);
+        stream.time.is_due = true;
+        schedule.due.push(Reverse((end_ns, stream.card, id)));
+        if let Some(task) = task {
+            self.scheduler.launches.push(Launch::Task { stream: id, name, task });
+        }
+    }
+
+    /// How the work under way on a stream will end.
+    pub(crate) fn note_outcome(&mut self, id: u64, outcome: Result<(), Failure>) {
+        if let (Some(stream), Err(failure)) = (self.runtime.streams.get_mut(&id), outcome) {
+            stream.time.outcome = Some(failure);
+        }
+    }
+
+    /// All ranks of a collective have arrived.
+    pub(crate) fn begin_exchange(&mut self, meeting: Box<Meeting>, outcome: Result<(), Failure>) {
+        let cards: Vec<u32> = self.cards_of_meeting(&meeting).into_iter().map(|(_, card)| card).collect();
+        let Some(schedule) = &mut self.timed else { return };
+        let calls: Vec<&CollectiveCall> = meeting.calls().collect();
+        let (exchange, bytes) = exchanged(&calls);
+        let Schedule { timed, timeline, exchanges, .. } = &mut **schedule;
+        let mut make = || Arc::new(timed.exchange(&calls, &cards, timeline));
+        let load = if meeting.is_of_all() {
+            let key = (meeting.group(), exchange, bytes.to_bits());
+            Arc::clone(exchanges.entry(key).or_insert_with(make))
+        } else {
+            make()
+        };
+        schedule.queued.push(Under {
+            left_ns: load.duration_ns as f64,
+            meeting,
+            load,
+            cards,
+            outcome,
+            start_ns: 0,
+            ends_ns: 0,
+            since_ns: 0,
+            pace: 1.0,
+        });
+        schedule.start_exchanges();
+    }
+
+    fn end_exchange(&mut self, under: &Under) {
+        if let Some(schedule) = &mut self.timed {
+            for (_, _, stream) in under.meeting.parts() {
+                let Some(stream) = stream.and_then(|id| self.runtime.streams.get(&id)) else { continue };
+                let run = stream.time.run(stream.card, stream.tag_under_way.as_ref(), under.start_ns, under.ends_ns);
+                schedule.timeline.note(&under.load.kind, &run);
+            }
+        }
+        self.end_meeting(&under.meeting, &under.outcome);
+    }
+}

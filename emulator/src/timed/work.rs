@@ -1,0 +1,100 @@
+//! What a call costs its thread, and what it enqueues costs its stream.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ascend_tp_machine::Launch;
+
+use super::load::LoadId;
+use super::schedule::Schedule;
+use crate::machine::{Machine, WakeSource};
+use crate::runtime::stream::Entry;
+use crate::runtime::thread;
+use crate::scheduler::pool::Task;
+use crate::scheduler::pool::Without;
+use crate::scheduler::turnstile::Turnstile;
+use crate::scheduler::wait::Wait;
+use crate::timed::Cost;
+
+impl Machine {
+    /// What stops threads, where anything does.
+    pub(crate) fn turnstile(&self) -> Option<&Arc<Turnstile>> {
+        let strict = self.strict().map(|strict| strict.turnstile());
+        strict.or_else(|| self.timed().map(|timed| &timed.turnstile))
+    }
+
+    /// Whether bytes of cards are what the program computes.
+    pub(crate) fn has_numbers(&self) -> bool {
+        self.config().mode.has_numbers()
+    }
+
+    /// Now, as the calling thread has it.
+    pub(crate) fn thread_now(&self) -> Instant {
+        match self.timed() {
+            Some(timed) => timed.instant(thread::clock(self.key())),
+            None => self.lock().scheduler.now(),
+        }
+    }
+
+    /// Work of a stream: `task`, and in timed mode its load.
+    pub(crate) fn work(&self, name: &'static str, cost: &Cost<'_>, without: Without, task: Task) -> Entry {
+        let load = self.load_of(name, cost);
+        let task = (self.has_numbers() || without == Without::Same).then_some(task);
+        Entry::Task { name, task, load }
+    }
+
+    fn load_of(&self, name: &'static str, cost: &Cost<'_>) -> Option<LoadId> {
+        let timed = self.timed()?;
+        let mut state = self.lock();
+        let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
+        let load = match cost {
+            Cost::Copy(copy) => timed.copy(name, copy, timeline),
+            Cost::Pass(bytes, accesses) => timed.pass(name, *bytes, accesses, timeline),
+            Cost::Kernel => timed.operator(&Launch { operator: name, operands: Vec::new() }, timeline),
+            Cost::Nothing => return None,
+        };
+        Some(loads.intern(load))
+    }
+
+    /// The load of an operator, in timed mode.
+    pub(crate) fn operator_load(&self, launch: impl FnOnce() -> Launch) -> Option<LoadId> {
+        let timed = self.timed()?;
+        let launch = launch();
+        let mut state = self.lock();
+        let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
+        Some(loads.intern(timed.operator(&launch, timeline)))
+    }
+
+    /// The calling thread waits while a copy engine does this, beside all streams.
+    pub(crate) fn spend_on(&self, name: &'static str, cost: &Cost<'_>) {
+        if let Some(load) = self.load_of(name, cost) {
+            let duration_ns = self.lock().timed.as_ref().map(|schedule| schedule.loads.of(load).duration_ns);
+            thread::advance_clock(self.key(), duration_ns.unwrap_or_default());
+        }
+    }
+
+    /// The calling thread has waited for the end of work at `ended`, and notices it.
+    pub(crate) fn wake_at(&self, ended: Option<Instant>) {
+        if let Some(timed) = self.timed() {
+            if let Some(ended) = ended {
+                thread::raise_clock(self.key(), timed.since_epoch(ended));
+            }
+            thread::advance_clock(self.key(), timed.wake_ns);
+        }
+    }
+
+    /// In timed mode: lets the cards come to the calling thread's time, so that it sees what they have done by then.
+    ///
+    /// # Errors
+    /// The machine is gone.
+    pub(crate) fn catch_up(&self) -> Result<(), crate::base::failure::Failure> {
+        let Some(timed) = self.timed() else { return Ok(()) };
+        let now_ns = thread::clock(self.key());
+        let state = self.lock();
+        if state.timed.as_ref().is_none_or(|schedule| schedule.now_ns() >= now_ns) {
+            return Ok(());
+        }
+        let until = Wait::Time(timed.instant(now_ns));
+        self.sleep(state, WakeSource::Signal(&self.progress), None, until).map(|_| ())
+    }
+}

@@ -1,0 +1,323 @@
+//! The emulator's house: which folder of `emulator/src` may import which, and how large a circle of files may be.
+//!
+//! An import counts where the item lives: a path through a re-export leads to the file that defines it. Tests import what they
+//! want.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::source::{Source, words};
+
+/// The folders of the emulator, and the files beside them, with what each may import besides itself.
+///
+/// Folders import each other because what the machine does crosses its parts: a stream that ends a wait settles other streams,
+/// strict mode hears of every step. Files do not: types stand below `state`, what happens to them above it.
+const ARROWS: [(&str, &[&str]); 16] = [
+    ("base", &["config"]),
+    ("config", &["faults"]),
+    ("environment", &["config", "faults"]),
+    ("memory", &["base", "config", "scheduler"]),
+    ("scheduler", &["base", "memory", "hccl", "strict", "runtime", "state", "machine"]),
+    ("nn", &["base", "memory", "scheduler", "timed"]),
+    ("hccl", &["base", "config", "memory", "scheduler", "nn", "runtime", "state", "machine"]),
+    ("faults", &["base", "memory", "hccl", "runtime", "state", "machine"]),
+    ("timed", &["base", "config", "memory", "scheduler", "nn", "hccl", "strict", "runtime", "state", "machine"]),
+    ("strict", &["base", "memory", "scheduler", "hccl", "runtime", "state", "machine"]),
+    ("runtime", &["base", "memory", "scheduler", "nn", "hccl", "timed", "strict", "state", "machine"]),
+    ("state", &["base", "scheduler", "hccl", "faults", "timed", "strict", "runtime"]),
+    (
+        "machine",
+        &["base", "config", "memory", "scheduler", "nn", "hccl", "faults", "timed", "strict", "runtime", "state"],
+    ),
+    ("abi", &["base", "config", "memory", "scheduler", "nn", "hccl", "timed", "strict", "runtime", "state", "machine"]),
+    (
+        "emulator",
+        &["base", "config", "memory", "scheduler", "nn", "faults", "timed", "strict", "runtime", "machine", "abi"],
+    ),
+    ("limits", &["nn"]),
+];
+
+/// The most files that may import each other in a circle.
+const LARGEST_CIRCLE: usize = 2;
+
+/// Where the emulator's files are.
+const ROOT: &str = "emulator/src/";
+
+/// Path of a module from the root of the crate; empty for the root itself.
+type Module = Vec<String>;
+
+/// The files of the emulator by module, and who imports whom.
+pub(crate) struct House {
+    imports: BTreeMap<Module, BTreeSet<Module>>,
+}
+
+impl House {
+    /// Of the emulator's files among `sources`.
+    pub(crate) fn new(sources: &[Source]) -> Self {
+        let files: BTreeMap<Module, &Source> =
+            sources.iter().filter_map(|source| Some((module(&source.path)?, source))).collect();
+        let mut paths = BTreeMap::new();
+        let mut exports = BTreeMap::new();
+        for (module, source) in &files {
+            let found = paths_of(source, module, &files);
+            for path in found.iter().filter(|path| path.is_export) {
+                if let Some(name) = path.names.last() {
+                    exports.insert([module.as_slice(), std::slice::from_ref(name)].concat(), path.names.clone());
+                }
+            }
+            paths.insert(module.clone(), found);
+        }
+        let imports = paths.into_iter().map(|(module, paths)| {
+            let homes = paths.into_iter().map(|path| home(path.names, &files, &exports));
+            let others = homes.filter(|home| *home != module).collect();
+            (module, others)
+        });
+        Self { imports: imports.collect() }
+    }
+
+    /// Arrows between folders that [`ARROWS`] does not have, each with a file that has it; and arrows of it that no file has.
+    pub(crate) fn wrong_arrows(&self, arrows: &[(&str, &[&str])]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut unused: BTreeSet<(&str, &str)> =
+            arrows.iter().flat_map(|(from, to)| to.iter().map(move |to| (*from, *to))).collect();
+        for (file, imports) in &self.imports {
+            let Some(from) = file.first() else { continue };
+            let Some((_, allowed)) = arrows.iter().find(|(folder, _)| folder == from) else {
+                wrong.push(format!("`{from}` has no row in ARROWS: say there what it may import"));
+                continue;
+            };
+            for import in imports {
+                let to = import.first().map_or("lib", String::as_str);
+                unused.remove(&(from.as_str(), to));
+                if to != from && !allowed.contains(&to) {
+                    wrong.push(format!("{} imports {}: `{from}` may not import `{to}`", name(file), name(import)));
+                }
+            }
+        }
+        wrong.extend(unused.into_iter().map(|(from, to)| format!("`{from}` no longer imports `{to}`: take it off")));
+        wrong
+    }
+
+    /// The largest set of files each of which reaches all others by imports.
+    pub(crate) fn largest_circle(&self) -> Vec<String> {
+        let reach: BTreeMap<&Module, BTreeSet<&Module>> =
+            self.imports.keys().map(|file| (file, self.reach(file))).collect();
+        let circle = |file: &&Module| {
+            let mutual =
+                reach[*file].iter().filter(|other| reach.get(**other).is_some_and(|back| back.contains(*file)));
+            mutual.map(|other| name(other)).collect::<Vec<_>>()
+        };
+        self.imports.keys().map(|file| circle(&file)).max_by_key(Vec::len).unwrap_or_default()
+    }
+
+    fn reach<'a>(&'a self, from: &Module) -> BTreeSet<&'a Module> {
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<&Module> = self.imports[from].iter().collect();
+        while let Some(file) = open.pop() {
+            if reached.insert(file) {
+                open.extend(self.imports.get(file).into_iter().flatten());
+            }
+        }
+        reached
+    }
+}
+
+fn name(module: &Module) -> String {
+    if module.is_empty() { "lib".to_owned() } else { module.join("::") }
+}
+
+/// The module a file of the emulator is; None for files elsewhere and for tests.
+fn module(path: &str) -> Option<Module> {
+    let path = path.strip_prefix(ROOT)?.strip_suffix(".rs")?;
+    let mut module: Module = path.split('/').map(str::to_owned).collect();
+    if module.iter().any(|part| part == "tests") {
+        return None;
+    }
+    if module.last().is_some_and(|last| last == "mod") || module == ["lib"] {
+        module.pop();
+    }
+    Some(module)
+}
+
+/// A path in a file, from the root of the crate.
+struct Named {
+    names: Vec<String>,
+    is_export: bool,
+}
+
+/// Every path of a file that begins with `crate`, `super` or a module below it, outside test code.
+fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>) -> Vec<Named> {
+    let code = &source.code;
+    let below = files.keys().filter(|file| file.len() == module.len() + 1 && file.starts_with(module));
+    let roots = below.filter_map(|file| file.last().map(String::as_str)).chain(["crate", "super"]);
+    let mut paths = Vec::new();
+    for root in roots {
+        for at in words(code, root) {
+            let is_head =
+                !code[..at].trim_end().ends_with("::") && code[at + root.len()..].trim_start().starts_with("::");
+            if !is_head || source.is_test(at) {
+                continue;
+            }
+            let line = code[..at].rfind([';', '{', '}']).map_or(0, |end| end + 1);
+            let statement = code[line..at].trim_start();
+            let is_export = statement.starts_with("pub") && statement.trim_end().ends_with("use");
+            let mut written = Vec::new();
+            read_tree(&code[at..], &mut Vec::new(), &mut written);
+            let inside = inline_modules(code, at);
+            for names in written {
+                if let Some(names) = absolute(names, root, module, inside) {
+                    paths.push(Named { names, is_export });
+                }
+            }
+        }
+    }
+    paths
+}
+
+/// Reads the names of a path and of its groups in braces; gives how many bytes it has.
+fn read_tree(text: &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> usize {
+    let skipped = text.len() - text.trim_start().len();
+    let rest = &text[skipped..];
+    if let Some(mut inside) = rest.strip_prefix('{') {
+        loop {
+            inside = inside.trim_start().trim_start_matches(',').trim_start();
+            if inside.is_empty() || inside.starts_with('}') {
+                return text.len() - inside.len() + usize::from(!inside.is_empty());
+            }
+            let read = read_tree(inside, prefix, found);
+            inside = &inside[read.max(1)..];
+        }
+    }
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    if end > 0 {
+        prefix.push(rest[..end].to_owned());
+    }
+    let after = &rest[end..];
+    let read = match after.trim_start().strip_prefix("::") {
+        Some(next) if next.trim_start().starts_with(|c: char| c.is_alphanumeric() || "_{*".contains(c)) => {
+            after.len() - next.len() + read_tree(next, prefix, found)
+        }
+        _ => {
+            found.push(prefix.clone());
+            0
+        }
+    };
+    if end > 0 {
+        prefix.pop();
+    }
+    skipped + end + read
+}
+
+/// In how many modules inside the file a byte lies.
+fn inline_modules(code: &str, at: usize) -> usize {
+    let opens = words(code, "mod").filter(|open| *open < at).filter(|open| {
+        let rest = &code[*open..];
+        let Some(brace) = rest.find(['{', ';']).filter(|end| rest[*end..].starts_with('{')) else { return false };
+        let mut depth = 0_usize;
+        for byte in code[open + brace..at.max(open + brace)].bytes() {
+            match byte {
+                b'{' => depth += 1,
+                b'}' => depth = depth.saturating_sub(1),
+                _ => continue,
+            }
+            if depth == 0 {
+                return false;
+            }
+        }
+        depth > 0
+    });
+    opens.count()
+}
+
+/// The path from the root of the crate; None if it stays in the file.
+fn absolute(names: Vec<String>, root: &str, module: &Module, inside: usize) -> Option<Vec<String>> {
+    let mut names: Vec<String> = names.into_iter().filter(|name| name != "self").collect();
+    match root {
+        "crate" => Some(names.split_off(1)),
+        "super" => {
+            let supers = names.iter().take_while(|name| *name == "super").count();
+            let up = supers.checked_sub(inside).filter(|up| *up > 0)?;
+            let mut path = module.clone();
+            path.truncate(module.len().checked_sub(up)?);
+            path.extend(names.split_off(supers));
+            Some(path)
+        }
+        _ => Some([module.as_slice(), &names].concat()),
+    }
+}
+
+/// The file that defines what a path names.
+fn home(
+    mut path: Vec<String>,
+    files: &BTreeMap<Module, &Source>,
+    exports: &BTreeMap<Vec<String>, Vec<String>>,
+) -> Module {
+    for _ in 0..8 {
+        let known = (0..=path.len()).rev().find(|len| files.contains_key(&path[..*len])).unwrap_or(0);
+        let exported = path.get(..=known).and_then(|item| exports.get(item));
+        match exported {
+            Some(target) => path = [target.as_slice(), &path[known + 1..]].concat(),
+            None => {
+                path.truncate(known);
+                return path;
+            }
+        }
+    }
+    path
+}
+
+/// All that is wrong with the emulator's house.
+pub(crate) fn violations(sources: &[Source]) -> Vec<String> {
+    let house = House::new(sources);
+    let mut wrong = house.wrong_arrows(&ARROWS);
+    let circle = house.largest_circle();
+    if circle.len() > LARGEST_CIRCLE {
+        wrong.push(format!(
+            "{} files import each other, at most {LARGEST_CIRCLE}: move a type down, or pass what is needed: {}",
+            circle.len(),
+            circle.join(", ")
+        ));
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn house(files: &[(&str, &str)]) -> House {
+        let sources: Vec<Source> =
+            files.iter().map(|(path, text)| Source::new(&format!("{ROOT}{path}"), text)).collect();
+        House::new(&sources)
+    }
+
+    #[test]
+    fn an_import_counts_where_the_item_lives() {
+        let files = [
+            ("lib.rs", "mod a;\nmod b;"),
+            ("a/mod.rs", "mod inner;\npub(crate) use inner::{Item, Other};"),
+            ("a/inner.rs", "pub(crate) struct Item;\nuse crate::b::Thing;"),
+            ("b.rs", "use crate::a::{Item, inner::Other};"),
+        ];
+        let house = house(&files);
+        assert_eq!(house.largest_circle(), ["a::inner", "b"]);
+        assert!(house.wrong_arrows(&[("a", &["b"]), ("b", &["a"])]).is_empty());
+        assert_eq!(
+            house.wrong_arrows(&[("a", &["b"]), ("b", &["c"])]),
+            ["b imports a::inner: `b` may not import `a`", "`b` no longer imports `c`: take it off"]
+        );
+    }
+
+    #[test]
+    fn what_super_means_follows_from_where_it_stands() {
+        let files = [
+            ("lib.rs", ""),
+            ("a/mod.rs", ""),
+            ("a/one.rs", "mod inline {\n    use super::*;\n    use super::super::two::X;\n}"),
+            ("a/two.rs", "use super::one::{self, Y};\n#[cfg(test)]\nmod tests {\n    use crate::b::Z;\n}"),
+            ("b.rs", "use crate::a::two::X;\n// crate::a::one::Y"),
+        ];
+        let house = house(&files);
+        assert_eq!(house.largest_circle(), ["a::one", "a::two"]);
+        assert!(house.wrong_arrows(&[("a", &[]), ("b", &["a"])]).is_empty());
+    }
+}
