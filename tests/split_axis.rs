@@ -1,6 +1,9 @@
 //! `split_axis` and `gather`: what one takes apart the other puts together, for any rank, axis, world size, remainder
 //! and strides; and everything they refuse.
 
+use ascend_tp::base::DType;
+use ascend_tp::compile::Deployment;
+use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::shard::{
     GatherError, Remainder, Shard, SplitError, Tensor, TensorView, gather, part, part_size, partition,
 };
@@ -265,4 +268,33 @@ fn gather_refuses_more_elements_than_can_be_counted() {
     let view = TensorView::strided(&[1u8], [half, 1], [0, 0], 0).expect("one element, repeated");
     let shards = [Shard::View(view.clone()), Shard::View(view)];
     assert!(matches!(gather(&shards, 1, 2, Remainder::Last), Err(GatherError::TooLarge { .. })));
+}
+
+/// What the ranks of a plan hold of every weight is what `split_axis` gives them with the balanced remainder, one dim after the other.
+#[test]
+fn plans_cut_weights_as_split_axis_does() {
+    let config = ModelConfig { layers: 1, ..ModelConfig::from_json(ModelConfig::SHIPPED).unwrap() };
+    let deployment =
+        Deployment { precision: DType::F32.into(), longest_prompt: 4, context: 8, ..Deployment::of(&config, 3) };
+    let plans = deployment.compile(&config).unwrap().prefill;
+    let mut uneven = 0;
+    for at in 0..plans[0].params.len() {
+        let (name, shape) = (&plans[0].params[at].name, &plans[0].params[at].shape);
+        let whole: Vec<u32> = (0..).take(shape.elems()).collect();
+        let bytes: Vec<u8> = whole.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let parts: Vec<Vec<u8>> = plans.iter().map(|plan| plan.params[at].cut(&bytes).into_owned()).collect();
+        let held = |rank: usize, dim: usize| plans[rank].params[at].ranges[dim].clone();
+        let Some(dim) = (0..shape.rank()).find(|dim| held(0, *dim).len() < shape[*dim]) else {
+            assert!(parts.iter().all(|part| *part == bytes), "{name} is whole on all ranks");
+            continue;
+        };
+        let view = TensorView::contiguous(&whole, shape.clone()).unwrap();
+        let shards = split_axis(&view, dim, plans.len(), Remainder::Balanced).unwrap();
+        for (rank, (shard, part)) in shards.iter().zip(&parts).enumerate() {
+            let expected: Vec<u8> = shard.to_vec().iter().flat_map(|number| number.to_le_bytes()).collect();
+            assert_eq!(*part, expected, "{name} on rank {rank}");
+        }
+        uneven += usize::from(shape[dim] % plans.len() != 0);
+    }
+    assert!(uneven > 0, "three cards divide every weight");
 }
