@@ -1,6 +1,6 @@
 //! One way from a program to the plans of all ranks, and the programs of a deployment.
 //!
-//! Input → output: a [`Program`](crate::program::Program) over whole tensors, a mesh and pins → [`Compiled`]; a [`ModelConfig`] and a
+//! Input → output: a [`Program`] over whole tensors, a mesh and pins → [`Compiled`]; a [`ModelConfig`] and a
 //! [`Deployment`] → the plans of its two [`Programs`], those that `generate` runs and the planner predicts. Invariant: the decode
 //! program lays weights and caches out as the prefill program does, so that both run on the same memory. Training compiles its own
 //! programs, of which a deployment knows nothing, by the same [`compile`].

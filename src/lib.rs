@@ -10,16 +10,18 @@
 //! | see which collectives a split needs | [`parallelize`], [`collective::exchanges`] |
 //! | run a checkpoint on several cards | [`generate::Model`], [`generate::Session`] |
 //! | check a split against one card | [`generate::verify`] |
-//! | know what a model would do on cards nobody has yet | [`rehearse::Rehearsal`] |
-//! | find the best split of some cards, and why it is | [`planner`] |
+//! | know what a model would do on cards nobody has yet | the crate `ascend-tp-planner`, `rehearse` |
+//! | find the best split of some cards, and why it is | the crate `ascend-tp-planner` |
 //! | call operators and collectives yourself | [`device`] |
 //! | read the texts that a model is trained on | [`train::data`] |
 //! | keep the tensors of a training run, and load them on any other mesh | [`train::checkpoint`] |
-//! | know how fast all of it is, and how fast it could be | [`bench`](mod@bench) |
+//! | know how fast all of it is, and how fast it could be | the command `ascend-tp bench` |
 //!
 //! Modules stand in the order in which data flows; each imports only those before it.
-//! `base` `config` `program` `placement` `collective` `schedule` `planner` are pure; `timeline` `device`
-//! `exec` `weights` `generate` `train` `rehearse` `bench` have effects.
+//! `base` `config` `program` `placement` `collective` `schedule` `compile` are pure; `device` `world` `timeline`
+//! `exec` `weights` `generate` `train` have effects.
+//!
+//! The feature `emulator` (default) brings cards on the CPU, `text` (default) tokenizers and chat templates.
 
 pub mod base;
 pub mod collective;

@@ -47,7 +47,7 @@ pub enum Checksum {
 
 /// What goes wrong.
 ///
-/// As text (in `ASCEND_EMULATOR=…,fault=TEXT`, and from [`Display`](fmt::Display)) a fault is its name and fields, for
+/// As text (in `ASCEND_EMULATOR=…,fault=TEXT`, and from [`Display`](std::fmt::Display)) a fault is its name and fields, for
 /// example `error:at=3:code=507015:call=HcclAllReduce:card=1` or `slow:card=2:us=500`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
