@@ -28,7 +28,24 @@ const ARROWS: [(&str, &[&str]); 16] = [
         "machine",
         &["base", "config", "memory", "scheduler", "nn", "hccl", "faults", "timed", "strict", "runtime", "state"],
     ),
-    ("abi", &["base", "config", "memory", "scheduler", "nn", "hccl", "timed", "strict", "runtime", "state", "machine"]),
+    // What no table has is asked of an emulator by name.
+    (
+        "abi",
+        &[
+            "base",
+            "config",
+            "memory",
+            "scheduler",
+            "nn",
+            "hccl",
+            "timed",
+            "strict",
+            "runtime",
+            "state",
+            "machine",
+            "emulator",
+        ],
+    ),
     (
         "emulator",
         &["base", "config", "memory", "scheduler", "nn", "faults", "timed", "strict", "runtime", "machine", "abi"],
