@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use ascend_tp::base::{DType, Diagnostic, Precision};
-use ascend_tp::placement::Residual;
-use ascend_tp::train::recipe;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use super::bench::{self, BenchOptions};
 use super::calibrate::CalibrateOptions;
@@ -15,6 +12,7 @@ use super::failure::EXIT_CODES;
 use super::plan::{self, PlanOptions};
 use super::site::SiteOptions;
 use super::train::{self, TrainOptions};
+use super::values::{DeviceKind, LayoutOptions, PrecisionName, planned_cards, positive};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -322,103 +320,11 @@ pub(super) struct RehearseOptions {
     pub(super) step: train::StepOptions,
 }
 
-/// What to run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum DeviceKind {
-    /// The NPUs if a CANN toolkit is installed, else the emulator
-    Auto,
-    /// Eight emulated cards on the CPU
-    Emulator,
-    /// The NPUs of this host
-    Npu,
-}
-
-/// What a model computes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PrecisionName {
-    F32,
-    F16,
-    Bf16,
-    #[value(
-        help = "8-bit weights and products in linear layers, quantised while loading; else the model's 16-bit type"
-    )]
-    W8a8,
-}
-
-impl PrecisionName {
-    /// The precision, for a checkpoint of element type `own`.
-    pub(super) fn of(self, own: DType) -> Precision {
-        match self {
-            Self::F32 => DType::F32.into(),
-            Self::F16 => DType::F16.into(),
-            Self::Bf16 => DType::BF16.into(),
-            Self::W8a8 => Precision::w8a8(own),
-        }
-    }
-
-    /// The precision of training.
-    ///
-    /// # Errors
-    /// It trains in no such type.
-    pub(super) fn of_training(self) -> Result<recipe::Precision, Diagnostic> {
-        match self {
-            Self::F32 => Ok(recipe::Precision::F32),
-            Self::F16 => Ok(recipe::Precision::F16),
-            Self::Bf16 => Ok(recipe::Precision::Bf16),
-            Self::W8a8 => {
-                Err(Diagnostic::new("--dtype", "nothing trains in 8 bits").expected("f32, bf16 or f16").found("w8a8"))
-            }
-        }
-    }
-}
-
-/// How activations lie on the cards.
-#[derive(Clone, Copy, Debug, Args)]
-pub(super) struct LayoutOptions {
-    /// The residual stream between layers: whole on every card, or sharded along the sequence
-    #[arg(long, value_enum, default_value = "replicate", value_name = "LAYOUT")]
-    residual: ResidualLayout,
-}
-
-impl LayoutOptions {
-    pub(super) fn residual(self) -> Residual {
-        match self.residual {
-            ResidualLayout::Replicate => Residual::Replicate,
-            ResidualLayout::Seq => Residual::Seq,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ResidualLayout {
-    #[value(help = "One all_reduce after each row-parallel weight")]
-    Replicate,
-    #[value(help = "A reduce_scatter there, and an all_gather before the next column-parallel weight")]
-    Seq,
-}
-
-/// Every rank has a plan of its own, so the time to explain grows with the cards; one model on more than these is no
-/// tensor parallelism any more.
-const MOST_PLANNED_CARDS: usize = 256;
-
-pub(super) fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err(format!("expected a whole number from 1 on, found {text}")),
-        Ok(number) => Ok(number),
-    }
-}
-
-fn planned_cards(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(cards @ 1..=MOST_PLANNED_CARDS) => Ok(cards),
-        _ => Err(format!("expected 1 to {MOST_PLANNED_CARDS} cards, found {text}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ascend_tp::config::ModelConfig;
     use ascend_tp::machine::{Soc, Topology};
+    use ascend_tp::placement::Residual;
     use clap::CommandFactory;
 
     use super::*;

@@ -11,10 +11,10 @@ use ascend_tp_machine::Soc;
 use ascend_tp_planner::train::decoder::peak_flops_per_s;
 use ascend_tp_sys::{LoadError, Table, load};
 
-use super::arguments::DeviceKind;
 use super::failure::Failure;
 use super::note;
 use super::numbers::counted;
+use super::values::DeviceKind;
 
 /// An initialised CANN and what stands behind it.
 #[derive(Debug)]

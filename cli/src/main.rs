@@ -30,6 +30,7 @@ mod rehearse;
 mod site;
 mod table;
 mod train;
+mod values;
 mod verify;
 
 use std::io::Write;

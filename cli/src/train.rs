@@ -29,9 +29,9 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use super::arguments::{DeviceKind, LayoutOptions};
 use super::cards;
 use super::failure::{Failure, Outcome};
+use super::values::{DeviceKind, LayoutOptions};
 use super::{files, interrupt, model, note, processes};
 
 mod logs;

@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 
 use super::children::BesideOptions;
 use super::page;
-use crate::arguments::{DeviceKind, LayoutOptions, PrecisionName, positive};
+use crate::values::{DeviceKind, LayoutOptions, PrecisionName, positive};
 use crate::{files, model};
 
 pub(crate) const EXAMPLES: &str = "\

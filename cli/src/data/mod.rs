@@ -18,11 +18,11 @@ use ascend_tp::train::data::{
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::arguments::positive;
 use super::failure::{Failure, Outcome};
 use super::files::{self, Draft};
 use super::progress::Progress;
 use super::site::keep;
+use super::values::positive;
 use super::{note, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\

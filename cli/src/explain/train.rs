@@ -20,11 +20,12 @@ use serde::Serialize;
 
 use super::fold::class_of;
 use super::report::Collective;
-use crate::arguments::{ExplainOptions, PrecisionName};
+use crate::arguments::ExplainOptions;
 use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
 use crate::site::Site;
 use crate::table::{Align, Table};
+use crate::values::PrecisionName;
 use crate::{model, print, print_json};
 
 /// A step of training.

@@ -3,8 +3,8 @@
 use ascend_tp_planner::serve::Objective;
 use clap::{ArgGroup, Args, ValueEnum};
 
-use crate::arguments::PrecisionName;
 use crate::site::SiteOptions;
+use crate::values::PrecisionName;
 
 pub(crate) const EXAMPLES: &str = "\
 Reads config.json only, no weights, and needs no card.

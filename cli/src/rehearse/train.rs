@@ -7,9 +7,10 @@ use ascend_tp::base::Diagnostics;
 use ascend_tp_planner::rehearse::{self, html, train};
 
 use super::text;
-use crate::arguments::{PrecisionName, RehearseOptions};
+use crate::arguments::RehearseOptions;
 use crate::failure::{Failure, Outcome};
 use crate::site::{Site, keep};
+use crate::values::PrecisionName;
 use crate::{files, model, print, print_json};
 
 /// Runs the command; `problems` are those found before.
