@@ -2,8 +2,8 @@
 //!
 //! Input → output: a [`Program`] over whole tensors, a mesh and pins → [`Compiled`]; a [`ModelConfig`] and a
 //! [`Deployment`] → the plans of its two [`Programs`], those that `generate` runs and the planner predicts. Invariant: the decode
-//! program lays weights and caches out as the prefill program does, so that both run on the same memory. Training compiles its own
-//! programs, of which a deployment knows nothing, by the same [`compile`].
+//! program lays weights and caches out as the prefill program does, so that both run on the same memory. It knows nothing of training,
+//! whose programs of a step share one layout and are placed before any is scheduled (`train::compile`).
 
 use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
 use crate::collective::{Parallelized, parallelize};
@@ -179,7 +179,6 @@ impl Deployment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::DType;
     use crate::schedule::plan::Region;
 
     #[test]
@@ -189,19 +188,11 @@ mod tests {
             config.layers = 2;
             for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)] {
                 let precision = DType::BF16.into();
-                let (input_tokens, output_tokens, head) = (200, 8, Head::LastToken);
-                let setting = Deployment {
-                    cards,
-                    precision,
-                    residual,
-                    batch: 2,
-                    longest_prompt: input_tokens,
-                    context: input_tokens + output_tokens,
-                    head,
-                };
-                let longest = setting.compile(&config).unwrap().prefill;
+                let (batch, longest_prompt, context, head) = (2, 200, 208, Head::LastToken);
+                let deployment = Deployment { cards, precision, residual, batch, longest_prompt, context, head };
+                let longest = deployment.compile(&config).unwrap().prefill;
                 for tokens in [32, 48, 96, 192] {
-                    let shorter = setting.compile_shorter(&config, tokens).unwrap();
+                    let shorter = deployment.compile_shorter(&config, tokens).unwrap();
                     for (long, short) in longest.iter().zip(&shorter) {
                         let fits = |region| short.region_bytes(region) <= long.region_bytes(region);
                         assert!(Region::ALL.into_iter().all(fits), "{preset}, {tokens} tokens on {cards} cards");
