@@ -14,7 +14,7 @@ fn compile(criterion: &mut Criterion) {
     for (cards, layers) in [(1, 8), (1, 80), (8, 8), (8, 80), (64, 8), (64, 80)] {
         let Some(config) = ModelConfig::preset("qwen-72b") else { return };
         let config = ModelConfig { layers, ..config };
-        let setting = Deployment {
+        let deployment = Deployment {
             cards,
             precision: DType::BF16.into(),
             residual: Residual::Replicate,
@@ -25,7 +25,7 @@ fn compile(criterion: &mut Criterion) {
         };
         group.throughput(Throughput::Elements((cards * layers) as u64));
         group.bench_function(BenchmarkId::from_parameter(format!("{cards} cards, {layers} layers")), |bencher| {
-            bencher.iter(|| setting.compile(&config).map(|programs| programs.decode.len()));
+            bencher.iter(|| deployment.compile(&config).map(|programs| programs.decode.len()));
         });
     }
     group.finish();

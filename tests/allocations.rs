@@ -93,7 +93,7 @@ fn without_meetings(table: &mut Table) {
 /// Steps of the decode plan of so many layers, and what each rank's thread takes from the heap in a run once runs are steady.
 fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64>) {
     let config = ModelConfig { layers, ..ModelConfig::preset("qwen2.5-72b").expect("a preset") };
-    let options = Deployment {
+    let deployment = Deployment {
         cards,
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
@@ -102,7 +102,7 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
         context: 4 + 4,
         head: Head::LastToken,
     };
-    let decode = options.compile(&config).expect("it compiles").decode;
+    let decode = deployment.compile(&config).expect("it compiles").decode;
     let steps = decode[0].steps.len();
     let whole = |tensor: &Tensor| vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()];
     let inputs: Inputs = decode[0].inputs.iter().map(|input| (input.name.clone(), Arc::new(whole(input)))).collect();

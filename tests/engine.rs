@@ -307,7 +307,7 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     let (_emulator, cann) = emulator(config);
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
     let model = Model::open(&dir).unwrap();
-    let options = Deployment {
+    let deployment = Deployment {
         cards: 2,
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
@@ -320,7 +320,7 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     let count = |_, _| {
         loaded.fetch_add(1, Ordering::Relaxed);
     };
-    let failure = Session::builder(&cann, &model).deployment(options).progress(&count).start();
+    let failure = Session::builder(&cann, &model).deployment(deployment).progress(&count).start();
     let generate::Error::Run(Error::Refused(problems)) = failure.unwrap_err() else { panic!("another error") };
     let text = problems.to_string();
     assert_eq!(problems.items().len(), 2, "one a rank: {text}");

@@ -140,7 +140,7 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
     let expected: Expected = serde_json::from_str(&text).unwrap();
     let prompts: Vec<Vec<u32>> = expected.cases.iter().map(|case| case.prompt_ids.clone()).collect();
     for cards in [1, 2, 3, 4, 5, 7, 8] {
-        let options = Deployment {
+        let deployment = Deployment {
             cards,
             precision: DType::F32.into(),
             residual: Residual::Replicate,
@@ -149,7 +149,7 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
             context: prompts.iter().map(Vec::len).max().unwrap() + expected.cases[0].greedy_ids.len(),
             head: Head::LastToken,
         };
-        let mut session = Session::builder(&cann, &model).deployment(options).start().unwrap();
+        let mut session = Session::builder(&cann, &model).deployment(deployment).start().unwrap();
         let max_new_tokens = Some(expected.cases[0].greedy_ids.len());
         let request = |ids: &Vec<u32>| Request { max_new_tokens, ..Request::new(ids.as_slice()) };
         let requests: Vec<Request> = prompts.iter().map(request).collect();

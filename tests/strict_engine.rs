@@ -39,7 +39,7 @@ fn generate(
     let prompts: Vec<Vec<u32>> = expected.cases.iter().take(2).map(|case| case.prompt_ids.clone()).collect();
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
-    let options = Deployment {
+    let deployment = Deployment {
         cards,
         precision,
         residual,
@@ -49,7 +49,7 @@ fn generate(
         head: Head::LastToken,
     };
     let engine = EngineOptions { launching, ..EngineOptions::default() };
-    let mut session = Session::builder(&cann, &model).deployment(options).engine(engine).start().unwrap();
+    let mut session = Session::builder(&cann, &model).deployment(deployment).engine(engine).start().unwrap();
     let requests: Vec<Request> = prompts.into_iter().map(Request::new).collect();
     let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
     let ids: Vec<Vec<u32>> = found.sequences.into_iter().map(|sequence| sequence.ids).collect();

@@ -142,7 +142,7 @@ impl<'a> Job<'a> {
         }
         let longest_prompt = self.prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
         let is_greedy = self.requests().iter().all(Request::is_likeliest);
-        let options = Deployment {
+        let deployment = Deployment {
             cards: self.cards,
             precision: self.precision,
             residual: self.options.layout.residual(),
@@ -157,7 +157,7 @@ impl<'a> Job<'a> {
         }
         let progress = Progress::start(speaks);
         let session = Session::builder(&cards.cann, &self.model)
-            .deployment(options)
+            .deployment(deployment)
             .engine(engine.clone())
             .progress(&|piece, total| progress.moved(piece, total))
             .start();

@@ -118,14 +118,14 @@ fn bytes(config: &ModelConfig, cards: usize) -> Result<Needed, Failure> {
     let mut found = Vec::new();
     for layers in SHORT {
         let config = ModelConfig { layers, ..config.clone() };
-        let options = Deployment {
+        let deployment = Deployment {
             precision: DType::BF16.into(),
             longest_prompt: PROMPT,
             context: CONTEXT,
             head: Head::LastToken,
             ..Deployment::of(&config, cards)
         };
-        let programs = options.compile(&config)?.into_vec();
+        let programs = deployment.compile(&config)?.into_vec();
         let of = |rank: usize, region| {
             [PREFILL, DECODE]
                 .map(|program| programs[program][rank].region_bytes(region).0)
@@ -153,14 +153,14 @@ mod tests {
     #[test]
     fn two_layers_tell_the_bytes_of_all() {
         let config = ModelConfig { layers: 5, ..ModelConfig::preset("qwen2.5-0.5b").unwrap() };
-        let options = Deployment {
+        let deployment = Deployment {
             precision: DType::BF16.into(),
             longest_prompt: PROMPT,
             context: CONTEXT,
             head: Head::LastToken,
             ..Deployment::of(&config, 2)
         };
-        let programs = options.compile(&config).unwrap().into_vec();
+        let programs = deployment.compile(&config).unwrap().into_vec();
         let weights = programs.iter().flatten().map(|plan| plan.region_bytes(Region::Weights).0).max();
         assert_eq!(Some(bytes(&config, 2).unwrap().weights), weights);
     }

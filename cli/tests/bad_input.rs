@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -90,7 +90,7 @@ impl Broken {
 
 /// What stderr says of a command that must end with code 2, with nothing on stdout, and without a panic.
 fn refused<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
-    let output = command().args(arguments).args(["--device", "emulator"]).stdin(Stdio::null()).output().unwrap();
+    let output = command().args(arguments).args(["--device", "emulator"]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -174,7 +174,7 @@ fn machines_that_cannot_be() {
     ] {
         let mut command = command();
         command.args(["generate", "--device", "emulator", "--cards", "1"]).env(variable, text);
-        let output = command.stdin(Stdio::null()).output().unwrap();
+        let output = command.output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{variable}={text}: {message}");
         assert!(message.contains(expected) && !message.contains("panicked"), "{variable}={text}: {message}");

@@ -4,7 +4,6 @@ mod damage;
 mod random;
 
 use std::fs;
-use std::process::Stdio;
 
 use ascend_tp::base::Shape;
 use ascend_tp::compile::Deployment;
@@ -88,8 +87,8 @@ fn plans_of_other_cards_find_what_theirs_are() {
     let folder = tempfile::tempdir().unwrap();
     let config = Model::open_config(&fixture("qwen2-tied-uneven")).unwrap();
     let sharding = |cards: usize| {
-        let options = Deployment { longest_prompt: 8, context: 16, ..Deployment::of(&config, cards) };
-        let plans = options.compile(&config).unwrap().prefill;
+        let deployment = Deployment { longest_prompt: 8, context: 16, ..Deployment::of(&config, cards) };
+        let plans = deployment.compile(&config).unwrap().prefill;
         let whole = |shape: &Shape| vec!["_"; shape.rank()].join(",");
         let tensors = plans[0].params.iter().chain(&plans[0].states);
         let tensors = tensors.map(|one| ShardedTensor::planned(&one.name, &plans, whole(&one.shape)).unwrap());
@@ -112,7 +111,7 @@ fn plans_of_other_cards_find_what_theirs_are() {
 /// Exit code, stdout and stderr of the program.
 fn ascend_tp(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> (i32, String, String) {
     let mut command = command();
-    command.arg("checkpoint").stdin(Stdio::null());
+    command.arg("checkpoint");
     for argument in arguments {
         command.arg(argument);
     }

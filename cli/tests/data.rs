@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -31,7 +31,7 @@ impl Folder {
         let shipped = root().join("models/kjv-qwen2");
         let words = line.split(' ').map(|word| if word == "SHIPPED" { shipped.as_os_str() } else { OsStr::new(word) });
         let mut command = command();
-        command.arg("data").args(words).current_dir(self.0.path()).stdin(Stdio::null()).output().unwrap()
+        command.arg("data").args(words).current_dir(self.0.path()).output().unwrap()
     }
 
     fn succeeds(&self, line: &str) -> String {

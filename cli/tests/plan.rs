@@ -29,18 +29,22 @@ fn model(preset: &str, layers: usize) -> ModelConfig {
 }
 
 /// Compiles, starts an engine on emulated cards and compares every card's account with the prediction.
-fn accounts_are_as_predicted(config: &ModelConfig, setting: Deployment) {
-    let Programs { prefill, decode } = setting.compile(config).unwrap();
+fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
+    let Programs { prefill, decode } = deployment.compile(config).unwrap();
     let of_rank = |rank: usize| CardMemory::of(&[&prefill[rank], &decode[rank]], COMMUNICATOR_BYTES);
-    let predicted: Vec<CardMemory> = (0..setting.cards).map(of_rank).collect();
-    let emulator = Emulator::new(Config::with_cards(setting.cards)).unwrap();
+    let predicted: Vec<CardMemory> = (0..deployment.cards).map(of_rank).collect();
+    let emulator = Emulator::new(Config::with_cards(deployment.cards)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
     let engine = Engine::start(&cann, vec![prefill, decode]).unwrap();
     for (rank, (usage, predicted)) in emulator.usage().iter().zip(&predicted).enumerate() {
-        assert_eq!(usage.used_bytes, predicted.total().0, "rank {rank} of {setting:?}: {predicted:?}");
-        assert_eq!(usage.communicator_bytes, predicted.bytes(MemoryKind::HcclBuffers).0, "rank {rank} of {setting:?}");
+        assert_eq!(usage.used_bytes, predicted.total().0, "rank {rank} of {deployment:?}: {predicted:?}");
+        assert_eq!(
+            usage.communicator_bytes,
+            predicted.bytes(MemoryKind::HcclBuffers).0,
+            "rank {rank} of {deployment:?}"
+        );
         let workspace = engine.memory(rank).into_iter().find(|(kind, _)| *kind == "workspace").unwrap().1;
-        assert_eq!(workspace, predicted.bytes(MemoryKind::Workspace), "rank {rank} of {setting:?}");
+        assert_eq!(workspace, predicted.bytes(MemoryKind::Workspace), "rank {rank} of {deployment:?}");
     }
 }
 
@@ -56,16 +60,9 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
         ("llama-3-70b", 5, Residual::Replicate, DType::F32.into()),
     ] {
         let (batch, input_tokens, output_tokens, head) = (3, 33, 12, Head::LastToken);
-        let setting = Deployment {
-            cards,
-            precision,
-            residual,
-            batch,
-            longest_prompt: input_tokens,
-            context: input_tokens + output_tokens,
-            head,
-        };
-        accounts_are_as_predicted(&model(preset, 2), setting);
+        let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
+        let deployment = Deployment { cards, precision, residual, batch, longest_prompt, context, head };
+        accounts_are_as_predicted(&model(preset, 2), deployment);
     }
 }
 
@@ -92,16 +89,9 @@ fn period_us(plans: &[Plan], launching: Launching) -> f64 {
 fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
     for (cards, batch, input_tokens, residual) in [(8, 4, 96, Residual::Seq), (3, 1, 16, Residual::Replicate)] {
         let (precision, head, output_tokens) = (DType::BF16.into(), Head::LastToken, 32);
-        let setting = Deployment {
-            cards,
-            precision,
-            residual,
-            batch,
-            longest_prompt: input_tokens,
-            context: input_tokens + output_tokens,
-            head,
-        };
-        let Programs { prefill, decode } = setting.compile(&model("qwen2.5-72b", 3)).unwrap();
+        let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
+        let deployment = Deployment { cards, precision, residual, batch, longest_prompt, context, head };
+        let Programs { prefill, decode } = deployment.compile(&model("qwen2.5-72b", 3)).unwrap();
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let on: Vec<usize> = (0..cards).collect();
         for (name, plans) in [("prefill", &prefill), ("decode", &decode)] {
@@ -258,16 +248,9 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     assert_eq!(found.feasible.len(), 4);
     for candidate in &found.feasible {
         let (residual, head) = (candidate.split.residual, Head::LastToken);
-        let setting = Deployment {
-            cards,
-            precision,
-            residual,
-            batch,
-            longest_prompt: input_tokens,
-            context: input_tokens + output_tokens,
-            head,
-        };
-        let Programs { prefill, decode } = setting.compile(&config).unwrap();
+        let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
+        let deployment = Deployment { cards, precision, residual, batch, longest_prompt, context, head };
+        let Programs { prefill, decode } = deployment.compile(&config).unwrap();
         assert_eq!(
             candidate.memory,
             CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES),
@@ -298,8 +281,9 @@ proptest! {
         let mut before = u64::MAX;
         for cards in [1, 2, 4, 8, 16] {
             let (precision, head) = (DType::BF16.into(), Head::LastToken);
-            let setting = Deployment { cards, precision, residual, batch, longest_prompt: input_tokens, context: input_tokens + output_tokens, head };
-            let Programs { prefill, decode } = setting.compile(&config).unwrap();
+            let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
+        let deployment = Deployment { cards, precision, residual, batch, longest_prompt, context, head };
+            let Programs { prefill, decode } = deployment.compile(&config).unwrap();
             let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES);
             // The buffers of communicators are the price of there being more than one card.
             let shared = memory.bytes(MemoryKind::HcclBuffers).0 + memory.bytes(MemoryKind::Rounding).0;
@@ -315,8 +299,8 @@ proptest! {
         issue in proptest::sample::select(vec![Issue::Eager, Issue::Captured]),
     ) {
         let (precision, residual, head) = (DType::BF16.into(), Residual::Seq, Head::LastToken);
-        let setting = Deployment { cards, precision, residual, batch, longest_prompt: 40, context: 48, head };
-        let plans = setting.compile(&model("qwen2.5-72b", 1)).unwrap().prefill;
+        let deployment = Deployment { cards, precision, residual, batch, longest_prompt: 40, context: 48, head };
+        let plans = deployment.compile(&model("qwen2.5-72b", 1)).unwrap().prefill;
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
         let on: Vec<usize> = (0..cards).collect();
         let run = |topology: &Topology| Simulator::new(&profile, topology, &plans, &on).run(issue);

@@ -1,7 +1,7 @@
 //! Rehearsals: what a model does on emulated cards that keep a virtual clock.
 
 use std::collections::BTreeSet;
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::sync::{Mutex, PoisonError};
 
 use ascend_tp::base::{DType, Precision};
@@ -277,7 +277,7 @@ fn the_command_rehearses_a_step_of_training() {
 
 fn rehearse(line: &str) -> Output {
     let mut command = command();
-    command.arg("rehearse").args(line.split_whitespace()).stdin(Stdio::null()).output().unwrap()
+    command.arg("rehearse").args(line.split_whitespace()).output().unwrap()
 }
 
 /// The problems of a command that must be refused.

@@ -29,7 +29,7 @@ fn train(dir: &Path, name: &str, more: &str) -> Command {
         }
     }
     command.arg("--metrics").arg(dir.join(format!("{name}.jsonl")));
-    command.args(more.split_whitespace()).stdin(Stdio::null());
+    command.args(more.split_whitespace());
     command
 }
 
@@ -434,7 +434,7 @@ fn a_process_that_is_killed_is_named_and_the_run_goes_on_from_the_last_checkpoin
 /// `train` where neither a model nor data is given, with more arguments.
 fn shipped(more: &str) -> Command {
     let mut command = command();
-    command.args(["train", "--device", "emulator"]).args(more.split_whitespace()).stdin(Stdio::null());
+    command.args(["train", "--device", "emulator"]).args(more.split_whitespace());
     command
 }
 

@@ -261,7 +261,7 @@ mod tests {
     use crate::program::models::RunShape;
 
     fn session(cann: &Arc<Cann>, model: &Model, cards: usize, residual: Residual) -> Session {
-        let options = Deployment {
+        let deployment = Deployment {
             cards,
             precision: DType::BF16.into(),
             residual,
@@ -270,7 +270,7 @@ mod tests {
             context: 104,
             head: Head::LastLogits,
         };
-        Session::builder(cann, model).deployment(options).start().unwrap()
+        Session::builder(cann, model).deployment(deployment).start().unwrap()
     }
 
     fn prompts(tokens: [usize; 2]) -> Vec<Vec<u32>> {

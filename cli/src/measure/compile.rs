@@ -68,7 +68,7 @@ pub(crate) fn run(settings: &[Setting], budget: Duration) -> Result<Table, Error
     let mut table = Table::new("compile", "Compiling the prefill and decode plans of all ranks", &COLUMNS)
         .drawn(Axes { x: "cards", y: "time_ms", series: &["model", "layers"] });
     for Setting { name, model, cards } in settings {
-        let options = Deployment {
+        let deployment = Deployment {
             cards: *cards,
             precision: model.dtype.into(),
             residual: Residual::Replicate,
@@ -79,7 +79,7 @@ pub(crate) fn run(settings: &[Setting], budget: Duration) -> Result<Table, Error
         };
         let mut steps = 0;
         let samples = Samples::take(budget, || {
-            let plans = options.compile(model)?.into_vec();
+            let plans = deployment.compile(model)?.into_vec();
             steps = plans.iter().flatten().map(|plan| plan.steps.len()).sum();
             Ok::<_, Error>(())
         })?;

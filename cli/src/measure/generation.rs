@@ -16,10 +16,10 @@ use super::random;
 use super::report::{Axes, Column, Form, Table, column};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
-use ascend_tp::compile::Deployment;
+use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::generate::{DECODE, Event, PREFILL, Request, Session};
+use ascend_tp::generate::{Event, Request, Session};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
@@ -167,7 +167,7 @@ impl Setting {
         problems.into_result(())
     }
 
-    pub(super) fn session(&self, cards: usize) -> Deployment {
+    pub(super) fn deployment(&self, cards: usize) -> Deployment {
         Deployment {
             cards,
             precision: self.precision,
@@ -192,8 +192,8 @@ impl Necessary {
     /// Taken from the plans for one card, of which nothing is repeated or exchanged.
     fn of(setting: &Setting) -> Result<Self, Error> {
         let Setting { model, prompt, tokens, .. } = setting;
-        let plans = setting.session(1).compile(&setting.model)?.into_vec();
-        let (prefill, decode) = (&plans[PREFILL][0], &plans[DECODE][0]);
+        let Programs { prefill, decode } = setting.deployment(1).compile(&setting.model)?;
+        let (prefill, decode) = (&prefill[0], &decode[0]);
         let is_attention = |call: &&Call| matches!(call, Call::FusedAttention { .. });
         let products: f64 =
             calls(prefill).filter(|call| !is_attention(call)).map(|call| Work::of(&launch(call)).flops()).sum();
@@ -238,7 +238,7 @@ fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samp
         launching: setting.launching,
         ..EngineOptions::default()
     };
-    let options = setting.session(cards);
+    let options = setting.deployment(cards);
     let mut session = Session::start_filled(&bench.cann, &setting.model, &options, &engine, random::weights)?;
     let ids: Vec<u32> = (0..setting.prompt).map(|at| (at * 7919 % setting.model.vocab_size) as u32).collect();
     let requests = [Request::new(ids)];

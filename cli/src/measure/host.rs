@@ -53,7 +53,7 @@ pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
     let title = format!("The executor over the decode plan of {}, on cards that compute nothing", setting.name);
     let mut table = Table::new("host", title, &COLUMNS);
     for cards in &setting.cards {
-        let plans = setting.session(*cards).compile(&setting.model)?.into_vec();
+        let plans = setting.deployment(*cards).compile(&setting.model)?.into_vec();
         let emulator = Emulator::new(Config { mode: Mode::HostOnly, ..Config::with_cards(*cards) })?;
         let cann = Cann::new(emulator.table())?;
         for (launching, name) in [(Launching::Eager, "eager"), (Launching::Captured, "captured")] {

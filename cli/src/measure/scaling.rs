@@ -139,7 +139,7 @@ mod tests {
     fn every_size_makes_a_model_that_fits_the_most_cards() {
         for hidden in [512, 4096] {
             let setting = Sizes { cards: MOST_CARDS, hidden, ..SIZES }.setting().unwrap();
-            let plans = setting.session(MOST_CARDS).compile(&setting.model).unwrap().into_vec();
+            let plans = setting.deployment(MOST_CARDS).compile(&setting.model).unwrap().into_vec();
             assert_eq!(plans[0].len(), MOST_CARDS);
         }
     }

@@ -135,9 +135,9 @@ impl Setting {
         problems.into_result(())
     }
 
-    /// The same as a session has it.
+    /// What a session is made of, without the chip and the links.
     #[must_use]
-    pub fn session(&self) -> Deployment {
+    pub fn deployment(&self) -> Deployment {
         Deployment {
             cards: self.site.cards,
             precision: self.precision,
@@ -154,6 +154,6 @@ impl Setting {
     /// # Errors
     /// What the compiler refuses.
     pub fn compile(&self) -> Result<Vec<Vec<Plan>>, Error> {
-        Ok(self.session().compile(&self.model)?.into_vec())
+        Ok(self.deployment().compile(&self.model)?.into_vec())
     }
 }

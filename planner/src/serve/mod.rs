@@ -325,7 +325,7 @@ impl Request<'_> {
         Ok(found)
     }
 
-    fn setting(&self, cards: usize, batch: usize, residual: Residual) -> Deployment {
+    fn deployment(&self, cards: usize, batch: usize, residual: Residual) -> Deployment {
         Deployment {
             cards,
             precision: self.precision,
@@ -341,10 +341,10 @@ impl Request<'_> {
     fn candidates(&self, cards: usize, residual: Residual) -> Result<Vec<Candidate>, Diagnostics> {
         let replicas = (self.cards / cards).min(self.batch);
         let batch = self.batch.div_ceil(replicas);
-        let setting = self.setting(cards, batch, residual);
-        let mesh = setting.mesh(self.config)?;
+        let deployment = self.deployment(cards, batch, residual);
+        let mesh = deployment.mesh(self.config)?;
         let key_parts = mesh.axes().first().map_or(1, |axis| axis.size);
-        let samples = samples(self.config, setting)?;
+        let samples = samples(self.config, deployment)?;
         let memory = memory(&samples, self.config.layers, self.communicator);
         let packed: Vec<usize> = (0..cards).collect();
         let spread: Vec<usize> = packed.iter().map(|rank| rank * (self.cards / cards)).collect();
@@ -421,12 +421,12 @@ impl Request<'_> {
     /// Settings near to what was asked whose bytes fit, each found by compiling it.
     fn nearest_that_fit(&self, nearest: &Candidate) -> String {
         let fits = |cards: usize, batch: usize, input: usize, output: usize| {
-            let setting = Deployment {
+            let deployment = Deployment {
                 longest_prompt: input,
                 context: input + output,
-                ..self.setting(cards, batch, nearest.split.residual)
+                ..self.deployment(cards, batch, nearest.split.residual)
             };
-            let samples = samples(self.config, setting).ok()?;
+            let samples = samples(self.config, deployment).ok()?;
             let memory = memory(&samples, self.config.layers, self.communicator);
             memory.problem("", self.profile).is_none().then_some(())
         };
@@ -462,10 +462,10 @@ struct Samples((usize, Programs), (usize, Programs));
 /// Layers of the two samples.
 const SAMPLED_LAYERS: [usize; 2] = [4, 8];
 
-fn samples(config: &ModelConfig, setting: Deployment) -> Result<Samples, Diagnostics> {
+fn samples(config: &ModelConfig, deployment: Deployment) -> Result<Samples, Diagnostics> {
     let of = |layers: usize| {
         let config = ModelConfig { layers, ..config.clone() };
-        Ok::<_, Diagnostics>((layers, setting.compile(&config)?))
+        Ok::<_, Diagnostics>((layers, deployment.compile(&config)?))
     };
     // What has hardly more layers than the samples together is not sampled.
     let [few, more] = SAMPLED_LAYERS;

@@ -12,7 +12,7 @@ use ascend_tp::program::models::Head;
 fn compiled(layers: usize, cards: usize) -> Programs {
     let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
     config.layers = layers;
-    let setting = Deployment {
+    let deployment = Deployment {
         cards,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
@@ -21,7 +21,7 @@ fn compiled(layers: usize, cards: usize) -> Programs {
         context: 128,
         head: Head::LastToken,
     };
-    setting.compile(&config).unwrap()
+    deployment.compile(&config).unwrap()
 }
 
 fn run(plans: &[Plan], issue: Issue) -> Run {
@@ -110,7 +110,7 @@ fn groups_that_share_a_bus_slow_each_other_down() {
     let cards: Vec<usize> = (0..8).collect();
     let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
     (config.layers, config.kv_heads, config.heads) = (1, 2, 16);
-    let setting = Deployment {
+    let deployment = Deployment {
         cards: 8,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
@@ -119,7 +119,7 @@ fn groups_that_share_a_bus_slow_each_other_down() {
         context: 65,
         head: Head::LastToken,
     };
-    let plans = setting.compile(&config).unwrap().prefill;
+    let plans = deployment.compile(&config).unwrap().prefill;
     let on_bus = shared_buses(&profile, &bus, &plans, &cards);
     let sizes: Vec<usize> = plans[0].groups.values().iter().map(Vec::len).collect();
     for (factor, size) in on_bus.iter().zip(&sizes) {

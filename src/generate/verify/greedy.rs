@@ -77,7 +77,7 @@ pub(super) fn compare(
 impl Setup<'_> {
     /// The tokens of an ordinary session.
     fn generate(&self, precision: Precision, reference: &Continuation) -> Result<Vec<u32>, Error> {
-        let options = Deployment {
+        let deployment = Deployment {
             cards: self.cards,
             precision,
             residual: self.residual,
@@ -86,7 +86,7 @@ impl Setup<'_> {
             context: reference.prompt.len() + reference.ids.len(),
             head: Head::LastToken,
         };
-        let builder = Session::builder(self.cann, self.model).deployment(options);
+        let builder = Session::builder(self.cann, self.model).deployment(deployment);
         let mut session = builder.engine(self.engine.clone()).start()?;
         let request = Request { stop_ids: Some(Vec::new()), ..Request::new(reference.prompt.as_slice()) };
         let generation = session.generate(&[request], &mut |_| ControlFlow::Continue(()))?;
@@ -98,7 +98,7 @@ impl Setup<'_> {
     fn follow(&self, precision: Precision, reference: &Continuation) -> Result<(HostTensor, f64), Error> {
         let Continuation { prompt, ids } = reference;
         let config = &self.model.config;
-        let setting = Deployment {
+        let deployment = Deployment {
             cards: self.cards,
             precision,
             residual: self.residual,
@@ -107,9 +107,9 @@ impl Setup<'_> {
             context: prompt.len() + ids.len(),
             head: Head::LastLogits,
         };
-        let mut engine = Engine::start_with(self.cann, setting.compile(config)?.into_vec(), self.engine)?;
+        let mut engine = Engine::start_with(self.cann, deployment.compile(config)?.into_vec(), self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
-        let run = |sequence| RunShape { batch: 1, sequence, cache_length: setting.context };
+        let run = |sequence| RunShape { batch: 1, sequence, cache_length: deployment.context };
         let (dtype, mut bytes) = (precision.activations, Vec::new());
         let mut step = |program: usize, ids: &[u32], start: usize| -> Result<(), Error> {
             let row = Row { ids, start, prompt_length: prompt.len() };
