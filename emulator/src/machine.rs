@@ -381,7 +381,7 @@ impl Machine {
     /// Runs work; gives some of what became ready by it.
     fn run(&self, launch: Launch, workers: &Workers) -> Option<Launch> {
         match launch {
-            Launch::Task { stream, name, task } => {
+            Launch::Task { stream, name, task, .. } => {
                 let outcome = self.compute_on(name, &task, workers);
                 drop(task);
                 self.update_but_one(|state| state.settle(stream, outcome)).1

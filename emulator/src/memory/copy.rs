@@ -12,6 +12,10 @@ use crate::scheduler::pool::Workers;
 /// Bytes of one tile of a large copy.
 const TILE_BYTES: usize = 1 << 20;
 
+/// Bytes at most of a copy that costs less than to have another thread make it: what this takes from memory, some 20 us, it
+/// takes a thread to wake.
+const BRIEF_BYTES: usize = 128 << 10;
+
 /// `height` rows of `width` bytes; row r starts at `r * pitch` of its span.
 #[derive(Debug, Clone)]
 pub(crate) struct Copy {
@@ -27,6 +31,11 @@ impl Copy {
     /// One row.
     pub(crate) fn linear(into: RawSpan, from: RawSpan, bytes: usize) -> Self {
         Self { into, into_pitch: bytes, from, from_pitch: bytes, width: bytes, height: 1 }
+    }
+
+    /// Whether it takes less than to wake a thread for it.
+    pub(crate) fn is_brief(&self) -> bool {
+        self.width.saturating_mul(self.height) <= BRIEF_BYTES
     }
 
     /// The bytes it touches.

@@ -38,7 +38,7 @@ impl Machine {
             Ok(())
         });
         let task = self.has_numbers().then_some(task);
-        let entry = Entry::Task { name: "aclrtGetOverflowStatus", task, load: None };
+        let entry = Entry::Task { name: "aclrtGetOverflowStatus", task, load: None, is_brief: true };
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
@@ -50,7 +50,7 @@ impl Machine {
             Ok(())
         });
         let task = self.has_numbers().then_some(task);
-        let entry = Entry::Task { name: "aclrtResetOverflowStatus", task, load: None };
+        let entry = Entry::Task { name: "aclrtResetOverflowStatus", task, load: None, is_brief: true };
         self.enqueue(stream, entry, Vec::new()).map(|_| ())
     }
 }

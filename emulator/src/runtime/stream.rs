@@ -86,8 +86,9 @@ pub(crate) struct Queued {
 /// One thing in a queue.
 #[derive(Clone)]
 pub(crate) enum Entry {
-    /// Work for the pool; None where it takes nothing but time. In timed mode also what it costs.
-    Task { name: &'static str, task: Option<Task>, load: Option<LoadId> },
+    /// Work for the pool; None where it takes nothing but time. In timed mode also what it costs. Brief work takes less than to
+    /// wake a thread for it: whoever makes it ready runs it.
+    Task { name: &'static str, task: Option<Task>, load: Option<LoadId>, is_brief: bool },
     /// Marks a record as done.
     Record(Arc<EventRecord>),
     /// Holds the queue until a record is done.

@@ -11,7 +11,7 @@ use crate::scheduler::pool::Task;
 /// Work for the pool.
 pub(crate) enum Launch {
     /// The head of a stream.
-    Task { stream: u64, name: &'static str, task: Task },
+    Task { stream: u64, name: &'static str, task: Task, is_brief: bool },
     /// A collective all of whose ranks have arrived.
     Meeting(Box<Meeting>),
     /// This process's share of one that several processes move together.
@@ -32,7 +32,11 @@ impl Launch {
 
     /// Whether it takes less than to wake a thread for it.
     pub(crate) fn is_done_at_once(&self) -> bool {
-        matches!(self, Self::Meeting(meeting) if meeting.is_done_at_once())
+        match self {
+            Self::Task { is_brief, .. } => *is_brief,
+            Self::Meeting(meeting) => meeting.is_done_at_once(),
+            Self::Share(_) | Self::HostFunction { .. } => false,
+        }
     }
 }
 

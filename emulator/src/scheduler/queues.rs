@@ -118,9 +118,9 @@ impl State {
             strict.order.started(id, &queued);
         }
         match queued.entry {
-            Entry::Task { name, task, load } if now_ns.is_some() => self.start_load(id, name, task, load),
-            Entry::Task { name, task: Some(task), .. } => {
-                self.scheduler.launches.push(Launch::Task { stream: id, name, task });
+            Entry::Task { name, task, load, .. } if now_ns.is_some() => self.start_load(id, name, task, load),
+            Entry::Task { name, task: Some(task), is_brief, .. } => {
+                self.scheduler.launches.push(Launch::Task { stream: id, name, task, is_brief });
             }
             Entry::Task { task: None, .. } => self.settle(id, Ok(())),
             Entry::Record(record) => {

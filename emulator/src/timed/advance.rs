@@ -281,7 +281,7 @@ impl State {
         stream.time.is_due = true;
         schedule.due.push(Reverse((end_ns, stream.card, id)));
         if let Some(task) = task {
-            self.scheduler.launches.push(Launch::Task { stream: id, name, task });
+            self.scheduler.launches.push(Launch::Task { stream: id, name, task, is_brief: false });
         }
     }
 

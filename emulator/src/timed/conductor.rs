@@ -94,7 +94,7 @@ impl TimedConductor {
     fn launch<'a>(&self, machine: &'a Machine, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while let Some(launch) = state.next_launch() {
             match launch {
-                Launch::Task { stream, name, task } => {
+                Launch::Task { stream, name, task, .. } => {
                     drop(state);
                     let outcome = machine.compute(name, &task);
                     state = machine.lock();

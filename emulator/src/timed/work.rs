@@ -40,7 +40,8 @@ impl Machine {
     pub(crate) fn work(&self, name: &'static str, cost: &Cost<'_>, without: Without, task: Task) -> Entry {
         let load = self.load_of(name, cost);
         let task = (self.has_numbers() || without == Without::Same).then_some(task);
-        Entry::Task { name, task, load }
+        let is_brief = matches!(cost, Cost::Copy(copy) if copy.is_brief());
+        Entry::Task { name, task, load, is_brief }
     }
 
     fn load_of(&self, name: &'static str, cost: &Cost<'_>) -> Option<LoadId> {

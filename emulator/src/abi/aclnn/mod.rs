@@ -117,7 +117,7 @@ impl Machine {
             let card = state.runtime.streams[&id].card;
             let place = RunMemory { generation, card, workspace: workspace.addr(), workspace_bytes };
             let Some(task) = planned.passed(place) else { return Ok(Some((id, place))) };
-            let entry = Entry::Task { name, task, load: planned.load() };
+            let entry = Entry::Task { name, task, load: planned.load(), is_brief: false };
             let queued = self.queued(state, id, entry, Vec::new());
             state.enqueue(id, queued)?;
             Ok(None)
@@ -129,7 +129,7 @@ impl Machine {
             let keeper: Weak<Executor> = Arc::downgrade(&planned);
             self.memory().keepers().keep(generation, keeper);
         }
-        let entry = Entry::Task { name, task, load: planned.load() };
+        let entry = Entry::Task { name, task, load: planned.load(), is_brief: false };
         self.update(|state| {
             let queued = self.queued(state, id, entry, accesses);
             state.enqueue(id, queued)

@@ -38,11 +38,11 @@ impl Graph {
             };
         };
         match step {
-            GraphStep::Work(Entry::Task { name, task, load }) if name.starts_with(OPERATOR) => {
+            GraphStep::Work(Entry::Task { name, task, load, is_brief }) if name.starts_with(OPERATOR) => {
                 let slot = GroupSlot { name, node, current: Arc::new(Mutex::new(task)) };
                 let task = Some(slot.task());
                 slots.push(slot);
-                Ok(GraphStep::Work(Entry::Task { name, task, load }))
+                Ok(GraphStep::Work(Entry::Task { name, task, load, is_brief }))
             }
             other => Err(no_operator(&format!("{other:?}"))),
         }
@@ -123,7 +123,7 @@ impl State {
             self.runtime.graphs.groups.get(&update.group).ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
         let at = update.given.len();
         let (name, task, load) = match queued.entry {
-            Entry::Task { name, task, load } if name.starts_with(OPERATOR) => (name, task, load),
+            Entry::Task { name, task, load, .. } if name.starts_with(OPERATOR) => (name, task, load),
             other => return Err(no_operator(&format!("{other:?}"))),
         };
         let expected = group.slots.get(at).map(|slot| slot.name);
