@@ -20,6 +20,7 @@ mod prepare;
 mod rank;
 mod shards;
 mod timing;
+mod upload;
 
 pub use card::{Launching, Marks};
 pub use checks::memory_wanted;
@@ -28,3 +29,4 @@ pub use error::{Error, RankError};
 pub use prepare::prepare;
 pub use shards::{FillError, Part, Shards};
 pub use timing::Timed;
+pub use upload::Uploads;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{Error, RankError};
 use crate::base::Bytes;
-use crate::device::Buffer;
+use crate::device::{Buffer, BufferSlice};
 use crate::schedule::plan::{Plan, Slot, Tensor};
 use crate::world::ProcessGroup;
 
@@ -127,16 +127,24 @@ impl Part<'_> {
     /// # Errors
     /// The card refuses, or there is no need any more.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), FillError> {
+        let to = self.place(offset, bytes.len())?;
+        Ok(self.memory.write(to.start(), bytes).map_err(|source| self.failed("loading", source.into()))?)
+    }
+
+    /// Where bytes of the part lie on the card.
+    ///
+    /// # Errors
+    /// The part has no such bytes, or there is no need any more.
+    pub(super) fn place(&self, offset: usize, len_bytes: usize) -> Result<BufferSlice, FillError> {
         self.ends.check()?;
-        let failed = |source| self.failed("loading", source);
-        let end = (offset as u64).saturating_add(bytes.len() as u64);
+        let end = (offset as u64).saturating_add(len_bytes as u64);
         if end > self.slot.bytes.0 {
             let what = format!("bytes {offset}..{end} of a part of {}", self.slot.bytes.0);
-            return Err(failed(what.into()).into());
+            return Err(self.failed("loading", what.into()).into());
         }
         // The part's memory exists, so its offset fits the address space.
-        let start = usize::try_from(self.slot.offset.0).unwrap_or(usize::MAX);
-        Ok(self.memory.write(start + offset, bytes).map_err(|source| failed(source.into()))?)
+        let start = usize::try_from(self.slot.offset.0).unwrap_or(usize::MAX) + offset;
+        Ok(self.memory.slice(start..start + len_bytes).map_err(|source| self.failed("loading", source.into()))?)
     }
 
     /// The bytes of the part, row-major.
@@ -155,7 +163,7 @@ impl Part<'_> {
             .map(|()| bytes)?)
     }
 
-    fn failed(&self, doing: &str, source: FillError) -> Error {
+    pub(super) fn failed(&self, doing: &str, source: FillError) -> Error {
         let place = Some(format!("{doing} {}", self.tensor.name));
         let (rank, card) = (self.shard.plan.rank, self.shard.card);
         Error::Ranks(vec![RankError { rank, card, place, source, at: Instant::now() }])

@@ -1,8 +1,8 @@
 //! Gives the ranks of a process their slices of a checkpoint.
 //!
 //! Input → output: a checkpoint and the shards of the ranks here → their bytes on the cards. Several readers take one piece of
-//! a weight after the other: from the file into a buffer that stays in a core's cache, and from there to all ranks that hold
-//! some of it. Invariants: each byte is read at most once for all ranks together (of a quantised weight once for its integers
+//! a weight after the other: from the file into page-locked memory, or where several ranks hold some of it by way of a buffer that
+//! stays in a core's cache, and on to the cards while the next piece is read. Invariants: each byte is read at most once for all ranks together (of a quantised weight once for its integers
 //! and once for its scales); besides the shards only the readers' buffers take memory.
 
 use std::num::NonZero;
@@ -12,7 +12,7 @@ use std::thread;
 use super::checkpoint::Checkpoint;
 use super::weight::{Room, Weight};
 use crate::base::Bytes;
-use crate::exec::{FillError, Shards};
+use crate::exec::{FillError, Shards, Uploads};
 use crate::schedule::plan::Tensor;
 
 /// Readers at most: fewer fill the memory's bandwidth, and each has buffers of its own.
@@ -41,18 +41,18 @@ pub fn fill_from(
     }
     let next = AtomicUsize::new(0);
     let read = || {
-        let mut room = Room::default();
+        let (mut room, mut uploads) = (Room::default(), Uploads::default());
         loop {
             let piece = next.fetch_add(1, Ordering::Relaxed);
             if piece >= pieces {
+                progress(uploads.finish()?);
                 return Ok(());
             }
             // A weight without elements begins where the next one does, and has no piece.
             let at = firsts.partition_point(|first| *first <= piece) - 1;
             let (weight, parts) = &weights[at];
-            let given = weight.give(piece - firsts[at], &mut room, &mut |part, offset, bytes| {
-                parts[part].write(offset, bytes)?;
-                progress(Bytes(bytes.len() as u64));
+            let given = weight.give(piece - firsts[at], &mut room, &mut |part, offset, len_bytes, write| {
+                progress(uploads.write(&parts[part], offset, len_bytes, write)?);
                 Ok(())
             });
             if given.is_err() {

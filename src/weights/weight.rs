@@ -17,8 +17,11 @@ use crate::placement::shard::runs::{Runs, elements_before};
 use crate::program::Form;
 use crate::schedule::plan::Tensor;
 
-/// Takes bytes for one of the parts, at an offset of it.
-pub(super) type Give<'a> = dyn FnMut(usize, usize, &[u8]) -> Result<(), FillError> + 'a;
+/// Takes so many bytes for one of the parts, at an offset of it, from who writes them.
+pub(super) type Give<'a> = dyn FnMut(usize, usize, usize, &mut Write<'_>) -> Result<(), FillError> + 'a;
+
+/// Writes bytes to where they are wanted.
+pub(super) type Write<'a> = dyn FnMut(&mut [u8]) -> Result<(), FillError> + 'a;
 
 /// A weight, and what of it each rank of this process holds.
 pub(super) struct Weight<'a> {
@@ -40,8 +43,6 @@ pub(super) struct Room {
     raw: Vec<u8>,
     /// Elements of a piece, from the first wanted one to the last.
     whole: Vec<u8>,
-    /// One rank's elements of a piece.
-    part: Vec<u8>,
 }
 
 impl<'a> Weight<'a> {
@@ -86,32 +87,29 @@ impl<'a> Weight<'a> {
         else {
             return Ok(());
         };
-        let Room { raw, whole, part } = room;
-        if let [held] = held.as_slice()
-            && held.runs.gap().is_some_and(|gap| gap * size >= page_size() && self.unit == 1)
+        let Room { raw, whole } = room;
+        if let [alone] = held.as_slice()
+            && alone.runs.gap().is_none_or(|gap| gap * size >= page_size())
+            && self.unit == 1
         {
             // What lies between two runs is read with them where it is less than a page: to leave it out saves nothing.
-            let out = at_least(part, held.elements.len() * size);
-            for (run, at) in held.cut() {
-                self.make(run.clone(), raw, &mut out[at * size..(at + run.len()) * size])?;
-            }
-            return give(held.at, held.elements.start * size, out);
+            return give(alone.at, alone.elements.start * size, alone.elements.len() * size, &mut |out| {
+                alone
+                    .cut()
+                    .try_for_each(|(run, at)| self.make(run.clone(), raw, &mut out[at * size..(at + run.len()) * size]))
+            });
         }
         let span = span.start / self.unit * self.unit..span.end.next_multiple_of(self.unit);
         let whole = at_least(whole, span.len() * size);
         self.make(span.clone(), raw, whole)?;
         let bytes = |run: &Range<usize>| &whole[(run.start - span.start) * size..(run.end - span.start) * size];
         for held in &held {
-            let offset = held.elements.start * size;
-            if held.span.len() == held.elements.len() {
-                give(held.at, offset, bytes(&held.span))?;
-                continue;
-            }
-            let out = at_least(part, held.elements.len() * size);
-            for (run, at) in held.cut() {
-                out[at * size..(at + run.len()) * size].copy_from_slice(bytes(&run));
-            }
-            give(held.at, offset, out)?;
+            give(held.at, held.elements.start * size, held.elements.len() * size, &mut |out| {
+                for (run, at) in held.cut() {
+                    out[at * size..(at + run.len()) * size].copy_from_slice(bytes(&run));
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -231,10 +229,9 @@ mod tests {
         let (mut room, references) = (Room::default(), tensors.iter().collect::<Vec<_>>());
         let weight = Weight::new(checkpoint, &references).map_err(|error| error.to_string())?;
         for piece in (0..weight.pieces()).rev() {
-            let mut give = |at: usize, offset: usize, bytes: &[u8]| {
-                found[at][offset..offset + bytes.len()].copy_from_slice(bytes);
-                counts[at] += bytes.len();
-                Ok(())
+            let mut give = |at: usize, offset: usize, len_bytes: usize, write: &mut Write<'_>| {
+                counts[at] += len_bytes;
+                write(&mut found[at][offset..offset + len_bytes])
             };
             weight.give(piece, &mut room, &mut give).map_err(|error| error.to_string())?;
         }
