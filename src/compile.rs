@@ -18,7 +18,7 @@ use crate::schedule::{Plan, schedule};
 pub struct Compiled {
     /// The layouts, and the program with its collectives.
     pub split: Parallelized,
-    /// By rank.
+    /// The static plan of each rank, by rank.
     pub plans: Vec<Plan>,
 }
 

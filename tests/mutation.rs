@@ -32,7 +32,6 @@ use fixture::{BOUND, Case, Fixture, distance};
 pub(crate) struct Mutant {
     /// Kind of the mistake.
     pub(crate) class: &'static str,
-    /// Where.
     pub(crate) what: String,
     /// The op of the lowered program that it is in; the first for a weight.
     pub(crate) op: usize,

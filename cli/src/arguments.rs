@@ -113,10 +113,7 @@ pub(super) enum Command {
     /// List the presets, their sizes and the cards they need
     Models(ModelsOptions),
     /// Print the completions of a shell
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
+    Completions { shell: clap_complete::Shell },
     /// Print the manual page of the program or of a command
     Man {
         /// A command, such as generate

@@ -14,7 +14,6 @@ use super::arguments::GenerateOptions;
 /// What is continued when nothing is asked.
 const DEFAULT: &str = "In the beginning";
 
-/// One prompt.
 #[derive(Debug)]
 pub(super) struct Asked {
     /// As it was given.

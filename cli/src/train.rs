@@ -107,7 +107,6 @@ pub(super) struct TrainOptions {
     /// Have the trained weights continue this text, from the checkpoint of the last step
     #[arg(long, value_name = "TEXT")]
     sample: Option<String>,
-    /// What computes
     #[arg(long, value_enum, default_value = "auto")]
     device: DeviceKind,
 }

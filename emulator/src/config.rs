@@ -69,7 +69,7 @@ pub enum Transport {
     /// Shared memory within a host, TCP between hosts.
     #[default]
     Auto,
-    /// TCP everywhere.
+    /// TCP everywhere, within a host too.
     Tcp,
 }
 
@@ -103,7 +103,7 @@ pub enum Sharing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Messages {
-    /// Nowhere.
+    /// Nothing is said; codes and `aclGetRecentErrMsg` tell.
     #[default]
     Quiet,
     /// On standard error.
@@ -116,11 +116,11 @@ pub enum Messages {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub enum CannVersion {
-    /// 8.1.RC1.
+    /// 8.1.RC1, of spring 2025.
     V8_1,
-    /// 8.5.0.
+    /// 8.5.0, of winter 2025.
     V8_5,
-    /// 9.0.0.
+    /// 9.0.0, the newest that is known here.
     #[default]
     V9_0,
 }

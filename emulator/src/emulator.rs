@@ -61,7 +61,7 @@ pub enum EmulatorError {
         topology: String,
         /// Its cards.
         joined: usize,
-        /// The machine's.
+        /// Cards the machine was asked for.
         cards: usize,
     },
     /// The profile is of another chip.
@@ -71,7 +71,7 @@ pub enum EmulatorError {
     Profile {
         /// The profile's chip.
         profile: &'static str,
-        /// The machine's.
+        /// The chip the machine's cards have.
         soc: &'static str,
     },
     /// Too many machines are alive.

@@ -186,7 +186,6 @@ impl Machine {
         &self.state_callbacks
     }
 
-    /// Other processes.
     pub(crate) fn network(&self) -> &Network {
         &self.network
     }

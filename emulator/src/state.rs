@@ -104,7 +104,6 @@ impl State {
         is_any_over
     }
 
-    /// Keeps reports.
     pub(crate) fn report_all(&self, reports: impl IntoIterator<Item = Report>) {
         if let Some(strict) = &self.strict {
             reports.into_iter().for_each(|report| strict.shared.report(report));

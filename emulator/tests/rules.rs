@@ -9,7 +9,6 @@ use crate::common::*;
 use ascend_tp_emulator::{CollectiveRule, InPlace, Named, collective_rules};
 use ascend_tp_sys::{HcclComm, HcclConfig, HcclConfigValue, HcclDataType, HcclReduceOp, HcclResult};
 
-/// No address.
 const NOWHERE: *mut c_void = std::ptr::null_mut();
 
 const COUNT: u64 = 3;

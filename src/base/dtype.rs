@@ -6,9 +6,9 @@ use std::str::FromStr;
 /// Element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
-    /// IEEE binary32.
+    /// IEEE binary32: 24 bits of precision.
     F32,
-    /// IEEE binary16.
+    /// IEEE binary16: 11 bits of precision, at most 65,504.
     F16,
     /// bfloat16: the upper half of a binary32.
     BF16,

@@ -8,7 +8,7 @@ use std::ops::{Index, IndexMut};
 pub trait Id: Copy + Eq + fmt::Debug {
     /// The id of position `index`.
     fn from_index(index: usize) -> Self;
-    /// The position.
+    /// The position in the list that the id belongs to.
     fn index(self) -> usize;
 }
 

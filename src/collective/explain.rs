@@ -8,7 +8,7 @@ use crate::program::{Kind, Op, OpId, ValueId};
 /// One collective of a lowered program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The op.
+    /// The movement in the lowered program.
     pub op: OpId,
     /// `all_reduce`, …
     pub kind: &'static str,

@@ -45,7 +45,6 @@ struct Inserter<'a> {
     /// The value that users of a value see.
     stored: Vec<ValueId>,
     copies: FxHashMap<(ValueId, Layout), ValueId>,
-    /// By value.
     gathered_at_use: &'a [bool],
 }
 

@@ -26,7 +26,6 @@ type Sort = (Vec<AxisId>, Reduce, DType, bool);
 /// Collectives that become one.
 struct Shared {
     sort: Sort,
-    /// In order.
     members: Vec<OpId>,
     bytes: u64,
     /// What ops have made until the first of the results is needed.

@@ -18,9 +18,7 @@ use crate::base::Diagnostic;
 /// The values of a key with which it changes nothing.
 #[derive(Clone, Copy)]
 enum Neutral {
-    /// Every value.
     Any,
-    /// Only null.
     Null,
     /// These, as JSON.
     OneOf(&'static [&'static str]),

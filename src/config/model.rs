@@ -21,14 +21,14 @@ pub enum Family {
     QwenV1,
     /// Qwen1.5, Qwen2 and Qwen2.5.
     Qwen2,
-    /// Qwen3, dense.
+    /// Qwen3, dense: queries and keys are normed by head.
     Qwen3,
     /// Llama 2 and 3.
     Llama,
 }
 
 impl Family {
-    /// Every family.
+    /// Every family that can be read.
     pub const ALL: [Self; 4] = [Self::QwenV1, Self::Qwen2, Self::Qwen3, Self::Llama];
 
     /// The name in the file's `architectures`.
@@ -71,7 +71,7 @@ pub struct ModelConfig {
     pub hidden_size: usize,
     /// Number of decoder layers.
     pub layers: usize,
-    /// Query heads.
+    /// Query heads of a layer.
     pub heads: usize,
     /// Key and value heads; divides [`Self::heads`].
     pub kv_heads: usize,
@@ -81,7 +81,7 @@ pub struct ModelConfig {
     pub intermediate_size: usize,
     /// Added to the mean square in every norm.
     pub norm_epsilon: f64,
-    /// Rotary embedding.
+    /// Rotary embedding of queries and keys.
     pub rope: Rope,
     /// The original Qwen's scaling of queries beyond the trained length.
     pub logn: Option<LogN>,

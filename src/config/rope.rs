@@ -22,7 +22,7 @@ pub struct Rope {
 /// A change of the rotary frequencies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
-    /// None.
+    /// Frequencies as the base gives them.
     Default,
     /// Every frequency is divided by `factor`.
     Linear {

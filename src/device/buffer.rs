@@ -181,7 +181,7 @@ impl BufferSlice {
         self.buffer.device()
     }
 
-    /// The buffer.
+    /// The memory it is a part of.
     #[must_use]
     pub const fn buffer(&self) -> &Buffer {
         &self.buffer

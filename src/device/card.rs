@@ -38,7 +38,7 @@ pub struct Device {
 /// Memory of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Not allocated.
+    /// What nobody has allocated, of all processes.
     pub free: Bytes,
     /// All of it.
     pub total: Bytes,

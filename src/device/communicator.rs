@@ -18,13 +18,13 @@ use crate::base::{Bytes, DType, Diagnostic};
 /// How elements of different ranks become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
-    /// Sum.
+    /// Sum over the ranks, in an order that HCCL chooses.
     Sum,
-    /// Product.
+    /// Product over the ranks.
     Prod,
-    /// Largest.
+    /// The largest of the ranks, element by element.
     Max,
-    /// Smallest.
+    /// The smallest of the ranks, element by element.
     Min,
 }
 

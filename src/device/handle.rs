@@ -97,7 +97,6 @@ impl Drop for OwnedScalar {
     }
 }
 
-/// Integers, owned.
 #[derive(Clone, Debug)]
 pub(super) struct IntArray(Arc<OwnedIntArray>);
 

@@ -384,7 +384,7 @@ pub struct AdamWRates {
     pub beta1: f32,
     /// Share of the second moment that stays.
     pub beta2: f32,
-    /// Decoupled decay.
+    /// Decoupled weight decay: what a step takes off a weight is `lr * decay` of it.
     pub decay: f32,
     /// Added to the root of the second moment.
     pub epsilon: f32,

@@ -66,7 +66,7 @@ impl Tensor {
         self.0.slice.device()
     }
 
-    /// The memory.
+    /// The bytes its elements lie in.
     #[must_use]
     pub fn slice(&self) -> &BufferSlice {
         &self.0.slice
@@ -78,7 +78,7 @@ impl Tensor {
         self.0.dtype
     }
 
-    /// Sizes.
+    /// Its size in each dim.
     #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.0.shape

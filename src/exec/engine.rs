@@ -34,7 +34,7 @@ pub type Outputs = Vec<(String, Vec<u8>)>;
 /// A named value on one rank, as it was while a plan ran.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    /// The rank.
+    /// The rank that was observed.
     pub rank: usize,
     /// Which of the plan's taps.
     pub tap: usize,

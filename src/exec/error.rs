@@ -10,13 +10,13 @@ use crate::world::PeerFailure;
 #[derive(Debug, thiserror::Error)]
 #[error("rank {rank} (card {card}){}: {source}", place.as_ref().map(|place| format!(", {place}")).unwrap_or_default())]
 pub struct RankError {
-    /// The rank.
+    /// The rank that failed.
     pub rank: usize,
     /// Its card.
     pub card: usize,
     /// The op, with its layer, if the failure came with one.
     pub place: Option<String>,
-    /// What happened.
+    /// What the rank was told.
     pub source: Box<dyn std::error::Error + Send + Sync>,
     /// When the rank noticed.
     pub(super) at: Instant,

@@ -73,7 +73,6 @@ impl Exchange {
         self.name
     }
 
-    /// Enqueues it.
     pub(super) fn enqueue(&self, communicator: &Communicator, stream: &Stream) -> Result<()> {
         let Self { send, recv, dtype, .. } = self;
         match &self.transfer {

@@ -18,7 +18,7 @@ use super::engine::Clock;
 /// What of a run is timed. A run that is timed is eager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timed {
-    /// Nothing.
+    /// No event is recorded beside those of the plan.
     #[default]
     No,
     /// Collectives, and the operators between two waits of their stream as one: from when the first could begin until the last has

@@ -19,7 +19,6 @@ const LEAST_BYTES: usize = 512 << 10;
 /// One thread's way to the cards.
 #[derive(Debug, Default)]
 pub struct Uploads<'a> {
-    /// By rank.
     lanes: BTreeMap<usize, Lane<'a>>,
 }
 

@@ -29,7 +29,7 @@ pub enum Error {
         request: usize,
         /// Position of the token that was to be chosen, prompt included, from 0.
         position: usize,
-        /// Why.
+        /// Why no token could be chosen.
         source: SamplingError,
         /// Where the numbers went wrong: the op, with its layer, and the rank.
         place: Option<String>,

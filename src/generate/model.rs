@@ -17,9 +17,9 @@ pub struct Model {
     pub config: ModelConfig,
     /// `generation_config.json`, or what `config.json` says of it.
     pub generation: GenerationConfig,
-    /// The weights.
+    /// The weights, on disk.
     pub checkpoint: Arc<Checkpoint>,
-    /// The folder.
+    /// The checkpoint's folder.
     pub dir: PathBuf,
     /// Once somebody has asked for it.
     tokenizer: OnceLock<Result<Arc<Tokenizer>, Diagnostics>>,

@@ -116,7 +116,7 @@ pub enum Event<'a> {
         request: usize,
         /// The text that was still held back.
         text: &'a str,
-        /// Why.
+        /// Why nothing follows.
         finish: &'a Finish,
     },
 }

@@ -31,7 +31,6 @@ pub struct SamplingOptions {
 }
 
 impl Default for SamplingOptions {
-    /// Greedy.
     fn default() -> Self {
         Self { temperature: 0.0, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0, seed: 0 }
     }
@@ -103,7 +102,7 @@ pub enum SamplingError {
     NotFinite {
         /// The first such token.
         token: u32,
-        /// Its logit.
+        /// The logit, NaN or infinite.
         value: f32,
     },
     /// The largest logit, which the cards keep for themselves, is NaN or infinite.
@@ -115,7 +114,7 @@ pub enum SamplingError {
     /// Every logit is −∞.
     #[error("all {tokens} logits are -inf: expected at least one possible token")]
     NoPossibleToken {
-        /// How many.
+        /// Tokens there were to choose from.
         tokens: usize,
     },
 }

@@ -27,9 +27,9 @@ use super::tokenizer::Tokenizer;
 /// What came out.
 #[derive(Clone, Debug, Default)]
 pub struct Generation {
-    /// By request.
+    /// What was generated, in the order of the requests.
     pub sequences: Vec<Sequence>,
-    /// Figures.
+    /// Times and rates of the whole.
     pub summary: Summary,
 }
 

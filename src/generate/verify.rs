@@ -69,7 +69,7 @@ pub struct Choice {
     pub precision: Precision,
     /// Which of the generated tokens, from 0.
     pub at: usize,
-    /// The reference's.
+    /// The id that the reference chooses.
     pub expected: u32,
     /// The one that was chosen.
     pub found: u32,
@@ -82,7 +82,7 @@ pub struct Choice {
 /// Greedy tokens after the reference's prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Greedy {
-    /// The reference's.
+    /// The ids that the reference chooses, position by position.
     pub expected: Vec<u32>,
     /// Those of a session in the type asked for.
     pub found: Vec<u32>,
@@ -90,7 +90,7 @@ pub struct Greedy {
     pub choices: Vec<Choice>,
 }
 
-/// The outcome.
+/// What comparing a sharded model with its reference has found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verification {
     /// Values that were compared between one card and many.

@@ -102,9 +102,7 @@ struct State {
 /// How one op runs.
 struct Choice {
     operands: Vec<Layout>,
-    /// By result.
     produced: SmallVec<[Layout; 1]>,
-    /// By result.
     stored: SmallVec<[Layout; 1]>,
     /// What the op itself makes the cards exchange.
     paid: Score,

@@ -16,7 +16,7 @@ pub struct Placed {
     pub program: Program,
     /// The cards.
     pub mesh: Mesh,
-    /// By value.
+    /// How each value lies over the mesh.
     pub layouts: IdVec<ValueId, Layout>,
 }
 

@@ -39,9 +39,9 @@ impl Phase {
 /// A call of a rank's host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    /// The rank.
+    /// The rank it was seen on.
     pub rank: usize,
-    /// C name.
+    /// What was run: `prefill`, `decode 1`, `micro-batch 1`.
     pub name: String,
     /// From when to when, in nanoseconds.
     pub ns: Range<u64>,
@@ -50,7 +50,7 @@ pub struct Call {
 /// One operator or collective on one card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// The rank.
+    /// The rank it was seen on.
     pub rank: usize,
     /// Which of the rank's streams.
     pub stream: StreamKind,
@@ -75,7 +75,7 @@ pub struct SpanWork {
     pub bound: String,
     /// Bytes to and from memory; of a collective, those of its exchange.
     pub bytes: f64,
-    /// Floating-point operations.
+    /// Floating-point operations, an addition and a multiplication two.
     pub flops: f64,
 }
 

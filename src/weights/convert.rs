@@ -17,7 +17,6 @@ const BLOCK: usize = 1024;
 pub(crate) struct Overflow {
     /// Index of the element in the source.
     pub(crate) index: usize,
-    /// Its value.
     pub(crate) value: f32,
 }
 

@@ -37,7 +37,6 @@ pub(super) fn is_computed_buffer(name: &str) -> bool {
 /// One tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The name.
     pub(super) name: String,
     /// Element type.
     pub(super) dtype: DType,
@@ -160,7 +159,6 @@ fn place(file: &str, name: &str) -> String {
 /// An entry whose element type may be one this runtime does not compute with.
 #[derive(Debug)]
 pub(crate) struct AnyEntry {
-    /// The name.
     pub(crate) name: String,
     /// Element type.
     pub(crate) dtype: Dtype,

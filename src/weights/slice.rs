@@ -20,7 +20,7 @@ pub enum Error {
     /// No tensor has the name.
     #[error("{tensor}: no such tensor in {checkpoint}")]
     UnknownTensor {
-        /// The name.
+        /// The name in the checkpoint.
         tensor: String,
         /// The folder or file that was opened.
         checkpoint: String,
@@ -31,7 +31,7 @@ pub enum Error {
          expected at most {elems} elements in all, the tensor's"
     )]
     ViewOutOfTensor {
-        /// The name.
+        /// The name in the checkpoint.
         tensor: String,
         /// First element of the view.
         offset: usize,
@@ -43,31 +43,31 @@ pub enum Error {
     /// The ranges do not fit the view.
     #[error("{tensor}: ranges {ranges:?} of a view of shape {view}: expected one range inside each dim")]
     RangesOutOfView {
-        /// The name.
+        /// The name in the checkpoint.
         tensor: String,
         /// Shape of the view.
         view: Shape,
-        /// The ranges.
+        /// What was asked for, dim by dim.
         ranges: Vec<Range<usize>>,
     },
     /// The stored type cannot become the wanted one.
     #[error("{tensor}: expected a tensor that can be read as {to}, found {from}")]
     DType {
-        /// The name.
+        /// The name in the checkpoint.
         tensor: String,
-        /// Stored type.
+        /// The type that is stored.
         from: DType,
-        /// Wanted type.
+        /// The type that was asked for.
         to: DType,
     },
     /// A stored number is too large for the wanted type.
     #[error("{tensor}: the number {value} does not fit {to}; choose a type with a larger range, such as bf16")]
     Overflow {
-        /// The name.
+        /// The name in the checkpoint.
         tensor: String,
-        /// The number.
+        /// The number that was found.
         value: f32,
-        /// Wanted type.
+        /// The type that was asked for.
         to: DType,
     },
     /// A stored number is NaN or infinite: no result of a program with it is one.
@@ -76,17 +76,17 @@ pub enum Error {
          the file is damaged, or the run that wrote it had diverged"
     )]
     NotFinite {
-        /// The name.
+        /// The name in the checkpoint.
         tensor: String,
         /// The element's number in the stored tensor, row-major.
         index: usize,
-        /// The number.
+        /// The number that was found.
         value: f32,
     },
     /// The buffer is of another size than the slice.
     #[error("{tensor}: expected a buffer of {expected} bytes for the slice, found {found}")]
     BufferSize {
-        /// The name.
+        /// The name in the checkpoint.
         tensor: String,
         /// Bytes of the slice.
         expected: usize,
@@ -96,7 +96,7 @@ pub enum Error {
     /// The file cannot be read there.
     #[error("{tensor}: cannot be read: {reason}")]
     Read {
-        /// The name.
+        /// The name in the checkpoint.
         tensor: String,
         /// What the system says.
         reason: String,

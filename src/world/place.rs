@@ -30,7 +30,7 @@ pub enum Place {
     Tcp {
         /// Name or address of rank 0's host.
         host: String,
-        /// The port.
+        /// The port that rank 0 listens on.
         port: u16,
     },
     /// A Unix socket of this user, named after the job.

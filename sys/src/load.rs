@@ -48,7 +48,7 @@ fn list(items: &[impl fmt::Display]) -> String {
 /// A function that a library should have and has not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingSymbol {
-    /// C name.
+    /// The name that no library exports.
     pub name: &'static str,
     /// The library that should have it.
     pub library: Library,

@@ -30,7 +30,6 @@ pub(crate) struct Genome {
     genes: Vec<Gene>,
 }
 
-/// Any genome.
 pub(crate) fn genomes() -> impl Strategy<Value = Genome> {
     let gene = (0..15_u8, any::<[u16; 5]>()).prop_map(|(op, picks)| Gene { op, picks });
     let sizes = [1..=7_usize, 1..=7, 1..=7, 1..=7];
@@ -75,7 +74,6 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// The weights.
     pub(crate) fn params(&self) -> Tensors {
         self.fill(true, 0)
     }

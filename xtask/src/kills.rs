@@ -81,7 +81,6 @@ const FORMS: [(&str, Launch, bool); 7] = [
     ("--processes", Launch::Own, true),
 ];
 
-/// One kill.
 struct Case {
     command: &'static str,
     words: Vec<OsString>,

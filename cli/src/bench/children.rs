@@ -125,7 +125,6 @@ impl Job {
 #[derive(Debug)]
 pub(super) struct Children {
     name: String,
-    /// By rank.
     processes: Vec<Process>,
 }
 

@@ -28,7 +28,6 @@ pub(super) struct Request<'a> {
     pub(super) context: usize,
 }
 
-/// One program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
     /// New tokens of each sequence.

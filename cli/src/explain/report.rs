@@ -65,7 +65,6 @@ pub(super) struct Weight {
     pub(super) reason: String,
 }
 
-/// One collective.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Collective {
     pub(super) op: &'static str,

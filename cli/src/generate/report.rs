@@ -10,7 +10,6 @@ use super::{Cards, Job, rate};
 use crate::failure::Failure;
 use crate::print;
 
-/// Everything.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     model: String,
@@ -79,7 +78,6 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// What happened.
     pub(super) fn of(event: &Event<'_>) -> Self {
         match event {
             Event::Token(token) => Self {

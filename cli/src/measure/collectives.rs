@@ -27,7 +27,6 @@ use super::{Bench, Effort};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::device::{Buffer, BufferSlice, Communicator, Device, ReduceOp, RootInfo, Stream};
 
-/// An exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Collective {
     /// Everyone gets the sum.
@@ -124,7 +123,6 @@ impl FromStr for Collective {
 /// What to exchange.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
-    /// Which exchanges.
     pub(crate) ops: Vec<Collective>,
     /// Element types.
     pub(crate) dtypes: Vec<DType>,

@@ -17,7 +17,6 @@ use ascend_tp::program::models::Head;
 pub(crate) struct Setting {
     /// What to call the model.
     pub(crate) name: String,
-    /// The model.
     pub(crate) model: ModelConfig,
     /// Numbers of its cards.
     pub(crate) cards: usize,

@@ -37,7 +37,6 @@ pub(crate) enum Error {
     Wrong {
         /// What was run.
         what: String,
-        /// Where.
         rank: usize,
         /// First wrong element.
         at: usize,

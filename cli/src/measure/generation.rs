@@ -31,7 +31,6 @@ use ascend_tp::schedule::plan::{Action, Call, Region, View};
 pub(crate) struct Setting {
     /// What to call the shape.
     pub(crate) name: String,
-    /// The shape.
     pub(crate) model: ModelConfig,
     /// Numbers of cards to split it over, one after another; across processes that of the world alone.
     pub(crate) cards: Vec<usize>,
@@ -50,7 +49,6 @@ pub(crate) struct Setting {
 /// What was measured of one setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Generated {
-    /// Reading prompts.
     pub(crate) prefill: Table,
     /// Making tokens.
     pub(crate) decode: Table,

@@ -21,7 +21,6 @@ pub(super) const MOST_RANKS: usize = 64;
 /// Elements from `first` on, alike but for where they begin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// How many.
     pub(super) elems: usize,
     /// Rank whose numbers they are; none if they are the sum of all.
     pub(super) of: Option<usize>,

@@ -80,9 +80,7 @@ impl Task {
 pub(crate) enum Peer {
     /// Hugging Face transformers on `PyTorch`.
     Transformers,
-    /// llama.cpp.
     LlamaCpp,
-    /// Open MPI.
     OpenMpi,
     /// gloo, as `PyTorch` has it.
     Gloo,
@@ -279,7 +277,6 @@ impl Times {
 /// Rounds in which ours and a peer took turns.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
-    /// Whose.
     pub(crate) peer: Peer,
     /// Ours and theirs of each round.
     pub(crate) rounds: Vec<(Times, Times)>,

@@ -12,7 +12,6 @@ use super::limits::Limits;
 /// How a column's numbers are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Words.
     Text,
     /// Whole numbers, in groups of three digits.
     Whole,
@@ -35,7 +34,6 @@ pub(crate) struct Column {
     pub(crate) form: Form,
 }
 
-/// A column.
 pub(super) const fn column(key: &'static str, heading: &'static str, form: Form) -> Column {
     Column { key, heading, form }
 }
@@ -44,9 +42,7 @@ pub(super) const fn column(key: &'static str, heading: &'static str, form: Form)
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Cell {
-    /// Words.
     Text(String),
-    /// A number.
     Number(f64),
     /// Nothing is known or there is nothing to say.
     Nothing,
@@ -111,7 +107,6 @@ pub(crate) struct Table {
     pub(crate) name: String,
     /// What it shows, in a line.
     pub(crate) title: String,
-    /// Its columns.
     pub(crate) columns: &'static [Column],
     /// Its rows; each has a cell for every column.
     pub(crate) rows: Vec<Vec<Cell>>,
@@ -206,7 +201,6 @@ impl Serialize for Table {
 pub(crate) struct Machine {
     /// The day, `2026-11-22`, in universal time.
     pub(crate) date: String,
-    /// The processor.
     pub(crate) processor: String,
     /// Cores that this process may use.
     pub(crate) cores: usize,
@@ -240,7 +234,6 @@ impl Machine {
 /// Everything one run has measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Report {
-    /// On what.
     pub(crate) machine: Machine,
     /// What it can do at most.
     pub(crate) limits: Limits,

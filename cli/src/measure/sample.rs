@@ -95,19 +95,16 @@ impl Samples {
         self.at(0.5)
     }
 
-    /// The shortest.
     #[must_use]
     pub(crate) fn min(&self) -> f64 {
         self.at(0.0)
     }
 
-    /// The longest.
     #[must_use]
     pub(crate) fn max(&self) -> f64 {
         self.at(1.0)
     }
 
-    /// Their mean.
     #[must_use]
     pub(crate) fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len().max(1) as f64

@@ -7,7 +7,6 @@ use ascend_tp_planner::serve::{Candidate, Found, Request, difference, terms_us};
 use ascend_tp_planner::simulate::Breakdown;
 use serde::Serialize;
 
-/// One split.
 #[derive(Debug, Serialize)]
 pub(super) struct Entry {
     pub(super) split: String,

@@ -62,11 +62,9 @@ pub(super) fn run(
 struct Request<'a> {
     /// The model's name.
     model: &'a str,
-    /// Its sizes.
     decoder: Decoder,
     /// Cards.
     cards: usize,
-    /// Their chip.
     profile: Profile,
     /// How they are joined.
     topology: Topology,

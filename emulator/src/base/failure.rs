@@ -95,7 +95,6 @@ pub(crate) mod code {
 
     use crate::base::report::ReportKind;
 
-    /// No error.
     pub(crate) const SUCCESS: i32 = sys::ACL_SUCCESS;
     /// An argument is wrong in itself (NULL, zero, an unknown enum value).
     pub(crate) const INVALID_PARAM: i32 = sys::ACL_ERROR_INVALID_PARAM;

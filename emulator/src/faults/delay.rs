@@ -14,7 +14,6 @@ use super::fault::Fault;
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     rules: Vec<Rule>,
-    /// By stream.
     delayed: BTreeMap<u64, Delayed>,
 }
 

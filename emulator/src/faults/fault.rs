@@ -61,7 +61,7 @@ pub enum Fault {
     },
     /// A call is not made and returns an error code.
     Error {
-        /// Which call.
+        /// Which calls of the function it strikes.
         calls: Calls,
         /// A code of AscendCL (translated for functions of HCCL and aclnn), or one of the function's own library.
         code: i32,
@@ -74,7 +74,7 @@ pub enum Fault {
     },
     /// The process ends at once, without unwinding.
     Kill {
-        /// Which call.
+        /// Which calls of the function it strikes.
         calls: Calls,
     },
     /// Every entry of the card's streams starts this much later.
@@ -121,7 +121,7 @@ pub enum FaultError {
     /// The text is not a fault.
     #[error("fault {text:?}: {reason}")]
     Text {
-        /// The text.
+        /// What could not be read.
         text: String,
         /// What is wrong with it.
         reason: String,
@@ -129,7 +129,7 @@ pub enum FaultError {
     /// The machine has no such card.
     #[error("fault {fault}: there is no card {card}; this machine has cards 0 to {last}")]
     Card {
-        /// The fault.
+        /// The fault as it was written.
         fault: String,
         /// The card it names.
         card: u32,
@@ -139,13 +139,13 @@ pub enum FaultError {
     /// Events are counted from 1.
     #[error("fault {fault}: at is 0; events are counted from 1")]
     Zeroth {
-        /// The fault.
+        /// The fault as it was written.
         fault: String,
     },
     /// No function of this name exists.
     #[error("fault {fault}: there is no C function {function}")]
     Function {
-        /// The fault.
+        /// The fault as it was written.
         fault: String,
         /// The name it gives.
         function: String,
@@ -153,7 +153,7 @@ pub enum FaultError {
     /// A link has two ends.
     #[error("fault {fault}: a link joins two cards, not card {card} to itself")]
     Loop {
-        /// The fault.
+        /// The fault as it was written.
         fault: String,
         /// The card.
         card: u32,
@@ -161,7 +161,7 @@ pub enum FaultError {
     /// An error code that means success.
     #[error("fault {fault}: code 0 means success")]
     Success {
-        /// The fault.
+        /// The fault as it was written.
         fault: String,
     },
     /// Data of collectives already travels where this process does not see all of it.
@@ -171,7 +171,7 @@ pub enum FaultError {
          ASCEND_EMULATOR"
     )]
     TooLate {
-        /// The fault.
+        /// The fault as it was written.
         fault: String,
     },
 }

@@ -169,7 +169,6 @@ impl Meeting {
         matches!(self.key, Key::Collective(_))
     }
 
-    /// The communicator.
     pub(crate) fn group(&self) -> u64 {
         self.group
     }

@@ -15,11 +15,9 @@ use crate::base::failure::{Failure, code};
 /// A checked rank table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankTable {
-    /// By rank.
     pub(crate) ranks: Vec<RankEntry>,
 }
 
-/// One rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankEntry {
     pub(crate) server: String,

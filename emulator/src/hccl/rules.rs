@@ -32,7 +32,7 @@ pub enum InPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Named {
-    /// None.
+    /// No rank may be named: all do the same.
     Nobody,
     /// A root: any rank of the communicator.
     Root,

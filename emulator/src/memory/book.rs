@@ -100,7 +100,6 @@ impl CardUsage {
 pub(super) struct Book {
     pub(super) allocations: BTreeMap<usize, Arc<Allocation>>,
     pub(super) cards: Vec<CardUsage>,
-    /// Strict mode.
     pub(super) quarantine: Option<Quarantine>,
 }
 
@@ -116,7 +115,6 @@ pub(super) struct Quarantine {
 /// How many freed allocations are remembered; of older ones it is known only that they are gone.
 const REMEMBERED: usize = 1 << 16;
 
-/// Freed memory.
 #[derive(Debug)]
 struct Freed {
     size: usize,

@@ -28,7 +28,6 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// One row.
     pub(crate) fn linear(into: RawSpan, from: RawSpan, bytes: usize) -> Self {
         Self { into, into_pitch: bytes, from, from_pitch: bytes, width: bytes, height: 1 }
     }

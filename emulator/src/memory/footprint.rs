@@ -76,7 +76,6 @@ impl Footprint {
         Self(if range.is_empty() { Vec::new() } else { vec![Rows::line(range)] })
     }
 
-    /// Several ranges.
     pub(crate) fn lines(ranges: impl IntoIterator<Item = Range<usize>>) -> Self {
         Self(ranges.into_iter().filter(|range| !range.is_empty()).map(Rows::line).collect())
     }

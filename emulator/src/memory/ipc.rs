@@ -77,7 +77,6 @@ impl Name {
         parse().ok_or_else(|| invalid(format!("key {key:?} was not made by this emulator")))
     }
 
-    /// The key.
     pub(crate) fn key(self) -> [u8; KEY_BYTES] {
         let mut bytes = [0; KEY_BYTES];
         let text = format!("{KEY_MARK}{:08x}{:08x}{:016x}", self.pid, self.descriptor, self.secret);
@@ -128,7 +127,6 @@ impl IpcRecord {
         Ok(record)
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> Name {
         self.name
     }

@@ -70,7 +70,6 @@ impl Range {
         Ok(Self { base, len })
     }
 
-    /// First address.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -287,7 +286,6 @@ fn forbid_shrinking(_file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// As above.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn may_shrink(_file: &File) -> io::Result<bool> {
     Ok(true)

@@ -331,9 +331,7 @@ impl Memory {
 /// Which C function frees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FreedBy {
-    /// aclrtFree
     Device,
-    /// aclrtFreeHost
     Host,
 }
 

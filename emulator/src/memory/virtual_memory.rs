@@ -334,7 +334,6 @@ impl Virtual {
         })
     }
 
-    /// Reserves addresses.
     pub(crate) fn reserve(&mut self, size: usize) -> Result<usize, Failure> {
         let len = size.checked_next_multiple_of(GRANULARITY_BYTES).filter(|len| *len > 0);
         let len = len.ok_or_else(|| {

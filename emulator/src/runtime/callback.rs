@@ -37,7 +37,6 @@ pub(crate) struct Callback {
 
 /// A callback that its stream has reached.
 pub(crate) struct PostedCallback {
-    /// The callback.
     pub(super) body: HostFunction,
     /// The stream that reached it.
     pub(super) stream: u64,

@@ -30,7 +30,6 @@ pub(crate) struct Card {
     pub(crate) saturation: Arc<Saturation>,
 }
 
-/// One context.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) card: u32,

@@ -37,7 +37,6 @@ pub(crate) enum EventKind {
     ExWithFlag,
 }
 
-/// One event.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) card: u32,
@@ -50,7 +49,6 @@ pub(crate) struct Event {
 /// One enqueued record of an event.
 #[derive(Debug)]
 pub(crate) struct EventRecord {
-    /// The event.
     pub(crate) event: u64,
     /// The stream it is enqueued on.
     pub(crate) stream: u64,

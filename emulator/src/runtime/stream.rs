@@ -26,7 +26,6 @@ use crate::timed::stream_time::StreamTime;
 /// Streams one device can have (CANN guide, Atlas A2).
 pub(crate) const MAX_STREAMS: usize = 1984;
 
-/// One queue.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) context: u64,
@@ -116,11 +115,9 @@ pub(crate) enum Entry {
 pub(crate) enum WaitReason {
     /// A record of an event.
     Record(Arc<EventRecord>),
-    /// A notify.
     Notify(u64),
     /// An event that is a word.
     Signal(u64),
-    /// Other ranks.
     Meet(Vec<RankPlace>),
     /// A function of the program that has to return.
     Function,

@@ -233,7 +233,6 @@ mod tests {
 /// Which threads may not make unsafe calls while a capture runs; also a thread's own answer to the captures of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum CaptureMode {
-    /// No thread.
     #[default]
     Global,
     /// Not the capturing thread.

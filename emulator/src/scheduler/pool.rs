@@ -257,7 +257,6 @@ mod tests {
 /// What work of a stream does when there are no numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Without {
-    /// Nothing.
     Nothing,
     /// The same: other work depends on it.
     Same,

@@ -50,7 +50,6 @@ impl Clock {
         });
     }
 
-    /// Forgets actors.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(u64) -> bool) {
         self.0.retain(|actor, _| is_kept(*actor));
     }

@@ -113,7 +113,6 @@ impl Text {
     }
 }
 
-/// Who waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WaitNode {
     Stream(u64),

@@ -3,7 +3,6 @@
 //! Input: a seed. Output: numbers below a bound. Invariant: the same seed gives the same numbers on every host and in
 //! every version of this crate. Does not: keep secrets.
 
-/// A generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 

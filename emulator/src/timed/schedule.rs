@@ -66,7 +66,6 @@ pub(crate) enum NextEvent {
     Over(u64),
     /// A thread that was let go may call before anything else happens.
     Enough,
-    /// Nothing.
     None,
 }
 

@@ -18,7 +18,6 @@ use ascend_tp_sys::{
 /// A call that did not return 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
-    /// The function.
     pub(crate) call: &'static str,
     /// What it returned.
     pub(crate) code: i64,
@@ -95,7 +94,6 @@ pub(crate) enum Making {
 }
 
 impl Making {
-    /// All three.
     pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::WithFlag, Self::ExWithFlag];
 }
 

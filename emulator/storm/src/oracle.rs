@@ -16,7 +16,6 @@ pub const BLOCK_BYTES: usize = 1 << 14;
 /// What a rank must find when it reads.
 #[derive(Debug)]
 pub struct Expected {
-    /// The rank.
     pub rank: u32,
     /// The step that reads; beyond the last step, one for each allocation at the end.
     pub step: usize,

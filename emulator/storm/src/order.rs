@@ -13,7 +13,6 @@ use crate::program::{Operator, Place, Program, Step, home_stream};
 pub struct Touch {
     /// First byte.
     pub at: Place,
-    /// How many.
     pub bytes: u64,
     /// Whether they are changed.
     pub writes: bool,

@@ -109,7 +109,6 @@ impl Probe {
         }
     }
 
-    /// Tries it.
     pub(crate) fn run(self, rank: &mut Rank<'_>) -> Finding {
         match self {
             Self::Unrecorded => unrecorded(rank),

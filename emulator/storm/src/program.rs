@@ -57,26 +57,20 @@ pub enum Operator {
 pub enum Step {
     /// `aclrtMemsetAsync`.
     Fill {
-        /// Who.
         rank: u32,
         /// On which of its streams.
         stream: u8,
         /// The bytes.
         at: Place,
-        /// How many.
         bytes: u64,
-        /// Their value.
         value: u8,
     },
     /// `aclrtMemcpyAsync` of bytes that `salt` names from the host.
     Load {
-        /// Who.
         rank: u32,
         /// On which of its streams.
         stream: u8,
-        /// To where.
         at: Place,
-        /// How many.
         bytes: u64,
         /// Names the bytes.
         salt: u64,
@@ -85,44 +79,27 @@ pub enum Step {
     },
     /// `aclrtMemcpyAsync` or, of several rows, `aclrtMemcpy2dAsync` on the card.
     Copy {
-        /// Who.
         rank: u32,
         /// On which of its streams.
         stream: u8,
-        /// From where.
         from: Place,
-        /// To where.
         to: Place,
         /// Bytes of a row; rows of the source lie `width` apart, those of the destination `width + 64`.
         width: u64,
-        /// Rows.
         rows: u64,
     },
-    /// An operator.
     Compute {
-        /// Who.
         rank: u32,
         /// On which of its streams.
         stream: u8,
-        /// What.
         operator: Operator,
-        /// Inputs.
         from: [Place; 2],
-        /// The output.
         to: Place,
     },
     /// The host reads bytes back, which are compared.
-    Read {
-        /// Who.
-        rank: u32,
-        /// From where.
-        at: Place,
-        /// How many.
-        bytes: u64,
-    },
+    Read { rank: u32, at: Place, bytes: u64 },
     /// The host waits for a stream, in one of several ways.
     Wait {
-        /// Who.
         rank: u32,
         /// For which of its streams.
         stream: u8,
@@ -130,15 +107,9 @@ pub enum Step {
         way: u8,
     },
     /// A stream is destroyed in order and another made in its place.
-    Renew {
-        /// Who.
-        rank: u32,
-        /// Which.
-        stream: u8,
-    },
+    Renew { rank: u32, stream: u8 },
     /// Ranks make a communicator.
     Join {
-        /// Its number.
         comm: u32,
         /// Its ranks, in order.
         ranks: Vec<u32>,
@@ -146,13 +117,9 @@ pub enum Step {
         parent: Option<u32>,
     },
     /// The ranks of a communicator destroy it.
-    Part {
-        /// Its number.
-        comm: u32,
-    },
+    Part { comm: u32 },
     /// All members of a communicator call a collective.
     Collective {
-        /// The communicator.
         comm: u32,
         /// What they call.
         call: Call,
@@ -165,27 +132,16 @@ pub enum Step {
     },
     /// An allocation is exported by key while work on it may run; another rank reads it through the key.
     Share {
-        /// Who exports.
         rank: u32,
-        /// From where.
         at: Place,
         /// How many bytes.
         bytes: u64,
-        /// Who reads.
         reader: Option<u32>,
     },
     /// A rank tries something that needs no other rank and says itself whether it went as documented.
-    Probe {
-        /// Who.
-        rank: u32,
-        /// What.
-        probe: Probe,
-    },
+    Probe { rank: u32, probe: Probe },
     /// The first asynchronous collective on a fresh buffer while the first of two ranks has work running elsewhere.
-    Stall {
-        /// The two.
-        ranks: Vec<u32>,
-    },
+    Stall { ranks: Vec<u32> },
     /// Members of a fresh communicator wait for one that does not call, until HCCL's limit.
     Absent {
         /// Its ranks; the last does not call.
@@ -203,20 +159,12 @@ pub enum Ending {
     /// All ranks end in order.
     InOrder,
     /// A process destroys its communicators and ends; the others call it afterwards.
-    Leaves {
-        /// Which.
-        process: u32,
-    },
+    Leaves { process: u32 },
     /// A process ends without destroying its communicators.
-    Quits {
-        /// Which.
-        process: u32,
-    },
+    Quits { process: u32 },
     /// A process is killed while the others have so many collectives queued that it does not come to.
     Dies {
-        /// Which.
         process: u32,
-        /// How many.
         queued: u32,
         /// It has called them too, behind a wait that does not end.
         has_called: bool,
@@ -246,10 +194,8 @@ pub struct Setup {
     pub exec_limit_s: u64,
 }
 
-/// A program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Names it.
     pub seed: u64,
     /// Who takes part.
     pub setup: Setup,

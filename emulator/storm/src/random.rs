@@ -22,7 +22,6 @@ impl Random {
         Self(seed)
     }
 
-    /// Any number.
     pub fn any(&mut self) -> u64 {
         let drawn = scramble(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

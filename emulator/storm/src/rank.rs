@@ -28,7 +28,6 @@ const VALUES: u64 = 4096;
 /// A limit that nothing runs into, in seconds.
 const NEVER_S: u32 = 600;
 
-/// A rank.
 pub(crate) struct Rank<'a> {
     pub(crate) world: &'a World,
     pub(crate) api: &'a Api,

@@ -11,7 +11,6 @@ use crate::program::{Ending, Program};
 /// What is left of the program of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// The seed.
     pub seed: u64,
     /// Ranks that are left, the first ones.
     pub world: u32,

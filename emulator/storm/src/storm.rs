@@ -14,7 +14,6 @@ use crate::supervise::{Finding, Supervisor};
 /// What of a storm has been run and found.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
-    /// Programs.
     pub programs: u64,
     /// Their steps, each counted for every rank that does it.
     pub steps: u64,

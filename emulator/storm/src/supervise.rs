@@ -23,7 +23,6 @@ use crate::shrink::Cut;
 pub struct Finding {
     /// What kind of thing.
     pub kind: String,
-    /// What exactly.
     pub what: String,
 }
 

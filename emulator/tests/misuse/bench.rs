@@ -114,7 +114,6 @@ impl<'a> Bench<'a> {
         self.tensor_at(dtype, dims, &contiguous(dims), dims, self.buffers[0])
     }
 
-    /// Any tensor.
     pub(crate) fn tensor_at(
         &self,
         dtype: aclDataType,

@@ -91,7 +91,6 @@ struct Shared {
     size: usize,
     /// What tells this host from others.
     host_id: String,
-    /// By rank.
     lives: Vec<Life>,
     state: Mutex<State>,
     changed: Condvar,

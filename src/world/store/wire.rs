@@ -24,7 +24,7 @@ pub(super) const FRAME_BYTES: usize = 1 << 30;
 /// Who a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its rank.
+    /// The rank it has in the world.
     pub rank: usize,
     /// Number of processes it was told of.
     pub size: usize,

@@ -31,7 +31,6 @@ const MARK: &str = "ASCEND_TP_KILLS";
 /// How the processes of a job come to be.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Launch {
-    /// One process.
     Alone,
     /// One process a card with these variables. `{rank}`, `{size}`, and `{job}`, a port that is free.
     Each(&'static str),

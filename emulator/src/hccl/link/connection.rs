@@ -28,7 +28,6 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Within it, so many times another host is asked whether it is there.
 const PROBES: u32 = 4;
 
-/// One link.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// The process at the other end.

@@ -90,7 +90,6 @@ impl std::fmt::Display for Caller {
 pub(crate) struct Roster {
     pub(crate) token: Token,
     pub(crate) name: String,
-    /// By rank.
     pub(crate) callers: Vec<Caller>,
 }
 

@@ -38,7 +38,6 @@ pub(crate) struct Graphs {
     updates: BTreeMap<u64, Update>,
 }
 
-/// Recorded work.
 #[derive(Debug)]
 pub(crate) struct Graph {
     context: u64,
@@ -63,7 +62,6 @@ pub(crate) struct Graph {
 /// What may be done with a graph.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// Streams record.
     Capturing(Capturing),
     /// It may be replayed.
     Ready,
