@@ -20,6 +20,5 @@ mod parity;
 mod session;
 mod split_axis;
 mod strict_engine;
-mod tidy;
 mod training;
 mod verify;

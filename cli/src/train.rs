@@ -445,18 +445,9 @@ impl<'a> Job<'a> {
             problems.push(problem.help("leave --init-seed out"));
         }
         let compiled = compile(&config, &recipe, &layout).map_err(|found| problems.append(found)).ok();
-        let checkpoint = match options.save.as_ref().filter(|folder| folder.exists()) {
-            Some(folder) => Checkpoint::latest(folder).map_err(|found| problems.append(found)).ok().flatten(),
-            None => None,
-        };
-        if let Some(found) = checkpoint.as_ref().filter(|_| !options.resume) {
-            let problem = Diagnostic::new("--save", "the folder has checkpoints of a run");
-            let help = "go on with it by --resume, or choose another folder";
-            problems.push(problem.found(found.path().display()).help(help));
-        }
-        let kept = checkpoint.as_ref().and_then(|found| kept(found).map_err(|problem| problems.push(problem)).ok());
+        let checkpoint = checkpoint_of(options, &mut problems);
         let first =
-            checkpoint.as_ref().map_or(0, |checkpoint| usize::try_from(checkpoint.index().step).unwrap_or(usize::MAX));
+            checkpoint.as_ref().map_or(0, |(found, _)| usize::try_from(found.index().step).unwrap_or(usize::MAX));
         let data = sources(options, folder, &config, &mut problems).map(|sources| DataOptions {
             sources,
             sequence: recipe.seq,
@@ -476,7 +467,7 @@ impl<'a> Job<'a> {
                 None
             }
         });
-        if let (Some(loader), Some(kept)) = (&loader, &kept)
+        if let (Some(loader), Some((_, kept))) = (&loader, &checkpoint)
             && let Err(found) = loader.state().check_continues(&kept.data)
         {
             problems.append(found);
@@ -493,7 +484,7 @@ impl<'a> Job<'a> {
         match (compiled, loader) {
             (Some(compiled), Some(loader)) if problems.is_empty() => {
                 let folder = folder.to_path_buf();
-                let checkpoint = checkpoint.zip(kept.map(|kept| kept.progress));
+                let checkpoint = checkpoint.map(|(found, kept)| (found, kept.progress));
                 let job = Self { options, folder, config, model, recipe, layout, loader, checkpoint, sample };
                 Ok((job, compiled))
             }
@@ -646,6 +637,19 @@ fn anybody_is_asked_to_end(group: &ProcessGroup) -> Result<bool, Failure> {
     let mine = vec![u8::from(interrupt::is_requested())];
     let all = group.exchange("whether to end", mine).map_err(|failure| Failure::Run(failure.into()))?;
     Ok(all.iter().any(|asked| asked.contains(&1)))
+}
+
+/// The newest checkpoint of the folder to save in, and what it says of its run; what is wrong with it is a problem.
+fn checkpoint_of(options: &TrainOptions, problems: &mut Diagnostics) -> Option<(Checkpoint, Kept)> {
+    let folder = options.save.as_ref().filter(|folder| folder.exists())?;
+    let found = Checkpoint::latest(folder).map_err(|found| problems.append(found)).ok().flatten()?;
+    if !options.resume {
+        let problem = Diagnostic::new("--save", "the folder has checkpoints of a run");
+        let help = "go on with it by --resume, or choose another folder";
+        problems.push(problem.found(found.path().display()).help(help));
+    }
+    let kept = kept(&found).map_err(|problem| problems.push(problem)).ok()?;
+    Some((found, kept))
 }
 
 /// What a checkpoint says of its run.

@@ -10,7 +10,10 @@ mod emulator;
 mod house;
 mod kills;
 mod operators;
+mod project;
 mod storm;
+#[cfg(test)]
+mod tidy;
 
 use std::env;
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use super::compile;
 use super::error::Error;
 use super::generation::{self, Generated};
 use super::operators::{Product, products};
-use super::report::{Cell, Column, Form, Table, column};
+use super::report::{Column, Form, Table, column};
 use super::{Bench, host, load};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
@@ -128,81 +128,100 @@ fn figures(tables: &[Table]) -> Result<Table, Error> {
     let [in_process, _, products, prefill, decode, host, compile, load] = tables else {
         return Err(Diagnostics::from(Diagnostic::new("figures", "a part was not measured")).into());
     };
-    let mut table = Table::new("figures", "Figures to reach", &COLUMNS);
-    let mut row = |what: &str, figure: Option<f64>, aim: Aim, unit: &str, beside: String| {
-        let (target, reached) = match aim {
-            Aim::AtLeast(target) => (target, figure.map(|figure| figure / target)),
-            Aim::AtMost(target) => (target, figure.map(|figure| target / figure)),
+    let mut figures = Figures(Table::new("figures", "Figures to reach", &COLUMNS));
+    figures.collectives(in_process);
+    figures.products(products);
+    figures.generation(prefill, decode);
+    figures.host(host, compile);
+    figures.load(load);
+    Ok(figures.0)
+}
+
+/// The table while it grows.
+struct Figures(Table);
+
+impl Figures {
+    /// A figure, None where it was not measured, with its aim and what is said beside it.
+    fn row(&mut self, what: &str, figure: Option<f64>, aim: Aim, unit: &str, beside: Option<String>) {
+        let (target, reached, sign) = match aim {
+            Aim::AtLeast(target) => (target, figure.map(|figure| figure / target), "≥"),
+            Aim::AtMost(target) => (target, figure.map(|figure| target / figure), "≤"),
         };
         let met = reached.map_or("not measured", |reached| if reached >= 1.0 { "yes" } else { "no" });
-        let sign = match aim {
-            Aim::AtLeast(_) => "≥",
-            Aim::AtMost(_) => "≤",
-        };
         let unit = format!("{sign} {unit}");
-        table.row([what.into(), figure.into(), target.into(), unit.into(), reached.into(), met.into(), beside.into()]);
-    };
-    let percent = |part: Option<f64>| part.map(|part| 100.0 * part);
-
-    let exchange = |table: &Table, dtype: DType, bytes: usize, key: &str| {
-        table.number(&[("dtype", dtype.name().into()), ("bytes", bytes.into())], key)
-    };
-    let part = percent(exchange(in_process, DType::F32, BYTES[0], "of_copy"));
-    row("all_reduce f32 64 MiB, 8 ranks in process", part, Aim::AtLeast(70.0), "% of copy", String::new());
-    let us = exchange(in_process, DType::F16, BYTES[1], "time_us");
-    let alone = exchange(in_process, DType::F16, BYTES[1], "alone_us").map(|us| format!("{us:.1} alone"));
-    row("all_reduce f16 16 KiB, 8 ranks in process", us, Aim::AtMost(15.0), "µs", alone.unwrap_or_default());
-
-    let product = |product: &Product, key: &str| {
-        products.number(&[("dtype", product.dtype.name().into()), ("m", product.m.into())], key)
-    };
-    for (at, name, aim, unit) in [
-        (0, "product bf16, 256 × 4096 × 4096", 75.0, "% of peak"),
-        (1, "product f32, 256 × 4096 × 4096", 80.0, "% of peak"),
-        (2, "vector–matrix bf16, 8192 × 8192", 90.0, "% of read"),
-    ] {
-        let (key, unit_of_rate) = if at == 2 { ("gb_s", "GB/s") } else { ("gflops", "GFLOP/s") };
-        let rate = product(&PRODUCTS[at], key).map(|rate| format!("{rate:.1} {unit_of_rate}"));
-        row(name, percent(product(&PRODUCTS[at], "of_limit")), Aim::AtLeast(aim), unit, rate.unwrap_or_default());
+        let beside = beside.unwrap_or_default();
+        self.0.row([what.into(), figure.into(), target.into(), unit.into(), reached.into(), met.into(), beside.into()]);
     }
 
-    let cards = |table: &Table, cards: usize, key: &str| table.number(&[("cards", Cell::from(cards))], key);
-    let step = percent(cards(decode, 1, "of_limit"));
-    let rate = |table: &Table, of: usize| {
-        cards(table, of, "tokens_s").map(|rate| format!("{rate:.1} tokens/s")).unwrap_or_default()
-    };
-    row(&format!("decode {MODEL}, 1 card"), step, Aim::AtLeast(92.0), "% of read", rate(decode, 1));
-    for (name, table) in [("decode", decode), ("prefill 512", prefill)] {
-        let part = percent(cards(table, CARDS, "of_first"));
-        row(&format!("{name} {MODEL}, 8 cards"), part, Aim::AtLeast(85.0), "% of 1 card", rate(table, CARDS));
+    fn collectives(&mut self, in_process: &Table) {
+        let exchange = |dtype: DType, bytes: usize, key: &str| {
+            in_process.number(&[("dtype", dtype.name().into()), ("bytes", bytes.into())], key)
+        };
+        let part = percent(exchange(DType::F32, BYTES[0], "of_copy"));
+        self.row("all_reduce f32 64 MiB, 8 ranks in process", part, Aim::AtLeast(70.0), "% of copy", None);
+        let us = exchange(DType::F16, BYTES[1], "time_us");
+        let alone = exchange(DType::F16, BYTES[1], "alone_us").map(|us| format!("{us:.1} alone"));
+        self.row("all_reduce f16 16 KiB, 8 ranks in process", us, Aim::AtMost(15.0), "µs", alone);
     }
 
-    let launched = |launching: &str| host.number(&[("launching", launching.into())], "cpu_ns");
-    let us = launched("eager").map(|ns| ns / 1e3);
-    let captured = launched("captured").map(|ns| format!("{:.2} captured", ns / 1e3)).unwrap_or_default();
-    row(
-        &format!("executor, kernels off, {LARGE_MODEL}, 8 ranks"),
-        us,
-        Aim::AtMost(1.0),
-        "µs a step and rank",
-        captured,
-    );
-    let ms = cards(compile, CARDS, "time_ms");
-    row(&format!("compile {LARGE_MODEL} for 8 cards"), ms, Aim::AtMost(100.0), "ms", String::new());
-    let loaded = |which: &str, key: &str| load.number(&[("load", which.into())], key);
-    for (which, into) in [("first", "new memory"), ("again", "memory in use before")] {
-        let rate = loaded(which, "gb_s").map(|rate| format!("{rate:.1} GB/s")).unwrap_or_default();
-        let part = percent(loaded(which, "of_copy"));
-        row(&format!("load 1 GB on 8 cards, into {into}"), part, Aim::AtLeast(70.0), "% of copy", rate);
+    fn products(&mut self, products: &Table) {
+        for (product, name, aim, unit, key, unit_of_rate) in [
+            (&PRODUCTS[0], "product bf16, 256 × 4096 × 4096", 75.0, "% of peak", "gflops", "GFLOP/s"),
+            (&PRODUCTS[1], "product f32, 256 × 4096 × 4096", 80.0, "% of peak", "gflops", "GFLOP/s"),
+            (&PRODUCTS[2], "vector–matrix bf16, 8192 × 8192", 90.0, "% of read", "gb_s", "GB/s"),
+        ] {
+            let of =
+                |key: &str| products.number(&[("dtype", product.dtype.name().into()), ("m", product.m.into())], key);
+            let rate = of(key).map(|rate| format!("{rate:.1} {unit_of_rate}"));
+            self.row(name, percent(of("of_limit")), Aim::AtLeast(aim), unit, rate);
+        }
     }
-    let over = loaded("first", "over_shards_bytes").map(|bytes| bytes / f64::from(1 << 20));
-    row("load, resident over the shards", over, Aim::AtMost(64.0), "MiB", String::new());
-    Ok(table)
+
+    fn generation(&mut self, prefill: &Table, decode: &Table) {
+        let rate =
+            |table: &Table, cards: usize| of_cards(table, cards, "tokens_s").map(|rate| format!("{rate:.1} tokens/s"));
+        let step = percent(of_cards(decode, 1, "of_limit"));
+        self.row(&format!("decode {MODEL}, 1 card"), step, Aim::AtLeast(92.0), "% of read", rate(decode, 1));
+        for (name, table) in [("decode", decode), ("prefill 512", prefill)] {
+            let part = percent(of_cards(table, CARDS, "of_first"));
+            self.row(&format!("{name} {MODEL}, 8 cards"), part, Aim::AtLeast(85.0), "% of 1 card", rate(table, CARDS));
+        }
+    }
+
+    fn host(&mut self, host: &Table, compile: &Table) {
+        let us = |launching: &str| host.number(&[("launching", launching.into())], "cpu_ns").map(|ns| ns / 1e3);
+        let captured = us("captured").map(|us| format!("{us:.2} captured"));
+        let what = format!("executor, kernels off, {LARGE_MODEL}, 8 ranks");
+        self.row(&what, us("eager"), Aim::AtMost(1.0), "µs a step and rank", captured);
+        let ms = of_cards(compile, CARDS, "time_ms");
+        self.row(&format!("compile {LARGE_MODEL} for 8 cards"), ms, Aim::AtMost(100.0), "ms", None);
+    }
+
+    fn load(&mut self, load: &Table) {
+        let loaded = |which: &str, key: &str| load.number(&[("load", which.into())], key);
+        for (which, into) in [("first", "new memory"), ("again", "memory in use before")] {
+            let rate = loaded(which, "gb_s").map(|rate| format!("{rate:.1} GB/s"));
+            let part = percent(loaded(which, "of_copy"));
+            self.row(&format!("load 1 GB on 8 cards, into {into}"), part, Aim::AtLeast(70.0), "% of copy", rate);
+        }
+        let over = loaded("first", "over_shards_bytes").map(|bytes| bytes / f64::from(1 << 20));
+        self.row("load, resident over the shards", over, Aim::AtMost(64.0), "MiB", None);
+    }
+}
+
+fn percent(part: Option<f64>) -> Option<f64> {
+    part.map(|part| 100.0 * part)
+}
+
+/// What a table says of a number of cards.
+fn of_cards(table: &Table, cards: usize, key: &str) -> Option<f64> {
+    table.number(&[("cards", cards.into())], key)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::report::Cell;
 
     const HOST: [Column; 2] = [column("launching", "launching", Form::Text), column("cpu_ns", "ns", Form::Decimal)];
 

@@ -117,8 +117,14 @@ impl State {
             stream.waits_for = queued.entry.wait_reason();
             strict.order.started(id, &queued);
         }
-        match queued.entry {
-            Entry::Task { name, task, load, .. } if now_ns.is_some() => self.start_load(id, name, task, load),
+        self.start(id, card, queued.entry);
+        true
+    }
+
+    /// Starts an entry that has become the one under way on a stream.
+    fn start(&mut self, id: u64, card: u32, entry: Entry) {
+        match entry {
+            Entry::Task { name, task, load, .. } if self.timed.is_some() => self.start_load(id, name, task, load),
             Entry::Task { name, task: Some(task), is_brief, .. } => {
                 self.scheduler.launches.push(Launch::Task { stream: id, name, task, is_brief });
             }
@@ -159,7 +165,6 @@ impl State {
                 self.scheduler.launches.push(Launch::HostFunction { stream: id, card, body });
             }
         }
-        true
     }
 
     /// One part of the entry under way on a stream has ended. A stream destroyed meanwhile is ignored.

@@ -4,7 +4,6 @@
 //! is shipped, that is `src/` and `build.rs` of each package without items and files of tests, unless a heading says else.
 //! Does not: expand macros or resolve names, so what macros make is not counted and a word is a use.
 
-mod circles;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +14,8 @@ use anyhow::{Context as _, Result, bail};
 use syn::visit::{self, Visit};
 
 use crate::built::cargo;
+use crate::project;
+use crate::project::imports::Imports;
 use source::RustFile;
 
 /// Lines above which a function is listed.
@@ -31,7 +32,7 @@ const CIRCLES: [&str; 2] = ["src/", "emulator/src/"];
 /// # Errors
 /// Git or cargo cannot be run, or a committed file is not Rust.
 pub(crate) fn count() -> Result<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = project::root();
     let sources = source::read(&root)?;
     let mut items = Items::default();
     for source in &sources {
@@ -45,8 +46,9 @@ pub(crate) fn count() -> Result<String> {
     text.push_str(&items.long_functions());
     text.push_str(&items.public(&sources));
     text.push_str(&items.spread());
+    let files = project::read();
     for folder in CIRCLES {
-        let circles = circles::circles(&sources, folder);
+        let circles = Imports::new(&files, folder).circles();
         let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();
         let _ =
             writeln!(text, "\n{folder}: {} circles of files that import each other: {}", sizes.len(), sizes.join(", "));

@@ -15,6 +15,9 @@ use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
 use crate::state::State;
 
+/// Entries, each with its stream, and the last records of events outside the graph.
+type Replayed = (Vec<(u64, Queued)>, BTreeMap<u64, Arc<EventRecord>>);
+
 impl State {
     /// Enqueues a replay of a graph on `stream`; `own` makes the entries that order it.
     pub(crate) fn replay(
@@ -24,54 +27,13 @@ impl State {
         own: impl Fn(&Self, u64, Entry) -> Queued,
     ) -> Result<(), Failure> {
         self.check_replay(id, stream)?;
-        let mut rank_places = self.join_collectives(id)?.into_iter();
+        let rank_places = self.join_collectives(id)?;
         let graph = self.runtime.graphs.graph(id)?;
         // In strict mode also one that has ended: that this replay comes after it must not depend on when it ended.
         let previous = graph.last_end.clone().filter(|end| self.is_strict() || end.at().is_none());
         let streams: Vec<u64> = graph.lanes.iter().map(|lane| lane.plays_on.unwrap_or(stream)).collect();
-        let mut records: Vec<Option<Arc<EventRecord>>> = vec![None; graph.records.len()];
-        for node in &graph.nodes {
-            if let GraphStep::Record(number) = node.step {
-                let record = EventRecord::new(graph.records[number], streams[node.lane], node.site.clone());
-                records[number] = Some(Arc::new(record));
-            }
-        }
-        let record = |number: usize| {
-            let missing =
-                || Failure::new(code::INTERNAL, format!("graph {id} waits for its record {number}, which is missing"));
-            records[number].clone().ok_or_else(missing)
-        };
-        let (thread, issued_ns) = (crate::scheduler::thread::system_number(), thread::clock(self.key));
-        let mut seen_outside: BTreeMap<u64, Arc<EventRecord>> = BTreeMap::new();
-        let entries: Result<Vec<(u64, Queued)>, Failure> = graph
-            .nodes
-            .iter()
-            .map(|node| {
-                let entry = match &node.step {
-                    GraphStep::Work(entry) => entry.clone(),
-                    GraphStep::Record(number) => Entry::Record(record(*number)?),
-                    GraphStep::Wait(number) => Entry::Wait(record(*number)?),
-                    GraphStep::Outside { event, act: Outside::Record } => {
-                        let record = Arc::new(EventRecord::new(*event, streams[node.lane], node.site.clone()));
-                        seen_outside.insert(*event, Arc::clone(&record));
-                        Entry::Record(record)
-                    }
-                    GraphStep::Outside { event, act: Outside::Wait } => {
-                        let latest = self.runtime.events.get(event).and_then(|event| event.latest.clone());
-                        // What nobody has recorded is no wait.
-                        let Some(latest) = latest else { return Ok(None) };
-                        Entry::Wait(latest)
-                    }
-                    GraphStep::Collective { .. } => Entry::Meet(rank_places.next().unwrap_or_default()),
-                };
-                let (site, accesses, tag) = (node.site.clone(), node.accesses.clone(), node.tag.clone());
-                let queued = Queued { entry, site, accesses, tag, blame: Some(stream), thread, issued_ns };
-                Ok(Some((streams[node.lane], queued)))
-            })
-            .filter_map(Result::transpose)
-            .collect();
-        let entries = entries?;
-        for (event, record) in seen_outside {
+        let (entries, recorded_outside) = self.replayed(graph, stream, &streams, rank_places)?;
+        for (event, record) in recorded_outside {
             if let Some(event) = self.runtime.events.get_mut(&event) {
                 event.latest = Some(record);
             }
@@ -97,6 +59,57 @@ impl State {
         self.enqueue(stream, record)?;
         self.runtime.graphs.graph_mut(id)?.last_end = Some(end);
         Ok(())
+    }
+
+    /// The entries of a replay on `stream`, each with the stream of its lane, and what it records of events that are not the
+    /// graph's own.
+    fn replayed(
+        &self,
+        graph: &Graph,
+        stream: u64,
+        streams: &[u64],
+        rank_places: Vec<Vec<RankPlace>>,
+    ) -> Result<Replayed, Failure> {
+        let mut records: Vec<Option<Arc<EventRecord>>> = vec![None; graph.records.len()];
+        for node in &graph.nodes {
+            if let GraphStep::Record(number) = node.step {
+                let record = EventRecord::new(graph.records[number], streams[node.lane], node.site.clone());
+                records[number] = Some(Arc::new(record));
+            }
+        }
+        let record = |number: usize| {
+            let missing =
+                || Failure::new(code::INTERNAL, format!("record {number} of a graph, which waits for it, is missing"));
+            records[number].clone().ok_or_else(missing)
+        };
+        let (thread, issued_ns) = (crate::scheduler::thread::system_number(), thread::clock(self.key));
+        let mut rank_places = rank_places.into_iter();
+        let mut recorded_outside = BTreeMap::new();
+        let mut entries = Vec::with_capacity(graph.nodes.len());
+        for node in &graph.nodes {
+            let entry = match &node.step {
+                GraphStep::Work(entry) => entry.clone(),
+                GraphStep::Record(number) => Entry::Record(record(*number)?),
+                GraphStep::Wait(number) => Entry::Wait(record(*number)?),
+                GraphStep::Outside { event, act: Outside::Record } => {
+                    let record = Arc::new(EventRecord::new(*event, streams[node.lane], node.site.clone()));
+                    recorded_outside.insert(*event, Arc::clone(&record));
+                    Entry::Record(record)
+                }
+                GraphStep::Outside { event, act: Outside::Wait } => {
+                    // What nobody has recorded is no wait.
+                    match self.runtime.events.get(event).and_then(|event| event.latest.clone()) {
+                        Some(latest) => Entry::Wait(latest),
+                        None => continue,
+                    }
+                }
+                GraphStep::Collective { .. } => Entry::Meet(rank_places.next().unwrap_or_default()),
+            };
+            let (site, accesses, tag) = (node.site.clone(), node.accesses.clone(), node.tag.clone());
+            let queued = Queued { entry, site, accesses, tag, blame: Some(stream), thread, issued_ns };
+            entries.push((streams[node.lane], queued));
+        }
+        Ok((entries, recorded_outside))
     }
 
     fn check_replay(&self, id: u64, stream: u64) -> Result<(), Failure> {

@@ -3,13 +3,11 @@
 //! Every rule is a function from a file to its violations; one run lists all of them as `file:line: what, and what to do`.
 //! What a rule allows is a constant at the top of this file, and nowhere else.
 
-mod emulator;
-mod source;
-
 use std::fs;
-use std::path::Path;
 
-use source::{Source, children, root_names_by_super, words};
+use crate::project::imports::Imports;
+use crate::project::source::{Source, children, root_names_by_super, words};
+use crate::project::{self, root};
 
 /// The top-level modules of the library in the order data flows, and what each may import besides itself.
 const LAYERS: [(&str, &[&str]); 14] = [
@@ -63,6 +61,58 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ),
 ];
 
+/// The folders of the emulator, and the files beside them, with what each may import besides itself.
+///
+/// Folders import each other because what the machine does crosses its parts: a stream that ends a wait settles other streams,
+/// strict mode hears of every step. Files do not: types stand below `state`, what happens to them above it.
+const ARROWS: [(&str, &[&str]); 16] = [
+    ("base", &["config"]),
+    ("config", &["faults"]),
+    ("environment", &["config", "faults"]),
+    ("memory", &["base", "config", "scheduler"]),
+    ("scheduler", &["base", "memory", "hccl", "strict", "runtime", "state", "machine"]),
+    ("nn", &["base", "memory", "scheduler", "timed"]),
+    ("hccl", &["base", "config", "memory", "scheduler", "nn", "runtime", "state", "machine"]),
+    ("faults", &["base", "memory", "hccl", "runtime", "state", "machine"]),
+    ("timed", &["base", "config", "memory", "scheduler", "nn", "hccl", "strict", "runtime", "state", "machine"]),
+    ("strict", &["base", "memory", "scheduler", "hccl", "runtime", "state", "machine"]),
+    ("runtime", &["base", "memory", "scheduler", "nn", "hccl", "timed", "strict", "state", "machine"]),
+    ("state", &["base", "scheduler", "hccl", "faults", "timed", "strict", "runtime"]),
+    (
+        "machine",
+        &["base", "config", "memory", "scheduler", "nn", "hccl", "faults", "timed", "strict", "runtime", "state"],
+    ),
+    // What no table has is asked of an emulator by name.
+    (
+        "abi",
+        &[
+            "base",
+            "config",
+            "memory",
+            "scheduler",
+            "nn",
+            "hccl",
+            "timed",
+            "strict",
+            "runtime",
+            "state",
+            "machine",
+            "emulator",
+        ],
+    ),
+    (
+        "emulator",
+        &["base", "config", "memory", "scheduler", "nn", "faults", "timed", "strict", "runtime", "machine", "abi"],
+    ),
+    ("limits", &["nn"]),
+];
+
+/// Where the emulator's files are.
+const EMULATOR: &str = "emulator/src/";
+
+/// The most files of it that may import each other in a circle.
+const LARGEST_CIRCLE: usize = 2;
+
 /// The modules above the fence: pure and deterministic.
 const PURE: [&str; 7] = ["base", "config", "program", "placement", "collective", "schedule", "compile"];
 
@@ -103,9 +153,6 @@ const UNSAFE_ALLOWED: [&str; 17] = [
     // An allocator that counts.
     "tests/allocations.rs",
 ];
-
-/// Made by a program from other files of the project; checked by that program.
-const GENERATED: [&str; 3] = ["sys/src/bindings.rs", "sys/src/names.rs", "sys/src/symbols.rs"];
 
 /// Where printing is the purpose.
 const PRINTING_ALLOWED: [&str; 10] = [
@@ -173,22 +220,18 @@ const BANS: [Ban; 15] = [
     Ban { text: "/tmp/", place: BanPlace::Path, instead: "use tempfile or std::env::temp_dir" },
 ];
 
-/// Folders that are no sources: build products, version control, model files, fixtures.
-const SKIPPED_FOLDERS: [&str; 4] = ["target", ".git", "models", "tests/fixtures"];
-const TEXT_EXTENSIONS: [&str; 9] = ["rs", "toml", "md", "h", "hpp", "c", "cpp", "asc", "sh"];
-
 #[test]
 fn the_project_is_tidy() {
-    let sources = read_project();
+    let sources = project::read();
     assert!(sources.iter().any(|source| source.path == "src/lib.rs"), "the walk found no sources");
     let mut violations: Vec<String> = sources.iter().flat_map(violations).collect();
-    violations.extend(emulator::violations(&sources));
+    violations.extend(emulator_violations(&sources));
     assert!(violations.is_empty(), "{} violations of the style guide:\n{}", violations.len(), violations.join("\n"));
 }
 
 #[test]
 fn every_exemption_is_used() {
-    let sources = read_project();
+    let sources = project::read();
     for place in UNSAFE_ALLOWED {
         let is_used =
             sources.iter().any(|source| source.is_below(&[place]) && words(&source.code, "unsafe").next().is_some());
@@ -200,7 +243,7 @@ fn every_exemption_is_used() {
 #[test]
 fn the_translated_readme_has_the_code_of_the_readme() {
     let code = |path: &str| {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path);
+        let text = fs::read_to_string(root().join(path)).expect(path);
         // Three marks open a block: what is between two of them is empty.
         let mut code: Vec<String> = text.split('`').skip(1).step_by(2).map(str::to_owned).collect();
         code.sort_unstable();
@@ -211,33 +254,18 @@ fn the_translated_readme_has_the_code_of_the_readme() {
     assert_eq!((differs, original.len()), (None, translated.len()), "bring docs/README.zh-CN.md up to date");
 }
 
-/// Every text file of the project, in the order of their paths.
-fn read_project() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut sources = Vec::new();
-    read_folder(root, "", &mut sources);
-    sources.sort_by(|a, b| a.path.cmp(&b.path));
-    sources
-}
-
-fn read_folder(root: &Path, folder: &str, sources: &mut Vec<Source>) {
-    let entries = fs::read_dir(root.join(folder)).unwrap_or_else(|error| panic!("folder {folder}: {error}"));
-    for entry in entries {
-        let entry = entry.unwrap_or_else(|error| panic!("folder {folder}: {error}"));
-        let name =
-            entry.file_name().into_string().unwrap_or_else(|name| panic!("{folder}: {} is not UTF-8", name.display()));
-        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-        let kind = entry.file_type().unwrap_or_else(|error| panic!("{path}: {error}"));
-        if kind.is_dir() && !SKIPPED_FOLDERS.contains(&path.as_str()) {
-            read_folder(root, &path, sources);
-        }
-        let extension = Path::new(&path).extension().and_then(|extension| extension.to_str());
-        let is_text = extension.is_some_and(|extension| TEXT_EXTENSIONS.contains(&extension)) || path == ".ci/run";
-        if kind.is_file() && is_text && !GENERATED.contains(&path.as_str()) {
-            let text = fs::read_to_string(root.join(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-            sources.push(Source::new(&path, &text));
-        }
+/// All that is wrong with the emulator's house.
+fn emulator_violations(sources: &[Source]) -> Vec<String> {
+    let imports = Imports::new(sources, EMULATOR);
+    let mut wrong = imports.wrong_arrows(&ARROWS);
+    for circle in imports.circles().iter().filter(|circle| circle.len() > LARGEST_CIRCLE) {
+        wrong.push(format!(
+            "{} files import each other, at most {LARGEST_CIRCLE}: move a type down, or pass what is needed: {}",
+            circle.len(),
+            circle.join(", ")
+        ));
     }
+    wrong
 }
 
 /// All that is wrong with one file.
@@ -261,7 +289,10 @@ fn check_layers(source: &Source, found: &mut Found) {
     let module = source.module();
     let Some(top) = module.first() else { return };
     let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| layer == top) else {
-        found.push((1, format!("module `{top}` has no row in LAYERS of tests/tidy.rs: say there what it may import")));
+        found.push((
+            1,
+            format!("module `{top}` has no row in LAYERS of xtask/src/tidy.rs: say there what it may import"),
+        ));
         return;
     };
     let is_layer = |name| LAYERS.iter().any(|(layer, _)| *layer == name);
@@ -321,7 +352,7 @@ fn check_header_and_length(source: &Source, found: &mut Found) {
 
 fn check_bans(source: &Source, found: &mut Found) {
     // These files spell what they ban.
-    if source.is_below(&["tests/tidy.rs", "tests/tidy/"]) {
+    if source.is_below(&["xtask/src/tidy.rs", "xtask/src/project/"]) {
         return;
     }
     let lowercase = source.text.to_ascii_lowercase();
