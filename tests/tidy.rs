@@ -5,6 +5,7 @@
 
 mod emulator;
 mod source;
+mod tables;
 
 use std::fs;
 use std::path::Path;
