@@ -98,13 +98,11 @@ impl Writer {
         let bytes = (0..shape.iter().product()).map(|_| self.random.below(255) as i64 - 127).collect();
         let weight = self.given(name, HostTensor::int(shape.to_vec(), DType::I8, bytes));
         // What is summed stands last in every weight here.
-        let (operands, result) = spec.split_once("->").unwrap_or_default();
-        let dims = operands.split(',').next_back().unwrap_or_default();
-        let rows: Vec<usize> =
-            dims.chars().zip(shape).filter(|(letter, _)| result.contains(*letter)).map(|(_, size)| *size).collect();
+        let spec = self.build.einsum(spec);
+        let rows = &shape[..spec.scale().len()];
         let scales = (0..rows.iter().product()).map(|_| (self.random.below(128) + 1) as f32 / 16384.0).collect();
-        let scale = self.given(&format!("{name}.scale"), HostTensor::float(rows, DType::F32, scales));
-        self.build.op(Kind::QuantMatMul { spec: spec.to_owned() }, &[x, weight, scale])
+        let scale = self.given(&format!("{name}.scale"), HostTensor::float(rows.to_vec(), DType::F32, scales));
+        self.build.op(Kind::QuantMatMul { spec }, &[x, weight, scale])
     }
 
     fn named(&mut self, name: &str, rank: usize, value: Operand) -> Operand {
@@ -130,8 +128,7 @@ impl Block {
         let x = w.floats(&[b, s, h]);
         let x = w.input("x", x);
         // Tokens stand in the cache in order; a token sees itself and what is before it.
-        let positions = (0..b * s).map(|at| (at % s) as i64).collect();
-        let positions = w.input("positions", HostTensor::int([b, s], DType::I64, positions));
+        let start = w.input("start", HostTensor::zeros([b], DType::I64));
         let mask = (0..b * s * t).map(|at| i64::from(at % t > at / t % s)).collect();
         let mask = w.input("mask", HostTensor::int([b, s, t], DType::Bool, mask));
         let angles = w.floats(&[b, s, d]);
@@ -151,7 +148,7 @@ impl Block {
                 y = w.build.op(Kind::Rope, &[y, cos, sin]);
             }
             let cache = w.build.state(&format!("{name}.cache"), [b, t, k, d], w.dtype);
-            w.build.op(Kind::CacheWrite, &[cache, y, positions])
+            w.build.op(Kind::CacheWrite, &[cache, y, start])
         };
         let (keys, values) = (cached(&mut w, "k", true), cached(&mut w, "v", false));
         let scale = (d as f64).sqrt().recip();
