@@ -12,7 +12,6 @@ mod kills;
 mod operators;
 mod project;
 mod storm;
-#[cfg(test)]
 mod tidy;
 
 use std::env;
@@ -28,6 +27,8 @@ chores:
                        of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
   house                count the code: lines by package, names of several types, short doc comments, long functions, public
                        items nobody uses, types spread over files, circles of imports, packages of the library
+  tidy                 list where the project breaks its rules: layers, purity, unsafe code, headers, lengths, words; a test of
+                       xtask does the same
   operators            list CANN's aclnn operators, each with a tab and `modelled` or `refused`, on standard output
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
                        --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["emulator", "--out", folder] => emulator::write(folder),
         ["house"] => house::count(),
+        ["tidy"] => tidy::check(),
         ["aarch64"] => aarch64::check(),
         _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
     };

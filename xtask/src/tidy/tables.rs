@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::project;
-use crate::project::source::{Source, children, words};
+use crate::project::source::{Source, words};
+use crate::tidy::paths::children;
 
 const OPS: &str = "src/program/op/table.rs";
 const CALLS: &str = "src/program/call.rs";
