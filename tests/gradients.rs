@@ -109,7 +109,7 @@ type Operands = fn(&mut Sample) -> Vec<Operand>;
 
 /// The rows that have a sample: name, kind, operands.
 fn samples() -> Vec<(&'static str, Kind, Operands)> {
-    let matmul = |spec: &str| Kind::MatMul { spec: spec.to_owned() };
+    let matmul = |spec: &str| Kind::MatMul { spec: spec.parse().unwrap() };
     let both = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[2, 3, 4])];
     let rows = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[4])];
     let one = |sample: &mut Sample| vec![sample.float(&[2, 3, 4])];

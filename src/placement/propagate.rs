@@ -15,9 +15,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::base::{AxisId, Bytes, Diagnostic, Diagnostics, Id};
-use crate::program::op::{Linear, rule_of};
+use crate::program::op::{Linear, WeightOperands, rule_of};
 use crate::program::text::op_text;
-use crate::program::{Factor, Kind, Op, OpId, Program, Reduce, Role, Rule, ValueId};
+use crate::program::{Factor, Op, OpId, Program, Reduce, Role, Rule, ValueId};
 
 use super::layout::Layout;
 use super::mesh::Mesh;
@@ -267,7 +267,7 @@ impl<'a> Pass<'a> {
 
     /// Whether an op makes a param's copy in another type.
     fn is_copy_of_param(&self, op: &Op) -> bool {
-        matches!(op.kind, Kind::Cast { .. }) && self.program.values[op.operands[0]].role == Role::Param
+        op.kind.row().is_copy && self.program.values[op.operands[0]].role == Role::Param
     }
 
     /// The weight that is decided with an op: one that multiplies it or looks it up, or copies it for such a one.
@@ -279,27 +279,19 @@ impl<'a> Pass<'a> {
             return self.weight_among(user, op.result()).map(|weight| Weight { param: op.operands[0], ..weight });
         }
         let param = |operand: &ValueId| self.program.values[*operand].role == Role::Param;
-        // A weight stands second if there is a choice.
         op.operands.iter().rev().filter(|operand| param(operand)).find_map(|operand| self.weight_among(id, *operand))
     }
 
     /// The weight `value` as `user` reads it.
     fn weight_among(&self, user: OpId, value: ValueId) -> Option<Weight> {
         let (op, rule) = (&self.program.ops[user], self.rules[user.index()].as_ref()?);
-        let takes: &[usize] = match op.kind {
-            Kind::Embed | Kind::QuantMatMul { .. } => &[1],
-            Kind::MatMul { .. } => &[1, 0],
-            _ => &[],
-        };
-        let operand = takes.iter().copied().find(|operand| op.operands[*operand] == value)?;
+        let weights = op.kind.row().weights;
+        let operand = weights.operands().iter().copied().find(|operand| op.operands[*operand] == value)?;
         let mut axes = [SmallVec::new(), SmallVec::new()];
-        for (dim, factor) in rule.operands[operand].iter().enumerate() {
-            let Factor::Letter(letter) = factor else { continue };
-            let is_input = match op.kind {
-                Kind::Embed => dim == 1,
-                _ => rule.result_dim(0, *letter).is_none(),
-            };
-            axes[usize::from(is_input)].push(dim);
+        for dim in 0..rule.operands[operand].len() {
+            if let Some(is_input) = weights.is_input(rule, operand, dim) {
+                axes[usize::from(is_input)].push(dim);
+            }
         }
         Some(Weight { param: value, user, operand, axes })
     }
@@ -319,6 +311,11 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Whether an op looks rows of its weight up.
+    fn is_table(&self, user: OpId) -> bool {
+        matches!(self.program.ops[user].kind.row().weights, WeightOperands::Table(_))
+    }
+
     /// The ways to cut a weight: by axis 0 or 1 of its matrix, as far as pins allow. By inputs, as what it is multiplied
     /// with lies already; along each axis, over all of its dims, or over the outermost alone, which may leave cards
     /// without a part but keeps heads together.
@@ -329,7 +326,7 @@ impl<'a> Pass<'a> {
             Some(None) => return SmallVec::from_iter([(0, Layout::replicated(value.shape.rank()))]),
             Some(Some(0)) => &[0],
             Some(Some(_)) => &[1],
-            None if self.program.ops[user].kind == Kind::Embed => &[0],
+            None if self.is_table(user) => &[0],
             None => &[0, 1],
         };
         let mut cuts: SmallVec<[(usize, Layout); 4]> = SmallVec::new();
@@ -443,7 +440,7 @@ impl<'a> Pass<'a> {
         };
         let reason = if self.pins.cut(&value.name).is_some() {
             "pinned".to_owned()
-        } else if self.program.ops[user].kind == Kind::Embed {
+        } else if self.is_table(user) {
             "an embedding is cut by vocabulary, so that a tied head is too".to_owned()
         } else {
             format!("{} {}; {} {}", WAYS[axis], say(&best[axis]), WAYS[1 - axis], say(&best[1 - axis]))

@@ -9,6 +9,7 @@ use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 
 use super::graph::{Form, Op, OpId, Program, Role, Source, Value, ValueId};
 use super::op::{Kind, result_types};
+use super::rule::Einsum;
 use super::verify::verify;
 
 /// Builds a [`Program`].
@@ -167,7 +168,16 @@ impl Builder {
 
     /// A product in einsum form.
     pub fn matmul(&mut self, spec: &str, x: Operand, w: Operand) -> Operand {
-        self.op(Kind::MatMul { spec: spec.to_owned() }, &[x, w])
+        let spec = self.einsum(spec);
+        self.op(Kind::MatMul { spec }, &[x, w])
+    }
+
+    /// The product of a text such as `bsi,oi->bso`; where it is none, that is a problem, and the answer a product of numbers.
+    pub fn einsum(&mut self, text: &str) -> Einsum {
+        text.parse().unwrap_or_else(|message: String| {
+            self.problems.push(Diagnostic::new("matmul", message));
+            Einsum::default()
+        })
     }
 
     /// `x + y`.

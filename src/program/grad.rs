@@ -262,15 +262,13 @@ pub(super) fn embed(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 
 pub(super) fn matmul(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::MatMul { spec }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
-    let Some((operands, result)) = spec.split_once("->") else { return };
-    let Some((x, w)) = operands.split_once(',') else { return };
     adjoint.give_if_wanted(0, |adjoint| {
         let w_operand = adjoint.operand(1);
-        adjoint.op(Kind::MatMul { spec: format!("{result},{w}->{x}") }, &[dy, w_operand])
+        adjoint.op(Kind::MatMul { spec: spec.grad_x() }, &[dy, w_operand])
     });
     adjoint.give_if_wanted(1, |adjoint| {
         let x_operand = adjoint.operand(0);
-        adjoint.op(Kind::MatMul { spec: format!("{result},{x}->{w}") }, &[dy, x_operand])
+        adjoint.op(Kind::MatMul { spec: spec.grad_w() }, &[dy, x_operand])
     });
 }
 

@@ -256,19 +256,11 @@ fn positions<const N: usize>(letters: &str, operands: [(&str, &Shape); N]) -> Ve
     indices(&axes.iter().map(|axis| axis.0).collect()).map(position).collect()
 }
 
-/// The letters of an einsum: of x, of w, of the result, and those that are summed.
-fn einsum(spec: &str) -> (&str, &str, &str, String) {
-    let (ins, out) = spec.split_once("->").unwrap_or((spec, ""));
-    let (x, w) = ins.split_once(',').unwrap_or((ins, ""));
-    (x, w, out, x.chars().filter(|letter| !out.contains(*letter)).collect())
-}
-
 pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::MatMul { spec } = kind else { unreachable!("matmul's kind") };
     let [x, w] = operands else { unreachable!("matmul takes two operands") };
-    let (x_dims, w_dims, out, summed) = einsum(spec);
-    let places = [(x_dims, &x.shape), (w_dims, &w.shape)];
-    let (outer, inner) = (positions(out, places), positions(&summed, places));
+    let places = [(spec.x(), &x.shape), (spec.w(), &w.shape)];
+    let (outer, inner) = (positions(spec.result(), places), positions(&spec.summed(), places));
     let (x, w) = (x.floats(), w.floats());
     let data = outer
         .into_iter()
@@ -286,10 +278,9 @@ fn quantised(row: impl Iterator<Item = f32> + Clone) -> (Vec<i64>, f64) {
 pub(super) fn quant_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::QuantMatMul { spec } = kind else { unreachable!("quant_matmul's kind") };
     let [x, w, scale] = operands else { unreachable!("quant_matmul takes x, w and a scale") };
-    let (x_dims, w_dims, out, summed) = einsum(spec);
-    let scale_dims: String = w_dims.chars().filter(|letter| out.contains(*letter)).collect();
-    let outer = positions(out, [(x_dims, &x.shape), (w_dims, &w.shape), (&scale_dims, &scale.shape)]);
-    let inner = positions(&summed, [(x_dims, &x.shape), (w_dims, &w.shape)]);
+    let [of_x, of_w, of_scale] = [(spec.x(), &x.shape), (spec.w(), &w.shape), (&spec.scale(), &scale.shape)];
+    let outer = positions(spec.result(), [of_x, of_w, of_scale]);
+    let inner = positions(&spec.summed(), [of_x, of_w]);
     let (x, w, scale) = (x.floats(), w.ints(), scale.floats());
     // By where in x a row starts.
     let mut rows: BTreeMap<usize, (Vec<i64>, f64)> = BTreeMap::new();

@@ -161,22 +161,17 @@ fn local_index(emit: &mut Emit<'_>, index: View, of: &Local, dim: usize) -> (Vie
     (clamped, Some(elsewhere))
 }
 
+/// A tensor whose dims are the letters `dims`, with those of `order` alone, in that order.
+fn arranged(view: &View, dims: &str, order: &str) -> View {
+    view.permute(&order.chars().filter_map(|letter| dims.find(letter)).collect::<Vec<_>>())
+}
+
 pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::MatMul { spec } = kind else { return };
-    let (ins, out_dims) = spec.split_once("->").unwrap_or((spec, ""));
-    let (x_dims, w_dims) = ins.split_once(',').unwrap_or((ins, ""));
-    let (x, w, out) = (emit.view(0), emit.view(1), emit.out());
-    let has = |dims: &str, letter: char| dims.contains(letter);
-    let batch: String = out_dims.chars().filter(|c| has(x_dims, *c) && has(w_dims, *c)).collect();
-    let rows: String = out_dims.chars().filter(|c| !has(w_dims, *c)).collect();
-    let columns: String = out_dims.chars().filter(|c| !has(x_dims, *c)).collect();
-    let inner: String = x_dims.chars().filter(|c| !has(out_dims, *c)).collect();
-    let arrange = |view: &View, dims: &str, order: &str| {
-        view.permute(&order.chars().filter_map(|c| dims.find(c)).collect::<Vec<_>>())
-    };
-    let x = arrange(&x, x_dims, &format!("{batch}{rows}{inner}"));
-    let w = arrange(&w, w_dims, &format!("{batch}{inner}{columns}"));
-    let out = arrange(&out, out_dims, &format!("{batch}{rows}{columns}"));
+    let (batch, rows, columns, inner) = (spec.batch(), spec.rows(), spec.columns(), spec.summed());
+    let x = arranged(&emit.view(0), spec.x(), &format!("{batch}{rows}{inner}"));
+    let w = arranged(&emit.view(1), spec.w(), &format!("{batch}{inner}{columns}"));
+    let out = arranged(&emit.out(), spec.result(), &format!("{batch}{rows}{columns}"));
     let count = |view: &View, from: usize, dims: &str| view.shape[from..from + dims.len()].iter().product::<usize>();
     let (b, m) = (count(&x, 0, &batch), count(&x, batch.len(), &rows));
     let (k, n) = (count(&w, batch.len(), &inner), count(&w, batch.len() + inner.len(), &columns));
@@ -195,18 +190,11 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
 
 pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::QuantMatMul { spec } = kind else { return };
-    let (ins, out_dims) = spec.split_once("->").unwrap_or((spec, ""));
-    let (x_dims, w_dims) = ins.split_once(',').unwrap_or((ins, ""));
-    let kept = |dims: &str, all: &str| all.chars().filter(|letter| dims.contains(*letter)).collect::<String>();
-    let (rows, columns) = (kept(x_dims, out_dims), kept(w_dims, out_dims));
-    let (inner, scale_dims) = (kept(w_dims, x_dims), kept(out_dims, w_dims));
-    let arrange = |view: &View, dims: &str, order: &str| {
-        view.permute(&order.chars().filter_map(|letter| dims.find(letter)).collect::<Vec<_>>())
-    };
-    let x = arrange(&emit.view(0), x_dims, &format!("{rows}{inner}"));
-    let w = arrange(&emit.view(1), w_dims, &format!("{columns}{inner}"));
-    let scale = arrange(&emit.view(2), &scale_dims, &columns);
-    let out = arrange(&emit.out(), out_dims, &format!("{rows}{columns}"));
+    let (rows, columns, inner) = (spec.rows(), spec.columns(), spec.summed());
+    let x = arranged(&emit.view(0), spec.x(), &format!("{rows}{inner}"));
+    let w = arranged(&emit.view(1), spec.w(), &format!("{columns}{inner}"));
+    let scale = arranged(&emit.view(2), &spec.scale(), &columns);
+    let out = arranged(&emit.out(), spec.result(), &format!("{rows}{columns}"));
     let (m, n) = (x.shape[..rows.len()].iter().product::<usize>(), scale.elems());
     let k: usize = x.shape[rows.len()..].iter().product();
     if k == 0 {

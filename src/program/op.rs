@@ -1,22 +1,21 @@
 //! THE op table: each op once, with all that any pass may ask of it.
 //!
 //! A [`Row`] gives an op's name, its sharding rule, which operands it is linear in, its result type, its meaning on the
-//! host and the aclnn calls that compute it on a card. Attributes live in [`Kind`]. Passes hold no list of ops of their
-//! own; a new op is a row here, a function in `interpret`, one in `npu` and, if it has a gradient, one in `grad`. The rows of
-//! `training` are those that only training has.
+//! host and the aclnn calls that compute it on a card. Attributes live in [`Kind`]. Both come of the op's entry in
+//! `op/table.rs`; passes hold no list of ops of their own.
 
-mod training;
+mod table;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{DType, Shape};
+use crate::base::{AxisId, DType, Id, Shape};
 
-use super::grad::{self, GradFn};
+use super::grad::GradFn;
 use super::graph::{Op, Value};
 use super::interpret::{self as host, HostTensor};
-pub use super::kind::Kind;
 use super::npu::{self, Emit};
-use super::rule::{Reduce, Rule, any_rank};
+use super::rule::{Einsum, Factor, Reduce, Rule, any_rank};
+pub use table::{Kind, rows};
 
 /// Through which operands a partial sum may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +39,36 @@ pub enum Stage {
     Placed,
     /// Inserted by lowering.
     Lowered,
+}
+
+/// The operands that placement has a choice about where they are params: a matrix is cut by its outputs or its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightOperands {
+    /// None.
+    None,
+    /// Of a product, the likelier one first. What is summed are its inputs.
+    Factors(&'static [usize]),
+    /// A table whose rows are looked up: its outputs are its rows.
+    Table(usize),
+}
+
+impl WeightOperands {
+    /// The operands, the likelier one first.
+    #[must_use]
+    pub fn operands(&self) -> &[usize] {
+        match self {
+            Self::None => &[],
+            Self::Factors(operands) => operands,
+            Self::Table(operand) => std::slice::from_ref(operand),
+        }
+    }
+
+    /// Whether a dim of such an operand is of its inputs, by the rule of the op; `None` for one that is never cut.
+    #[must_use]
+    pub fn is_input(&self, rule: &Rule, operand: usize, dim: usize) -> Option<bool> {
+        let Factor::Letter(letter) = rule.operands[operand][dim] else { return None };
+        Some(rule.result_dim(0, letter).is_none() != matches!(self, Self::Table(_)))
+    }
 }
 
 type RuleFn = fn(&Kind, &[&Shape]) -> Result<Rule, String>;
@@ -69,6 +98,12 @@ pub struct Row {
     pub shape_only: &'static [usize],
     /// First stage at which it may occur.
     pub stage: Stage,
+    /// Whether ranks exchange data.
+    pub is_collective: bool,
+    /// Whether its result is its operand in another type. A param's copy lies as the param does.
+    pub is_copy: bool,
+    /// Which of its operands may be weights.
+    pub weights: WeightOperands,
     /// Sharding rule of one instance. Ops of the lowered stage move shards and have none.
     pub rule: RuleFn,
     /// Where a partial sum may pass.
@@ -149,12 +184,43 @@ fn floats_with_index(dtypes: &[DType], index: usize) -> Result<DTypes, String> {
     all_float(&Kind::Add, &floats)
 }
 
+/// The rule of an op whose first operand has a last dim `z` over which it works.
+fn over_last(shape: &Shape, text: impl Fn(&str) -> String) -> Result<Rule, String> {
+    match shape.rank().checked_sub(1) {
+        Some(lead) => sum(&text(&any_rank(lead))),
+        None => Err("a scalar has no last dim".to_owned()),
+    }
+}
+
+/// As [`elementwise`], with `results` results of the first operand's shape.
+fn elementwise_results(kind: &Kind, shapes: &[&Shape], results: usize) -> Result<Rule, String> {
+    let mut rule = elementwise(kind, shapes)?;
+    rule.results = smallvec![rule.results[0].clone(); results];
+    Ok(rule)
+}
+
+/// The element type of all operands, `count` times.
+fn equal_floats(kind: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, String> {
+    Ok(smallvec![all_float(kind, dtypes)?[0]; count])
+}
+
+/// Operand `index` is i64, the others are of one float type.
+fn with_label(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
+    if dtypes[1] != DType::I64 {
+        return Err(format!("the label is {}, expected i64", dtypes[1]));
+    }
+    all_float(kind, &[&dtypes[..1], &dtypes[2..]].concat())
+}
+
 const BASE: Row = Row {
     name: "",
     arity: 1,
     variadic: false,
     shape_only: &[],
     stage: Stage::Logical,
+    is_collective: false,
+    is_copy: false,
+    weights: WeightOperands::None,
     rule: elementwise,
     linear: Linear::No,
     dtype: all_float,
@@ -164,342 +230,186 @@ const BASE: Row = Row {
     grad: None,
 };
 
-static EMBED: Row = Row {
-    name: "embed",
-    arity: 2,
-    rule: |_, shapes| {
-        let ids = any_rank(shapes[0].rank());
-        sum(&format!("{ids},yz->{ids}z"))
-    },
-    linear: Linear::InEach(&[1]),
-    dtype: |_, dtypes| floats_with_index(dtypes, 0),
-    host: Host::One(host::embed),
-    npu: npu::embed,
-    grad: Some(grad::embed),
-    ..BASE
-};
-static MATMUL: Row = Row {
-    name: "matmul",
-    arity: 2,
-    rule: |kind, _| match kind {
-        Kind::MatMul { spec } => Rule::einsum(spec),
-        _ => Err("not a matmul".to_owned()),
-    },
-    linear: Linear::InEach(&[0, 1]),
-    host: Host::One(host::matmul),
-    npu: npu::matmul,
-    grad: Some(grad::matmul),
-    ..BASE
-};
-static ADD: Row = Row {
-    name: "add",
-    arity: 2,
-    linear: Linear::Jointly,
-    dtype: all_equal,
-    host: Host::One(host::add),
-    npu: npu::add,
-    grad: Some(grad::add_op),
-    ..BASE
-};
-static QUANT_MATMUL: Row = Row {
-    name: "quant_matmul",
-    arity: 3,
-    rule: |kind, _| match kind {
-        Kind::QuantMatMul { spec } => Rule::scaled_einsum(spec),
-        _ => Err("not a quant_matmul".to_owned()),
-    },
-    dtype: |_, dtypes| match dtypes {
-        [x @ (DType::F16 | DType::BF16), DType::I8, DType::F32] => Ok(smallvec![*x]),
-        [x, w, scale] => Err(format!("takes f16 or bf16, i8 and f32, found {x}, {w} and {scale}")),
-        _ => Err("takes 3 operands".to_owned()),
-    },
-    host: Host::One(host::quant_matmul),
-    npu: npu::quant_matmul,
-    ..BASE
-};
-static MUL: Row = Row {
-    name: "mul",
-    arity: 2,
-    linear: Linear::InEach(&[0, 1]),
-    dtype: all_equal,
-    host: Host::One(host::mul),
-    npu: npu::mul,
-    grad: Some(grad::mul),
-    ..BASE
-};
-static SCALE: Row = Row {
-    name: "scale",
-    linear: Linear::InEach(&[0]),
-    host: Host::One(host::scale),
-    npu: npu::scale,
-    grad: Some(grad::scale),
-    ..BASE
-};
-static SILU: Row = Row { name: "silu", host: Host::One(host::silu), npu: npu::silu, grad: Some(grad::silu), ..BASE };
-static SWIGLU: Row =
-    Row { name: "swiglu", arity: 2, host: Host::One(host::swiglu), npu: npu::swiglu, grad: Some(grad::swiglu), ..BASE };
-static RMS_NORM: Row = Row {
-    name: "rms_norm",
-    arity: 2,
-    rule: |_, shapes| match shapes[0].rank().checked_sub(1) {
-        Some(lead) => sum(&format!("{0}Z,Z->{0}Z,{0}", any_rank(lead))),
-        None => Err("a scalar has no last dim".to_owned()),
-    },
-    dtype: |kind, dtypes| all_float(kind, dtypes).map(|found| smallvec![found[0], DType::F32]),
-    host: Host::Several(host::rms_norm),
-    npu: npu::rms_norm,
-    grad: Some(grad::rms_norm),
-    ..BASE
-};
-static ROPE: Row = Row {
-    name: "rope",
-    arity: 3,
-    rule: |_, shapes| match shapes[0].rank().checked_sub(3) {
-        Some(heads) => {
-            let heads = &any_rank(heads + 2)[2..];
-            sum(&format!("ab{heads}Z,abZ,abZ->ab{heads}Z"))
-        }
-        None => Err(format!("x has {} dims, expected batch, sequence, heads and head size", shapes[0].rank())),
-    },
-    linear: Linear::InEach(&[0]),
-    host: Host::One(host::rope),
-    npu: npu::rope,
-    grad: Some(grad::rope),
-    ..BASE
-};
-static ATTENTION: Row = Row {
-    name: "attention",
-    arity: 4,
-    rule: |_, _| sum("bskgD,bTkD,bTkD,bsT->bskgD,bkgs,bkgs"),
-    dtype: |kind, dtypes| {
-        if dtypes[3] != DType::Bool {
-            return Err(format!("the mask is {}, expected bool", dtypes[3]));
-        }
-        all_float(kind, &dtypes[..3]).map(|found| smallvec![found[0], DType::F32, DType::F32])
-    },
-    host: Host::Several(host::attention),
-    npu: npu::attention,
-    grad: Some(grad::attention),
-    ..BASE
-};
-static CACHE_WRITE: Row = Row {
-    name: "cache_write",
-    arity: 3,
-    rule: |_, _| sum("bTkd,bSkd,bS->bTkd"),
-    dtype: |_, dtypes| floats_with_index(dtypes, 2),
-    in_place: &[0],
-    host: Host::One(host::cache_write),
-    npu: npu::cache_write,
-    ..BASE
-};
-static TAKE: Row = Row {
-    name: "take",
-    arity: 2,
-    rule: |_, _| sum("bSh,b->bh"),
-    linear: Linear::InEach(&[0]),
-    dtype: |_, dtypes| floats_with_index(dtypes, 1),
-    host: Host::One(host::take),
-    npu: npu::take,
-    grad: Some(grad::take),
-    ..BASE
-};
-static REDUCE_SUM: Row = Row {
-    name: "reduce_sum",
-    rule: |kind, shapes| match kind {
-        Kind::ReduceSum { dim } => reduce_dim(shapes[0].rank(), *dim, Reduce::Sum),
-        _ => Err("not a reduce_sum".to_owned()),
-    },
-    linear: Linear::InEach(&[0]),
-    host: Host::One(host::reduce_sum),
-    npu: npu::reduce_sum,
-    grad: Some(grad::reduce_sum),
-    ..BASE
-};
-static REDUCE_MAX: Row = Row {
-    name: "reduce_max",
-    rule: |kind, shapes| match kind {
-        Kind::ReduceMax { dim } => reduce_dim(shapes[0].rank(), *dim, Reduce::Max),
-        _ => Err("not a reduce_max".to_owned()),
-    },
-    host: Host::One(host::reduce_max),
-    npu: npu::reduce_max,
-    ..BASE
-};
-static INDEX_OF: Row = Row {
-    name: "index_of",
-    arity: 2,
-    rule: |_, shapes| match shapes[0].rank().checked_sub(1) {
-        Some(lead) => Rule::parse(&format!("{0}z,{0}->{0}", any_rank(lead)), Reduce::Min),
-        None => Err("a scalar has no last dim".to_owned()),
-    },
-    dtype: |kind, dtypes| all_float(kind, dtypes).map(|_| smallvec![DType::I64]),
-    host: Host::One(host::index_of),
-    npu: npu::index_of,
-    ..BASE
-};
-static CAST: Row = Row {
-    name: "cast",
-    dtype: |kind, _| match kind {
-        Kind::Cast { to } => Ok(smallvec![*to]),
-        _ => Err("not a cast".to_owned()),
-    },
-    host: Host::One(host::cast),
-    npu: npu::cast,
-    grad: Some(grad::cast),
-    ..BASE
-};
-static WIDEN: Row = Row {
-    name: "widen",
-    linear: Linear::InEach(&[0]),
-    dtype: |kind, dtypes| match (kind, dtypes[0]) {
-        (Kind::Widen { to: DType::F32 }, DType::F16 | DType::BF16) => Ok(smallvec![DType::F32]),
-        (Kind::Widen { to }, from) => Err(format!("{to} does not hold every number of {from}")),
-        _ => Err("not a widen".to_owned()),
-    },
-    host: Host::One(host::cast),
-    npu: npu::cast,
-    ..BASE
-};
-static PERMUTE: Row = Row {
-    name: "permute",
-    rule: |kind, shapes| {
-        let Kind::Permute { dims } = kind else { return Err("not a permute".to_owned()) };
-        let operand = any_rank(shapes[0].rank());
-        let mut seen = dims.clone();
-        seen.sort_unstable();
-        if !seen.iter().copied().eq(0..shapes[0].rank()) {
-            return Err(format!("{dims:?} is no permutation of {} dims", shapes[0].rank()));
-        }
-        let result: String = dims.iter().map(|dim| char::from(operand.as_bytes()[*dim])).collect();
-        sum(&format!("{operand}->{result}"))
-    },
-    linear: Linear::InEach(&[0]),
-    dtype: first,
-    host: Host::One(host::permute),
-    npu: npu::permute,
-    grad: Some(grad::permute),
-    ..BASE
-};
+/// An attribute of an op, in texts.
+trait Attribute: Sized {
+    fn text(&self, axis_names: &[String]) -> String;
 
-/// A row of an op that moves shards and leaves the whole value as it is.
-const fn movement(name: &'static str, stage: Stage) -> Row {
-    Row { name, stage, dtype: all_equal, ..BASE }
+    /// The inverse of [`text`](Self::text); an error is a sentence.
+    fn parse(key: &'static str, text: &str, axis_names: &[String]) -> Result<Self, String>;
+
+    /// The mesh axes it names.
+    fn axes(&self) -> &[AxisId] {
+        &[]
+    }
 }
-static RESHARD: Row = movement("reshard", Stage::Placed);
-static ALL_REDUCE: Row = Row { variadic: true, ..movement("all_reduce", Stage::Lowered) };
-static ALL_GATHER: Row = movement("all_gather", Stage::Lowered);
-static REDUCE_SCATTER: Row = movement("reduce_scatter", Stage::Lowered);
-static ALL_TO_ALL: Row = movement("all_to_all", Stage::Lowered);
-static SLICE: Row = movement("slice", Stage::Lowered);
-static LEADER: Row = movement("leader", Stage::Lowered);
-static PAD: Row = movement("pad", Stage::Lowered);
 
-/// Every row.
-static ROWS: [&Row; 42] = [
-    &EMBED,
-    &MATMUL,
-    &QUANT_MATMUL,
-    &ADD,
-    &MUL,
-    &SCALE,
-    &SILU,
-    &SWIGLU,
-    &RMS_NORM,
-    &ROPE,
-    &ATTENTION,
-    &CACHE_WRITE,
-    &TAKE,
-    &REDUCE_SUM,
-    &REDUCE_MAX,
-    &INDEX_OF,
-    &CAST,
-    &WIDEN,
-    &PERMUTE,
-    &training::EXPAND,
-    &training::REDUCE_TO,
-    &training::SILU_GRAD,
-    &training::SWIGLU_GRAD,
-    &training::RMS_NORM_GRAD,
-    &training::ATTENTION_GRAD,
-    &training::EMBED_GRAD,
-    &training::TAKE_GRAD,
-    &training::SUM_EXP,
-    &training::LOG_PROBABILITY,
-    &training::LOG_PROBABILITY_GRAD,
-    &training::TOTAL,
-    &training::CLIP_FACTOR,
-    &training::ADAMW,
-    &training::ASSIGN,
-    &RESHARD,
-    &ALL_REDUCE,
-    &ALL_GATHER,
-    &REDUCE_SCATTER,
-    &ALL_TO_ALL,
-    &SLICE,
-    &LEADER,
-    &PAD,
-];
-
-/// Every row, for tests and tables.
-#[must_use]
-pub fn rows() -> &'static [&'static Row] {
-    &ROWS
+fn no_value(key: &'static str, text: &str) -> String {
+    format!("`{text}` is no value of `{key}`")
 }
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join("*")
+}
+
+impl Attribute for usize {
+    fn text(&self, _: &[String]) -> String {
+        self.to_string()
+    }
+
+    fn parse(key: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
+        text.parse().map_err(|_| no_value(key, text))
+    }
+}
+
+impl Attribute for f64 {
+    fn text(&self, _: &[String]) -> String {
+        format!("{self:?}")
+    }
+
+    fn parse(key: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
+        text.parse().map_err(|_| no_value(key, text))
+    }
+}
+
+impl Attribute for DType {
+    fn text(&self, _: &[String]) -> String {
+        self.to_string()
+    }
+
+    fn parse(_: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
+        text.parse().map_err(|error| format!("{error}"))
+    }
+}
+
+impl Attribute for Reduce {
+    fn text(&self, _: &[String]) -> String {
+        self.to_string()
+    }
+
+    fn parse(_: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
+        Self::named(text).ok_or_else(|| format!("`{text}` is no reduction"))
+    }
+}
+
+impl Attribute for Einsum {
+    fn text(&self, _: &[String]) -> String {
+        self.to_string()
+    }
+
+    fn parse(_: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl Attribute for Vec<usize> {
+    fn text(&self, _: &[String]) -> String {
+        joined(self.iter().map(ToString::to_string))
+    }
+
+    fn parse(key: &'static str, text: &str, axis_names: &[String]) -> Result<Self, String> {
+        text.split('*').map(|dim| Attribute::parse(key, dim, axis_names)).collect()
+    }
+}
+
+impl Attribute for Vec<AxisId> {
+    fn text(&self, axis_names: &[String]) -> String {
+        joined(self.iter().map(|axis| axis_names[axis.index()].clone()))
+    }
+
+    fn parse(_: &'static str, text: &str, axis_names: &[String]) -> Result<Self, String> {
+        let axis = |axis: &str| {
+            let index = axis_names.iter().position(|known| known == axis);
+            index.map(AxisId::from_index).ok_or_else(|| format!("the mesh has no axis `{axis}`"))
+        };
+        text.split('*').map(axis).collect()
+    }
+
+    fn axes(&self) -> &[AxisId] {
+        self
+    }
+}
+
+/// Defines the ops: documentation, variant and attributes, name, and what its row has other than [`BASE`].
+macro_rules! ops {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $({ $( $(#[$about:meta])* $attribute:ident: $type:ty, )* })? = $text:literal { $($column:tt)* }
+    )*) => {
+        /// Which op, with its attributes.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Kind { $( $(#[$doc])* $name $({ $( $(#[$about])* $attribute: $type, )* })?, )* }
+
+        /// The number of an op's row.
+        enum Number { $( $name, )* }
+
+        static ROWS: &[Row] = &[$( Row { name: $text, $($column)* ..BASE }, )*];
+
+        /// Every row, for tests and tables.
+        #[must_use]
+        pub const fn rows() -> &'static [Row] {
+            ROWS
+        }
+
+        impl Kind {
+            /// The op's row.
+            #[must_use]
+            pub const fn row(&self) -> &'static Row {
+                match self { $( Self::$name { .. } => &ROWS[Number::$name as usize], )* }
+            }
+
+            /// The mesh axes a lowered op works over; none for the others.
+            #[must_use]
+            pub fn axes(&self) -> &[AxisId] {
+                let all: &[&[AxisId]] = match self {
+                    $( Self::$name { $($($attribute,)*)? } => &[$($(Attribute::axes($attribute),)*)?], )*
+                };
+                all.iter().find(|axes| !axes.is_empty()).copied().unwrap_or_default()
+            }
+
+            /// The attributes as texts, in the order they print.
+            #[must_use]
+            pub fn attributes(&self, axis_names: &[String]) -> Vec<(&'static str, String)> {
+                match self {
+                    $( Self::$name { $($($attribute,)*)? } => {
+                        vec![$($((stringify!($attribute), $attribute.text(axis_names)),)*)?]
+                    } )*
+                }
+            }
+
+            /// The op of that name and attributes; the inverse of [`Kind::attributes`].
+            ///
+            /// # Errors
+            /// A sentence naming an unknown op, or an attribute that is missing or no value of its type.
+            pub fn from_attributes(
+                name: &str,
+                attribute: &dyn Fn(&'static str) -> Result<String, String>,
+                axis_names: &[String],
+            ) -> Result<Self, String> {
+                Ok(match name {
+                    $( $text => Self::$name { $($(
+                        $attribute: Attribute::parse(
+                            stringify!($attribute), &attribute(stringify!($attribute))?, axis_names,
+                        )?,
+                    )*)? }, )*
+                    other => return Err(format!("`{other}` is no op")),
+                })
+            }
+        }
+    };
+}
+use ops;
 
 impl Kind {
-    /// The op's row.
+    /// Whether ranks exchange data.
     #[must_use]
-    pub const fn row(&self) -> &'static Row {
-        match self {
-            Self::Embed => &EMBED,
-            Self::MatMul { .. } => &MATMUL,
-            Self::QuantMatMul { .. } => &QUANT_MATMUL,
-            Self::Add => &ADD,
-            Self::Mul => &MUL,
-            Self::Scale { .. } => &SCALE,
-            Self::Silu => &SILU,
-            Self::SwiGlu => &SWIGLU,
-            Self::RmsNorm { .. } => &RMS_NORM,
-            Self::Rope => &ROPE,
-            Self::Attention { .. } => &ATTENTION,
-            Self::CacheWrite => &CACHE_WRITE,
-            Self::Take => &TAKE,
-            Self::ReduceSum { .. } => &REDUCE_SUM,
-            Self::ReduceMax { .. } => &REDUCE_MAX,
-            Self::IndexOf => &INDEX_OF,
-            Self::Cast { .. } => &CAST,
-            Self::Widen { .. } => &WIDEN,
-            Self::Permute { .. } => &PERMUTE,
-            Self::Expand { .. } => &training::EXPAND,
-            Self::ReduceTo => &training::REDUCE_TO,
-            Self::SiluGrad => &training::SILU_GRAD,
-            Self::SwiGluGrad => &training::SWIGLU_GRAD,
-            Self::RmsNormGrad => &training::RMS_NORM_GRAD,
-            Self::AttentionGrad { .. } => &training::ATTENTION_GRAD,
-            Self::EmbedGrad => &training::EMBED_GRAD,
-            Self::TakeGrad => &training::TAKE_GRAD,
-            Self::SumExp => &training::SUM_EXP,
-            Self::LogProbability => &training::LOG_PROBABILITY,
-            Self::LogProbabilityGrad => &training::LOG_PROBABILITY_GRAD,
-            Self::Total => &training::TOTAL,
-            Self::ClipFactor { .. } => &training::CLIP_FACTOR,
-            Self::AdamW { .. } => &training::ADAMW,
-            Self::Assign => &training::ASSIGN,
-            Self::Reshard => &RESHARD,
-            Self::AllReduce { .. } => &ALL_REDUCE,
-            Self::AllGather { .. } => &ALL_GATHER,
-            Self::ReduceScatter { .. } => &REDUCE_SCATTER,
-            Self::AllToAll { .. } => &ALL_TO_ALL,
-            Self::Slice { .. } => &SLICE,
-            Self::Leader { .. } => &LEADER,
-            Self::Pad { .. } => &PAD,
-        }
+    pub const fn is_collective(&self) -> bool {
+        self.row().is_collective
     }
 
     /// The op's name as the table spells it, if it is one.
     #[must_use]
     pub fn name_of(name: &str) -> Option<&'static str> {
-        ROWS.iter().find(|row| row.name == name).map(|row| row.name)
+        rows().iter().find(|row| row.name == name).map(|row| row.name)
     }
 
     /// Whether the op only moves shards of one value: its meaning on the whole is the identity.

@@ -91,52 +91,6 @@ impl Rule {
         })
     }
 
-    /// The rule of a product in einsum form: two operands, only small letters, none twice in one tensor, and what is
-    /// summed is in both operands.
-    ///
-    /// # Errors
-    /// A sentence that says which letter or part is wrong.
-    pub fn einsum(text: &str) -> Result<Self, String> {
-        let rule = Self::parse(text, Reduce::Sum)?;
-        let [x, w] = rule.operands.as_slice() else {
-            return Err(format!("`{text}` has {} operands, expected 2", rule.operands.len()));
-        };
-        let [result] = rule.results.as_slice() else {
-            return Err(format!("`{text}` has {} results, expected 1", rule.results.len()));
-        };
-        for dims in [x, w, result] {
-            for (index, factor) in dims.iter().enumerate() {
-                let Factor::Letter(letter) = *factor else {
-                    return Err(format!("`{text}`: the dims of a product are small letters"));
-                };
-                if dims[..index].contains(factor) {
-                    return Err(format!("`{text}` has `{}` twice in one tensor", letter as char));
-                }
-                let in_both = x.contains(factor) && w.contains(factor);
-                if !in_both && !result.contains(factor) {
-                    return Err(format!("`{text}` sums over `{}`, which only one operand has", letter as char));
-                }
-            }
-        }
-        Ok(rule)
-    }
-
-    /// The rule of a product in einsum form whose second operand has a scale for each of its rows: a third operand with
-    /// the second's dims that are not summed.
-    ///
-    /// # Errors
-    /// As [`Rule::einsum`]; or a dim that both operands have stays.
-    pub fn scaled_einsum(text: &str) -> Result<Self, String> {
-        let mut rule = Self::einsum(text)?;
-        let kept: SmallVec<[Factor; 6]> =
-            rule.operands[1].iter().filter(|factor| rule.results[0].contains(factor)).copied().collect();
-        if let Some(Factor::Letter(letter)) = kept.iter().find(|factor| rule.operands[0].contains(factor)) {
-            return Err(format!("`{text}` keeps `{}`, which both operands have", *letter as char));
-        }
-        rule.operands.push(kept);
-        Ok(rule)
-    }
-
     /// The results' shapes.
     ///
     /// # Errors
@@ -182,6 +136,156 @@ impl Rule {
     }
 }
 
+/// A product in einsum form, `bsi,oi->bso`: the dims of two operands and of the result, a small letter each. What both
+/// operands have and the result lacks is summed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Einsum {
+    x: String,
+    w: String,
+    result: String,
+}
+
+impl Einsum {
+    /// Dims of the first operand.
+    #[must_use]
+    pub fn x(&self) -> &str {
+        &self.x
+    }
+
+    /// Dims of the second operand.
+    #[must_use]
+    pub fn w(&self) -> &str {
+        &self.w
+    }
+
+    /// Dims of the result.
+    #[must_use]
+    pub fn result(&self) -> &str {
+        &self.result
+    }
+
+    /// Dims that are summed, in the order of the first operand.
+    #[must_use]
+    pub fn summed(&self) -> String {
+        without(&self.x, &self.result)
+    }
+
+    /// Dims of the result that both operands have.
+    #[must_use]
+    pub fn batch(&self) -> String {
+        self.result.chars().filter(|letter| self.x.contains(*letter) && self.w.contains(*letter)).collect()
+    }
+
+    /// Dims of the result that the first operand alone has.
+    #[must_use]
+    pub fn rows(&self) -> String {
+        without(&self.result, &self.w)
+    }
+
+    /// Dims of the result that the second operand alone has.
+    #[must_use]
+    pub fn columns(&self) -> String {
+        without(&self.result, &self.x)
+    }
+
+    /// Dims of a scale for each row of the second operand: those of its dims that are not summed.
+    #[must_use]
+    pub fn scale(&self) -> String {
+        without(&self.w, &self.summed())
+    }
+
+    /// The cotangent of the first operand, as a product of the result's with the second operand.
+    #[must_use]
+    pub fn grad_x(&self) -> Self {
+        Self { x: self.result.clone(), w: self.w.clone(), result: self.x.clone() }
+    }
+
+    /// The cotangent of the second operand, as a product of the result's with the first operand.
+    #[must_use]
+    pub fn grad_w(&self) -> Self {
+        Self { x: self.result.clone(), w: self.x.clone(), result: self.w.clone() }
+    }
+
+    /// The product as two of a factorised second operand: `x` with the factor `[rank, inputs]`, and that with `[outputs, rank]`;
+    /// the rank is `letter`, which is no dim of the product.
+    #[must_use]
+    pub fn factorised(&self, letter: char) -> [Self; 2] {
+        let (summed, outputs) = (without(&self.w, &self.scale()), self.scale());
+        let narrow = format!("{}{letter}", without(&self.x, &summed));
+        [
+            Self { x: self.x.clone(), w: format!("{letter}{summed}"), result: narrow.clone() },
+            Self { x: narrow, w: format!("{outputs}{letter}"), result: self.result.clone() },
+        ]
+    }
+
+    /// The product's sharding rule.
+    #[must_use]
+    pub fn rule(&self) -> Rule {
+        let factors = |dims: &str| dims.bytes().map(Factor::Letter).collect();
+        Rule {
+            operands: [factors(&self.x), factors(&self.w)].into_iter().collect(),
+            results: std::iter::once(factors(&self.result)).collect(),
+            reduce: Reduce::Sum,
+        }
+    }
+
+    /// The rule of the product whose second operand has a scale for each of its rows: a third operand with the dims
+    /// [`scale`](Self::scale).
+    ///
+    /// # Errors
+    /// A dim that both operands have stays.
+    pub fn scaled_rule(&self) -> Result<Rule, String> {
+        if let Some(letter) = self.batch().chars().next() {
+            return Err(format!("`{self}` keeps `{letter}`, which both operands have"));
+        }
+        let mut rule = self.rule();
+        rule.operands.push(self.scale().bytes().map(Factor::Letter).collect());
+        Ok(rule)
+    }
+}
+
+/// The dims of `all` that are none of `others`.
+fn without(all: &str, others: &str) -> String {
+    all.chars().filter(|letter| !others.contains(*letter)).collect()
+}
+
+impl fmt::Display for Einsum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}->{}", self.x, self.w, self.result)
+    }
+}
+
+impl std::str::FromStr for Einsum {
+    type Err = String;
+
+    /// The error is a sentence that says which letter or part is wrong.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (operands, results) = text.split_once("->").ok_or_else(|| format!("`{text}` has no `->`"))?;
+        let (operands, results): (Vec<&str>, Vec<&str>) = (operands.split(',').collect(), results.split(',').collect());
+        let [x, w] = operands[..] else {
+            return Err(format!("`{text}` has {} operands, expected 2", operands.len()));
+        };
+        let [result] = results[..] else {
+            return Err(format!("`{text}` has {} results, expected 1", results.len()));
+        };
+        for dims in [x, w, result] {
+            for (index, letter) in dims.char_indices() {
+                if !letter.is_ascii_lowercase() {
+                    return Err(format!("`{text}`: the dims of a product are small letters"));
+                }
+                if dims[..index].contains(letter) {
+                    return Err(format!("`{text}` has `{letter}` twice in one tensor"));
+                }
+                let is_in_both = x.contains(letter) && w.contains(letter);
+                if !is_in_both && !result.contains(letter) {
+                    return Err(format!("`{text}` sums over `{letter}`, which only one operand has"));
+                }
+            }
+        }
+        Ok(Self { x: x.to_owned(), w: w.to_owned(), result: result.to_owned() })
+    }
+}
+
 /// The letters `a`, `b`, … of a tensor of `rank` dims, for ops that take any rank.
 #[must_use]
 pub fn any_rank(rank: usize) -> String {
@@ -194,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_product_sums_only_what_both_operands_have() {
-        assert!(Rule::einsum("bsi,oi->bso").is_ok());
+        assert_eq!("bsi,oi->bso".parse::<Einsum>().unwrap().to_string(), "bsi,oi->bso");
         for (spec, expected) in [
             ("ab,bc->c", "sums over `a`"),
             ("ab,cd->abd", "sums over `c`"),
@@ -206,15 +310,16 @@ mod tests {
             ("a1,c->ac", "small letters"),
             ("ab,bc", "no `->`"),
         ] {
-            let error = Rule::einsum(spec).unwrap_err();
+            let error = spec.parse::<Einsum>().unwrap_err();
             assert!(error.contains(expected), "{spec}: {error}");
         }
     }
 
     #[test]
     fn a_scale_has_the_rows_of_the_second_operand() {
-        assert_eq!(Rule::scaled_einsum("bsi,kgdi->bskgd"), Rule::parse("bsi,kgdi,kgd->bskgd", Reduce::Sum));
-        assert_eq!(Rule::scaled_einsum("bskgd,okgd->bso"), Rule::parse("bskgd,okgd,o->bso", Reduce::Sum));
-        assert!(Rule::scaled_einsum("abi,aoi->abo").unwrap_err().contains("keeps `a`"));
+        let rule = |text: &str| text.parse::<Einsum>().unwrap().scaled_rule();
+        assert_eq!(rule("bsi,kgdi->bskgd"), Rule::parse("bsi,kgdi,kgd->bskgd", Reduce::Sum));
+        assert_eq!(rule("bskgd,okgd->bso"), Rule::parse("bskgd,okgd,o->bso", Reduce::Sum));
+        assert!(rule("abi,aoi->abo").unwrap_err().contains("keeps `a`"));
     }
 }

@@ -98,13 +98,11 @@ impl Writer {
         let bytes = (0..shape.iter().product()).map(|_| self.random.below(255) as i64 - 127).collect();
         let weight = self.given(name, HostTensor::int(shape.to_vec(), DType::I8, bytes));
         // What is summed stands last in every weight here.
-        let (operands, result) = spec.split_once("->").unwrap_or_default();
-        let dims = operands.split(',').next_back().unwrap_or_default();
-        let rows: Vec<usize> =
-            dims.chars().zip(shape).filter(|(letter, _)| result.contains(*letter)).map(|(_, size)| *size).collect();
+        let spec = self.build.einsum(spec);
+        let rows = &shape[..spec.scale().len()];
         let scales = (0..rows.iter().product()).map(|_| (self.random.below(128) + 1) as f32 / 16384.0).collect();
-        let scale = self.given(&format!("{name}.scale"), HostTensor::float(rows, DType::F32, scales));
-        self.build.op(Kind::QuantMatMul { spec: spec.to_owned() }, &[x, weight, scale])
+        let scale = self.given(&format!("{name}.scale"), HostTensor::float(rows.to_vec(), DType::F32, scales));
+        self.build.op(Kind::QuantMatMul { spec }, &[x, weight, scale])
     }
 
     fn named(&mut self, name: &str, rank: usize, value: Operand) -> Operand {

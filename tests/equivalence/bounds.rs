@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use ascend_tp::base::{DType, Shape};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::interpret::{HostData, meaning};
-use ascend_tp::program::{HostTensor, Kind, Op};
+use ascend_tp::program::{Einsum, HostTensor, Kind, Op};
 
 use super::assemble::{Whole, indices, unit_roundoff};
 
@@ -59,10 +59,8 @@ pub(crate) fn bound(
         }
         Kind::Add | Kind::Mul | Kind::Scale { .. } | Kind::Cast { .. } => (1.0, vec![0.0; magnitude.len()]),
         Kind::MatMul { spec } => {
-            let summed = spec.split("->").next().unwrap_or_default().split(',').next().unwrap_or_default();
-            let out = spec.split("->").nth(1).unwrap_or_default();
-            let sizes = summed.chars().zip(operands[0].shape.iter()).filter(|(letter, _)| !out.contains(*letter));
-            let n: usize = sizes.map(|(_, size)| size).product();
+            let sizes = spec.x().chars().zip(operands[0].shape.iter());
+            let n: usize = sizes.filter(|(letter, _)| !spec.result().contains(*letter)).map(|(_, size)| size).product();
             (1.0, absolute(&op.kind).into_iter().map(|sum| (n as f64 + 2.0) * V * sum).collect())
         }
         // The integers are exact: three f32 roundings of their sum and its scales.
@@ -140,10 +138,8 @@ pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f
 }
 
 /// `t Σ|w| |scale|` for each element of a quantised product.
-fn steps(spec: &str, operands: &[&HostTensor]) -> Vec<f64> {
-    let (ins, out) = spec.split_once("->").unwrap_or_default();
-    let (x_dims, w_dims) = ins.split_once(',').unwrap_or_default();
-    let scale_dims: String = w_dims.chars().filter(|letter| out.contains(*letter)).collect();
+fn steps(spec: &Einsum, operands: &[&HostTensor]) -> Vec<f64> {
+    let (x_dims, w_dims, out, scale_dims, summed) = (spec.x(), spec.w(), spec.result(), spec.scale(), spec.summed());
     let [x, w, scale] = operands else { panic!("quant_matmul takes three operands") };
     let sizes: BTreeMap<char, usize> = x_dims
         .chars()
@@ -151,7 +147,6 @@ fn steps(spec: &str, operands: &[&HostTensor]) -> Vec<f64> {
         .chain(w_dims.chars().zip(w.shape.iter()))
         .map(|(l, size)| (l, *size))
         .collect();
-    let summed: String = x_dims.chars().filter(|letter| !out.contains(*letter)).collect();
     let every = |letters: &str| -> Vec<BTreeMap<char, usize>> {
         let shape: Shape = letters.chars().map(|letter| sizes[&letter]).collect();
         indices(&shape).map(|index| letters.chars().zip(index).collect()).collect()

@@ -369,7 +369,7 @@ impl Writer<'_> {
             return;
         }
         let text = |letters: &[char]| letters.iter().collect::<String>();
-        let spec = format!("{},{}->{}", text(&x_letters), text(&w_letters), text(&out));
+        let spec = format!("{},{}->{}", text(&x_letters), text(&w_letters), text(&out)).parse().unwrap();
         let w = match other % 4 {
             3 => x.id,
             2 => self.leaf(&w.shape, x.dtype, false, 2).id,

@@ -53,10 +53,10 @@ fn samples() -> Vec<Sample> {
         operands: operands.iter().map(|(shape, holds)| (shape.to_vec(), *holds)).collect(),
     };
     let matmul = |spec: &str, x: &[usize], w: &[usize]| {
-        sample(Kind::MatMul { spec: spec.to_owned() }, &[(x, Floats(DType::F32)), (w, Floats(DType::F32))])
+        sample(Kind::MatMul { spec: spec.parse().unwrap() }, &[(x, Floats(DType::F32)), (w, Floats(DType::F32))])
     };
     let quantised = |spec: &str, x: &[usize], w: &[usize], scale: &[usize], dtype: DType| {
-        let spec = spec.to_owned();
+        let spec = spec.parse().unwrap();
         sample(Kind::QuantMatMul { spec }, &[(x, Floats(dtype)), (w, Bytes), (scale, Fractions)])
     };
     vec![

@@ -18,7 +18,7 @@ use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
 
 use super::build::{Builder, Operand};
 use super::graph::{Form, Program, Role, Source, ValueId};
-use super::op::Kind;
+use super::op::{Kind, rule_of};
 
 pub use loss::{Loss, loss};
 use names::Names;
@@ -136,15 +136,13 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
         if matches!(source.form, Form::RowScales { .. }) {
             continue;
         }
-        let inputs = program.ops.values().iter().find_map(|op| match &op.kind {
-            Kind::MatMul { spec } | Kind::QuantMatMul { spec } if op.operands[1] == id => {
-                // Params stand second, their summed letters last.
-                let (operands, result) = spec.split_once("->")?;
-                let (_, dims) = operands.split_once(',')?;
-                Some(dims.chars().rev().take_while(|letter| !result.contains(*letter)).count())
-            }
-            Kind::Embed if op.operands[1] == id => Some(1),
-            _ => None,
+        let inputs = program.ops.values().iter().find_map(|op| {
+            let weights = op.kind.row().weights;
+            let operand = weights.operands().iter().copied().find(|operand| op.operands[*operand] == id)?;
+            let rule = rule_of(op, &program.operand_shapes(op)).ok()?;
+            let dims = 0..value.shape.rank();
+            // Inputs stand last.
+            Some(dims.rev().take_while(|dim| weights.is_input(&rule, operand, *dim) == Some(true)).count())
         });
         let inner: usize = inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
         let rows = value.shape.elems() / inner.max(1);
@@ -324,25 +322,22 @@ impl Shared<'_> {
         source: Source,
         shape: &[usize],
     ) -> Operand {
-        let (operands, result) = spec.split_once("->").unwrap_or((spec, ""));
-        let (left, dims) = operands.split_once(',').unwrap_or((operands, ""));
-        let outputs = dims.chars().take_while(|letter| result.contains(*letter)).count();
+        let spec = build.einsum(spec);
+        let outputs = spec.scale().len();
         if self.weights == Weights::Float {
             let layer = source.tensor.strip_suffix(".weight").unwrap_or(&source.tensor).to_owned();
             let row = source.element_offset / shape[outputs..].iter().product::<usize>().max(1);
             let weight = self.param(build, name, shape, source);
-            let y = build.matmul(spec, x, weight);
+            let [down_spec, up_spec] = spec.factorised('r');
+            let y = build.op(Kind::MatMul { spec }, &[x, weight]);
             let Some(lora) = self.lora.filter(|lora| lora.is_target(&layer)) else { return y };
-            // `r` is no letter of any product here.
-            let (out, summed) = dims.split_at(outputs);
-            let rest: String = left.chars().filter(|letter| !summed.contains(*letter)).collect();
             let name = name.strip_suffix(".weight").unwrap_or(name);
             let down = self.factor(build, &layer, &layer, "A", &[&[lora.rank], &shape[outputs..]].concat(), 0);
             let up =
                 self.factor(build, name, &layer, "B", &[&shape[..outputs], &[lora.rank]].concat(), row * lora.rank);
-            let narrow = build.matmul(&format!("{left},r{summed}->{rest}r"), x, down);
+            let narrow = build.op(Kind::MatMul { spec: down_spec }, &[x, down]);
             let narrow = build.op(Kind::Scale { by: lora.scale() }, &[narrow]);
-            let update = build.matmul(&format!("{rest}r,{out}r->{result}"), narrow, up);
+            let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
             return build.add(y, update);
         }
         let row_elems = shape[outputs..].iter().product();
@@ -350,7 +345,7 @@ impl Shared<'_> {
         let weight = build.param_from(name, shape, DType::I8, rows);
         let scales = Source { form: Form::RowScales { row_elems }, ..source };
         let scale = build.param_from(&format!("{name}_scale"), &shape[..outputs], DType::F32, scales);
-        build.op(Kind::QuantMatMul { spec: spec.to_owned() }, &[x, weight, scale])
+        build.op(Kind::QuantMatMul { spec }, &[x, weight, scale])
     }
 
     /// A factor of the adapter of `layer`, as products take it. What is one tensor there has one `A`.
