@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use ascend_tp::Cann;
-use ascend_tp::base::DType;
+use ascend_tp::base::{DType, Number};
 use ascend_tp::device::{Buffer, Device, Event, Stream, Tensor, operator};
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::program::HostTensor;
@@ -23,9 +23,15 @@ fn main() -> anyhow::Result<()> {
     let product = upload(&HostTensor::zeros([2, 2], DType::F32))?;
     let doubled = upload(&HostTensor::zeros([2, 2], DType::F32))?;
 
-    // Preparing checks the operands with the library; enqueueing only enqueues, as often as wanted.
-    let mut matmul = operator::matmul(&a, &b, &product)?;
-    let mut twice = operator::add(&product, &product, &doubled)?;
+    // Arguments are those of the C function: a product in its operands' own precision, a sum with the factor 1. Preparing
+    // checks them with the library; enqueueing only enqueues, as often as wanted.
+    let multiply = |a: &Tensor, b: &Tensor, out: &Tensor| {
+        operator::prepare("aclnnMatmul", [a.into(), b.into(), out.into(), 0_i64.into()])
+    };
+    let mut matmul = multiply(&a, &b, &product)?;
+    let one = Number::Float(1.0);
+    let mut twice =
+        operator::prepare("aclnnAdd", [(&product).into(), (&product).into(), one.into(), (&doubled).into()])?;
     let workspace = Buffer::new(&device, matmul.workspace_bytes().max(twice.workspace_bytes()).max(512))?;
 
     let (first, second) = (Stream::new(&device)?, Stream::new(&device)?);
@@ -41,7 +47,7 @@ fn main() -> anyhow::Result<()> {
     println!("2·A·B = {:?}", HostTensor::from_bytes([2, 2], DType::F32, &bytes).floats());
 
     // The card's rules are checked when the operator is prepared.
-    let refused = operator::matmul(&a, &product, &doubled);
+    let refused = multiply(&a, &product, &doubled);
     println!("refused: {}", refused.err().map(|error| error.to_string()).unwrap_or_default());
     Ok(())
 }

@@ -1,7 +1,16 @@
 //! The safe layer on the emulator: memory, copies, streams, events, operators, collectives, and what it refuses.
 //!
-//! Every operator wrapper runs at least once against numbers worked out by hand, so that no argument can stand in the
-//! wrong place.
+//! Operators run against numbers worked out by hand.
+
+/// Prepares an operator by its C name, on the arguments of its C function.
+macro_rules! operator {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        ascend_tp::device::operator::prepare(
+            stringify!($name),
+            [$(ascend_tp::base::Argument::from($argument)),*],
+        )
+    };
+}
 
 mod collectives;
 mod memory;

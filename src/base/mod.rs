@@ -1,14 +1,16 @@
-//! Words that every other module uses: data types, shapes, typed ids, units and located diagnostics.
+//! Words that every other module uses: data types, shapes, typed ids, units, operators' arguments and located diagnostics.
 //!
 //! Input → output: none; these are values. Invariants: a [`Shape`] never overflows its element count, an id is only
 //! made by the arena that owns it. This module knows nothing of programs, cards or files.
 
+mod argument;
 mod diagnostic;
 mod dtype;
 mod ids;
 mod shape;
 mod units;
 
+pub use argument::{Argument, Number};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use dtype::{DType, Precision, UnknownDType, Weights};
 pub(crate) use ids::define_id;

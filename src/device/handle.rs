@@ -8,6 +8,7 @@ use ascend_tp_sys::{aclIntArray, aclScalar};
 
 use super::card::Device;
 use super::error::Result;
+use crate::base::Number;
 
 /// An opaque handle or a device address: a number this crate never dereferences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,27 +55,18 @@ struct OwnedScalar {
     object: Object<aclScalar>,
 }
 
-/// A constant operand, with the type it is passed in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scalar {
-    /// Passed as a 32-bit float.
-    Float(f64),
-    /// Passed as a 64-bit integer.
-    Int(i64),
-}
-
 impl ScalarHandle {
-    pub(super) fn new(device: &Arc<Device>, value: Scalar) -> Result<Self> {
+    pub(super) fn new(device: &Arc<Device>, value: Number) -> Result<Self> {
         let table = device.enter()?;
         let _planning = device.planning();
         let pointer = match value {
-            Scalar::Float(value) => {
+            Number::Float(value) => {
                 #[expect(clippy::cast_possible_truncation, reason = "documented: a float constant has 32 bits")]
                 let mut value = value as f32;
                 // SAFETY: the value outlives the call, which copies it.
                 unsafe { (table.aclCreateScalar)((&raw mut value).cast(), ascend_tp_sys::aclDataType::ACL_FLOAT) }
             }
-            Scalar::Int(mut value) => {
+            Number::Int(mut value) => {
                 // SAFETY: the value outlives the call, which copies it.
                 unsafe { (table.aclCreateScalar)((&raw mut value).cast(), ascend_tp_sys::aclDataType::ACL_INT64) }
             }

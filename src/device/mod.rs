@@ -51,8 +51,6 @@ pub use copy::{HostBuffer, Transfer};
 pub use error::{CallError, Error, ErrorKind, Result};
 pub use event::Event;
 pub use graph::{Capture, Graph};
-pub use handle::Scalar;
-pub use operator::{AdamWRates, AttentionSettings, Layout};
 pub use prepared::Prepared;
 pub use root_info::RootInfo;
 pub use stream::Stream;

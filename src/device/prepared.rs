@@ -4,27 +4,18 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use ascend_tp_sys::{ACL_SUCCESS, Table, aclOpExecutor, aclnnStatus, aclrtStream, c_void};
+use ascend_tp_sys::{ACL_SUCCESS, aclOpExecutor, aclnnStatus, aclrtStream, c_void};
 
 use super::buffer::BufferSlice;
 use super::card::{Device, same_device};
 use super::error::Result;
 use super::handle::Object;
+use super::operator::{Held, Operator};
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
-/// First phase: checks the captured arguments and makes an executor. May be called repeatedly.
-pub(super) type Plan = Box<dyn Fn(&Table, *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus + Send + Sync>;
-
 /// Second phase: enqueues an executor.
 pub(super) type Run = unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus;
-
-/// C names of the two phases.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Names {
-    pub(super) plan: &'static str,
-    pub(super) run: &'static str,
-}
 
 /// An operator with its operands, checked and ready to be enqueued any number of times.
 ///
@@ -32,9 +23,8 @@ pub(super) struct Names {
 /// between runs.
 pub struct Prepared {
     device: Arc<Device>,
-    names: Names,
-    plan: Plan,
-    run: Run,
+    operator: &'static Operator,
+    arguments: Vec<Held>,
     executor: Executor,
     workspace_bytes: usize,
 }
@@ -48,9 +38,9 @@ enum Executor {
 
 impl Prepared {
     /// Runs the first phase.
-    pub(super) fn new(device: &Arc<Device>, names: Names, plan: Plan, run: Run) -> Result<Self> {
-        let mut prepared =
-            Self { device: Arc::clone(device), names, plan, run, executor: Executor::Once(None), workspace_bytes: 0 };
+    pub(super) fn new(device: &Arc<Device>, operator: &'static Operator, arguments: Vec<Held>) -> Result<Self> {
+        let executor = Executor::Once(None);
+        let mut prepared = Self { device: Arc::clone(device), operator, arguments, executor, workspace_bytes: 0 };
         let (executor, workspace_bytes) = prepared.plan()?;
         prepared.workspace_bytes = workspace_bytes;
         let _planning = device.planning();
@@ -64,7 +54,7 @@ impl Prepared {
     /// C name of the operator, for messages and traces.
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        self.names.run
+        self.operator.name
     }
 
     /// The card.
@@ -86,7 +76,7 @@ impl Prepared {
     /// The workspace is missing or too short, stream or workspace are of another card, or the library refuses. Errors of
     /// the work itself come from waiting for the stream.
     pub fn enqueue(&mut self, stream: &Stream, workspace: Option<&BufferSlice>) -> Result<()> {
-        same_device(self.names.run, &self.device, stream.device())?;
+        same_device(self.operator.name, &self.device, stream.device())?;
         let workspace = self.check_workspace(workspace)?;
         if matches!(self.executor, Executor::Once(None)) {
             let (executor, workspace_bytes) = self.plan()?;
@@ -100,11 +90,12 @@ impl Prepared {
             // Phase two frees it, also when it fails.
             Executor::Once(executor) => executor.take().map_or(ptr::null_mut(), |executor| executor.as_ptr()),
         };
+        let run = (self.operator.run)(self.device.table());
         // SAFETY: the executor was made by the operator's first phase and may be run (once or repeatedly, see `Executor`);
-        // its operands are kept alive by `plan`; the workspace is as long as the first phase asked; all of this memory
+        // its operands are kept alive by `arguments`; the workspace is as long as the first phase asked; all of this memory
         // waits for the device's work before it is freed.
-        let status = unsafe { (self.run)(workspace, self.workspace_bytes as u64, executor, stream.raw()) };
-        self.device.check(self.names.run, status)
+        let status = unsafe { run(workspace, self.workspace_bytes as u64, executor, stream.raw()) };
+        self.device.check(self.operator.name, status)
     }
 
     fn check_workspace(&self, workspace: Option<&BufferSlice>) -> Result<*mut c_void> {
@@ -114,10 +105,10 @@ impl Prepared {
         let found = workspace.map_or(0, BufferSlice::len_bytes);
         match workspace {
             Some(workspace) if found >= self.workspace_bytes => {
-                same_device(self.names.run, &self.device, workspace.device())?;
+                same_device(self.operator.name, &self.device, workspace.device())?;
                 Ok(workspace.address())
             }
-            _ => Err(Diagnostic::new(self.names.run, "the workspace is too short")
+            _ => Err(Diagnostic::new(self.operator.name, "the workspace is too short")
                 .expected(format!("{} bytes", self.workspace_bytes))
                 .found(format!("{found} bytes"))
                 .into()),
@@ -129,7 +120,7 @@ impl Prepared {
         if workspace_bytes <= self.workspace_bytes {
             return Ok(());
         }
-        Err(Diagnostic::new(self.names.plan, "the workspace of unchanged operands grew")
+        Err(Diagnostic::new(self.operator.plan_name, "the workspace of unchanged operands grew")
             .expected(format!("at most {} bytes", self.workspace_bytes))
             .found(format!("{workspace_bytes} bytes"))
             .into())
@@ -140,9 +131,11 @@ impl Prepared {
         let _planning = self.device.planning();
         let mut workspace_bytes = 0;
         let mut executor = ptr::null_mut();
-        let status = (self.plan)(table, &raw mut workspace_bytes, &raw mut executor);
-        self.device.check(self.names.plan, status)?;
-        let executor = Object::made(&self.device, self.names.plan, executor)?;
+        let status = (self.operator.plan)(table, &self.arguments, &raw mut workspace_bytes, &raw mut executor);
+        let status = status
+            .ok_or_else(|| Diagnostic::new(self.operator.name, "its arguments are not those of its prototype"))?;
+        self.device.check(self.operator.plan_name, status)?;
+        let executor = Object::made(&self.device, self.operator.plan_name, executor)?;
         // A workspace no address space holds is refused when it is allocated.
         Ok((executor, usize::try_from(workspace_bytes).unwrap_or(usize::MAX)))
     }
@@ -167,7 +160,7 @@ impl Drop for Prepared {
 impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prepared")
-            .field("name", &self.names.run)
+            .field("name", &self.operator.name)
             .field("workspace_bytes", &self.workspace_bytes)
             .finish_non_exhaustive()
     }
@@ -179,7 +172,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use ascend_tp_emulator::{Config, Emulator};
-    use ascend_tp_sys::{aclError, aclTensor};
+    use ascend_tp_sys::{Table, aclError, aclTensor};
 
     use super::*;
     use crate::base::DType;
@@ -222,7 +215,7 @@ mod tests {
         let tensor = |range| Tensor::contiguous(&memory.slice(range).unwrap(), DType::F32, [1]).unwrap();
         let workspace = Buffer::new(&device, 64).unwrap();
 
-        let mut negate = operator::neg(&tensor(0..4), &tensor(4..8)).unwrap();
+        let mut negate = operator::prepare("aclnnNeg", [(&tensor(0..4)).into(), (&tensor(4..8)).into()]).unwrap();
         assert_eq!(negate.workspace_bytes(), 64);
         for short in [None, Some(workspace.slice(0..63).unwrap())] {
             let error = negate.enqueue(&stream, short.as_ref()).unwrap_err();

@@ -149,10 +149,6 @@ impl TensorList {
         Ok(Self(Arc::new(OwnedList { device: Arc::clone(device), _tensors: tensors.to_vec(), object })))
     }
 
-    pub(super) fn device(&self) -> &Arc<Device> {
-        &self.0.device
-    }
-
     pub(super) fn as_ptr(&self) -> *mut aclTensorList {
         self.0.object.as_ptr()
     }

@@ -1,14 +1,17 @@
 //! What a card is asked to do: one aclnn operator a [`Call`], on views of buffers.
 //!
-//! Calls are data: `npu` makes them from an op, `schedule` places their buffers, `exec` hands them to `device`. Each
-//! variant is one aclnn operator and names it; a call is legal on a 910B for the element types and shapes it is made
-//! with.
+//! Calls are data: `npu` makes them from an op, `schedule` places their buffers, `exec` hands them to `device`. Each is one
+//! entry of a table: the variant with its fields, the aclnn operator, and the arguments of its C function in their order. A
+//! call is legal on a 910B for the element types and shapes it is made with.
 
+use std::ffi::CStr;
 use std::fmt;
 
+use ascend_tp_machine::launch::Access;
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{DType, Dims, Id, Shape, define_id};
+pub use crate::base::Number;
+use crate::base::{Argument, DType, Dims, Id, Shape, define_id};
 
 define_id!(
     /// A buffer of one card: a shard of a value, or a temporary of one op.
@@ -176,32 +179,10 @@ impl fmt::Debug for View {
 /// The views a step reads or writes, few enough to lie in place.
 pub type Views<'a> = SmallVec<[&'a View; 5]>;
 
-/// A constant operand.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Number {
-    /// For float tensors.
-    Float(f64),
-    /// For integer tensors.
-    Int(i64),
-}
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Float(x) => write!(f, "{x:?}"),
-            Self::Int(x) => write!(f, "{x}"),
-        }
-    }
-}
-
-/// One operand or attribute of a call, in texts.
-trait Argument: Sized {
-    fn parse(text: &str) -> Option<Self>;
-}
-
-impl Argument for View {
-    /// The inverse of its `Display`.
-    fn parse(text: &str) -> Option<Self> {
+impl View {
+    /// The view of a text such as `b3+64:f32[2,4]`; the inverse of its `Display`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let (place, rest) = text.split_once(':')?;
         let (buffer, offset) = place.split_once('+').unwrap_or((place, "0"));
         let (typed, strides) = rest.split_once('/').map_or((rest, None), |(typed, strides)| (typed, Some(strides)));
@@ -221,84 +202,179 @@ impl Argument for View {
     }
 }
 
-impl Argument for Number {
-    /// Floats always print with a point, an exponent or as infinity, so that an integer is one.
+/// A tensor of a call, and what the call does with it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Operand<'a> {
+    /// Which.
+    pub view: &'a View,
+    /// Whether it is read, written, or both.
+    pub access: Access,
+}
+
+impl Operand<'_> {
+    /// The same tensor, given as an operand of its own to be read.
+    const fn read(self) -> Self {
+        Self { access: Access::Read, ..self }
+    }
+
+    /// The same tensor, given as a result of its own.
+    const fn written(self) -> Self {
+        Self { access: Access::Write, ..self }
+    }
+
+    /// The factor of the other operand that changes nothing.
+    const fn one(self) -> Number {
+        Number::one(self.view.dtype)
+    }
+
+    const fn dtype(self) -> DType {
+        self.view.dtype
+    }
+
+    /// Whether a reduced dim stays, as size 1.
+    fn keeps_dims(self, result: Self) -> bool {
+        self.view.shape.rank() == result.view.shape.rank()
+    }
+}
+
+impl<'a> From<Operand<'a>> for Argument<Operand<'a>> {
+    fn from(operand: Operand<'a>) -> Self {
+        Self::Tensor(operand)
+    }
+}
+
+/// A field of a call.
+trait Field: Sized {
+    /// What stands for it among the arguments of the C function.
+    type Given<'a>
+    where
+        Self: 'a;
+
+    fn given(&self, access: Access) -> Self::Given<'_>;
+
+    fn view(&self) -> Option<&View> {
+        None
+    }
+
+    /// In a form that parses to the same.
+    fn text(&self) -> String;
+
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl Field for View {
+    type Given<'a> = Operand<'a>;
+
+    fn given(&self, access: Access) -> Operand<'_> {
+        Operand { view: self, access }
+    }
+
+    fn view(&self) -> Option<&View> {
+        Some(self)
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
     fn parse(text: &str) -> Option<Self> {
-        text.parse().map(Self::Int).or_else(|_| text.parse().map(Self::Float)).ok()
+        Self::parse(text)
     }
 }
 
-impl Argument for usize {
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
+impl Field for Box<View> {
+    type Given<'a> = Operand<'a>;
+
+    fn given(&self, access: Access) -> Operand<'_> {
+        (**self).given(access)
     }
-}
 
-impl Argument for f64 {
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
+    fn view(&self) -> Option<&View> {
+        Some(self)
     }
-}
 
-impl View {
-    /// The view of a text such as `b3+64:f32[2,4]`; the inverse of its `Display`.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Argument::parse(text)
+    fn text(&self) -> String {
+        self.to_string()
     }
-}
 
-/// A number in a form that parses to the same number.
-struct Exact<'a, T>(&'a T);
-
-impl fmt::Display for Exact<'_, usize> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-impl fmt::Display for Exact<'_, f64> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
-    }
-}
-
-impl fmt::Display for Exact<'_, Number> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-/// The fields of a call's text: `a=b3:f32[2]`, `out->b4:f32[2]`, `into<->b5:f32[2]`.
-fn fields(text: &str) -> Vec<(&str, &str)> {
-    let field = |token| ["<->", "->", "="].iter().find_map(|mark| str::split_once(token, mark));
-    text.split(' ').filter_map(field).collect()
-}
-
-impl Argument for Box<View> {
     fn parse(text: &str) -> Option<Self> {
         View::parse(text).map(Self::new)
     }
 }
 
-/// Defines the calls: variant, aclnn name, what is read, what is written (a tensor that is both stands in both), and
-/// other arguments. Where operands are many, `elsewhere` has those that are read and those that are written: they are kept
+macro_rules! number_fields {
+    ($($type:ty: $text:expr, $parse:expr;)*) => { $(
+        impl Field for $type {
+            type Given<'a> = Self;
+
+            fn given(&self, _: Access) -> Self {
+                *self
+            }
+
+            fn text(&self) -> String {
+                ($text)(self)
+            }
+
+            fn parse(text: &str) -> Option<Self> {
+                ($parse)(text)
+            }
+        }
+    )* };
+}
+number_fields! {
+    usize: Self::to_string, |text: &str| text.parse().ok();
+    f64: |x| format!("{x:?}"), |text: &str| text.parse().ok();
+    Number: Self::to_string, |text: &str| text.parse().map(Self::Int).or_else(|_| text.parse().map(Self::Float)).ok();
+}
+
+/// The fields of a call's text: `a=b3:f32[2]`, `out->b4:f32[2]`, `into<->b5:f32[2]`.
+fn fields(text: &str) -> Vec<(&str, &str)> {
+    let field =
+        |token| [Access::Update, Access::Write, Access::Read].iter().find_map(|a| str::split_once(token, mark(*a)));
+    text.split(' ').filter_map(field).collect()
+}
+
+/// What stands between the name of a field and the field.
+const fn mark(access: Access) -> &'static str {
+    match access {
+        Access::Read => "=",
+        Access::Write => "->",
+        Access::Update => "<->",
+    }
+}
+
+/// The type of a field, by the word before its name.
+macro_rules! field {
+    (read) => { View };
+    (write) => { View };
+    (update) => { View };
+    (far_read) => { Box<View> };
+    (far_write) => { Box<View> };
+    (with $type:ty) => { $type };
+}
+
+/// What a call does with a field, by the word before its name.
+fn access(word: &str) -> Access {
+    match word {
+        "write" | "far_write" => Access::Write,
+        "update" => Access::Update,
+        _ => Access::Read,
+    }
+}
+
+/// Defines the calls: variant, aclnn name, fields in the order of texts, and the arguments of the C function, of the fields.
+///
+/// A field is a tensor that is read, written or both, or a number (`with`). Where tensors are many they are `far`: kept
 /// outside, so that no other call is as large as all of them.
 macro_rules! calls {
-    ($( $(#[$doc:meta])* $name:ident $aclnn:literal reads($($read:ident),*) $(maybe($maybe:ident))? $(elsewhere($($far:ident),* -> $($into:ident),*))? writes($($write:ident),*) $(both($($both:ident),*))? args($($arg:ident: $ty:ty),*); )*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $aclnn:literal { $($mark:ident $field:ident $(: $type:ty)?),* $(,)? } ($($argument:expr),* $(,)?)
+    )*) => {
         /// One aclnn operator with its operands.
         #[derive(Clone, Debug, PartialEq)]
         #[expect(missing_docs, reason = "operand names are those of the aclnn operator, which the variant's doc cites")]
-        pub enum Call {
-            $( $(#[$doc])* $name {
-                $($read: View,)*
-                $($maybe: Option<View>,)?
-                $($($far: Box<View>,)* $($into: Box<View>,)*)?
-                $($write: View,)*
-                $($($both: View,)*)?
-                $($arg: $ty,)*
-            }, )*
-        }
+        pub enum Call { $( $(#[$doc])* $name { $($field: field!($mark $($type)?),)* }, )* }
 
         impl Call {
             /// The aclnn operator.
@@ -307,147 +383,222 @@ macro_rules! calls {
                 match self { $( Self::$name { .. } => $aclnn, )* }
             }
 
+            /// The arguments of the C function, but for the last two, which are every operator's.
+            #[must_use]
+            pub fn arguments(&self) -> Vec<Argument<Operand<'_>>> {
+                match self { $( Self::$name { $($field,)* } => {
+                    $( let $field = Field::given($field, access(stringify!($mark))); )*
+                    vec![$(Argument::from($argument),)*]
+                } )* }
+            }
+
             /// Views whose elements are read.
             #[must_use]
             pub fn reads(&self) -> Views<'_> {
-                match self { $( Self::$name { $($read,)* $($maybe,)? $($($far,)*)? $($($both,)*)? .. } => {
-                    let reads: Views<'_> = smallvec![$($read,)* $($(&**$far,)*)? $($($both,)*)?];
-                    $( let reads = reads.into_iter().chain($maybe).collect(); )?
-                    reads
+                let mut views = Views::new();
+                match self { $( Self::$name { $($field,)* } => {
+                    $( if access(stringify!($mark)) != Access::Write { views.extend(Field::view($field)); } )*
                 } )* }
+                views
             }
 
             /// Views whose elements are written.
             #[must_use]
             pub fn writes(&self) -> Views<'_> {
-                match self { $( Self::$name { $($($into,)*)? $($write,)* $($($both,)*)? .. } => {
-                    smallvec![$($(&**$into,)*)? $($write,)* $($($both,)*)?]
+                let mut views = Views::new();
+                match self { $( Self::$name { $($field,)* } => {
+                    $( if access(stringify!($mark)) != Access::Read { views.extend(Field::view($field)); } )*
                 } )* }
+                views
             }
-        }
 
-        impl Call {
             /// The call of a text; the inverse of its `Display`.
             ///
             /// # Errors
             /// A sentence naming an unknown operator, or a field that is missing or no value of its type.
             pub fn parse(text: &str) -> Result<Self, String> {
-                let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
-                let fields = fields(rest);
-                let find = |key: &str| fields.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
-                fn read<T: Argument>(name: &str, key: &str, value: Option<&str>) -> Result<T, String> {
+                fn read<T: Field>(name: &str, key: &str, fields: &[(&str, &str)]) -> Result<T, String> {
+                    let value = fields.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
                     let value = value.ok_or_else(|| format!("`{name}` lacks `{key}`"))?;
                     T::parse(value).ok_or_else(|| format!("`{value}` is no value of `{key}`"))
                 }
-                $( if name == $aclnn {
-                    return Ok(Self::$name {
-                        $($read: read(name, stringify!($read), find(stringify!($read)))?,)*
-                        $($maybe: find(stringify!($maybe)).map(|text| read(name, stringify!($maybe), Some(text))).transpose()?,)?
-                        $($($far: read(name, stringify!($far), find(stringify!($far)))?,)*)?
-                        $($($into: read(name, stringify!($into), find(stringify!($into)))?,)*)?
-                        $($write: read(name, stringify!($write), find(stringify!($write)))?,)*
-                        $($($both: read(name, stringify!($both), find(stringify!($both)))?,)*)?
-                        $($arg: read(name, stringify!($arg), find(stringify!($arg)))?,)*
-                    });
-                } )*
-                Err(format!("`{name}` is no operator"))
+                let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
+                let fields = fields(rest);
+                match name {
+                    $( $aclnn => Ok(Self::$name { $($field: read(name, stringify!($field), &fields)?,)* }), )*
+                    _ => Err(format!("`{name}` is no operator")),
+                }
             }
         }
 
         impl fmt::Display for Call {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self { $( Self::$name { $($read,)* $($maybe,)? $($($far,)* $($into,)*)? $($write,)* $($($both,)*)? $($arg,)* } => {
-                    f.write_str($aclnn)?;
-                    $( write!(f, " {}={}", stringify!($read), $read)?; )*
-                    $( if let Some($maybe) = $maybe { write!(f, " {}={}", stringify!($maybe), $maybe)?; } )?
-                    $( $( write!(f, " {}={}", stringify!($far), $far)?; )* )?
-                    $( $( write!(f, " {}->{}", stringify!($into), $into)?; )* )?
-                    $( write!(f, " {}->{}", stringify!($write), $write)?; )*
-                    $($( write!(f, " {}<->{}", stringify!($both), $both)?; )*)?
-                    $( write!(f, " {}={}", stringify!($arg), Exact($arg))?; )*
-                    Ok(())
+                f.write_str(self.name())?;
+                match self { $( Self::$name { $($field,)* } => {
+                    $( write!(
+                        f, " {}{}{}", stringify!($field), mark(access(stringify!($mark))), Field::text($field),
+                    )?; )*
                 } )* }
+                Ok(())
             }
         }
     };
 }
 
+/// A tensor or array that is not given.
+const NONE: Argument<Operand<'static>> = Argument::Absent;
+/// `cubeMathType`: multiply in the operands' own type.
+const OWN_PRECISION: i64 = 0;
+/// `mode` of the rotary embedding: element `i` is rotated with element `i + d/2`.
+const ROTATE_HALVES: i64 = 0;
+/// `preTokens`, `nextTokens`: no window.
+const ALL_TOKENS: i64 = i32::MAX as i64;
+/// `inputLayout` of attention: batch, sequence, heads, head size.
+const BSND: &CStr = c"BSND";
+/// `sparseMode` of the attention operators with a gradient: the mask alone says what is hidden.
+const MASK_ALONE: i64 = 1;
+/// The rate at which [`Call::AdamW`] takes its step.
+const RATE: f64 = 1.0;
+/// `keepProb`: nothing is dropped.
+const KEEP_ALL: f64 = 1.0;
+
 calls! {
     /// `out = a @ b`, batch dims broadcast.
-    Matmul "aclnnMatmul" reads(a, b) writes(out) args();
+    Matmul "aclnnMatmul" { read a, read b, write out } (a, b, out, OWN_PRECISION)
     /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`; x, out `[r,k]`, out i8, scales f32.
-    DynamicQuant "aclnnDynamicQuant" reads(x) writes(out, scales) args();
+    DynamicQuant "aclnnDynamicQuant" { read x, write out, write scales } (x, NONE, out, scales)
     /// `out[r,n] = (Σ x[r,k] · w[n,k]) · scale[n] · tokens[r]`; x, w i8, scale, tokens f32.
-    QuantMatmul "aclnnQuantMatmulV4" reads(x, w, scale, tokens) writes(out) args();
+    QuantMatmul "aclnnQuantMatmulV4" { read x, read w, read scale, read tokens, write out } (
+        // x1, x2, scale, offset, pertokenScale, bias, transposeX1, transposeX2, out
+        x, w, scale, NONE, tokens, NONE, false, true, out
+    )
     /// `out = a + b`.
-    Add "aclnnAdd" reads(a, b) writes(out) args();
+    Add "aclnnAdd" { read a, read b, write out } (a, b, a.one(), out)
     /// `out = a · b`.
-    Mul "aclnnMul" reads(a, b) writes(out) args();
+    Mul "aclnnMul" { read a, read b, write out } (a, b, out)
     /// `out = a - b`.
-    Sub "aclnnSub" reads(a, b) writes(out) args();
+    Sub "aclnnSub" { read a, read b, write out } (a, b, a.one(), out)
     /// `out = a / b`.
-    Div "aclnnDiv" reads(a, b) writes(out) args();
+    Div "aclnnDiv" { read a, read b, write out } (a, b, out)
     /// `out = e^x`.
-    Exp "aclnnExp" reads(x) writes(out) args();
+    Exp "aclnnExp" { read x, write out } (x, out)
     /// `out = ln x`.
-    Log "aclnnLog" reads(x) writes(out) args();
+    Log "aclnnLog" { read x, write out } (x, out)
     /// `out = √x`.
-    Sqrt "aclnnSqrt" reads(x) writes(out) args();
+    Sqrt "aclnnSqrt" { read x, write out } (x, out)
     /// `out = 1 / x`.
-    Reciprocal "aclnnReciprocal" reads(x) writes(out) args();
+    Reciprocal "aclnnReciprocal" { read x, write out } (x, out)
     /// `out = by · x`.
-    Muls "aclnnMuls" reads(x) writes(out) args(by: Number);
+    Muls "aclnnMuls" { read x, write out, with by: Number } (x, by, out)
     /// `out = x + by`.
-    Adds "aclnnAdds" reads(x) writes(out) args(by: Number);
+    Adds "aclnnAdds" { read x, write out, with by: Number } (x, by, x.one(), out)
     /// `out = x · sigmoid(x)`.
-    Silu "aclnnSilu" reads(x) writes(out) args();
+    Silu "aclnnSilu" { read x, write out } (x, out)
     /// Normalises the last dim; `rstd` is f32.
-    RmsNorm "aclnnRmsNorm" reads(x, gamma) writes(out, rstd) args(epsilon: f64);
+    RmsNorm "aclnnRmsNorm" { read x, read gamma, write out, write rstd, with epsilon: f64 } (
+        x, gamma, epsilon, out, rstd
+    )
     /// x, out `[b,s,n,d]`; cos, sin `[b,s,1,d]`; halves rotated.
-    Rotary "aclnnRotaryPositionEmbedding" reads(x, cos, sin) writes(out) args();
+    Rotary "aclnnRotaryPositionEmbedding" { read x, read cos, read sin, write out } (x, cos, sin, ROTATE_HALVES, out)
     /// Rows of `table [v,h]` by `ids`.
-    Embedding "aclnnEmbedding" reads(table, ids) writes(out) args();
+    Embedding "aclnnEmbedding" { read table, read ids, write out } (table, ids, out)
     /// Writes rows `rows` over rows `index` of dim `dim` of `into`.
-    IndexCopy "aclnnInplaceIndexCopy" reads(index, rows) writes() both(into) args(dim: usize);
+    IndexCopy "aclnnInplaceIndexCopy" { read index, read rows, update into, with dim: usize } (into, dim, index, rows)
     /// Adds rows `rows` to rows `index` of dim `dim` of `into`.
-    IndexAdd "aclnnIndexAdd" reads(index, rows) writes() both(into) args(dim: usize);
+    IndexAdd "aclnnIndexAdd" { read index, read rows, update into, with dim: usize } (
+        into.read(), dim, index, rows, into.one(), into.written()
+    )
     /// `into[i][index[i][j][k]][k] += from[i][j][k]` for dim 1.
-    ScatterAdd "aclnnScatterAdd" reads(index, from) writes() both(into) args(dim: usize);
+    ScatterAdd "aclnnScatterAdd" { read index, read from, update into, with dim: usize } (
+        into.read(), dim, index, from, into.written()
+    )
     /// `out[i][j][k] = x[i][index[i][j][k]][k]` for dim 1.
-    Gather "aclnnGather" reads(x, index) writes(out) args(dim: usize);
+    Gather "aclnnGather" { read x, read index, write out, with dim: usize } (x, dim, index, out)
     /// Over one dim.
-    Softmax "aclnnSoftmax" reads(x) writes(out) args(dim: usize);
+    Softmax "aclnnSoftmax" { read x, write out, with dim: usize } (x, dim, out)
     /// Largest element over one dim and the first index that has it.
-    MaxDim "aclnnMaxDim" reads(x) writes(values, indices) args(dim: usize);
+    MaxDim "aclnnMaxDim" { read x, write values, write indices, with dim: usize } (
+        x, dim, x.keeps_dims(values), values, indices
+    )
     /// Sum over one dim.
-    ReduceSum "aclnnReduceSum" reads(x) writes(out) args(dim: usize);
+    ReduceSum "aclnnReduceSum" { read x, write out, with dim: usize } (
+        x, Argument::Ints(vec![dim as i64]), x.keeps_dims(out), out.dtype(), out
+    )
     /// `out = min(max(x, low), high)`.
-    Clamp "aclnnClamp" reads(x) writes(out) args(low: Number, high: Number);
+    Clamp "aclnnClamp" { read x, write out, with low: Number, with high: Number } (x, low, high, out)
     /// `out = a != b`.
-    Ne "aclnnNeTensor" reads(a, b) writes(out) args();
+    Ne "aclnnNeTensor" { read a, read b, write out } (a, b, out)
     /// Elements of `into` where `mask` is true become `value`.
-    MaskedFill "aclnnInplaceMaskedFillScalar" reads(mask) writes() both(into) args(value: Number);
+    MaskedFill "aclnnInplaceMaskedFillScalar" { read mask, update into, with value: Number } (into, mask, value)
     /// Converts the element type.
-    Cast "aclnnCast" reads(x) writes(out) args();
+    Cast "aclnnCast" { read x, write out } (x, out.dtype(), out)
     /// Copies between any strides.
-    Copy "aclnnInplaceCopy" reads(from) writes(into) args();
+    Copy "aclnnInplaceCopy" { read from, write into } (into, from)
     /// Zeros.
-    Zero "aclnnInplaceZero" reads() writes(into) args();
+    Zero "aclnnInplaceZero" { write into } (into)
     /// One value everywhere.
-    Fill "aclnnInplaceFillScalar" reads() writes(into) args(value: Number);
+    Fill "aclnnInplaceFillScalar" { write into, with value: Number } (into, value)
     /// Attention over the whole of `k`, `v` (layout BSND), `mask [b,1,s,t]` true = hidden.
-    FusedAttention "aclnnFusedInferAttentionScoreV2" reads(q, k, v) maybe(mask) writes(out) args(heads: usize, kv_heads: usize, scale: f64);
+    FusedAttention "aclnnFusedInferAttentionScoreV2" {
+        read q, read k, read v, read mask, write out, with heads: usize, with kv_heads: usize, with scale: f64
+    } (
+        // query, key, value, pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv
+        q, Argument::Tensors(vec![k]), Argument::Tensors(vec![v]), NONE, mask, NONE, NONE,
+        // deqScale1, quantScale1, deqScale2, quantScale2, quantOffset2, antiquantScale, antiquantOffset
+        NONE, NONE, NONE, NONE, NONE, NONE, NONE,
+        // blockTable, queryPaddingSize, kvPaddingSize
+        NONE, NONE, NONE,
+        // keyAntiquantScale, keyAntiquantOffset, valueAntiquantScale, valueAntiquantOffset
+        NONE, NONE, NONE, NONE,
+        // keySharedPrefix, valueSharedPrefix, actualSharedPrefixLen
+        NONE, NONE, NONE,
+        // numHeads, scaleValue, preTokens, nextTokens, inputLayout, numKeyValueHeads
+        heads, scale, ALL_TOKENS, ALL_TOKENS, BSND, kv_heads,
+        // sparseMode (the mask as given), innerPrecise (sums in full precision), blockSize, antiquantMode
+        0_i64, 0_i64, 0_i64, 0_i64,
+        // softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, attentionOut, softmaxLse
+        false, 0_i64, 0_i64, out, NONE,
+    )
     /// The same with what its gradient needs of each row: `max` and `sum`, f32 `[b,n,s,8]`, the greatest score and the sum of the
     /// exponentials below it, eight times.
-    FlashAttention "aclnnFlashAttentionScore" reads() elsewhere(q, k, v, mask -> max, sum, out) writes() args(heads: usize, scale: f64);
+    FlashAttention "aclnnFlashAttentionScore" {
+        far_read q, far_read k, far_read v, far_read mask, far_write max, far_write sum, far_write out,
+        with heads: usize, with scale: f64
+    } (
+        // query, key, value, realShift, dropMask, paddingMask, attenMask, prefix
+        q, k, v, NONE, NONE, NONE, mask, NONE,
+        // scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode
+        scale, KEEP_ALL, ALL_TOKENS, ALL_TOKENS, heads, BSND, 0_i64, MASK_ALONE,
+        // softmaxMax, softmaxSum, softmaxOut, attentionOut
+        max, sum, NONE, out,
+    )
     /// Its gradients, of what it took and gave and of the cotangent `dy` of `out`.
-    FlashAttentionGrad "aclnnFlashAttentionScoreGrad" reads() elsewhere(q, k, v, dy, mask, max, sum, out -> dq, dk, dv) writes() args(heads: usize, scale: f64);
+    FlashAttentionGrad "aclnnFlashAttentionScoreGrad" {
+        far_read q, far_read k, far_read v, far_read dy, far_read mask, far_read max, far_read sum, far_read out,
+        far_write dq, far_write dk, far_write dv, with heads: usize, with scale: f64
+    } (
+        // query, key, value, dy, pseShift, dropMask, paddingMask, attenMask
+        q, k, v, dy, NONE, NONE, NONE, mask,
+        // softmaxMax, softmaxSum, softmaxIn, attentionIn, prefix
+        max, sum, NONE, out, NONE,
+        // scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode
+        scale, KEEP_ALL, ALL_TOKENS, ALL_TOKENS, heads, BSND, 0_i64, MASK_ALONE,
+        // dq, dk, dv, dpse
+        dq, dk, dv, NONE,
+    )
     /// `dx` and `dgamma`, f32, of the cotangent `dy` of [`Call::RmsNorm`].
-    RmsNormGrad "aclnnRmsNormGrad" reads(dy, x, rstd, gamma) writes(dx, dgamma) args();
+    RmsNormGrad "aclnnRmsNormGrad" { read dy, read x, read rstd, read gamma, write dx, write dgamma } (
+        dy, x, rstd, gamma, dx, dgamma
+    )
     /// `out = dy · silu'(x)`.
-    SiluGrad "aclnnSiluBackward" reads(dy, x) writes(out) args();
+    SiluGrad "aclnnSiluBackward" { read dy, read x, write out } (dy, x, out)
     /// A step of `AdamW` at rate 1 with moments `m` and `v`; `step`, f32, counts those before it.
-    AdamW "aclnnApplyAdamWV2" reads(grad, step) writes() both(w, m, v) args(beta1: f64, beta2: f64, decay: f64, epsilon: f64);
+    AdamW "aclnnApplyAdamWV2" {
+        read grad, read step, update w, update m, update v, with beta1: f64, with beta2: f64, with decay: f64, with epsilon: f64
+    } (
+        // varRef, mRef, vRef, maxGradNormOptionalRef, grad, step, lr, beta1, beta2, weightDecay, eps, amsgrad, maximize
+        w, m, v, NONE, grad, step, RATE, beta1, beta2, decay, epsilon, false, false
+    )
     /// `out = a + weight · (b - a)`.
-    Lerp "aclnnLerp" reads(a, b, weight) writes(out) args();
+    Lerp "aclnnLerp" { read a, read b, read weight, write out } (a, b, weight, out)
 }

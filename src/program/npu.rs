@@ -316,7 +316,7 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
                 q,
                 k: keys,
                 v: values,
-                mask: Some(mask),
+                mask,
                 out,
                 heads,
                 kv_heads: k,

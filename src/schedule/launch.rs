@@ -7,7 +7,7 @@
 use ascend_tp_machine::launch::{Access, Layout};
 use ascend_tp_machine::{Element, Exchange, Launch, Operand};
 
-use crate::base::DType;
+use crate::base::{Argument, DType};
 use crate::schedule::plan::{Action, Call, Collective, CollectiveKind, Plan, View};
 
 /// What aclnn's library rounds the parts of a workspace up to, in bytes.
@@ -64,18 +64,18 @@ pub fn is_repeatable(call: &Call) -> bool {
     operands(call).all(|(view, access)| access == Access::Read || layout(view) == Layout::Dense)
 }
 
-/// The tensors of a call in the order of the C function: what an in-place operator works on comes first.
+/// The tensors of a call in the order of the C function; what an in-place operator writes counts as read too.
 fn operands(call: &Call) -> impl Iterator<Item = (&View, Access)> {
     let in_place = ["aclnnInplace", "aclnnApply"].iter().any(|prefix| call.name().starts_with(prefix));
-    let (reads, writes) = (call.reads(), call.writes());
-    let updated =
-        writes.iter().copied().filter(move |_| in_place).map(|view| (view, Access::Update)).collect::<Vec<_>>();
-    // What is both read and written stands in both lists.
-    let only_read = |view: &&View| !in_place || !writes.iter().any(|written| std::ptr::eq(*written, *view));
-    let read: Vec<(&View, Access)> = reads.iter().copied().filter(only_read).map(|view| (view, Access::Read)).collect();
-    let written: Vec<(&View, Access)> =
-        writes.iter().copied().filter(|_| !in_place).map(|view| (view, Access::Write)).collect();
-    updated.into_iter().chain(read).chain(written)
+    let tensors = call.arguments().into_iter().flat_map(|argument| match argument {
+        Argument::Tensor(operand) => vec![operand],
+        Argument::Tensors(operands) => operands,
+        _ => Vec::new(),
+    });
+    tensors.map(move |operand| match operand.access {
+        Access::Write if in_place => (operand.view, Access::Update),
+        access => (operand.view, access),
+    })
 }
 
 fn operand(view: &View, access: Access) -> Operand {

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ascend_tp::base::DType;
+use ascend_tp::base::{Argument, DType};
 use ascend_tp::device::{
-    Buffer, Cann, Communicator, Device, Error, ErrorKind, Event, HostBuffer, Parts, ReduceOp, Stream, Tensor, operator,
+    Buffer, Cann, Communicator, Device, Error, ErrorKind, Event, HostBuffer, Parts, ReduceOp, Stream, Tensor,
 };
 
 use super::{Card, cann};
@@ -101,9 +101,9 @@ fn values_of_different_cards() {
     assert!(text.contains("expected device 0, found device 1"), "{text}");
     let (a, b) = (first.f32(&[1], &[0.0]), second.f32(&[1], &[0.0]));
     refused(first.stream.enqueue_copy(a.slice(), b.slice()));
-    refused(operator::neg(&a, &b));
-    refused(operator::neg(&b, &b).unwrap().enqueue(&first.stream, None));
-    refused(operator::cat(&[a, b.clone()], 0, &b));
+    refused(operator!(aclnnNeg(&a, &b)));
+    refused(operator!(aclnnNeg(&b, &b)).unwrap().enqueue(&first.stream, None));
+    refused(operator!(aclnnCat(Argument::Tensors(vec![a, b.clone()]), 0_i64, &b)));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_the_library_refuses_carries_its_words() {
     let card = Card::new();
     let a = card.f32(&[2, 3], &[0.0; 6]);
     let out = card.empty(DType::F32, &[2, 2]);
-    let text = refused(operator::matmul(&a, &a, &out));
+    let text = refused(operator!(aclnnMatmul(&a, &a, &out, 0_i64)));
     assert!(
         text.contains("device 0, aclnnMatmulGetWorkspaceSize failed with ACLNN_ERR_PARAM_INVALID (161002): "),
         "{text}"

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use ascend_tp::base::DType;
-use ascend_tp::device::{Buffer, Cann, Communicator, Device, Event, Scalar, Stream, Tensor, operator};
+use ascend_tp::base::{DType, Number};
+use ascend_tp::device::{Buffer, Cann, Communicator, Device, Event, Stream, Tensor};
 use ascend_tp_emulator::{Config, Emulator};
 
 use super::{Card, read_f32};
@@ -20,8 +20,8 @@ fn an_event_orders_two_streams() {
         let product = card.empty(DType::F32, &[size, size]);
         let x = card.f32(&[4], &[-1.0; 4]);
         let y = card.f32(&[4], &[-1.0; 4]);
-        let mut multiply = operator::matmul(&a, &a, &product).unwrap();
-        let mut fill = operator::fill(&x, Scalar::Float(f64::from(round))).unwrap();
+        let mut multiply = operator!(aclnnMatmul(&a, &a, &product, 0_i64)).unwrap();
+        let mut fill = operator!(aclnnInplaceFillScalar(&x, Number::Float(f64::from(round)))).unwrap();
         let workspace =
             Buffer::new(&card.device, multiply.workspace_bytes().max(fill.workspace_bytes()).max(1)).unwrap();
         for _ in 0..20 {
@@ -45,7 +45,7 @@ fn an_event_recorded_again_stands_for_the_later_work() {
     assert!(event.is_done().unwrap(), "an event that was never recorded counts as done");
     let x = card.f32(&[1], &[0.0]);
     for value in [1.0, 2.0, 3.0] {
-        let mut fill = operator::fill(&x, Scalar::Float(value)).unwrap();
+        let mut fill = operator!(aclnnInplaceFillScalar(&x, Number::Float(value))).unwrap();
         fill.enqueue(&card.stream, None).unwrap();
         card.stream.enqueue_record(&event).unwrap();
         event.synchronize().unwrap();
@@ -63,7 +63,7 @@ fn a_failure_is_returned_once() {
     let ids = Tensor::contiguous(&ids.whole(), DType::I64, [1]).unwrap();
     let found = card.empty(DType::F32, &[1, 1]);
     let other = Stream::new(&card.device).unwrap();
-    let mut lookup = operator::embedding(&table, &ids, &found).unwrap();
+    let mut lookup = operator!(aclnnEmbedding(&table, &ids, &found)).unwrap();
     lookup.enqueue(&other, None).unwrap();
     let error = other.synchronize().unwrap_err().to_string();
     assert!(error.contains("aclnnEmbedding"), "{error}");
@@ -101,7 +101,7 @@ fn time_passes_between_two_events() {
     let a = card.f32(&[64, 64], &vec![1.0; 64 * 64]);
     let out = card.empty(DType::F32, &[64, 64]);
     card.stream.enqueue_record(&start).unwrap();
-    card.run(operator::matmul(&a, &a, &out));
+    card.run(operator!(aclnnMatmul(&a, &a, &out, 0_i64)));
     card.stream.enqueue_record(&end).unwrap();
     end.synchronize().unwrap();
     let elapsed_us = end.elapsed_us(&start).unwrap();
@@ -143,7 +143,7 @@ fn one_thread_serves_several_cards_and_machines() {
     let tensors: Vec<Tensor> = cards.iter().map(|card| card.f32(&[1], &[0.0])).collect();
     for round in 0..3 {
         for (index, (card, tensor)) in cards.iter().zip(&tensors).enumerate() {
-            card.run(operator::fill(tensor, Scalar::Float((10 * round + index) as f64)));
+            card.run(operator!(aclnnInplaceFillScalar(tensor, Number::Float((10 * round + index) as f64))));
         }
         let found: Vec<f32> = tensors.iter().flat_map(read_f32).collect();
         assert_eq!(found, [0, 1, 2].map(|index| (10 * round + index) as f32));

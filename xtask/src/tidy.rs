@@ -3,6 +3,8 @@
 //! Every rule is a function from a file to its violations; one run lists all of them as `file:line: what, and what to do`.
 //! What a rule allows is a constant at the top of this file, and nowhere else.
 
+mod tables;
+
 use std::fs;
 
 use crate::project::imports::Imports;

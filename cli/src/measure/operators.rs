@@ -237,7 +237,10 @@ pub(crate) fn products(bench: &Bench, products: &[Product]) -> Result<Table, Err
         };
         let (a, out) = (tensor(m, k, [k, 1])?, tensor(m, n, [n, 1])?);
         let repetitions = OUT_OF_CACHE.div_ceil(k * n * size).min(MOST_REPETITIONS);
-        let prepare = |_| Ok::<_, Error>(operator::matmul(&a, &tensor(k, n, [1, k])?, &out)?);
+        let prepare = |_| {
+            let b = tensor(k, n, [1, k])?;
+            Ok::<_, Error>(operator::prepare("aclnnMatmul", [(&a).into(), (&b).into(), (&out).into(), 0_i64.into()])?)
+        };
         let mut prepared = (0..repetitions).map(prepare).collect::<Result<Vec<_>, _>>()?;
         let samples = queued(bench, &device, &mut prepared)?;
         let bytes = [m * k, k * n, m * n].map(|elems| Bytes::of(elems, size).0 as f64);
