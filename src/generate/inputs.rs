@@ -20,16 +20,17 @@ pub(super) struct Row<'a> {
 }
 
 /// The inputs of one run. Rows shorter than the run are padded on the right: padded tokens take the positions that
-/// follow, so that what they leave in the cache is overwritten before any token sees it.
+/// follow, so that what they leave in the cache is overwritten before any token sees it. A run is no longer than the cache.
 pub(super) fn inputs(config: &ModelConfig, run: RunShape, dtype: DType, head: Head, rows: &[Row<'_>]) -> Inputs {
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
     let d = config.head_dim;
-    let (mut ids, mut positions, mut mask, mut last) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut ids, mut starts, mut mask, mut last) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut cos, mut sin, mut logn) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
-        let at: Vec<usize> = (row.start..row.start + s).map(|position| position.min(t - 1)).collect();
+        let start = row.start.min(t - s);
+        let at: Vec<usize> = (start..start + s).collect();
         ids.extend((0..s).map(|i| i64::from(row.ids.get(i).copied().unwrap_or(0))));
-        positions.extend(at.iter().map(|position| *position as i64));
+        starts.push(start as i64);
         mask.extend(at.iter().flat_map(|position| (0..t).map(move |cached| i64::from(cached > *position))));
         let length = match config.rope.length_dependence() {
             LengthDependence::Prompt => row.prompt_length,
@@ -43,7 +44,7 @@ pub(super) fn inputs(config: &ModelConfig, run: RunShape, dtype: DType, head: He
     }
     let mut tensors = vec![
         (input::IDS, HostTensor::int([b, s], DType::I64, ids)),
-        (input::POSITIONS, HostTensor::int([b, s], DType::I64, positions)),
+        (input::START, HostTensor::int([b], DType::I64, starts)),
         (input::MASK, HostTensor::int([b, s, t], DType::Bool, mask)),
         (input::COS, HostTensor::float([b, s, d], dtype, cos)),
         (input::SIN, HostTensor::float([b, s, d], dtype, sin)),

@@ -502,8 +502,8 @@ calls! {
     Rotary "aclnnRotaryPositionEmbedding" { read x, read cos, read sin, write out } (x, cos, sin, ROTATE_HALVES, out)
     /// Rows of `table [v,h]` by `ids`.
     Embedding "aclnnEmbedding" { read table, read ids, write out } (table, ids, out)
-    /// Writes rows `rows` over rows `index` of dim `dim` of `into`.
-    IndexCopy "aclnnInplaceIndexCopy" { read index, read rows, update into, with dim: usize } (into, dim, index, rows)
+    /// `into[i][start[i] + j][k] = rows[i][j][k]` for dim 1.
+    ScatterUpdate "aclnnInplaceScatterUpdate" { read start, read rows, update into, with dim: usize } (into, start, rows, dim)
     /// Adds rows `rows` to rows `index` of dim `dim` of `into`.
     IndexAdd "aclnnIndexAdd" { read index, read rows, update into, with dim: usize } (
         into.read(), dim, index, rows, into.one(), into.written()

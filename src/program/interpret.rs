@@ -423,15 +423,15 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor
 }
 
 pub(super) fn cache_write(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
-    let [cache, new, positions] = operands else { unreachable!("cache_write takes a cache, rows and positions") };
+    let [cache, new, start] = operands else { unreachable!("cache_write takes a cache, rows and where they start") };
     let (length, sequence) = (cache.shape[1], new.shape[1]);
     let width = cache.shape[2] * cache.shape[3];
     let mut data = cache.floats().to_vec();
-    for (row, position) in positions.ints().iter().enumerate() {
-        let position = usize::try_from(*position).unwrap_or(usize::MAX);
-        assert!(position < length, "position {position} of a cache of {length}");
-        let at = (row / sequence * length + position) * width;
-        data[at..at + width].copy_from_slice(&new.floats()[row * width..(row + 1) * width]);
+    for (b, start) in start.ints().iter().enumerate() {
+        let start = usize::try_from(*start).unwrap_or(usize::MAX);
+        assert!(start.saturating_add(sequence) <= length, "{sequence} rows from {start} on of a cache of {length}");
+        let (from, to) = (b * sequence * width, (b * length + start) * width);
+        data[to..to + sequence * width].copy_from_slice(&new.floats()[from..from + sequence * width]);
     }
     HostTensor::float(result.shape.clone(), result.dtype, data)
 }

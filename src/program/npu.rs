@@ -334,17 +334,8 @@ pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
 }
 
 pub(super) fn cache_write(_: &Kind, emit: &mut Emit<'_>) {
-    let (rows, positions, cache) = (emit.view(1), emit.view(2), emit.out());
-    let row = |view: &View, b: usize| {
-        let mut view = view.narrow(0, b, 1);
-        view.shape = view.shape[1..].into();
-        view.strides.remove(0);
-        view
-    };
-    for b in 0..cache.shape[0] {
-        let (index, rows, into) = (row(&positions, b), row(&rows, b), row(&cache, b));
-        emit.calls.push(Call::IndexCopy { index, rows, into, dim: 0 });
-    }
+    let (rows, start, into) = (emit.view(1), emit.view(2), emit.out());
+    emit.calls.push(Call::ScatterUpdate { start, rows, into, dim: 1 });
 }
 
 pub(super) fn take(_: &Kind, emit: &mut Emit<'_>) {

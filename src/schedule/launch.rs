@@ -138,10 +138,11 @@ mod tests {
         );
         assert_eq!((workspace_bytes(&call), is_repeatable(&call)), (0, true));
 
-        let call = Call::IndexCopy { index: view(0, &[3]), rows: view(1, &[3, 2]), into: view(2, &[9, 2]), dim: 0 };
+        let [start, rows, into] = [view(0, &[3]), view(1, &[3, 1, 2]), view(2, &[3, 9, 2])];
+        let call = Call::ScatterUpdate { start, rows, into, dim: 1 };
         let found = launch(&call);
         let dims: Vec<_> = found.operands.iter().map(|operand| (operand.dims.clone(), operand.access)).collect();
-        assert_eq!(dims, [(vec![9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 2], Access::Read)]);
+        assert_eq!(dims, [(vec![3, 9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 1, 2], Access::Read)]);
     }
 
     #[test]

@@ -47,9 +47,12 @@ mod tests {
     use crate::program::models::{Head, RunShape, decoder};
 
     fn plans(preset: &str, cards: usize, precision: Precision, residual: Residual) -> Vec<Plan> {
+        plans_of(preset, cards, RunShape { batch: 2, sequence: 9, cache_length: 32 }, precision, residual)
+    }
+
+    fn plans_of(preset: &str, cards: usize, run: RunShape, precision: Precision, residual: Residual) -> Vec<Plan> {
         let mut config = ModelConfig::preset(preset).unwrap();
         config.layers = 2;
-        let run = RunShape { batch: 2, sequence: 9, cache_length: 32 };
         let program = decoder(&config, run, precision, Head::LastToken).unwrap();
         let mesh = Mesh::tensor_parallel(cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
         let found = parallelize(&program, &mesh, &Pins::auto(residual)).unwrap();
@@ -71,6 +74,26 @@ mod tests {
                     assert_eq!(text::parse(&last.to_string()).unwrap(), *last, "{preset} on {cards} cards");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_step_has_as_many_calls_at_any_batch() {
+        for sequence in [1, 9] {
+            let names = |batch| {
+                let run = RunShape { batch, sequence, cache_length: 32 };
+                let plans = plans_of("qwen2.5-0.5b", 2, run, DType::BF16.into(), Residual::Replicate);
+                let name = |step: &plan::Step| match &step.action {
+                    plan::Action::Launch(call) => Some(call.name()),
+                    _ => None,
+                };
+                plans[0].steps.iter().filter_map(name).collect::<Vec<_>>()
+            };
+            let of_one = names(1);
+            assert_eq!(of_one, names(64), "{sequence} tokens a sequence");
+            // Keys and values of two layers.
+            let writes = of_one.iter().filter(|name| **name == "aclnnInplaceScatterUpdate").count();
+            assert_eq!(writes, 2 * 2);
         }
     }
 

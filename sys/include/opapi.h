@@ -183,6 +183,10 @@ aclnnStatus aclnnInplaceIndexCopyGetWorkspaceSize(aclTensor *self_ref, int64_t d
     const aclTensor *source, uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnInplaceIndexCopy(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
     aclrtStream stream);
+aclnnStatus aclnnInplaceScatterUpdateGetWorkspaceSize(aclTensor *data, const aclTensor *indices,
+    const aclTensor *updates, int64_t axis, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus aclnnInplaceScatterUpdate(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
+    aclrtStream stream);
 aclnnStatus aclnnScatterAddGetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index,
     const aclTensor *src, aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnScatterAdd(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);

@@ -304,6 +304,7 @@ macro_rules! for_each_symbol {
         aclnnIndexSelect, aclnnIndexSelectGetWorkspaceSize(self_: *const aclTensor, dim: i64, index: *const aclTensor, out: *mut aclTensor);
         aclnnGather, aclnnGatherGetWorkspaceSize(self_: *const aclTensor, dim: i64, index: *const aclTensor, out: *mut aclTensor);
         aclnnInplaceIndexCopy, aclnnInplaceIndexCopyGetWorkspaceSize(self_ref: *mut aclTensor, dim: i64, index: *const aclTensor, source: *const aclTensor);
+        aclnnInplaceScatterUpdate, aclnnInplaceScatterUpdateGetWorkspaceSize(data: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor, axis: i64);
         aclnnScatterAdd, aclnnScatterAddGetWorkspaceSize(self_: *const aclTensor, dim: i64, index: *const aclTensor, src: *const aclTensor, out: *mut aclTensor);
         aclnnIndexAdd, aclnnIndexAddGetWorkspaceSize(self_: *const aclTensor, dim: i64, index: *const aclTensor, source: *const aclTensor, alpha: *const aclScalar, out: *mut aclTensor);
         aclnnCast, aclnnCastGetWorkspaceSize(self_: *const aclTensor, dtype: aclDataType, out: *mut aclTensor);
@@ -389,7 +390,6 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnCrossEntropyLoss, aclnnCrossEntropyLossGetWorkspaceSize(input: *const aclTensor, target: *const aclTensor, weight_optional: *const aclTensor, reduction_optional: *mut c_char, ignore_index: i64, label_smoothing: f64, lse_square_scale_for_zloss: f64, return_zloss: bool, loss_out: *const aclTensor, log_prob_out: *const aclTensor, zloss_out: *const aclTensor, lse_for_zloss_out: *const aclTensor);
         ["8.1"] aclnnCrossEntropyLossGrad, aclnnCrossEntropyLossGradGetWorkspaceSize(grad_loss: *const aclTensor, log_prob: *const aclTensor, target: *const aclTensor, weight_optional: *const aclTensor, grad_zloss_optional: *const aclTensor, lse_for_zloss_optional: *const aclTensor, reduction_optional: *mut c_char, ignore_index: i64, label_smoothing: f64, lse_square_scale_for_zloss: f64, out: *const aclTensor);
         ["8.1"] aclnnGatherV2, aclnnGatherV2GetWorkspaceSize(self_: *const aclTensor, dim: i64, index: *const aclTensor, out: *mut aclTensor);
-        ["8.1"] aclnnInplaceScatterUpdate, aclnnInplaceScatterUpdateGetWorkspaceSize(data: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor, axis: i64);
         ["8.1"] aclnnOneHot, aclnnOneHotGetWorkspaceSize(self_: *const aclTensor, num_classes: i32, on_value: *const aclTensor, off_value: *const aclTensor, axis: i64, out: *mut aclTensor);
         ["8.1"] aclnnInplaceOne, aclnnInplaceOneGetWorkspaceSize(self_ref: *const aclTensor);
         ["8.1"] aclnnArange, aclnnArangeGetWorkspaceSize(start: *const aclScalar, end: *const aclScalar, step: *const aclScalar, out: *mut aclTensor);

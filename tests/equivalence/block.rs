@@ -128,8 +128,7 @@ impl Block {
         let x = w.floats(&[b, s, h]);
         let x = w.input("x", x);
         // Tokens stand in the cache in order; a token sees itself and what is before it.
-        let positions = (0..b * s).map(|at| (at % s) as i64).collect();
-        let positions = w.input("positions", HostTensor::int([b, s], DType::I64, positions));
+        let start = w.input("start", HostTensor::zeros([b], DType::I64));
         let mask = (0..b * s * t).map(|at| i64::from(at % t > at / t % s)).collect();
         let mask = w.input("mask", HostTensor::int([b, s, t], DType::Bool, mask));
         let angles = w.floats(&[b, s, d]);
@@ -149,7 +148,7 @@ impl Block {
                 y = w.build.op(Kind::Rope, &[y, cos, sin]);
             }
             let cache = w.build.state(&format!("{name}.cache"), [b, t, k, d], w.dtype);
-            w.build.op(Kind::CacheWrite, &[cache, y, positions])
+            w.build.op(Kind::CacheWrite, &[cache, y, start])
         };
         let (keys, values) = (cached(&mut w, "k", true), cached(&mut w, "v", false));
         let scale = (d as f64).sqrt().recip();

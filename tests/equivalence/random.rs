@@ -49,8 +49,6 @@ enum Fill {
     Floats { bound: i64 },
     /// Indices below this.
     Indices { below: usize },
-    /// In each row different indices below this.
-    Rows { below: usize },
 }
 
 #[derive(Clone, Debug)]
@@ -137,10 +135,6 @@ impl Leaf {
             Fill::Indices { below } => {
                 let data = (0..elems).map(|_| random.below(below as u64) as i64).collect();
                 HostTensor::int(self.shape.clone(), self.dtype, data)
-            }
-            Fill::Rows { below } => {
-                let data = (0..self.shape[0]).flat_map(|_| random.shuffled(below).into_iter().take(self.shape[1]));
-                HostTensor::int(self.shape.clone(), self.dtype, data.map(|row| row as i64).collect())
             }
         }
     }
@@ -494,8 +488,8 @@ impl Writer<'_> {
         let cache = self.build.state(&name, [b, length, k, d], x.dtype);
         // Rows stay whole: the op refuses a cache that is sharded along them.
         self.pinnable.push((name, vec![0, 2, 3]));
-        let positions = self.given(&[b, s], DType::I64, false, Fill::Rows { below: length });
-        let written = self.build.op(Kind::CacheWrite, &[cache, x.id, positions]);
+        let start = self.given(&[b], DType::I64, false, Fill::Indices { below: length - s + 1 });
+        let written = self.build.op(Kind::CacheWrite, &[cache, x.id, start]);
         // Users see a copy, so that an output's pin is not one of the cache.
         let shape = vec![b, length, k, d];
         self.result(Kind::Scale { by: 1.0 }, &[written], Known { shape, ..x.clone() });

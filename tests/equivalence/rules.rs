@@ -30,8 +30,6 @@ enum Holds {
     Bytes,
     /// Indices below this.
     Indices(usize),
-    /// Different indices below this in each row.
-    Rows(usize),
     /// The largest elements of operand 0 along its last dim.
     Largest,
     /// Hides no position but the last of each row.
@@ -46,7 +44,7 @@ struct Sample {
 }
 
 fn samples() -> Vec<Sample> {
-    use Holds::{Bytes, Cache, Floats, Fractions, Indices, Largest, Mask, Rows};
+    use Holds::{Bytes, Cache, Floats, Fractions, Indices, Largest, Mask};
     let f32 = Floats(DType::F32);
     let sample = |kind: Kind, operands: &[(&[usize], Holds)]| Sample {
         kind,
@@ -84,7 +82,7 @@ fn samples() -> Vec<Sample> {
         sample(Kind::Cast { to: DType::BF16 }, &[(&[3, 5], f32)]),
         sample(Kind::Permute { dims: vec![2, 0, 1] }, &[(&[2, 3, 5], f32)]),
         sample(Kind::Take, &[(&[3, 5, 2], f32), (&[3], Indices(5))]),
-        sample(Kind::CacheWrite, &[(&[2, 5, 3, 2], Cache), (&[2, 3, 3, 2], f32), (&[2, 3], Rows(5))]),
+        sample(Kind::CacheWrite, &[(&[2, 5, 3, 2], Cache), (&[2, 3, 3, 2], f32), (&[2], Indices(3))]),
         sample(Kind::Silu, &[(&[3, 5], Fractions)]),
         sample(Kind::SwiGlu, &[(&[3, 5], Fractions), (&[3, 5], Fractions)]),
         sample(Kind::RmsNorm { epsilon: 0.01 }, &[(&[3, 5], Fractions), (&[5], Fractions)]),
@@ -109,7 +107,7 @@ impl Sample {
     fn dtype(&self, operand: usize) -> DType {
         match self.operands[operand].1 {
             Holds::Floats(dtype) => dtype,
-            Holds::Indices(_) | Holds::Rows(_) => DType::I64,
+            Holds::Indices(_) => DType::I64,
             Holds::Mask => DType::Bool,
             Holds::Bytes => DType::I8,
             Holds::Fractions | Holds::Largest | Holds::Cache => DType::F32,
@@ -142,10 +140,6 @@ impl Sample {
             }
             Holds::Bytes => {
                 HostTensor::int(shape, DType::I8, (0..elems).map(|_| random.below(255) as i64 - 127).collect())
-            }
-            Holds::Rows(below) => {
-                let rows = (0..shape[0]).flat_map(|_| random.shuffled(below).into_iter().take(shape[1]));
-                HostTensor::int(shape, DType::I64, rows.map(|row| row as i64).collect())
             }
             Holds::Mask => {
                 let t = shape[shape.len() - 1];

@@ -165,8 +165,7 @@ fn inputs(config: &ModelConfig, batch: usize, head: Head, ids: Vec<i64>) -> Tens
     if head != Head::AllLogits {
         inputs.insert(input::LAST.to_owned(), HostTensor::int([batch], DType::I64, vec![SEQUENCE as i64 - 1; batch]));
     }
-    let positions = positions.into_iter().map(|position| position as i64).collect();
-    inputs.insert(input::POSITIONS.to_owned(), HostTensor::int([batch, SEQUENCE], DType::I64, positions));
+    inputs.insert(input::START.to_owned(), HostTensor::zeros([batch], DType::I64));
     inputs
 }
 

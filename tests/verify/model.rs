@@ -166,7 +166,7 @@ impl Model {
                     float(stored[source.element_offset..][..value.shape.elems()].to_vec())
                 }
                 (_, input::IDS) => whole(ids.iter().map(|id| i64::from(*id)).collect()),
-                (_, input::POSITIONS) => whole((0..s as i64).collect()),
+                (_, input::START) => whole(vec![0]),
                 (_, input::MASK) => whole((0..s * s).map(|at| i64::from(at % s > at / s)).collect()),
                 (_, input::COS) => float(cos.clone()),
                 (_, input::SIN) => float(sin.clone()),

@@ -51,8 +51,8 @@ pub struct RunShape {
 pub mod input {
     /// `[b,s]` i64: token ids.
     pub const IDS: &str = "ids";
-    /// `[b,s]` i64: each token's position, also its row in the KV cache.
-    pub const POSITIONS: &str = "positions";
+    /// `[b]` i64: the row of the KV cache, which is the position, of each sequence's first token; the others follow.
+    pub const START: &str = "start";
     /// `[b,s,t]` bool: true hides a cache row from a token.
     pub const MASK: &str = "mask";
     /// `[b,s,d]`: rotary cosines by token.
@@ -95,13 +95,13 @@ pub fn decoder(
     let mut build = Builder::new(format!("{} b={b} s={s} t={t}", config.family.model_type()));
 
     let ids = build.input(input::IDS, [b, s], DType::I64);
-    let positions = build.input(input::POSITIONS, [b, s], DType::I64);
+    let start = build.input(input::START, [b], DType::I64);
     let mask = build.input(input::MASK, [b, s, t], DType::Bool);
     let cos = build.input(input::COS, [b, s, d], dtype);
     let sin = build.input(input::SIN, [b, s, d], dtype);
     let logn = config.logn.is_some().then(|| build.input(input::LOGN, [b, s, 1, 1, 1], dtype));
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
-    let caches = Some(Caches { positions, length: t });
+    let caches = Some(Caches { start, length: t });
     let shared =
         Shared { config, names, batch: b, caches, stored: dtype, dtype, weights, lora: None, mask, cos, sin, logn };
 
@@ -171,7 +171,7 @@ fn whole(tensor: &str) -> Source {
 
 /// Where keys and values of earlier runs lie.
 struct Caches {
-    positions: Operand,
+    start: Operand,
     length: usize,
 }
 
@@ -291,12 +291,12 @@ impl Shared<'_> {
             q = build.mul(q, logn);
         }
         let (mut keys, mut values) = (key, value);
-        if let Some(Caches { positions, length }) = self.caches {
+        if let Some(Caches { start, length }) = self.caches {
             let cache = [self.batch, length, k, d];
             let state = build.state(&format!("layers.{layer}.keys"), cache, self.dtype);
-            keys = build.op(Kind::CacheWrite, &[state, key, positions]);
+            keys = build.op(Kind::CacheWrite, &[state, key, start]);
             let state = build.state(&format!("layers.{layer}.values"), cache, self.dtype);
-            values = build.op(Kind::CacheWrite, &[state, value, positions]);
+            values = build.op(Kind::CacheWrite, &[state, value, start]);
         }
         let scale = (d as f64).sqrt().recip();
         let y = build.op(Kind::Attention { scale }, &[q, keys, values, self.mask]);

@@ -163,10 +163,10 @@ super::ops! {
         npu: npu::attention,
         grad: Some(grad::attention),
     }
-    /// Writes `new[b,s,k,d]` over rows `positions[b,s]` of `cache[b,t,k,d]`; in place.
+    /// Writes `new[b,s,k,d]` over rows `start[b]` and those that follow of `cache[b,t,k,d]`, which has that many; in place.
     CacheWrite = "cache_write" {
         arity: 3,
-        rule: |_, _| sum("bTkd,bSkd,bS->bTkd"),
+        rule: |_, _| sum("bTkd,bSkd,b->bTkd"),
         dtype: |_, dtypes| floats_with_index(dtypes, 2),
         in_place: &[0],
         host: Host::One(host::cache_write),

@@ -147,10 +147,6 @@ aclnnStatus aclnnCrossEntropyLossGrad(void *workspace, uint64_t workspace_size, 
 aclnnStatus aclnnGatherV2GetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index, aclTensor *out,
     uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnGatherV2(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceScatterUpdateGetWorkspaceSize(aclTensor *data, const aclTensor *indices,
-    const aclTensor *updates, int64_t axis, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnInplaceScatterUpdate(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
 aclnnStatus aclnnOneHotGetWorkspaceSize(const aclTensor *self, int num_classes, const aclTensor *on_value,
     const aclTensor *off_value, int64_t axis, aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
 aclnnStatus aclnnOneHot(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
