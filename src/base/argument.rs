@@ -35,7 +35,7 @@ impl fmt::Display for Number {
 /// An argument of a C function that plans an operator; `T` stands for its tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument<T> {
-    /// A tensor.
+    /// One tensor, as the caller holds tensors.
     Tensor(T),
     /// Several tensors in one list.
     Tensors(Vec<T>),
@@ -78,45 +78,27 @@ impl<T> Argument<T> {
     }
 }
 
-impl<T> From<Number> for Argument<T> {
-    fn from(number: Number) -> Self {
-        Self::Scalar(number)
-    }
+macro_rules! kinds {
+    ($($type:ty => $kind:ident;)*) => { $(
+        impl<T> From<$type> for Argument<T> {
+            fn from(value: $type) -> Self {
+                Self::$kind(value)
+            }
+        }
+    )* };
 }
-
-impl<T> From<i64> for Argument<T> {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
+kinds! {
+    Number => Scalar;
+    i64 => Int;
+    f64 => Float;
+    bool => Bool;
+    DType => Type;
+    &'static CStr => Text;
 }
 
 impl<T> From<usize> for Argument<T> {
     /// A dim, size or count; no shape holds more than `i64::MAX`.
     fn from(number: usize) -> Self {
         Self::Int(number as i64)
-    }
-}
-
-impl<T> From<f64> for Argument<T> {
-    fn from(number: f64) -> Self {
-        Self::Float(number)
-    }
-}
-
-impl<T> From<bool> for Argument<T> {
-    fn from(yes: bool) -> Self {
-        Self::Bool(yes)
-    }
-}
-
-impl<T> From<DType> for Argument<T> {
-    fn from(dtype: DType) -> Self {
-        Self::Type(dtype)
-    }
-}
-
-impl<T> From<&'static CStr> for Argument<T> {
-    fn from(text: &'static CStr) -> Self {
-        Self::Text(text)
     }
 }

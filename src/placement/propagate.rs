@@ -7,15 +7,16 @@
 //!
 //! A weight of a product, or an embedding, has a choice of its own: cut by outputs or by inputs, over all of their dims
 //! or the outermost alone. What pins leave open is tried by walking on to the next pinned value; an embedding is cut by
-//! vocabulary. Alike weights of alike layers are decided once.
+//! vocabulary. Where all that trials see is alike, as in alike layers, they are made once.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::base::{AxisId, Bytes, Diagnostic, Diagnostics, Id};
-use crate::program::op::{Linear, WeightOperands, rule_of};
+use crate::program::op::{Linear, rule_of};
 use crate::program::text::op_text;
 use crate::program::{Factor, Op, OpId, Program, Reduce, Role, Rule, ValueId};
 
@@ -173,6 +174,7 @@ struct Pass<'a> {
     storage_axes: Vec<AxisId>,
     /// Params, and their copies in another type, if there are such axes; by value.
     gathered_at_use: Vec<bool>,
+    /// By what the trials saw.
     decided: FxHashMap<String, (Layout, String)>,
     reasons: BTreeMap<ValueId, String>,
 }
@@ -311,11 +313,6 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether an op looks rows of its weight up.
-    fn is_table(&self, user: OpId) -> bool {
-        matches!(self.program.ops[user].kind.row().weights, WeightOperands::Table(_))
-    }
-
     /// The ways to cut a weight: by axis 0 or 1 of its matrix, as far as pins allow. By inputs, as what it is multiplied
     /// with lies already; along each axis, over all of its dims, or over the outermost alone, which may leave cards
     /// without a part but keeps heads together.
@@ -326,7 +323,7 @@ impl<'a> Pass<'a> {
             Some(None) => return SmallVec::from_iter([(0, Layout::replicated(value.shape.rank()))]),
             Some(Some(0)) => &[0],
             Some(Some(_)) => &[1],
-            None if self.is_table(user) => &[0],
+            None if self.program.ops[user].kind.row().weights.is_table() => &[0],
             None => &[0, 1],
         };
         let mut cuts: SmallVec<[(usize, Layout); 4]> = SmallVec::new();
@@ -395,17 +392,39 @@ impl<'a> Pass<'a> {
         if now.layouts[param.index()].is_some() {
             return;
         }
-        let value = &self.program.values[param];
-        let class: String = value.name.chars().filter(|c| !c.is_ascii_digit()).collect();
-        // A pin may single out one layer.
-        let class = format!("{class}{}{:?}", value.shape, self.pins.cut(&value.name));
-        if !self.decided.contains_key(&class) {
+        let situation = self.situation(id, &weight, now);
+        if !self.decided.contains_key(&situation) {
             let Some(decision) = self.try_cuts(id, &weight, now) else { return };
-            self.decided.insert(class.clone(), decision);
+            self.decided.insert(situation.clone(), decision);
         }
-        let (layout, reason) = self.decided[&class].clone();
+        let (layout, reason) = self.decided[&situation].clone();
         now.layouts[param.index()] = Some(layout);
         self.reasons.insert(param, reason);
+    }
+
+    /// All that the trials of a weight's cuts see: the ops from `id` up to the next result that is pinned, and what is known of
+    /// their operands.
+    fn situation(&self, id: OpId, weight: &Weight, now: &State) -> String {
+        let mut text = format!("{:?} {:?}", weight.axes, self.program.ops[weight.user].kind);
+        let mut seen: SmallVec<[ValueId; 16]> = SmallVec::new();
+        for op in self.program.ops.ids().skip(id.index()).take(LOOK_AHEAD).map(|id| &self.program.ops[id]) {
+            let _ = write!(text, "{:?}", op.kind);
+            for operand in op.operands.iter().chain(&op.results) {
+                let known = seen.iter().position(|known| known == operand);
+                let _ = write!(text, " {}", known.unwrap_or(seen.len()));
+                if known.is_none() {
+                    seen.push(*operand);
+                    let (value, at) = (&self.program.values[*operand], operand.index());
+                    let places = (&now.layouts[at], now.copies.get(operand), &self.pinned[at]);
+                    let bounds = (self.pins.cut(&value.name), &self.whole[at], self.gathered_at_use[at]);
+                    let _ = write!(text, "{}{}{:?}{places:?}{bounds:?}", value.dtype, value.shape, value.role);
+                }
+            }
+            if op.results.iter().any(|result| self.pinned[result.index()].is_some()) {
+                break;
+            }
+        }
+        text
     }
 
     /// The best way to cut a weight, and why.
@@ -440,7 +459,7 @@ impl<'a> Pass<'a> {
         };
         let reason = if self.pins.cut(&value.name).is_some() {
             "pinned".to_owned()
-        } else if self.is_table(user) {
+        } else if self.program.ops[user].kind.row().weights.is_table() {
             "an embedding is cut by vocabulary, so that a tied head is too".to_owned()
         } else {
             format!("{} {}; {} {}", WAYS[axis], say(&best[axis]), WAYS[1 - axis], say(&best[1 - axis]))

@@ -20,7 +20,7 @@ pub use table::{Kind, rows};
 /// Through which operands a partial sum may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linear {
-    /// None.
+    /// Through none of them.
     No,
     /// Any one of these operands alone: the op is linear in each.
     InEach(&'static [usize]),
@@ -44,7 +44,7 @@ pub enum Stage {
 /// The operands that placement has a choice about where they are params: a matrix is cut by its outputs or its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightOperands {
-    /// None.
+    /// It has no weights.
     None,
     /// Of a product, the likelier one first. What is summed are its inputs.
     Factors(&'static [usize]),
@@ -67,7 +67,13 @@ impl WeightOperands {
     #[must_use]
     pub fn is_input(&self, rule: &Rule, operand: usize, dim: usize) -> Option<bool> {
         let Factor::Letter(letter) = rule.operands[operand][dim] else { return None };
-        Some(rule.result_dim(0, letter).is_none() != matches!(self, Self::Table(_)))
+        Some(rule.result_dim(0, letter).is_none() != self.is_table())
+    }
+
+    /// Whether the operand is a table.
+    #[must_use]
+    pub const fn is_table(&self) -> bool {
+        matches!(self, Self::Table(_))
     }
 }
 
@@ -247,58 +253,30 @@ fn no_value(key: &'static str, text: &str) -> String {
     format!("`{text}` is no value of `{key}`")
 }
 
+/// An attribute of one value: its type, its text, and the inverse.
+macro_rules! attributes {
+    ($($type:ty: $text:expr, $parse:expr;)*) => { $(
+        impl Attribute for $type {
+            fn text(&self, _: &[String]) -> String {
+                ($text)(self)
+            }
+
+            fn parse(key: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
+                ($parse)(key, text)
+            }
+        }
+    )* };
+}
+attributes! {
+    usize: Self::to_string, |key, text: &str| text.parse().map_err(|_| no_value(key, text));
+    f64: |x| format!("{x:?}"), |key, text: &str| text.parse().map_err(|_| no_value(key, text));
+    DType: Self::to_string, |_, text: &str| text.parse().map_err(|error| format!("{error}"));
+    Reduce: Self::to_string, |_, text: &str| Self::named(text).ok_or_else(|| format!("`{text}` is no reduction"));
+    Einsum: Self::to_string, |_, text: &str| text.parse();
+}
+
 fn joined(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join("*")
-}
-
-impl Attribute for usize {
-    fn text(&self, _: &[String]) -> String {
-        self.to_string()
-    }
-
-    fn parse(key: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
-        text.parse().map_err(|_| no_value(key, text))
-    }
-}
-
-impl Attribute for f64 {
-    fn text(&self, _: &[String]) -> String {
-        format!("{self:?}")
-    }
-
-    fn parse(key: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
-        text.parse().map_err(|_| no_value(key, text))
-    }
-}
-
-impl Attribute for DType {
-    fn text(&self, _: &[String]) -> String {
-        self.to_string()
-    }
-
-    fn parse(_: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
-        text.parse().map_err(|error| format!("{error}"))
-    }
-}
-
-impl Attribute for Reduce {
-    fn text(&self, _: &[String]) -> String {
-        self.to_string()
-    }
-
-    fn parse(_: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
-        Self::named(text).ok_or_else(|| format!("`{text}` is no reduction"))
-    }
-}
-
-impl Attribute for Einsum {
-    fn text(&self, _: &[String]) -> String {
-        self.to_string()
-    }
-
-    fn parse(_: &'static str, text: &str, _: &[String]) -> Result<Self, String> {
-        text.parse()
-    }
 }
 
 impl Attribute for Vec<usize> {
