@@ -35,7 +35,7 @@ impl fmt::Display for Number {
 /// An argument of a C function that plans an operator; `T` stands for its tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument<T> {
-    /// A tensor.
+    /// One tensor, as the caller holds tensors.
     Tensor(T),
     /// Several tensors in one list.
     Tensors(Vec<T>),

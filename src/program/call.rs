@@ -22,13 +22,13 @@ define_id!(
 /// A strided window on a buffer; offset and strides in elements.
 #[derive(Clone, PartialEq, Eq)]
 pub struct View {
-    /// The buffer.
+    /// The buffer that holds the elements.
     pub buffer: BufferId,
-    /// First element.
+    /// Where in the buffer its first element lies.
     pub offset: usize,
-    /// Element type.
+    /// The type of its elements.
     pub dtype: DType,
-    /// Sizes.
+    /// How many elements each dim has.
     pub shape: Shape,
     /// Distance between neighbours of each dim; 0 repeats.
     pub strides: Dims,
@@ -205,7 +205,7 @@ impl View {
 /// A tensor of a call, and what the call does with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Operand<'a> {
-    /// Which.
+    /// The tensor, as a window on a buffer.
     pub view: &'a View,
     /// Whether it is read, written, or both.
     pub access: Access,
@@ -534,7 +534,7 @@ calls! {
     Cast "aclnnCast" { read x, write out } (x, out.dtype(), out)
     /// Copies between any strides.
     Copy "aclnnInplaceCopy" { read from, write into } (into, from)
-    /// Zeros.
+    /// Every element becomes 0.
     Zero "aclnnInplaceZero" { write into } (into)
     /// One value everywhere.
     Fill "aclnnInplaceFillScalar" { write into, with value: Number } (into, value)

@@ -20,7 +20,7 @@ pub use table::{Kind, rows};
 /// Through which operands a partial sum may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linear {
-    /// None.
+    /// Through none of them.
     No,
     /// Any one of these operands alone: the op is linear in each.
     InEach(&'static [usize]),
@@ -44,7 +44,7 @@ pub enum Stage {
 /// The operands that placement has a choice about where they are params: a matrix is cut by its outputs or its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightOperands {
-    /// None.
+    /// It has no weights.
     None,
     /// Of a product, the likelier one first. What is summed are its inputs.
     Factors(&'static [usize]),

@@ -32,7 +32,7 @@ super::ops! {
     /// A product of two tensors in einsum form, such as `bsi,oi->bso`. Letters that both operands have and the result
     /// lacks are summed.
     MatMul {
-        /// The einsum.
+        /// Which dims of both operands are summed, and those of the result.
         spec: Einsum,
     } = "matmul" {
         arity: 2,
@@ -92,7 +92,7 @@ super::ops! {
     }
     /// `by · x`.
     Scale {
-        /// The factor.
+        /// What each element is multiplied with.
         by: f64,
     } = "scale" {
         linear: Linear::InEach(&[0]),
@@ -528,7 +528,7 @@ super::ops! {
     }
     /// Whole → sharded on `axes`, the new minor-most of `dim`. Local.
     Slice {
-        /// The axes.
+        /// Over the joint group of these axes.
         axes: Vec<AxisId>,
         /// The dim that shrinks.
         dim: usize,
@@ -538,7 +538,7 @@ super::ops! {
     }
     /// Whole → partial sum on `axes`: the first rank of the group keeps the value, the others hold zeros. Local.
     Leader {
-        /// The axes.
+        /// Over the joint group of these axes.
         axes: Vec<AxisId>,
     } = "leader" {
         stage: Stage::Lowered,
@@ -546,7 +546,7 @@ super::ops! {
     }
     /// Sharded on `axes`, the minor-most of `dim` → partial sum: each rank holds its shard among zeros. Local.
     Pad {
-        /// The axes.
+        /// Over the joint group of these axes.
         axes: Vec<AxisId>,
         /// The dim that grows.
         dim: usize,
