@@ -192,6 +192,61 @@ fn strict_mode_says_a_refused_call_once_in_its_report() {
     assert!(!said.contains("aclInit"), "{said}");
 }
 
+/// What a strict run of a program said, and its code.
+fn strict(program: &Path, words: &[&str], asked: &str) -> (String, Option<i32>) {
+    let output = command(program).args(words).env("ASCEND_EMULATOR", asked).output().expect("it starts");
+    (text(&output.stdout) + &text(&output.stderr), output.status.code())
+}
+
+#[test]
+fn what_a_program_asks_and_a_pool_it_leaves_are_notes_of_strict_mode() {
+    let program = linked("cc", "questions.c");
+    let (said, code) = strict(&program, &[], "strict");
+    assert_eq!(code, Some(0), "{said}");
+    for note in
+        ["package \"no_such_package\" is not installed", "no context is current", "note: leak: 1 buffer of 4194304"]
+    {
+        assert_eq!(said.matches(note).count(), 1, "{note}: {said}");
+    }
+    assert!(said.contains("as on a card"), "{said}");
+    let (said, code) = strict(&program, &[], "strict,align=64");
+    assert!(code == Some(0) && said.contains("odd"), "{said}");
+    // A buffer that is no pool is a report, unless it is known or not asked for.
+    let (first, code) = strict(&program, &["leave"], "strict");
+    assert!(code == Some(66) && first.contains("emulator: leak: 1 buffer of 1000"), "{first}");
+    let (said, code) = strict(&program, &["leave"], "strict,ignore=leak");
+    assert!(code == Some(0) && said.contains("note: leak: 1 buffer of 1000"), "{said}");
+    let baseline = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(baseline.path(), first).expect("written");
+    let asked = format!("strict,baseline={}", baseline.path().display());
+    let (said, code) = strict(&program, &["leave"], &asked);
+    assert!(code == Some(0) && said.contains("note: leak: 1 buffer of 1000"), "{said}");
+    std::fs::write(baseline.path(), "ascend emulator: race: something else\n").expect("written");
+    assert_eq!(strict(&program, &["leave"], &asked).1, Some(66));
+}
+
+#[test]
+fn a_library_may_call_the_runtime_as_it_is_loaded() {
+    let mut options = vec!["-shared", "-fPIC"];
+    options.extend(LIBRARIES);
+    let library = build("cc", "constructor.c", &options);
+    let mut options = vec!["-ldl"];
+    options.extend(LIBRARIES);
+    let program = build("cc", "loads.c", &options);
+    says(&run(command(&program).arg(&library)), "loaded");
+    let (said, code) = strict(&program, &[library.to_str().expect("UTF-8")], "strict");
+    assert!(code == Some(0) && said.contains("loaded"), "{said}");
+}
+
+#[test]
+fn options_and_limits_hold() {
+    let program = linked("cc", "options.c");
+    says(
+        &run(command(program).env("ASCEND_EMULATOR", "fault=stuck:at=1:card=0,fault=stuck:at=1:card=0")),
+        "options and limits hold",
+    );
+}
+
 #[test]
 fn a_fault_of_the_environment_strikes() {
     let program = linked("cc", "threads.c");

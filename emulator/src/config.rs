@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ascend_tp_machine::{Profile, Soc, Topology};
 
+use crate::base::report::ReportKind;
 use crate::faults::fault::Fault;
 
 /// In which order a machine works, and how closely it watches.
@@ -112,6 +113,30 @@ pub enum Messages {
     StandardOutput,
 }
 
+/// What strict mode takes for granted, beside its seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StrictRules {
+    /// First addresses are odd multiples of this many bytes: a power of two from 64, all that `aclrtMalloc` and
+    /// `aclrtMallocHost` promise (AscendCL guide 8.0 to 8.5, both pages), to 2048. A card gives multiples of 512.
+    pub alignment: usize,
+    /// Kinds that are told of and are no reports.
+    pub ignored: Vec<ReportKind>,
+    /// Reports that are told of and are no reports: as they are printed, up to the first call they name. Numbers need not agree.
+    pub known: Vec<String>,
+}
+
+impl StrictRules {
+    /// What [`alignment`](Self::alignment) may be, in bytes.
+    pub const ALIGNMENTS: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
+}
+
+impl Default for StrictRules {
+    /// The strictest legal card.
+    fn default() -> Self {
+        Self { alignment: 64, ignored: Vec::new(), known: Vec::new() }
+    }
+}
+
 /// The CANN whose rules hold where they have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[non_exhaustive]
@@ -185,6 +210,8 @@ pub struct Config {
     pub threads: usize,
     /// In which order the machine works.
     pub mode: Mode,
+    /// What strict mode takes for granted.
+    pub strict: StrictRules,
     /// The chip's costs, which timed mode asks.
     pub profile: Profile,
     /// How the cards are joined, which timed mode asks.
@@ -245,6 +272,7 @@ impl Default for Config {
             soc: Soc::default(),
             hbm_bytes: Soc::default().hbm_usable_bytes(),
             mode: Mode::default(),
+            strict: StrictRules::default(),
             profile: Profile::of(Soc::default()),
             topology: Topology::atlas_a2(1),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

@@ -8,12 +8,17 @@ use std::fmt;
 
 use ascend_tp_machine::Soc;
 
-use crate::config::{CannVersion, Config, Messages, Mode, Numbers, Sharing, variable_problems};
+use crate::base::report::ReportKind;
+use crate::config::{CannVersion, Config, Messages, Mode, Numbers, Sharing, StrictRules, variable_problems};
 use crate::faults::fault::Fault;
 
 const VARIABLE: &str = "ASCEND_EMULATOR";
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
 const TO_STDOUT: &str = "ASCEND_SLOG_PRINT_TO_STDOUT";
+/// What every line that the emulator says begins with.
+const SPEAKER: &str = "ascend emulator: ";
+/// Cards give first addresses that are multiples of 512, though no document promises it.
+const CARD_ALIGNMENT: usize = 512;
 
 /// What is wrong with the environment's wishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +47,19 @@ pub struct Word {
 /// Every word of `ASCEND_EMULATOR`.
 pub const WORDS: &[Word] = &[
     Word { form: "strict", meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported" },
+    Word {
+        form: "align=…",
+        meaning: "first addresses in strict mode are odd multiples of this many bytes: 512 if not given, as on a card; 64, all \
+                  that aclrtMalloc promises; or 128, 256, 1024, 2048",
+    },
+    Word {
+        form: "ignore=…",
+        meaning: "a kind of report that is told of and does not count, with - for a space: leak, use-after-free; may stand several times",
+    },
+    Word {
+        form: "baseline=…",
+        meaning: "a file of lines that a strict run has said: such reports are told of and do not count, whatever their numbers",
+    },
     Word { form: "seed=…", meaning: "the seed of strict mode, a whole number; 0 if not given" },
     Word {
         form: "timed",
@@ -109,8 +127,8 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Environm
             problems.push(format!("{VARIABLE}: {problem}"));
         }
     }
-    if asked.seed.is_some() && asked.strict.is_none() {
-        problems.push(format!("{VARIABLE}: seed is given without strict, which alone has an order to pick"));
+    if asked.strict.is_none() {
+        problems.extend(asked.without_strict().map(|problem| format!("{VARIABLE}: {problem}")));
     }
     if asked.strict.is_some() && asked.timed.is_some() {
         problems.push(format!("{VARIABLE}: strict and timed are given, but a machine has one mode; leave one out"));
@@ -129,6 +147,11 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Environm
     config.faults = asked.faults;
     if asked.strict.is_some() {
         config.mode = Mode::Strict { seed: asked.seed.unwrap_or(0) };
+        config.strict = StrictRules {
+            alignment: asked.alignment.unwrap_or(CARD_ALIGNMENT),
+            ignored: asked.ignored,
+            known: asked.known.unwrap_or_default(),
+        };
     }
     if let Some(text) = visible {
         match visible_cards(text, config.cards) {
@@ -145,6 +168,9 @@ struct Asked {
     strict: Option<()>,
     timed: Option<Numbers>,
     seed: Option<u64>,
+    alignment: Option<usize>,
+    ignored: Vec<ReportKind>,
+    known: Option<Vec<String>>,
     cards: Option<usize>,
     soc: Option<Soc>,
     hbm_bytes: Option<u64>,
@@ -156,6 +182,18 @@ struct Asked {
 }
 
 impl Asked {
+    /// What is wrong with words of strict mode where `strict` is not given.
+    fn without_strict(&self) -> impl Iterator<Item = String> {
+        let given = [
+            (self.seed.is_some(), "seed", "has an order to pick"),
+            (self.alignment.is_some(), "align", "chooses first addresses"),
+            (!self.ignored.is_empty(), "ignore", "has reports"),
+            (self.known.is_some(), "baseline", "has reports"),
+        ];
+        let problems = given.into_iter().filter(|(is_given, ..)| *is_given);
+        problems.map(|(_, word, does)| format!("{word} is given without strict, which alone {does}"))
+    }
+
     fn take(&mut self, word: &str) -> Result<(), String> {
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
         match (name, value) {
@@ -163,6 +201,22 @@ impl Asked {
             ("private", None) => once(&mut self.private, name, Some(()), ""),
             ("timed", None) => once(&mut self.timed, name, Some(Numbers::None), ""),
             ("timed", Some("numbers")) => once(&mut self.timed, name, Some(Numbers::Real), ""),
+            ("align", Some(value)) => {
+                let alignment = value.parse().ok().filter(|bytes| StrictRules::ALIGNMENTS.contains(bytes));
+                once(&mut self.alignment, name, alignment, value)
+            }
+            ("ignore", Some(value)) => {
+                let kind = ReportKind::ALL.into_iter().find(|kind| kind.name().replace(' ', "-") == value);
+                self.ignored.push(kind.ok_or_else(|| {
+                    let kinds: Vec<String> = ReportKind::ALL.iter().map(|kind| kind.name().replace(' ', "-")).collect();
+                    format!("ignore={value}: expected {}", kinds.join(", "))
+                })?);
+                Ok(())
+            }
+            ("baseline", Some(path)) => {
+                let text = std::fs::read_to_string(path).map_err(|error| format!("baseline={path}: {error}"))?;
+                once(&mut self.known, name, Some(findings(&text)), path)
+            }
             ("seed", Some(value)) => once(&mut self.seed, name, value.parse().ok(), value),
             ("cards", Some(value)) => once(&mut self.cards, name, value.parse().ok(), value),
             ("soc", Some(value)) => once(&mut self.soc, name, Soc::find(value), value),
@@ -183,6 +237,13 @@ impl Asked {
             }
         }
     }
+}
+
+/// The findings among the lines of a strict run: what follows the emulator's name, up to the first call that is named.
+fn findings(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| line.trim_start_matches(SPEAKER).trim_start_matches("note: "));
+    let findings = lines.map(|line| line.split("; [1] ").next().unwrap_or(line).trim().to_owned());
+    findings.filter(|finding| !finding.is_empty()).collect()
 }
 
 /// Sets what may be set once.
@@ -289,9 +350,32 @@ mod tests {
     fn every_word_is_known_by_its_form() {
         for word in WORDS {
             let example = word.form.replace('…', "1").replace("soc=1", "soc=Ascend910B1").replace("hbm=1", "hbm=1GiB");
-            let example = example.replace("cann=1", "cann=8.1").replace("fault=1", "fault=out-of-memory:at=1");
+            let example = example.replace("align=1", "align=64").replace("ignore=1", "ignore=leak");
+            let example = example
+                .replace("baseline=1", "baseline=/dev/null")
+                .replace("cann=1", "cann=8.1")
+                .replace("fault=1", "fault=out-of-memory:at=1");
             assert_eq!(Asked::default().take(&example), Ok(()), "{}", word.form);
         }
+    }
+
+    #[test]
+    fn rules_of_strict_mode_are_words_and_need_it() {
+        let found = config(Some("strict,align=64,ignore=leak,ignore=use-after-free"), None).expect("nothing is wrong");
+        assert_eq!(found.strict.alignment, 64);
+        assert_eq!(found.strict.ignored, [ReportKind::Leak, ReportKind::UseAfterFree]);
+        assert_eq!(config(Some("strict"), None).expect("nothing is wrong").strict.alignment, CARD_ALIGNMENT);
+        let wrong = problems("align=64,ignore=leak,align=100,ignore=leaks,baseline=/no/such/file");
+        assert_eq!(wrong.len(), 5, "{wrong:?}");
+        assert!(wrong[0].contains("align=100: expected") && wrong[1].contains("use-after-free"), "{wrong:?}");
+        assert!(wrong[2].contains("/no/such/file") && wrong[3].contains("align is given without strict"), "{wrong:?}");
+        assert!(wrong[4].contains("ignore is given without strict"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_baseline_is_what_a_run_has_said() {
+        let text = "ascend emulator: strict, seed 0\nascend emulator: leak: 1 buffer left; [1] aclrtMalloc (call 3)\n\nnote: race: x\n";
+        assert_eq!(findings(text), ["strict, seed 0", "leak: 1 buffer left", "race: x"]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub use abi::dropin;
 pub use ascend_tp_machine::Soc;
 pub use ascend_tp_sys::Table;
 pub use base::report::{Report, ReportKind};
-pub use config::{CannVersion, Config, Messages, Mode, Numbers, Sharing, Transport};
+pub use config::{CannVersion, Config, Messages, Mode, Numbers, Sharing, StrictRules, Transport};
 pub use emulator::{Emulator, EmulatorError};
 pub use environment::{EnvironmentError, WORDS, Word};
 pub use faults::fault::{Calls, Checksum, Fault, FaultError};

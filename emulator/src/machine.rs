@@ -34,8 +34,8 @@ use crate::scheduler::pool::{Job, Task, Workers};
 use crate::scheduler::ready::Scheduler;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
-use crate::strict::Strict;
 use crate::strict::state::StrictState;
+use crate::strict::{self, Strict};
 use crate::timed::Timed;
 use crate::timed::schedule::Schedule;
 
@@ -82,7 +82,7 @@ impl Machine {
         let key = MachineKey { slot, id: MACHINES_BUILT.fetch_add(1, Ordering::Relaxed) + 1 };
         let strict = match config.mode {
             Mode::Parallel | Mode::Timed { .. } | Mode::HostOnly => None,
-            Mode::Strict { seed } => Some(Arc::new(Strict::new(seed))),
+            Mode::Strict { seed } => Some(Arc::new(Strict::new(seed, &config.strict))),
         };
         let built = Instant::now();
         let timed = match config.mode {
@@ -92,7 +92,7 @@ impl Machine {
         let faults = Arc::new(Faults::default());
         let memory =
             Memory::new(config.cards, config.hbm_bytes, config.sharing)?.with_hook(Arc::<Faults>::clone(&faults));
-        let memory = if strict.is_some() { memory.watched() } else { memory };
+        let memory = if strict.is_some() { memory.watched(config.strict.alignment) } else { memory };
         let clock = (strict.is_some() || timed.is_some()).then_some(built);
         let state = State::new(
             key,
@@ -203,7 +203,10 @@ impl Machine {
         translate: fn(i32) -> i32,
         call: impl FnOnce(&Self) -> Result<R, Failure>,
     ) -> Result<R, i32> {
-        if let Some(strict) = &self.strict {
+        let is_unordered = self.strict.is_some() && strict::is_unordered(name);
+        if let Some(strict) = &self.strict
+            && !is_unordered
+        {
             strict.turnstile().join();
             let label = strict.pass(name, thread::context(self.key));
             thread::set_label(self.key, label);
@@ -211,7 +214,8 @@ impl Machine {
         if let Some(timed) = &self.timed {
             timed.begin_call(self.key, name);
         }
-        let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        // What no order of calls decides is not counted among them: their numbers are the same in every run.
+        let number = self.calls.fetch_add(u64::from(!is_unordered), Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
         let guarded = || self.before_call(name).map_err(Failure::quiet).and_then(|()| call(self));
         let outcome = catch_unwind(AssertUnwindSafe(guarded)).unwrap_or_else(|panic| {

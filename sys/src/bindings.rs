@@ -571,6 +571,14 @@ pub struct aclOpExecutor {
 /// Memory format of a tensor.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclFormat(pub ::std::os::raw::c_int);
+#[repr(transparent)]
+/// What operators are compiled with; each value is a text.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct aclCompileOpt(pub ::std::os::raw::c_uint);
+#[repr(transparent)]
+/// Parameters of a process or of a context.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct aclSysParamOpt(pub ::std::os::raw::c_uint);
 pub const ACL_STREAM_FAST_LAUNCH: u32 = 1;
 pub const ACL_STREAM_FAST_SYNC: u32 = 2;
 pub const ACL_STREAM_PERSISTENT: u32 = 4;
@@ -1906,4 +1914,28 @@ impl aclFormat {
     pub const ACL_FORMAT_FRACTAL_NZ_C0_2: aclFormat = aclFormat(52);
     pub const ACL_FORMAT_FRACTAL_NZ_C0_4: aclFormat = aclFormat(53);
     pub const ACL_FORMAT_FRACTAL_NZ_C0_8: aclFormat = aclFormat(54);
+}
+impl aclCompileOpt {
+    pub const ACL_PRECISION_MODE: aclCompileOpt = aclCompileOpt(0);
+    pub const ACL_AICORE_NUM: aclCompileOpt = aclCompileOpt(1);
+    pub const ACL_AUTO_TUNE_MODE: aclCompileOpt = aclCompileOpt(2);
+    pub const ACL_OP_SELECT_IMPL_MODE: aclCompileOpt = aclCompileOpt(3);
+    pub const ACL_OPTYPELIST_FOR_IMPLMODE: aclCompileOpt = aclCompileOpt(4);
+    pub const ACL_OP_DEBUG_LEVEL: aclCompileOpt = aclCompileOpt(5);
+    pub const ACL_DEBUG_DIR: aclCompileOpt = aclCompileOpt(6);
+    pub const ACL_OP_COMPILER_CACHE_MODE: aclCompileOpt = aclCompileOpt(7);
+    pub const ACL_OP_COMPILER_CACHE_DIR: aclCompileOpt = aclCompileOpt(8);
+    pub const ACL_OP_PERFORMANCE_MODE: aclCompileOpt = aclCompileOpt(9);
+    pub const ACL_OP_JIT_COMPILE: aclCompileOpt = aclCompileOpt(10);
+    pub const ACL_OP_DETERMINISTIC: aclCompileOpt = aclCompileOpt(11);
+    pub const ACL_CUSTOMIZE_DTYPES: aclCompileOpt = aclCompileOpt(12);
+    pub const ACL_OP_PRECISION_MODE: aclCompileOpt = aclCompileOpt(13);
+    pub const ACL_ALLOW_HF32: aclCompileOpt = aclCompileOpt(14);
+    pub const ACL_PRECISION_MODE_V2: aclCompileOpt = aclCompileOpt(15);
+    pub const ACL_OP_DEBUG_OPTION: aclCompileOpt = aclCompileOpt(16);
+}
+impl aclSysParamOpt {
+    pub const ACL_OPT_DETERMINISTIC: aclSysParamOpt = aclSysParamOpt(0);
+    pub const ACL_OPT_ENABLE_DEBUG_KERNEL: aclSysParamOpt = aclSysParamOpt(1);
+    pub const ACL_OPT_STRONG_CONSISTENCY: aclSysParamOpt = aclSysParamOpt(2);
 }

@@ -329,6 +329,17 @@ macro_rules! for_each_symbol {
     }
     dropin {
     functions {
+        [acl, "8.1"] fn aclSetCompileopt(opt: aclCompileOpt, value: *const c_char) -> aclError;
+        [acl, "8.1"] fn aclGetCompileopt(opt: aclCompileOpt, value: *mut c_char, length: usize) -> aclError;
+        [acl, "8.1"] fn aclGetCompileoptSize(opt: aclCompileOpt) -> usize;
+        [acl, "8.1"] fn aclrtSetSysParamOpt(opt: aclSysParamOpt, value: i64) -> aclError;
+        [acl, "8.1"] fn aclrtGetSysParamOpt(opt: aclSysParamOpt, value: *mut i64) -> aclError;
+        [acl, "8.1"] fn aclrtCtxSetSysParamOpt(opt: aclSysParamOpt, value: i64) -> aclError;
+        [acl, "8.1"] fn aclrtCtxGetSysParamOpt(opt: aclSysParamOpt, value: *mut i64) -> aclError;
+        [acl, "8.1"] fn aclrtSetOpWaitTimeout(timeout: u32) -> aclError;
+        [acl, "8.1"] fn aclrtSetOpExecuteTimeOut(timeout: u32) -> aclError;
+        [acl, "8.1"] fn aclrtSetOpExecuteTimeOutWithMs(timeout: u32) -> aclError;
+        [acl, "9.x"] fn aclrtSetOpExecuteTimeOutV2(timeout: u64, actual_timeout: *mut u64) -> aclError;
         [acl, "8.1"] fn aclrtQueryDeviceStatus(device_id: i32, device_status: *mut aclrtDeviceStatus) -> aclError;
         [acl, "9.x"] fn aclrtDeviceGetStreamPriorityRange(least_priority: *mut i32, greatest_priority: *mut i32) -> aclError;
         [acl, "9.x"] fn aclrtGetDeviceCapability(device_id: i32, dev_feature_type: aclrtDevFeatureType, value: *mut i32) -> aclError;
@@ -341,6 +352,7 @@ macro_rules! for_each_symbol {
         [acl, "9.x"] fn aclrtMemSetAccess(virtual_ptr: *mut c_void, size: usize, desc: *mut aclrtMemAccessDesc, count: usize) -> aclError;
         [acl, "9.x"] fn aclrtMemExportToShareableHandleV2(handle: aclrtDrvMemHandle, flags: u64, share_type: aclrtMemSharedHandleType, shareable_handle: *mut c_void) -> aclError;
         [acl, "9.x"] fn aclrtMemImportFromShareableHandleV2(shareable_handle: *mut c_void, share_type: aclrtMemSharedHandleType, flags: u64, handle: *mut aclrtDrvMemHandle) -> aclError;
+        [acl, "9.x"] fn aclmdlRIGetId(model_ri: aclmdlRI, model_ri_id: *mut u32) -> aclError;
         [acl, "9.x"] fn aclmdlRICaptureToModelRIBegin(stream: aclrtStream, model_ri: aclmdlRI, mode: aclmdlRICaptureMode) -> aclError;
         [acl, "9.x"] fn aclmdlRICondHandleCreate(model_ri: aclmdlRI, default_launch_value: u32, flag: aclmdlRICondHandleFlag, handle: *mut aclmdlRICondHandle) -> aclError;
         [acl, "9.x"] fn aclmdlRICondHandleGetCondPtr(handle: aclmdlRICondHandle, ptr: *mut *mut u64) -> aclError;

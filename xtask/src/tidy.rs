@@ -70,15 +70,15 @@ const LAYERS: [(&str, &[&str]); 14] = [
 /// strict mode hears of every step. Files do not: types stand below `state`, what happens to them above it.
 const ARROWS: [(&str, &[&str]); 16] = [
     ("base", &["config"]),
-    ("config", &["faults"]),
-    ("environment", &["config", "faults"]),
+    ("config", &["base", "faults"]),
+    ("environment", &["base", "config", "faults"]),
     ("memory", &["base", "config", "scheduler"]),
     ("scheduler", &["base", "memory", "hccl", "strict", "runtime", "state", "machine"]),
     ("nn", &["base", "memory", "scheduler", "timed"]),
     ("hccl", &["base", "config", "memory", "scheduler", "nn", "runtime", "state", "machine"]),
     ("faults", &["base", "memory", "hccl", "runtime", "state", "machine"]),
     ("timed", &["base", "config", "memory", "scheduler", "nn", "hccl", "strict", "runtime", "state", "machine"]),
-    ("strict", &["base", "memory", "scheduler", "hccl", "runtime", "state", "machine"]),
+    ("strict", &["base", "config", "memory", "scheduler", "hccl", "runtime", "state", "machine"]),
     ("runtime", &["base", "memory", "scheduler", "nn", "hccl", "timed", "strict", "state", "machine"]),
     ("state", &["base", "scheduler", "hccl", "faults", "timed", "strict", "runtime"]),
     (

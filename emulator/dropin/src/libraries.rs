@@ -35,9 +35,10 @@ const fn part(name: &'static str, owns: Option<Library>, needs: Option<&'static 
     Part { name, owns, needs }
 }
 
-/// Since CANN 8.5 the runtime and the communicators have a library of their own, with the same functions; programs name
-/// the last five on their link line and call nothing that only they have. In this order: a part needs earlier ones.
-const PARTS: [Part; 11] = [
+/// Since CANN 8.5 the runtime and the communicators have a library of their own, with the same functions, and operators one for
+/// each of their repositories, any of which programs look an operator up in. The last ones programs name on their link
+/// line or open, and find there nothing that only they have. In this order: a part needs earlier ones.
+const PARTS: [Part; 22] = [
     part("ascendcl", Some(Library::AscendCl), None),
     part("acl_rt", Some(Library::AscendCl), None),
     part("hccl", Some(Library::Hccl), None),
@@ -45,11 +46,22 @@ const PARTS: [Part; 11] = [
     part("nnopbase", Some(Library::NnopBase), None),
     // Programs look functions of libnnopbase up through the handle of libopapi.
     part("opapi", Some(Library::OpApi), Some("nnopbase")),
+    part("opapi_math", Some(Library::OpApi), Some("nnopbase")),
+    part("opapi_nn", Some(Library::OpApi), Some("nnopbase")),
+    part("opapi_cv", Some(Library::OpApi), Some("nnopbase")),
+    part("opapi_transformer", Some(Library::OpApi), Some("nnopbase")),
+    part("opapi_oam", Some(Library::OpApi), Some("nnopbase")),
+    part("opapi_legacy", Some(Library::OpApi), Some("nnopbase")),
     part("acl_op_compiler", None, None),
     part("ge_runner", None, None),
     part("graph", None, None),
     part("acl_tdt_channel", None, None),
+    part("acl_tdt_queue", None, None),
+    part("acl_rt_impl", None, None),
     part("msprofiler", None, None),
+    part("profapi", None, None),
+    part("ascend_dump", None, None),
+    part("c_sec", None, None),
 ];
 
 /// Why the libraries could not be written.

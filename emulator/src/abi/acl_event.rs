@@ -95,7 +95,8 @@ impl Machine {
     }
 
     pub(super) fn aclrtStreamWaitEvent(&self, stream: aclrtStream, event: aclrtEvent) -> Result<(), Failure> {
-        self.stream_wait_event(stream, HandleKind::Event.decode(event)?, None)
+        let limit = self.lock().runtime.wait_limit;
+        self.stream_wait_event(stream, HandleKind::Event.decode(event)?, limit)
     }
 
     pub(super) fn aclrtRecordEventWithFlag(

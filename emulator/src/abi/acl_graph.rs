@@ -207,6 +207,12 @@ impl Machine {
         })
     }
 
+    pub(super) fn aclmdlRIGetId(&self, model_ri: aclmdlRI, model_ri_id: Out<u32>) -> Result<(), Failure> {
+        let graph = HandleKind::Graph.decode(model_ri)?;
+        let id = self.lock().runtime.graphs.number(graph)?;
+        model_ri_id.set("model_ri_id", id)
+    }
+
     pub(super) fn aclmdlRIDestroy(&self, model_ri: aclmdlRI) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         self.update(|state| state.destroy_graph(graph))

@@ -99,7 +99,6 @@ impl Machine {
         if flags > 1 {
             return Err(reserved("flags", flags, "0 (normal pages) or 1 (huge pages)"));
         }
-        self.current_card()?;
         let base = self.memory().virtual_memory().reserve(size)?;
         virtual_ptr.set("virtual_ptr", std::ptr::with_exposed_provenance_mut(base))
     }

@@ -18,6 +18,7 @@ mod acl_ipc;
 mod acl_ipc_signal;
 mod acl_kernel;
 mod acl_memory;
+mod acl_options;
 mod acl_profile;
 mod acl_report;
 mod acl_runtime;

@@ -186,6 +186,14 @@ pub(crate) mod code {
     pub(crate) const INVALID_FILE: i32 = sys::ACL_ERROR_INVALID_FILE;
     /// The file cannot be opened.
     pub(crate) const FILE_OPEN: i32 = sys::ACL_ERROR_RT_FILE_OPEN;
+    /// A parameter of the process or context has not been set.
+    pub(crate) const SYSPARAMOPT_NOT_SET: i32 = sys::ACL_ERROR_RT_SYSPARAMOPT_NOT_SET;
+    /// AscendCL does not offer this.
+    pub(crate) const API_NOT_SUPPORT: i32 = sys::ACL_ERROR_API_NOT_SUPPORT;
+    /// AscendCL does not offer this any more.
+    pub(crate) const FEATURE_UNSUPPORTED: i32 = sys::ACL_ERROR_FEATURE_UNSUPPORTED;
+    /// AscendCL's word for what has no code of its own.
+    pub(crate) const FAILURE: i32 = sys::ACL_ERROR_FAILURE;
     /// An invariant of the emulator broke.
     pub(crate) const INTERNAL: i32 = sys::ACL_ERROR_INTERNAL_ERROR;
     /// The card does not answer any more.

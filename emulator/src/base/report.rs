@@ -39,6 +39,22 @@ pub enum ReportKind {
 }
 
 impl ReportKind {
+    /// Every kind.
+    pub const ALL: [Self; 12] = [
+        Self::Race,
+        Self::UseAfterFree,
+        Self::OutOfBounds,
+        Self::WrongContext,
+        Self::WaitBeforeRecord,
+        Self::DestroyWhileBusy,
+        Self::Leak,
+        Self::CollectiveMismatch,
+        Self::RankAbsent,
+        Self::Deadlock,
+        Self::HostAccess,
+        Self::Misuse,
+    ];
+
     /// The name used in the text of a report.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -80,10 +96,17 @@ impl Report {
     }
 }
 
-/// `race: …; first: …; second: …`
+impl Report {
+    /// The report without the calls it names.
+    pub(crate) fn finding(&self) -> String {
+        format!("{}: {}", self.kind.name(), self.what)
+    }
+}
+
+/// `race: …; [1] …; [2] …`
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind.name(), self.what)?;
+        f.write_str(&self.finding())?;
         for (i, site) in self.sites.iter().enumerate() {
             write!(f, "; [{}] {site}", i + 1)?;
         }

@@ -14,6 +14,8 @@ use super::fault::Fault;
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     rules: Vec<Rule>,
+    /// How long an operator may take unless its fault says otherwise (`aclrtSetOpExecuteTimeOut`).
+    limit: Option<Duration>,
     delayed: BTreeMap<u64, Delayed>,
 }
 
@@ -50,6 +52,11 @@ impl Delays {
             _ => return,
         };
         self.rules.push(Rule { fault, card, kind, struck: 0 });
+    }
+
+    /// From now on entries that do not end are held no longer than this.
+    pub(crate) fn set_limit(&mut self, limit: Option<Duration>) {
+        self.limit = limit;
     }
 
     /// Ends holding for a fault. Gives the streams that go on.
@@ -106,7 +113,7 @@ impl Delays {
                     if seen != at {
                         continue;
                     }
-                    (*limit, true)
+                    (limit.or(self.limit), true)
                 }
             };
             rule.struck += 1;

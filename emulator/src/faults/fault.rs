@@ -91,7 +91,7 @@ pub enum Fault {
         at: u64,
         /// The card.
         card: u32,
-        /// The watchdog's limit.
+        /// The watchdog's limit; if none is given, that of `aclrtSetOpExecuteTimeOut`.
         limit: Option<Duration>,
     },
     /// From the `at`-th collective on that both cards take part in, none moves data: all its ranks get an error.

@@ -104,7 +104,7 @@ pub(super) struct Book {
 }
 
 /// Addresses of strict mode: none is given out twice, and it is remembered what the freed ones were.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Quarantine {
     pub(super) arena: Arc<Arena>,
     freed: BTreeMap<usize, Freed>,
@@ -126,6 +126,11 @@ struct Freed {
 }
 
 impl Quarantine {
+    /// Nothing given out; first addresses will be odd multiples of `alignment`.
+    pub(super) fn new(alignment: usize) -> Self {
+        Self { arena: Arc::new(Arena::new(alignment)), freed: BTreeMap::new(), order: VecDeque::new() }
+    }
+
     fn add(&mut self, allocation: &Allocation, freed: &Arc<Site>) {
         let Some(allocated) = allocation.site() else { return };
         allocation.retire(freed);

@@ -4,7 +4,7 @@
 //! Input: sizes. Output: [`Guarded`] memory: for a card, an address range without access and, elsewhere, the bytes behind
 //! it; for page-locked host memory, one range that is both. Around the bytes the program asked for lie red zones, around
 //! those pages without access. Invariants: no address is given out twice while the arena lives; a first address is an odd
-//! multiple of 64, the least that `aclrtMalloc` and `aclrtMallocHost` promise. Does not: know who asked (see `store`).
+//! multiple of the arena's alignment. Does not: know who asked (see `store`).
 #![expect(unsafe_code, reason = "address ranges are made by system calls")]
 
 use std::io;
@@ -13,10 +13,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pages::{Backing, Store, page_bytes};
-
-/// `aclrtMalloc` and `aclrtMallocHost` promise first addresses that are multiples of this, and no more (AscendCL guide 8.0
-/// to 8.5, both pages).
-const ALIGNMENT_BYTES: usize = 64;
 
 /// Bytes watched on each side: a cache line, and the 32 that the card lets kernels read past the end.
 const ZONE_BYTES: usize = 96;
@@ -50,8 +46,12 @@ pub(crate) enum Reach {
 }
 
 /// Address space of one machine.
-#[derive(Debug, Default)]
-pub(crate) struct Arena(Mutex<Vec<Chunk>>);
+#[derive(Debug)]
+pub(crate) struct Arena {
+    chunks: Mutex<Vec<Chunk>>,
+    /// First addresses are odd multiples of this many bytes; a power of two, less than a page.
+    alignment: usize,
+}
 
 #[derive(Debug)]
 struct Chunk {
@@ -85,6 +85,11 @@ impl Drop for Chunk {
 }
 
 impl Arena {
+    /// Without any memory yet.
+    pub(crate) fn new(alignment: usize) -> Self {
+        Self { chunks: Mutex::default(), alignment }
+    }
+
     /// Whether an address is, was or may become one of this arena.
     pub(crate) fn contains(&self, address: usize) -> bool {
         self.lock().iter().any(|chunk| (chunk.base..chunk.base + chunk.bytes).contains(&address))
@@ -103,7 +108,7 @@ impl Arena {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Chunk>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -146,12 +151,13 @@ impl Guarded {
     pub(crate) fn new(arena: &Arc<Arena>, size: usize, reach: Reach, store: Option<&Arc<Store>>) -> io::Result<Self> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page = page_bytes();
-        let slack = 2 * ZONE_BYTES + 2 * ALIGNMENT_BYTES;
+        let step = 2 * arena.alignment;
+        let slack = 2 * ZONE_BYTES + step;
         let pages_bytes =
             size.checked_add(slack).and_then(|bytes| bytes.checked_next_multiple_of(page)).ok_or_else(too_large)?;
         // As near to the end of the pages as the zone and the alignment allow: what follows is out of reach.
         let latest = pages_bytes - ZONE_BYTES - size;
-        let offset = (latest - ALIGNMENT_BYTES) / (2 * ALIGNMENT_BYTES) * (2 * ALIGNMENT_BYTES) + ALIGNMENT_BYTES;
+        let offset = (latest - arena.alignment) / step * step + arena.alignment;
         // One page before, one behind.
         let first_page = arena.reserve(pages_bytes + 2 * page)? + page;
         let mut backing = match reach {
@@ -270,7 +276,7 @@ mod tests {
 
     #[test]
     fn addresses_are_odd_multiples_of_64_and_never_repeat() {
-        let arena = Arc::new(Arena::default());
+        let arena = Arc::new(Arena::new(64));
         let mut last = 0;
         for size in [1, 63, 64, 65, 4000, 4096, 1 << 20, 7] {
             for reach in [Reach::CardOnly, Reach::HostToo] {
@@ -285,7 +291,7 @@ mod tests {
 
     #[test]
     fn fresh_bytes_are_not_a_number_of_any_float_type() {
-        let arena = Arc::new(Arena::default());
+        let arena = Arc::new(Arena::new(64));
         let guarded = Guarded::new(&arena, 9, Reach::CardOnly, None).expect("mapping");
         let found = bytes(&guarded, guarded.offset, 9);
         assert_eq!(found, [0xFB, 0xFF, 0xFB, 0xFF, 0xFB, 0xFF, 0xFB, 0xFF, 0xFB]);
@@ -298,7 +304,7 @@ mod tests {
 
     #[test]
     fn writes_beside_the_bytes_are_damage_until_mended() {
-        let arena = Arc::new(Arena::default());
+        let arena = Arc::new(Arena::new(64));
         let guarded = Guarded::new(&arena, 100, Reach::HostToo, None).expect("mapping");
         assert_eq!(guarded.damage(), None);
         for offset in [guarded.offset + 100, guarded.offset + 103] {
@@ -315,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_large_allocation_is_filled_at_its_ends_only() {
-        let arena = Arc::new(Arena::default());
+        let arena = Arc::new(Arena::new(64));
         let size = 60 << 30;
         let guarded = Guarded::new(&arena, size, Reach::CardOnly, None).expect("mapping");
         let last = guarded.offset + size - 2;

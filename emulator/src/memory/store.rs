@@ -73,9 +73,9 @@ impl Memory {
         })
     }
 
-    /// The same memory, watched as strict mode does.
-    pub(crate) fn watched(self) -> Self {
-        self.write().quarantine = Some(Quarantine::default());
+    /// The same memory, watched as strict mode does; first addresses are odd multiples of `alignment` bytes.
+    pub(crate) fn watched(self, alignment: usize) -> Self {
+        self.write().quarantine = Some(Quarantine::new(alignment));
         self
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::failure::Failure;
+use crate::runtime::options::Parameters;
 use crate::runtime::saturation::Saturation;
 
 /// What a process has on one card.
@@ -36,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) default_stream: u64,
     /// A failure on one of its streams stops them all (`aclrtSetStreamFailureMode` of any of them).
     pub(crate) stops_on_failure: bool,
+    /// `aclrtCtxSetSysParamOpt`.
+    pub(crate) parameters: Parameters,
 }
 
 /// How a device is given back.

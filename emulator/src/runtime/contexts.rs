@@ -4,6 +4,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::runtime::context::{Context, Reset};
+use crate::runtime::options::Parameters;
 use crate::runtime::stream::{self, MAX_STREAMS, Stream};
 use crate::runtime::thread;
 use crate::state::State;
@@ -35,7 +36,8 @@ impl State {
         self.require_initialized()?;
         let id = self.fresh_number();
         let default_stream = self.create_stream(id, card, 0, 0, true)?;
-        self.runtime.contexts.insert(id, Context { card, default_stream, stops_on_failure: false });
+        let parameters = Parameters::default();
+        self.runtime.contexts.insert(id, Context { card, default_stream, stops_on_failure: false, parameters });
         Ok(id)
     }
 

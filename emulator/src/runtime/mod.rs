@@ -18,6 +18,7 @@ pub(crate) mod kernel;
 pub(crate) mod notifies;
 pub(crate) mod notify;
 pub(crate) mod objects;
+pub(crate) mod options;
 pub(crate) mod overflow;
 pub(crate) mod profile;
 pub(crate) mod saturation;

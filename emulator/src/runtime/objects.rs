@@ -4,6 +4,7 @@
 //! for ever; what belongs to a context or a card goes with it. Does not: act (see the files beside this one).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::runtime::callback::{Callbacks, HostThread};
 use crate::runtime::context::{Card, Context};
@@ -12,6 +13,7 @@ use crate::runtime::exception::Exceptions;
 use crate::runtime::graph::Graphs;
 use crate::runtime::kernel::Kernels;
 use crate::runtime::notify::Notify;
+use crate::runtime::options::Parameters;
 use crate::runtime::profile::Profiling;
 use crate::runtime::signal::Signal;
 use crate::runtime::stream::Stream;
@@ -39,6 +41,12 @@ pub(crate) struct Runtime {
     /// Address and size of what `aclCreateDataBuffer` describes.
     pub(crate) data_buffers: BTreeMap<u64, (usize, usize)>,
     pub(crate) exceptions: Exceptions,
+    /// `aclSetCompileopt`, by the option's number.
+    pub(crate) compile_options: BTreeMap<u32, String>,
+    /// `aclrtSetSysParamOpt`.
+    pub(crate) parameters: Parameters,
+    /// How long an `aclrtStreamWaitEvent` holds its stream at most (`aclrtSetOpWaitTimeout`).
+    pub(crate) wait_limit: Option<Duration>,
 }
 
 impl Runtime {

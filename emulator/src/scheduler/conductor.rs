@@ -23,8 +23,10 @@ impl Conductor {
     /// # Errors
     /// The operating system refuses a thread.
     pub(crate) fn spawn(turnstile: &Arc<Turnstile>, conduct: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let begun = Arc::clone(turnstile);
         let body = move || {
             thread::is_of_machine();
+            begun.begin();
             conduct();
         };
         let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;

@@ -38,7 +38,22 @@ struct Inner {
     expected: usize,
     /// A thread ended, so the list of threads is out of date even if their count is not.
     someone_ended: bool,
+    /// Whether the conductor runs.
+    conducting: Conducting,
     closed: bool,
+}
+
+/// Whether there is a conductor to wait for: it does not begin while the program loads a library (see `watch::BEGIN_LIMIT`), and what
+/// that library's constructors call is not ordered, as nobody could.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Conducting {
+    /// It has been started.
+    #[default]
+    Awaited,
+    /// It does not begin.
+    Held,
+    /// It has begun.
+    Begun,
 }
 
 /// One thread of the program.
@@ -216,7 +231,43 @@ impl Turnstile {
                     return (inner, verdict.map_or(Ok(()), Err));
                 }
             }
-            inner = turn.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = match inner.conducting {
+                Conducting::Begun => turn.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                Conducting::Awaited => {
+                    let waited = turn.wait_timeout(inner, watch::BEGIN_LIMIT).unwrap_or_else(PoisonError::into_inner);
+                    let (mut inner, limit) = waited;
+                    if limit.timed_out() && inner.conducting == Conducting::Awaited {
+                        inner.conducting = Conducting::Held;
+                    }
+                    inner
+                }
+                Conducting::Held => return Self::pass_unordered(inner),
+            };
+        }
+    }
+
+    /// The calling thread goes on although nobody conducts.
+    fn pass_unordered(mut inner: MutexGuard<'_, Inner>) -> (MutexGuard<'_, Inner>, Result<(), Failure>) {
+        let stand =
+            inner.participants.get_mut(&thread::number()).map(|me| std::mem::replace(&mut me.stand, Stand::away()));
+        inner.generation += 1;
+        let outcome = match stand {
+            Some(Stand::Blocked { .. }) => {
+                let what = "this call waits for a card while a library is being loaded, when no thread of the emulator can run: \
+                            make it after the library's constructors";
+                Err(Failure::new(code::INTERNAL, what))
+            }
+            _ => Ok(()),
+        };
+        (inner, outcome)
+    }
+
+    /// The conductor's thread runs.
+    pub(crate) fn begin(&self) {
+        let mut inner = self.lock();
+        inner.conducting = Conducting::Begun;
+        for participant in inner.participants.values() {
+            participant.turn.notify_all();
         }
     }
 

@@ -82,7 +82,12 @@ pub(crate) fn unclaim(tid: Tid) {
     claimed().remove(&tid);
 }
 
-/// Whether threads can be seen: a thread that waits is seen to wait, and the calling one to run.
+/// How long a thread of the machine may take to begin. Where the first call comes from a library's constructor, as extension modules
+/// of Python have them, none begins before the library is loaded: the dynamic linker's lock, which a new thread needs, is held
+/// as long.
+pub(crate) const BEGIN_LIMIT: Duration = Duration::from_secs(1);
+
+/// Whether threads can be seen: a thread that waits is seen to wait, unless none can begin now, and the calling one to run.
 ///
 /// # Errors
 /// What cannot be seen, and why: sandboxes hide what threads do, or tell of all that they run.
@@ -97,10 +102,12 @@ pub(crate) fn try_to_see() -> Result<(), String> {
         };
         let thread = std::thread::Builder::new().name("ascend-seen".into()).spawn(body);
         let thread = thread.map_err(|error| format!("cannot start a thread to look at: {error}"))?;
-        let seen = told.recv().map_err(|error| error.to_string()).and_then(see_waiting);
-        drop(go);
-        let _ = thread.join();
-        seen?;
+        if let Ok(tid) = told.recv_timeout(BEGIN_LIMIT) {
+            let seen = see_waiting(tid);
+            drop(go);
+            let _ = thread.join();
+            seen?;
+        }
         match look(this_thread()).doing {
             Doing::Runs => Ok(()),
             other => Err(format!("the calling thread is said to do something else than run ({other:?})")),

@@ -14,9 +14,13 @@ use crate::memory::location::Location;
 use crate::memory::raw::Allocation;
 use crate::runtime::thread;
 use crate::state::State;
+use crate::strict::Strict;
 
 /// How many calls a report names.
 const NAMED: usize = 3;
+
+/// Allocators that keep what they free round what they take up to this (`torch_npu`, as `PyTorch` for other cards).
+const POOL_BYTES: usize = 2 << 20;
 
 impl State {
     /// The running call has made the object with this number.
@@ -74,6 +78,7 @@ impl Machine {
         let buffers = self.memory().live();
         let is_on_card = |buffer: &&Arc<Allocation>| buffer.location() != Location::Host;
         let on_cards: Vec<&Arc<Allocation>> = buffers.iter().filter(is_on_card).collect();
+        let on_cards = told_of_pools(strict, &on_cards, here.as_ref());
         let on_host: Vec<&Arc<Allocation>> = buffers.iter().filter(|buffer| !is_on_card(buffer)).collect();
         let memory = [
             leaked_buffers(&on_cards, "aclrtFree", here.as_ref()),
@@ -93,10 +98,26 @@ impl Machine {
         let buffers = self.memory().live();
         let of_card: Vec<&Arc<Allocation>> =
             buffers.iter().filter(|buffer| buffer.location() == Location::Card(card)).collect();
-        if let Some(report) = leaked_buffers(&of_card, "aclrtFree", self.here().as_ref()) {
+        let here = self.here();
+        let of_card = told_of_pools(strict, &of_card, here.as_ref());
+        if let Some(report) = leaked_buffers(&of_card, "aclrtFree", here.as_ref()) {
             strict.report(report);
         }
     }
+}
+
+/// Tells of buffers that are the pool of an allocator, which the end of the process gives back; gives the others.
+fn told_of_pools<'a>(
+    strict: &Strict,
+    buffers: &[&'a Arc<Allocation>],
+    here: Option<&Arc<Site>>,
+) -> Vec<&'a Arc<Allocation>> {
+    let is_pool = |buffer: &&Arc<Allocation>| buffer.size().is_multiple_of(POOL_BYTES);
+    let (pools, others): (Vec<_>, Vec<_>) = buffers.iter().copied().partition(is_pool);
+    if let Some(note) = leaked_buffers(&pools, "aclrtFree", here) {
+        strict.tell_note(&note);
+    }
+    others
 }
 
 /// `1 event`, `3 events`, `2 notifies`

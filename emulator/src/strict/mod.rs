@@ -19,18 +19,52 @@ mod shadow;
 pub(crate) mod state;
 pub(crate) mod trace;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use trace::{Actor, Trace, TraceEvent, What};
 
-use crate::base::report::Report;
+use crate::base::report::{Report, ReportKind};
 use crate::base::stderr::say;
+use crate::config::StrictRules;
 use crate::scheduler::turnstile::Turnstile;
+
+/// Calls that read what never changes, or what the calling thread alone has: no order of calls changes their answers, so they do
+/// not stop at the turnstile.
+const UNORDERED: [&str; 17] = [
+    "aclDataTypeSize",
+    "aclFloat16ToFloat",
+    "aclFloatToFloat16",
+    "aclGetCannAttribute",
+    "aclGetCannAttributeList",
+    "aclGetRecentErrMsg",
+    "aclrtGetDeviceCount",
+    "aclrtGetLastError",
+    "aclrtGetRunMode",
+    "aclrtGetSocName",
+    "aclrtGetVersion",
+    "aclrtPeekAtLastError",
+    "aclsysGetCANNVersion",
+    "aclsysGetVersionNum",
+    "aclsysGetVersionStr",
+    "HcclGetCommConfigCapability",
+    "HcclGetErrorString",
+];
+
+/// Whether a call has its answer whenever it is made.
+pub(crate) fn is_unordered(call: &str) -> bool {
+    UNORDERED.contains(&call)
+}
 
 /// The strict part of a machine.
 #[derive(Debug)]
 pub(crate) struct Strict {
     seed: u64,
+    ignored: Vec<ReportKind>,
+    /// Findings that are no reports, without their numbers.
+    known: BTreeSet<String>,
+    /// Notes told, so that none is told twice.
+    noted: Mutex<BTreeSet<String>>,
     seed_told: Once,
     turnstile: Arc<Turnstile>,
     reports: Mutex<Vec<Report>>,
@@ -39,9 +73,12 @@ pub(crate) struct Strict {
 
 impl Strict {
     /// A machine's strict part; the same seed gives the same order of calls and tasks.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, rules: &StrictRules) -> Self {
         Self {
             seed,
+            ignored: rules.ignored.clone(),
+            known: rules.known.iter().map(|finding| without_numbers(finding)).collect(),
+            noted: Mutex::default(),
             seed_told: Once::new(),
             turnstile: Arc::default(),
             reports: Mutex::default(),
@@ -65,10 +102,21 @@ impl Strict {
         self.turnstile.pass(call, context)
     }
 
-    /// Keeps a report, and tells it on stderr.
+    /// Keeps a report, and tells it on stderr; one that the rules know is only told.
     pub(crate) fn report(&self, report: Report) {
+        if self.ignored.contains(&report.kind) || self.known.contains(&without_numbers(&report.finding())) {
+            self.tell_note(&report);
+            return;
+        }
         say(&report.to_string());
         locked(&self.reports).push(report);
+    }
+
+    /// Tells once of what is worth knowing and no mistake.
+    pub(crate) fn tell_note(&self, note: &Report) {
+        if locked(&self.noted).insert(note.finding()) {
+            say(&format!("note: {note}"));
+        }
     }
 
     /// Keeps a report unless the same was found before, perhaps by another call.
@@ -93,6 +141,11 @@ impl Strict {
     pub(crate) fn trace(&self) -> Vec<TraceEvent> {
         locked(&self.trace).events()
     }
+}
+
+/// The same text for what differs in addresses, counts and bytes only.
+fn without_numbers(text: &str) -> String {
+    text.split(|letter: char| letter.is_ascii_digit()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("#")
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

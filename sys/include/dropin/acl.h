@@ -13,6 +13,48 @@
 extern "C" {
 #endif
 
+/** What operators are compiled with; each value is a text. */
+typedef enum aclCompileOpt {
+    ACL_PRECISION_MODE = 0,
+    ACL_AICORE_NUM = 1,
+    ACL_AUTO_TUNE_MODE = 2,
+    ACL_OP_SELECT_IMPL_MODE = 3,
+    ACL_OPTYPELIST_FOR_IMPLMODE = 4,
+    ACL_OP_DEBUG_LEVEL = 5,
+    ACL_DEBUG_DIR = 6,
+    ACL_OP_COMPILER_CACHE_MODE = 7,
+    ACL_OP_COMPILER_CACHE_DIR = 8,
+    ACL_OP_PERFORMANCE_MODE = 9,
+    ACL_OP_JIT_COMPILE = 10,
+    ACL_OP_DETERMINISTIC = 11,
+    ACL_CUSTOMIZE_DTYPES = 12,
+    ACL_OP_PRECISION_MODE = 13,
+    ACL_ALLOW_HF32 = 14,
+    ACL_PRECISION_MODE_V2 = 15,
+    ACL_OP_DEBUG_OPTION = 16,
+} aclCompileOpt;
+
+/** Parameters of a process or of a context. */
+typedef enum aclSysParamOpt {
+    ACL_OPT_DETERMINISTIC = 0,
+    ACL_OPT_ENABLE_DEBUG_KERNEL = 1,
+    ACL_OPT_STRONG_CONSISTENCY = 2,
+} aclSysParamOpt;
+
+/* Options and limits of a process or a context */
+aclError aclSetCompileopt(aclCompileOpt opt, const char *value);
+aclError aclGetCompileopt(aclCompileOpt opt, char *value, size_t length);
+size_t aclGetCompileoptSize(aclCompileOpt opt);
+aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value);
+aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value);
+aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
+aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value);
+aclError aclrtSetOpWaitTimeout(uint32_t timeout);
+aclError aclrtSetOpExecuteTimeOut(uint32_t timeout);
+aclError aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout);
+/** @since 9.x */
+aclError aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t *actual_timeout);
+
 /* Devices */
 aclError aclrtQueryDeviceStatus(int32_t device_id, aclrtDeviceStatus *device_status);
 /** @since 9.x */
@@ -43,6 +85,8 @@ aclError aclrtMemImportFromShareableHandleV2(void *shareable_handle, aclrtMemSha
     uint64_t flags, aclrtDrvMemHandle *handle);
 
 /* Capture and replay */
+/** @since 9.x */
+aclError aclmdlRIGetId(aclmdlRI model_ri, uint32_t *model_ri_id);
 /** @since 9.x */
 aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI model_ri, aclmdlRICaptureMode mode);
 /** @since 9.x */

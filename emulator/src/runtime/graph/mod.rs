@@ -179,6 +179,13 @@ impl Graphs {
         Err(Failure::new(code::PARAM_INVALID, what))
     }
 
+    /// The number that `aclmdlRIGetId` gives for a graph.
+    pub(crate) fn number(&self, id: u64) -> Result<u32, Failure> {
+        self.graph(id)?;
+        // Numbers count what a machine makes, and no program makes as many objects as would let two graphs share one.
+        Ok(id as u32)
+    }
+
     fn graph(&self, id: u64) -> Result<&Graph, Failure> {
         self.all.get(&id).ok_or_else(|| HandleKind::Graph.gone(id))
     }

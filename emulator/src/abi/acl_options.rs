@@ -1,0 +1,162 @@
+//! AscendCL: options of the compiler, parameters of the process and of contexts, limits of operators and waits.
+//!
+//! The emulator compiles nothing (`aclopCompile` and its kin are refused) and gives the same bits from run to run, so options and
+//! parameters are kept and given back and change nothing. Limits hold.
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use ascend_tp_sys::{aclCompileOpt, aclSysParamOpt};
+
+use crate::abi::out::Out;
+use crate::base::failure::{Failure, code};
+use crate::machine::Machine;
+use crate::memory::raw::load_text;
+use crate::runtime::options::Parameters;
+use crate::runtime::thread;
+
+/// What a caller of `aclGetCompileoptSize` is told for `ACL_OP_JIT_COMPILE`, set or not (CANN ge, `op_compiler.cpp`).
+const JIT_COMPILE_BYTES: usize = 256;
+
+fn require_option(opt: aclCompileOpt) -> Result<(), Failure> {
+    if (0..=16).contains(&opt.0) {
+        return Ok(());
+    }
+    let what = format!("option {} is none of ACL_PRECISION_MODE 0 to ACL_OP_DEBUG_OPTION 16", opt.0);
+    Err(Failure::new(code::INTERNAL, what))
+}
+
+fn parameter(opt: aclSysParamOpt) -> Result<usize, Failure> {
+    match opt {
+        aclSysParamOpt::ACL_OPT_DETERMINISTIC => Ok(0),
+        aclSysParamOpt::ACL_OPT_ENABLE_DEBUG_KERNEL => Ok(1),
+        aclSysParamOpt::ACL_OPT_STRONG_CONSISTENCY => Ok(2),
+        other => {
+            let what =
+                format!("parameter {} is none of DETERMINISTIC 0, DEBUG_KERNEL 1, STRONG_CONSISTENCY 2", other.0);
+            Err(Failure::new(code::PARAM_INVALID, what))
+        }
+    }
+}
+
+fn set_parameter(parameters: &mut Parameters, opt: aclSysParamOpt, value: i64) -> Result<(), Failure> {
+    if !(0..=1).contains(&value) {
+        return Err(Failure::new(code::PARAM_INVALID, format!("value is {value}; it must be 0 (off) or 1 (on)")));
+    }
+    parameters[parameter(opt)?] = Some(value);
+    Ok(())
+}
+
+/// They have no default: before they are set there is nothing to get (CANN runtime reference, aclrtCtxGetSysParamOpt).
+fn get_parameter(parameters: Parameters, opt: aclSysParamOpt) -> Result<i64, Failure> {
+    let what = || format!("parameter {} has not been set, and has no default", opt.0);
+    parameters[parameter(opt)?].ok_or_else(|| Failure::new(code::SYSPARAMOPT_NOT_SET, what()))
+}
+
+impl Machine {
+    pub(super) unsafe fn aclSetCompileopt(&self, opt: aclCompileOpt, value: *const c_char) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a C string.
+        let value = unsafe { load_text("value", value) }?;
+        require_option(opt)?;
+        if opt == aclCompileOpt::ACL_AUTO_TUNE_MODE {
+            let what = "ACL_AUTO_TUNE_MODE is no option any more: operators are tuned by the AOE tool";
+            return Err(Failure::new(code::FEATURE_UNSUPPORTED, what));
+        }
+        self.update(|state| state.runtime.compile_options.insert(opt.0, value));
+        Ok(())
+    }
+
+    /// The value of an option, if it has one.
+    fn compile_option(&self, opt: aclCompileOpt) -> Option<String> {
+        let set = self.lock().runtime.compile_options.get(&opt.0).cloned();
+        // Operators of these chips come compiled (CANN ge, `op_compiler.cpp`).
+        set.or_else(|| (opt == aclCompileOpt::ACL_OP_JIT_COMPILE).then(|| "disable".to_owned()))
+    }
+
+    /// With the byte that ends the text; 0 for what has not been set.
+    pub(super) fn aclGetCompileoptSize(&self, opt: aclCompileOpt) -> Result<usize, Failure> {
+        if opt == aclCompileOpt::ACL_OP_JIT_COMPILE {
+            return Ok(JIT_COMPILE_BYTES);
+        }
+        Ok(self.compile_option(opt).map_or(0, |value| value.len() + 1))
+    }
+
+    pub(super) unsafe fn aclGetCompileopt(
+        &self,
+        opt: aclCompileOpt,
+        value: *mut c_char,
+        length: usize,
+    ) -> Result<(), Failure> {
+        if value.is_null() {
+            return Err(Failure::null("value"));
+        }
+        require_option(opt)?;
+        let Some(text) = self.compile_option(opt) else {
+            let what = format!("option {} has not been set, and has no default here", opt.0);
+            return Err(Failure::new(code::API_NOT_SUPPORT, what));
+        };
+        if length <= text.len() {
+            let what = format!("length is {length}; \"{text}\" takes {} bytes with its end", text.len() + 1);
+            return Err(Failure::new(code::FAILURE, what));
+        }
+        // SAFETY: not NULL, so `length` bytes of the C caller, which the text and its end fit into.
+        let place = unsafe { std::slice::from_raw_parts_mut(value.cast::<u8>(), text.len() + 1) };
+        place[..text.len()].copy_from_slice(text.as_bytes());
+        place[text.len()] = 0;
+        Ok(())
+    }
+
+    pub(super) fn aclrtSetSysParamOpt(&self, opt: aclSysParamOpt, value: i64) -> Result<(), Failure> {
+        self.update(|state| set_parameter(&mut state.runtime.parameters, opt, value))
+    }
+
+    pub(super) fn aclrtGetSysParamOpt(&self, opt: aclSysParamOpt, value: Out<i64>) -> Result<(), Failure> {
+        let found = get_parameter(self.lock().runtime.parameters, opt)?;
+        value.set("value", found)
+    }
+
+    pub(super) fn aclrtCtxSetSysParamOpt(&self, opt: aclSysParamOpt, value: i64) -> Result<(), Failure> {
+        let current = thread::context(self.key());
+        self.update(|state| {
+            let (id, _) = state.current(current)?;
+            let context = state.runtime.contexts.get_mut(&id).ok_or_else(|| Failure::null("context"))?;
+            set_parameter(&mut context.parameters, opt, value)
+        })
+    }
+
+    pub(super) fn aclrtCtxGetSysParamOpt(&self, opt: aclSysParamOpt, value: Out<i64>) -> Result<(), Failure> {
+        let current = thread::context(self.key());
+        let parameters = self.lock().current(current)?.1.parameters;
+        value.set("value", get_parameter(parameters, opt)?)
+    }
+
+    /// Seconds that each later `aclrtStreamWaitEvent` waits at most; 0 is no limit.
+    pub(super) fn aclrtSetOpWaitTimeout(&self, timeout: u32) -> Result<(), Failure> {
+        let limit = (timeout > 0).then(|| Duration::from_secs(u64::from(timeout)));
+        self.update(|state| state.runtime.wait_limit = limit);
+        Ok(())
+    }
+
+    /// An operator of the emulator ends by itself; what does not is one that a fault holds. 0 is no limit.
+    fn set_operator_limit(&self, limit: Duration) {
+        let limit = Some(limit).filter(|limit| !limit.is_zero());
+        self.update(|state| state.delays.set_limit(limit));
+    }
+
+    pub(super) fn aclrtSetOpExecuteTimeOut(&self, timeout: u32) -> Result<(), Failure> {
+        self.set_operator_limit(Duration::from_secs(u64::from(timeout)));
+        Ok(())
+    }
+
+    pub(super) fn aclrtSetOpExecuteTimeOutWithMs(&self, timeout: u32) -> Result<(), Failure> {
+        self.set_operator_limit(Duration::from_millis(u64::from(timeout)));
+        Ok(())
+    }
+
+    /// In microseconds, of which none is rounded here; no limit is the largest number.
+    pub(super) fn aclrtSetOpExecuteTimeOutV2(&self, timeout: u64, actual_timeout: Out<u64>) -> Result<(), Failure> {
+        actual_timeout.set("actual_timeout", if timeout == 0 { u64::MAX } else { timeout })?;
+        self.set_operator_limit(Duration::from_micros(timeout));
+        Ok(())
+    }
+}

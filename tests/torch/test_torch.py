@@ -1,0 +1,86 @@
+"""torch_npu on the emulator: copies, products, gradients, errors, and the ranks of torchrun."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_npu")
+
+HERE = Path(__file__).parent
+
+
+def whole(*shape, seed=1, least=-4, greatest=5):
+    """Small whole numbers: their sums of products are exact in f32, so every order of summing gives the same bits."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(least, greatest, shape, generator=generator).float()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool])
+def test_copies_keep_every_bit(dtype):
+    value = whole(3, 4, 5).to(dtype)
+    there = value.npu()
+    assert there.device.type == "npu" and there.dtype == dtype
+    assert torch.equal(there.cpu(), value)
+    assert torch.equal(there.transpose(0, 2).cpu(), value.transpose(0, 2))
+    assert torch.equal(there[1:, ::2].contiguous().cpu(), value[1:, ::2])
+    assert torch.equal(there.clone().cpu(), value)
+
+
+def test_products_are_exact_where_they_can_be():
+    a, b = whole(5, 64), whole(64, 7, seed=2)
+    assert torch.equal((a.npu() @ b.npu()).cpu(), a @ b)
+    a, b = whole(3, 4, 16), whole(3, 16, 6, seed=2)
+    assert torch.equal(torch.bmm(a.npu(), b.npu()).cpu(), torch.bmm(a, b))
+
+
+def test_products_are_within_the_bound_of_their_sums():
+    length = 96
+    generator = torch.Generator().manual_seed(3)
+    a, b = torch.randn(8, length, generator=generator), torch.randn(length, 8, generator=generator)
+    found = (a.npu() @ b.npu()).cpu().double()
+    exact = a.double() @ b.double()
+    # Each of the products and sums of a result rounds once, by half a unit of the last place at most.
+    bound = length * 2.0**-24 / (1 - length * 2.0**-24) * (a.double().abs() @ b.double().abs())
+    assert ((found - exact).abs() <= bound).all()
+
+
+def test_gradients_of_a_perceptron_are_those_of_the_cpu():
+    def gradients(device):
+        x = whole(6, 8).to(device)
+        first = whole(8, 16, seed=2, least=-2, greatest=3).to(device).requires_grad_()
+        second = whole(16, 4, seed=3, least=-2, greatest=3).to(device).requires_grad_()
+        hidden = torch.relu(x @ first)
+        loss = (hidden @ second * whole(6, 4, seed=4).to(device)).sum()
+        loss.backward()
+        return [value.detach().cpu() for value in (loss, first.grad, second.grad)]
+
+    for found, expected in zip(gradients("npu"), gradients("cpu")):
+        assert torch.equal(found, expected)
+
+
+def test_an_error_has_the_emulators_own_sentence():
+    with pytest.raises(RuntimeError, match=r"feature not supported|is not modelled by this emulator"):
+        torch.linalg.svd(whole(4, 4).npu())
+        torch.npu.synchronize()
+
+
+def test_memory_is_the_cards():
+    free, total = torch.npu.mem_get_info()
+    value = torch.empty(1 << 28, device="npu")
+    assert torch.npu.mem_get_info() == (free - (1 << 30), total)
+    del value
+    torch.npu.empty_cache()
+    assert torch.npu.mem_get_info() == (free, total)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        torch.empty(total, dtype=torch.uint8, device="npu")
+
+
+def test_collectives_of_two_processes_agree():
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(HERE / "collectives.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(2):
+        assert f"rank {rank} of 2 agrees" in done.stdout, done.stdout + done.stderr
