@@ -222,7 +222,7 @@ impl Fixture {
         let (shape, ids) = reference.read_i64("input_ids").unwrap();
         let (b, s) = (shape[0], shape[1]);
         let mut build = Builder::new(name);
-        let loss = models::loss(&mut build, &config, b, s, DType::F32, None);
+        let loss = models::loss(&mut build, &config, b, s, DType::F32, None, false);
         let seed = build.input("loss_scale", [], DType::F32);
         let found = gradients(&mut build, &[(loss.loss, seed)], &loss.params);
         build.output("loss", loss.loss);

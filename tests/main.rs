@@ -17,6 +17,7 @@ mod kernels;
 mod lora;
 mod mutation;
 mod parity;
+mod pipeline;
 mod session;
 mod split_axis;
 mod strict_engine;

@@ -12,6 +12,7 @@ use ascend_tp::device::Device;
 use ascend_tp::exec::{Clock, EngineOptions, Part, Timed};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
+use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Region, StreamKind};
 use ascend_tp::timeline::side_by_side;
 use ascend_tp::train::data::Batch;
@@ -35,16 +36,16 @@ fn cards(count: usize) -> Arc<Cann> {
 }
 
 /// A run of torch.
-struct Golden {
-    model: Model,
-    recipe: Recipe,
-    batches: Vec<Batch>,
+pub(crate) struct Golden {
+    pub(crate) model: Model,
+    pub(crate) recipe: Recipe,
+    pub(crate) batches: Vec<Batch>,
     /// Loss and norm by step, in f64.
-    expected: Vec<(f64, f64)>,
+    pub(crate) expected: Vec<(f64, f64)>,
 }
 
 impl Golden {
-    fn read(name: &str) -> Self {
+    pub(crate) fn read(name: &str) -> Self {
         let dir = folder("fixtures_training").join(name);
         let json =
             |file: &str| -> Value { serde_json::from_str(&std::fs::read_to_string(dir.join(file)).unwrap()).unwrap() };
@@ -75,6 +76,7 @@ impl Golden {
             optimizer,
             schedule,
             loss_scale: LossScaling::default(),
+            pipeline: Pipeline::default(),
             lora: None,
         };
         let bytes = std::fs::read(dir.join("data.safetensors")).unwrap();
@@ -107,11 +109,11 @@ impl Golden {
         Self { model, batches, recipe, expected }
     }
 
-    fn start(&self, layout: Layout) -> Result<Trainer, Error> {
+    pub(crate) fn start(&self, layout: Layout) -> Result<Trainer, Error> {
         self.start_on(&cards(layout.cards()), layout, &EngineOptions::default())
     }
 
-    fn start_on(&self, cann: &Arc<Cann>, layout: Layout, options: &EngineOptions) -> Result<Trainer, Error> {
+    pub(crate) fn start_on(&self, cann: &Arc<Cann>, layout: Layout, options: &EngineOptions) -> Result<Trainer, Error> {
         let (config, checkpoint) = (&self.model.config, Arc::clone(&self.model.checkpoint));
         let compiled = compile(config, &self.recipe, &layout)?;
         Trainer::start(cann, config, &self.recipe, layout, compiled, options, |shards| {
@@ -127,7 +129,7 @@ fn golden(name: &str, layouts: &[Layout]) {
     follows(name, &Golden::read(name), layouts);
 }
 
-fn follows(name: &str, golden: &Golden, layouts: &[Layout]) {
+pub(crate) fn follows(name: &str, golden: &Golden, layouts: &[Layout]) {
     let bounds = match golden.recipe.precision {
         Precision::F32 => (1e-5, 2e-5),
         // torch's own run in bf16 is off by 5.0e-3 and, in the norm, by 2.1e-3.

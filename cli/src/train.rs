@@ -13,19 +13,16 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::exec::{EngineOptions, Shards, Timed};
 use ascend_tp::generate::Model;
-use ascend_tp::placement::{Mesh, Residual};
+use ascend_tp::placement::Mesh;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::timeline::{Phase, side_by_side};
 use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
 use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{
-    Compiled, Layout, Optimizer, Progress, Recipe, Recompute, ScheduleKind, Trainer, Zero, compile, init,
-};
-use ascend_tp::weights::file;
+use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, init};
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_planner::train::decoder::Decoder;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -36,9 +33,12 @@ use super::{files, interrupt, model, note, processes};
 
 mod logs;
 mod sample;
+mod step;
 
 use logs::{Logs, Pace};
 use sample::Sample;
+pub(super) use step::StepOptions;
+use step::{Axes, mesh};
 
 pub(super) const EXAMPLES: &str = "\
 A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code
@@ -149,203 +149,6 @@ impl TrainOptions {
         }
         options.model = Some(folder);
         Ok(options)
-    }
-}
-
-/// What a step does, and how it lies on cards.
-#[derive(Clone, Debug, Default, PartialEq, Args)]
-pub(super) struct StepOptions {
-    /// The recipe; options below stand above it
-    #[arg(long, value_name = "FILE")]
-    recipe: Option<PathBuf>,
-    #[command(flatten)]
-    over: Overrides,
-    /// How the cards are used, outermost first, such as dp=2,tp=4 [default: all for tp]
-    #[arg(long, value_name = "AXES")]
-    mesh: Option<String>,
-    /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
-    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
-    zero: u8,
-    /// Sequences that a data-parallel card passes at once [default: all of its share]
-    #[arg(long, value_name = "N")]
-    micro_batch: Option<NonZero<usize>>,
-    /// What is computed again for gradients rather than kept: none, selective (all but products and attention), full, or the
-    /// number of layers
-    #[arg(long, value_name = "WHAT", default_value = "none")]
-    recompute: Recompute,
-}
-
-impl StepOptions {
-    /// For commands that are about a step of training with `--train` alone.
-    ///
-    /// # Errors
-    /// Options of a step without it.
-    pub(super) fn check_is_asked_for(&self, command: &str, train: bool) -> Result<(), Diagnostics> {
-        if train || *self == Self::default() {
-            return Ok(());
-        }
-        let problem = Diagnostic::new(command, "recipe, mesh and the like are of a step of training");
-        Err(problem.help("add --train").into())
-    }
-
-    /// The recipe with what is said on the command line, and the layout; `None` if `problems` has got why not.
-    pub(super) fn resolve(
-        &self,
-        residual: Residual,
-        cards: usize,
-        dtype: Option<Precision>,
-        problems: &mut Diagnostics,
-    ) -> Option<(Recipe, Layout)> {
-        let read = |path: &PathBuf| {
-            let text = file::read_text(path)
-                .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
-            Recipe::from_toml(&text)
-        };
-        let recipe = self.recipe.as_ref().map_or_else(|| Ok(Recipe::default()), read);
-        let recipe = recipe.map_err(|found| problems.append(found)).ok();
-        let recipe = recipe.map(|recipe| self.over.over(recipe, problems));
-        let axes = mesh(self.mesh.as_deref(), cards).map_err(|problem| problems.push(problem)).ok();
-        let (mut recipe, (data, replicas, tensor)) = recipe.zip(axes)?;
-        recipe.precision = dtype.unwrap_or(recipe.precision);
-        let share = recipe.global_batch.div_ceil(data).max(1);
-        let zero = Zero::of_stage(self.zero).unwrap_or_default();
-        let micro_batch = self.micro_batch.map_or(share, NonZero::get);
-        let recompute = self.recompute;
-        Some((recipe, Layout { data, replicas, tensor, residual, zero, micro_batch, recompute }))
-    }
-}
-
-/// Keys of the recipe as options.
-#[derive(Clone, Debug, Default, PartialEq, Args)]
-struct Overrides {
-    /// Steps of the optimizer
-    #[arg(long, value_name = "N")]
-    steps: Option<usize>,
-    /// Sequences of a step
-    #[arg(long, value_name = "N")]
-    global_batch: Option<usize>,
-    /// Tokens of a sequence
-    #[arg(long, value_name = "N")]
-    seq: Option<usize>,
-    /// The largest norm of all gradients; 0: none
-    #[arg(long, value_name = "NORM")]
-    clip_norm: Option<f64>,
-    /// adamw or sgd
-    #[arg(long, value_enum)]
-    optimizer: Option<OptimizerName>,
-    /// Shares of the old moments of adamw
-    #[arg(long, value_name = "B1,B2", value_delimiter = ',', num_args = 1..=2)]
-    betas: Option<Vec<f64>>,
-    /// Added outside the root by adamw
-    #[arg(long, value_name = "EPS")]
-    eps: Option<f64>,
-    /// Decay of matrices by adamw
-    #[arg(long, value_name = "SHARE")]
-    weight_decay: Option<f64>,
-    /// Share of the old update of sgd
-    #[arg(long, value_name = "SHARE")]
-    momentum: Option<f64>,
-    /// How the rate goes on after the warm-up: constant, linear, cosine or wsd
-    #[arg(long, value_name = "NAME")]
-    schedule: Option<ScheduleKind>,
-    /// The largest rate
-    #[arg(long, value_name = "RATE")]
-    lr: Option<f64>,
-    /// The rate of the end
-    #[arg(long, value_name = "RATE")]
-    min_lr: Option<f64>,
-    /// Steps until the largest rate
-    #[arg(long, value_name = "N")]
-    warmup_steps: Option<usize>,
-    /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
-    #[arg(long, value_name = "WHAT")]
-    lora: Option<Lora>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum OptimizerName {
-    Adamw,
-    Sgd,
-}
-
-impl Overrides {
-    /// The recipe with what was said on the command line.
-    fn over(&self, mut recipe: Recipe, problems: &mut Diagnostics) -> Recipe {
-        fn set<T: Copy>(to: &mut T, from: Option<T>) {
-            *to = from.unwrap_or(*to);
-        }
-        set(&mut recipe.steps, self.steps);
-        set(&mut recipe.global_batch, self.global_batch);
-        set(&mut recipe.seq, self.seq);
-        set(&mut recipe.clip_norm, self.clip_norm);
-        match (self.optimizer, recipe.optimizer) {
-            (Some(OptimizerName::Adamw), Optimizer::Sgd { .. }) => recipe.optimizer = Optimizer::default(),
-            (Some(OptimizerName::Sgd), Optimizer::Adamw { .. }) => recipe.optimizer = Optimizer::Sgd { momentum: 0.0 },
-            _ => {}
-        }
-        let mut misplaced = |option: &str, is_given: bool, of: &str| {
-            if is_given {
-                let problem = Diagnostic::new(option, "is no option of the optimizer");
-                problems.push(problem.expected(format!("--optimizer {of}")));
-            }
-        };
-        match &mut recipe.optimizer {
-            Optimizer::Adamw { betas, eps, weight_decay } => {
-                for (beta, given) in betas.iter_mut().zip(self.betas.iter().flatten()) {
-                    *beta = *given;
-                }
-                set(eps, self.eps);
-                set(weight_decay, self.weight_decay);
-                misplaced("--momentum", self.momentum.is_some(), "sgd");
-            }
-            Optimizer::Sgd { momentum } => {
-                set(momentum, self.momentum);
-                misplaced("--betas", self.betas.is_some(), "adamw");
-                misplaced("--eps", self.eps.is_some(), "adamw");
-                misplaced("--weight-decay", self.weight_decay.is_some(), "adamw");
-            }
-        }
-        set(&mut recipe.schedule.name, self.schedule);
-        set(&mut recipe.schedule.lr, self.lr);
-        // A rate that is said alone on the command line is not below the one of the end.
-        let least = self.lr.map(|lr| recipe.schedule.min_lr.min(lr));
-        set(&mut recipe.schedule.min_lr, self.min_lr.or(least));
-        set(&mut recipe.schedule.warmup_steps, self.warmup_steps);
-        recipe.lora = self.lora.clone().or(recipe.lora);
-        recipe
-    }
-}
-
-/// Data-parallel cards, groups of them and tensor-parallel cards.
-fn mesh(text: Option<&str>, cards: usize) -> Result<(usize, usize, usize), Diagnostic> {
-    let Some(text) = text else { return Ok((1, 1, cards)) };
-    let expected = "axes dp, or dp_rep and dp_shard, and tp, such as dp=2,tp=4";
-    let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
-    let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
-    for part in text.split(',') {
-        let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
-        let size: usize = size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"))?;
-        let slot = match axis {
-            "dp" => &mut data,
-            "dp_rep" => &mut replicas,
-            "dp_shard" => &mut shards,
-            "tp" => &mut tensor,
-            _ => return Err(problem("an axis that training does not have")),
-        };
-        if slot.replace(size).is_some() {
-            return Err(problem("an axis is given twice"));
-        }
-    }
-    if data.is_some() && (replicas.is_some() || shards.is_some()) {
-        return Err(problem("dp is the product of dp_rep and dp_shard"));
-    }
-    let replicas = replicas.unwrap_or(1);
-    let (data, tensor) = (data.unwrap_or(replicas * shards.unwrap_or(1)), tensor.unwrap_or(1));
-    match data * tensor == cards {
-        true => Ok((data, replicas, tensor)),
-        false => Err(Diagnostic::new("--mesh", "is not of the cards")
-            .expected(format!("a product of {cards}, as --cards says"))
-            .found(format!("{data} × {tensor} = {}", data * tensor))),
     }
 }
 
@@ -666,9 +469,9 @@ fn kept(checkpoint: &Checkpoint) -> Result<Kept, Diagnostic> {
 /// A checkpoint of no run, a mesh that training does not have, or what the model's folder lacks.
 pub(super) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
     let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
-    let (data, replicas, tensor) = mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
+    let Axes { stages, data, replicas, tensor } = mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
     let Kept { model, recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
-    let layout = Layout { data, replicas, tensor, zero, ..Layout::ONE };
+    let layout = Layout { data, replicas, tensor, stages, zero, ..Layout::ONE };
     Ok(compile(&Model::open_config(&model)?, &recipe, &layout)?.sharding)
 }
 

@@ -138,6 +138,7 @@ fn a_checkpoint_of_cut_weights_is_cut_again_and_continued() {
         ("dp=2,tp=3 --zero 1", "--cards 6 --mesh dp=2,tp=3 --zero 1"),
         ("dp_rep=2,dp_shard=2 --zero 3", "--cards 4 --mesh dp_rep=2,dp_shard=2 --zero 3"),
         ("tp=2", "--cards 2 --mesh tp=2"),
+        ("pp=2,dp=2 --zero 1", "--cards 4 --mesh pp=2,dp=2 --zero 1 --micro-batch 1"),
     ] {
         let name = mesh.replace([',', '=', ' '], "");
         ascend(&format!("checkpoint reshard first --mesh {mesh} --out {name}"));
@@ -228,7 +229,13 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
     done(&mut train(dir, "taken", &format!("--steps 1 --warmup-steps 0 --save {}", taken.display())));
     for (more, parts) in [
         ("--cards 4 --mesh dp=3".to_owned(), vec!["--mesh: is not of the cards: expected a product of 4"]),
-        ("--mesh dp=1,pp=2 --cards 2".to_owned(), vec!["--mesh: an axis that training does not have"]),
+        ("--mesh dp=1,cp=2 --cards 2".to_owned(), vec!["--mesh: an axis that training does not have"]),
+        ("--mesh pp=8 --cards 8".to_owned(), vec!["pipeline: stages: need a layer each"]),
+        (
+            "--mesh pp=2 --cards 2 --micro-batch 99".to_owned(),
+            vec!["pipeline: micro-batches: are fewer than the stages"],
+        ),
+        ("--mesh pp=2 --cards 2 --pipeline dapple".to_owned(), vec!["`dapple` is none of gpipe, 1f1b"]),
         ("--momentum 0.9".to_owned(), vec!["--momentum: is no option of the optimizer: expected --optimizer sgd"]),
         (format!("--recipe {}", recipe.display()), vec!["recipe: line 2", "unknown field `clipnorm`"]),
         ("--lr 0 --seq 31".to_owned(), vec!["recipe: schedule.lr", "data.safetensors"]),
@@ -379,6 +386,20 @@ fn a_signal_saves_the_last_step_and_the_run_goes_on_from_there() {
         done(&mut train(dir, signal, &format!("{more} --resume")));
         assert_eq!(curve(dir, signal), whole);
     }
+}
+
+#[test]
+fn stages_are_processes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let more = "--steps 3 --mesh pp=2,tp=2 --pipeline zb-h1 --micro-batch 2";
+    done(&mut train(dir, "whole", &format!("{more} --cards 4")));
+    for (rank, (code, said)) in Ranks::start(dir, "run", 4, more).finish().into_iter().enumerate() {
+        assert_eq!(code, Some(0), "rank {rank}: {said}");
+    }
+    assert_eq!(curve(dir, "run"), curve(dir, "whole"));
+    done(&mut train(dir, "one", "--steps 3 --cards 1"));
+    assert_close(&curve(dir, "run"), &curve(dir, "one"), "in two stages");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use ascend_tp::base::Id;
 use ascend_tp::schedule::launch::{exchange, is_repeatable, launch};
-use ascend_tp::schedule::plan::{Action, GroupId, Plan, Region, StreamKind};
+use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region, StreamKind};
 
 /// How work reaches the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -117,7 +117,7 @@ pub struct Run {
 /// A step with what it costs.
 enum Priced {
     Kernel(OperatorCost, Repeats),
-    Exchange { group: GroupId, exchange: Exchange, bytes: f64 },
+    Exchange { party: usize, exchange: Exchange, bytes: f64 },
     Record(usize),
     Wait(usize),
 }
@@ -137,7 +137,9 @@ pub struct Simulator<'a> {
     /// By rank: the number of its card in the topology.
     cards: &'a [usize],
     steps: Vec<Vec<Priced>>,
-    /// By group: how many times as long its exchanges take for sharing a bus with others.
+    /// Ranks that exchange: the groups, then sender and receiver of transfers.
+    parties: Vec<Vec<usize>>,
+    /// By party: how many times as long its exchanges take for sharing a bus with others.
     slow_downs: Vec<f64>,
 }
 
@@ -165,7 +167,7 @@ struct Walk {
     ends_us: [f64; 2],
     /// By event.
     marks_us: Vec<f64>,
-    /// By group: exchanges so far.
+    /// By party: exchanges so far.
     met: Vec<usize>,
     /// Whether the exchange at `next` has been issued and its arrival told.
     waits: bool,
@@ -177,7 +179,9 @@ impl<'a> Simulator<'a> {
     #[must_use]
     pub fn new(profile: &'a Profile, topology: &'a Topology, plans: &'a [Plan], cards: &'a [usize]) -> Self {
         let mut costs: FxHashMap<_, OperatorCost> = FxHashMap::default();
-        let mut price = |action: &Action| match action {
+        let mut parties: Vec<Vec<usize>> = plans.first().map_or_else(Vec::new, |plan| plan.groups.values().to_vec());
+        let groups = parties.len();
+        let mut price = |plan: &Plan, action: &Action| match action {
             Action::Launch(call) => {
                 let repeats = if is_repeatable(call) { Repeats::Yes } else { Repeats::No };
                 let launch = launch(call);
@@ -190,14 +194,25 @@ impl<'a> Simulator<'a> {
             }
             Action::Exchange(collective) => {
                 let (exchange, bytes) = exchange(collective);
-                Priced::Exchange { group: collective.group, exchange, bytes }
+                let party = transfer(plan, collective).map_or(collective.group.index(), |pair| {
+                    let known = parties[groups..].iter().position(|party| *party == pair);
+                    known.map_or_else(
+                        || {
+                            parties.push(pair.to_vec());
+                            parties.len() - 1
+                        },
+                        |at| groups + at,
+                    )
+                });
+                Priced::Exchange { party, exchange, bytes }
             }
             Action::Record(event) => Priced::Record(event.index()),
             Action::Wait(event) => Priced::Wait(event.index()),
         };
-        let steps = plans.iter().map(|plan| plan.steps.iter().map(|step| price(&step.action)).collect()).collect();
-        let slow_downs = shared_buses(profile, topology, plans, cards);
-        Self { profile, topology, plans, cards, steps, slow_downs }
+        let steps =
+            plans.iter().map(|plan| plan.steps.iter().map(|step| price(plan, &step.action)).collect()).collect();
+        let slow_downs = shared_buses(profile, topology, &parties, cards);
+        Self { profile, topology, plans, cards, steps, parties, slow_downs }
     }
 
     /// Walks all plans once.
@@ -296,13 +311,13 @@ impl<'a> Simulator<'a> {
                 walk.ends_us[stream] = ready_us.max(walk.marks_us[*event]);
                 None
             }
-            Priced::Exchange { group, exchange, bytes } => {
-                let (at, turn) = (group.index(), walk.met[group.index()]);
+            Priced::Exchange { party, exchange, bytes } => {
+                let (at, turn) = (*party, walk.met[*party]);
                 if meetings[at].len() <= turn {
                     meetings[at].resize_with(turn + 1, Meeting::default);
                 }
                 let meeting = &mut meetings[at][turn];
-                let ranks = &self.plans[rank].groups[*group];
+                let ranks = &self.parties[at];
                 if !walk.waits {
                     walk.waits = true;
                     meeting.arrived += 1;
@@ -330,10 +345,10 @@ impl<'a> Simulator<'a> {
         true
     }
 
-    fn exchange_us(&self, exchange: Exchange, bytes: f64, ranks: &[usize], group: usize) -> f64 {
+    fn exchange_us(&self, exchange: Exchange, bytes: f64, ranks: &[usize], party: usize) -> f64 {
         let cards: Vec<usize> = ranks.iter().map(|rank| self.cards[*rank]).collect();
         let cost = CollectiveCost::of(self.profile, self.topology, exchange, bytes, &cards);
-        cost.latency_us + cost.transfer_us * self.slow_downs[group]
+        cost.latency_us + cost.transfer_us * self.slow_downs[party]
     }
 
     /// Waits for both streams and reads the outputs.
@@ -394,11 +409,19 @@ fn overlap_us(a: &[Span], b: &[Span]) -> f64 {
     both_us
 }
 
-/// By group of the plans: how much slower its exchanges are when all groups like it exchange at once, as the cards of a mesh
-/// do. Only buses have it: disjoint groups share no link of a mesh and no port of a switch.
-fn shared_buses(profile: &Profile, topology: &Topology, plans: &[Plan], cards: &[usize]) -> Vec<f64> {
-    let Some(first) = plans.first() else { return Vec::new() };
-    let groups = first.groups.values();
+/// Sender and receiver, if two ranks of the group exchange.
+fn transfer(plan: &Plan, collective: &Collective) -> Option<[usize; 2]> {
+    let ranks = &plan.groups[collective.group];
+    match collective.kind {
+        CollectiveKind::Send { to } => Some([plan.rank, ranks[to]]),
+        CollectiveKind::Receive { from } => Some([ranks[from], plan.rank]),
+        _ => None,
+    }
+}
+
+/// By party: how much slower its exchanges are when all parties like it exchange at once, as the cards of a mesh do. Only buses
+/// have it: disjoint parties share no link of a mesh and no port of a switch.
+fn shared_buses(profile: &Profile, topology: &Topology, groups: &[Vec<usize>], cards: &[usize]) -> Vec<f64> {
     let loads: Vec<_> = groups
         .iter()
         .map(|ranks| {

@@ -39,12 +39,28 @@ pub struct Parallelized {
 /// # Errors
 /// All problems of the first pass that finds any.
 pub fn parallelize(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Parallelized, Diagnostics> {
+    parallelize_apart(program, mesh, pins, |_| Vec::new())
+}
+
+/// As [`parallelize`]; small tensors share a collective only where `apart` says the same of both: a number for each op of the
+/// lowered program, in which the original values have the ids of `program`.
+///
+/// # Errors
+/// As for [`parallelize`].
+pub fn parallelize_apart(
+    program: &Program,
+    mesh: &Mesh,
+    pins: &Pins,
+    apart: impl Fn(&Program) -> Vec<usize>,
+) -> Result<Parallelized, Diagnostics> {
     crate::program::verify::verify(program)?;
     let placement = place(program, mesh, pins)?;
     let resharded = insert_reshards(program, mesh, &placement);
     crate::program::verify::verify(&resharded.program)?;
     verify_resharded(&resharded)?;
-    let lowered = share(fuse(&lower(&resharded)?));
+    let fused = fuse(&lower(&resharded)?);
+    let apart = apart(&fused.program);
+    let lowered = share(fused, &apart);
     crate::program::verify::verify(&lowered.program)?;
     verify(&lowered)?;
     Ok(Parallelized { placement, resharded, lowered })

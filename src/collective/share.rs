@@ -20,8 +20,8 @@ use crate::program::{Kind, Op, OpId, Program, Reduce, Role, Value, ValueId};
 /// takes however small it is: 16 µs.
 pub const SMALL_BYTES: u64 = 1 << 20;
 
-/// What collectives have in common that can be one: axes, reduction and type, and whether they gather.
-type Sort = (Vec<AxisId>, Reduce, DType, bool);
+/// What collectives have in common that can be one: axes, reduction and type, whether they gather, and what the caller wants apart.
+type Sort = (Vec<AxisId>, Reduce, DType, bool, usize);
 
 /// Collectives that become one.
 struct Shared {
@@ -32,11 +32,13 @@ struct Shared {
     until: u64,
 }
 
-/// The program in which small tensors share collectives. Values keep their ids.
+/// The program in which small tensors share collectives. Values keep their ids. Ops of different numbers in `apart` share none; those
+/// that have no number are all alike.
 #[must_use]
-pub fn share(lowered: Placed) -> Placed {
+pub fn share(lowered: Placed, apart: &[usize]) -> Placed {
     let late = late(&lowered.program);
-    let shared: Vec<Shared> = groups(&lowered, &late).into_iter().filter(|group| group.members.len() > 1).collect();
+    let shared: Vec<Shared> =
+        groups(&lowered, &late, apart).into_iter().filter(|group| group.members.len() > 1).collect();
     if shared.is_empty() { lowered } else { rewrite(&lowered, &late, &shared) }
 }
 
@@ -51,7 +53,7 @@ fn late(program: &Program) -> Vec<bool> {
 }
 
 /// Small collectives by what can be one, also those that are alone.
-fn groups(lowered: &Placed, late: &[bool]) -> Vec<Shared> {
+fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<Shared> {
     let Placed { program, mesh, layouts } = lowered;
     let bytes_of = |id: ValueId, axes: &[AxisId]| {
         let value = &program.values[id];
@@ -76,7 +78,8 @@ fn groups(lowered: &Placed, late: &[bool]) -> Vec<Shared> {
             let is_read = |member: &OpId| op.operands.contains(&program.ops[*member].result());
             closed.extend(open.extract_if(.., |group| group.members.iter().any(is_read)));
         }
-        let Some(sort) = sort(program, op, &written) else { continue };
+        let own = apart.get(id.index()).copied().unwrap_or_default();
+        let Some(sort) = sort(program, op, &written, own) else { continue };
         let bytes = bytes_of(op.operands[0], op.kind.axes());
         if bytes >= SMALL_BYTES {
             continue;
@@ -95,7 +98,7 @@ fn groups(lowered: &Placed, late: &[bool]) -> Vec<Shared> {
     closed
 }
 
-fn sort(program: &Program, op: &Op, made: &FxHashSet<ValueId>) -> Option<Sort> {
+fn sort(program: &Program, op: &Op, made: &FxHashSet<ValueId>, apart: usize) -> Option<Sort> {
     let dtype = program.values[*op.operands.first()?].dtype;
     let (axes, reduce, gathers) = match &op.kind {
         Kind::AllReduce { axes, reduce } | Kind::ReduceScatter { axes, reduce, .. } => (axes, *reduce, false),
@@ -103,7 +106,7 @@ fn sort(program: &Program, op: &Op, made: &FxHashSet<ValueId>) -> Option<Sort> {
         Kind::AllGather { axes, .. } if made.contains(&op.operands[0]) => (axes, Reduce::Sum, true),
         _ => return None,
     };
-    dtype.is_float().then(|| (axes.clone(), reduce, dtype, gathers))
+    dtype.is_float().then(|| (axes.clone(), reduce, dtype, gathers, apart))
 }
 
 fn rewrite(lowered: &Placed, late: &[bool], shared: &[Shared]) -> Placed {

@@ -26,6 +26,8 @@ enum Transfer {
     ReduceScatter(ReduceOp),
     ReduceScatterBlocks(ReduceOp, Blocks),
     AllToAll { sent: Blocks, received: Blocks },
+    Send { to: usize },
+    Receive { from: usize },
 }
 
 /// A block for each rank, one behind the other.
@@ -64,6 +66,8 @@ impl Exchange {
             CollectiveKind::AllToAll { send_counts, recv_counts } => {
                 Transfer::AllToAll { sent: Blocks::new(send_counts), received: Blocks::new(recv_counts) }
             }
+            CollectiveKind::Send { to } => Transfer::Send { to: *to },
+            CollectiveKind::Receive { from } => Transfer::Receive { from: *from },
         };
         Self { communicator, name: exchange.kind.name(), transfer, send, recv, dtype: exchange.send.dtype }
     }
@@ -88,6 +92,8 @@ impl Exchange {
             Transfer::AllToAll { sent, received } => {
                 communicator.enqueue_all_to_all_v(send, sent.parts(), recv, received.parts(), *dtype, stream)
             }
+            Transfer::Send { to } => communicator.enqueue_send(send, *dtype, *to, stream),
+            Transfer::Receive { from } => communicator.enqueue_recv(recv, *dtype, *from, stream),
         }
     }
 }

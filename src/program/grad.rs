@@ -172,7 +172,16 @@ impl Adjoint<'_, '_> {
 /// Problems are found by [`Builder::finish`]: a cotangent of another shape than its value, and ops on the way that have no
 /// gradient.
 pub fn gradients(build: &mut Builder, seeds: &[(Operand, Operand)], wanted: &[Operand]) -> Vec<Option<Operand>> {
-    gradients_with(build, seeds, wanted, &[])
+    gradients_with(build, seeds, wanted, &[]).gradients
+}
+
+/// Gradients, and what was written for them.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// By value that was wanted; see [`gradients`].
+    pub gradients: Vec<Option<Operand>>,
+    /// By op that was written, in order: the op that it is part of the adjoint of.
+    pub adjoint_of: Vec<OpId>,
 }
 
 /// As [`gradients`], with results of `segments` computed again: the same numbers, less memory between.
@@ -181,7 +190,8 @@ pub fn gradients_with(
     seeds: &[(Operand, Operand)],
     wanted: &[Operand],
     segments: &[Segment],
-) -> Vec<Option<Operand>> {
+) -> Written {
+    let mut adjoint_of: Vec<OpId> = Vec::new();
     let mut again = Again::new(build.program(), segments);
     let forward = build.program().ops.len();
     let mut depends = vec![false; build.program().values.len()];
@@ -229,8 +239,10 @@ pub fn gradients_with(
                 add(build, &mut cotangents, *operand, cotangent);
             }
         }
+        adjoint_of.resize(build.program().ops.len() - forward, id);
     }
-    wanted.iter().map(|operand| named(build, &cotangents, operand.id())).collect()
+    let gradients = wanted.iter().map(|operand| named(build, &cotangents, operand.id())).collect();
+    Written { gradients, adjoint_of }
 }
 
 /// Adds to the cotangent of a value.

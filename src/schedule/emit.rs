@@ -1,6 +1,11 @@
 //! One rank's steps, in program order: each op as calls on this rank's shards, each movement as packing, one collective
 //! and unpacking. Buffers are made here and placed later.
 
+mod stages;
+
+pub(super) use stages::emit_stages;
+pub use stages::{Place, Staged, StagedStep, When, numbered, unnumbered};
+
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -16,18 +21,10 @@ use super::plan::{Action, Collective, CollectiveKind, GroupId, OpNote, Plan, Reg
 /// The plan of one rank, without offsets and events.
 pub(super) fn emit(placed: &Placed, rank: usize) -> Plan {
     let program = &placed.program;
-    let mut emitter = Emitter {
-        placed,
-        rank,
-        plan: Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed)),
-        views: vec![None; program.values.len()],
-        windows: vec![None; program.values.len()],
-        shared: FxHashMap::default(),
-        not_zeroed: Vec::new(),
-        quantised: Vec::new(),
-    };
+    let plan = Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed));
+    let mut emitter = Emitter::new(placed, rank, 0, plan);
     emitter.given();
-    emitter.lay_out();
+    emitter.lay_out(&|_| true);
     for (id, op) in program.ops.iter() {
         emitter.note(op);
         emitter.op(id, op);
@@ -63,7 +60,14 @@ struct Side {
 
 struct Emitter<'a> {
     placed: &'a Placed,
+    /// On the program's mesh.
     rank: usize,
+    /// The rank of all whose number is 0 on the program's mesh: other than 0 on the stages of a pipeline behind the first.
+    first_rank: usize,
+    /// The note of the program's first op.
+    first_note: usize,
+    /// The op that is emitted.
+    now: OpId,
     plan: Plan,
     /// This rank's part of each value.
     views: Vec<Option<View>>,
@@ -77,7 +81,24 @@ struct Emitter<'a> {
     quantised: Vec<Quantised>,
 }
 
-impl Emitter<'_> {
+impl<'a> Emitter<'a> {
+    fn new(placed: &'a Placed, rank: usize, first_rank: usize, plan: Plan) -> Self {
+        let values = placed.program.values.len();
+        Self {
+            placed,
+            rank,
+            first_rank,
+            first_note: 0,
+            now: OpId::from_index(0),
+            plan,
+            views: vec![None; values],
+            windows: vec![None; values],
+            shared: FxHashMap::default(),
+            not_zeroed: Vec::new(),
+            quantised: Vec::new(),
+        }
+    }
+
     fn tensor(&mut self, id: ValueId, region: Region) -> Tensor {
         let value = &self.placed.program.values[id];
         let ranges = self.placed.layouts[id].ranges(&self.placed.mesh, &value.shape, self.rank);
@@ -127,17 +148,19 @@ impl Emitter<'_> {
         Local { view: self.view(id), starts, whole }
     }
 
-    /// Makes room for what is exchanged together, and for what is padded for it, so that nothing is packed.
-    fn lay_out(&mut self) {
+    /// Makes room for what is exchanged together, and for what is padded for it, so that nothing is packed: in those of these ops
+    /// that are to be emitted.
+    fn lay_out(&mut self, is_emitted: &dyn Fn(OpId) -> bool) {
         let program = &self.placed.program;
-        for (id, op) in program.ops.iter().filter(|(_, op)| op.operands.len() > 1 && op.kind.is_collective()) {
+        let several = |op: &Op| op.operands.len() > 1 && op.kind.is_collective();
+        for (id, op) in program.ops.iter().filter(|(id, op)| several(op) && is_emitted(*id)) {
             let sides = [self.side_by_side(&op.operands), self.side_by_side(&op.results)];
             for (operand, window) in op.operands.iter().zip(&sides[0].each) {
                 self.windows[operand.index()] = Some(window.clone());
             }
             self.shared.insert(id, sides);
         }
-        for op in program.ops.values() {
+        for (_, op) in program.ops.iter().filter(|(id, _)| is_emitted(*id)) {
             let Kind::Pad { dim, .. } = op.kind else { continue };
             let Some(window) = &self.windows[op.result().index()] else { continue };
             let elems = self.plan.buffers[window.buffer].bytes.0 as usize / window.dtype.size_bytes();
@@ -181,8 +204,7 @@ impl Emitter<'_> {
     fn zero_first(&mut self, window: &View) {
         if let Some(at) = self.not_zeroed.iter().position(|all| all.buffer == window.buffer) {
             let into = self.not_zeroed.swap_remove(at);
-            let op = OpId::from_index(self.plan.notes.len().saturating_sub(1));
-            self.launch(op, [Call::Zero { into }]);
+            self.launch(self.now, [Call::Zero { into }]);
         }
     }
 
@@ -206,6 +228,7 @@ impl Emitter<'_> {
     }
 
     fn op(&mut self, id: OpId, op: &Op) {
+        self.now = id;
         match &op.kind {
             Kind::Slice { .. } => self.slice(op),
             Kind::Leader { axes } => self.leader(id, op, axes),
@@ -251,6 +274,7 @@ impl Emitter<'_> {
     }
 
     fn launch(&mut self, op: OpId, calls: impl IntoIterator<Item = Call>) {
+        let op = self.noted(op);
         let step = |call| Step { stream: StreamKind::Compute, action: Action::Launch(call), op };
         self.plan.steps.extend(calls.into_iter().map(step));
     }
@@ -263,12 +287,18 @@ impl Emitter<'_> {
     }
 
     fn exchange(&mut self, op: OpId, axes: &[AxisId], kind: CollectiveKind, send: View, recv: View) {
-        let ranks = self.placed.mesh.group(self.rank, axes);
+        let ranks: Vec<usize> =
+            self.placed.mesh.group(self.rank, axes).into_iter().map(|rank| self.first_rank + rank).collect();
         let group = self.plan.groups.iter().find(|(_, group)| **group == ranks).map(|(id, _)| id);
         // `groups` listed the groups of every collective of the program.
         let Some(group) = group else { return };
         let action = Action::Exchange(Collective { kind, group, send, recv });
-        self.plan.steps.push(Step { stream: StreamKind::Communication, action, op });
+        self.plan.steps.push(Step { stream: StreamKind::Communication, action, op: self.noted(op) });
+    }
+
+    /// The op's note in the plan.
+    fn noted(&self, op: OpId) -> OpId {
+        OpId::from_index(self.first_note + op.index())
     }
 
     /// The view itself if dense, else a dense copy.

@@ -30,6 +30,8 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
         CollectiveKind::AllGather { counts } => (Exchange::AllGather, counts.iter().sum()),
         CollectiveKind::ReduceScatter { counts, .. } => (Exchange::ReduceScatter, counts.iter().sum()),
         CollectiveKind::AllToAll { send_counts, .. } => (Exchange::AllToAll, send_counts.iter().sum()),
+        CollectiveKind::Send { .. } => (Exchange::SendRecv, collective.send.elems()),
+        CollectiveKind::Receive { .. } => (Exchange::SendRecv, collective.recv.elems()),
     };
     (exchange, (elems * collective.send.dtype.size_bytes()) as f64)
 }

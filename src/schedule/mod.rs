@@ -10,10 +10,12 @@ mod emit;
 pub mod launch;
 mod memory;
 mod order;
+pub mod pipeline;
 pub mod plan;
 pub mod text;
 mod verify;
 
+pub use emit::{Place, Staged, StagedStep, When, numbered, unnumbered};
 pub use plan::Plan;
 pub use verify::verify;
 
@@ -25,14 +27,23 @@ use crate::placement::Placed;
 /// # Errors
 /// What `verify` finds.
 pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    let plans: Vec<Plan> = (0..lowered.mesh.cards())
-        .map(|rank| {
-            let mut plan = emit::emit(lowered, rank);
-            memory::assign(&mut plan);
-            order::insert_events(&mut plan);
-            plan
-        })
-        .collect();
+    finished((0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, rank)).collect())
+}
+
+/// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.
+///
+/// # Errors
+/// Programs that stages cannot share out, or what `verify` finds.
+pub fn schedule_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, Diagnostics> {
+    finished(emit::emit_stages(step)?)
+}
+
+/// Plans with offsets and events, verified.
+fn finished(mut plans: Vec<Plan>) -> Result<Vec<Plan>, Diagnostics> {
+    for plan in &mut plans {
+        memory::assign(plan);
+        order::insert_events(plan);
+    }
     verify(&plans)?;
     Ok(plans)
 }

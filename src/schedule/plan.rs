@@ -118,16 +118,16 @@ impl Tensor {
     }
 }
 
-/// An exchange between the ranks of a group. Counts are elements.
+/// An exchange between the ranks of a group, or between two of them. Counts are elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collective {
     /// Which.
     pub kind: CollectiveKind,
     /// Among whom.
     pub group: GroupId,
-    /// What this rank gives; dense.
+    /// What this rank gives; dense. Empty where it receives only.
     pub send: View,
-    /// What this rank gets; dense.
+    /// What this rank gets; dense. Empty where it sends only.
     pub recv: View,
 }
 
@@ -158,6 +158,16 @@ pub enum CollectiveKind {
         /// Elements got of each rank.
         recv_counts: Vec<usize>,
     },
+    /// One rank gets `send`.
+    Send {
+        /// Its place in the group.
+        to: usize,
+    },
+    /// `recv` is what one rank sends.
+    Receive {
+        /// Its place in the group.
+        from: usize,
+    },
 }
 
 impl CollectiveKind {
@@ -169,7 +179,15 @@ impl CollectiveKind {
             Self::AllGather { .. } => "all_gather",
             Self::ReduceScatter { .. } => "reduce_scatter",
             Self::AllToAll { .. } => "all_to_all",
+            Self::Send { .. } => "send",
+            Self::Receive { .. } => "receive",
         }
+    }
+
+    /// Whether two ranks of the group exchange, and the others know nothing of it.
+    #[must_use]
+    pub const fn is_of_two(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Receive { .. })
     }
 }
 
@@ -204,6 +222,7 @@ impl Step {
     pub fn reads(&self) -> Views<'_> {
         match &self.action {
             Action::Launch(call) => call.reads(),
+            Action::Exchange(Collective { kind: CollectiveKind::Receive { .. }, .. }) => Views::new(),
             Action::Exchange(exchange) => smallvec![&exchange.send],
             Action::Record(_) | Action::Wait(_) => Views::new(),
         }
@@ -214,6 +233,7 @@ impl Step {
     pub fn writes(&self) -> Views<'_> {
         match &self.action {
             Action::Launch(call) => call.writes(),
+            Action::Exchange(Collective { kind: CollectiveKind::Send { .. }, .. }) => Views::new(),
             Action::Exchange(exchange) => smallvec![&exchange.recv],
             Action::Record(_) | Action::Wait(_) => Views::new(),
         }

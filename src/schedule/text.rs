@@ -64,6 +64,9 @@ impl fmt::Display for Plan {
                         CollectiveKind::AllToAll { send_counts, recv_counts } => {
                             writeln!(f, " {} {}", list(send_counts), list(recv_counts))?;
                         }
+                        CollectiveKind::Send { to: peer } | CollectiveKind::Receive { from: peer } => {
+                            writeln!(f, " {peer}")?;
+                        }
                     }
                 }
             }
@@ -213,6 +216,8 @@ fn collective(kind: &str, rest: &[&str]) -> Option<CollectiveKind> {
         ("all_to_all", [sent, received]) => {
             CollectiveKind::AllToAll { send_counts: numbers(sent)?, recv_counts: numbers(received)? }
         }
+        ("send", [to]) => CollectiveKind::Send { to: to.parse().ok()? },
+        ("receive", [from]) => CollectiveKind::Receive { from: from.parse().ok()? },
         _ => return None,
     })
 }

@@ -4,10 +4,12 @@
 //! - nothing is read before something wrote it;
 //! - calls stand on the compute stream, collectives on the communication stream; counts fit the tensors;
 //! - all ranks of a group run the same collectives in the same order, for the same ops, with the same counts, element
-//!   type and reduction; no rank waits for another in a circle.
+//!   type and reduction; each send has its receive, of as much of the same op; no rank waits for another in a circle.
 //!
 //! Shares no code with the passes that it checks.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -252,6 +254,8 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
                 let sums = (send_counts.iter().sum::<usize>(), recv_counts.iter().sum::<usize>());
                 own(send_counts).is_some() && own(send_counts) == own(recv_counts) && sums == (send, recv)
             }
+            CollectiveKind::Send { to: peer } => send > 0 && recv == 0 && *peer < ranks.len() && *peer != at,
+            CollectiveKind::Receive { from: peer } => send == 0 && recv > 0 && *peer < ranks.len() && *peer != at,
         };
         let dense = exchange.send.is_contiguous() && exchange.recv.is_contiguous();
         if !fits || !dense || exchange.send.dtype != exchange.recv.dtype {
@@ -277,6 +281,7 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
         let signature = |(index, step): (usize, &Step)| {
             let Action::Exchange(exchange) = &step.action else { return None };
             let (reduce, counts) = match &exchange.kind {
+                CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => return None,
                 CollectiveKind::AllReduce { reduce } => (Some(*reduce), vec![exchange.send.elems()]),
                 CollectiveKind::AllGather { counts } => (None, counts.clone()),
                 CollectiveKind::ReduceScatter { reduce, counts } => (Some(*reduce), counts.clone()),
@@ -310,31 +315,113 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
         }
     }
     blocks_match(plans, problems);
-    let groups: Vec<Vec<GroupId>> = all.iter().map(|of| of.iter().map(|(_, s)| s.group).collect()).collect();
+    sends_match(plans, problems);
+    let met: Vec<Vec<Meeting>> = plans.iter().map(meetings).collect();
     if problems.is_empty() {
-        all_end(plans, &groups, problems);
+        all_end(plans, &met, problems);
     }
 }
 
-/// Plays the collectives of all ranks, each rank's groups in its own order: one takes place when all ranks of its group
-/// have come to it.
-fn all_end(plans: &[Plan], groups: &[Vec<GroupId>], problems: &mut Diagnostics) {
+/// Whom a rank waits for in an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meeting {
+    /// All ranks of the group.
+    All(GroupId),
+    /// The rank that receives.
+    Receiver(GroupId, usize),
+    /// The rank that sends.
+    Sender(GroupId, usize),
+}
+
+impl fmt::Display for Meeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(group) => write!(f, "{group}"),
+            Self::Receiver(group, rank) => write!(f, "a send to rank {rank} of {group}"),
+            Self::Sender(group, rank) => write!(f, "a receive from rank {rank} of {group}"),
+        }
+    }
+}
+
+/// Whom a rank meets in each of its exchanges, in order.
+fn meetings(plan: &Plan) -> Vec<Meeting> {
+    let meeting = |step: &Step| {
+        let Action::Exchange(exchange) = &step.action else { return None };
+        let group = exchange.group;
+        let rank = |at: usize| plan.groups[group].get(at).copied().unwrap_or(usize::MAX);
+        Some(match exchange.kind {
+            CollectiveKind::Send { to } => Meeting::Receiver(group, rank(to)),
+            CollectiveKind::Receive { from } => Meeting::Sender(group, rank(from)),
+            _ => Meeting::All(group),
+        })
+    };
+    plan.steps.iter().filter_map(meeting).collect()
+}
+
+/// Plays the exchanges of all ranks, each rank's in its own order: a collective takes place when all ranks of its group have come
+/// to it, a transfer when both of its ranks have. Nobody goes on before.
+fn all_end(plans: &[Plan], met: &[Vec<Meeting>], problems: &mut Diagnostics) {
     let Some(first) = plans.first() else { return };
     let mut next = vec![0; plans.len()];
-    let ready = |next: &[usize]| {
-        first
-            .groups
-            .iter()
-            .find(|(group, ranks)| ranks.iter().all(|rank| groups[*rank].get(next[*rank]) == Some(group)))
-    };
-    while let Some((_, ranks)) = ready(&next) {
-        ranks.iter().for_each(|rank| next[*rank] += 1);
+    let mut moved = true;
+    while moved {
+        moved = false;
+        for rank in 0..plans.len() {
+            let is_at = |other: usize, meeting| met[other].get(next[other]) == Some(&meeting);
+            let ranks = match met[rank].get(next[rank]).copied() {
+                Some(Meeting::All(group)) => first.groups[group].clone(),
+                Some(Meeting::Receiver(group, to)) if to < met.len() && is_at(to, Meeting::Sender(group, rank)) => {
+                    vec![rank, to]
+                }
+                _ => continue,
+            };
+            let is_collective = |group| ranks.iter().all(|other| is_at(*other, Meeting::All(group)));
+            if !matches!(met[rank][next[rank]], Meeting::All(group) if !is_collective(group)) {
+                ranks.iter().for_each(|rank| next[*rank] += 1);
+                moved = true;
+            }
+        }
     }
     for (rank, at) in next.iter().enumerate() {
-        if let Some(group) = groups[rank].get(*at) {
+        if let Some(meeting) = met[rank].get(*at) {
             let problem = Diagnostic::new(format!("rank {rank}, collective {at}"), "waits for ranks that wait for it");
-            problems.push(problem.expected("an order of the groups that all ranks share").found(format!("{group}")));
+            problems.push(problem.expected("an order of the groups that all ranks share").found(meeting));
         }
+    }
+}
+
+/// What a rank sends another is what the other expects, of the same op, one after the other.
+fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
+    // By group, sender and receiver: what goes, on the one side and on the other.
+    type Sides = [Vec<(OpId, DType, usize)>; 2];
+    let mut pairs: BTreeMap<(GroupId, usize, usize), Sides> = BTreeMap::new();
+    for plan in plans {
+        for step in &plan.steps {
+            let Action::Exchange(exchange) = &step.action else { continue };
+            let rank = |at: usize| plan.groups[exchange.group].get(at).copied().unwrap_or(usize::MAX);
+            let (from, to, side, view) = match exchange.kind {
+                CollectiveKind::Send { to } => (plan.rank, rank(to), 0, &exchange.send),
+                CollectiveKind::Receive { from } => (rank(from), plan.rank, 1, &exchange.recv),
+                _ => continue,
+            };
+            pairs.entry((exchange.group, from, to)).or_default()[side].push((step.op, view.dtype, view.elems()));
+        }
+    }
+    for ((group, from, to), [sent, received]) in pairs {
+        if sent == received {
+            continue;
+        }
+        let at = sent.iter().zip(&received).take_while(|(sent, received)| sent == received).count();
+        let what = |side: &[(OpId, DType, usize)]| match side.get(at) {
+            Some((op, dtype, elems)) => {
+                let note = plans[from].notes.get(*op).map_or_else(String::new, ToString::to_string);
+                format!("{elems} {dtype} of {op} {note}")
+            }
+            None => "nothing more".to_owned(),
+        };
+        let place = format!("{group}, transfer {at} from rank {from} to rank {to}");
+        let problem = Diagnostic::new(place, "what is sent is not what is received");
+        problems.push(problem.expected(what(&received)).found(what(&sent)));
     }
 }
 
@@ -394,18 +481,10 @@ mod tests {
         schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered).unwrap()
     }
 
-    fn groups(plan: &Plan) -> Vec<GroupId> {
-        let of = |step: &Step| match &step.action {
-            Action::Exchange(exchange) => Some(exchange.group),
-            _ => None,
-        };
-        plan.steps.iter().filter_map(of).collect()
-    }
-
     #[test]
     fn groups_in_another_order_on_one_rank_are_a_circle() {
         let plans = plans();
-        let mut order: Vec<Vec<GroupId>> = plans.iter().map(groups).collect();
+        let mut order: Vec<Vec<Meeting>> = plans.iter().map(meetings).collect();
         assert!(order.iter().all(|groups| groups.len() == 2 && groups[0] != groups[1]));
         let mut problems = Diagnostics::new();
         all_end(&plans, &order, &mut problems);
@@ -414,6 +493,23 @@ mod tests {
         all_end(&plans, &order, &mut problems);
         let found = problems.to_string();
         assert!(found.contains("rank 0, collective 0: waits for ranks that wait for it"), "{found}");
+    }
+
+    #[test]
+    fn two_ranks_that_both_send_first_wait_for_each_other() {
+        let plans = plans();
+        let group = plans[0].groups.ids().find(|group| plans[0].groups[*group] == [0, 1]).unwrap();
+        let [with_0, with_1] = [0, 1].map(|other| [Meeting::Receiver(group, other), Meeting::Sender(group, other)]);
+        let said = |first: Vec<Meeting>, second: Vec<Meeting>| {
+            let mut problems = Diagnostics::new();
+            all_end(&plans, &[first, second, vec![], vec![]], &mut problems);
+            problems.to_string()
+        };
+        assert_eq!(said(with_1.to_vec(), vec![with_0[1], with_0[0]]), "");
+        let found = said(with_1.to_vec(), with_0.to_vec());
+        assert!(found.contains("rank 1, collective 0") && found.contains("a send to rank 0 of"), "{found}");
+        let found = said(vec![with_1[0], Meeting::All(group)], vec![with_0[1], with_0[0]]);
+        assert!(found.contains("rank 0, collective 1"), "{found}");
     }
 
     #[test]

@@ -101,7 +101,8 @@ pub fn side_by_side(seen: Vec<Vec<Phase>>, programs: &[Vec<Arc<Plan>>]) -> Vec<P
         let key = |span: &Span| {
             let plan = &programs[phase.program][span.rank];
             let Action::Exchange(exchange) = &plan.steps[span.step].action else { return None };
-            Some((plan.groups[exchange.group].as_slice(), span.step))
+            // The two ends of a transfer stand at other steps of their plans.
+            (!exchange.kind.is_of_two()).then(|| (plan.groups[exchange.group].as_slice(), span.step))
         };
         for span in &phase.spans {
             if let Some(key) = key(span) {

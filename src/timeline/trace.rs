@@ -121,7 +121,9 @@ impl Events<'_> {
             }
             if let Action::Exchange(exchange) = &step.action {
                 let ranks = plan.groups[exchange.group].as_slice();
-                meetings.entry((ranks, span.step)).or_default().push(span);
+                if !exchange.kind.is_of_two() {
+                    meetings.entry((ranks, span.step)).or_default().push(span);
+                }
                 args["ranks"] = json!(ranks);
                 if span.arrived_ns < span.start_ns {
                     self.slice(span.rank, tid, "waits for its peers", (span.arrived_ns, span.start_ns), &json!({}))?;

@@ -6,6 +6,7 @@ use std::f64::consts::TAU;
 use crate::base::{Id, Shape};
 use crate::config::PEFT_PREFIX;
 use crate::exec::{FillError, Shards};
+use crate::program::models::COPY;
 use crate::program::{HostTensor, Kind, Program, Role, ValueId};
 use crate::schedule::plan::Tensor;
 use crate::weights::{Checkpoint, fill_from};
@@ -65,7 +66,9 @@ pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> R
         let tensor = part.tensor();
         let Some(init) = inits.get(&tensor.name) else { continue };
         let row: usize = tensor.shape.iter().skip(1).product();
-        let name = tensor.name.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
+        // A copy begins as what it is a copy of.
+        let drawn = tensor.name.strip_prefix(COPY).unwrap_or(&tensor.name);
+        let name = drawn.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
         let value = |element: u64| match init {
             Init::Ones => 1.0,
             Init::Zeros => 0.0,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::placement::{Layout, Mesh, Pins, Residual, place};
 use crate::program::grad::AGAIN;
-use crate::program::models::trained;
+use crate::program::models::{COPY, trained};
 use crate::program::{Program, Role, Value, ValueId};
 
 use super::optimizer::{STATES, matrices};
@@ -31,6 +31,9 @@ pub const ACCUMULATED: &str = "accumulated.";
 pub const MICRO: &str = "micro.";
 /// … of its whole gradient, kept until it is known to be finite.
 pub const SCALED: &str = "scaled.";
+
+/// … of the sum of its own gradient and that of its copy.
+pub const WITH_COPY: &str = "with_copy.";
 
 /// Whether a state is of use within a step alone.
 #[must_use]
@@ -124,6 +127,9 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
             continue;
         }
         pins = pins.value(&format!("{GRADIENT}{name}"), &shared);
+        if loss.find(Role::Param, &format!("{COPY}{name}")).is_some() {
+            pins = pins.value(&format!("{WITH_COPY}{name}"), &shared);
+        }
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
         for gradients in [ACCUMULATED, MICRO] {
             pins = pins.partial_value(&format!("{gradients}{name}"), accumulated, data);

@@ -7,10 +7,10 @@ use crate::schedule::launch::largest_workspace_bytes;
 
 use crate::schedule::Plan;
 
+use super::compile::{Compiled, Layout, compile};
 use super::layouts::Zero;
 use super::program::Recompute;
 use super::recipe::Recipe;
-use super::trainer::{Compiled, Layout, compile};
 
 /// Bytes by use on the fullest card: the regions of the largest programs, the buffers of communicators and the workspace of
 /// operators, which the library says for certain only once they are prepared.

@@ -11,6 +11,7 @@
 //! in the whole global batch, however it is cut into micro-batches and over cards.
 
 pub mod checkpoint;
+mod compile;
 pub mod data;
 pub mod init;
 pub mod layouts;
@@ -20,12 +21,14 @@ pub mod metrics;
 pub mod optimizer;
 pub mod program;
 pub mod recipe;
+pub mod stages;
 mod trainer;
 pub mod verify;
 
+pub use compile::{Compiled, Layout, Lowered, compile, lower};
 pub use layouts::Zero;
 pub use loss_scale::{LossScale, LossScaling};
 pub use optimizer::Optimizer;
 pub use program::Recompute;
 pub use recipe::{Recipe, Schedule, ScheduleKind};
-pub use trainer::{Compiled, Error, Layout, Lowered, Progress, Spoiled, Step, Times, Trainer, compile, lower};
+pub use trainer::{Error, Progress, Spoiled, Step, Times, Trainer};

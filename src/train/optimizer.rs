@@ -93,7 +93,7 @@ impl Optimizer {
     }
 
     /// Writes one step: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave them. The answer is the norm
-    /// of all gradients, before it is cut to `clip_norm`; none if there are no gradients.
+    /// of all gradients, before it is cut to `clip_norm`, and the params as they are then; none if there are no gradients.
     pub fn update(
         &self,
         build: &mut Builder,
@@ -101,15 +101,16 @@ impl Optimizer {
         gradients: &[Operand],
         states: &[Vec<Operand>],
         clip_norm: f64,
-    ) -> Option<Operand> {
+    ) -> Option<(Operand, Vec<Operand>)> {
         let squares = squares(build, gradients)?;
         let [norm, factor] = build.several(Kind::ClipFactor { largest: clip_norm }, &[squares]);
         let matrices = matrices(build.program());
-        self.apply(build, params, gradients, states, factor, &|param| matrices.contains(&param));
-        Some(norm)
+        let moved = self.apply(build, params, gradients, states, factor, &|param| matrices.contains(&param));
+        Some((norm, moved))
     }
 
-    /// Writes one step by gradients times `factor`, a number; `is_matrix` says what decays.
+    /// Writes one step by gradients times `factor`, a number; `is_matrix` says what decays. The answer are the params as they are
+    /// then.
     pub(super) fn apply(
         &self,
         build: &mut Builder,
@@ -118,13 +119,14 @@ impl Optimizer {
         states: &[Vec<Operand>],
         factor: Operand,
         is_matrix: &dyn Fn(ValueId) -> bool,
-    ) {
+    ) -> Vec<Operand> {
         let rate = build.input(input::RATE, [], DType::F32);
         // The number that all updates read: of AdamW, whose formula goes down itself, the steps before; of SGD the way down.
         let number = match self {
             Self::Adamw { .. } => build.input(input::STEP, [], DType::F32),
             Self::Sgd { .. } => build.op(Kind::Scale { by: -1.0 }, &[rate]),
         };
+        let mut all = Vec::with_capacity(params.len());
         for ((param, gradient), states) in params.iter().zip(gradients).zip(states) {
             let moved = match *self {
                 Self::Adamw { betas: [beta1, beta2], eps, weight_decay } => {
@@ -145,8 +147,9 @@ impl Optimizer {
                     build.add(*param, step)
                 }
             };
-            build.op(Kind::Assign, &[*param, moved]);
+            all.push(build.op(Kind::Assign, &[*param, moved]));
         }
+        all
     }
 }
 

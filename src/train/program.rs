@@ -12,11 +12,13 @@ use std::str::FromStr;
 use crate::base::{DType, Diagnostic, Diagnostics, Id};
 use crate::config::{Lora, ModelConfig};
 use crate::program::grad::{Segment, gradients_with};
-use crate::program::models::{loss, trained};
+use crate::program::models::{COPY, Loss, loss, trained};
 use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
+use crate::schedule::When;
 
-use super::layouts::{ACCUMULATED, GRADIENT, MICRO, SCALED};
+use super::layouts::{ACCUMULATED, GRADIENT, MICRO, SCALED, WITH_COPY};
 use super::optimizer::{Optimizer, matrices, squares};
+use super::stages::{Cut, Marks};
 
 /// Names of outputs and of inputs that are not the model's.
 pub mod name {
@@ -128,15 +130,34 @@ pub struct Parts<'a> {
     /// Whether a gradient is added to those of earlier micro-batches as soon as it is made: where it is not exchanged before, so
     /// that adding it waits for nobody. Else that is done behind the last one.
     pub adds_early: bool,
+    /// Layers by part of the model. With several a tied head is a copy of the embedding.
+    pub cut: Cut,
 }
 
 /// What is kept between programs, by param.
 struct States {
+    /// Of params that are no copies.
     optimizer: Vec<Vec<Operand>>,
     /// Of several micro-batches.
     accumulated: Vec<Operand>,
-    /// Of a scaled loss.
+    /// Of a scaled loss, for params that are no copies.
     scaled: Vec<Operand>,
+}
+
+/// A program, and where its values are made.
+#[derive(Clone, Debug)]
+pub(super) struct Marked {
+    pub(super) program: Program,
+    pub(super) marks: Marks,
+}
+
+/// Whether a param is the copy of another.
+pub(super) fn is_copy(name: &str) -> bool {
+    name.starts_with(COPY)
+}
+
+fn name_of(build: &Builder, param: Operand) -> String {
+    build.program().values[param.id()].name.clone()
 }
 
 impl Parts<'_> {
@@ -145,10 +166,21 @@ impl Parts<'_> {
     /// # Errors
     /// What `verify` finds.
     pub fn loss(&self) -> Result<Program, Diagnostics> {
+        Ok(self.marked_loss()?.program)
+    }
+
+    /// As [`Parts::loss`], with where its values are made.
+    pub(super) fn marked_loss(&self) -> Result<Marked, Diagnostics> {
         let mut build = Builder::new("loss");
-        let found = loss(&mut build, self.config, self.batch, self.sequence, self.products, self.lora);
+        let found = self.write_loss(&mut build);
+        let marks = Marks::of_loss(build.program(), &found.layers, build.program().ops.len(), &self.cut);
         build.output(name::LOSS, found.loss);
-        build.finish()
+        Ok(Marked { program: build.finish()?, marks })
+    }
+
+    fn write_loss(&self, build: &mut Builder) -> Loss {
+        let Self { config, batch, sequence, products, lora, .. } = *self;
+        loss(build, config, batch, sequence, products, lora, self.cut.parts > 1)
     }
 
     /// Whether gradients are of a scaled loss.
@@ -159,20 +191,22 @@ impl Parts<'_> {
 
     /// The states of a run, which all of its programs have.
     fn states(&self, build: &mut Builder, params: &[Operand]) -> States {
-        let mut all = |prefix: &str, is_there: bool| {
+        let own: Vec<Operand> = params.iter().copied().filter(|param| !is_copy(&name_of(build, *param))).collect();
+        let mut all = |prefix: &str, params: &[Operand], is_there: bool| {
             let state = |param: &Operand| {
                 let value = build.program().values[param.id()].clone();
                 build.state(&format!("{prefix}{}", value.name), value.shape, value.dtype)
             };
             params.iter().filter(|_| is_there).map(state).collect()
         };
-        let (accumulated, scaled) = (all(ACCUMULATED, self.count > 1), all(SCALED, self.is_scaled()));
-        States { optimizer: self.optimizer.declare(build, params), accumulated, scaled }
+        let accumulated = all(ACCUMULATED, params, self.count > 1);
+        let scaled = all(SCALED, &own, self.is_scaled());
+        States { optimizer: self.optimizer.declare(build, &own), accumulated, scaled }
     }
 
     /// The program of [`Part::Update`].
-    fn update(&self) -> Result<Program, Diagnostics> {
-        let loss = self.loss()?;
+    fn update(&self) -> Result<Marked, Diagnostics> {
+        let Marked { program: loss, marks } = self.marked_loss()?;
         let mut build = Builder::new("train Update");
         let matrices = matrices(&loss);
         let of_loss: Vec<(bool, &Value)> =
@@ -188,8 +222,13 @@ impl Parts<'_> {
         let states = self.states(&mut build, &params);
         let factor = build.input(name::FACTOR, [], DType::F32);
         let is_matrix = |param| matrices.contains(&param);
-        self.optimizer.apply(&mut build, &params, &states.scaled, &states.optimizer, factor, &is_matrix);
-        build.finish()
+        let (copies, own): (Vec<Operand>, Vec<Operand>) =
+            params.into_iter().partition(|param| is_copy(&name_of(&build, *param)));
+        let moved = self.optimizer.apply(&mut build, &own, &states.scaled, &states.optimizer, factor, &is_matrix);
+        keep_alike(&mut build, &own, &moved, &copies);
+        let mut marks = Marks::of_params(build.program(), &marks.homes(&loss));
+        marks.behind(build.program(), 0..build.program().ops.len(), When::Update);
+        Ok(Marked { program: build.finish()?, marks })
     }
 
     /// The program of a part.
@@ -197,58 +236,115 @@ impl Parts<'_> {
     /// # Errors
     /// What `verify` finds.
     pub fn program(&self, part: Part) -> Result<Program, Diagnostics> {
+        Ok(self.marked(part)?.program)
+    }
+
+    /// As [`Parts::program`], with where its values are made.
+    pub(super) fn marked(&self, part: Part) -> Result<Marked, Diagnostics> {
         if part == Part::Update {
             return self.update();
         }
         let mut build = Builder::new(format!("train {part:?} b={} s={}", self.batch, self.sequence));
-        let found = loss(&mut build, self.config, self.batch, self.sequence, self.products, self.lora);
+        let found = self.write_loss(&mut build);
+        let forward = build.program().ops.len();
+        let mut marks = Marks::of_loss(build.program(), &found.layers, forward, &self.cut);
         let scale = build.input(name::LOSS_SCALE, [], DType::F32);
         let params = found.params;
         if params.is_empty() {
             build.problem(Diagnostic::new("model", "has no weight to train"));
         }
-        let names: Vec<String> = params.iter().map(|param| build.program().values[param.id()].name.clone()).collect();
-        let States { optimizer: states, accumulated, scaled } = self.states(&mut build, &params);
+        let states = self.states(&mut build, &params);
         let segments = self.recompute.segments(&found.layers);
-        let of_params = gradients_with(&mut build, &[(found.loss, scale)], &params, &segments);
+        let written = gradients_with(&mut build, &[(found.loss, scale)], &params, &segments);
+        marks.adjoints(build.program(), forward, &written.adjoint_of);
         build.output(name::LOSS, found.loss);
-        let mut whole = Vec::with_capacity(params.len());
         let behind = build.program().ops.len();
-        for (at, gradient) in of_params.into_iter().enumerate() {
-            let Some(mut gradient) = gradient else {
-                build.problem(Diagnostic::new(&*names[at], "the loss does not depend on it, so it has no gradient"));
-                continue;
-            };
-            if part != Part::Only {
-                build.name(gradient, format!("{MICRO}{}", names[at]));
-            }
-            if matches!(part, Part::Middle | Part::Last) {
-                gradient = build.add(accumulated[at], gradient);
-            }
-            match part {
-                Part::First | Part::Middle => drop(build.op(Kind::Assign, &[accumulated[at], gradient])),
-                Part::Only | Part::Last | Part::Update => {
-                    build.name(gradient, format!("{GRADIENT}{}", names[at]));
-                    whole.push(gradient);
-                }
+        let whole = accumulate(&mut build, part, &params, written.gradients, &states.accumulated);
+        let sums = behind..build.program().ops.len();
+        marks.behind(build.program(), sums.clone(), When::WeightGrad);
+        if matches!(part, Part::Only | Part::Last) {
+            self.finish_step(&mut build, &params, whole, &states);
+        }
+        marks.behind(build.program(), sums.end..build.program().ops.len(), When::Update);
+        let program = build.finish()?;
+        Ok(Marked { program: if self.adds_early { early(program, sums) } else { program }, marks })
+    }
+
+    /// Moves the weights by their whole gradients, or leaves these in states.
+    fn finish_step(&self, build: &mut Builder, params: &[Operand], whole: Vec<Operand>, states: &States) {
+        let pairs = params.iter().copied().zip(whole);
+        let (copies, own): (Vec<_>, Vec<_>) = pairs.partition(|(param, _)| is_copy(&name_of(build, *param)));
+        let (mut own, mut whole): (Vec<Operand>, Vec<Operand>) = own.into_iter().unzip();
+        for (copy, gradient) in &copies {
+            let name = name_of(build, *copy);
+            let of = |param: &Operand| name.strip_prefix(COPY) == Some(name_of(build, *param).as_str());
+            if let Some(at) = own.iter().position(of) {
+                let sum = build.add(whole[at], *gradient);
+                whole[at] = build.name(sum, format!("{WITH_COPY}{}", name_of(build, own[at])));
             }
         }
-        let sums = behind..build.program().ops.len();
-        if matches!(part, Part::Only | Part::Last) && self.is_scaled() {
-            if let Some(squares) = squares(&mut build, &whole) {
+        let (mut optimizer, mut scaled) = (states.optimizer.clone(), states.scaled.clone());
+        if self.cut.parts > 1 {
+            // The last part has its gradients first, and the sum of their squares goes from part to part once.
+            [&mut own, &mut whole, &mut scaled].into_iter().for_each(|all| all.reverse());
+            optimizer.reverse();
+        }
+        if self.is_scaled() {
+            if let Some(squares) = squares(build, &whole) {
                 let [norm] = build.several(Kind::ClipFactor { largest: 0.0 }, &[squares]);
                 build.output(name::NORM, norm);
             }
             for (state, gradient) in scaled.iter().zip(whole) {
                 build.op(Kind::Assign, &[*state, gradient]);
             }
-        } else if matches!(part, Part::Only | Part::Last)
-            && let Some(norm) = self.optimizer.update(&mut build, &params, &whole, &states, self.clip_norm)
-        {
+        } else if let Some((norm, moved)) = self.optimizer.update(build, &own, &whole, &optimizer, self.clip_norm) {
             build.output(name::NORM, norm);
+            let copies: Vec<Operand> = copies.into_iter().map(|(copy, _)| copy).collect();
+            keep_alike(build, &own, &moved, &copies);
         }
-        let program = build.finish()?;
-        Ok(if self.adds_early { early(program, sums) } else { program })
+    }
+}
+
+/// Adds the gradients of a micro-batch to those of the ones before; of the last one the answer is the whole gradients, by param.
+fn accumulate(
+    build: &mut Builder,
+    part: Part,
+    params: &[Operand],
+    gradients: Vec<Option<Operand>>,
+    accumulated: &[Operand],
+) -> Vec<Operand> {
+    let mut whole = Vec::with_capacity(params.len());
+    for (at, gradient) in gradients.into_iter().enumerate() {
+        let name = name_of(build, params[at]);
+        let Some(mut gradient) = gradient else {
+            build.problem(Diagnostic::new(name, "the loss does not depend on it, so it has no gradient"));
+            continue;
+        };
+        if part != Part::Only {
+            build.name(gradient, format!("{MICRO}{name}"));
+        }
+        if matches!(part, Part::Middle | Part::Last) {
+            gradient = build.add(accumulated[at], gradient);
+        }
+        match part {
+            Part::First | Part::Middle => drop(build.op(Kind::Assign, &[accumulated[at], gradient])),
+            Part::Only | Part::Last | Part::Update => {
+                build.name(gradient, format!("{GRADIENT}{name}"));
+                whole.push(gradient);
+            }
+        }
+    }
+    whole
+}
+
+/// Copies become what the params that they are of have become.
+fn keep_alike(build: &mut Builder, params: &[Operand], moved: &[Operand], copies: &[Operand]) {
+    for copy in copies {
+        let name = name_of(build, *copy);
+        let of = |param: &Operand| name.strip_prefix(COPY) == Some(name_of(build, *param).as_str());
+        if let Some(at) = params.iter().position(of) {
+            build.op(Kind::Assign, &[*copy, moved[at]]);
+        }
     }
 }
 

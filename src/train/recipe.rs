@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{DType, Diagnostic, Diagnostics};
 use crate::config::Lora;
+use crate::schedule::pipeline::Pipeline;
 
 use super::loss_scale::LossScaling;
 use super::optimizer::Optimizer;
@@ -30,6 +31,8 @@ pub struct Recipe {
     pub schedule: Schedule,
     /// The scale of the loss where products are f16.
     pub loss_scale: LossScaling,
+    /// The order in which stages of a pipeline take micro-batches, if there are several.
+    pub pipeline: Pipeline,
     /// Adapters, which alone are trained.
     pub lora: Option<Lora>,
 }
@@ -81,6 +84,7 @@ impl Default for Recipe {
             clip_norm: 1.0,
             optimizer: Optimizer::default(),
             schedule: Schedule::default(),
+            pipeline: Pipeline::default(),
             lora: None,
             loss_scale: LossScaling::default(),
         }

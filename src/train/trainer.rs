@@ -4,7 +4,7 @@
 //! weights are loaded once and stay on the cards; a step whose loss or gradients are no finite number is an error, and what
 //! the cards hold after it is worth nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,86 +13,22 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics};
-use crate::collective::parallelize;
 use crate::config::ModelConfig;
 use crate::device::{Cann, Device};
 use crate::exec::{self, Engine, EngineOptions, FillError, Inputs, Outputs, Shards, Timed, memory_wanted};
-use crate::placement::{Mesh, Placed, Residual};
-use crate::program::models::{input, trained};
-use crate::program::{HostTensor, Role, Value, ValueId};
-use crate::schedule::{Plan, schedule};
+use crate::program::HostTensor;
+use crate::program::models::{COPY, input};
+use crate::schedule::{Plan, numbered, unnumbered};
 use crate::timeline::{Phase, Shares};
 
-use super::checkpoint::{Checkpoint, PartBytes, ShardedTensor, Sharding};
+use super::checkpoint::{Checkpoint, PartBytes, Sharding};
+use super::compile::{Compiled, Layout};
 use super::data::Batch;
-use super::init::{Init, inits};
-use super::layouts::{DATA, REPLICAS, SCALED, SHARDS, Zero, is_of_one_step, pins};
+use super::layouts::SCALED;
 use super::loss_scale::LossScale;
 use super::memory;
-use super::program::{Part, Parts, Recompute, name};
+use super::program::{Part, name};
 use super::recipe::{Precision, Recipe};
-
-/// How a run lies on cards. It changes no number but by the order of sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Cards over which sequences are dealt.
-    pub data: usize,
-    /// Into so many groups the data-parallel cards are cut, and [`Layout::zero`] cuts within a group alone (hybrid sharding); 1: all
-    /// of them are one group.
-    pub replicas: usize,
-    /// Cards over which each weight is cut.
-    pub tensor: usize,
-    /// The residual stream.
-    pub residual: Residual,
-    /// What else is cut over the data-parallel cards.
-    pub zero: Zero,
-    /// Sequences that a data-parallel card passes at once.
-    pub micro_batch: usize,
-    /// What is computed again rather than kept.
-    pub recompute: Recompute,
-}
-
-impl Layout {
-    /// One card that passes one sequence at once.
-    pub const ONE: Self = Self {
-        data: 1,
-        replicas: 1,
-        tensor: 1,
-        residual: Residual::Replicate,
-        zero: Zero::None,
-        micro_batch: 1,
-        recompute: Recompute::None,
-    };
-
-    /// Cards in all.
-    #[must_use]
-    pub const fn cards(&self) -> usize {
-        self.data * self.tensor
-    }
-
-    /// Sequences of a micro-batch, over all cards.
-    #[must_use]
-    pub const fn batch(&self) -> usize {
-        self.data * self.micro_batch
-    }
-
-    /// The mesh: data parallel outermost.
-    ///
-    /// # Errors
-    /// No cards.
-    pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
-        let problem = |error: &dyn fmt::Display| Diagnostic::new("mesh", error.to_string());
-        let tensor = Mesh::tensor_parallel(self.tensor, config.kv_heads, config.heads_per_kv_head());
-        let mesh = tensor.map_err(|error| problem(&error))?.under(&[(DATA, self.data)]);
-        let mesh = match self.replicas {
-            0 | 1 => mesh,
-            replicas => {
-                mesh.and_then(|mesh| mesh.cut_axis(DATA, &[(REPLICAS, replicas), (SHARDS, self.data / replicas)]))
-            }
-        };
-        Ok(mesh.map_err(|error| problem(&error))?)
-    }
-}
 
 /// What a step did.
 #[derive(Clone, Debug, PartialEq)]
@@ -223,98 +159,6 @@ pub struct Trainer {
     has_clock: bool,
 }
 
-/// The programs of a run, compiled.
-#[derive(Clone, Debug)]
-pub struct Compiled {
-    /// The parts of a step, each once, with the plans of all ranks.
-    pub plans: Vec<(Part, Vec<Plan>)>,
-    /// Where weights and what the optimizer keeps lie.
-    pub sharding: Sharding,
-    /// What each weight begins as where there is no checkpoint.
-    pub inits: BTreeMap<String, Init>,
-}
-
-/// The programs of a run before they are scheduled.
-#[derive(Clone, Debug)]
-pub struct Lowered {
-    /// The parts of a step, each once, with their collectives.
-    pub parts: Vec<(Part, Placed)>,
-    /// What each weight begins as where there is no checkpoint.
-    pub inits: BTreeMap<String, Init>,
-}
-
-/// Writes the programs of a run and places them on their mesh.
-///
-/// # Errors
-/// A recipe or a layout that cannot be, or programs that cannot be placed on the mesh.
-pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Lowered, Diagnostics> {
-    recipe.check()?;
-    let mut problems = Diagnostics::new();
-    let Layout { data, replicas, tensor, micro_batch, .. } = *layout;
-    let counts = [("data", data), ("replicas", replicas), ("tensor", tensor), ("micro_batch", micro_batch)];
-    for (what, _) in counts.into_iter().filter(|(_, count)| *count == 0) {
-        problems.push(Diagnostic::new(format!("layout: {what}"), "cannot be").expected("a number above 0").found(0));
-    }
-    if replicas > 0 && !data.is_multiple_of(replicas) {
-        let problem = Diagnostic::new("layout: replicas", "do not divide the data-parallel cards");
-        problems.push(problem.expected(format!("a divisor of {data}")).found(replicas));
-    }
-    problems.into_result(())?;
-    let mesh = layout.mesh(config)?;
-    let parts = Parts {
-        config,
-        batch: layout.batch(),
-        sequence: recipe.seq,
-        products: recipe.precision.dtype(),
-        optimizer: recipe.optimizer,
-        clip_norm: recipe.clip_norm,
-        lora: recipe.lora.as_ref(),
-        count: recipe.global_batch.div_ceil(layout.batch()),
-        recompute: layout.recompute,
-        // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
-        adds_early: layout.zero < Zero::Gradients && (tensor == 1 || layout.residual == Residual::Replicate),
-    };
-    let loss = parts.loss()?;
-    let pins = pins(&loss, &mesh, layout.residual, layout.zero)?;
-    let mut lowered: Vec<(Part, Placed)> = Vec::new();
-    for part in Part::of_step(parts.count, parts.is_scaled()) {
-        if lowered.iter().any(|(known, _)| *known == part) {
-            continue;
-        }
-        let program = parts.program(part)?;
-        lowered.push((part, parallelize(&program, &mesh, &pins.clone().among(&program))?.lowered));
-    }
-    Ok(Lowered { parts: lowered, inits: inits(&loss) })
-}
-
-/// Compiles the programs of a run.
-///
-/// # Errors
-/// As [`lower`].
-pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Compiled, Diagnostics> {
-    let Lowered { parts, inits } = lower(config, recipe, layout)?;
-    // All parts have the same weights and states.
-    let first = &parts[0].1;
-    let sharding = Sharding::new(first.mesh.clone(), kept(first))?;
-    let plans = parts.iter().map(|(part, lowered)| Ok((*part, schedule(lowered)?)));
-    Ok(Compiled { plans: plans.collect::<Result<_, Diagnostics>>()?, sharding, inits })
-}
-
-/// Trained weights and states of a program, but for what only one step needs.
-fn kept(lowered: &Placed) -> Vec<ShardedTensor> {
-    let trained: BTreeSet<ValueId> = trained(&lowered.program).into_iter().collect();
-    let is_kept = |(id, value): &(ValueId, &Value)| match value.role {
-        Role::Param => trained.contains(id),
-        Role::State => !is_of_one_step(&value.name),
-        Role::Input | Role::Result => false,
-    };
-    let tensor = |(id, value): (ValueId, &Value)| ShardedTensor {
-        source: value.source.clone(),
-        ..ShardedTensor::placed(&value.name, &value.shape, value.dtype, &lowered.mesh, &lowered.layouts[id])
-    };
-    lowered.program.values.iter().filter(is_kept).map(tensor).collect()
-}
-
 impl Trainer {
     /// Starts on cards, with weights that `fill` gives; moments are zeros. `compiled` is what [`compile`] made of the same model,
     /// recipe and layout.
@@ -344,6 +188,8 @@ impl Trainer {
         let count = recipe.global_batch.div_ceil(layout.batch());
         let number = |part: Part| kinds.iter().position(|kind| *kind == part).unwrap_or_default();
         let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
+        // All micro-batches of a pipeline are one program.
+        let count = if layout.stages > 1 { 1 } else { count };
         let parts = Part::of_step(count, loss_scale.is_some()).into_iter().map(|part| (part, number(part))).collect();
         let progress = Progress { next: 0, updates: 0, loss_scale };
         Ok(Self {
@@ -391,6 +237,7 @@ impl Trainer {
         for (at, (part, program)) in self.parts.clone().into_iter().enumerate() {
             let mut inputs = match part {
                 Part::Update => Inputs::new(),
+                _ if self.layout.stages > 1 => self.staged_inputs(batch, labels, loss_scale, of_update()),
                 _ => self.inputs(batch, at * self.layout.batch(), seq, labels, loss_scale),
             };
             match part {
@@ -399,14 +246,18 @@ impl Trainer {
                     let clip = if clip_norm > 0.0 { (clip_norm / (found.grad_norm + 1e-6)).min(1.0) } else { 1.0 };
                     inputs.extend(of_update().chain([number_input(name::FACTOR, clip / loss_scale)]));
                 }
-                Part::Only | Part::Last if !is_scaled => inputs.extend(of_update()),
+                Part::Only | Part::Last if !is_scaled && self.layout.stages == 1 => inputs.extend(of_update()),
                 _ => {}
             }
             let outputs = self.engine.begin(program, inputs, timed)?.finish()?;
             self.times.add(&self.engine);
             let run = run_window(&self.engine);
             if timed == Timed::Steps {
-                let name = if part == Part::Update { "update".to_owned() } else { format!("micro-batch {}", at + 1) };
+                let name = match part {
+                    Part::Update => "update".to_owned(),
+                    _ if self.layout.stages > 1 => "all micro-batches".to_owned(),
+                    _ => format!("micro-batch {}", at + 1),
+                };
                 // Ranks are not in step: what one is ahead of the others counts in the run before.
                 let start_ns = self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
                 let spans = self.engine.spans().to_vec();
@@ -414,7 +265,7 @@ impl Trainer {
             }
             window = Some(window.map_or(run.start, |window| window.start)..run.end);
             for (name, value) in numbers(&outputs) {
-                match name.as_str() {
+                match unnumbered(&name) {
                     name::LOSS => found.loss += value,
                     _ => found.grad_norm = value / loss_scale,
                 }
@@ -556,8 +407,9 @@ impl Trainer {
         self.engine.load(|shards| {
             for part in shards.weights().iter().chain(shards.states()).flatten() {
                 let tensor = part.tensor();
-                if sharding.has(&tensor.name) {
-                    part.write(0, &checkpoint.read(&tensor.name, &tensor.shape, tensor.dtype, &tensor.ranges)?)?;
+                let name = tensor.name.strip_prefix(COPY).unwrap_or(&tensor.name);
+                if sharding.has(name) {
+                    part.write(0, &checkpoint.read(name, &tensor.shape, tensor.dtype, &tensor.ranges)?)?;
                 }
             }
             Ok(())
@@ -591,6 +443,24 @@ impl Trainer {
             problems.push(Diagnostic::new(place("labels"), "none of the global batch counts"));
         }
         problems.into_result(())
+    }
+
+    /// What all micro-batches of a pipeline are given; `of_update`: what moves the weights, behind the last one.
+    fn staged_inputs(
+        &self,
+        batch: &Batch,
+        labels: usize,
+        loss_scale: f64,
+        of_update: impl Iterator<Item = (String, Arc<Vec<u8>>)>,
+    ) -> Inputs {
+        let count = self.recipe.global_batch.div_ceil(self.layout.batch());
+        let own = |at: usize| self.inputs(batch, at * self.layout.batch(), self.recipe.seq, labels, loss_scale);
+        let of = |at: usize| move |(name, bytes): (String, Arc<Vec<u8>>)| (numbered(at, &name), bytes);
+        let mut all: Inputs = (0..count).flat_map(|at| own(at).into_iter().map(of(at))).collect();
+        if self.progress.loss_scale.is_none() {
+            all.extend(of_update.map(of(count - 1)));
+        }
+        all
     }
 
     /// What a micro-batch that begins with sequence `first` is given. Sequences that the global batch does not have are

@@ -8,11 +8,12 @@
 use std::sync::Arc;
 
 use super::checkpoint::PartBytes;
+use super::compile::{Layout, compile};
 use super::data::Batch;
 use super::layouts::GRADIENT;
 use super::optimizer::{Optimizer, STATES};
 use super::recipe::{Precision, Recipe};
-use super::trainer::{Error, Layout, Trainer, compile};
+use super::trainer::{Error, Trainer};
 use crate::config::ModelConfig;
 use crate::device::Cann;
 use crate::exec::{self, EngineOptions, FillError, Shards};

@@ -389,6 +389,7 @@ fn other_kinds(exchange: &Collective) -> Vec<CollectiveKind> {
             CollectiveKind::AllToAll { send_counts: turned(send_counts), recv_counts: recv_counts.clone() },
             CollectiveKind::AllToAll { send_counts: send_counts.clone(), recv_counts: turned(recv_counts) },
         ],
+        CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => Vec::new(),
     };
     kinds.retain(|kind| *kind != exchange.kind);
     kinds
@@ -418,6 +419,7 @@ pub(crate) fn local_copy(plan: &Plan, exchange: &Collective) -> Option<Call> {
         CollectiveKind::AllToAll { send_counts, recv_counts } => {
             (flat(send, before(send_counts), send_counts[at]), flat(recv, before(recv_counts), recv_counts[at]))
         }
+        CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => return None,
     };
     (from.elems() > 0 && plan.buffers[into.buffer].region != Region::Weights).then_some(Call::Copy { from, into })
 }

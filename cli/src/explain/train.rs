@@ -25,6 +25,7 @@ use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
 use crate::site::Site;
 use crate::table::{Align, Table};
+use crate::train::StepOptions;
 use crate::values::PrecisionName;
 use crate::{model, print, print_json};
 
@@ -73,6 +74,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let step = options.step.resolve(options.layout.residual(), options.cards, dtype, &mut problems);
     let Some((recipe, layout)) = problems.into_result(step)? else { return Ok(Outcome::Done) };
+    StepOptions::check_is_one_stage("explain --train", &layout).map_err(Diagnostics::from)?;
     let Lowered { parts, .. } = lower(&config, &recipe, &layout)?;
     let micro_batches = recipe.global_batch.div_ceil(layout.batch());
     let site = Site::default();

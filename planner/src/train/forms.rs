@@ -8,7 +8,9 @@
 //! Sources: SC21 = Narayanan et al., arXiv 2104.04473; KOR = Korthikanti et al., arXiv 2205.05198; ZERO = Rajbhandari et
 //! al., arXiv 1910.02054; DSM = `docs/code-docs/source/memory.rst` of `DeepSpeed`; DO = `dist_optimizer.md` of Megatron-LM.
 
-use super::pipeline::{Schedule, StageTimes, simulate};
+use ascend_tp::schedule::pipeline::Pipeline;
+
+use super::pipeline::{StageTimes, simulate};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -445,11 +447,11 @@ fn bubbles(rows: &mut Vec<Row>) {
     for (stages, micro_batches) in [(4_usize, 8_usize), (8, 32), (8, 8)] {
         let (p, m) = (stages as f64, micro_batches as f64);
         let forms = [
-            (Schedule::GPipe, (p - 1.0) / m),
-            (Schedule::OneForwardOneBackward, (p - 1.0) / m),
-            (Schedule::Interleaved { chunks: 2 }, (p - 1.0) / (2.0 * m)),
-            (Schedule::Interleaved { chunks: 4 }, (p - 1.0) / (4.0 * m)),
-            (Schedule::ZeroBubbleH1, (p - 1.0) / (3.0 * m)),
+            (Pipeline::GPipe, (p - 1.0) / m),
+            (Pipeline::OneForwardOneBackward, (p - 1.0) / m),
+            (Pipeline::Interleaved { chunks: 2 }, (p - 1.0) / (2.0 * m)),
+            (Pipeline::Interleaved { chunks: 4 }, (p - 1.0) / (4.0 * m)),
+            (Pipeline::ZeroBubbleH1, (p - 1.0) / (3.0 * m)),
         ];
         for (schedule, form) in forms {
             let chunks = schedule.chunks() as f64;

@@ -176,12 +176,12 @@ fn communicators(setting: &Setting) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use ascend_tp::schedule::pipeline::Pipeline;
     use ascend_tp_machine::{Profile, Soc, Topology};
 
     use super::super::coefficients::Coefficients;
     use super::super::decoder::{Elementwise, Software, TensorExchange};
     use super::super::forms::{Gpt, Kept, StateBytes, interleaving_factor};
-    use super::super::pipeline::Schedule;
     use super::super::setting::RankOrder;
     use super::*;
 
@@ -222,7 +222,7 @@ mod tests {
         sequence_parallel: true,
         cp: 1,
         pp: 8,
-        schedule: Schedule::Interleaved { chunks: 3 },
+        schedule: Pipeline::Interleaved { chunks: 3 },
         dp: 1,
         zero: Zero::Stage0,
         recompute: Recompute::None,
@@ -263,7 +263,7 @@ mod tests {
     fn what_is_left_over_goes_to_the_stages_in_the_middle() {
         let mut job = job();
         let layers =
-            |job: &Job, pp| layers_of_parts(job, &Setting { pp, schedule: Schedule::OneForwardOneBackward, ..SETTING });
+            |job: &Job, pp| layers_of_parts(job, &Setting { pp, schedule: Pipeline::OneForwardOneBackward, ..SETTING });
         job.decoder.layers = 10;
         assert_eq!(layers(&job, 4), [2, 3, 3, 2]);
         assert_eq!(layers(&job, 5), [2; 5]);
@@ -279,7 +279,7 @@ mod tests {
             let memory = fullest(&job, setting);
             memory.total() - memory.communicators
         };
-        let schedules = [Schedule::OneForwardOneBackward, Schedule::ZeroBubbleH1, Schedule::Interleaved { chunks: 2 }];
+        let schedules = [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleH1, Pipeline::Interleaved { chunks: 2 }];
         for schedule in schedules {
             for recompute in Recompute::ALL {
                 for zero in Zero::ALL {

@@ -4,12 +4,12 @@
 //! left out. The file has the sizes and the split; what only the scripts say (vocabularies, uneven stages, windows, which
 //! kernels) is the table `SCRIPTS`. Invariants: no row has a coefficient of its own. Does not: print.
 
+use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp_machine::{Profile, Soc, Topology};
 
 use super::coefficients::Coefficients;
 use super::decoder::{Attention, Decoder, Elementwise, FeedForward, Job, Software, TensorExchange, Window};
 use super::forms::{StateBytes, Zero};
-use super::pipeline::Schedule;
 use super::setting::{RankOrder, Recompute, Setting};
 use super::step::{Prediction, predict};
 
@@ -232,8 +232,8 @@ impl Point<'_> {
         };
         let (pp, cards) = (self.count("pp")?, self.count("cards")?);
         let schedule = match self.count("vpp_layers") {
-            Some(layers) if pp > 1 => Schedule::Interleaved { chunks: decoder.layers / pp / layers },
-            _ => Schedule::OneForwardOneBackward,
+            Some(layers) if pp > 1 => Pipeline::Interleaved { chunks: decoder.layers / pp / layers },
+            _ => Pipeline::OneForwardOneBackward,
         };
         // MindSpore's parallel optimizer splits what it updates and the 16-bit gradients as they come; without a pipeline they
         // come once a step.

@@ -11,10 +11,10 @@ use super::decoder::Job;
 use super::forms::Zero;
 use super::layer::{ModelTimes, times};
 use super::memory::{Memory, fullest};
-use super::pipeline::Schedule;
 use super::setting::{RankOrder, Recompute, Setting};
 use super::step::{Parts, Prediction, predict_parts};
 use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::schedule::pipeline::Pipeline;
 
 /// Part of what a card offers that settings may fill: the rest is cracks between an allocator's blocks.
 pub const FILLED: f64 = 0.96;
@@ -320,14 +320,14 @@ fn settings(job: &Job, mut found: impl FnMut(Setting)) {
     }
 }
 
-/// Schedules of a pipeline; one stage needs none, and is 1F1B.
-fn schedules(layers: usize, stages: usize, micro_batches: usize) -> Vec<Schedule> {
+/// Pipelines of a pipeline; one stage needs none, and is 1F1B.
+fn schedules(layers: usize, stages: usize, micro_batches: usize) -> Vec<Pipeline> {
     if stages == 1 {
-        return vec![Schedule::OneForwardOneBackward];
+        return vec![Pipeline::OneForwardOneBackward];
     }
-    let mut schedules = vec![Schedule::OneForwardOneBackward, Schedule::ZeroBubbleH1, Schedule::GPipe];
+    let mut schedules = vec![Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleH1, Pipeline::GPipe];
     let chunks = CHUNKS.into_iter().filter(|chunks| layers.is_multiple_of(stages * chunks));
-    schedules.extend(chunks.map(|chunks| Schedule::Interleaved { chunks }));
+    schedules.extend(chunks.map(|chunks| Pipeline::Interleaved { chunks }));
     schedules.retain(|schedule| schedule.divides(stages, micro_batches));
     schedules
 }

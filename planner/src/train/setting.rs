@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use ascend_tp::schedule::pipeline::Pipeline;
+
 use super::forms::Zero;
-use super::pipeline::Schedule;
 
 /// What of a layer is computed again for its backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,7 +67,7 @@ pub struct Setting {
     /// Stages of the pipeline.
     pub pp: usize,
     /// Their order of work.
-    pub schedule: Schedule,
+    pub schedule: Pipeline,
     /// Copies of the model.
     pub dp: usize,
     /// What is split over the copies.

@@ -310,12 +310,12 @@ pub fn predict_parts(job: &Job, setting: &Setting, parts: &Parts, memory: &Memor
 
 #[cfg(test)]
 mod tests {
+    use ascend_tp::schedule::pipeline::Pipeline;
     use ascend_tp_machine::{Profile, Soc, Topology};
 
     use super::super::coefficients::Coefficients;
     use super::super::decoder::{Decoder, Software};
     use super::super::forms::StateBytes;
-    use super::super::pipeline::Schedule;
     use super::super::setting::RankOrder;
     use super::*;
     use ascend_tp::config::ModelConfig;
@@ -340,7 +340,7 @@ mod tests {
         sequence_parallel: true,
         cp: 1,
         pp: 4,
-        schedule: Schedule::Interleaved { chunks: 5 },
+        schedule: Pipeline::Interleaved { chunks: 5 },
         dp: 2,
         zero: Zero::Stage1,
         recompute: Recompute::None,
@@ -350,13 +350,13 @@ mod tests {
 
     /// One setting for each way a step can be made up.
     fn settings() -> Vec<Setting> {
-        let single = Setting { pp: 1, dp: 8, schedule: Schedule::OneForwardOneBackward, ..SETTING };
+        let single = Setting { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
         vec![
             SETTING,
             Setting { order: RankOrder::StagesInside, zero: Zero::Stage0, ..SETTING },
-            Setting { schedule: Schedule::ZeroBubbleH1, recompute: Recompute::Full, ..SETTING },
+            Setting { schedule: Pipeline::ZeroBubbleH1, recompute: Recompute::Full, ..SETTING },
             Setting { cp: 2, dp: 1, sequence_parallel: false, ..SETTING },
-            Setting { cp: 2, pp: 2, schedule: Schedule::GPipe, order: RankOrder::StagesInside, ..SETTING },
+            Setting { cp: 2, pp: 2, schedule: Pipeline::GPipe, order: RankOrder::StagesInside, ..SETTING },
             Setting { zero: Zero::Stage2, recompute: Recompute::Selective, ..single },
             Setting { zero: Zero::Stage3, micro_batch: 4, ..single },
             Setting { tp: 16, dp: 4, ..single },
@@ -404,7 +404,7 @@ mod tests {
             sequence_parallel: false,
             pp: 1,
             dp: 1,
-            schedule: Schedule::OneForwardOneBackward,
+            schedule: Pipeline::OneForwardOneBackward,
             zero: Zero::Stage0,
             ..SETTING
         };
@@ -421,7 +421,7 @@ mod tests {
         job.coefficients.overlap = 0.0;
         let copies = |zero, micro_batch| {
             let setting =
-                Setting { pp: 1, dp: 8, schedule: Schedule::OneForwardOneBackward, zero, micro_batch, ..SETTING };
+                Setting { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, zero, micro_batch, ..SETTING };
             predict(&job, &setting).terms.sync_us
         };
         let parameters = job.decoder.parameters() as f64 / 8.0;

@@ -9,7 +9,7 @@ use crate::program::build::{Builder, Operand};
 use crate::program::op::Kind;
 
 use super::names::Names;
-use super::{Layers, Shared, input, trained};
+use super::{COPY, Layers, Shared, input, trained, whole};
 
 /// The values of a program that ends in a loss.
 #[derive(Clone, Debug)]
@@ -28,6 +28,9 @@ pub struct Loss {
 /// [`input::LABELS`] and [`input::LABEL_WEIGHTS`]. Params, residual stream, norms, softmax and loss are f32; products and
 /// attention are of type `products`. Logits may be cut along the vocabulary: they are never whole on a card for the loss.
 ///
+/// Where the head is the embedding, it is one param of two uses, or with `copies_table` a param of its own, called [`COPY`] and the
+/// embedding's name: whoever moves weights has to add both gradients and to keep both alike.
+///
 /// With `lora` only the adapters are trained; matrices and biases are of type `products` then.
 ///
 /// Problems are found by [`Builder::finish`]: targets that no linear layer is called by.
@@ -38,6 +41,7 @@ pub fn loss(
     sequence: usize,
     products: DType,
     lora: Option<&Lora>,
+    copies_table: bool,
 ) -> Loss {
     let (b, s, d) = (batch, sequence, config.head_dim);
     let names = Names::of(config.family);
@@ -65,6 +69,11 @@ pub fn loss(
     let Layers { x, table, ops: layers } = shared.layers(build, ids);
     let x = shared.cast(build, x, products);
     let head = match config.tied_embeddings {
+        true if copies_table => {
+            let shape = [config.vocab_size, config.hidden_size];
+            let name = format!("{COPY}{}", names.embedding);
+            build.param_from(&name, shape, shared.stored_matrix(), whole(names.embedding))
+        }
         true => table,
         false => build.param(names.head, [config.vocab_size, config.hidden_size], shared.stored_matrix()),
     };

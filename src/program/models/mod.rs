@@ -155,6 +155,9 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     tensors
 }
 
+/// What stands before the name of a param in the name of its copy.
+pub const COPY: &str = "copy.";
+
 /// The params of a program that are trained: its adapters, if it has any, else all.
 #[must_use]
 pub fn trained(program: &Program) -> Vec<ValueId> {

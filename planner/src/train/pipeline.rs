@@ -1,13 +1,10 @@
 //! A step of a pipeline, simulated.
 //!
-//! Input → output: a [`Schedule`], the times of each part of the model, and the time from a stage to the next →
+//! Input → output: a [`Pipeline`], the times of each part of the model, and the time from a stage to the next →
 //! a [`Timeline`]. Invariants: a stage does one thing at a time, in the order of its schedule, as soon as what it needs has
 //! arrived; for equal stages the idle times are those of the published forms. Does not: know what takes the time.
 
-mod order;
-
-pub use order::Schedule;
-use order::{Part, Task, tasks};
+use ascend_tp::schedule::pipeline::{Pass, Pipeline};
 
 /// Times of one part of the model for one micro-batch, in any unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -46,60 +43,26 @@ pub struct Timeline {
 /// If the schedule does not divide the micro-batches, or `times` has another length.
 #[must_use]
 pub fn simulate(
-    schedule: Schedule,
+    schedule: Pipeline,
     stages: usize,
     micro_batches: usize,
     times: &[StageTimes],
     transfer: f64,
 ) -> Timeline {
-    assert!(schedule.divides(stages, micro_batches), "{schedule} over {stages} of {micro_batches}");
     let parts = stages * schedule.chunks();
     assert_eq!(times.len(), parts, "one time for each part of the model");
     let transfer = if stages > 1 { transfer } else { 0.0 };
-    let orders: Vec<Vec<Task>> = (0..stages).map(|rank| tasks(schedule, stages, micro_batches, rank)).collect();
-    // NaN: not done. By part and micro-batch.
-    let mut forward = vec![f64::NAN; parts * micro_batches];
-    let mut backward = forward.clone();
-    let mut next = vec![0_usize; stages];
-    let mut end = vec![0.0_f64; stages];
-    let mut busy = vec![0.0_f64; stages];
-    let mut left: usize = orders.iter().map(Vec::len).sum();
-    while left > 0 {
-        let before = left;
-        for rank in 0..stages {
-            while let Some(&Task { part, chunk, micro_batch }) = orders[rank].get(next[rank]) {
-                let at = chunk as usize * stages + rank;
-                let (place, micro_batch) = (at * micro_batches, micro_batch as usize);
-                let (ready, takes) = match part {
-                    Part::Forward if at == 0 => (0.0, times[at].forward),
-                    Part::Forward => (forward[place - micro_batches + micro_batch] + transfer, times[at].forward),
-                    Part::WeightGrad => (0.0, times[at].weight_grad),
-                    Part::Backward | Part::InputGrad => {
-                        let after = if at + 1 == parts {
-                            forward[place + micro_batch]
-                        } else {
-                            backward[place + micro_batches + micro_batch] + transfer
-                        };
-                        let weights = if part == Part::Backward { times[at].weight_grad } else { 0.0 };
-                        (after, times[at].input_grad + weights)
-                    }
-                };
-                if ready.is_nan() {
-                    break;
-                }
-                end[rank] = end[rank].max(ready) + takes;
-                busy[rank] += takes;
-                match part {
-                    Part::Forward => forward[place + micro_batch] = end[rank],
-                    Part::Backward | Part::InputGrad => backward[place + micro_batch] = end[rank],
-                    Part::WeightGrad => {}
-                }
-                next[rank] += 1;
-                left -= 1;
-            }
-        }
-        assert!(left < before, "{schedule} over {stages} of {micro_batches}: every stage waits");
-    }
+    let takes = |part: usize, pass| match pass {
+        Pass::Forward => times[part].forward,
+        Pass::Backward => times[part].input_grad + times[part].weight_grad,
+        Pass::InputGrad => times[part].input_grad,
+        Pass::WeightGrad => times[part].weight_grad,
+    };
+    let walked = schedule.walk(stages, micro_batches, takes, transfer);
+    let end: Vec<f64> = walked.iter().map(|own| own.last().map_or(0.0, |last| last.end)).collect();
+    let works =
+        |rank: usize| walked[rank].iter().map(move |walked| takes(walked.task.part(stages, rank), walked.task.pass));
+    let busy = (0..stages).map(|rank| works(rank).sum()).collect();
     Timeline { duration: end.iter().copied().fold(0.0, f64::max), end, busy }
 }
 
@@ -116,7 +79,7 @@ const ROUNDS: usize = 4;
 /// # Panics
 /// As [`simulate`].
 #[must_use]
-pub fn step(schedule: Schedule, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> Timeline {
+pub fn step(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> Timeline {
     if stages == 1 {
         // One stage waits for nobody.
         let busy = micro_batches as f64 * times.iter().map(StageTimes::total).sum::<f64>();
@@ -144,7 +107,7 @@ pub fn step(schedule: Schedule, stages: usize, micro_batches: usize, times: &[St
 
 /// No step of this schedule is shorter: what the busiest stage works, and the first micro-batch's way to it and back.
 #[must_use]
-pub fn shortest(schedule: Schedule, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> f64 {
+pub fn shortest(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> f64 {
     let transfer = if stages > 1 { transfer } else { 0.0 };
     let work = |rank: usize| -> f64 { times.iter().skip(rank).step_by(stages).map(StageTimes::total).sum() };
     // Before a stage's first pass, all stages before it do theirs; after its last gradients of inputs, all of them do theirs,
@@ -154,7 +117,7 @@ pub fn shortest(schedule: Schedule, stages: usize, micro_batches: usize, times: 
         let there: f64 = before.iter().map(|part| part.forward).sum();
         let back: f64 = before.iter().map(|part| part.input_grad).sum();
         let weights: f64 = before.iter().map(|part| part.weight_grad).sum();
-        let back = if schedule == Schedule::ZeroBubbleH1 {
+        let back = if schedule == Pipeline::ZeroBubbleH1 {
             (back + hops - (rank + 1).min(micro_batches) as f64 * times[rank].weight_grad).max(0.0)
         } else {
             back + weights + hops
@@ -170,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    fn equal(schedule: Schedule, stages: usize, whole: StageTimes) -> Vec<StageTimes> {
+    fn equal(schedule: Pipeline, stages: usize, whole: StageTimes) -> Vec<StageTimes> {
         let part = 1.0 / schedule.chunks() as f64;
         let StageTimes { forward, input_grad, weight_grad } = whole;
         let stage =
@@ -186,16 +149,16 @@ mod tests {
                 let micro_batches = stages * rounds;
                 let (p, m) = (stages as f64, micro_batches as f64);
                 let full = (p - 1.0) * whole.total();
-                let mut forms = vec![(Schedule::GPipe, full), (Schedule::OneForwardOneBackward, full)];
+                let mut forms = vec![(Pipeline::GPipe, full), (Pipeline::OneForwardOneBackward, full)];
                 for chunks in 2..6 {
                     if stages > 1 {
-                        forms.push((Schedule::Interleaved { chunks }, full / chunks as f64));
+                        forms.push((Pipeline::Interleaved { chunks }, full / chunks as f64));
                     }
                 }
                 // With fewer micro-batches than fill the pipeline twice the weights' gradients do not hide it all.
                 if rounds > 1 {
                     let own = whole.forward + whole.input_grad - whole.weight_grad;
-                    forms.push((Schedule::ZeroBubbleH1, (p - 1.0) * own));
+                    forms.push((Pipeline::ZeroBubbleH1, (p - 1.0) * own));
                 }
                 for (schedule, bubble) in forms {
                     let times = equal(schedule, stages, whole);
@@ -216,19 +179,19 @@ mod tests {
     #[test]
     fn the_slowest_stage_sets_the_pace() {
         let mut times =
-            equal(Schedule::OneForwardOneBackward, 4, StageTimes { forward: 1.0, input_grad: 1.0, weight_grad: 1.0 });
+            equal(Pipeline::OneForwardOneBackward, 4, StageTimes { forward: 1.0, input_grad: 1.0, weight_grad: 1.0 });
         times[3] = StageTimes { forward: 1.5, input_grad: 1.5, weight_grad: 1.5 };
-        let step = |micro_batches| simulate(Schedule::OneForwardOneBackward, 4, micro_batches, &times, 0.0).duration;
+        let step = |micro_batches| simulate(Pipeline::OneForwardOneBackward, 4, micro_batches, &times, 0.0).duration;
         assert!((step(65) - step(64) - 4.5).abs() < 1e-9);
         assert!((step(64) - (64.0 * 4.5 + 3.0 * 3.0)).abs() < 1e-9);
     }
 
-    fn schedules() -> impl Strategy<Value = Schedule> {
+    fn schedules() -> impl Strategy<Value = Pipeline> {
         prop_oneof![
-            Just(Schedule::GPipe),
-            Just(Schedule::OneForwardOneBackward),
-            (2_usize..4).prop_map(|chunks| Schedule::Interleaved { chunks }),
-            Just(Schedule::ZeroBubbleH1),
+            Just(Pipeline::GPipe),
+            Just(Pipeline::OneForwardOneBackward),
+            (2_usize..4).prop_map(|chunks| Pipeline::Interleaved { chunks }),
+            Just(Pipeline::ZeroBubbleH1),
         ]
     }
 

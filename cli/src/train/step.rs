@@ -1,0 +1,246 @@
+//! What a step of training does, and how it lies on cards: the options of every command that is about one.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::config::Lora;
+use ascend_tp::placement::Residual;
+use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::{Layout, Optimizer, Recipe, Recompute, ScheduleKind, Zero};
+use ascend_tp::weights::file;
+use clap::{Args, ValueEnum};
+
+/// Micro-batches for each stage of a pipeline where nobody says how many: a stage then waits for a fifth of a step at most.
+const MICRO_BATCHES_A_STAGE: usize = 4;
+
+/// What a step does, and how it lies on cards.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub(crate) struct StepOptions {
+    /// The recipe; options below stand above it
+    #[arg(long, value_name = "FILE")]
+    pub(super) recipe: Option<PathBuf>,
+    #[command(flatten)]
+    over: Overrides,
+    /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline, pp=2,dp=2,tp=2 [default: all for tp]
+    #[arg(long, value_name = "AXES")]
+    pub(super) mesh: Option<String>,
+    /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
+    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    zero: u8,
+    /// Sequences that a data-parallel card passes at once [default: all of its share; with stages, so many that there are four
+    /// micro-batches a stage]
+    #[arg(long, value_name = "N")]
+    micro_batch: Option<NonZero<usize>>,
+    /// What is computed again for gradients rather than kept: none, selective (all but products and attention), full, or the
+    /// number of layers
+    #[arg(long, value_name = "WHAT", default_value = "none")]
+    recompute: Recompute,
+}
+
+impl StepOptions {
+    /// For commands that are about a step of training with `--train` alone.
+    ///
+    /// # Errors
+    /// Options of a step without it.
+    pub(crate) fn check_is_asked_for(&self, command: &str, train: bool) -> Result<(), Diagnostics> {
+        if train || *self == Self::default() {
+            return Ok(());
+        }
+        let problem = Diagnostic::new(command, "recipe, mesh and the like are of a step of training");
+        Err(problem.help("add --train").into())
+    }
+
+    /// For commands that are about the programs of one stage.
+    ///
+    /// # Errors
+    /// A layout of several.
+    pub(crate) fn check_is_one_stage(command: &str, layout: &Layout) -> Result<(), Diagnostic> {
+        if layout.stages == 1 {
+            return Ok(());
+        }
+        let problem = Diagnostic::new(command, "knows no pipeline").expected("a mesh without pp");
+        Err(problem.found(format!("pp={}", layout.stages)).help("train, verify --train and plan --train have stages"))
+    }
+
+    /// The recipe with what is said on the command line, and the layout; `None` if `problems` has got why not.
+    pub(crate) fn resolve(
+        &self,
+        residual: Residual,
+        cards: usize,
+        dtype: Option<Precision>,
+        problems: &mut Diagnostics,
+    ) -> Option<(Recipe, Layout)> {
+        let read = |path: &PathBuf| {
+            let text = file::read_text(path)
+                .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
+            Recipe::from_toml(&text)
+        };
+        let recipe = self.recipe.as_ref().map_or_else(|| Ok(Recipe::default()), read);
+        let recipe = recipe.map_err(|found| problems.append(found)).ok();
+        let recipe = recipe.map(|recipe| self.over.over(recipe, problems));
+        let axes = mesh(self.mesh.as_deref(), cards).map_err(|problem| problems.push(problem)).ok();
+        let (mut recipe, Axes { stages, data, replicas, tensor }) = recipe.zip(axes)?;
+        recipe.precision = dtype.unwrap_or(recipe.precision);
+        let share = recipe.global_batch.div_ceil(data).max(1);
+        let zero = Zero::of_stage(self.zero).unwrap_or_default();
+        // A pipeline is full with as many micro-batches as stages, and better used with more.
+        let most = if stages > 1 { share.div_ceil(MICRO_BATCHES_A_STAGE * stages) } else { share };
+        let micro_batch = self.micro_batch.map_or(most, NonZero::get);
+        let recompute = self.recompute;
+        Some((recipe, Layout { data, replicas, tensor, stages, residual, zero, micro_batch, recompute }))
+    }
+}
+
+/// Keys of the recipe as options.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+struct Overrides {
+    /// Steps of the optimizer
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
+    /// Sequences of a step
+    #[arg(long, value_name = "N")]
+    global_batch: Option<usize>,
+    /// Tokens of a sequence
+    #[arg(long, value_name = "N")]
+    seq: Option<usize>,
+    /// The largest norm of all gradients; 0: none
+    #[arg(long, value_name = "NORM")]
+    clip_norm: Option<f64>,
+    /// adamw or sgd
+    #[arg(long, value_enum)]
+    optimizer: Option<OptimizerName>,
+    /// Shares of the old moments of adamw
+    #[arg(long, value_name = "B1,B2", value_delimiter = ',', num_args = 1..=2)]
+    betas: Option<Vec<f64>>,
+    /// Added outside the root by adamw
+    #[arg(long, value_name = "EPS")]
+    eps: Option<f64>,
+    /// Decay of matrices by adamw
+    #[arg(long, value_name = "SHARE")]
+    weight_decay: Option<f64>,
+    /// Share of the old update of sgd
+    #[arg(long, value_name = "SHARE")]
+    momentum: Option<f64>,
+    /// How the rate goes on after the warm-up: constant, linear, cosine or wsd
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<ScheduleKind>,
+    /// The largest rate
+    #[arg(long, value_name = "RATE")]
+    lr: Option<f64>,
+    /// The rate of the end
+    #[arg(long, value_name = "RATE")]
+    min_lr: Option<f64>,
+    /// Steps until the largest rate
+    #[arg(long, value_name = "N")]
+    warmup_steps: Option<usize>,
+    /// The order in which stages take micro-batches: gpipe, 1f1b, interleaved=CHUNKS or zb-h1
+    #[arg(long, value_name = "ORDER")]
+    pipeline: Option<Pipeline>,
+    /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
+    #[arg(long, value_name = "WHAT")]
+    lora: Option<Lora>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OptimizerName {
+    Adamw,
+    Sgd,
+}
+
+impl Overrides {
+    /// The recipe with what was said on the command line.
+    fn over(&self, mut recipe: Recipe, problems: &mut Diagnostics) -> Recipe {
+        fn set<T: Copy>(to: &mut T, from: Option<T>) {
+            *to = from.unwrap_or(*to);
+        }
+        set(&mut recipe.steps, self.steps);
+        set(&mut recipe.global_batch, self.global_batch);
+        set(&mut recipe.seq, self.seq);
+        set(&mut recipe.clip_norm, self.clip_norm);
+        match (self.optimizer, recipe.optimizer) {
+            (Some(OptimizerName::Adamw), Optimizer::Sgd { .. }) => recipe.optimizer = Optimizer::default(),
+            (Some(OptimizerName::Sgd), Optimizer::Adamw { .. }) => recipe.optimizer = Optimizer::Sgd { momentum: 0.0 },
+            _ => {}
+        }
+        let mut misplaced = |option: &str, is_given: bool, of: &str| {
+            if is_given {
+                let problem = Diagnostic::new(option, "is no option of the optimizer");
+                problems.push(problem.expected(format!("--optimizer {of}")));
+            }
+        };
+        match &mut recipe.optimizer {
+            Optimizer::Adamw { betas, eps, weight_decay } => {
+                for (beta, given) in betas.iter_mut().zip(self.betas.iter().flatten()) {
+                    *beta = *given;
+                }
+                set(eps, self.eps);
+                set(weight_decay, self.weight_decay);
+                misplaced("--momentum", self.momentum.is_some(), "sgd");
+            }
+            Optimizer::Sgd { momentum } => {
+                set(momentum, self.momentum);
+                misplaced("--betas", self.betas.is_some(), "adamw");
+                misplaced("--eps", self.eps.is_some(), "adamw");
+                misplaced("--weight-decay", self.weight_decay.is_some(), "adamw");
+            }
+        }
+        set(&mut recipe.schedule.name, self.schedule);
+        set(&mut recipe.schedule.lr, self.lr);
+        // A rate that is said alone on the command line is not below the one of the end.
+        let least = self.lr.map(|lr| recipe.schedule.min_lr.min(lr));
+        set(&mut recipe.schedule.min_lr, self.min_lr.or(least));
+        set(&mut recipe.schedule.warmup_steps, self.warmup_steps);
+        set(&mut recipe.pipeline, self.pipeline);
+        recipe.lora = self.lora.clone().or(recipe.lora);
+        recipe
+    }
+}
+
+/// How cards are used.
+pub(super) struct Axes {
+    pub(super) stages: usize,
+    /// Data-parallel cards in all.
+    pub(super) data: usize,
+    /// Groups of them.
+    pub(super) replicas: usize,
+    pub(super) tensor: usize,
+}
+
+/// The axes of a mesh for training.
+pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic> {
+    let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, tensor: cards }) };
+    let expected = "axes pp, dp, or dp_rep and dp_shard, and tp, such as dp=2,tp=4";
+    let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
+    let mut stages = None;
+    let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
+    for part in text.split(',') {
+        let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
+        let size: usize = size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"))?;
+        let slot = match axis {
+            "pp" => &mut stages,
+            "dp" => &mut data,
+            "dp_rep" => &mut replicas,
+            "dp_shard" => &mut shards,
+            "tp" => &mut tensor,
+            _ => return Err(problem("an axis that training does not have")),
+        };
+        if slot.replace(size).is_some() {
+            return Err(problem("an axis is given twice"));
+        }
+    }
+    if data.is_some() && (replicas.is_some() || shards.is_some()) {
+        return Err(problem("dp is the product of dp_rep and dp_shard"));
+    }
+    let replicas = replicas.unwrap_or(1);
+    let (data, tensor) = (data.unwrap_or(replicas * shards.unwrap_or(1)), tensor.unwrap_or(1));
+    let stages = stages.unwrap_or(1);
+    let factors = if stages > 1 { format!("{stages} × {data} × {tensor}") } else { format!("{data} × {tensor}") };
+    match stages * data * tensor {
+        product if product == cards => Ok(Axes { stages, data, replicas, tensor }),
+        product => Err(Diagnostic::new("--mesh", "is not of the cards")
+            .expected(format!("a product of {cards}, as --cards says"))
+            .found(format!("{factors} = {product}"))),
+    }
+}

@@ -1,0 +1,555 @@
+//! The plans of a pipeline: each rank does its stage's share of all micro-batches of a step.
+//!
+//! Input → output: the lowered programs of micro-batches, the part of the model that each op is of, and a [`Pipeline`]'s entries →
+//! for each rank one plan of the whole step. All stages have one mesh; what one makes and another reads goes from each rank to
+//! the one at the same place of that stage's mesh. Invariants: a value goes to a stage once; what is made of inputs or weights
+//! alone is made where it is read; what is behind the micro-batches runs in the order of the program on all stages, so its
+//! transfers, too, have one order.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec};
+use crate::placement::Placed;
+use crate::program::call::{Call, View};
+use crate::program::op::Kind;
+use crate::program::{OpId, Program, Reduce, Role, ValueId};
+
+use super::super::pipeline::{Entry, Pass, Pipeline, Task};
+use super::super::plan::{Action, Collective, CollectiveKind, GroupId, OpNote, Plan, Region, Step, StreamKind, Tensor};
+use super::{Emitter, groups};
+
+/// The name of an input or output of a micro-batch in a plan of several.
+#[must_use]
+pub fn numbered(micro_batch: usize, name: &str) -> String {
+    format!("{micro_batch}.{name}")
+}
+
+/// The name that an input or output has in its micro-batch's own program.
+#[must_use]
+pub fn unnumbered(name: &str) -> &str {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name.split_once('.').filter(|(number, _)| is_number(number)).map_or(name, |(_, name)| name)
+}
+
+/// When an op runs, within the micro-batches of its part of the model or behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum When {
+    /// In the forward pass.
+    Forward,
+    /// For gradients that an earlier part of the model waits for.
+    InputGrad,
+    /// For gradients that nobody waits for.
+    WeightGrad,
+    /// Behind all micro-batches.
+    Update,
+}
+
+/// Where an op runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The part of the model.
+    pub part: usize,
+    /// When it runs there.
+    pub when: When,
+}
+
+/// The program of a micro-batch, cut into parts of the model.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged<'a> {
+    /// Lowered, on the mesh of one stage.
+    pub placed: &'a Placed,
+    /// By op. None: it reads inputs and weights alone, and runs wherever something reads what it makes.
+    pub places: &'a [Option<Place>],
+}
+
+/// All micro-batches of a step, on the stages of a pipeline.
+#[derive(Clone, Copy, Debug)]
+pub struct StagedStep<'a> {
+    /// What messages call it.
+    pub name: &'a str,
+    /// The order of passes.
+    pub pipeline: Pipeline,
+    /// How many stages.
+    pub stages: usize,
+    /// Programs with the same weights and states.
+    pub programs: &'a [Staged<'a>],
+    /// By name of a weight or state: the part of the model that has it.
+    pub homes: &'a BTreeMap<String, usize>,
+    /// By micro-batch: its program. The last of them may have ops behind the micro-batches. One alone has nothing else.
+    pub micro_batches: &'a [usize],
+}
+
+impl StagedStep<'_> {
+    fn stage(&self, part: usize) -> usize {
+        part % self.stages
+    }
+
+    /// The stage that has a weight or state.
+    fn home(&self, name: &str) -> Option<usize> {
+        self.homes.get(name).map(|part| self.stage(*part))
+    }
+
+    /// The name of a micro-batch's input or output, if there are several.
+    fn named(&self, micro_batch: usize, name: &str) -> String {
+        if self.micro_batches.len() > 1 { numbered(micro_batch, name) } else { name.to_owned() }
+    }
+}
+
+/// What one op's result has to do with other stages.
+struct Crossing {
+    value: ValueId,
+    to: usize,
+    /// It is read behind the micro-batches alone.
+    is_late: bool,
+}
+
+/// A program as the stages see it.
+struct Cut<'a> {
+    staged: Staged<'a>,
+    maker: Vec<Option<OpId>>,
+    /// By value: the stages that read it, and when first.
+    readers: Vec<SmallVec<[(usize, When); 2]>>,
+    /// By op.
+    crossings: Vec<SmallVec<[Crossing; 1]>>,
+    /// Ops of a part that run in a pass, in order.
+    ops: FxHashMap<Place, Vec<OpId>>,
+    /// The note of its first op in plans.
+    first_note: usize,
+}
+
+impl<'a> Cut<'a> {
+    fn new(step: &StagedStep<'_>, staged: Staged<'a>, first_note: usize) -> Self {
+        let program = &staged.placed.program;
+        let mut maker = vec![None; program.values.len()];
+        let mut readers: Vec<SmallVec<[(usize, When); 2]>> = vec![SmallVec::new(); program.values.len()];
+        let mut ops: FxHashMap<Place, Vec<OpId>> = FxHashMap::default();
+        for (id, op) in program.ops.iter() {
+            op.results.iter().for_each(|result| maker[result.index()] = Some(id));
+            if let Some(place) = staged.places[id.index()] {
+                ops.entry(place).or_default().push(id);
+            }
+        }
+        for (id, op) in program.ops.iter().rev() {
+            let own = match staged.places[id.index()] {
+                Some(place) => SmallVec::from_slice(&[(step.stage(place.part), place.when)]),
+                None => op.results.iter().flat_map(|result| readers[result.index()].clone()).collect(),
+            };
+            let own: SmallVec<[(usize, When); 2]> = own;
+            for operand in &op.operands {
+                let known = &mut readers[operand.index()];
+                for (stage, when) in &own {
+                    match known.iter_mut().find(|(known, _)| known == stage) {
+                        Some((_, first)) => *first = (*first).min(*when),
+                        None => known.push((*stage, *when)),
+                    }
+                }
+            }
+        }
+        let crossings = |(id, op): (OpId, &crate::program::Op)| -> SmallVec<[Crossing; 1]> {
+            let Some(place) = staged.places[id.index()] else { return SmallVec::new() };
+            let own = step.stage(place.part);
+            let of = |value: &ValueId| {
+                let value = *value;
+                let readers = readers[value.index()].iter().filter(move |(stage, _)| *stage != own);
+                readers.map(move |(to, when)| Crossing { value, to: *to, is_late: *when == When::Update })
+            };
+            op.results.iter().flat_map(of).collect()
+        };
+        let crossings = program.ops.iter().map(crossings).collect();
+        Self { staged, maker, readers, crossings, ops, first_note }
+    }
+
+    /// Everything that no pipeline does: weights that two stages read, and values that no transfer of the entries carries.
+    fn check(&self, step: &StagedStep<'_>, problems: &mut Diagnostics) {
+        let program = &self.staged.placed.program;
+        for (id, value) in program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State)) {
+            let home = step.home(&value.name);
+            if let Some((stage, _)) = self.readers[id.index()].iter().find(|(stage, _)| Some(*stage) != home) {
+                let problem = Diagnostic::new(&*value.name, "is read by a stage that does not have it");
+                problems.push(
+                    problem.expected(home.map_or("none".to_owned(), |home| format!("stage {home}"))).found(stage),
+                );
+            }
+        }
+        for (id, place) in program.ops.ids().zip(self.staged.places) {
+            let Some(Place { part, when }) = *place else { continue };
+            for crossing in &self.crossings[id.index()] {
+                let next = match when {
+                    When::Forward => Some((part + 1) % step.stages),
+                    When::InputGrad => part.checked_sub(1).map(|part| part % step.stages),
+                    When::WeightGrad | When::Update => None,
+                };
+                if !crossing.is_late && next != Some(crossing.to) {
+                    let problem =
+                        Diagnostic::new(program.label(crossing.value), "is read by a stage that is not the next");
+                    problems.push(problem.expected(format!("{next:?}")).found(crossing.to));
+                }
+            }
+        }
+    }
+
+    /// The ops of a task, in order.
+    fn of_task(&self, part: usize, pass: Pass) -> Vec<OpId> {
+        let of = |when| self.ops.get(&Place { part, when }).cloned().unwrap_or_default();
+        match pass {
+            Pass::Forward => of(When::Forward),
+            Pass::InputGrad => of(When::InputGrad),
+            Pass::WeightGrad => of(When::WeightGrad),
+            Pass::Backward => {
+                let mut both = [of(When::InputGrad), of(When::WeightGrad)].concat();
+                both.sort_unstable();
+                both
+            }
+        }
+    }
+}
+
+/// The plans of all ranks, without offsets and events.
+///
+/// # Errors
+/// Weights of several stages, values that go to others than the next stage, or outputs that are no numbers of f32.
+pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let mut cuts: Vec<Cut<'_>> = Vec::new();
+    for staged in step.programs {
+        let first_note = cuts.last().map_or(0, |cut| cut.first_note + cut.staged.placed.program.ops.len());
+        let cut = Cut::new(step, *staged, first_note);
+        cut.check(step, &mut problems);
+        let program = &staged.placed.program;
+        for (name, id) in &program.outputs {
+            let value = &program.values[*id];
+            if (value.dtype, value.shape.rank()) != (DType::F32, 0) {
+                let problem = Diagnostic::new(&**name, "is no output of a pipeline").expected("a number of f32");
+                problems.push(problem.found(format!("{}{}", value.dtype, value.shape)));
+            }
+        }
+        cuts.push(cut);
+    }
+    problems.into_result(())?;
+    let mesh = &step.programs[0].placed.mesh;
+    let inner = mesh.cards();
+    // Groups of the stages, then those of ranks at the same place of all stages.
+    let mut all: Vec<Vec<usize>> = Vec::new();
+    for ranks in step.programs.iter().flat_map(|staged| groups(staged.placed).values().to_vec()) {
+        for stage in 0..step.stages {
+            let ranks: Vec<usize> = ranks.iter().map(|rank| stage * inner + rank).collect();
+            if !all.contains(&ranks) {
+                all.push(ranks);
+            }
+        }
+    }
+    let columns = all.len();
+    all.extend((0..inner).map(|local| (0..step.stages).map(|stage| stage * inner + local).collect()));
+    let groups: IdVec<GroupId, Vec<usize>> = all.into_iter().collect();
+    let entries = match step.micro_batches.len() {
+        1 => vec![Vec::new(); step.stages],
+        count => step.pipeline.entries(step.stages, count),
+    };
+    let plan = |rank: usize| {
+        let (stage, local) = (rank / inner, rank % inner);
+        let plan = Plan::empty(step.name.to_owned(), rank, step.stages * inner, groups.clone());
+        let column = GroupId::from_index(columns + local);
+        Rank::new(step, &cuts, stage, local, column, plan).run(&entries[stage])
+    };
+    Ok((0..step.stages * inner).map(plan).collect())
+}
+
+/// One rank while its plan is emitted.
+struct Rank<'a> {
+    step: &'a StagedStep<'a>,
+    cuts: &'a [Cut<'a>],
+    stage: usize,
+    /// The ranks at the same place of all stages.
+    column: GroupId,
+    plan: Plan,
+    /// By micro-batch; the plan is theirs while they emit.
+    emitters: Vec<Emitter<'a>>,
+    /// Weights in other types, which all micro-batches share: by name and op.
+    casts: FxHashMap<(&'a str, String), View>,
+}
+
+impl<'a> Rank<'a> {
+    fn new(
+        step: &'a StagedStep<'a>,
+        cuts: &'a [Cut<'a>],
+        stage: usize,
+        local: usize,
+        column: GroupId,
+        plan: Plan,
+    ) -> Self {
+        let inner = step.programs[0].placed.mesh.cards();
+        let emitter = |program: &usize| {
+            let cut = &cuts[*program];
+            let none = Plan::empty(String::new(), plan.rank, plan.world, IdVec::new());
+            let emitter = Emitter::new(cut.staged.placed, local, stage * inner, none);
+            Emitter { first_note: cut.first_note, ..emitter }
+        };
+        let emitters = step.micro_batches.iter().map(emitter).collect();
+        Self { step, cuts, stage, column, plan, emitters, casts: FxHashMap::default() }
+    }
+
+    fn run(mut self, entries: &[Entry]) -> Plan {
+        for (number, cut) in self.cuts.iter().enumerate() {
+            let first = self.step.micro_batches.iter().position(|program| *program == number).unwrap_or_default();
+            for op in cut.staged.placed.program.ops.values() {
+                self.with(first, |emitter| emitter.note(op));
+            }
+        }
+        self.given();
+        for micro_batch in 0..self.emitters.len() {
+            let (cut, stage, step) = (self.cut(micro_batch), self.stage, self.step);
+            let is_here = |id: OpId| {
+                let place = cut.staged.places[id.index()];
+                place.is_none_or(|place| step.stage(place.part) == stage)
+            };
+            self.with(micro_batch, |emitter| emitter.lay_out(&is_here));
+        }
+        for entry in entries {
+            self.entry(*entry);
+        }
+        self.update();
+        self.outputs();
+        // Values have other places in each micro-batch.
+        self.plan.taps.clear();
+        self.plan
+    }
+
+    fn cut(&self, micro_batch: usize) -> &'a Cut<'a> {
+        &self.cuts[self.step.micro_batches[micro_batch]]
+    }
+
+    /// Lets a micro-batch's emitter go on with the plan.
+    fn with<T>(&mut self, micro_batch: usize, emit: impl FnOnce(&mut Emitter<'a>) -> T) -> T {
+        let emitter = &mut self.emitters[micro_batch];
+        std::mem::swap(&mut self.plan, &mut emitter.plan);
+        let done = emit(emitter);
+        std::mem::swap(&mut self.plan, &mut emitter.plan);
+        done
+    }
+
+    /// Takes in weights and states once, and inputs of each micro-batch. What no op of the stage reads is empty here.
+    fn given(&mut self) {
+        let mut kept: BTreeMap<String, (Tensor, View)> = BTreeMap::new();
+        for micro_batch in 0..self.emitters.len() {
+            let program: &'a Program = &self.cut(micro_batch).staged.placed.program;
+            for (role, region) in [(Role::Param, Region::Weights), (Role::State, Region::States)] {
+                for id in program.with_role(role) {
+                    let name = &program.values[id].name;
+                    if let Some((_, view)) = kept.get(name) {
+                        self.emitters[micro_batch].views[id.index()] = Some(view.clone());
+                        continue;
+                    }
+                    let is_read = self.step.home(name) == Some(self.stage);
+                    let (tensor, view) = self.tensor(micro_batch, id, region, name.clone(), is_read);
+                    match role {
+                        Role::Param => self.plan.params.push(tensor.clone()),
+                        _ => self.plan.states.push(tensor.clone()),
+                    }
+                    kept.insert(name.clone(), (tensor, view));
+                }
+            }
+            for id in program.with_role(Role::Input) {
+                let name = self.step.named(micro_batch, &program.values[id].name);
+                let is_read = self.reads(micro_batch, id);
+                let (tensor, _) = self.tensor(micro_batch, id, Region::Inputs, name, is_read);
+                self.plan.inputs.push(tensor);
+            }
+        }
+    }
+
+    fn reads(&self, micro_batch: usize, id: ValueId) -> bool {
+        self.cut(micro_batch).readers[id.index()].iter().any(|(stage, _)| *stage == self.stage)
+    }
+
+    fn tensor(
+        &mut self,
+        micro_batch: usize,
+        id: ValueId,
+        region: Region,
+        name: String,
+        is_read: bool,
+    ) -> (Tensor, View) {
+        self.with(micro_batch, |emitter| {
+            let mut tensor = Tensor { name, ..emitter.tensor(id, region) };
+            // A number takes no more room than nothing.
+            if !is_read && tensor.shape.rank() > 0 {
+                tensor.ranges = vec![0..0; tensor.shape.rank()];
+                emitter.plan.buffers[tensor.buffer].bytes = Bytes(0);
+            }
+            let view = emitter.view(id);
+            (tensor, view)
+        })
+    }
+
+    fn entry(&mut self, entry: Entry) {
+        let stages = self.step.stages;
+        match entry {
+            Entry::Run(task) => {
+                let micro_batch = task.micro_batch as usize;
+                for id in self.cut(micro_batch).of_task(task.part(stages, self.stage), task.pass) {
+                    self.op(micro_batch, id);
+                }
+            }
+            Entry::Send { made_by, to } => {
+                for (id, value) in self.crossing(made_by, self.stage, to) {
+                    self.send(made_by.micro_batch as usize, id, value, to);
+                }
+            }
+            Entry::Receive { made_by, from } => {
+                for (id, value) in self.crossing(made_by, from, self.stage) {
+                    self.receive(made_by.micro_batch as usize, id, value, from);
+                }
+            }
+        }
+    }
+
+    /// What a task of stage `from` makes that stage `to` reads in its micro-batches.
+    fn crossing(&self, made_by: Task, from: usize, to: usize) -> Vec<(OpId, ValueId)> {
+        let cut = self.cut(made_by.micro_batch as usize);
+        let ops = cut.of_task(made_by.part(self.step.stages, from), made_by.pass);
+        let of = |id: &OpId| {
+            let id = *id;
+            let crossings = cut.crossings[id.index()].iter();
+            crossings.filter(move |crossing| crossing.to == to && !crossing.is_late).map(move |found| (id, found.value))
+        };
+        ops.iter().flat_map(of).collect()
+    }
+
+    /// Emits an op, behind those that make what it reads of inputs and weights alone.
+    fn op(&mut self, micro_batch: usize, id: OpId) {
+        let cut = self.cut(micro_batch);
+        let program: &'a Program = &cut.staged.placed.program;
+        let op = &program.ops[id];
+        for operand in &op.operands {
+            let is_made = self.emitters[micro_batch].views[operand.index()].is_some();
+            if let Some(maker) =
+                cut.maker[operand.index()].filter(|maker| !is_made && cut.staged.places[maker.index()].is_none())
+            {
+                self.op(micro_batch, maker);
+            }
+        }
+        // A weight changes behind all micro-batches, so all of them read the same cast of it.
+        let origin = &program.values[op.operands[0]];
+        let is_shared = matches!(op.kind, Kind::Cast { .. })
+            && origin.role == Role::Param
+            && self.emitters[micro_batch].windows[op.result().index()].is_none();
+        if !is_shared {
+            self.with(micro_batch, |emitter| emitter.op(id, op));
+            return;
+        }
+        let key = (origin.name.as_str(), format!("{:?}", op.kind));
+        if let Some(view) = self.casts.get(&key) {
+            self.emitters[micro_batch].views[op.result().index()] = Some(view.clone());
+            return;
+        }
+        self.with(micro_batch, |emitter| emitter.op(id, op));
+        self.casts.insert(key, self.emitters[micro_batch].view(op.result()));
+    }
+
+    fn send(&mut self, micro_batch: usize, id: OpId, value: ValueId, to: usize) {
+        let column = self.column;
+        self.with(micro_batch, |emitter| {
+            let view = emitter.view(value);
+            let send = emitter.dense(id, view);
+            let recv = nothing(&send);
+            emitter.transfer(id, Collective { kind: CollectiveKind::Send { to }, group: column, send, recv });
+        });
+    }
+
+    fn receive(&mut self, micro_batch: usize, id: OpId, value: ValueId, from: usize) {
+        let column = self.column;
+        self.with(micro_batch, |emitter| {
+            let recv = emitter.received(value);
+            emitter.views[value.index()] = Some(recv.clone());
+            let send = nothing(&recv);
+            emitter.transfer(id, Collective { kind: CollectiveKind::Receive { from }, group: column, send, recv });
+        });
+    }
+
+    /// What is behind all micro-batches, in the order of the program.
+    fn update(&mut self) {
+        let last = self.emitters.len() - 1;
+        let cut = self.cut(last);
+        for id in cut.staged.placed.program.ops.ids() {
+            let Some(Place { part, when }) = cut.staged.places[id.index()] else { continue };
+            let stage = self.step.stage(part);
+            if when == When::Update && stage == self.stage {
+                self.op(last, id);
+            }
+            for Crossing { value, to, is_late } in &cut.crossings[id.index()] {
+                match (*is_late, stage == self.stage, *to == self.stage) {
+                    (true, true, _) => self.send(last, id, *value, *to),
+                    (true, _, true) => self.receive(last, id, *value, stage),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Makes all outputs whole on all ranks: each is a number, and 0 where it was not made.
+    fn outputs(&mut self) {
+        let of = |micro_batch: usize| {
+            let program: &'a Program = &self.cut(micro_batch).staged.placed.program;
+            program.outputs.iter().map(move |(name, id)| (micro_batch, name, *id))
+        };
+        let all: Vec<(usize, &'a String, ValueId)> = (0..self.emitters.len()).flat_map(of).collect();
+        let op = OpId::from_index(self.plan.notes.len());
+        self.plan.notes.push(OpNote { kind: "output", value: "all stages".to_owned(), layer: None });
+        let buffer = |plan: &mut Plan| {
+            let buffer = plan.buffer(Region::Arena, Bytes::of(all.len(), DType::F32.size_bytes()));
+            View::contiguous(buffer, DType::F32, [all.len()].into())
+        };
+        if all.is_empty() {
+            return;
+        }
+        let (send, recv) = (buffer(&mut self.plan), buffer(&mut self.plan));
+        let number =
+            |view: &View, at: usize| View { offset: at, ..View::contiguous(view.buffer, view.dtype, [].into()) };
+        self.launch(op, Call::Zero { into: send.clone() });
+        for (at, (micro_batch, _, id)) in all.iter().enumerate() {
+            if let Some(from) =
+                self.emitters[*micro_batch].views[id.index()].clone().filter(|_| self.makes(*micro_batch, *id))
+            {
+                self.launch(op, Call::Copy { from, into: number(&send, at) });
+            }
+        }
+        let kind = CollectiveKind::AllReduce { reduce: Reduce::Sum };
+        let action = Action::Exchange(Collective { kind, group: self.column, send, recv: recv.clone() });
+        self.plan.steps.push(Step { stream: StreamKind::Communication, action, op });
+        for (at, (micro_batch, name, id)) in all.iter().enumerate() {
+            let (tensor, into) =
+                self.tensor(*micro_batch, *id, Region::Outputs, self.step.named(*micro_batch, name), true);
+            self.launch(op, Call::Copy { from: number(&recv, at), into });
+            self.plan.outputs.push(Tensor { source: None, ..tensor });
+        }
+    }
+
+    /// Whether the op that makes a value is of this stage.
+    fn makes(&self, micro_batch: usize, id: ValueId) -> bool {
+        let cut = self.cut(micro_batch);
+        let place = cut.maker[id.index()].and_then(|maker| cut.staged.places[maker.index()]);
+        place.is_some_and(|place| self.step.stage(place.part) == self.stage)
+    }
+
+    fn launch(&mut self, op: OpId, call: Call) {
+        self.plan.steps.push(Step { stream: StreamKind::Compute, action: Action::Launch(call), op });
+    }
+}
+
+impl Emitter<'_> {
+    /// A transfer, if it is of anything.
+    fn transfer(&mut self, op: OpId, transfer: Collective) {
+        if transfer.send.elems() + transfer.recv.elems() > 0 {
+            let action = Action::Exchange(transfer);
+            self.plan.steps.push(Step { stream: StreamKind::Communication, action, op: self.noted(op) });
+        }
+    }
+}
+
+/// No element of where a view begins.
+fn nothing(view: &View) -> View {
+    View { offset: view.offset, ..View::contiguous(view.buffer, view.dtype, [0].into()) }
+}

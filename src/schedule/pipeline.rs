@@ -1,0 +1,484 @@
+//! Pipelines: what each stage does, one thing after the other, and what it sends to whom in between.
+//!
+//! Input → output: a [`Pipeline`], stages and micro-batches → the [`Task`]s of each stage, when they run if tasks take given
+//! times ([`Pipeline::walk`]), and its [`Entry`]s, tasks and transfers in the order in which they are enqueued
+//! ([`Pipeline::entries`]). What is simulated and what is run are this one list. A model is cut into parts, as many as stages
+//! times chunks; part `i` is chunk `i / stages` of stage `i % stages`.
+//!
+//! No order of cards deadlocks, though a transfer waits for both ends and a stage does one exchange at a time: the walk gives each
+//! transfer the time at which its task ends, and each stage has its transfers and tasks in the order of these times. So all
+//! stages follow one common order, in which whatever something waits for stands before it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The order in which the stages of a pipeline take their micro-batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Pipeline {
+    /// All forward passes, then all backward passes.
+    GPipe,
+    /// One forward, one backward, as soon as the pipeline is full (`PipeDream-Flush`).
+    #[default]
+    OneForwardOneBackward,
+    /// The same with several parts of the model on each card (SC21 section 2.2.2): micro-batches in rounds of as many as
+    /// there are stages.
+    Interleaved {
+        /// Parts of the model on each card; at least 2.
+        chunks: usize,
+    },
+    /// The gradients of the weights apart from those of the inputs, and later (zero bubble, ZB-H1): as much memory as 1F1B.
+    ZeroBubbleH1,
+}
+
+impl Pipeline {
+    /// Parts of the model on each card.
+    #[must_use]
+    pub const fn chunks(self) -> usize {
+        match self {
+            Self::Interleaved { chunks } => chunks,
+            _ => 1,
+        }
+    }
+
+    /// Whether it can run `micro_batches` over `stages`.
+    #[must_use]
+    pub const fn divides(self, stages: usize, micro_batches: usize) -> bool {
+        match self {
+            Self::Interleaved { .. } => stages > 1 && micro_batches.is_multiple_of(stages),
+            _ => true,
+        }
+    }
+
+    /// Most activations of a chunk and micro-batch that are alive at once on stage `rank`: from its forward pass until the
+    /// last of its gradients.
+    #[must_use]
+    pub fn peak_alive(self, stages: usize, micro_batches: usize, rank: usize) -> usize {
+        match self {
+            Self::GPipe => micro_batches,
+            Self::OneForwardOneBackward => (stages - rank).min(micro_batches),
+            Self::Interleaved { chunks } => {
+                (warm_up(stages, micro_batches, chunks, rank) + 1).min(micro_batches * chunks)
+            }
+            Self::ZeroBubbleH1 => stages.min(micro_batches),
+        }
+    }
+}
+
+impl Pipeline {
+    /// What each stage does, in order.
+    ///
+    /// # Panics
+    /// The pipeline does not divide the micro-batches; see [`Pipeline::divides`].
+    #[must_use]
+    pub fn tasks(self, stages: usize, micro_batches: usize) -> Vec<Vec<Task>> {
+        assert!(self.divides(stages, micro_batches), "{self} over {stages} of {micro_batches}");
+        (0..stages).map(|rank| tasks(self, stages, micro_batches, rank)).collect()
+    }
+
+    /// When each stage does what, by stage: one thing at a time, in its order, as soon as what it needs has arrived. `takes` says
+    /// how long a pass of a part of the model takes, in any unit, `transfer` how long what it made takes to the next part.
+    ///
+    /// # Panics
+    /// As [`Pipeline::tasks`].
+    #[must_use]
+    pub fn walk(
+        self,
+        stages: usize,
+        micro_batches: usize,
+        takes: impl Fn(usize, Pass) -> f64,
+        transfer: f64,
+    ) -> Vec<Vec<Walked>> {
+        let orders = self.tasks(stages, micro_batches);
+        let parts = stages * self.chunks();
+        // NaN: not done. By part and micro-batch.
+        let mut forward = vec![f64::NAN; parts * micro_batches];
+        let mut backward = forward.clone();
+        let mut walked: Vec<Vec<Walked>> = orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
+        let mut left: usize = orders.iter().map(Vec::len).sum();
+        while left > 0 {
+            let before = left;
+            for (rank, order) in orders.iter().enumerate() {
+                while let Some(&task) = order.get(walked[rank].len()) {
+                    let part = task.part(stages, rank);
+                    let (place, micro_batch) = (part * micro_batches, task.micro_batch as usize);
+                    let ready = match task.pass {
+                        Pass::Forward if part == 0 => 0.0,
+                        Pass::Forward => forward[place - micro_batches + micro_batch] + transfer,
+                        Pass::WeightGrad => 0.0,
+                        Pass::Backward | Pass::InputGrad if part + 1 == parts => forward[place + micro_batch],
+                        Pass::Backward | Pass::InputGrad => backward[place + micro_batches + micro_batch] + transfer,
+                    };
+                    if ready.is_nan() {
+                        break;
+                    }
+                    let start = walked[rank].last().map_or(0.0, |last| last.end).max(ready);
+                    let end = start + takes(part, task.pass);
+                    match task.pass {
+                        Pass::Forward => forward[place + micro_batch] = end,
+                        Pass::Backward | Pass::InputGrad => backward[place + micro_batch] = end,
+                        Pass::WeightGrad => {}
+                    }
+                    walked[rank].push(Walked { task, start, end });
+                    left -= 1;
+                }
+            }
+            assert!(left < before, "{self} over {stages} of {micro_batches}: every stage waits");
+        }
+        walked
+    }
+
+    /// What each stage enqueues, by stage: its tasks, and transfers between them in the order that all stages share.
+    ///
+    /// # Panics
+    /// As [`Pipeline::tasks`].
+    #[must_use]
+    pub fn entries(self, stages: usize, micro_batches: usize) -> Vec<Vec<Entry>> {
+        // Gradients take twice as long as what they are of.
+        let takes = |_, pass| if pass == Pass::Backward { 2.0 } else { 1.0 };
+        let walked = self.walk(stages, micro_batches, takes, 0.0);
+        let parts = stages * self.chunks();
+        let mut all: Vec<Vec<(Key, Entry)>> = walked
+            .iter()
+            .map(|own| own.iter().map(|walked| ((walked.start, true, usize::MAX), Entry::Run(walked.task))).collect())
+            .collect();
+        for (rank, own) in walked.iter().enumerate() {
+            for Walked { task: made_by, end, .. } in own.iter().copied() {
+                let part = made_by.part(stages, rank);
+                let to = match made_by.pass {
+                    Pass::Forward if part + 1 < parts => (part + 1) % stages,
+                    Pass::Backward | Pass::InputGrad if part > 0 => (part - 1) % stages,
+                    _ => continue,
+                };
+                if to != rank {
+                    let key = (end, made_by.pass != Pass::Forward, part * micro_batches + made_by.micro_batch as usize);
+                    all[rank].push((key, Entry::Send { made_by, to }));
+                    all[to].push((key, Entry::Receive { made_by, from: rank }));
+                }
+            }
+        }
+        let sorted = all.into_iter().map(|mut own| {
+            own.sort_by(|((at, back, from), _), ((other, other_back, other_from), _)| {
+                at.total_cmp(other).then(back.cmp(other_back)).then(from.cmp(other_from))
+            });
+            own.into_iter().map(|(_, entry)| entry).collect()
+        });
+        sorted.collect()
+    }
+}
+
+impl FromStr for Pipeline {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "gpipe" => Ok(Self::GPipe),
+            "1f1b" => Ok(Self::OneForwardOneBackward),
+            "zb-h1" => Ok(Self::ZeroBubbleH1),
+            _ => {
+                let chunks = text.strip_prefix("interleaved=").and_then(|chunks| chunks.parse().ok());
+                let problem = || format!("`{text}` is none of gpipe, 1f1b, interleaved=2 (or more) and zb-h1");
+                chunks.filter(|chunks| *chunks > 1).map(|chunks| Self::Interleaved { chunks }).ok_or_else(problem)
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for Pipeline {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Pipeline> for String {
+    fn from(pipeline: Pipeline) -> Self {
+        pipeline.to_string()
+    }
+}
+
+impl fmt::Display for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GPipe => f.write_str("gpipe"),
+            Self::OneForwardOneBackward => f.write_str("1f1b"),
+            Self::Interleaved { chunks } => write!(f, "interleaved={chunks}"),
+            Self::ZeroBubbleH1 => f.write_str("zb-h1"),
+        }
+    }
+}
+
+/// What is done with a micro-batch in one part of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Pass {
+    /// The forward pass.
+    Forward,
+    /// Gradients of inputs and of weights.
+    Backward,
+    /// Gradients of inputs, where those of weights come later.
+    InputGrad,
+    /// Gradients of weights, behind those of inputs.
+    WeightGrad,
+}
+
+/// One thing a stage does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// What is done.
+    pub pass: Pass,
+    /// In which of the stage's parts of the model, from 0.
+    pub chunk: u32,
+    /// With which micro-batch, from 0.
+    pub micro_batch: u32,
+}
+
+impl Task {
+    /// Which part of the model it is of, on stage `rank`.
+    #[must_use]
+    pub const fn part(self, stages: usize, rank: usize) -> usize {
+        self.chunk as usize * stages + rank
+    }
+}
+
+/// A task, and when it ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Walked {
+    /// What ran then.
+    pub task: Task,
+    /// When it began.
+    pub start: f64,
+    /// When it ended.
+    pub end: f64,
+}
+
+/// When an entry's turn is, whether it goes back, and of what it is: no two transfers are alike in all of it.
+type Key = (f64, bool, usize);
+
+/// What a stage enqueues. A transfer is of all that the next part of the model reads of what a task made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A task of its own.
+    Run(Task),
+    /// What a task of its own made goes to another stage.
+    Send {
+        /// The task that made it.
+        made_by: Task,
+        /// The stage that gets it.
+        to: usize,
+    },
+    /// What a task of another stage made comes here.
+    Receive {
+        /// The task, with the chunk of its own stage.
+        made_by: Task,
+        /// The stage that sends it.
+        from: usize,
+    },
+}
+
+/// Forward passes of stage `rank` before its first backward pass (`get_pp_rank_microbatches` of Megatron-LM).
+fn warm_up(stages: usize, micro_batches: usize, chunks: usize, rank: usize) -> usize {
+    let passes = if chunks > 1 { (stages - rank - 1) * 2 + (chunks - 1) * stages } else { stages - rank - 1 };
+    passes.min(micro_batches * chunks)
+}
+
+/// What stage `rank` does, in order.
+fn tasks(pipeline: Pipeline, stages: usize, micro_batches: usize, rank: usize) -> Vec<Task> {
+    let chunks = pipeline.chunks();
+    let total = micro_batches * chunks;
+    // The `index`-th pass: rounds of `stages` micro-batches go through one chunk after the other.
+    let nth = |pass, index: usize| {
+        let (chunk, micro_batch) = if chunks == 1 {
+            (0, index)
+        } else {
+            let (round, within) = (index / (stages * chunks), index % (stages * chunks));
+            let chunk = within / stages;
+            let chunk = if pass == Pass::Forward { chunk } else { chunks - 1 - chunk };
+            (chunk, round * stages + within % stages)
+        };
+        Task { pass, chunk: chunk as u32, micro_batch: micro_batch as u32 }
+    };
+    let warm_up = match pipeline {
+        Pipeline::GPipe => total,
+        _ => warm_up(stages, micro_batches, chunks, rank),
+    };
+    let mut tasks = Vec::with_capacity(3 * total);
+    tasks.extend((0..warm_up).map(|index| nth(Pass::Forward, index)));
+    for index in 0..total {
+        if warm_up + index < total {
+            tasks.push(nth(Pass::Forward, warm_up + index));
+        }
+        if pipeline == Pipeline::ZeroBubbleH1 {
+            tasks.push(nth(Pass::InputGrad, index));
+            if index >= rank {
+                tasks.push(nth(Pass::WeightGrad, index - rank));
+            }
+        } else {
+            tasks.push(nth(Pass::Backward, index));
+        }
+    }
+    if pipeline == Pipeline::ZeroBubbleH1 {
+        tasks.extend((total.saturating_sub(rank)..total).map(|index| nth(Pass::WeightGrad, index)));
+    }
+    tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIPELINES: [Pipeline; 5] = [
+        Pipeline::GPipe,
+        Pipeline::OneForwardOneBackward,
+        Pipeline::Interleaved { chunks: 2 },
+        Pipeline::Interleaved { chunks: 5 },
+        Pipeline::ZeroBubbleH1,
+    ];
+
+    #[test]
+    fn every_pass_is_there_once_and_gradients_come_after() {
+        for pipeline in PIPELINES {
+            for (stages, micro_batches) in [(1, 3), (2, 2), (4, 8), (4, 2), (6, 18)] {
+                if !pipeline.divides(stages, micro_batches) {
+                    continue;
+                }
+                for rank in 0..stages {
+                    let tasks = tasks(pipeline, stages, micro_batches, rank);
+                    let at = |pass, chunk, micro_batch| {
+                        tasks.iter().position(|task| *task == Task { pass, chunk, micro_batch })
+                    };
+                    let parts = if pipeline == Pipeline::ZeroBubbleH1 { 3 } else { 2 };
+                    assert_eq!(tasks.len(), parts * micro_batches * pipeline.chunks());
+                    for chunk in 0..pipeline.chunks() as u32 {
+                        for micro_batch in 0..micro_batches as u32 {
+                            let at = |pass| at(pass, chunk, micro_batch);
+                            let forward = at(Pass::Forward);
+                            assert!(forward.is_some(), "{pipeline} {stages} {micro_batches} {rank}");
+                            if parts == 3 {
+                                assert!(forward < at(Pass::InputGrad) && at(Pass::InputGrad) < at(Pass::WeightGrad));
+                            } else {
+                                assert!(forward < at(Pass::Backward));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_peak_is_what_the_order_keeps_alive() {
+        for pipeline in PIPELINES {
+            for (stages, micro_batches) in [(1, 3), (2, 2), (4, 8), (4, 2), (5, 20), (8, 8), (3, 12)] {
+                if !pipeline.divides(stages, micro_batches) {
+                    continue;
+                }
+                for rank in 0..stages {
+                    let (mut alive, mut peak) = (0_usize, 0);
+                    for task in tasks(pipeline, stages, micro_batches, rank) {
+                        match task.pass {
+                            Pass::Forward => alive += 1,
+                            Pass::Backward | Pass::WeightGrad => alive -= 1,
+                            Pass::InputGrad => {}
+                        }
+                        peak = peak.max(alive);
+                    }
+                    let context = format!("{pipeline} p={stages} m={micro_batches} rank {rank}");
+                    assert_eq!(pipeline.peak_alive(stages, micro_batches, rank), peak, "{context}");
+                }
+            }
+        }
+    }
+
+    /// Each exchange takes place when both ends have come to it, and nobody goes on before: all come to their ends.
+    #[test]
+    fn transfers_meet_whatever_takes_how_long() {
+        for pipeline in PIPELINES {
+            for (stages, micro_batches) in [(1, 3), (2, 2), (2, 7), (4, 8), (4, 2), (5, 20), (8, 8), (3, 12)] {
+                if !pipeline.divides(stages, micro_batches) {
+                    continue;
+                }
+                let entries = pipeline.entries(stages, micro_batches);
+                let tasks = pipeline.tasks(stages, micro_batches);
+                let mut next = vec![0; stages];
+                loop {
+                    let before = next.clone();
+                    for rank in 0..stages {
+                        match entries[rank].get(next[rank]) {
+                            Some(Entry::Run(_)) => next[rank] += 1,
+                            Some(Entry::Send { made_by, to }) => {
+                                let wanted = Entry::Receive { made_by: *made_by, from: rank };
+                                if entries[*to].get(next[*to]) == Some(&wanted) {
+                                    (next[rank], next[*to]) = (next[rank] + 1, next[*to] + 1);
+                                }
+                            }
+                            Some(Entry::Receive { .. }) | None => {}
+                        }
+                    }
+                    if next == before {
+                        break;
+                    }
+                }
+                let context = format!("{pipeline} p={stages} m={micro_batches}");
+                for rank in 0..stages {
+                    assert_eq!(next[rank], entries[rank].len(), "{context}: stage {rank} waits for ever");
+                    let own = |entry: &Entry| if let Entry::Run(task) = entry { Some(*task) } else { None };
+                    assert_eq!(entries[rank].iter().filter_map(own).collect::<Vec<_>>(), tasks[rank], "{context}");
+                }
+                let sent = entries.iter().flatten().filter(|entry| matches!(entry, Entry::Send { .. })).count();
+                let edges = if stages == 1 { 0 } else { stages * pipeline.chunks() - 1 };
+                assert_eq!(sent, 2 * micro_batches * edges, "{context}");
+            }
+        }
+    }
+
+    /// What a task reads has come before it, and what it made is sent behind it.
+    #[test]
+    fn a_stage_has_what_it_reads() {
+        for pipeline in PIPELINES {
+            for (stages, micro_batches) in [(2, 6), (4, 8), (3, 12)] {
+                let parts = stages * pipeline.chunks();
+                for (rank, entries) in pipeline.entries(stages, micro_batches).iter().enumerate() {
+                    for (at, entry) in entries.iter().enumerate() {
+                        match *entry {
+                            Entry::Send { made_by, .. } => assert!(entries[..at].contains(&Entry::Run(made_by))),
+                            Entry::Receive { .. } => {}
+                            Entry::Run(task) => {
+                                let part = task.part(stages, rank);
+                                let from = match task.pass {
+                                    Pass::Forward if part > 0 => part - 1,
+                                    Pass::Backward | Pass::InputGrad if part + 1 < parts => part + 1,
+                                    _ => continue,
+                                };
+                                let made_by = Task { chunk: (from / stages) as u32, ..task };
+                                let wanted = Entry::Receive { made_by, from: from % stages };
+                                assert!(entries[..at].contains(&wanted), "{pipeline}, stage {rank}: {task:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pipeline_is_its_text() {
+        for pipeline in PIPELINES {
+            assert_eq!(pipeline.to_string().parse(), Ok(pipeline));
+        }
+        for text in ["", "interleaved", "interleaved=1", "zb"] {
+            assert!(text.parse::<Pipeline>().is_err());
+        }
+    }
+
+    #[test]
+    fn interleaving_keeps_as_much_as_its_form_says() {
+        for (stages, chunks) in [(2_usize, 2_usize), (8, 3), (35, 3), (16, 6)] {
+            let peak = Pipeline::Interleaved { chunks }.peak_alive(stages, 8 * stages, 0) as f64 / chunks as f64;
+            let (p, v) = (stages as f64, chunks as f64);
+            assert!((peak - p * (1.0 + (p - 1.0) / (p * v))).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Stages of a pipeline: torch's curves, one card's gradients, any order of the cards, checkpoints on other meshes, and what cannot
+//! be.
+#![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::config::{Lora, ModelConfig};
+use ascend_tp::emulator::{Config, Emulator, Mode};
+use ascend_tp::exec::EngineOptions;
+use ascend_tp::placement::Residual;
+use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step};
+use ascend_tp::schedule::verify;
+use ascend_tp::train::checkpoint::{Checkpoint, Writer};
+use ascend_tp::train::data::Batch;
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::verify::{Gradients, gradients};
+use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, init};
+use ascend_tp::world::ProcessGroup;
+
+use crate::training::{Golden, follows};
+
+const ONE: Layout = Layout::ONE;
+const TWO: Layout = Layout { stages: 2, ..ONE };
+
+const PIPELINES: [Pipeline; 4] =
+    [Pipeline::OneForwardOneBackward, Pipeline::GPipe, Pipeline::ZeroBubbleH1, Pipeline::Interleaved { chunks: 2 }];
+
+fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
+    let emulator = Emulator::new(Config { mode, ..Config::with_cards(count) }).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    (emulator, cann)
+}
+
+fn golden(name: &str, pipeline: Pipeline, layouts: &[Layout]) {
+    let mut golden = Golden::read(name);
+    golden.recipe.pipeline = pipeline;
+    follows(&format!("{name}, {pipeline}"), &golden, layouts);
+}
+
+#[test]
+fn adamw_in_two_stages() {
+    let layouts = [
+        Layout { micro_batch: 2, ..TWO },
+        Layout { tensor: 2, micro_batch: 4, ..TWO },
+        Layout { data: 2, micro_batch: 1, ..TWO },
+        Layout { data: 2, tensor: 2, micro_batch: 2, residual: Residual::Seq, zero: Zero::Moments, ..TWO },
+        Layout { data: 2, micro_batch: 2, zero: Zero::Weights, recompute: Recompute::Full, ..TWO },
+    ];
+    golden("qwen2-gqa-adamw", Pipeline::OneForwardOneBackward, &layouts);
+    golden("qwen2-gqa-adamw", Pipeline::GPipe, &layouts[..2]);
+    golden("qwen2-gqa-adamw", Pipeline::ZeroBubbleH1, &layouts[1..4]);
+}
+
+#[test]
+fn tied_weights_masked_labels_and_sizes_that_do_not_divide_in_two_stages() {
+    let layouts = [
+        Layout { micro_batch: 5, ..TWO },
+        Layout { tensor: 3, micro_batch: 4, residual: Residual::Seq, ..TWO },
+        Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Gradients, ..TWO },
+        Layout { data: 3, micro_batch: 1, zero: Zero::Weights, ..TWO },
+    ];
+    golden("qwen2-tied-uneven-masked", Pipeline::OneForwardOneBackward, &layouts);
+    golden("qwen2-tied-uneven-masked", Pipeline::ZeroBubbleH1, &layouts[..1]);
+}
+
+#[test]
+fn sgd_and_16_bits_in_two_stages() {
+    golden("llama3-sgd", Pipeline::GPipe, &[Layout { micro_batch: 1, ..TWO }, Layout { data: 2, ..TWO }]);
+    let layouts = [Layout { micro_batch: 2, ..TWO }, Layout { tensor: 2, micro_batch: 1, ..TWO }];
+    golden("qwen3-qknorm-bf16", Pipeline::OneForwardOneBackward, &layouts);
+    let mut golden = Golden::read("qwen3-qknorm-bf16");
+    golden.recipe.precision = Precision::F16;
+    follows("in f16", &golden, &[Layout { data: 2, micro_batch: 2, zero: Zero::Moments, ..TWO }]);
+}
+
+/// A model of more layers than there are published ones, that is tied or is not.
+fn deep(layers: usize, tied: bool) -> ModelConfig {
+    let config = Golden::read("qwen2-gqa-adamw").model.config;
+    ModelConfig { layers, tied_embeddings: tied, ..config }
+}
+
+fn recipe(pipeline: Pipeline) -> Recipe {
+    Recipe { seq: 8, global_batch: 12, pipeline, ..Recipe::default() }
+}
+
+fn gradients_of(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Gradients {
+    let (_emulator, cann) = cards(Mode::Parallel, layout.cards());
+    let inits = compile(config, recipe, &layout).unwrap().inits;
+    let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 5);
+    gradients(&cann, config, recipe, layout, &EngineOptions::default(), fill).unwrap()
+}
+
+/// Layers that do not divide by the stages, in every order: each weight's gradient is one card's.
+#[test]
+fn gradients_of_uneven_stages_are_one_cards() {
+    for (layers, tied) in [(5, false), (7, true)] {
+        let config = deep(layers, tied);
+        let expected = gradients_of(&config, &recipe(Pipeline::GPipe), Layout { micro_batch: 12, ..ONE });
+        for pipeline in PIPELINES {
+            for layout in [
+                Layout { stages: 3, micro_batch: 2, ..ONE },
+                Layout { tensor: 2, micro_batch: 3, ..TWO },
+                Layout { stages: 3, data: 2, micro_batch: 1, recompute: Recompute::Selective, ..ONE },
+            ] {
+                if layout.stages * pipeline.chunks() > layers {
+                    continue;
+                }
+                let found = gradients_of(&config, &recipe(pipeline), layout);
+                let context = format!("{layers} layers, tied {tied}, {pipeline}, {layout:?}");
+                assert_eq!(found.tensors.len(), expected.tensors.len(), "{context}");
+                let off = expected.deviations(&found).iter().map(|of| of.relative()).fold(0.0, f64::max);
+                println!("{context}: off by {off:.1e}");
+                assert!(off <= Gradients::bound(Precision::F32), "{context}: {:?}", expected.deviations(&found)[0]);
+                assert!((found.loss - expected.loss).abs() <= 1e-5, "{context}: {} {}", found.loss, expected.loss);
+                assert!(
+                    (found.norm / expected.norm - 1.0).abs() <= 2e-5,
+                    "{context}: {} {}",
+                    found.norm,
+                    expected.norm
+                );
+            }
+        }
+    }
+}
+
+fn steps(trainer: &mut Trainer, config: &ModelConfig, recipe: &Recipe, count: usize) -> Vec<f64> {
+    let batch = |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, config.vocab_size);
+    (0..count).map(|at| trainer.step(&batch(at)).unwrap().loss).collect()
+}
+
+fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
+    let compiled = compile(config, recipe, &layout).unwrap();
+    let inits = compiled.inits.clone();
+    let options = EngineOptions::default();
+    Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 5)).unwrap()
+}
+
+/// No order of the cards deadlocks or races, and all have the same numbers.
+#[test]
+fn stages_run_in_any_order() {
+    let config = deep(4, true);
+    let tensor = Layout { tensor: 2, ..TWO };
+    for (pipeline, layout) in PIPELINES.into_iter().zip([tensor, TWO, TWO, tensor]) {
+        let recipe = Recipe { global_batch: 4, seq: 4, ..recipe(pipeline) };
+        let run = |mode: Mode| {
+            let (emulator, cann) = cards(mode, layout.cards());
+            let mut trainer = start(&cann, &config, &recipe, layout);
+            let losses = steps(&mut trainer, &config, &recipe, 1);
+            let kept = whole_parts(&mut trainer);
+            drop((trainer, cann));
+            (losses, kept, emulator.reports().iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let (losses, kept, _) = run(Mode::Parallel);
+        for seed in 0..2 {
+            let (found, found_kept, reports) = run(Mode::Strict { seed });
+            assert_eq!(reports, Vec::<String>::new(), "{pipeline}, {layout:?}, seed {seed}");
+            assert!(found == losses && found_kept == kept, "{pipeline}, {layout:?}, seed {seed}: other bits");
+        }
+    }
+}
+
+fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
+    let parts = trainer.parts().unwrap();
+    trainer.sharding().whole(&parts)
+}
+
+/// A run that is saved on one mesh goes on on another as it would have on its own.
+#[test]
+fn checkpoints_go_on_with_and_without_stages() {
+    let config = deep(3, true);
+    let recipe = recipe(Pipeline::OneForwardOneBackward);
+    let layouts = [
+        Layout { micro_batch: 4, ..TWO },
+        Layout { data: 2, tensor: 2, micro_batch: 3, zero: Zero::Moments, ..ONE },
+        Layout { stages: 3, data: 2, micro_batch: 2, zero: Zero::Weights, ..ONE },
+    ];
+    let whole = {
+        let (_emulator, cann) = cards(Mode::Parallel, 1);
+        let layout = Layout { micro_batch: 12, ..ONE };
+        steps(&mut start(&cann, &config, &recipe, layout), &config, &recipe, 4)
+    };
+    for from in layouts {
+        let folder = tempfile::tempdir().unwrap();
+        let (_emulator, cann) = cards(Mode::Parallel, from.cards());
+        let mut trainer = start(&cann, &config, &recipe, from);
+        steps(&mut trainer, &config, &recipe, 2);
+        let group = Arc::new(ProcessGroup::alone());
+        let mut writer = Writer::new(folder.path(), None, trainer.sharding().clone(), group).unwrap();
+        writer.begin(2, serde_json::Value::Null, trainer.parts().unwrap()).unwrap();
+        writer.finish().unwrap();
+        let saved = Checkpoint::latest(folder.path()).unwrap().unwrap();
+        saved.verify().unwrap();
+        for to in layouts {
+            let (_emulator, cann) = cards(Mode::Parallel, to.cards());
+            let mut other = start(&cann, &config, &recipe, to);
+            other.restore(&saved, trainer.progress()).unwrap();
+            let (own, found) = (whole_parts(&mut trainer), whole_parts(&mut other));
+            assert_eq!(own, found, "{from:?} to {to:?}");
+            for at in 2..4 {
+                let batch = Batch::scattered(at as u64, recipe.global_batch, recipe.seq, config.vocab_size);
+                let loss = other.step(&batch).unwrap().loss;
+                assert!((loss - whole[at]).abs() <= 1e-5, "{from:?} to {to:?}: {loss} {}", whole[at]);
+            }
+        }
+    }
+}
+
+#[test]
+fn adapters_alone_are_trained_over_stages() {
+    let config = deep(3, true);
+    let lora: Lora = "rank=4,alpha=8,targets=all-linear".parse().unwrap();
+    let recipe = Recipe { lora: Some(lora), ..recipe(Pipeline::OneForwardOneBackward) };
+    let run = |layout: Layout| {
+        let (_emulator, cann) = cards(Mode::Parallel, layout.cards());
+        steps(&mut start(&cann, &config, &recipe, layout), &config, &recipe, 3)
+    };
+    let (one, many) = (run(Layout { micro_batch: 12, ..ONE }), run(Layout { tensor: 2, micro_batch: 3, ..TWO }));
+    assert!(one.iter().zip(&many).all(|(a, b)| (a - b).abs() <= 1e-5), "{one:?} {many:?}");
+}
+
+#[test]
+fn what_no_pipeline_can_be_is_said_before_anything_runs() {
+    let config = deep(3, false);
+    let said =
+        |pipeline: Pipeline, layout: Layout| compile(&config, &recipe(pipeline), &layout).unwrap_err().to_string();
+    let usual = Pipeline::OneForwardOneBackward;
+    let text = said(usual, Layout { stages: 4, ..ONE });
+    assert!(text.contains("pipeline: stages: need a layer each") && text.contains("at most 3 parts"), "{text}");
+    let text = said(usual, Layout { micro_batch: 12, ..TWO });
+    assert!(text.contains("pipeline: micro-batches: are fewer than the stages"), "{text}");
+    let text = said(Pipeline::Interleaved { chunks: 2 }, TWO);
+    assert!(text.contains("at most 3 parts") && text.contains("found 4 of 2 stages"), "{text}");
+    let text =
+        compile(&deep(4, false), &recipe(Pipeline::Interleaved { chunks: 2 }), &Layout { micro_batch: 4, ..TWO });
+    let text = text.unwrap_err().to_string();
+    assert!(text.contains("in rounds of as many as stages") && text.contains("a multiple of 2, found 3"), "{text}");
+}
+
+fn plans(recipe: &Recipe, layout: Layout) -> Vec<Plan> {
+    compile(&deep(4, false), recipe, &layout).unwrap().plans.swap_remove(0).1
+}
+
+#[test]
+fn a_transfer_that_one_side_lacks_is_found() {
+    let sound = plans(&recipe(Pipeline::OneForwardOneBackward), TWO);
+    assert!(verify(&sound).is_ok());
+    for rank in 0..2 {
+        let is_send = |step: &Step| matches!(&step.action, Action::Exchange(of) if matches!(of.kind, CollectiveKind::Send { .. }));
+        let mut plans = sound.clone();
+        let at = plans[rank].steps.iter().rposition(is_send).unwrap();
+        plans[rank].steps.remove(at);
+        let text = verify(&plans).unwrap_err().to_string();
+        assert!(text.contains("what is sent is not what is received"), "{text}");
+    }
+}
+
+/// A stage of 1F1B keeps as many activations as there are stages behind it, GPipe those of all micro-batches.
+#[test]
+fn activations_that_live_at_once_follow_the_order() {
+    let arena = |pipeline: Pipeline, layout: Layout| -> Vec<u64> {
+        let recipe = Recipe { seq: 128, ..recipe(pipeline) };
+        plans(&recipe, layout).iter().map(|plan| plan.region_bytes(Region::Arena).0).collect()
+    };
+    let layout = Layout { stages: 4, ..ONE };
+    let (gpipe, usual) = (arena(Pipeline::GPipe, layout), arena(Pipeline::OneForwardOneBackward, layout));
+    println!("arenas of stages: gpipe {gpipe:?}, 1f1b {usual:?}");
+    assert!(usual.iter().zip(&gpipe).all(|(usual, gpipe)| usual < gpipe), "{usual:?} {gpipe:?}");
+    // Middle stages are alike: what differs is what is alive, 3 of 12 micro-batches on the second and 2 on the third.
+    assert!(usual[1] > usual[2], "{usual:?}");
+}
