@@ -11,8 +11,9 @@ use super::source::{Source, words};
 ///
 /// Folders import each other because what the machine does crosses its parts: a stream that ends a wait settles other streams,
 /// strict mode hears of every step. Files do not: types stand below `state`, what happens to them above it.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("base", &["config"]),
+    ("compiler", &[]),
     ("config", &["faults"]),
     ("environment", &["config", "faults"]),
     ("memory", &["base", "config", "scheduler"]),

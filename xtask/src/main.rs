@@ -8,6 +8,7 @@ mod bindings;
 mod built;
 mod emulator;
 mod house;
+mod kernels;
 mod kills;
 mod operators;
 mod storm;
@@ -25,6 +26,9 @@ chores:
                        of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
   house                count the code: lines by package, names of several types, short doc comments, long functions, public
                        items nobody uses, types spread over files, circles of imports, packages of the library
+  kernels --host --out DIR
+                       write DIR/libascend_tp_kernels_host.so, the kernels of kernels/ as the emulator loads them; needs a C++
+                       compiler (CXX, else c++, g++ or clang++)
   operators            list CANN's aclnn operators, each with a tab and `modelled` or `refused`, on standard output
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
                        --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["emulator", "--out", folder] => emulator::write(folder),
         ["house"] => house::count(),
+        ["kernels", "--host", "--out", folder] => kernels::write(folder),
         ["aarch64"] => aarch64::check(),
         _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
     };
