@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
     let found: Option<Vec<_>> = gradients(&mut build, &[(loss, one)], &params).into_iter().collect();
     let found = found.context("the loss depends on every param")?;
     let states = optimizer.declare(&mut build, &params);
-    let norm = optimizer.update(&mut build, &params, &found, &states, 1.0).context("there are gradients")?;
+    let (norm, _) = optimizer.update(&mut build, &params, &found, &states, 1.0).context("there are gradients")?;
     build.output("loss", loss);
     build.output("norm", norm);
     let program = build.finish()?;

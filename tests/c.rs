@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use ascend_tp_emulator::compiler::Compiler;
 use ascend_tp_emulator_dropin::{real_library, write_libraries};
 
 const LIBRARIES: [&str; 4] = ["-lascendcl", "-lhccl", "-lnnopbase", "-lopapi"];
@@ -266,6 +267,18 @@ fn a_kernel_of_a_c_program_is_one_of_its_functions() {
     options.extend(LIBRARIES);
     let program = build("cc", "kernel.c", &options);
     says(&run(&mut command(program)), "the kernel ran");
+}
+
+#[test]
+fn a_kernel_compiled_for_this_host_runs_as_one_for_a_card() {
+    let compiler = match Compiler::find() {
+        Ok(compiler) => compiler,
+        Err(why) => return skip("a compiled kernel", &why.to_string()),
+    };
+    let library = folder().join("libkernels.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/examples/add_custom.cpp");
+    compiler.build(&[source], &[], &library).unwrap_or_else(|error| panic!("{error}"));
+    says(&run(command(linked("cc", "compiled_kernel.c")).arg(&library)), "the compiled kernel ran");
 }
 
 #[test]

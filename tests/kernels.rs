@@ -16,10 +16,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, thread};
 
-use mutations::{Mutated, mutate};
+use ascend_tp_emulator::compiler::{Compiler, HEADERS, OPTIONS};
 
-/// Compilers in the order they are tried.
-const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
+use mutations::{Mutated, mutate};
 
 /// Random cases a kernel unless `ASCEND_TP_KERNEL_ROUNDS` says otherwise.
 const ROUNDS: &str = "60";
@@ -42,35 +41,19 @@ fn names(folder: &Path, ending: &str) -> Vec<String> {
 
 /// A compiler that takes the model's types; `None` says on standard error why nothing runs.
 #[expect(clippy::print_stderr, reason = "says what did not run")]
-fn compiler(folder: &Path) -> Option<&'static str> {
-    let probe = folder.join("probe.cpp");
-    fs::write(&probe, "#include <cstdint>\n_Float16 probe(float x) { return _Float16(x); }\n")
-        .expect("the probe is written");
-    let takes = |compiler: &&&str| {
-        let output = Command::new(compiler).args(["-std=c++17", "-fsyntax-only"]).arg(&probe).output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    let found = COMPILERS.iter().find(takes).copied();
-    if found.is_none() {
-        eprintln!("skipped the kernels: none of {} compiles C++17 with _Float16", COMPILERS.join(", "));
-    }
-    found
+fn compiler() -> Option<Compiler> {
+    Compiler::find().map_err(|why| eprintln!("skipped the kernels: {why}")).ok()
 }
 
 /// Compiles a source of `kernels/host`; sources in `folder` come before those of `kernels/`.
-fn build(compiler: &str, source: &str, folder: &Path) -> PathBuf {
+fn build(compiler: &Compiler, source: &str, folder: &Path) -> PathBuf {
     let kernels = kernels_folder();
     let program = folder.join("program");
-    let mut command = Command::new(compiler);
-    command
-        .args(["-std=c++17", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(folder)
-        .arg("-I")
-        .arg(&kernels)
-        .arg("-I");
+    let mut command = compiler.command();
+    command.args(OPTIONS).args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(folder).arg("-I").arg(&kernels).arg("-I");
     command.arg(kernels.join("host")).arg(kernels.join("host").join(source)).arg("-o").arg(&program);
-    let output = command.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
-    assert!(output.status.success(), "{compiler} {source}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     program
 }
 
@@ -89,7 +72,7 @@ struct Outcome {
 }
 
 /// Builds a kernel with its mutations, runs it without one, then with each in turn.
-fn check_kernel(compiler: &str, check: &str, folder: &Path) -> (String, Vec<Outcome>) {
+fn check_kernel(compiler: &Compiler, check: &str, folder: &Path) -> (String, Vec<Outcome>) {
     let folder = folder.join(check);
     fs::create_dir(&folder).expect("a folder");
     let mut mutants = Vec::new();
@@ -119,17 +102,23 @@ fn check_kernel(compiler: &str, check: &str, folder: &Path) -> (String, Vec<Outc
 }
 
 #[test]
+fn every_header_of_the_model_is_part_of_the_compiler() {
+    let known: Vec<&str> = HEADERS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names(&kernels_folder().join("host"), ".h"), known);
+}
+
+#[test]
 fn the_model_names_what_breaks_its_rules() {
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(compiler) = compiler(folder.path()) else { return };
-    let said = run(&build(compiler, "rules.cpp", folder.path()), &[]);
+    let Some(compiler) = compiler() else { return };
+    let said = run(&build(&compiler, "rules.cpp", folder.path()), &[]);
     assert!(said.starts_with("rules: "), "{said}");
 }
 
 #[test]
 fn kernels_compute_right_and_their_mutations_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(compiler) = compiler(folder.path()) else { return };
+    let Some(compiler) = compiler() else { return };
     let checks: Vec<String> = names(&kernels_folder().join("host/check"), ".cpp")
         .iter()
         .map(|name| name.trim_end_matches(".cpp").to_owned())
@@ -146,7 +135,7 @@ fn kernels_compute_right_and_their_mutations_are_named() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(check) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = check_kernel(compiler, check, folder.path());
+                    let result = check_kernel(&compiler, check, folder.path());
                     results.lock().expect("no check panics with it").push(result);
                 }
             });

@@ -9,6 +9,7 @@ use super::calibrate::CalibrateOptions;
 use super::checkpoint::{self, CheckpointOptions};
 use super::data::{self, DataOptions};
 use super::failure::EXIT_CODES;
+use super::kernel::{self, KernelOptions};
 use super::plan::{self, PlanOptions};
 use super::site::SiteOptions;
 use super::train::{self, TrainOptions};
@@ -110,6 +111,9 @@ pub(super) enum Command {
     /// Look at the checkpoints of a training run, check them, cut them for other cards, or export the model
     #[command(after_help = checkpoint::EXAMPLES)]
     Checkpoint(CheckpointOptions),
+    /// Check kernels in Ascend C without a card, or compile them for the emulator
+    #[command(after_help = kernel::EXAMPLES)]
+    Kernel(KernelOptions),
     /// List the presets, their sizes and the cards they need
     Models(ModelsOptions),
     /// Print the completions of a shell

@@ -18,6 +18,7 @@ mod files;
 mod generate;
 mod gradients;
 mod interrupt;
+mod kernel;
 mod measure;
 mod model;
 mod models;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Command::Data(options) => data::run(&options),
         Command::Train(options) => train::run(&options),
         Command::Checkpoint(options) => checkpoint::run(&options.command),
+        Command::Kernel(options) => kernel::run(&options),
         Command::Models(options) => models::run(&options),
         Command::Completions { shell } => about::completions(shell),
         Command::Man { command } => about::manual(command.as_deref()),

@@ -17,6 +17,7 @@ use crate::faults::injected::Injected;
 use crate::machine::Machine;
 use crate::memory::book::CardUsage;
 use crate::nn::simd::isa;
+use crate::runtime::compiled::KernelRun;
 use crate::runtime::kernel::KernelCall;
 use crate::runtime::slots::MachineSlot;
 use crate::runtime::state_callback::{StateCallback, Watched};
@@ -245,6 +246,11 @@ impl Emulator {
         kernel: impl Fn(&KernelCall<'_>) -> Result<(), String> + Send + Sync + 'static,
     ) {
         self.owner.machine.update(|state| state.runtime.kernels.register(name.into(), Arc::new(kernel)));
+    }
+
+    /// From now on `watcher` is told of every launch of a kernel that was compiled for this host, on the thread that ran it.
+    pub fn watch_kernels(&self, watcher: impl Fn(&KernelRun) + Send + Sync + 'static) {
+        self.owner.machine.update(|state| state.runtime.kernels.watcher = Some(Arc::new(watcher)));
     }
 
     /// Tells the other processes of this machine's communicators that this one ends in good order: for a process that is about

@@ -22,6 +22,7 @@
 
 mod abi;
 mod base;
+pub mod compiler;
 mod config;
 mod emulator;
 mod environment;
@@ -49,6 +50,7 @@ pub use faults::injected::Injected;
 pub use hccl::rules::{CollectiveRule, InPlace, Named};
 pub use memory::book::CardUsage;
 pub use nn::simd::isa::{ISA_VARIABLE, Isa, isa};
+pub use runtime::compiled::{KernelFinding, KernelRun, KernelTouch};
 pub use runtime::fork;
 pub use runtime::kernel::{KernelCall, KernelMemory};
 pub use strict::trace::TraceEvent;

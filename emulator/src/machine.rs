@@ -31,6 +31,7 @@ use crate::runtime::thread::{self, Calling, MachineKey};
 use crate::scheduler::bell::Bell;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::pool::{Job, Task, Workers};
+use crate::scheduler::ran;
 use crate::scheduler::ready::Scheduler;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
@@ -387,7 +388,12 @@ impl Machine {
             Launch::Task { stream, name, task, .. } => {
                 let outcome = self.compute_on(name, &task, workers);
                 drop(task);
-                self.update_but_one(|state| state.settle(stream, outcome)).1
+                let ran = ran::take();
+                let settle = |state: &mut State| {
+                    state.note_touched(stream, &ran.accesses);
+                    state.settle(stream, outcome);
+                };
+                self.update_but_one(settle).1
             }
             Launch::Meeting(meeting) => {
                 let placed = |failure| if meeting.elsewhere().is_some() { meeting.placed(&failure) } else { failure };
@@ -505,7 +511,7 @@ pub(crate) fn guarded(name: &str, body: impl FnOnce() -> Result<(), Failure>) ->
 }
 
 fn named(name: &str, failure: &Failure) -> Failure {
-    Failure::new(failure.code, format!("{name}: {}", failure.message))
+    Failure { message: format!("{name}: {}", failure.message), ..failure.clone() }
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

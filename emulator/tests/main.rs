@@ -8,6 +8,7 @@ mod capture;
 mod collective_failures;
 mod collectives;
 mod common;
+mod compiled;
 mod device_facts;
 mod document;
 mod events;

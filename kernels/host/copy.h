@@ -43,7 +43,7 @@ void in(const char *call, At at, const LocalTensor<T> &dst, const GlobalTensor<T
     for (uint64_t row = 0; row < rows.count; ++row) {
         const auto *source = reinterpret_cast<const uint8_t *>(src.pointer) + row * rows.global_pitch;
         const auto target = uint32_t(dst.address + row * rows.local_pitch);
-        core.launch->access(from, PIPE_MTE2, time, source, rows.bytes, false, false);
+        const uint8_t *here = core.launch->access(from, PIPE_MTE2, time, source, rows.bytes, false, false);
         // A row is written in whole blocks; what is not asked for has no defined value.
         const auto whole = uint32_t(blocks(row_bytes) * ascend_host::BLOCK);
         core.access(to, PIPE_MTE2, time, target, whole, true);
@@ -54,7 +54,7 @@ void in(const char *call, At at, const LocalTensor<T> &dst, const GlobalTensor<T
         std::fill(core.written.begin() + first, core.written.begin() + last, 1);
         for (uint32_t index = 0; padding != nullptr && index < left; ++index)
             std::memcpy(&core.ub[target + index * sizeof(T)], padding, sizeof(T));
-        std::memcpy(&core.ub[target + left * sizeof(T)], source, rows.bytes);
+        std::memcpy(&core.ub[target + left * sizeof(T)], here, rows.bytes);
         for (uint32_t index = 0; padding != nullptr && index < right; ++index)
             std::memcpy(&core.ub[target + left * sizeof(T) + rows.bytes + index * sizeof(T)], padding, sizeof(T));
     }
@@ -86,11 +86,11 @@ void out(const char *call, At at, const GlobalTensor<T> &dst, const LocalTensor<
         auto *target = reinterpret_cast<uint8_t *>(dst.pointer) + row * rows.global_pitch;
         const auto source = uint32_t(src.address + row * rows.local_pitch);
         core.access(from, PIPE_MTE3, time, source, uint32_t(rows.bytes), false);
-        core.launch->access(to, PIPE_MTE3, time, target, rows.bytes, true, core.atomic != NONE);
-        if (core.atomic == NONE) std::memcpy(target, &core.ub[source], rows.bytes);
+        uint8_t *here = core.launch->access(to, PIPE_MTE3, time, target, rows.bytes, true, core.atomic != NONE);
+        if (core.atomic == NONE) std::memcpy(here, &core.ub[source], rows.bytes);
         else
             for (uint64_t at_byte = 0; at_byte < rows.bytes; at_byte += sizeof(T))
-                combine<T>(target + at_byte, &core.ub[source + at_byte], core.atomic);
+                combine<T>(here + at_byte, &core.ub[source + at_byte], core.atomic);
     }
 }
 
@@ -246,7 +246,7 @@ void SetFlag(event_t id, At at = At::here()) {
     ascend_host::Stamp &flag = copy_detail::flag(use, event, id);
     if (flag.is_set) current->fail(use, "flag", "a WaitFlag before the next SetFlag", text("event ", id, " set twice"));
     flag = current->signal(copy_detail::pipes(event).first);
-    current->flag_line[size_t(event)][size_t(id)] = at.line;
+    current->flag_set[size_t(event)][size_t(id)] = at;
 }
 template <HardEvent event>
 void WaitFlag(event_t id, At at = At::here()) {
@@ -254,7 +254,8 @@ void WaitFlag(event_t id, At at = At::here()) {
     current->begin(use, PIPE_S, 1);
     ascend_host::Stamp &flag = copy_detail::flag(use, event, id);
     if (!flag.is_set)
-        current->fail(use, "flag", text("a SetFlag of event ", id, " before"), "none: a card waits for ever");
+        current->fail(use, "flag", text("a SetFlag of event ", id, " before"),
+                      text("none", ascend_host::WAITS_FOR_EVER));
     current->join(copy_detail::pipes(event).second, flag);
     flag.is_set = false;
 }

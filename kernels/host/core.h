@@ -38,6 +38,9 @@ struct At {
     static At here(const char *file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
 };
 
+// The end of what is found where a card does not go on.
+constexpr const char *WAITS_FOR_EVER = ": a card waits for ever";
+
 // What a call does to which operand.
 struct Use {
     const char *call;
@@ -45,7 +48,14 @@ struct Use {
     At at;
 };
 
+// What a rule expected, and what it found.
 struct Finding : std::runtime_error {
+    std::string kernel, file, call, operand, rule, expected, found;
+    // -1 and 0 where no core and no line is to blame.
+    int core = -1, line = 0;
+    // A card would not go on, rather than compute something else.
+    bool is_hang = false;
+
     using std::runtime_error::runtime_error;
 };
 
@@ -110,12 +120,13 @@ struct Core {
     std::array<Stamp, PIPES> known{};
     std::array<uint64_t, PIPES> busy{}, free_at{};
     std::array<std::array<Stamp, EVENT_IDS>, 16> flags{};
-    std::array<std::array<int, EVENT_IDS>, 16> flag_line{};
+    std::array<std::array<At, EVENT_IDS>, 16> flag_set{};
     std::array<uint8_t, 16> allocated_events{};
     int atomic = 0;
     At atomic_set{};
     uint32_t invalidated = 0;
     std::vector<const void *> dirty;
+    At dirty_set{};
     uint64_t calls = 0;
 
     // Makes the core new; the buffer is only as large as the last kernel made it.
@@ -218,7 +229,7 @@ struct Core {
     void check_end();
 };
 
-// The core whose code runs.
-inline Core *current = nullptr;
+// The core whose code runs on this thread: launches of several streams run at once, each on one thread.
+inline thread_local Core *current = nullptr;
 
 }  // namespace ascend_host

@@ -102,23 +102,24 @@ struct GlobalTensor {
         // A miss of the scalar cache.
         const uint32_t time = current->begin(use, PIPE_S, 64);
         const auto *place = reinterpret_cast<const uint8_t *>(uint64_t(pointer) + index * sizeof(T));
-        const ascend_host::Region &region = current->launch->find(use, place, sizeof(T));
-        const auto &block = region.blocks[uint64_t(place) / ascend_host::BLOCK - region.first_block()];
+        const auto &block =
+            current->launch->find(use, place, sizeof(T)).block(uint64_t(place) / ascend_host::BLOCK);
         if (block.writer >= 0 && block.write_pipe != PIPE_S && current->invalidated <= block.write_epoch)
             current->fail(use, "order", "DataCacheCleanAndInvalid after the write",
                           "a line that the scalar cache may hold from before");
-        current->launch->access(use, PIPE_S, time, place, sizeof(T), false, false);
+        const uint8_t *here = current->launch->access(use, PIPE_S, time, place, sizeof(T), false, false);
         T value;
-        std::memcpy(&value, place, sizeof value);
+        std::memcpy(&value, here, sizeof value);
         return value;
     }
     void SetValue(uint64_t index, T value, At at = At::here()) const {
         const Use use{"SetValue", "of global memory", at};
         check(use, index, 1);
         auto *place = reinterpret_cast<uint8_t *>(uint64_t(pointer) + index * sizeof(T));
-        current->launch->access(use, PIPE_S, current->begin(use, PIPE_S, 1), place, sizeof(T), true, false);
-        current->dirty.push_back(line(place));
-        std::memcpy(place, &value, sizeof value);
+        uint8_t *here =
+            current->launch->access(use, PIPE_S, current->begin(use, PIPE_S, 1), place, sizeof(T), true, false);
+        current->dirty.push_back(line(place)), current->dirty_set = at;
+        std::memcpy(here, &value, sizeof value);
     }
     T operator()(uint64_t index, At at = At::here()) const { return GetValue(index, at); }
 
@@ -173,7 +174,7 @@ struct Queue {
             buffers.push_back(slot);
             return {slot->address, slot, slot->generation};
         }
-        current->fail(use, "queue", "a free buffer", text("all ", buffers.size(), " in use: a card waits for ever"));
+        current->fail(use, "queue", "a free buffer", text("all ", buffers.size(), " in use", ascend_host::WAITS_FOR_EVER));
     }
     template <class T>
     bool EnQue(const LocalTensor<T> &tensor, At at = At::here()) {
@@ -192,7 +193,7 @@ struct Queue {
     LocalTensor<T> DeQue(At at = At::here()) {
         const Use use{"DeQue", "", at};
         current->begin(use, PIPE_S, 1);
-        if (queued.empty()) current->fail(use, "queue", "a tensor in the queue", "none: a card waits for ever");
+        if (queued.empty()) current->fail(use, "queue", "a tensor in the queue", text("none", ascend_host::WAITS_FOR_EVER));
         Slot *slot = queued.front();
         queued.pop_front();
         slot->state = SlotState::Dequeued;
@@ -230,7 +231,8 @@ template <TPosition source, TPosition target, int depth>
 struct TQueBind : Queue<producer_of<source>(), target == TPosition::VECOUT ? int(PIPE_MTE3) : int(PIPE_V), depth> {
     static constexpr TPosition position = source;
 };
-template <TPosition where, int depth>
+// The third argument says how a card lays data out; vector cores know one layout.
+template <TPosition where, int depth, int layout = 0>
 struct TQue : TQueBind<where, where, depth> {};
 
 template <TPosition where = TPosition::VECCALC>

@@ -10,7 +10,11 @@
 #include <type_traits>
 
 #define __aicore__
+#ifdef ASCEND_HOST_SCAN
+#define __global__ __ascend_global__
+#else
 #define __global__
+#endif
 #define __gm__
 #define __ubuf__
 #define __inline__ inline

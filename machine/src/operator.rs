@@ -99,6 +99,20 @@ impl OperatorCost {
         let bound = if longest < c.kernel_us { Bound::Launch } else { bound };
         Self { duration_us: c.kernel_us + longest, cube_us, vector_us, memory_us, engine, bound }
     }
+
+    /// The cost of a kernel of the vector cores that counts its own work: `cycles` of its slowest core, `bytes` of global
+    /// memory over all cores.
+    #[must_use]
+    pub fn of_kernel(profile: &Profile, cycles: f64, bytes: f64) -> Self {
+        let (soc, c) = (profile.soc, &profile.coefficients);
+        let vector_us = cycles / soc.cycles_per_us();
+        let memory_us = bytes / (soc.hbm_bytes_per_us() * c.hbm_efficiency);
+        let (bound, longest) =
+            if vector_us > memory_us { (Bound::Vector, vector_us) } else { (Bound::Memory, memory_us) };
+        let bound = if longest < c.kernel_us { Bound::Launch } else { bound };
+        let duration_us = c.kernel_us + longest;
+        Self { duration_us, cube_us: 0.0, vector_us, memory_us, engine: Engine::Vector, bound }
+    }
 }
 
 /// Microseconds of all cores for a product: the fastest tile shape.

@@ -223,7 +223,12 @@ impl BufferSlice {
             && other.len_bytes > 0
     }
 
-    /// Device address of the first byte.
+    /// Device address of the first byte, for what names memory by addresses, as reports on kernels do.
+    #[must_use]
+    pub fn device_address(&self) -> u64 {
+        self.address().addr() as u64
+    }
+
     pub(super) fn address(&self) -> *mut c_void {
         self.buffer.0.memory.address.0.wrapping_byte_add(self.start)
     }

@@ -13,6 +13,7 @@
 //! | [`Tensor`] | `aclTensor` | a strided view of a slice |
 //! | [`Graph`] | `aclmdlRI`, made by a capture | a recorded macro of a thread |
 //! | [`operator`], [`Prepared`] | the two phases of an aclnn operator | a checked closure |
+//! | [`KernelBinary`], [`Kernel`] | a loaded binary, and a function of it | a plug-in and its entry |
 //! | [`Communicator`] | `HcclComm` | one end of a message bus |
 //!
 //! Invariants:
@@ -36,6 +37,7 @@ mod error;
 mod event;
 mod graph;
 mod handle;
+mod kernel;
 pub mod kernels;
 pub mod operator;
 mod prepared;
@@ -51,6 +53,7 @@ pub use copy::{HostBuffer, Transfer};
 pub use error::{CallError, Error, ErrorKind, Result};
 pub use event::Event;
 pub use graph::{Capture, Graph};
+pub use kernel::{Kernel, KernelArgument, KernelBinary};
 pub use prepared::Prepared;
 pub use root_info::RootInfo;
 pub use stream::Stream;

@@ -23,7 +23,8 @@ fn toolkit(folder: &Path, fault: &str) -> PathBuf {
 
 #[test]
 fn a_build_compiles_kernels_if_it_finds_a_compiler() {
-    let folder = tempfile::tempdir().expect("a folder");
+    // Paths with spaces are paths.
+    let folder = tempfile::Builder::new().prefix("a build").tempdir().expect("a folder");
     let program = folder.path().join("build");
     let root = env!("CARGO_MANIFEST_DIR");
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

@@ -8,6 +8,7 @@ mod bindings;
 mod built;
 mod emulator;
 mod house;
+mod kernels;
 mod kills;
 mod operators;
 mod project;
@@ -29,6 +30,9 @@ chores:
                        items nobody uses, types spread over files, circles of imports, packages of the library
   tidy                 list where the project breaks its rules: layers, purity, unsafe code, headers, lengths, words; a test of
                        xtask does the same
+  kernels --host --out DIR
+                       write DIR/libascend_tp_kernels_host.so, the kernels of kernels/ as the emulator loads them; needs a C++
+                       compiler (CXX, else c++, g++ or clang++)
   operators            list CANN's aclnn operators, each with a tab and `modelled` or `refused`, on standard output
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
                        --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
         ["emulator", "--out", folder] => emulator::write(folder),
         ["house"] => house::count(),
         ["tidy"] => tidy::check(),
+        ["kernels", "--host", "--out", folder] => kernels::write(folder),
         ["aarch64"] => aarch64::check(),
         _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
     };

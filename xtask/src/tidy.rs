@@ -68,8 +68,9 @@ const LAYERS: [(&str, &[&str]); 14] = [
 ///
 /// Folders import each other because what the machine does crosses its parts: a stream that ends a wait settles other streams,
 /// strict mode hears of every step. Files do not: types stand below `state`, what happens to them above it.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("base", &["config"]),
+    ("compiler", &[]),
     ("config", &["base", "faults"]),
     ("environment", &["base", "config", "faults"]),
     ("memory", &["base", "config", "scheduler"]),

@@ -1,6 +1,7 @@
 //! AscendCL: kernels of the program (binaries, argument lists, launches) and data buffers.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,15 +10,23 @@ use ascend_tp_sys::{
     aclrtParamHandle, aclrtStream,
 };
 
+use crate::abi::library;
 use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
+use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
-use crate::memory::raw::load_array;
+use crate::memory::raw::{RawSpan, load_array};
+use crate::runtime::compiled::{Compiled, CompiledLibrary, Place};
+use crate::runtime::kernel::{Argument, Body, Function, HostKernel};
 use crate::runtime::stream::Access;
-use crate::scheduler::pool::Without;
-use crate::scheduler::pool::{Task, Workers};
+use crate::runtime::thread;
+use crate::scheduler::pool::{Task, Without, Workers};
+use crate::scheduler::ran::{self, Measured, Ran};
 use crate::timed::Cost;
+
+/// Blocks of one launch at most (Ascend C guide, calling kernels).
+const MAX_BLOCKS: u32 = 65_535;
 
 /// Each value of an argument buffer takes a multiple of this (CANN runtime guide, aclrtKernelArgsGetMemSize).
 const WORD_BYTES: usize = 8;
@@ -35,7 +44,7 @@ unsafe fn text(argument: &str, text: *const c_char) -> Result<String, Failure> {
 }
 
 impl Machine {
-    /// The file must exist; what is in it is never read, because its kernels run as registered host functions.
+    /// The file must exist. The kernels of a library for this host run here; those of any other file as registered functions.
     pub(super) unsafe fn aclrtBinaryLoadFromFile(
         &self,
         bin_path: *const c_char,
@@ -50,10 +59,12 @@ impl Machine {
         if !Path::new(&path).is_file() {
             return Err(Failure::new(code::INVALID_FILE, format!("bin_path {path:?} names no file")));
         }
-        self.load_binary(bin_handle)
+        let bytes =
+            fs::read(&path).map_err(|error| Failure::new(code::INVALID_FILE, format!("bin_path {path:?}: {error}")))?;
+        self.load_binary(bin_handle, library::open(&path, bytes)?)
     }
 
-    pub(super) fn aclrtBinaryLoadFromData(
+    pub(super) unsafe fn aclrtBinaryLoadFromData(
         &self,
         data: *const c_void,
         length: usize,
@@ -64,17 +75,23 @@ impl Machine {
             let what = format!("data is {data:p} and length {length}: a binary has at least a byte");
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
-        self.load_binary(bin_handle)
+        // SAFETY: the C caller passes `length` bytes of host memory.
+        let bytes = unsafe { load_array("data", data.cast::<u8>(), length) }?;
+        self.load_binary(bin_handle, library::open("data", bytes)?)
     }
 
-    fn load_binary(&self, bin_handle: Out<aclrtBinHandle>) -> Result<(), Failure> {
+    fn load_binary(
+        &self,
+        bin_handle: Out<aclrtBinHandle>,
+        library: Option<Arc<dyn CompiledLibrary>>,
+    ) -> Result<(), Failure> {
         if bin_handle.is_null() {
             return Err(Failure::null("bin_handle"));
         }
         let card = self.current_card()?;
         let id = self.update(|state| {
             let id = state.fresh_number();
-            state.runtime.kernels.load(id, card);
+            state.runtime.kernels.load(id, card, library);
             id
         });
         bin_handle.set("bin_handle", HandleKind::Binary.encode(id))
@@ -174,8 +191,8 @@ impl Machine {
         }
         let function = HandleKind::Function.decode(func_handle)?;
         let list = HandleKind::Arguments.decode(args_handle)?;
-        let params = self.update(|state| state.runtime.kernels.values(list, function))?;
-        self.launch_kernel("aclrtLaunchKernelWithConfig", function, num_blocks, stream, Params::Values(params))
+        let arguments = self.update(|state| state.runtime.kernels.values(list, function))?;
+        self.launch_kernel("aclrtLaunchKernelWithConfig", function, num_blocks, stream, Params::List(arguments))
     }
 
     /// The arguments lie in device memory, one word each, and are read when the stream gets there.
@@ -227,25 +244,76 @@ impl Machine {
         }
         let accesses = match &params {
             Params::OnCard(span) => vec![Access::read("args_data", span)],
-            Params::Values(_) => Vec::new(),
+            Params::List(_) => Vec::new(),
         };
+        let (cost, task) = match function.body.clone() {
+            Body::Registered(kernel) => (Cost::Kernel, self.registered_task(function, kernel, blocks, params)),
+            Body::Compiled(kernel) => (Cost::Counted, self.compiled_task(kernel, (card, blocks), stream, params)?),
+        };
+        let entry = self.work(name, &cost, Without::Nothing, task);
+        self.enqueue(stream, entry, accesses).map(|_| ())
+    }
+
+    fn registered_task(&self, function: Function, kernel: HostKernel, blocks: u32, params: Params) -> Task {
         let machine = self.weak();
-        let task: Task = Arc::new(move |_: &Workers| {
-            let Some(machine) = machine.upgrade() else {
-                return Err(Failure::new(code::INTERNAL, "the machine ended before the kernel ran"));
-            };
+        let params = match params {
+            Params::OnCard(span) => Ok(span),
+            Params::List(list) => Err(list.into_iter().map(Argument::into_bytes).collect::<Vec<_>>()),
+        };
+        Arc::new(move |_: &Workers| {
+            let machine = machine.upgrade().ok_or_else(machine_ended)?;
             match &params {
-                Params::Values(values) => function.run(machine.memory(), blocks, values),
-                Params::OnCard(span) => {
-                    let mut bytes = vec![0_u8; span.len_bytes()];
-                    span.read(0, &mut bytes);
-                    let words: Vec<Vec<u8>> = bytes.chunks(WORD_BYTES).map(<[u8]>::to_vec).collect();
-                    function.run(machine.memory(), blocks, &words)
+                Err(values) => function.run(&kernel, machine.memory(), blocks, values),
+                Ok(span) => {
+                    let words: Vec<Vec<u8>> = read_all(span).chunks(WORD_BYTES).map(<[u8]>::to_vec).collect();
+                    function.run(&kernel, machine.memory(), blocks, &words)
                 }
             }
-        });
-        let entry = self.work(name, &Cost::Kernel, Without::Nothing, task);
-        self.enqueue(stream, entry, accesses).map(|_| ())
+        })
+    }
+
+    fn compiled_task(
+        &self,
+        kernel: Compiled,
+        (card, blocks): (u32, u32),
+        stream: aclrtStream,
+        params: Params,
+    ) -> Result<Task, Failure> {
+        if blocks > MAX_BLOCKS {
+            let what = format!("num_blocks is {blocks}; a kernel runs on at most {MAX_BLOCKS}");
+            return Err(Failure::new(code::INVALID_PARAM, what));
+        }
+        let params = match params {
+            Params::OnCard(span) => Ok(span),
+            Params::List(arguments) => Err(kernel.values(card, arguments)?),
+        };
+        let (number, site) = {
+            let mut state = self.lock();
+            let stream = state.resolve_stream(stream, thread::context(self.key()))?;
+            (state.fresh_number(), self.site(&state, Some(stream)))
+        };
+        let seed = self.strict().map_or(0, |strict| strict.seed()).wrapping_add(number);
+        let place = Place { card, blocks, cores: self.config().soc.vector_cores(), seed };
+        let machine = self.weak();
+        Ok(Arc::new(move |_: &Workers| {
+            let machine = machine.upgrade().ok_or_else(machine_ended)?;
+            let (run, accesses) = match &params {
+                Err(values) => kernel.run(machine.memory(), &place, values),
+                Ok(span) => kernel.run(machine.memory(), &place, &kernel.unpack(&read_all(span))?),
+            };
+            let measured = Some(Measured { cycles: run.cycles, bytes: run.global_bytes });
+            ran::tell(Ran { accesses, measured });
+            let watcher = machine.lock().runtime.kernels.watcher.clone();
+            if let Some(watcher) = watcher {
+                watcher(&run);
+            }
+            let Some(finding) = run.finding else { return Ok(()) };
+            if let Some(strict) = machine.strict() {
+                let sites = site.iter().cloned().collect();
+                strict.report_once(Report::new(ReportKind::Kernel, finding.text.clone(), sites));
+            }
+            Err(finding.failure())
+        }))
     }
 
     pub(super) fn aclCreateDataBuffer(&self, data: *mut c_void, size: usize) -> Result<*mut aclDataBuffer, Failure> {
@@ -292,6 +360,16 @@ impl Machine {
 
 /// Where the values of a launch are.
 enum Params {
-    Values(Vec<Vec<u8>>),
-    OnCard(crate::memory::raw::RawSpan),
+    List(Vec<Argument>),
+    OnCard(RawSpan),
+}
+
+fn read_all(span: &RawSpan) -> Vec<u8> {
+    let mut bytes = vec![0_u8; span.len_bytes()];
+    span.read(0, &mut bytes);
+    bytes
+}
+
+fn machine_ended() -> Failure {
+    Failure::new(code::INTERNAL, "the machine ended before the kernel ran")
 }

@@ -29,6 +29,7 @@ pub(crate) mod aclnn;
 mod hccl;
 mod hccl_communicator;
 mod hccl_memory;
+mod library;
 mod out;
 pub(crate) mod refused;
 

@@ -202,6 +202,10 @@ pub(crate) mod code {
     pub(crate) const AICORE_TIMEOUT: i32 = sys::ACL_ERROR_RT_AICORE_TIMEOUT;
     /// An operator failed on the device.
     pub(crate) const AICORE_EXCEPTION: i32 = sys::ACL_ERROR_RT_AICORE_EXCEPTION;
+    /// A kernel of the vector cores did not end.
+    pub(crate) const VECTOR_CORE_TIMEOUT: i32 = sys::ACL_ERROR_RT_VECTOR_CORE_TIMEOUT;
+    /// A kernel failed on a vector core.
+    pub(crate) const VECTOR_CORE_EXCEPTION: i32 = sys::ACL_ERROR_RT_VECTOR_CORE_EXCEPTION;
     /// aclrtSynchronizeStreamWithTimeout ran out of time.
     pub(crate) const STREAM_SYNC_TIMEOUT: i32 = sys::ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
     /// aclrtSynchronizeEventWithTimeout ran out of time.

@@ -34,6 +34,8 @@ pub enum ReportKind {
     Deadlock,
     /// The host touched device memory.
     HostAccess,
+    /// A kernel breaks a rule of the vector cores.
+    Kernel,
     /// A call that breaks a documented rule in another way.
     Misuse,
 }
@@ -70,6 +72,7 @@ impl ReportKind {
             Self::RankAbsent => "rank absent",
             Self::Deadlock => "deadlock",
             Self::HostAccess => "host access",
+            Self::Kernel => "kernel",
             Self::Misuse => "misuse",
         }
     }

@@ -1,9 +1,10 @@
-//! Kernels of the program: what a card runs from a compiled binary, an emulator runs from a registered host function.
+//! Kernels of the program: what a card runs from a compiled binary, an emulator runs from a registered host function, or from
+//! a library of kernels compiled for this host.
 //!
-//! Input: functions registered under the names of kernels, argument lists a program puts together, launches. Output:
-//! tasks that call those functions with blocks, parameters and the card's memory. Invariants: a name without a function
-//! is refused when it is looked up; the values of an argument list are those at the launch. Does not: read binaries,
-//! know which memory a kernel touches, or model its cores.
+//! Input: functions registered under the names of kernels, loaded libraries, argument lists a program puts together, launches.
+//! Output: what a launch runs, with blocks, parameters and the card's memory. Invariants: a name without a function
+//! is refused when it is looked up; the values of an argument list are those at the launch. Does not: read binaries
+//! (see `abi::library`), or know what runs inside a compiled kernel (see `compiled`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +14,16 @@ use crate::base::handle::HandleKind;
 use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::store::Memory;
+use crate::runtime::compiled::{Compiled, CompiledLibrary, KernelRun};
 
 /// Parameters one kernel takes at most (CANN runtime guide, kernels).
 const MAX_PARAMS: usize = 128;
 
 /// A registered kernel.
 pub(crate) type HostKernel = Arc<dyn Fn(&KernelCall<'_>) -> Result<(), String> + Send + Sync>;
+
+/// Who is told of every launch of a compiled kernel.
+pub(crate) type KernelWatcher = Arc<dyn Fn(&KernelRun) + Send + Sync>;
 
 /// One launch, as the host function of a kernel sees it.
 #[derive(Debug)]
@@ -110,8 +115,8 @@ impl KernelMemory {
 #[derive(Default)]
 pub(crate) struct Kernels {
     registered: BTreeMap<String, HostKernel>,
-    /// Loaded binaries by the card they are on.
-    binaries: BTreeMap<u64, u32>,
+    pub(crate) watcher: Option<KernelWatcher>,
+    binaries: BTreeMap<u64, Binary>,
     functions: BTreeMap<u64, Function>,
     lists: BTreeMap<u64, List>,
 }
@@ -122,13 +127,35 @@ impl std::fmt::Debug for Kernels {
     }
 }
 
+/// A binary loaded on a card.
+struct Binary {
+    card: u32,
+    /// Its kernels, if it was compiled for this host.
+    library: Option<Arc<dyn CompiledLibrary>>,
+}
+
 /// A kernel of a loaded binary.
 #[derive(Clone)]
 pub(crate) struct Function {
     binary: u64,
     card: u32,
     name: Arc<str>,
-    kernel: HostKernel,
+    pub(crate) body: Body,
+}
+
+/// What a kernel runs as.
+#[derive(Clone)]
+pub(crate) enum Body {
+    Registered(HostKernel),
+    Compiled(Compiled),
+}
+
+/// One argument of a launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Argument {
+    Value(Vec<u8>),
+    /// Data behind an address that the runtime gives.
+    Data(Vec<u8>),
 }
 
 /// An argument list.
@@ -144,6 +171,14 @@ enum Param {
     Room(Option<Arc<Allocation>>),
 }
 
+impl Argument {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Value(bytes) | Self::Data(bytes) => bytes,
+        }
+    }
+}
+
 impl Kernels {
     /// From now on `name` runs as `kernel`.
     pub(crate) fn register(&mut self, name: String, kernel: HostKernel) {
@@ -151,8 +186,8 @@ impl Kernels {
     }
 
     /// A binary was loaded on a card.
-    pub(crate) fn load(&mut self, id: u64, card: u32) {
-        self.binaries.insert(id, card);
+    pub(crate) fn load(&mut self, id: u64, card: u32, library: Option<Arc<dyn CompiledLibrary>>) {
+        self.binaries.insert(id, Binary { card, library });
     }
 
     /// Forgets a binary with its functions and their argument lists.
@@ -166,20 +201,25 @@ impl Kernels {
 
     /// The function of a binary under a name goes by `id` from now on; or it has a number already.
     pub(crate) fn look_up(&mut self, binary: u64, name: &str, id: u64) -> Result<u64, Failure> {
-        let card = *self.binaries.get(&binary).ok_or_else(|| HandleKind::Binary.gone(binary))?;
+        let loaded = self.binaries.get(&binary).ok_or_else(|| HandleKind::Binary.gone(binary))?;
         let found = self.functions.iter().find(|(_, function)| function.binary == binary && *function.name == *name);
         if let Some((id, _)) = found {
             return Ok(*id);
         }
-        let Some(kernel) = self.registered.get(name) else {
-            let known: Vec<&String> = self.registered.keys().collect();
-            let what = format!(
-                "kernel {name:?} has no host function, and an emulator cannot run a compiled one: register it by \
-                 Emulator::register_kernel, in C by ascend_emulator_register_kernel (registered: {known:?})"
-            );
-            return Err(Failure::new(code::KERNEL_NOT_FOUND, what));
+        let body = match (self.registered.get(name), &loaded.library) {
+            (Some(kernel), _) => Body::Registered(Arc::clone(kernel)),
+            (None, Some(library)) => Body::Compiled(find_entry(library, name)?),
+            (None, None) => {
+                let known: Vec<&String> = self.registered.keys().collect();
+                let what = format!(
+                    "kernel {name:?} has no host function, and an emulator cannot run one compiled for a card: compile it \
+                     for this host with `ascend-tp kernel build`, or register it by Emulator::register_kernel, in C by \
+                     ascend_emulator_register_kernel (registered: {known:?})"
+                );
+                return Err(Failure::new(code::KERNEL_NOT_FOUND, what));
+            }
         };
-        let function = Function { binary, card, name: name.into(), kernel: Arc::clone(kernel) };
+        let function = Function { binary, card: loaded.card, name: name.into(), body };
         self.functions.insert(id, function);
         Ok(id)
     }
@@ -253,7 +293,7 @@ impl Kernels {
     }
 
     /// The values of a complete list of `function`, as they are now.
-    pub(crate) fn values(&mut self, id: u64, function: u64) -> Result<Vec<Vec<u8>>, Failure> {
+    pub(crate) fn values(&mut self, id: u64, function: u64) -> Result<Vec<Argument>, Failure> {
         let list = self.list(id)?;
         if list.function != function {
             return Err(out_of_turn(id, "was made for another kernel"));
@@ -262,12 +302,12 @@ impl Kernels {
             return Err(out_of_turn(id, "is not finalized; call aclrtKernelArgsFinalize first"));
         }
         let value = |param: &Param| match param {
-            Param::Value(value) => value.clone(),
-            Param::Room(None) => Vec::new(),
+            Param::Value(value) => Argument::Value(value.clone()),
+            Param::Room(None) => Argument::Data(Vec::new()),
             Param::Room(Some(room)) => {
                 let mut bytes = vec![0; room.size()];
                 room.span(0, room.size()).read(0, &mut bytes);
-                bytes
+                Argument::Data(bytes)
             }
         };
         Ok(list.params.iter().map(value).collect())
@@ -280,12 +320,26 @@ impl Function {
         self.card
     }
 
-    /// Runs the kernel with `params`, which point into `store`.
-    pub(crate) fn run(&self, store: &Memory, blocks: u32, params: &[Vec<u8>]) -> Result<(), Failure> {
+    /// Runs a registered function with `params`, which point into `store`.
+    pub(crate) fn run(
+        &self,
+        kernel: &HostKernel,
+        store: &Memory,
+        blocks: u32,
+        params: &[Vec<u8>],
+    ) -> Result<(), Failure> {
         let call = KernelCall { store, card: self.card, blocks, params };
-        (self.kernel)(&call)
-            .map_err(|text| Failure::new(code::AICORE_EXCEPTION, format!("kernel {:?}: {text}", self.name)))
+        kernel(&call).map_err(|text| Failure::new(code::AICORE_EXCEPTION, format!("kernel {:?}: {text}", self.name)))
     }
+}
+
+fn find_entry(library: &Arc<dyn CompiledLibrary>, name: &str) -> Result<Compiled, Failure> {
+    let entries = library.entries();
+    let entry = entries.iter().position(|entry| entry.name == name).ok_or_else(|| {
+        let known: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+        Failure::new(code::KERNEL_NOT_FOUND, format!("the library has no kernel {name:?}, it has {known:?}"))
+    })?;
+    Ok(Compiled { library: Arc::clone(library), entry })
 }
 
 fn out_of_turn(list: u64, what: &str) -> Failure {
@@ -300,7 +354,7 @@ mod tests {
     fn lists_are_put_together_in_order() {
         let mut kernels = Kernels::default();
         kernels.register("scale".into(), Arc::new(|_: &KernelCall<'_>| Ok(())));
-        kernels.load(1, 0);
+        kernels.load(1, 0, None);
         let unknown = kernels.look_up(1, "other", 2).expect_err("not registered");
         assert!(unknown.message.contains("\"other\"") && unknown.message.contains("scale"), "{}", unknown.message);
         let function = kernels.look_up(1, "scale", 2).expect("registered");
@@ -314,7 +368,8 @@ mod tests {
         assert!(kernels.place_holder_room(4, 1, 3).expect_err("a value").message.contains("no place holder"));
         assert!(kernels.append(4, vec![3]).expect_err("after room").message.contains("follows all parameters"));
         kernels.finalize(4).expect("complete");
-        assert_eq!(kernels.values(4, function).expect("complete"), vec![vec![1, 2], vec![7, 8, 9]]);
+        let values = vec![Argument::Value(vec![1, 2]), Argument::Data(vec![7, 8, 9])];
+        assert_eq!(kernels.values(4, function).expect("complete"), values);
         kernels.unload(1).expect("loaded");
         assert!(kernels.function(function).is_err() && kernels.values(4, function).is_err());
     }

@@ -7,6 +7,7 @@
 
 pub(crate) mod callback;
 pub(crate) mod callbacks;
+pub(crate) mod compiled;
 pub(crate) mod context;
 pub(crate) mod contexts;
 pub(crate) mod event;

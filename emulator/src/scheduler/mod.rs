@@ -13,6 +13,7 @@ pub(crate) mod launch;
 pub(crate) mod pool;
 pub(crate) mod queues;
 pub(crate) mod quiet;
+pub(crate) mod ran;
 pub(crate) mod ready;
 pub(crate) mod spin;
 pub(crate) mod stream_wait;

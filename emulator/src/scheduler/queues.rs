@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::runtime::exception::FailedTask;
-use crate::runtime::stream::{Entry, Queued, Stream, WaitReason, context_gone, no_context};
+use crate::runtime::stream::{Access, Entry, Queued, Stream, WaitReason, context_gone, no_context};
 use crate::scheduler::launch::Launch;
 use crate::state::State;
 
@@ -164,6 +164,13 @@ impl State {
             Entry::HostFunction(body) => {
                 self.scheduler.launches.push(Launch::HostFunction { stream: id, card, body });
             }
+        }
+    }
+
+    /// The work under way on a stream has touched these bytes, as only running it has shown.
+    pub(crate) fn note_touched(&mut self, id: u64, accesses: &[Access]) {
+        if let Some(strict) = &mut self.strict {
+            strict.order.touched(id, accesses);
         }
     }
 

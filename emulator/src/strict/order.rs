@@ -216,6 +216,13 @@ impl HappensBefore {
         self.under_way.insert(stream, UnderWay { effect, accesses, site });
     }
 
+    /// The entry under way on a stream has touched these bytes, which nobody knew before.
+    pub(crate) fn touched(&mut self, stream: u64, accesses: &[Access]) {
+        let Some(site) = self.under_way.get(&stream).map(|entry| entry.site.clone()) else { return };
+        let clock = self.streams.get(&stream).cloned().unwrap_or_default();
+        self.touch(stream, &clock, accesses, site.as_ref());
+    }
+
     /// The entry under way on a stream has ended, with its effects.
     pub(crate) fn ended(&mut self, stream: u64) {
         let Some(entry) = self.under_way.remove(&stream) else { return };

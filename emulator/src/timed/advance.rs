@@ -10,6 +10,7 @@ use crate::hccl::meeting::Meeting;
 use crate::runtime::stream::Stream;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::pool::Task;
+use crate::scheduler::ran::Measured;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 use crate::timed::load::{LoadId, exchanged};
@@ -263,6 +264,18 @@ impl State {
 
     /// A stream has come to work of its card.
     pub(crate) fn start_load(&mut self, id: u64, name: &'static str, task: Option<Task>, load: Option<LoadId>) {
+        let Some(schedule) = &self.timed else { return };
+        let is_counted = load.is_some_and(|load| schedule.loads.of(load).is_counted) && task.is_some();
+        if !is_counted {
+            self.place_load(id, load);
+        }
+        if let Some(task) = task {
+            self.scheduler.launches.push(Launch::Task { stream: id, name, task, is_brief: false });
+        }
+    }
+
+    /// What runs on a stream keeps its card busy from now on, or as soon as the lane is free.
+    fn place_load(&mut self, id: u64, load: Option<LoadId>) {
         let (Some(schedule), Some(stream)) = (&mut self.timed, self.runtime.streams.get_mut(&id)) else { return };
         let mut end_ns = schedule.now_ns;
         if let Some(load) = load {
@@ -280,13 +293,24 @@ impl State {
         stream.time.ends_ns = Some(end_ns);
         stream.time.is_due = true;
         schedule.due.push(Reverse((end_ns, stream.card, id)));
-        if let Some(task) = task {
-            self.scheduler.launches.push(Launch::Task { stream: id, name, task, is_brief: false });
-        }
     }
 
-    /// How the work under way on a stream will end.
-    pub(crate) fn note_outcome(&mut self, id: u64, outcome: Result<(), Failure>) {
+    /// How the work under way on a stream will end, and what it took if it counted that.
+    pub(crate) fn note_outcome(
+        &mut self,
+        id: u64,
+        name: &'static str,
+        counted: Option<Measured>,
+        outcome: Result<(), Failure>,
+    ) {
+        let is_placed = self.runtime.streams.get(&id).is_none_or(|stream| stream.time.ends_ns.is_some());
+        if let (false, Some(schedule)) = (is_placed, &mut self.timed) {
+            let Schedule { timed, timeline, loads, .. } = &mut **schedule;
+            // What failed before it began took nothing.
+            let load = timed.counted(name, counted.unwrap_or_default(), timeline);
+            let load = loads.intern(load);
+            self.place_load(id, Some(load));
+        }
         if let (Some(stream), Err(failure)) = (self.runtime.streams.get_mut(&id), outcome) {
             stream.time.outcome = Some(failure);
         }

@@ -14,6 +14,7 @@ use crate::machine::Machine;
 use crate::scheduler::conductor::Conductor;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::quiet::Quiet;
+use crate::scheduler::ran;
 use crate::scheduler::turnstile::{Host, Stand, TurnstileView};
 use crate::scheduler::wait::Wait;
 use crate::state::State;
@@ -98,7 +99,7 @@ impl TimedConductor {
                     drop(state);
                     let outcome = machine.compute(name, &task);
                     state = machine.lock();
-                    state.note_outcome(stream, outcome);
+                    state.note_outcome(stream, name, ran::take().measured, outcome);
                     state.recheck_values();
                 }
                 Launch::Meeting(meeting) => {

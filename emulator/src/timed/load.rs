@@ -18,6 +18,7 @@ use crate::memory::copy::Copy;
 use crate::nn::dtype::DType;
 use crate::nn::operator::OperatorCall;
 use crate::nn::operator::{Role, Tensor};
+use crate::scheduler::ran::Measured;
 
 /// What an entry costs.
 #[derive(Debug)]
@@ -26,14 +27,16 @@ pub(crate) struct Load {
     pub(crate) kind: SpanKind,
     /// The links a collective keeps busy.
     pub(crate) links: Vec<LinkLoad>,
+    /// Where the card computes, the work itself says what it took.
+    pub(crate) is_counted: bool,
 }
 
 /// Names a load of [`Loads`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadId(u32);
 
-/// What makes two loads equal: name, bound, lane, duration, operations and bytes.
-type Content = (&'static str, &'static str, Lane, u64, u64, u64);
+/// What makes two loads equal: name, bound, lane, duration, operations, bytes, and whether the work counts itself.
+type Content = (&'static str, &'static str, Lane, u64, u64, u64, bool);
 
 /// The loads of operators and copies: few, however many calls there are.
 #[derive(Debug, Default)]
@@ -46,7 +49,8 @@ impl Loads {
     /// The name of a load.
     pub(crate) fn intern(&mut self, load: Load) -> LoadId {
         let kind = &load.kind;
-        let content = (kind.name, kind.bound, kind.lane, load.duration_ns, kind.flops.to_bits(), kind.bytes.to_bits());
+        let (flops, bytes) = (kind.flops.to_bits(), kind.bytes.to_bits());
+        let content = (kind.name, kind.bound, kind.lane, load.duration_ns, flops, bytes, load.is_counted);
         let all = &mut self.all;
         *self.by_content.entry(content).or_insert_with(|| {
             all.push(load);
@@ -81,7 +85,14 @@ impl Timed {
     ) -> Load {
         let total = timeline.place(name, bound, lane);
         let kind = SpanKind { name, bound, lane, flops, bytes, group: None, total };
-        Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new() }
+        Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new(), is_counted: false }
+    }
+
+    /// A kernel that counted its own work.
+    pub(crate) fn counted(&self, name: &'static str, work: Measured, timeline: &mut Timeline) -> Load {
+        let cost = OperatorCost::of_kernel(&self.profile, work.cycles as f64, work.bytes as f64);
+        let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
+        self.load(cost.duration_us, (name, bound, lane), (0.0, work.bytes as f64), timeline)
     }
 
     /// A copy within a card, between a card and the host, or between two cards.
@@ -124,7 +135,12 @@ impl Timed {
         let total = timeline.place(name, bound, Lane::Communication);
         let group = Some(Arc::from(cards));
         let kind = SpanKind { name, bound, lane: Lane::Communication, flops: 0.0, bytes, group, total };
-        Load { duration_ns: nanoseconds(cost.duration_us), kind, links: cost.links(&self.topology, &on) }
+        Load {
+            duration_ns: nanoseconds(cost.duration_us),
+            kind,
+            links: cost.links(&self.topology, &on),
+            is_counted: false,
+        }
     }
 }
 

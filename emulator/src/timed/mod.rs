@@ -62,6 +62,8 @@ pub(crate) enum Cost<'a> {
     Pass(usize, &'a [Access]),
     /// A kernel nothing is known of: the least a kernel takes.
     Kernel,
+    /// A kernel that counts its cycles where it runs; until then the least.
+    Counted,
     Nothing,
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ascend_tp_machine::Launch;
 
-use super::load::LoadId;
+use super::load::{Load, LoadId};
 use super::schedule::Schedule;
 use crate::machine::{Machine, WakeSource};
 use crate::runtime::stream::Entry;
@@ -52,6 +52,10 @@ impl Machine {
             Cost::Copy(copy) => timed.copy(name, copy, timeline),
             Cost::Pass(bytes, accesses) => timed.pass(name, *bytes, accesses, timeline),
             Cost::Kernel => timed.operator(&Launch { operator: name, operands: Vec::new() }, timeline),
+            Cost::Counted => {
+                let least = timed.operator(&Launch { operator: name, operands: Vec::new() }, timeline);
+                Load { is_counted: true, ..least }
+            }
             Cost::Nothing => return None,
         };
         Some(loads.intern(load))

@@ -8,61 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, words};
 
-<<<<<<< HEAD:xtask/src/project/imports.rs
-=======
-/// The folders of the emulator, and the files beside them, with what each may import besides itself.
-///
-/// Folders import each other because what the machine does crosses its parts: a stream that ends a wait settles other streams,
-/// strict mode hears of every step. Files do not: types stand below `state`, what happens to them above it.
-const ARROWS: [(&str, &[&str]); 16] = [
-    ("base", &["config"]),
-    ("config", &["base", "faults"]),
-    ("environment", &["base", "config", "faults"]),
-    ("memory", &["base", "config", "scheduler"]),
-    ("scheduler", &["base", "memory", "hccl", "strict", "runtime", "state", "machine"]),
-    ("nn", &["base", "memory", "scheduler", "timed"]),
-    ("hccl", &["base", "config", "memory", "scheduler", "nn", "runtime", "state", "machine"]),
-    ("faults", &["base", "memory", "hccl", "runtime", "state", "machine"]),
-    ("timed", &["base", "config", "memory", "scheduler", "nn", "hccl", "strict", "runtime", "state", "machine"]),
-    ("strict", &["base", "config", "memory", "scheduler", "hccl", "runtime", "state", "machine"]),
-    ("runtime", &["base", "memory", "scheduler", "nn", "hccl", "timed", "strict", "state", "machine"]),
-    ("state", &["base", "scheduler", "hccl", "faults", "timed", "strict", "runtime"]),
-    (
-        "machine",
-        &["base", "config", "memory", "scheduler", "nn", "hccl", "faults", "timed", "strict", "runtime", "state"],
-    ),
-    // What no table has is asked of an emulator by name.
-    (
-        "abi",
-        &[
-            "base",
-            "config",
-            "memory",
-            "scheduler",
-            "nn",
-            "hccl",
-            "timed",
-            "strict",
-            "runtime",
-            "state",
-            "machine",
-            "emulator",
-        ],
-    ),
-    (
-        "emulator",
-        &["base", "config", "memory", "scheduler", "nn", "faults", "timed", "strict", "runtime", "machine", "abi"],
-    ),
-    ("limits", &["nn"]),
-];
-
-/// The most files that may import each other in a circle.
-const LARGEST_CIRCLE: usize = 2;
-
-/// Where the emulator's files are.
-const ROOT: &str = "emulator/src/";
-
->>>>>>> torch:tests/tidy/emulator.rs
 /// Path of a module from the root of the crate; empty for the root itself.
 type Module = Vec<String>;
 

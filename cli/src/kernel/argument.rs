@@ -1,0 +1,235 @@
+//! One argument of a launch, as the command line has it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use ascend_tp::base::Diagnostic;
+use half::{bf16, f16};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+/// One argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Argument {
+    Memory(MemoryArgument),
+    /// The bytes of a value.
+    Value(Vec<u8>),
+    /// A structure by value, whose bytes are in a file.
+    Structure(PathBuf),
+}
+
+/// Device memory that is an argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MemoryArgument {
+    pub(super) direction: Direction,
+    pub(super) element: Element,
+    pub(super) count: usize,
+    pub(super) source: Source,
+}
+
+/// What a kernel does with its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    In,
+    Out,
+    InOut,
+}
+
+/// Where contents come from, or go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Nothing,
+    File(PathBuf),
+    Random(u64),
+    Expect(PathBuf),
+}
+
+/// An element type of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Element {
+    F32,
+    F16,
+    Bf16,
+    /// An integer: bytes, and whether it has a sign.
+    Integer(usize, bool),
+}
+
+const ELEMENTS: [(&str, Element); 11] = [
+    ("f32", Element::F32),
+    ("f16", Element::F16),
+    ("bf16", Element::Bf16),
+    ("i8", Element::Integer(1, true)),
+    ("u8", Element::Integer(1, false)),
+    ("i16", Element::Integer(2, true)),
+    ("u16", Element::Integer(2, false)),
+    ("i32", Element::Integer(4, true)),
+    ("u32", Element::Integer(4, false)),
+    ("i64", Element::Integer(8, true)),
+    ("u64", Element::Integer(8, false)),
+];
+
+impl Element {
+    fn find(name: &str) -> Result<Self, String> {
+        let found = ELEMENTS.iter().find(|(known, _)| *known == name).map(|(_, element)| *element);
+        let known = || ELEMENTS.map(|(name, _)| name).join(", ");
+        found.ok_or_else(|| format!("`{name}` is no type: expected one of {}", known()))
+    }
+
+    /// Bytes of one.
+    pub(super) const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::Integer(bytes, _) => bytes,
+        }
+    }
+
+    /// The bytes of a value that is written out.
+    fn parse(self, text: &str) -> Result<Vec<u8>, String> {
+        let wrong = |what: &str| format!("`{text}` is no {what}");
+        let float = || text.parse::<f32>().map_err(|_| wrong("number"));
+        Ok(match self {
+            Self::F32 => float()?.to_le_bytes().to_vec(),
+            Self::F16 => f16::from_f32(float()?).to_le_bytes().to_vec(),
+            Self::Bf16 => bf16::from_f32(float()?).to_le_bytes().to_vec(),
+            Self::Integer(bytes, has_sign) => {
+                let value: i128 = text.parse().map_err(|_| wrong("whole number"))?;
+                let bits = 8 * bytes as u32;
+                let range = if has_sign { -(1_i128 << (bits - 1))..1 << (bits - 1) } else { 0..1 << bits };
+                if !range.contains(&value) {
+                    return Err(format!("{value} is beyond {} to {}", range.start, range.end - 1));
+                }
+                value.to_le_bytes()[..bytes].to_vec()
+            }
+        })
+    }
+
+    /// Random elements: floats from -1 to 1, integers of all bits.
+    fn random(self, seed: u64, count: usize) -> Vec<u8> {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut bytes = Vec::with_capacity(count * self.bytes());
+        for _ in 0..count {
+            let unit: f32 = random.random_range(-1.0..1.0);
+            match self {
+                Self::F32 => bytes.extend(unit.to_le_bytes()),
+                Self::F16 => bytes.extend(f16::from_f32(unit).to_le_bytes()),
+                Self::Bf16 => bytes.extend(bf16::from_f32(unit).to_le_bytes()),
+                Self::Integer(width, _) => bytes.extend(&random.random::<u64>().to_le_bytes()[..width]),
+            }
+        }
+        bytes
+    }
+}
+
+impl FromStr for Argument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, rest) = text.split_once(':').ok_or("expected in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE")?;
+        let direction = match first {
+            "in" => Direction::In,
+            "out" => Direction::Out,
+            "inout" => Direction::InOut,
+            "bytes" => return Ok(Self::Structure(rest.into())),
+            other => return Element::find(other)?.parse(rest).map(Self::Value),
+        };
+        let mut words = rest.splitn(3, ':');
+        let element = Element::find(words.next().unwrap_or_default())?;
+        let count = words.next().and_then(|count| count.parse().ok()).filter(|count| *count > 0);
+        let count =
+            count.ok_or_else(|| format!("`{rest}` has no count: expected {first}:TYPE:COUNT, of at least 1"))?;
+        let source = source(direction, words.next())?;
+        Ok(Self::Memory(MemoryArgument { direction, element, count, source }))
+    }
+}
+
+fn source(direction: Direction, text: Option<&str>) -> Result<Source, String> {
+    let found = match text {
+        None | Some("") => Source::Nothing,
+        Some(text) => match text.split_once('=') {
+            Some(("random", seed)) => Source::Random(seed.parse().map_err(|_| format!("`{seed}` is no seed"))?),
+            Some(("expect", file)) => Source::Expect(file.into()),
+            _ => Source::File(text.into()),
+        },
+    };
+    match (direction, &found) {
+        (Direction::In | Direction::InOut, Source::Nothing | Source::Expect(_)) => {
+            Err("what is read has contents: expected FILE or random=SEED".to_owned())
+        }
+        (Direction::Out, Source::Random(_)) => {
+            Err("`out` is not read: expected nothing, FILE or expect=FILE".to_owned())
+        }
+        _ => Ok(found),
+    }
+}
+
+impl MemoryArgument {
+    pub(super) fn len_bytes(&self) -> usize {
+        self.element.bytes() * self.count
+    }
+
+    /// What the memory holds before the launch; None where that is nobody's business.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has another length.
+    pub(super) fn contents(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
+        match (&self.source, self.direction) {
+            (Source::Random(seed), _) => Ok(Some(self.element.random(*seed, self.count))),
+            (Source::File(path), Direction::In | Direction::InOut) => self.read(path).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// What the memory must hold after it.
+    ///
+    /// # Errors
+    /// As of [`contents`](Self::contents).
+    pub(super) fn expected(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
+        match &self.source {
+            Source::Expect(path) => self.read(path).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn read(&self, path: &PathBuf) -> Result<Vec<u8>, Diagnostic> {
+        let bytes = read(path)?;
+        if bytes.len() == self.len_bytes() {
+            return Ok(bytes);
+        }
+        Err(Diagnostic::new(format!("--arg {}", path.display()), "the file has another length")
+            .expected(format!("{} bytes, {} elements of {}", self.len_bytes(), self.count, self.element.bytes()))
+            .found(bytes.len()))
+    }
+}
+
+/// The bytes of a file that an argument names.
+pub(super) fn read(path: &PathBuf) -> Result<Vec<u8>, Diagnostic> {
+    fs::read(path).map_err(|error| Diagnostic::new(format!("--arg {}", path.display()), "cannot be read").found(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_memory_or_values() {
+        let memory = "in:bf16:24:random=7".parse::<Argument>().expect("memory");
+        let expected =
+            MemoryArgument { direction: Direction::In, element: Element::Bf16, count: 24, source: Source::Random(7) };
+        assert_eq!(memory, Argument::Memory(expected));
+        assert_eq!("i16:-2".parse(), Ok(Argument::Value(vec![0xfe, 0xff])));
+        assert_eq!("f16:1".parse(), Ok(Argument::Value(vec![0, 0x3c])));
+        for (wrong, says) in [
+            ("f32", "expected in|out|inout"),
+            ("f31:1", "`f31` is no type"),
+            ("u8:256", "256 is beyond 0 to 255"),
+            ("in:f32:0:x", "has no count"),
+            ("in:f32:8", "expected FILE or random=SEED"),
+            ("out:f32:8:random=1", "expected nothing, FILE or expect=FILE"),
+        ] {
+            let said = wrong.parse::<Argument>().expect_err(wrong);
+            assert!(said.contains(says), "{wrong}: {said}");
+        }
+    }
+}

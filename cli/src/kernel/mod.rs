@@ -1,0 +1,112 @@
+//! `kernel`: kernels in Ascend C without a card.
+//!
+//! Input → output: sources → a library that the emulator loads (`build`), or what a launch of one of them computed and which
+//! rules it broke (`check`). A launch goes through the C ABI of an emulated card, as a program's does.
+
+mod argument;
+mod check;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use ascend_tp::emulator::compiler::{CompileError, Compiler, KernelEntry};
+use clap::{Args, Subcommand};
+
+use super::failure::{Failure, Outcome};
+use super::print;
+use argument::Argument;
+
+pub(super) const EXAMPLES: &str = "\
+Needs a C++ compiler with _Float16 (GCC 12 or clang 15), which CXX names. docs/KERNELS.md has the rest.
+
+Examples:
+  ascend-tp kernel check add_custom.cpp --launch add_custom --blocks 8 \\
+      --arg in:f16:16384:random=1 --arg in:f16:16384:random=2 --arg out:f16:16384 --arg u32:16384
+  ascend-tp kernel build add_custom.cpp --out libkernels.so";
+
+#[derive(Debug, Args)]
+pub(super) struct KernelOptions {
+    #[command(subcommand)]
+    command: KernelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KernelCommand {
+    /// Launch a kernel on an emulated card and name every rule of the vector cores that it breaks
+    Check(CheckOptions),
+    /// Compile kernels into a library that the emulator's aclrtBinaryLoadFromFile loads
+    Build(BuildOptions),
+}
+
+/// How sources are compiled.
+#[derive(Debug, Args)]
+struct SourceOptions {
+    /// Passed to the compiler, as -DNAME=1 or -Ifolder; may be given more than once
+    #[arg(long = "option", value_name = "OPTION", allow_hyphen_values = true)]
+    options: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct CheckOptions {
+    /// The source of the kernel
+    #[arg(value_name = "FILE.cpp")]
+    file: PathBuf,
+    /// The entry function
+    #[arg(long, value_name = "NAME")]
+    launch: String,
+    /// On how many blocks it is launched
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    blocks: u32,
+    /// An argument, in the order of the function's: in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE.
+    ///
+    /// SOURCE is a file of raw elements or random=SEED; of `out` it is expect=FILE, to which the result must be equal bit for
+    /// bit, or the file that is written. TYPE is f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64 or u64; bytes:FILE
+    /// is a structure by value.
+    #[arg(long = "arg", value_name = "ARGUMENT", verbatim_doc_comment)]
+    arguments: Vec<Argument>,
+    /// In how many orders the cores take turns, until something is found
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    orders: u64,
+    /// The chip: 910b1 to 910b4, or a die of a 910C
+    #[arg(long, value_name = "CHIP", default_value = "910b3")]
+    card: String,
+    #[command(flatten)]
+    source: SourceOptions,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct BuildOptions {
+    /// The sources
+    #[arg(value_name = "FILE.cpp", required = true)]
+    files: Vec<PathBuf>,
+    /// Where the library is written
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    #[command(flatten)]
+    source: SourceOptions,
+}
+
+/// Runs the command.
+pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
+    match &options.command {
+        KernelCommand::Check(options) => check::run(options),
+        KernelCommand::Build(options) => {
+            let compiler = Compiler::find().map_err(input)?;
+            let entries = compiler.build(&options.files, &options.source.options, &options.out).map_err(input)?;
+            print(&entries.iter().map(signature).collect::<String>())?;
+            Ok(Outcome::Done)
+        }
+    }
+}
+
+/// What is wrong with sources, or with the compiler, is the input's fault.
+fn input(error: CompileError) -> Failure {
+    Failure::Input(error.into())
+}
+
+fn signature(entry: &KernelEntry) -> String {
+    format!("{}({})\n", entry.name, entry.params.join(", "))
+}

@@ -1,0 +1,303 @@
+//! Shared libraries of kernels that were compiled for this host against `kernels/host`.
+//!
+//! Input: a file or its bytes. Output: a [`CompiledLibrary`], or None where the file exports no kernels of this host.
+//! Invariants: only a file that exports [`ENTRY`] is loaded, and it stays loaded, because its fibers and names do. The structures are
+//! those of `kernels/host/library.h`. Does not: know what a kernel may do (see `runtime::compiled`).
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use object::{Object, ObjectKind};
+
+use crate::base::failure::{Failure, code};
+use crate::runtime::compiled::{
+    CompiledEntry, CompiledLaunch, CompiledLibrary, CompiledParam, KernelFinding, KernelTouch,
+};
+
+/// The function that a library exports; its number changes with the structures.
+const ENTRY: &str = "ascend_host_kernels_1";
+
+/// What the name begins with in every version.
+const ENTRY_OF_ANY_VERSION: &[u8] = b"ascend_host_kernels_";
+
+#[repr(C)]
+struct Parameter {
+    name: *const c_char,
+    bytes: u32,
+    is_address: u32,
+}
+
+#[repr(C)]
+struct Entry {
+    name: *const c_char,
+    parameters: *const Parameter,
+    count: u64,
+}
+
+#[repr(C)]
+struct Finding {
+    kernel: *const c_char,
+    file: *const c_char,
+    call: *const c_char,
+    operand: *const c_char,
+    rule: *const c_char,
+    expected: *const c_char,
+    found: *const c_char,
+    text: *const c_char,
+    core: i32,
+    line: i32,
+    is_hang: i32,
+}
+
+#[repr(C)]
+struct Counts {
+    cycles: u64,
+    busy: [u64; 4],
+    global_bytes: u64,
+    local_bytes: u64,
+}
+
+#[repr(C)]
+struct Memory {
+    address: u64,
+    bytes: u64,
+    bytes_at: *mut u8,
+    name: *const c_char,
+    why: *const c_char,
+}
+
+#[repr(C)]
+struct Launch {
+    blocks: u32,
+    cores: u32,
+    seed: u64,
+    arguments: *const *const u8,
+    user: *mut c_void,
+    find: unsafe extern "C" fn(*mut c_void, u64, *mut Memory) -> i32,
+    touched: unsafe extern "C" fn(*mut c_void, u64, u64, i32),
+    counted: unsafe extern "C" fn(*mut c_void, *const Counts),
+    found: unsafe extern "C" fn(*mut c_void, *const Finding),
+}
+
+#[repr(C)]
+struct Kernels {
+    entries: *const Entry,
+    count: u64,
+    run: unsafe extern "C" fn(entry: u64, launch: *const Launch),
+}
+
+/// A loaded library.
+#[derive(Debug)]
+struct Library {
+    entries: Vec<CompiledEntry>,
+    run: unsafe extern "C" fn(entry: u64, launch: *const Launch),
+}
+
+/// Libraries of this process with the bytes they were made of: one that is loaded for several cards is one.
+static LOADED: Mutex<Vec<(Vec<u8>, Arc<dyn CompiledLibrary>)>> = Mutex::new(Vec::new());
+
+/// The kernels of the file `name` with these bytes, if it is a library of this host.
+///
+/// # Errors
+/// It is, and cannot be loaded.
+pub(super) fn open(name: &str, bytes: Vec<u8>) -> Result<Option<Arc<dyn CompiledLibrary>>, Failure> {
+    let wrong = |what: &dyn fmt::Display| Failure::new(code::INVALID_FILE, format!("{name}: {what}"));
+    if !exports_kernels(&bytes).map_err(|what| wrong(&what))? {
+        return Ok(None);
+    }
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, known)) = loaded.iter().find(|(other, _)| *other == bytes) {
+        return Ok(Some(Arc::clone(known)));
+    }
+    // The dynamic linker knows files by their names: an own one, so that a file which was built again is loaded again.
+    let file = rustix::fs::memfd_create("ascend-kernels", rustix::fs::MemfdFlags::CLOEXEC).map_err(|e| wrong(&e))?;
+    let file = Box::leak(Box::new(File::from(file)));
+    file.write_all(&bytes).map_err(|error| wrong(&error))?;
+    let library = load(&format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| wrong(&error))?;
+    loaded.push((bytes, Arc::clone(&library)));
+    Ok(Some(library))
+}
+
+/// Whether a file is a shared library of kernels of this host and version; `Err` for one of another version.
+fn exports_kernels(bytes: &[u8]) -> Result<bool, String> {
+    let Ok(file) = object::File::parse(bytes) else { return Ok(false) };
+    if file.kind() != ObjectKind::Dynamic {
+        return Ok(false);
+    }
+    let exports = file.exports().unwrap_or_default();
+    if exports.iter().any(|export| export.name() == ENTRY.as_bytes()) {
+        return Ok(true);
+    }
+    match exports.iter().find(|export| export.name().starts_with(ENTRY_OF_ANY_VERSION)) {
+        None => Ok(false),
+        Some(other) => Err(format!(
+            "it exports {}, this emulator wants {ENTRY}: build it again with this emulator's headers",
+            String::from_utf8_lossy(other.name())
+        )),
+    }
+}
+
+fn load(path: &str) -> Result<Arc<dyn CompiledLibrary>, libloading::Error> {
+    // SAFETY: the file exports the function by which libraries of kernels are known; its initializers only list its kernels.
+    let library = unsafe { libloading::Library::new(path) }?;
+    // SAFETY: the function of this name and version has this signature.
+    let kernels = unsafe { library.get::<unsafe extern "C" fn() -> *const Kernels>(ENTRY) }?;
+    // SAFETY: it takes nothing and may be called at any time.
+    let kernels = unsafe { kernels() };
+    // SAFETY: it gives the address of a structure that lives as long as the library, which is never unloaded.
+    let kernels = unsafe { &*kernels };
+    // SAFETY: the structure's own account of its entries.
+    let listed = unsafe { std::slice::from_raw_parts(kernels.entries, kernels.count as usize) };
+    let entries = listed.iter().map(entry).collect();
+    let run = kernels.run;
+    // Fibers of its threads and its names go on to be used.
+    let _stays: &'static libloading::Library = Box::leak(Box::new(library));
+    Ok(Arc::new(Library { entries, run }))
+}
+
+fn entry(listed: &Entry) -> CompiledEntry {
+    let name = text(listed.name);
+    // SAFETY: the entry's own account of its parameters, of which there may be none.
+    let parameters = unsafe { array(listed.parameters, listed.count as usize) };
+    let param = |parameter: &Parameter| {
+        let own = leaked(text(parameter.name));
+        CompiledParam {
+            name: own,
+            label: leaked(format!("`{own}` of {name}")),
+            bytes: parameter.bytes as usize,
+            is_address: parameter.is_address != 0,
+        }
+    };
+    let params = parameters.iter().map(param).collect();
+    CompiledEntry { params, other: leaked(format!("memory of {name}")), name: leaked(name) }
+}
+
+/// # Safety
+/// There are `count` values at `first`, for as long as the library is loaded.
+unsafe fn array<T>(first: *const T, count: usize) -> &'static [T] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: this function's own contract.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+/// Names of libraries, which stay loaded.
+fn leaked(name: String) -> &'static str {
+    Box::leak(name.into_boxed_str())
+}
+
+/// A string of the library; empty for NULL.
+fn text(place: *const c_char) -> String {
+    if place.is_null() {
+        return String::new();
+    }
+    // SAFETY: `library.h` promises strings that end in a NUL and live as long as the call.
+    unsafe { CStr::from_ptr(place) }.to_string_lossy().into_owned()
+}
+
+/// What the functions of a launch are called with.
+struct Running<'a, 'b> {
+    launch: &'a mut CompiledLaunch<'b>,
+    /// Strings the library was given.
+    names: Vec<CString>,
+}
+
+impl CompiledLibrary for Library {
+    fn entries(&self) -> &[CompiledEntry] {
+        &self.entries
+    }
+
+    fn run(&self, entry: usize, launch: &mut CompiledLaunch<'_>) {
+        let arguments: Vec<*const u8> = launch.arguments.iter().map(|value| value.as_ptr()).collect();
+        let (blocks, cores, seed) = (launch.blocks, launch.cores, launch.seed);
+        let mut running = Running { launch, names: Vec::new() };
+        let told = Launch {
+            blocks,
+            cores,
+            seed,
+            arguments: arguments.as_ptr(),
+            user: (&raw mut running).cast(),
+            find,
+            touched,
+            counted,
+            found,
+        };
+        // SAFETY: the entry is one of the library's; the arguments have the sizes that `Compiled::check` has seen to.
+        unsafe { (self.run)(entry as u64, &raw const told) };
+    }
+}
+
+/// # Safety
+/// `user` is the `Running` of a launch under way, which nobody else uses.
+unsafe fn running<'a>(user: *mut c_void) -> &'a mut Running<'a, 'a> {
+    // SAFETY: this function's own contract.
+    unsafe { &mut *user.cast::<Running<'_, '_>>() }
+}
+
+unsafe extern "C" fn find(user: *mut c_void, address: u64, memory: *mut Memory) -> i32 {
+    // SAFETY: the library passes on what it was given.
+    let running = unsafe { running(user) };
+    let found = (running.launch.find)(address as usize);
+    let is_found = found.is_ok();
+    let (span, said) = match found {
+        Ok(found) => (Some(found.span), found.name.to_owned()),
+        Err(why) => (None, why),
+    };
+    let said = CString::new(said).unwrap_or_default();
+    let place = said.as_ptr();
+    running.names.push(said);
+    let given = match span {
+        Some(span) => Memory {
+            address: span.address() as u64,
+            bytes: span.len_bytes() as u64,
+            bytes_at: span.bytes(),
+            name: place,
+            why: std::ptr::null(),
+        },
+        None => Memory { address: 0, bytes: 0, bytes_at: std::ptr::null_mut(), name: std::ptr::null(), why: place },
+    };
+    // SAFETY: the library's own structure.
+    unsafe { memory.write(given) };
+    i32::from(!is_found)
+}
+
+unsafe extern "C" fn touched(user: *mut c_void, address: u64, bytes: u64, is_write: i32) {
+    // SAFETY: the library passes on what it was given.
+    let running = unsafe { running(user) };
+    running.launch.run.touched.push(KernelTouch { address, bytes, is_write: is_write != 0 });
+}
+
+unsafe extern "C" fn counted(user: *mut c_void, counts: *const Counts) {
+    // SAFETY: the library passes on what it was given.
+    let running = unsafe { running(user) };
+    // SAFETY: the library's own structure.
+    let counts = unsafe { &*counts };
+    let run = &mut running.launch.run;
+    (run.cycles, run.busy_cycles) = (counts.cycles, counts.busy);
+    (run.global_bytes, run.local_bytes) = (counts.global_bytes, counts.local_bytes);
+}
+
+unsafe extern "C" fn found(user: *mut c_void, finding: *const Finding) {
+    // SAFETY: the library passes on what it was given.
+    let running = unsafe { running(user) };
+    // SAFETY: the library's own structure.
+    let told = unsafe { &*finding };
+    running.launch.run.finding = Some(KernelFinding {
+        kernel: text(told.kernel),
+        core: u32::try_from(told.core).ok(),
+        file: text(told.file),
+        line: told.line.unsigned_abs(),
+        call: text(told.call),
+        operand: text(told.operand),
+        rule: text(told.rule),
+        expected: text(told.expected),
+        found: text(told.found),
+        is_hang: told.is_hang != 0,
+        text: text(told.text),
+    });
+}

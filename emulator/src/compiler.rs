@@ -1,0 +1,298 @@
+//! Compiles kernels in Ascend C for this host.
+//!
+//! Input: sources, and a C++ compiler of this host. Output: a shared library that `aclrtBinaryLoadFromFile` of the emulator
+//! loads. The headers of `kernels/host`, in the place of CANN's, are part of this crate. Invariants: entries are found in what the
+//! preprocessor makes of a source, so what it leaves out is none; nothing stays behind but the library. Does not: run kernels, or
+//! compile them for cards (the root package's `build.rs` does).
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+/// Every header of the model by its name.
+pub const HEADERS: [(&str, &str); 11] = [
+    ("copy.h", include_str!("../../kernels/host/copy.h")),
+    ("core.h", include_str!("../../kernels/host/core.h")),
+    ("exports.h", include_str!("../../kernels/host/exports.h")),
+    ("harness.h", include_str!("../../kernels/host/harness.h")),
+    ("kernel_operator.h", include_str!("../../kernels/host/kernel_operator.h")),
+    ("launch.h", include_str!("../../kernels/host/launch.h")),
+    ("library.h", include_str!("../../kernels/host/library.h")),
+    ("reduce.h", include_str!("../../kernels/host/reduce.h")),
+    ("tensor.h", include_str!("../../kernels/host/tensor.h")),
+    ("types.h", include_str!("../../kernels/host/types.h")),
+    ("vector.h", include_str!("../../kernels/host/vector.h")),
+];
+
+/// The variable that names the compiler; without it [`COMPILERS`] are tried.
+pub const COMPILER_VARIABLE: &str = "CXX";
+
+/// Compilers in the order they are tried.
+pub const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
+
+/// Kernels are C++17; products and sums are rounded one by one, as on a card. Samples guard launches by `<<<>>>` with the macro.
+pub const OPTIONS: [&str; 4] = ["-std=c++17", "-O1", "-ffp-contract=off", "-DASCENDC_CPU_DEBUG=1"];
+
+/// Turns `__global__` into a word that the preprocessor keeps.
+const SCAN: &str = "-DASCEND_HOST_SCAN=1";
+const MARK: &str = "__ascend_global__";
+
+/// Why there is no library.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// No compiler of this host takes the model's types.
+    #[error("none of {tried} compiles C++17 with _Float16 (GCC 12, clang 15 or newer); install one, or name it by CXX")]
+    NoCompiler {
+        /// What was tried.
+        tried: String,
+    },
+    /// The compiler refused a source.
+    #[error("{compiler} refuses {source_file}:\n{said}")]
+    Refused {
+        /// Its name.
+        compiler: String,
+        /// The source, or the library where linking failed.
+        source_file: PathBuf,
+        /// What it said.
+        said: String,
+    },
+    /// A source has no kernel.
+    #[error(
+        "{source_file} has no kernel: expected a function `extern \"C\" __global__ __aicore__ void name(…) {{`; a template is \
+         launched through such a function"
+    )]
+    NoKernel {
+        /// The source.
+        source_file: PathBuf,
+    },
+    /// A file cannot be read or written.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A C++ compiler that takes the model's types.
+#[derive(Debug, Clone)]
+pub struct Compiler {
+    program: OsString,
+}
+
+/// An entry function of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelEntry {
+    /// Its name.
+    pub name: String,
+    /// Names of its parameters, in order.
+    pub params: Vec<String>,
+}
+
+impl Compiler {
+    /// The one that `CXX` names, or the first of [`COMPILERS`] that works.
+    ///
+    /// # Errors
+    /// There is none; the folder for temporary files cannot be written.
+    pub fn find() -> Result<Self, CompileError> {
+        let wanted = env::var_os(COMPILER_VARIABLE).filter(|name| !name.is_empty());
+        let candidates = wanted.map_or_else(|| COMPILERS.map(OsString::from).to_vec(), |name| vec![name]);
+        let folder = temporary()?;
+        let probe = folder.path().join("probe.cpp");
+        write(&probe, "#include <cstdint>\n_Float16 probe(float x) { return _Float16(x); }\n")?;
+        let takes = |program: &OsString| {
+            let output = Command::new(program).args(["-std=c++17", "-fsyntax-only"]).arg(&probe).output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        let tried = || candidates.iter().map(|name| name.display().to_string()).collect::<Vec<_>>().join(", ");
+        let program = candidates.iter().find(|program| takes(program)).cloned();
+        program.map(|program| Self { program }).ok_or_else(|| CompileError::NoCompiler { tried: tried() })
+    }
+
+    /// The program, to be called with arguments.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        Command::new(&self.program)
+    }
+
+    /// Compiles `sources` with further `options` into the shared library `out`; gives the kernels in it.
+    ///
+    /// # Errors
+    /// A source cannot be read, has no kernel or is refused by the compiler; `out` cannot be written.
+    pub fn build(
+        &self,
+        sources: &[PathBuf],
+        options: &[OsString],
+        out: &Path,
+    ) -> Result<Vec<KernelEntry>, CompileError> {
+        let folder = temporary()?;
+        for (name, text) in HEADERS {
+            write(&folder.path().join(name), text)?;
+        }
+        let command = || {
+            let mut command = self.command();
+            command.args(OPTIONS).arg("-I").arg(folder.path()).args(options);
+            command
+        };
+        let mut entries = Vec::new();
+        let mut link = command();
+        link.args(["-fPIC", "-shared", "-fvisibility=hidden", "-o"]).arg(out);
+        for (number, source) in sources.iter().enumerate() {
+            let path = fs::canonicalize(source).map_err(|error| file_error(source, error))?;
+            let scanned = self.run(command().args(["-E", "-P", SCAN]).arg(&path), source)?;
+            let found = scan(&scanned);
+            if found.is_empty() {
+                return Err(CompileError::NoKernel { source_file: source.clone() });
+            }
+            let wrapper = folder.path().join(format!("{number}.cpp"));
+            write(&wrapper, &wrap(&path, &found, number == 0))?;
+            link.arg(&wrapper);
+            entries.extend(found);
+        }
+        let blamed = if let [source] = sources { source } else { out };
+        self.run(&mut link, blamed)?;
+        Ok(entries)
+    }
+
+    fn run(&self, command: &mut Command, source: &Path) -> Result<String, CompileError> {
+        let refused = |said: String| CompileError::Refused {
+            compiler: self.program.display().to_string(),
+            source_file: source.to_path_buf(),
+            said,
+        };
+        let output = command.output().map_err(|error| refused(error.to_string()))?;
+        if !output.status.success() {
+            return Err(refused(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+fn temporary() -> Result<tempfile::TempDir, CompileError> {
+    tempfile::tempdir().map_err(|error| file_error(&env::temp_dir(), error))
+}
+
+fn file_error(path: &Path, error: io::Error) -> CompileError {
+    CompileError::File { path: path.to_path_buf(), error }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CompileError> {
+    fs::write(path, text).map_err(|error| file_error(path, error))
+}
+
+/// The file that brings a source into the library.
+fn wrap(source: &Path, entries: &[KernelEntry], exports: bool) -> String {
+    let header = if exports { "exports.h" } else { "library.h" };
+    let mut text = format!("#include \"{}\"\n#include \"{header}\"\n", source.display());
+    for (number, KernelEntry { name, params }) in entries.iter().enumerate() {
+        let names = params.join(",");
+        text += &format!(
+            "static const ascend_host::Added ascend_host_added_{number}{{\"{name}\", \"{names}\", {name}}};\n"
+        );
+    }
+    text
+}
+
+/// The kernels that a preprocessed source defines.
+fn scan(text: &str) -> Vec<KernelEntry> {
+    let mut entries: Vec<KernelEntry> = Vec::new();
+    for (at, _) in text.match_indices(MARK) {
+        let before = &text[..at];
+        let declaration = before.rfind([';', '}']).map_or(before, |end| &before[end + 1..]);
+        if declaration.contains("template") {
+            continue;
+        }
+        let Some((head, rest)) = text[at + MARK.len()..].split_once('(') else { continue };
+        let Some(end) = closing(rest) else { continue };
+        if !rest[end + 1..].trim_start().starts_with('{') {
+            continue;
+        }
+        let name = last_word(head);
+        let params = parts(&rest[..end]).iter().enumerate().map(|(number, param)| name_of(param, number)).collect();
+        entries.push(KernelEntry { name: name.to_owned(), params });
+    }
+    entries
+}
+
+/// Where the parenthesis ends that is open at the beginning.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 1_usize;
+    text.char_indices().find_map(|(at, letter)| {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        (depth == 0).then_some(at)
+    })
+}
+
+/// What stands between commas, outside brackets of any kind.
+fn parts(params: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut all) = (0_i32, 0, Vec::new());
+    for (at, letter) in params.char_indices() {
+        match letter {
+            '(' | '<' | '[' | '{' => depth += 1,
+            ')' | '>' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                all.push(&params[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    all.push(&params[start..]);
+    all.retain(|param| !matches!(param.trim(), "" | "void"));
+    all
+}
+
+fn is_of_word(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
+fn last_word(text: &str) -> &str {
+    let text = text.trim_end();
+    let start = text.rfind(|letter| !is_of_word(letter)).map_or(0, |at| at + 1);
+    &text[start..]
+}
+
+/// The name of a parameter; its place where it has none.
+fn name_of(param: &str, number: usize) -> String {
+    let words = param.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty() && *word != "const").count();
+    let name = last_word(param.split('=').next().unwrap_or(param));
+    let is_named =
+        words > 1 || (words == 1 && !name.is_empty() && param.contains('*') && !param.trim_end().ends_with('*'));
+    if is_named && !name.is_empty() { name.to_owned() } else { format!("argument {number}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, params: &[&str]) -> KernelEntry {
+        KernelEntry { name: name.to_owned(), params: params.iter().map(|&param| param.to_owned()).collect() }
+    }
+
+    #[test]
+    fn kernels_are_found_with_the_names_of_their_parameters() {
+        let text = r#"
+            struct Tiling { uint32_t n; };
+            extern "C" __ascend_global__ void declared(uint8_t * x);
+            template <class T> __ascend_global__ void generic(uint8_t * x) { }
+            extern "C" __ascend_global__ void add(uint8_t * x, const uint8_t *y, float scale, Tiling tiling) { if (x) { } }
+            extern "C" __ascend_global__ void none() {}
+            extern "C" __ascend_global__ void unnamed(uint8_t *, uint32_t) {}
+        "#;
+        assert_eq!(
+            scan(text),
+            [
+                entry("add", &["x", "y", "scale", "tiling"]),
+                entry("none", &[]),
+                entry("unnamed", &["argument 0", "argument 1"])
+            ]
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Kernels of loaded binaries.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::buffer::BufferSlice;
+use super::card::{Device, same_device};
+use super::error::Result;
+use super::handle::Handle;
+use super::stream::Stream;
+use crate::base::Diagnostic;
+
+/// A file of kernels on one card: an object of Ascend C's compiler, or on emulated cards a library made for the host.
+#[derive(Debug)]
+pub struct KernelBinary {
+    device: Arc<Device>,
+    handle: Handle,
+}
+
+/// An entry function of a binary, which it keeps loaded.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    binary: Arc<KernelBinary>,
+    handle: Handle,
+}
+
+/// One argument of a launch.
+#[derive(Clone, Debug)]
+pub enum KernelArgument {
+    /// The address of device memory.
+    Memory(BufferSlice),
+    /// The bytes of a value.
+    Value(Vec<u8>),
+}
+
+impl KernelBinary {
+    /// Loads a file, named by an absolute path.
+    ///
+    /// # Errors
+    /// The library's refusal.
+    pub fn load(device: &Arc<Device>, path: &Path) -> Result<Arc<Self>> {
+        let text = c_string("kernel binary", path.as_os_str().as_bytes())?;
+        let table = device.enter()?;
+        let mut handle = Handle::NULL;
+        // SAFETY: the path ends in a NUL, no options are given, and `handle` is valid for a write.
+        let code = unsafe { (table.aclrtBinaryLoadFromFile)(text.as_ptr(), std::ptr::null_mut(), &raw mut handle.0) };
+        device.check("aclrtBinaryLoadFromFile", code)?;
+        Ok(Arc::new(Self { device: Arc::clone(device), handle }))
+    }
+
+    /// The entry function of a name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel> {
+        let text = c_string("kernel", name.as_bytes())?;
+        let table = self.device.enter()?;
+        let mut handle = Handle::NULL;
+        // SAFETY: the binary is loaded, the name ends in a NUL, and `handle` is valid for a write.
+        let code = unsafe { (table.aclrtBinaryGetFunction)(self.handle.0, text.as_ptr(), &raw mut handle.0) };
+        self.device.check("aclrtBinaryGetFunction", code)?;
+        Ok(Kernel { binary: Arc::clone(self), handle })
+    }
+}
+
+impl Drop for KernelBinary {
+    fn drop(&mut self) {
+        // Launches may not have ended.
+        self.device.synchronize_teardown();
+        let Some(table) = self.device.enter_teardown() else { return };
+        // SAFETY: nobody else has the binary, and its work is done.
+        let code = unsafe { (table.aclrtBinaryUnLoad)(self.handle.0) };
+        self.device.park("aclrtBinaryUnLoad", code);
+    }
+}
+
+impl Kernel {
+    /// Enqueues the kernel on `blocks` cores. Memory of its arguments that the caller drops is freed when the work of its card
+    /// is done.
+    ///
+    /// # Errors
+    /// An argument or the stream is of another card, or the library refuses.
+    pub fn enqueue(&self, stream: &Stream, blocks: u32, arguments: &[KernelArgument]) -> Result<()> {
+        let device = &self.binary.device;
+        same_device("enqueue", device, stream.device())?;
+        for argument in arguments {
+            if let KernelArgument::Memory(slice) = argument {
+                same_device("enqueue", device, slice.device())?;
+            }
+        }
+        let table = device.enter()?;
+        let mut list = Handle::NULL;
+        // SAFETY: the function's binary is loaded, and `list` is valid for a write.
+        let code = unsafe { (table.aclrtKernelArgsInit)(self.handle.0, &raw mut list.0) };
+        device.check("aclrtKernelArgsInit", code)?;
+        for argument in arguments {
+            let mut value = match argument {
+                KernelArgument::Memory(slice) => slice.address().addr().to_ne_bytes().to_vec(),
+                KernelArgument::Value(bytes) => bytes.clone(),
+            };
+            let mut place = Handle::NULL;
+            // SAFETY: the list is open; the value has as many bytes as are said, which the call copies.
+            let code = unsafe {
+                (table.aclrtKernelArgsAppend)(list.0, value.as_mut_ptr().cast(), value.len(), &raw mut place.0)
+            };
+            device.check("aclrtKernelArgsAppend", code)?;
+        }
+        // SAFETY: the list is open.
+        let code = unsafe { (table.aclrtKernelArgsFinalize)(list.0) };
+        device.check("aclrtKernelArgsFinalize", code)?;
+        let (config, reserve) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the function, the list made for it and the stream are alive; memory waits for the stream before it is freed.
+        let code = unsafe {
+            (table.aclrtLaunchKernelWithConfig)(self.handle.0, blocks, stream.raw(), config, list.0, reserve)
+        };
+        device.check("aclrtLaunchKernelWithConfig", code)
+    }
+}
+
+fn c_string(what: &str, bytes: &[u8]) -> Result<CString> {
+    CString::new(bytes)
+        .map_err(|_| Diagnostic::new(what, "a name with a zero byte").found(String::from_utf8_lossy(bytes)).into())
+}
