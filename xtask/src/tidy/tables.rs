@@ -10,7 +10,7 @@ const OPS: &str = "src/program/op/table.rs";
 const CALLS: &str = "src/program/call.rs";
 
 /// Files of the library that may name ops beside the table: those that hold their bodies, and those that write programs.
-const MAY_NAME_OPS: [&str; 11] = [
+const MAY_NAME_OPS: [&str; 13] = [
     "src/program/interpret.rs",
     "src/program/interpret/",
     "src/program/npu.rs",
@@ -22,6 +22,9 @@ const MAY_NAME_OPS: [&str; 11] = [
     "src/train/init.rs",
     "src/train/optimizer.rs",
     "src/train/program.rs",
+    // Which ops belong to which stage of a pipeline, and what stages share.
+    "src/train/stages.rs",
+    "src/schedule/emit/stages.rs",
 ];
 
 /// The ops that passes insert, and where they are made, checked, fused and lowered.
@@ -30,8 +33,8 @@ const MOVEMENTS: [&str; 9] =
 const MAY_NAME_MOVEMENTS: [&str; 3] = ["src/collective/", "src/placement/transition.rs", "src/schedule/emit.rs"];
 
 /// Files that may name calls beside their table: those that make them, and the one that says what they ask of a card.
-const MAY_NAME_CALLS: [&str; 4] =
-    ["src/program/npu.rs", "src/program/npu/", "src/schedule/emit.rs", "src/schedule/launch.rs"];
+const MAY_NAME_CALLS: [&str; 5] =
+    ["src/program/npu.rs", "src/program/npu/", "src/schedule/emit.rs", "src/schedule/emit/", "src/schedule/launch.rs"];
 
 /// The variants of the table that a macro is given in `path`.
 fn entries(sources: &[Source], path: &str, after: &str) -> BTreeSet<String> {
