@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ascend_tp::base::DType;
 use ascend_tp::compile::{Compiled, compile};
 use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::exec;
 use ascend_tp::placement::{self, Residual};
 use ascend_tp::program::{Builder, HostTensor, Kind, Role, interpret};
 use ascend_tp::{Cann, Engine, Mesh, Pins, collective};
@@ -52,7 +53,10 @@ fn main() -> anyhow::Result<()> {
     engine.load(|shards| {
         shards.parts().try_for_each(|part| {
             let tensor = part.tensor();
-            let (_, whole) = weights.iter().find(|(name, _)| *name == tensor.name).ok_or("no such weight")?;
+            let (_, whole) = weights
+                .iter()
+                .find(|(name, _)| *name == tensor.name)
+                .ok_or_else(|| exec::Error::fill("no such weight"))?;
             part.write(0, &tensor.cut(whole))
         })
     })?;

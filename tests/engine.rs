@@ -197,7 +197,7 @@ fn a_weight_that_cannot_be_read_ends_all() {
     let failure = engine.load(|shards| {
         let [table, _] = shards.weights() else { panic!("two weights") };
         table.iter().try_for_each(|part| part.write(0, &vec![0; elems(part) * 4]))?;
-        Err("the disk is gone".into())
+        Err(Error::fill("the disk is gone"))
     });
     assert_eq!(failure.unwrap_err().to_string(), "loading weights: the disk is gone");
     assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));

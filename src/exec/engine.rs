@@ -22,7 +22,7 @@ use super::checks::{groups, in_order, memory_problem, shared_problems, weights_p
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
 use super::rank::{Answer, Command, News, RankThread, Shared, Shown, Wanted};
-use super::shards::{Ends, FillError, Shard, Shards};
+use super::shards::{Ends, Shard, Shards};
 use super::timing::Timed;
 
 /// Whole input tensors by name, as bytes of their element type.
@@ -377,13 +377,11 @@ impl Engine {
     ///
     /// # Errors
     /// What `fill` or a card refuses; after it the engine is stopped.
-    pub fn load(&mut self, fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>) -> Result<(), Error> {
+    pub fn load(&mut self, fill: impl FnOnce(&Shards<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.check_open()?;
-        fill(&Shards::new(&self.shards, &self.ends)).map_err(|error| {
+        fill(&Shards::new(&self.shards, &self.ends)).inspect_err(|error| {
             self.stopped = true;
-            let error = error.downcast::<Error>().map_or_else(Error::Fill, |error| *error);
-            tell_peers(&self.ends.group, &error);
-            error
+            tell_peers(&self.ends.group, error);
         })
     }
 

@@ -41,6 +41,13 @@ impl RankError {
     }
 }
 
+impl Error {
+    /// Weights could not be had, because of this.
+    pub fn fill(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Fill(source.into())
+    }
+}
+
 impl From<PeerFailure> for Error {
     fn from(failure: PeerFailure) -> Self {
         Self::Peer { failure, here: Vec::new() }

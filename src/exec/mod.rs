@@ -27,6 +27,6 @@ pub use checks::memory_wanted;
 pub use engine::{Clock, Engine, EngineOptions, Inputs, Observation, Outputs, Run};
 pub use error::{Error, RankError};
 pub use prepare::prepare;
-pub use shards::{FillError, Part, Shards};
+pub use shards::{Part, Shards};
 pub use timing::Timed;
 pub use upload::Uploads;

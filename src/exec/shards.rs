@@ -13,9 +13,6 @@ use crate::device::{Buffer, BufferSlice};
 use crate::schedule::plan::{Plan, Slot, Tensor};
 use crate::world::ProcessGroup;
 
-/// Why a weight could not be given.
-pub type FillError = Box<dyn std::error::Error + Send + Sync>;
-
 /// One rank's memory of weights and of states.
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -126,7 +123,7 @@ impl Part<'_> {
     ///
     /// # Errors
     /// The card refuses, or there is no need any more.
-    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), FillError> {
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let to = self.place(offset, bytes.len())?;
         Ok(self.memory.write(to.start(), bytes).map_err(|source| self.failed("loading", source.into()))?)
     }
@@ -135,7 +132,7 @@ impl Part<'_> {
     ///
     /// # Errors
     /// The part has no such bytes, or there is no need any more.
-    pub(super) fn place(&self, offset: usize, len_bytes: usize) -> Result<BufferSlice, FillError> {
+    pub(super) fn place(&self, offset: usize, len_bytes: usize) -> Result<BufferSlice, Error> {
         self.ends.check()?;
         let end = (offset as u64).saturating_add(len_bytes as u64);
         if end > self.slot.bytes.0 {
@@ -151,7 +148,7 @@ impl Part<'_> {
     ///
     /// # Errors
     /// The card refuses, or there is no need any more.
-    pub fn read(&self) -> Result<Vec<u8>, FillError> {
+    pub fn read(&self) -> Result<Vec<u8>, Error> {
         self.ends.check()?;
         let elems: usize = self.tensor.ranges.iter().map(std::ops::Range::len).product();
         let mut bytes = vec![0; elems * self.tensor.dtype.size_bytes()];
@@ -163,7 +160,7 @@ impl Part<'_> {
             .map(|()| bytes)?)
     }
 
-    pub(super) fn failed(&self, doing: &str, source: FillError) -> Error {
+    pub(super) fn failed(&self, doing: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
         let place = Some(format!("{doing} {}", self.tensor.name));
         let (rank, card) = (self.shard.plan.rank, self.shard.card);
         Error::Ranks(vec![RankError { rank, card, place, source, at: Instant::now() }])

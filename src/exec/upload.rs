@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::shards::{FillError, Part};
+use super::error::Error;
+use super::shards::Part;
 use crate::base::Bytes;
 use crate::device::{HostBuffer, Stream, Transfer};
 
@@ -41,8 +42,8 @@ impl<'a> Uploads<'a> {
         part: &Part<'a>,
         offset: usize,
         len_bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), FillError>,
-    ) -> Result<Bytes, FillError> {
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<Bytes, Error> {
         let to = part.place(offset, len_bytes)?;
         let failed = |error: crate::device::Error| part.failed("loading", error.into());
         let lane = match self.lanes.entry(part.rank()) {
@@ -75,7 +76,7 @@ impl<'a> Uploads<'a> {
     ///
     /// # Errors
     /// A copy has failed.
-    pub fn finish(mut self) -> Result<Bytes, FillError> {
+    pub fn finish(mut self) -> Result<Bytes, Error> {
         let mut arrived = Bytes(0);
         for lane in self.lanes.values_mut() {
             while !lane.under_way.is_empty() {
@@ -88,7 +89,7 @@ impl<'a> Uploads<'a> {
 
 impl Lane<'_> {
     /// Waits for the oldest piece, if there is one, and keeps its memory.
-    fn wait_for_oldest(&mut self) -> Result<Bytes, FillError> {
+    fn wait_for_oldest(&mut self) -> Result<Bytes, Error> {
         let Some((transfer, part, len_bytes)) = self.under_way.pop_front() else { return Ok(Bytes(0)) };
         self.idle.push(transfer.wait().map_err(|error| part.failed("loading", error.into()))?);
         Ok(Bytes(len_bytes as u64))

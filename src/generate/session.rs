@@ -12,7 +12,7 @@ use crate::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use crate::compile::Deployment;
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, FillError, Shards};
+use crate::exec::{self, Engine, EngineOptions, Shards};
 use crate::placement::Residual;
 use crate::program::models::Head;
 use crate::schedule::Plan;
@@ -146,7 +146,7 @@ impl<'a> SessionBuilder<'a> {
         self.deployment.cards = match self.cards {
             Some(cards) => cards,
             None if world > 1 => world,
-            None => self.cann.device_count().map_err(crate::exec::Error::from)?,
+            None => self.cann.device_count().map_err(exec::Error::from)?,
         };
         let (model, progress) = (self.model, self.progress);
         let started = Instant::now();
@@ -190,7 +190,7 @@ impl Session {
         config: &ModelConfig,
         deployment: &Deployment,
         engine: &EngineOptions,
-        fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>,
+        fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
         let programs = compiled(deployment, config)?;

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 
 use crate::base::{Id, Shape};
 use crate::config::PEFT_PREFIX;
-use crate::exec::{FillError, Shards};
+use crate::exec::{Error, Shards};
 use crate::program::models::COPY;
 use crate::program::{HostTensor, Kind, Program, Role, ValueId};
 use crate::schedule::plan::Tensor;
@@ -61,7 +61,7 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
 ///
 /// # Errors
 /// A card refuses.
-pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> Result<(), FillError> {
+pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> Result<(), Error> {
     for part in shards.parts() {
         let tensor = part.tensor();
         let Some(init) = inits.get(&tensor.name) else { continue };
@@ -91,7 +91,7 @@ pub fn fill_beside(
     shards: &Shards<'_>,
     inits: &BTreeMap<String, Init>,
     seed: u64,
-) -> Result<(), FillError> {
+) -> Result<(), Error> {
     let is_adapter =
         |tensor: &Tensor| tensor.source.as_ref().is_some_and(|source| source.tensor.starts_with(PEFT_PREFIX));
     fill_from(checkpoint, &shards.only(|tensor| !is_adapter(tensor)), &|_| ())?;

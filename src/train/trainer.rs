@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics};
 use crate::config::ModelConfig;
 use crate::device::{Cann, Device};
-use crate::exec::{self, Engine, EngineOptions, FillError, Inputs, Outputs, Shards, Timed, memory_wanted};
+use crate::exec::{self, Engine, EngineOptions, Inputs, Outputs, Shards, Timed, memory_wanted};
 use crate::program::HostTensor;
 use crate::program::models::{COPY, input};
 use crate::schedule::{Plan, numbered, unnumbered};
@@ -172,7 +172,7 @@ impl Trainer {
         layout: Layout,
         compiled: Compiled,
         options: &EngineOptions,
-        fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>,
+        fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
     ) -> Result<Self, Error> {
         let group = &options.group;
         let card = if group.size() == 1 { options.cards.first().copied() } else { group.card() };

@@ -16,7 +16,7 @@ use super::recipe::{Precision, Recipe};
 use super::trainer::{Error, Trainer};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, EngineOptions, FillError, Shards};
+use crate::exec::{self, EngineOptions, Shards};
 
 /// What a step computes before any weight moves.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,7 +113,7 @@ pub fn gradients(
     recipe: &Recipe,
     layout: Layout,
     options: &EngineOptions,
-    fill: impl FnOnce(&Shards<'_>) -> Result<(), FillError>,
+    fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
 ) -> Result<Gradients, Error> {
     let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer: Optimizer::Sgd { momentum: 0.5 }, ..recipe.clone() };
     let compiled = compile(config, &recipe, &layout)?;

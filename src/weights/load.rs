@@ -12,7 +12,7 @@ use std::thread;
 use super::checkpoint::Checkpoint;
 use super::weight::{Room, Weight};
 use crate::base::Bytes;
-use crate::exec::{FillError, Shards, Uploads};
+use crate::exec::{Error, Shards, Uploads};
 use crate::schedule::plan::Tensor;
 
 /// Readers at most: fewer fill the memory's bandwidth, and each has buffers of its own.
@@ -23,11 +23,7 @@ const MOST_READERS: usize = 8;
 ///
 /// # Errors
 /// What the checkpoint does not have or a card refuses.
-pub fn fill_from(
-    checkpoint: &Checkpoint,
-    shards: &Shards<'_>,
-    progress: &(dyn Fn(Bytes) + Sync),
-) -> Result<(), FillError> {
+pub fn fill_from(checkpoint: &Checkpoint, shards: &Shards<'_>, progress: &(dyn Fn(Bytes) + Sync)) -> Result<(), Error> {
     let mut weights = Vec::new();
     // By weight: the number of its first piece among those of all.
     let mut firsts = Vec::new();
@@ -68,7 +64,7 @@ pub fn fill_from(
             .map(|_| thread::Builder::new().name("reader".to_owned()).spawn_scoped(scope, read))
             .collect::<Result<Vec<_>, _>>();
         let own = read();
-        let others = others?;
+        let others = others.map_err(Error::fill)?;
         let ended =
             others.into_iter().map(|reader| reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         std::iter::once(own).chain(ended).collect()

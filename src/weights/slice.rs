@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use super::adapter::Delta;
 use super::convert;
 use crate::base::{DType, Shape};
+use crate::exec;
 use crate::placement::shard::runs::Runs;
 
 /// Why a slice cannot be read.
@@ -101,6 +102,12 @@ pub enum Error {
         /// What the system says.
         reason: String,
     },
+}
+
+impl From<Error> for exec::Error {
+    fn from(error: Error) -> Self {
+        Self::fill(error)
+    }
 }
 
 /// Bytes read at a time. A buffer of this size stays in a core's cache, so that what goes through it crosses the memory as

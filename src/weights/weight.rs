@@ -12,16 +12,16 @@ use super::checkpoint::Checkpoint;
 use super::quantise;
 use super::slice::{PIECE_BYTES, View, at_least};
 use crate::base::{DType, Shape};
-use crate::exec::FillError;
+use crate::exec::Error;
 use crate::placement::shard::runs::{Runs, elements_before};
 use crate::program::Form;
 use crate::schedule::plan::Tensor;
 
 /// Takes so many bytes for one of the parts, at an offset of it, from who writes them.
-pub(super) type Give<'a> = dyn FnMut(usize, usize, usize, &mut Write<'_>) -> Result<(), FillError> + 'a;
+pub(super) type Give<'a> = dyn FnMut(usize, usize, usize, &mut Write<'_>) -> Result<(), Error> + 'a;
 
 /// Writes bytes to where they are wanted.
-pub(super) type Write<'a> = dyn FnMut(&mut [u8]) -> Result<(), FillError> + 'a;
+pub(super) type Write<'a> = dyn FnMut(&mut [u8]) -> Result<(), Error> + 'a;
 
 /// A weight, and what of it each rank of this process holds.
 pub(super) struct Weight<'a> {
@@ -50,11 +50,11 @@ impl<'a> Weight<'a> {
     ///
     /// # Errors
     /// The checkpoint has no such weight.
-    pub(super) fn new(checkpoint: &'a Checkpoint, parts: &[&'a Tensor]) -> Result<Self, FillError> {
-        let first = *parts.first().ok_or("a weight without parts")?;
+    pub(super) fn new(checkpoint: &'a Checkpoint, parts: &[&'a Tensor]) -> Result<Self, Error> {
+        let first = *parts.first().ok_or_else(|| Error::fill("a weight without parts"))?;
         let (shape, dtype) = (&first.shape, first.dtype);
         let no_source = || format!("weight `{}` has no source in a checkpoint", first.name);
-        let source = first.source.as_ref().ok_or_else(no_source)?;
+        let source = first.source.as_ref().ok_or_else(|| Error::fill(no_source()))?;
         let stored = checkpoint.stored(&source.tensor)?;
         // What an element is made of, in what it is made from.
         let (unit, from, rows) = match source.form {
@@ -76,7 +76,7 @@ impl<'a> Weight<'a> {
     }
 
     /// Reads a piece and gives each rank what it holds of it.
-    pub(super) fn give(&self, piece: usize, room: &mut Room, give: &mut Give<'_>) -> Result<(), FillError> {
+    pub(super) fn give(&self, piece: usize, room: &mut Room, give: &mut Give<'_>) -> Result<(), Error> {
         let start = piece * self.piece_elems;
         let piece = start..(start + self.piece_elems).min(self.shape.elems());
         let size = self.dtype.size_bytes();
@@ -115,7 +115,7 @@ impl<'a> Weight<'a> {
     }
 
     /// Makes elements of the weight, whole units of them.
-    fn make(&self, elements: Range<usize>, raw: &mut Vec<u8>, out: &mut [u8]) -> Result<(), FillError> {
+    fn make(&self, elements: Range<usize>, raw: &mut Vec<u8>, out: &mut [u8]) -> Result<(), Error> {
         let (row_elems, numbers) = match self.form {
             Form::Numbers => return Ok(self.view.read(elements, raw, out)?),
             Form::RowBytes { row_elems } => (row_elems, elements),

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use ascend_tp::base::DType;
-use ascend_tp::exec::{FillError, Shards};
+use ascend_tp::exec::{Error, Shards};
 use ascend_tp::schedule::plan::Tensor;
 
 /// Numbers of the block.
@@ -48,7 +48,7 @@ fn ones(dtype: DType, elems: usize) -> Vec<u8> {
 ///
 /// # Errors
 /// A card's refusal.
-pub(crate) fn weights(shards: &Shards<'_>) -> Result<(), FillError> {
+pub(crate) fn weights(shards: &Shards<'_>) -> Result<(), Error> {
     let mut blocks = HashMap::new();
     for part in shards.parts() {
         let Tensor { dtype, ranges, shape, name, .. } = part.tensor();
