@@ -17,14 +17,15 @@ const LIBRARIES: [&str; 4] = ["-lascendcl", "-lhccl", "-lnnopbase", "-lopapi"];
 
 /// The folder with the libraries, and beside them what is built here.
 fn folder() -> &'static Path {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let made = FOLDER.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a folder");
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        // Not a temporary folder, which nobody would remove at the end.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
+        std::fs::create_dir_all(&folder).expect("a folder");
         let real = real_library().expect("cargo built the shared library for this test");
-        write_libraries(folder.path(), &real).expect("the libraries are written");
+        write_libraries(&folder, &real).expect("the libraries are written");
         folder
-    });
-    made.path()
+    })
 }
 
 #[expect(clippy::print_stdout, reason = "says what did not run")]
@@ -277,8 +278,16 @@ fn a_kernel_compiled_for_this_host_runs_as_one_for_a_card() {
     };
     let library = folder().join("libkernels.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/examples/add_custom.cpp");
-    compiler.build(&[source], &[], &library).unwrap_or_else(|error| panic!("{error}"));
+    let entries = compiler.build(&[source], &[], &library).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(folder().join("aclrtlaunch_add_custom.h"), entries[0].header()).expect("written");
     says(&run(command(linked("cc", "compiled_kernel.c")).arg(&library)), "the compiled kernel ran");
+    if !is_there("c++") {
+        return skip("a kernel launched by its name", "no c++");
+    }
+    let include = format!("-I{}", folder().display());
+    let mut options = vec![include.as_str(), "-lkernels"];
+    options.extend(LIBRARIES);
+    says(&run(&mut command(build("c++", "launch_by_name.cpp", &options))), "launched by its name");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Compiles kernels in Ascend C for this host.
 //!
 //! Input: sources, and a C++ compiler of this host. Output: a shared library that `aclrtBinaryLoadFromFile` of the emulator
-//! loads. The headers of `kernels/host`, in the place of CANN's, are part of this crate. Invariants: entries are found in what the
+//! loads. The headers of `kernels/host`, in the place of CANN's, are part of this crate (`host` is a link to them). Invariants: entries are found in what the
 //! preprocessor makes of a source, so what it leaves out is none; nothing stays behind but the library. Does not: run kernels, or
 //! compile them for cards (the root package's `build.rs` does).
 
@@ -11,18 +11,19 @@ use std::process::Command;
 use std::{env, fs, io};
 
 /// Every header of the model by its name.
-pub const HEADERS: [(&str, &str); 11] = [
-    ("copy.h", include_str!("../../kernels/host/copy.h")),
-    ("core.h", include_str!("../../kernels/host/core.h")),
-    ("exports.h", include_str!("../../kernels/host/exports.h")),
-    ("harness.h", include_str!("../../kernels/host/harness.h")),
-    ("kernel_operator.h", include_str!("../../kernels/host/kernel_operator.h")),
-    ("launch.h", include_str!("../../kernels/host/launch.h")),
-    ("library.h", include_str!("../../kernels/host/library.h")),
-    ("reduce.h", include_str!("../../kernels/host/reduce.h")),
-    ("tensor.h", include_str!("../../kernels/host/tensor.h")),
-    ("types.h", include_str!("../../kernels/host/types.h")),
-    ("vector.h", include_str!("../../kernels/host/vector.h")),
+pub const HEADERS: [(&str, &str); 12] = [
+    ("copy.h", include_str!("../host/copy.h")),
+    ("core.h", include_str!("../host/core.h")),
+    ("exports.h", include_str!("../host/exports.h")),
+    ("harness.h", include_str!("../host/harness.h")),
+    ("kernel_operator.h", include_str!("../host/kernel_operator.h")),
+    ("launch.h", include_str!("../host/launch.h")),
+    ("library.h", include_str!("../host/library.h")),
+    ("reduce.h", include_str!("../host/reduce.h")),
+    ("stub.h", include_str!("../host/stub.h")),
+    ("tensor.h", include_str!("../host/tensor.h")),
+    ("types.h", include_str!("../host/types.h")),
+    ("vector.h", include_str!("../host/vector.h")),
 ];
 
 /// The variable that names the compiler; without it [`COMPILERS`] are tried.
@@ -90,6 +91,36 @@ pub struct KernelEntry {
     pub name: String,
     /// Names of its parameters, in order.
     pub params: Vec<String>,
+    /// Their types as a program that launches it passes them: an address or a structure is `void *`, 16 bits of a float are
+    /// `uint16_t`.
+    pub types: Vec<String>,
+}
+
+/// Types that a program has as the kernel does.
+const SHARED_TYPES: [&str; 14] = [
+    "bool", "float", "double", "char", "int", "unsigned", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t",
+    "uint32_t", "int64_t", "uint64_t",
+];
+
+impl KernelEntry {
+    /// The header by which programs in C++ launch the kernel, as CANN's build of kernels makes one: `ACLRT_LAUNCH_KERNEL`
+    /// of its name takes blocks, stream and the kernel's own arguments.
+    #[must_use]
+    pub fn header(&self) -> String {
+        let Self { name, params, types } = self;
+        let typed = types.iter().zip(params).enumerate();
+        let params: String = typed
+            .map(|(number, (kind, param))| {
+                let param = if param.contains(' ') { format!("a{number}") } else { param.clone() };
+                format!(", {kind} {param}")
+            })
+            .collect();
+        format!(
+            "#pragma once\n\n#include <stdint.h>\n\ntypedef void *aclrtStream;\n\n#ifndef ACLRT_LAUNCH_KERNEL\n#define \
+             ACLRT_LAUNCH_KERNEL(kernel) aclrtlaunch_##kernel\n#endif\n\n#ifdef __cplusplus\nextern \"C\"\n#endif\nuint32_t \
+             aclrtlaunch_{name}(uint32_t blocks, aclrtStream stream{params});\n"
+        )
+    }
 }
 
 impl Compiler {
@@ -140,6 +171,7 @@ impl Compiler {
         let mut entries = Vec::new();
         let mut link = command();
         link.args(["-fPIC", "-shared", "-fvisibility=hidden", "-o"]).arg(out);
+        let libraries = ["-ldl"];
         for (number, source) in sources.iter().enumerate() {
             let path = fs::canonicalize(source).map_err(|error| file_error(source, error))?;
             let scanned = self.run(command().args(["-E", "-P", SCAN]).arg(&path), source)?;
@@ -153,7 +185,7 @@ impl Compiler {
             entries.extend(found);
         }
         let blamed = if let [source] = sources { source } else { out };
-        self.run(&mut link, blamed)?;
+        self.run(link.args(libraries), blamed)?;
         Ok(entries)
     }
 
@@ -186,9 +218,17 @@ fn write(path: &Path, text: &str) -> Result<(), CompileError> {
 /// The file that brings a source into the library.
 fn wrap(source: &Path, entries: &[KernelEntry], exports: bool) -> String {
     let header = if exports { "exports.h" } else { "library.h" };
-    let mut text = format!("#include \"{}\"\n#include \"{header}\"\n", source.display());
-    for (number, KernelEntry { name, params }) in entries.iter().enumerate() {
+    let mut text = format!("#include \"{}\"\n#include \"{header}\"\n#include \"stub.h\"\n", source.display());
+    for (number, KernelEntry { name, params, .. }) in entries.iter().enumerate() {
         let names = params.join(",");
+        let stub = |param: usize| format!("ascend_host::Stub<{param}, decltype(&{name})>");
+        let taken: String = (0..params.len()).map(|param| format!(", {}::Type a{param}", stub(param))).collect();
+        let passed: Vec<String> = (0..params.len()).map(|param| format!("{}::value(a{param})", stub(param))).collect();
+        let passed = passed.join(", ");
+        text += &format!(
+            "extern \"C\" __attribute__((visibility(\"default\"))) uint32_t aclrtlaunch_{name}(uint32_t blocks, void *stream{taken}) \
+             {{ return ascend_host::launch_by_name(\"{name}\", blocks, stream, {{{passed}}}); }}\n"
+        );
         text += &format!(
             "static const ascend_host::Added ascend_host_added_{number}{{\"{name}\", \"{names}\", {name}}};\n"
         );
@@ -211,8 +251,10 @@ fn scan(text: &str) -> Vec<KernelEntry> {
             continue;
         }
         let name = last_word(head);
-        let params = parts(&rest[..end]).iter().enumerate().map(|(number, param)| name_of(param, number)).collect();
-        entries.push(KernelEntry { name: name.to_owned(), params });
+        let found = parts(&rest[..end]);
+        let params = found.iter().enumerate().map(|(number, param)| name_of(param, number)).collect();
+        let types = found.iter().map(|param| type_of(param)).collect();
+        entries.push(KernelEntry { name: name.to_owned(), params, types });
     }
     entries
 }
@@ -259,6 +301,18 @@ fn last_word(text: &str) -> &str {
     &text[start..]
 }
 
+/// The type of a parameter as a program passes it.
+fn type_of(param: &str) -> String {
+    let words = || param.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty());
+    let shared = words().find(|word| SHARED_TYPES.contains(word));
+    match shared {
+        _ if param.contains('*') => "void *".to_owned(),
+        Some(word) => word.to_owned(),
+        None if words().any(|word| matches!(word, "half" | "bfloat16_t" | "_Float16")) => "uint16_t".to_owned(),
+        None => "void *".to_owned(),
+    }
+}
+
 /// The name of a parameter; its place where it has none.
 fn name_of(param: &str, number: usize) -> String {
     let words = param.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty() && *word != "const").count();
@@ -272,8 +326,9 @@ fn name_of(param: &str, number: usize) -> String {
 mod tests {
     use super::*;
 
-    fn entry(name: &str, params: &[&str]) -> KernelEntry {
-        KernelEntry { name: name.to_owned(), params: params.iter().map(|&param| param.to_owned()).collect() }
+    fn entry(name: &str, params: &[&str], types: &[&str]) -> KernelEntry {
+        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        KernelEntry { name: name.to_owned(), params: owned(params), types: owned(types) }
     }
 
     #[test]
@@ -289,9 +344,9 @@ mod tests {
         assert_eq!(
             scan(text),
             [
-                entry("add", &["x", "y", "scale", "tiling"]),
-                entry("none", &[]),
-                entry("unnamed", &["argument 0", "argument 1"])
+                entry("add", &["x", "y", "scale", "tiling"], &["void *", "void *", "float", "void *"]),
+                entry("none", &[], &[]),
+                entry("unnamed", &["argument 0", "argument 1"], &["void *", "uint32_t"])
             ]
         );
     }

@@ -58,22 +58,23 @@ extern "C" __global__ __aicore__ void increment(GM_ADDR x) {
 /// The library of add_custom and the faulty kernels; None without a compiler.
 #[expect(clippy::print_stderr, reason = "says what did not run")]
 fn library() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let compiler = Compiler::find().map_err(|why| eprintln!("skipped the compiled kernels: {why}")).ok()?;
-        // A name with a space is a name.
-        let folder = tempfile::Builder::new().prefix("compiled kernels").tempdir().expect("a folder");
-        let faulty = folder.path().join("faulty kernels.cpp");
+        // Not a temporary folder, which nobody would remove at the end; a name with a space is a name.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled kernels");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let faulty = folder.join("faulty kernels.cpp");
         std::fs::write(&faulty, FAULTY).expect("written");
         let add = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/examples/add_custom.cpp");
-        let out = folder.path().join("libkernels.so");
+        let out = folder.join("libkernels.so");
         let entries = compiler.build(&[add, faulty], &[], &out).unwrap_or_else(|error| panic!("{error}"));
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         assert_eq!(names, ["add_custom", "waits", "increment"]);
         assert_eq!(entries[0].params, ["x", "y", "z", "totalLength"]);
-        Some((folder, out))
+        Some(out)
     });
-    built.as_ref().map(|(_, path)| path.as_path())
+    built.as_deref()
 }
 
 fn function(table: &Table, path: &Path, name: &str) -> aclrtFuncHandle {
@@ -195,7 +196,7 @@ fn a_kernel_that_breaks_a_rule_ends_its_stream_with_the_code_of_a_card() {
     let Some(path) = library() else { return };
     let (_emulator, table) = machine(2);
     let other = Card::new(&table, 1);
-    let foreign = other.malloc(64);
+    let foreign = other.malloc(2 * COUNT);
     let card = Card::new(&table, 0);
     let [x, y, z] = operands(&card);
     let short = card.malloc(COUNT);

@@ -203,6 +203,7 @@ ASCEND_HOST_SCALAR(Adds, a + b)
 ASCEND_HOST_SCALAR(Muls, a *b)
 ASCEND_HOST_SCALAR(Maxs, a > b ? a : b)
 ASCEND_HOST_SCALAR(Mins, a < b ? a : b)
+ASCEND_HOST_SCALAR(LeakyRelu, a > 0 ? a : a *b)
 ASCEND_HOST_SCALAR(ShiftLeft, a << b)
 ASCEND_HOST_SCALAR(ShiftRight, a >> b)
 #undef ASCEND_HOST_SCALAR

@@ -6,153 +6,95 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A place in a kernel, between `«` and `»` in a text that is there once, and what is to stand there instead.
+/// A place in a file, between `«` and `»` in a text that is there once, and what is to stand there instead.
 struct Mutation {
     kernel: &'static str,
-    file: &'static str,
+    /// It is in `part.h`, which the kernel shares with others.
+    is_shared: bool,
     at: &'static str,
     instead: &'static str,
 }
 
-const fn mutation(kernel: &'static str, file: &'static str, at: &'static str, instead: &'static str) -> Mutation {
-    Mutation { kernel, file, at, instead }
+const fn mutation(kernel: &'static str, at: &'static str, instead: &'static str) -> Mutation {
+    Mutation { kernel, is_shared: false, at, instead }
+}
+
+/// Of `part.h`, under the first kernel that uses all of it.
+const fn in_part(at: &'static str, instead: &'static str) -> Mutation {
+    Mutation { kernel: "ordered_sum", is_shared: true, at, instead }
 }
 
 /// Mutations that no rule finds: strides, offsets, sizes of buffers, queues that are swapped.
 const MUTATIONS: &[Mutation] = &[
-    mutation("ordered_sum", "part.h", "perBlock = «32» / bytes", "16"),
-    mutation("ordered_sum", "part.h", "(«(uint64_t)address % 32») / bytes", "0"),
-    mutation("ordered_sum", "part.h", "each = («blocks + cores - 1») / cores", "blocks"),
-    mutation("ordered_sum", "part.h", "begin = «each * GetBlockIdx()»", "each * GetBlockIdx() + 1"),
-    mutation("ordered_sum", "part.h", "end = «begin + each»", "begin + each + 1"),
-    mutation("ordered_sum", "ordered_sum.cpp", "source[«uint64_t(chunk) * n + at»]", "uint64_t(chunk) * n + at + 1"),
-    mutation("ordered_sum", "ordered_sum.cpp", "sums[«level * ORDERED_SUM_TILE»];", "level * ORDERED_SUM_TILE + 1"),
-    mutation("ordered_sum", "ordered_sum.cpp", "sums[«below * ORDERED_SUM_TILE»]", "(below + 1) * ORDERED_SUM_TILE"),
-    mutation("ordered_sum", "ordered_sum.cpp", "target[«at»]", "at + 1"),
-    mutation("ordered_sum", "ordered_sum.cpp", "at += «ORDERED_SUM_TILE») {", "2 * ORDERED_SUM_TILE"),
-    mutation("ordered_sum", "ordered_sum.cpp", "? part.to - at : «ORDERED_SUM_TILE»;", "2 * ORDERED_SUM_TILE"),
-    mutation("grad_stats", "grad_stats.cpp", "gradient[«at»], DataCopy", "at + 1"),
-    mutation("grad_stats", "grad_stats.cpp", "gradient[«at»], tile", "at + 1"),
-    mutation("grad_stats", "grad_stats.cpp", "records[«GetBlockIdx() * GRAD_STATS_RECORD»]", "GetBlockIdx() * 8"),
-    mutation("grad_stats", "grad_stats.cpp", "flaws = rows[«2 * GRAD_STATS_LANES»]", "GRAD_STATS_LANES"),
-    mutation("grad_stats", "grad_stats.cpp", "Duplicate(rows, 0.0f, «3» * GRAD_STATS_LANES)", "2"),
-    mutation("grad_stats", "grad_stats.cpp", "Muls(result[«16»], flaws", "12"),
-    mutation("grad_stats", "grad_stats.cpp", "Muls(result[8], low, 1.0f, «8»)", "4"),
+    in_part("perBlock = «32» / bytes", "16"),
+    in_part("(«(uint64_t)address % 32») / bytes", "0"),
+    in_part("each = («blocks + cores - 1») / cores", "blocks"),
+    in_part("begin = «each * GetBlockIdx()»", "each * GetBlockIdx() + 1"),
+    in_part("end = «begin + each»", "begin + each + 1"),
+    mutation("ordered_sum", "source[«uint64_t(chunk) * n + at»]", "uint64_t(chunk) * n + at + 1"),
+    mutation("ordered_sum", "sums[«level * ORDERED_SUM_TILE»];", "level * ORDERED_SUM_TILE + 1"),
+    mutation("ordered_sum", "sums[«below * ORDERED_SUM_TILE»]", "(below + 1) * ORDERED_SUM_TILE"),
+    mutation("ordered_sum", "target[«at»]", "at + 1"),
+    mutation("ordered_sum", "at += «ORDERED_SUM_TILE») {", "2 * ORDERED_SUM_TILE"),
+    mutation("ordered_sum", "? part.to - at : «ORDERED_SUM_TILE»;", "2 * ORDERED_SUM_TILE"),
+    mutation("grad_stats", "gradient[«at»], DataCopy", "at + 1"),
+    mutation("grad_stats", "gradient[«at»], tile", "at + 1"),
+    mutation("grad_stats", "records[«GetBlockIdx() * GRAD_STATS_RECORD»]", "GetBlockIdx() * 8"),
+    mutation("grad_stats", "flaws = rows[«2 * GRAD_STATS_LANES»]", "GRAD_STATS_LANES"),
+    mutation("grad_stats", "Duplicate(rows, 0.0f, «3» * GRAD_STATS_LANES)", "2"),
+    mutation("grad_stats", "Muls(result[«16»], flaws", "12"),
+    mutation("grad_stats", "Muls(result[8], low, 1.0f, «8»)", "4"),
+    mutation("vocab_ce", "«BinaryRepeatParams{1, 1, 1, 8, 8, 0}»", "BinaryRepeatParams{1, 1, 1, 8, 8, 1}"),
+    mutation("vocab_ce", "«BinaryRepeatParams{1, 1, 1, 8, 8, 0}»", "BinaryRepeatParams{1, 1, 1, 8, 9, 0}"),
+    mutation("vocab_ce", "Sub(values, values, next, «VOCAB_CE_LANES», VOCAB_CE_TILE", "VOCAB_CE_LANES + 1"),
+    mutation("vocab_ce", "best.Get<float>()[«2 * tile»], values", "2 * tile + 1"),
+    mutation("vocab_ce", "if (hasLabel) Pick(«uint64_t(row) * vocab + label»)", "uint64_t(row + 1) * vocab + label"),
+    mutation("vocab_ce", "records[«uint64_t(row) * VOCAB_CE_RECORD»]", "uint64_t(row) * 4"),
     mutation(
         "vocab_ce",
-        "vocab_ce.cpp",
-        "«BinaryRepeatParams{1, 1, 1, 8, 8, 0}»",
-        "BinaryRepeatParams{1, 1, 1, 8, 8, 1}",
-    ),
-    mutation(
-        "vocab_ce",
-        "vocab_ce.cpp",
-        "«BinaryRepeatParams{1, 1, 1, 8, 8, 0}»",
-        "BinaryRepeatParams{1, 1, 1, 8, 9, 0}",
-    ),
-    mutation(
-        "vocab_ce",
-        "vocab_ce.cpp",
-        "Sub(values, values, next, «VOCAB_CE_LANES», VOCAB_CE_TILE",
-        "VOCAB_CE_LANES + 1",
-    ),
-    mutation("vocab_ce", "vocab_ce.cpp", "best.Get<float>()[«2 * tile»], values", "2 * tile + 1"),
-    mutation(
-        "vocab_ce",
-        "vocab_ce.cpp",
-        "if (hasLabel) Pick(«uint64_t(row) * vocab + label»)",
-        "uint64_t(row + 1) * vocab + label",
-    ),
-    mutation("vocab_ce", "vocab_ce.cpp", "records[«uint64_t(row) * VOCAB_CE_RECORD»]", "uint64_t(row) * 4"),
-    mutation(
-        "vocab_ce",
-        "vocab_ce.cpp",
         "const uint64_t scale = «uint64_t(row) * VOCAB_CE_RECORD»",
         "uint64_t(row + 1) * VOCAB_CE_RECORD",
     ),
-    mutation("vocab_ce", "vocab_ce.cpp", "DataCopyPad(logits[«at»], result", "at + 1"),
-    mutation("cache_write", "cache_write.cpp", "byAngle{1, 1, 1, next, «next», 0}", "uint8_t(next + 1)"),
-    mutation("cache_write", "cache_write.cpp", "both{1, 1, 1, next, next, «next»}", "uint8_t(8)"),
-    mutation("cache_write", "cache_write.cpp", "DataCopyPad(angle[«CACHE_WRITE_MAX_HALF»]", "CACHE_WRITE_MAX_HALF / 2"),
-    mutation("cache_write", "cache_write.cpp", "sine = angle[«CACHE_WRITE_MAX_HALF + at»]", "at"),
-    mutation("cache_write", "cache_write.cpp", "half - at : «64»;", "72"),
+    mutation("vocab_ce", "DataCopyPad(logits[«at»], result", "at + 1"),
+    mutation("cache_write", "byAngle{1, 1, 1, next, «next», 0}", "uint8_t(next + 1)"),
+    mutation("cache_write", "both{1, 1, 1, next, next, «next»}", "uint8_t(8)"),
+    mutation("cache_write", "DataCopyPad(angle[«CACHE_WRITE_MAX_HALF»]", "CACHE_WRITE_MAX_HALF / 2"),
+    mutation("cache_write", "sine = angle[«CACHE_WRITE_MAX_HALF + at»]", "at"),
+    mutation("cache_write", "half - at : «64»;", "72"),
+    mutation("cache_write", "MAX_HALF], sines[«uint64_t(token) * half»]", "uint64_t(token + 1) * half"),
+    mutation("cache_write", "to = (uint64_t(slot) * heads + head) * «dim»", "(dim - 8)"),
     mutation(
         "cache_write",
-        "cache_write.cpp",
-        "MAX_HALF], sines[«uint64_t(token) * half»]",
-        "uint64_t(token + 1) * half",
-    ),
-    mutation("cache_write", "cache_write.cpp", "to = (uint64_t(slot) * heads + head) * «dim»", "(dim - 8)"),
-    mutation(
-        "cache_write",
-        "cache_write.cpp",
         "if (most > CACHE_WRITE_MAX_HEADS) most = «CACHE_WRITE_MAX_HEADS»",
         "(2 * CACHE_WRITE_MAX_HEADS)",
     ),
-    mutation("cache_write", "cache_write.cpp", "most = «CACHE_WRITE_TILE / dim»", "2 * CACHE_WRITE_TILE / dim"),
+    mutation("cache_write", "most = «CACHE_WRITE_TILE / dim»", "2 * CACHE_WRITE_TILE / dim"),
+    mutation("sign_compress", "records[«uint64_t(chunk) * SIGN_RECORD»]", "uint64_t(chunk) * (SIGN_RECORD - 16)"),
+    mutation("sign_compress", "records[«number * SIGN_RECORD»]", "number * SIGN_RECORD + 16"),
+    mutation("sign_compress", "CompareScalar(record[«SIGN_HEADER»]", "SIGN_HEADER / 2"),
+    mutation("sign_compress", "CMPMODE::GE, «SIGN_CHUNK»)", "count"),
+    mutation("sign_compress", "Select(step, record[SIGN_HEADER], «step», -scale", "step[8]"),
+    mutation("sign_compress", "WholeReduceSum(sum, magnitude, «64», 1", "65"),
     mutation(
         "sign_compress",
-        "sign_compress.cpp",
-        "records[«uint64_t(chunk) * SIGN_RECORD»]",
-        "uint64_t(chunk) * (SIGN_RECORD - 16)",
-    ),
-    mutation("sign_compress", "sign_compress.cpp", "records[«number * SIGN_RECORD»]", "number * SIGN_RECORD + 16"),
-    mutation("sign_compress", "sign_compress.cpp", "CompareScalar(record[«SIGN_HEADER»]", "SIGN_HEADER / 2"),
-    mutation("sign_compress", "sign_compress.cpp", "CMPMODE::GE, «SIGN_CHUNK»)", "count"),
-    mutation("sign_compress", "sign_compress.cpp", "Select(step, record[SIGN_HEADER], «step», -scale", "step[8]"),
-    mutation("sign_compress", "sign_compress.cpp", "WholeReduceSum(sum, magnitude, «64», 1", "65"),
-    mutation(
-        "sign_compress",
-        "sign_compress.cpp",
         "DataCopy(records[uint64_t(chunk) * SIGN_RECORD], record, «SIGN_RECORD»)",
         "SIGN_RECORD - 8",
     ),
-    mutation(
-        "sign_compress",
-        "sign_compress.cpp",
-        "Duplicate(record.ReinterpretCast<float>(), scale, «SIGN_HEADER / sizeof(float)»)",
-        "4",
-    ),
-    mutation(
-        "topk_threshold",
-        "topk_threshold.cpp",
-        "if (part.to - at > count) CopyIn(«at + count»)",
-        "at + count + 1",
-    ),
+    mutation("sign_compress", "Duplicate(record.ReinterpretCast<float>(), scale, «SIGN_HEADER / sizeof(float)»)", "4"),
+    mutation("topk_threshold", "if (part.to - at > count) CopyIn(«at + count»)", "at + count + 1"),
+    mutation("topk_threshold", "«TOPK_TILE - ((uint64_t)error.GetPhyAddr(at) % 32) / sizeof(float)»", "TOPK_TILE"),
+    mutation("topk_threshold", "(counts.GetValue(core * TOPK_WIDTH) + «7») / 8 * 8", "0"),
+    mutation("topk_threshold", "counts[«GetBlockIdx() * TOPK_WIDTH»]", "GetBlockIdx() * 4"),
     mutation(
         "topk_threshold",
-        "topk_threshold.cpp",
-        "«TOPK_TILE - ((uint64_t)error.GetPhyAddr(at) % 32) / sizeof(float)»",
-        "TOPK_TILE",
-    ),
-    mutation("topk_threshold", "topk_threshold.cpp", "(counts.GetValue(core * TOPK_WIDTH) + «7») / 8 * 8", "0"),
-    mutation("topk_threshold", "topk_threshold.cpp", "counts[«GetBlockIdx() * TOPK_WIDTH»]", "GetBlockIdx() * 4"),
-    mutation(
-        "topk_threshold",
-        "topk_threshold.cpp",
         "GatherMask(packed.Get<float>(), magnitude, bits.Get<uint32_t>(), true, «TOPK_TILE»",
         "2 * TOPK_TILE",
     ),
-    mutation(
-        "topk_threshold",
-        "topk_threshold.cpp",
-        "DataCopy(each, counts, «cores * TOPK_WIDTH»)",
-        "cores * TOPK_WIDTH - 4",
-    ),
-    mutation(
-        "topk_threshold",
-        "topk_threshold.cpp",
-        "Add(sum, sum, each[«core * TOPK_WIDTH»]",
-        "(core + 1) * TOPK_WIDTH",
-    ),
-    mutation("topk_threshold", "topk_threshold.cpp", "DataCopyPad(indices[«to»]", "to + 8"),
-    mutation("topk_threshold", "topk_threshold.cpp", "tiles.error[«at»], rest", "at + 1"),
-    mutation(
-        "topk_threshold",
-        "topk_threshold.cpp",
-        "end = GetBlockIdx() + 1 == GetBlockNum() ? «capacity» : (to",
-        "capacity + 8",
-    ),
+    mutation("topk_threshold", "DataCopy(each, counts, «cores * TOPK_WIDTH»)", "cores * TOPK_WIDTH - 4"),
+    mutation("topk_threshold", "Add(sum, sum, each[«core * TOPK_WIDTH»]", "(core + 1) * TOPK_WIDTH"),
+    mutation("topk_threshold", "DataCopyPad(indices[«to»]", "to + 8"),
+    mutation("topk_threshold", "tiles.error[«at»], rest", "at + 1"),
+    mutation("topk_threshold", "end = GetBlockIdx() + 1 == GetBlockNum() ? «capacity» : (to", "capacity + 8"),
 ];
 
 /// Statements of which each is left out in turn.
@@ -181,7 +123,8 @@ pub(crate) fn mutate(kernel: &str, file: &str, source: &str, before: usize) -> M
     if file == own {
         by_rule(source, &mut add);
     }
-    for mutation in MUTATIONS.iter().filter(|mutation| mutation.kernel == kernel && mutation.file == file) {
+    for mutation in MUTATIONS.iter().filter(|mutation| mutation.kernel == kernel && mutation.is_shared == (file != own))
+    {
         let (head, rest) = mutation.at.split_once('«').expect("a mutation marks its place");
         let (target, tail) = rest.split_once('»').expect("a mutation marks its place");
         let places: Vec<usize> = source.match_indices(&format!("{head}{target}{tail}")).map(|(at, _)| at).collect();

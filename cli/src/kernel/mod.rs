@@ -9,11 +9,12 @@ mod check;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use ascend_tp::base::Diagnostics;
 use ascend_tp::emulator::compiler::{CompileError, Compiler, KernelEntry};
 use clap::{Args, Subcommand};
 
 use super::failure::{Failure, Outcome};
-use super::print;
+use super::{files, print};
 use argument::Argument;
 
 pub(super) const EXAMPLES: &str = "\
@@ -85,6 +86,10 @@ struct BuildOptions {
     /// Where the library is written
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Also write aclrtlaunch_NAME.h for each kernel to this folder: with it a C++ program that links the library launches by
+    /// ACLRT_LAUNCH_KERNEL(NAME)
+    #[arg(long, value_name = "FOLDER")]
+    headers: Option<PathBuf>,
     #[command(flatten)]
     source: SourceOptions,
 }
@@ -94,8 +99,17 @@ pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
     match &options.command {
         KernelCommand::Check(options) => check::run(options),
         KernelCommand::Build(options) => {
+            if let Some(folder) = &options.headers {
+                files::check_folder("--headers", folder).map_err(Diagnostics::from)?;
+            }
             let compiler = Compiler::find().map_err(input)?;
             let entries = compiler.build(&options.files, &options.source.options, &options.out).map_err(input)?;
+            if let Some(folder) = &options.headers {
+                for entry in &entries {
+                    let path = folder.join(format!("aclrtlaunch_{}.h", entry.name));
+                    files::write("--headers", &path, |out| out.write_all(entry.header().as_bytes()))?;
+                }
+            }
             print(&entries.iter().map(signature).collect::<String>())?;
             Ok(Outcome::Done)
         }
