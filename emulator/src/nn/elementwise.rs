@@ -81,6 +81,34 @@ pub(crate) fn map3<L: Lane>(
     });
 }
 
+/// `out = f(values)`, of one value of each view; `finish` rewrites a block of results.
+pub(crate) fn map_all<L: Lane, const N: usize>(
+    tiles: &dyn Tiles,
+    views: [&View; N],
+    out: &View,
+    f: impl Fn([L; N]) -> L + Sync,
+    finish: impl Fn(&mut [L]) + Sync,
+) {
+    let views = views.map(|view| view.broadcast_to(out.dims()).collapsed());
+    let total = out.len();
+    let out = out.collapsed();
+    blocks_with(
+        tiles,
+        total,
+        || (rooms::<L, N>(), [L::default(); BLOCK]),
+        |(rooms, results), start, len| {
+            for (view, room) in views.iter().zip(rooms.iter_mut()) {
+                L::load(view, start, &mut room[..len]);
+            }
+            for (i, result) in results[..len].iter_mut().enumerate() {
+                *result = f(std::array::from_fn(|operand| rooms[operand][i]));
+            }
+            finish(&mut results[..len]);
+            L::store(&out, start, &results[..len]);
+        },
+    );
+}
+
 /// Applies `f` to each pair of two blocks.
 pub(crate) fn zip<L: Lane>(a: &mut [L], b: &[L], f: impl Fn(L, L) -> L) {
     for (x, &y) in a.iter_mut().zip(b) {

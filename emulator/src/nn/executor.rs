@@ -127,7 +127,7 @@ impl Counted {
 
 impl Executor {
     /// The executor of a plan.
-    pub(crate) fn new(name: &'static str, call: &OperatorCall<'_>, plan: Plan, load: Option<LoadId>) -> Self {
+    pub(crate) fn new(name: &'static str, call: &OperatorCall, plan: Plan, load: Option<LoadId>) -> Self {
         let tensors: Vec<Bound> = call
             .slots()
             .map(|placed| Bound {

@@ -134,6 +134,42 @@ pub(crate) fn gather(tiles: &dyn Tiles, data: &View, dim: usize, index: &View, o
     Ok(())
 }
 
+/// Whether what is put somewhere takes the place of what is there, or is added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Update {
+    /// The last of a place stays.
+    Replace,
+    /// All are added, in order.
+    Add,
+}
+
+/// `out[i] = data[places[i]]`: rows of as many elements as `out` has for a place, both counted row-major.
+pub(crate) fn take_rows(tiles: &dyn Tiles, data: &View, places: &[usize], out: &View) {
+    let inner = out.len().checked_div(places.len()).unwrap_or(0);
+    let (data, out) = (data.collapsed(), out.collapsed());
+    with_bits!(data, T => rows(tiles, places.len(), inner, &|row| {
+        move_run::<T>(&data, places[row] * inner, &out, row * inner, inner);
+    }));
+}
+
+/// `data[places[i]] = values[i]`, or added to it, in the order of the places.
+pub(crate) fn put_rows<L: Arithmetic>(data: &View, places: &[usize], values: &View, update: Update) {
+    let inner = values.len().checked_div(places.len()).unwrap_or(0);
+    let (data, values) = (data.collapsed(), values.collapsed());
+    if update == Update::Replace {
+        return with_bits!(data, T => for (i, &place) in places.iter().enumerate() {
+            move_run::<T>(&values, i * inner, &data, place * inner, inner);
+        });
+    }
+    let (mut sums, mut row) = (vec![L::default(); inner], vec![L::default(); inner]);
+    for (i, &place) in places.iter().enumerate() {
+        L::load(&data, place * inner, &mut sums);
+        L::load(&values, i * inner, &mut row);
+        sums.iter_mut().zip(&row).for_each(|(sum, value)| *sum = sum.plus(*value));
+        L::store(&data, place * inner, &sums);
+    }
+}
+
 /// `data[.., index[i], ..] = source[.., i, ..]` along `dim`, in the order of the indices.
 ///
 /// # Errors

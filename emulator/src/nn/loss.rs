@@ -91,6 +91,68 @@ pub(crate) fn cross_entropy(
     Ok(())
 }
 
+/// The loss of logarithms of probabilities, and the sum of the weights of the labels: `loss = -weight * log_probability[label]`.
+///
+/// # Errors
+/// If a label is neither a class nor ignored.
+pub(crate) fn negative_log_likelihood(
+    log_probabilities: &View,
+    (target, weight, ignored): (&View, Option<&View>, i64),
+    reduction: Reduction,
+    loss: &View,
+    total: &View,
+) -> Result<(), String> {
+    let classes = log_probabilities.dims()[log_probabilities.rank() - 1];
+    let labels = labels(target, weight, classes, ignored)?;
+    let log_probabilities = log_probabilities.collapsed();
+    let mut losses = vec![0f32; labels.len()];
+    for (row, label) in labels.iter().enumerate() {
+        let Some(label) = label else { continue };
+        f32::load(&log_probabilities, row * classes + label.class, &mut losses[row..=row]);
+        losses[row] *= -label.weight;
+    }
+    let weight = total_weight(&labels);
+    match reduction {
+        Reduction::None => f32::store(&loss.collapsed(), 0, &losses),
+        Reduction::Sum => f32::store(&loss.collapsed(), 0, &[math::sum(&losses)]),
+        Reduction::Mean => f32::store(&loss.collapsed(), 0, &[math::sum(&losses) / weight]),
+    }
+    f32::store(&total.collapsed(), 0, &[weight]);
+    Ok(())
+}
+
+/// The gradient of the logarithms in [`negative_log_likelihood`]: `-weight * grad` at the label of each row, 0 elsewhere; of a
+/// mean over `total`, the sum of the weights.
+///
+/// # Errors
+/// If a label is neither a class nor ignored.
+pub(crate) fn negative_log_likelihood_grad(
+    tiles: &dyn Tiles,
+    grad: &View,
+    (target, weight, ignored): (&View, Option<&View>, i64),
+    reduction: Reduction,
+    total: &View,
+    out: &View,
+) -> Result<(), String> {
+    let classes = out.dims()[out.rank() - 1];
+    let labels = labels(target, weight, classes, ignored)?;
+    let mut grads = vec![0f32; grad.len()];
+    f32::load(&grad.collapsed(), 0, &mut grads);
+    if reduction == Reduction::Mean {
+        let mut weight = [0f32];
+        f32::load(&total.collapsed(), 0, &mut weight);
+        math::divide(&mut grads, weight[0]);
+    }
+    super::elementwise::fill(tiles, out, 0f32);
+    let out = out.collapsed();
+    for (row, label) in labels.iter().enumerate() {
+        let Some(label) = label else { continue };
+        let factor = grads[if reduction == Reduction::None { row } else { 0 }];
+        f32::store(&out, row * classes + label.class, &[-label.weight * factor]);
+    }
+    Ok(())
+}
+
 /// The gradient of the scores of [`cross_entropy`], of that of its loss: `weight * grad * (probability - [is the label])`.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! Input: views of device memory and host attributes. Output: the operator's output views.
 //! Layers, each using those above it: [`dtype`] and [`raw`]; [`view`], [`lane`] and [`math`]; the kernels ([`elementwise`],
-//! [`matmul`], [`quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`loss`], [`optimizer`]); and
+//! [`matmul`], [`quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`loss`], [`random`], [`optimizer`]); and
 //! [`operator`], which holds one row per aclnn operator (what it accepts, where that is documented) and the plan that ends in a
 //! kernel.
 //! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
@@ -25,6 +25,7 @@ pub(crate) mod optimizer;
 pub(crate) mod order;
 mod panel;
 pub(crate) mod quantize;
+pub(crate) mod random;
 pub(crate) mod raw;
 pub(crate) mod reduce;
 pub(crate) mod rotary;

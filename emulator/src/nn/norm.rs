@@ -87,6 +87,48 @@ pub(crate) fn rms_norm_grad(
     f32::store(&dgamma.collapsed(), 0, &total);
 }
 
+/// The gradients of [`layer_norm`], of those of its results `dy` and of the statistics it gave; each goes to the output given.
+///
+/// With `n = (x - mean) * rstd` and `h = dy * weight`: `dx = (h - mean(h) - n * mean(h * n)) * rstd`, that of the weight the sum
+/// of `dy * n` over the rows, and that of the bias the sum of `dy`.
+pub(crate) fn layer_norm_grad(
+    tiles: &dyn Tiles,
+    (dy, x): (&View, &View),
+    row_len: usize,
+    (mean, rstd): (&View, &View),
+    weight: Option<&View>,
+    [dx, dweight, dbias]: [Option<&View>; 3],
+) {
+    let weight = weight.map_or_else(|| vec![1.0; row_len], line);
+    let (mean, rstd) = (line(mean), line(rstd));
+    let (dy, x, dx) = (dy.collapsed(), x.collapsed(), dx.map(View::collapsed));
+    let buffers = || [vec![0f32; row_len], vec![0f32; row_len]];
+    let totals = sum_over_rows(tiles, rstd.len(), 2 * row_len, buffers, |[grads, normal], row, sums| {
+        let start = row * row_len;
+        f32::load(&dy, start, grads);
+        f32::load(&x, start, normal);
+        math::subtract(normal, mean[row]);
+        math::scale(normal, rstd[row]);
+        let (weights, biases) = sums.split_at_mut(row_len);
+        math::add_products(weights, grads, normal);
+        math::add(biases, grads);
+        if let Some(dx) = &dx {
+            math::multiply(grads, &weight);
+            let shift = math::sum(grads) / row_len as f32;
+            let slope = math::dot(grads, normal) / row_len as f32;
+            math::subtract(grads, shift);
+            math::add_scaled(grads, normal, -slope);
+            math::scale(grads, rstd[row]);
+            f32::store(dx, start, grads);
+        }
+    });
+    for (out, total) in [dweight, dbias].into_iter().zip(totals.chunks(row_len.max(1))) {
+        if let Some(out) = out {
+            f32::store(&out.collapsed(), 0, total);
+        }
+    }
+}
+
 /// `y = (x - mean) * rstd * weight + bias` over `row_len` trailing elements; the statistics go to the outputs given.
 pub(crate) fn layer_norm(
     tiles: &dyn Tiles,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use ascend_tp_sys::{aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList};
+use ascend_tp_sys::{aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclScalarList, aclTensor, aclTensorList};
 
 use crate::base::failure::{Failure, code};
 use crate::nn::executor::Executor;
@@ -178,9 +178,20 @@ impl Live {
         look_up!(self, name, handle, Scalar).copied()
     }
 
+    /// The scalars of a list.
+    pub(crate) fn scalars(&self, name: &str, handle: *const aclScalarList) -> Result<Vec<Scalar>, Failure> {
+        let members = look_up!(self, name, handle, Scalars)?;
+        members.iter().map(|&handle| self.scalar(name, std::ptr::without_provenance(handle))).collect()
+    }
+
     /// An array of integers.
     pub(crate) fn ints(&self, name: &str, handle: *const aclIntArray) -> Result<&[i64], Failure> {
         look_up!(self, name, handle, Ints).map(Vec::as_slice)
+    }
+
+    /// An array of truth values.
+    pub(crate) fn flags(&self, name: &str, handle: *const aclBoolArray) -> Result<&[bool], Failure> {
+        look_up!(self, name, handle, Bools).map(Vec::as_slice)
     }
 
     /// Keeps an executor.

@@ -199,6 +199,32 @@ pub(crate) fn softmax_grad(tiles: &dyn Tiles, grad: &View, result: &View, row_le
     });
 }
 
+/// The gradient of what the logarithm of a softmax is taken of: `grad - exp(result) * sum(grad)` of each row of `row_len`
+/// trailing elements, in f32.
+pub(crate) fn log_softmax_grad(tiles: &dyn Tiles, grad: &View, result: &View, row_len: usize, out: &View) {
+    let count = out.len() / row_len.max(1);
+    let (grad, result, out) = (grad.collapsed(), result.collapsed(), out.collapsed());
+    let buffers = || [vec![0f32; row_len], vec![0f32; row_len]];
+    rows_with(tiles, count, row_len, buffers, |[grads, results], row| {
+        f32::load(&grad, row * row_len, grads);
+        f32::load(&result, row * row_len, results);
+        let total = math::sum(grads);
+        math::exp_scaled(results, 1.0, 0.0, -total);
+        math::add(grads, results);
+        f32::store(&out, row * row_len, grads);
+    });
+}
+
+/// `out[r] = f(row r)`; `x` has `out.len()` rows of `row_len` trailing elements.
+pub(crate) fn each_row<L: Lane>(tiles: &dyn Tiles, x: &View, row_len: usize, out: &View, f: impl Fn(&[L]) -> L + Sync) {
+    let (x, target) = (x.collapsed(), out.collapsed());
+    let buffers = || vec![L::default(); row_len];
+    rows_with(tiles, out.len(), row_len, buffers, |row, at| {
+        L::load(&x, at * row_len, row);
+        L::store(&target, at, &[f(row)]);
+    });
+}
+
 /// Running sum of each row of `row_len` trailing elements.
 pub(crate) fn cumulative_sum<L: Arithmetic>(tiles: &dyn Tiles, x: &View, row_len: usize, out: &View) {
     let count = x.len() / row_len.max(1);

@@ -180,7 +180,7 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
 }
 
 /// The checked call of an operator as the cost model takes it.
-pub(crate) fn launch(operator: &'static str, call: &OperatorCall<'_>) -> Launch {
+pub(crate) fn launch(operator: &'static str, call: &OperatorCall) -> Launch {
     Launch { operator, operands: call.slots().map(|placed| operand(placed.tensor)).collect() }
 }
 

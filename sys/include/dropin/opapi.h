@@ -14,210 +14,411 @@ extern "C" {
 #endif
 
 /* Products */
-aclnnStatus aclnnMmGetWorkspaceSize(const aclTensor *self, const aclTensor *mat2, aclTensor *out,
-    int8_t cube_math_type, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnMm(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnAddmmGetWorkspaceSize(const aclTensor *self, const aclTensor *mat1, const aclTensor *mat2,
-    const aclScalar *beta, const aclScalar *alpha, aclTensor *out, int8_t cube_math_type, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnAddmm(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnGroupedMatmulAddGetWorkspaceSize(const aclTensor *x, const aclTensor *weight,
-    const aclTensor *group_list, aclTensor *y_ref, bool transpose_x, bool transpose_weight, int64_t group_type,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnGroupedMatmulAdd(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
+ACLNN_OPERATOR(aclnnMm, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnAddmm, const aclTensor *self, const aclTensor *mat1, const aclTensor *mat2, const aclScalar *beta,
+    const aclScalar *alpha, aclTensor *out, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnGroupedMatmulAdd, const aclTensor *x, const aclTensor *weight, const aclTensor *group_list,
+    aclTensor *y_ref, bool transpose_x, bool transpose_weight, int64_t group_type)
 
 /* Arithmetic */
-aclnnStatus aclnnSubsGetWorkspaceSize(const aclTensor *self, const aclScalar *other, const aclScalar *alpha,
-    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnSubs(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnDivsGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnDivs(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnAddcmulGetWorkspaceSize(const aclTensor *self, const aclTensor *tensor1, const aclTensor *tensor2,
-    const aclScalar *value, aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnAddcmul(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnAddcdivGetWorkspaceSize(const aclTensor *self, const aclTensor *tensor1, const aclTensor *tensor2,
-    const aclScalar *value, const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnAddcdiv(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnLerpsGetWorkspaceSize(const aclTensor *self, const aclTensor *end, const aclScalar *weight,
-    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnLerps(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnPowTensorScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *exponent,
-    const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnPowTensorScalar(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
-aclnnStatus aclnnClampMinGetWorkspaceSize(const aclTensor *self, const aclScalar *clip_value_min, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnClampMin(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceAddsGetWorkspaceSize(const aclTensor *self_ref, const aclScalar *other,
-    const aclScalar *alpha, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnInplaceAdds(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceSubGetWorkspaceSize(aclTensor *self_ref, const aclTensor *other, const aclScalar *alpha,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnInplaceSub(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceSubsGetWorkspaceSize(aclTensor *self_ref, const aclScalar *other, const aclScalar *alpha,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnInplaceSubs(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceMulGetWorkspaceSize(aclTensor *self_ref, const aclTensor *other, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnInplaceMul(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceMulsGetWorkspaceSize(aclTensor *self_ref, const aclScalar *other, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnInplaceMuls(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceDivGetWorkspaceSize(aclTensor *self_ref, const aclTensor *other, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnInplaceDiv(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceDivsGetWorkspaceSize(aclTensor *self_ref, const aclScalar *other, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnInplaceDivs(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceAddcmulGetWorkspaceSize(const aclTensor *self_ref, const aclTensor *tensor1,
-    const aclTensor *tensor2, const aclScalar *value, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnInplaceAddcmul(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
-aclnnStatus aclnnInplaceAddcdivGetWorkspaceSize(const aclTensor *self_ref, const aclTensor *tensor1,
-    const aclTensor *tensor2, const aclScalar *value, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnInplaceAddcdiv(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
-aclnnStatus aclnnInplaceLerpGetWorkspaceSize(aclTensor *self_ref, const aclTensor *end, const aclTensor *weight,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnInplaceLerp(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceLerpsGetWorkspaceSize(aclTensor *self_ref, const aclTensor *end, const aclScalar *weight,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnInplaceLerps(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+ACLNN_OPERATOR(aclnnSubs, const aclTensor *self, const aclScalar *other, const aclScalar *alpha, aclTensor *out)
+ACLNN_OPERATOR(aclnnDivs, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnAddcmul, const aclTensor *self, const aclTensor *tensor1, const aclTensor *tensor2,
+    const aclScalar *value, aclTensor *out)
+ACLNN_OPERATOR(aclnnAddcdiv, const aclTensor *self, const aclTensor *tensor1, const aclTensor *tensor2,
+    const aclScalar *value, const aclTensor *out)
+ACLNN_OPERATOR(aclnnLerps, const aclTensor *self, const aclTensor *end, const aclScalar *weight, aclTensor *out)
+ACLNN_OPERATOR(aclnnPowTensorScalar, const aclTensor *self, const aclScalar *exponent, const aclTensor *out)
+ACLNN_OPERATOR(aclnnClampMin, const aclTensor *self, const aclScalar *clip_value_min, aclTensor *out)
+ACLNN_OPERATOR(aclnnInplaceAdds, const aclTensor *self_ref, const aclScalar *other, const aclScalar *alpha)
+ACLNN_OPERATOR(aclnnInplaceSub, aclTensor *self_ref, const aclTensor *other, const aclScalar *alpha)
+ACLNN_OPERATOR(aclnnInplaceSubs, aclTensor *self_ref, const aclScalar *other, const aclScalar *alpha)
+ACLNN_OPERATOR(aclnnInplaceMul, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceMuls, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceDiv, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceDivs, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceAddcmul, const aclTensor *self_ref, const aclTensor *tensor1, const aclTensor *tensor2,
+    const aclScalar *value)
+ACLNN_OPERATOR(aclnnInplaceAddcdiv, const aclTensor *self_ref, const aclTensor *tensor1, const aclTensor *tensor2,
+    const aclScalar *value)
+ACLNN_OPERATOR(aclnnInplaceLerp, aclTensor *self_ref, const aclTensor *end, const aclTensor *weight)
+ACLNN_OPERATOR(aclnnInplaceLerps, aclTensor *self_ref, const aclTensor *end, const aclScalar *weight)
 
 /* Activations and norms */
-aclnnStatus aclnnLayerNormGetWorkspaceSize(const aclTensor *input, const aclIntArray *normalized_shape,
+ACLNN_OPERATOR(aclnnLayerNorm, const aclTensor *input, const aclIntArray *normalized_shape,
     const aclTensor *weight_optional, const aclTensor *bias_optional, double eps, aclTensor *out,
-    aclTensor *mean_out_optional, aclTensor *rstd_out_optional, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnLayerNorm(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnLogSoftmaxGetWorkspaceSize(const aclTensor *self, int64_t dim, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnLogSoftmax(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+    aclTensor *mean_out_optional, aclTensor *rstd_out_optional)
+ACLNN_OPERATOR(aclnnLogSoftmax, const aclTensor *self, int64_t dim, aclTensor *out)
 
 /* Position and attention */
-aclnnStatus aclnnPromptFlashAttentionV3GetWorkspaceSize(const aclTensor *query, const aclTensor *key,
-    const aclTensor *value, const aclTensor *pse_shift, const aclTensor *atten_mask,
-    const aclIntArray *actual_seq_lengths, const aclIntArray *actual_seq_lengths_kv, const aclTensor *deq_scale1,
-    const aclTensor *quant_scale1, const aclTensor *deq_scale2, const aclTensor *quant_scale2,
-    const aclTensor *quant_offset2, int64_t num_heads, double scale_value, int64_t pre_tokens, int64_t next_tokens,
-    char *input_layout, int64_t num_key_value_heads, int64_t sparse_mode, int64_t inner_precise,
-    const aclTensor *attention_out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnPromptFlashAttentionV3(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
-aclnnStatus aclnnIncreFlashAttentionV4GetWorkspaceSize(const aclTensor *query, const aclTensorList *key,
+ACLNN_OPERATOR(aclnnPromptFlashAttentionV3, const aclTensor *query, const aclTensor *key, const aclTensor *value,
+    const aclTensor *pse_shift, const aclTensor *atten_mask, const aclIntArray *actual_seq_lengths,
+    const aclIntArray *actual_seq_lengths_kv, const aclTensor *deq_scale1, const aclTensor *quant_scale1,
+    const aclTensor *deq_scale2, const aclTensor *quant_scale2, const aclTensor *quant_offset2, int64_t num_heads,
+    double scale_value, int64_t pre_tokens, int64_t next_tokens, char *input_layout, int64_t num_key_value_heads,
+    int64_t sparse_mode, int64_t inner_precise, const aclTensor *attention_out)
+ACLNN_OPERATOR(aclnnIncreFlashAttentionV4, const aclTensor *query, const aclTensorList *key,
     const aclTensorList *value, const aclTensor *pse_shift, const aclTensor *atten_mask,
     const aclIntArray *actual_seq_lengths, const aclTensor *dequant_scale1, const aclTensor *quant_scale1,
     const aclTensor *dequant_scale2, const aclTensor *quant_scale2, const aclTensor *quant_offset2,
     const aclTensor *antiquant_scale, const aclTensor *antiquant_offset, const aclTensor *blocktable,
     const aclTensor *kv_padding_size, int64_t num_heads, double scale_value, char *input_layout,
-    int64_t num_key_value_heads, int64_t block_size, int64_t inner_precise, const aclTensor *attention_out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnIncreFlashAttentionV4(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
+    int64_t num_key_value_heads, int64_t block_size, int64_t inner_precise, const aclTensor *attention_out)
 
 /* Losses, gradients and optimizers */
-aclnnStatus aclnnSwiGluGradGetWorkspaceSize(const aclTensor *y_grad, const aclTensor *x, int64_t dim,
-    const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnSwiGluGrad(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnSoftmaxBackwardGetWorkspaceSize(const aclTensor *grad_output, const aclTensor *output, int64_t dim,
-    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnSoftmaxBackward(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
-aclnnStatus aclnnEmbeddingDenseBackwardGetWorkspaceSize(const aclTensor *grad, const aclTensor *indices,
-    uint64_t num_weights, uint64_t padding_idx, bool scale_grad_by_freq, const aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnEmbeddingDenseBackward(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
-aclnnStatus aclnnCrossEntropyLossGetWorkspaceSize(const aclTensor *input, const aclTensor *target,
+ACLNN_OPERATOR(aclnnSwiGluGrad, const aclTensor *y_grad, const aclTensor *x, int64_t dim, const aclTensor *out)
+ACLNN_OPERATOR(aclnnSoftmaxBackward, const aclTensor *grad_output, const aclTensor *output, int64_t dim,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnEmbeddingDenseBackward, const aclTensor *grad, const aclTensor *indices, uint64_t num_weights,
+    uint64_t padding_idx, bool scale_grad_by_freq, const aclTensor *out)
+ACLNN_OPERATOR(aclnnCrossEntropyLoss, const aclTensor *input, const aclTensor *target,
     const aclTensor *weight_optional, char *reduction_optional, int64_t ignore_index, double label_smoothing,
     double lse_square_scale_for_zloss, bool return_zloss, const aclTensor *loss_out, const aclTensor *log_prob_out,
-    const aclTensor *zloss_out, const aclTensor *lse_for_zloss_out, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnCrossEntropyLoss(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
-aclnnStatus aclnnCrossEntropyLossGradGetWorkspaceSize(const aclTensor *grad_loss, const aclTensor *log_prob,
+    const aclTensor *zloss_out, const aclTensor *lse_for_zloss_out)
+ACLNN_OPERATOR(aclnnCrossEntropyLossGrad, const aclTensor *grad_loss, const aclTensor *log_prob,
     const aclTensor *target, const aclTensor *weight_optional, const aclTensor *grad_zloss_optional,
     const aclTensor *lse_for_zloss_optional, char *reduction_optional, int64_t ignore_index, double label_smoothing,
-    double lse_square_scale_for_zloss, const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnCrossEntropyLossGrad(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
-    aclrtStream stream);
+    double lse_square_scale_for_zloss, const aclTensor *out)
 
 /* Lookups and scatters */
-aclnnStatus aclnnGatherV2GetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnGatherV2(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnOneHotGetWorkspaceSize(const aclTensor *self, int num_classes, const aclTensor *on_value,
-    const aclTensor *off_value, int64_t axis, aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnOneHot(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+ACLNN_OPERATOR(aclnnGatherV2, const aclTensor *self, int64_t dim, const aclTensor *index, aclTensor *out)
+ACLNN_OPERATOR(aclnnOneHot, const aclTensor *self, int num_classes, const aclTensor *on_value,
+    const aclTensor *off_value, int64_t axis, aclTensor *out)
 
 /* Copies, conversions and fills */
-aclnnStatus aclnnInplaceOneGetWorkspaceSize(const aclTensor *self_ref, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnInplaceOne(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnArangeGetWorkspaceSize(const aclScalar *start, const aclScalar *end, const aclScalar *step,
-    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnArange(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+ACLNN_OPERATOR(aclnnInplaceOne, const aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnArange, const aclScalar *start, const aclScalar *end, const aclScalar *step, aclTensor *out)
 
 /* Comparisons and selection */
-aclnnStatus aclnnLtTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnLtTensor(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnEqScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnEqScalar(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnNeScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnNeScalar(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnGeScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnGeScalar(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnLeScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnLeScalar(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnLogicalOrGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnLogicalOr(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnIsFiniteGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnIsFinite(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+ACLNN_OPERATOR(aclnnLtTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnEqScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnNeScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnGeScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnLeScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnLogicalOr, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnIsFinite, const aclTensor *self, aclTensor *out)
 
 /* Reductions and order */
-aclnnStatus aclnnMaxGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnMax(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnAmaxGetWorkspaceSize(const aclTensor *self, const aclIntArray *dim, bool keep_dim, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnAmax(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnCumsumGetWorkspaceSize(const aclTensor *self, int64_t dim, aclDataType dtype, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnCumsum(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnSortGetWorkspaceSize(const aclTensor *self, bool stable, int64_t dim, bool descending,
-    aclTensor *values_out, aclTensor *indices_out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnSort(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+ACLNN_OPERATOR(aclnnMax, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnAmax, const aclTensor *self, const aclIntArray *dim, bool keep_dim, aclTensor *out)
+ACLNN_OPERATOR(aclnnCumsum, const aclTensor *self, int64_t dim, aclDataType dtype, aclTensor *out)
+ACLNN_OPERATOR(aclnnSort, const aclTensor *self, bool stable, int64_t dim, bool descending, aclTensor *values_out,
+    aclTensor *indices_out)
 
 /* Shape */
-aclnnStatus aclnnSliceGetWorkspaceSize(const aclTensor *self, int64_t dim, int64_t start, int64_t end, int64_t step,
-    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnSlice(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnRepeatGetWorkspaceSize(const aclTensor *self, const aclIntArray *repeats, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnRepeat(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnExpandGetWorkspaceSize(const aclTensor *self, const aclIntArray *size, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnExpand(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnConstantPadNdGetWorkspaceSize(const aclTensor *self, const aclIntArray *pad, const aclScalar *value,
-    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnConstantPadNd(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnTriuGetWorkspaceSize(const aclTensor *self, int64_t diagonal, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnTriu(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnTrilGetWorkspaceSize(const aclTensor *self, int64_t diagonal, aclTensor *out,
-    uint64_t *workspace_size, aclOpExecutor **executor);
-aclnnStatus aclnnTril(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
-aclnnStatus aclnnInplaceTriuGetWorkspaceSize(aclTensor *self_ref, int64_t diagonal, uint64_t *workspace_size,
-    aclOpExecutor **executor);
-aclnnStatus aclnnInplaceTriu(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
+ACLNN_OPERATOR(aclnnSlice, const aclTensor *self, int64_t dim, int64_t start, int64_t end, int64_t step,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnRepeat, const aclTensor *self, const aclIntArray *repeats, aclTensor *out)
+ACLNN_OPERATOR(aclnnExpand, const aclTensor *self, const aclIntArray *size, aclTensor *out)
+ACLNN_OPERATOR(aclnnConstantPadNd, const aclTensor *self, const aclIntArray *pad, const aclScalar *value,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnTriu, const aclTensor *self, int64_t diagonal, aclTensor *out)
+ACLNN_OPERATOR(aclnnTril, const aclTensor *self, int64_t diagonal, aclTensor *out)
+ACLNN_OPERATOR(aclnnInplaceTriu, aclTensor *self_ref, int64_t diagonal)
+
+/* Functions of each element */
+ACLNN_OPERATOR(aclnnAbs, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnAcos, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnAcosh, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnAsin, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnAsinh, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnAtan, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnAtan2, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnAtanh, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnBitwiseAndScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnBitwiseAndTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnBitwiseNot, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnBitwiseOrScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnBitwiseOrTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnBitwiseXorScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnBitwiseXorTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnCeil, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnClampMax, const aclTensor *self, const aclScalar *clip_value_max, aclTensor *out)
+ACLNN_OPERATOR(aclnnClampMaxTensor, const aclTensor *self, const aclTensor *max, aclTensor *out)
+ACLNN_OPERATOR(aclnnClampMinTensor, const aclTensor *self, const aclTensor *clip_value_min, aclTensor *out)
+ACLNN_OPERATOR(aclnnClampTensor, const aclTensor *self, const aclTensor *clip_value_min,
+    const aclTensor *clip_value_max, aclTensor *out)
+ACLNN_OPERATOR(aclnnCos, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnCosh, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnElu, const aclTensor *self, const aclScalar *alpha, const aclScalar *scale,
+    const aclScalar *input_scale, aclTensor *out)
+ACLNN_OPERATOR(aclnnErf, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnErfc, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnExp2, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnExpm1, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnFloor, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnFloorDivide, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnFloorDivides, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnFmodScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnFmodTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnFrac, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnGeluBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnGeluBackwardV2, const aclTensor *grad_output, const aclTensor *self, char *approximate,
+    aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnGeluV2, const aclTensor *x, int64_t approximate, aclTensor *y)
+ACLNN_OPERATOR(aclnnHardshrink, const aclTensor *self, const aclScalar *lambd, aclTensor *out)
+ACLNN_OPERATOR(aclnnHardsigmoid, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnHardsigmoidBackward, const aclTensor *grad_output, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnHardswish, const aclTensor *self, const aclTensor *out)
+ACLNN_OPERATOR(aclnnHardswishBackward, const aclTensor *grad_output, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnHardtanh, const aclTensor *self, const aclScalar *clip_value_min, const aclScalar *clip_value_max,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnHardtanhBackward, const aclTensor *grad_output, const aclTensor *self, const aclScalar *min,
+    const aclScalar *max, aclTensor *out)
+ACLNN_OPERATOR(aclnnIsInf, const aclTensor *x, const aclTensor *out)
+ACLNN_OPERATOR(aclnnIsNegInf, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnIsPosInf, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnLeakyRelu, const aclTensor *self, const aclScalar *negative_slope, aclTensor *out)
+ACLNN_OPERATOR(aclnnLog10, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnLog1p, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnLog2, const aclTensor *self, const aclTensor *out)
+ACLNN_OPERATOR(aclnnLogAddExp, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnLogSigmoid, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnLogicalXor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnMish, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnPowScalarTensor, const aclScalar *self, const aclTensor *exponent, const aclTensor *out)
+ACLNN_OPERATOR(aclnnPowTensorTensor, const aclTensor *self, const aclTensor *exponent, aclTensor *out)
+ACLNN_OPERATOR(aclnnRelu, const aclTensor *self, const aclTensor *out)
+ACLNN_OPERATOR(aclnnRemainderScalarTensor, const aclScalar *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnRemainderTensorScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnRemainderTensorTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnRound, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnRsub, const aclTensor *self, const aclTensor *other, const aclScalar *alpha, aclTensor *out)
+ACLNN_OPERATOR(aclnnRsubs, const aclTensor *self, const aclScalar *other, const aclScalar *alpha, aclTensor *out)
+ACLNN_OPERATOR(aclnnSelu, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnSigmoidBackward, const aclTensor *grad_output, const aclTensor *output, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnSign, const aclTensor *self, aclTensor *result)
+ACLNN_OPERATOR(aclnnSignbit, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnSin, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnSinc, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnSinh, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnSoftplus, const aclTensor *self, const aclScalar *beta, const aclScalar *threshold,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnSoftplusBackward, const aclTensor *grad_output, const aclTensor *self, const aclScalar *beta,
+    const aclScalar *threshold, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnSoftshrink, const aclTensor *self, const aclScalar *lambd, aclTensor *out)
+ACLNN_OPERATOR(aclnnSoftshrinkBackward, const aclTensor *grad_output, const aclTensor *self, const aclScalar *lambda,
+    aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnTan, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnTanhBackward, const aclTensor *grad_output, const aclTensor *output, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnThreshold, const aclTensor *self, const aclScalar *threshold, const aclScalar *value,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnThresholdBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclScalar *threshold, aclTensor *out)
+ACLNN_OPERATOR(aclnnTrunc, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnXLogYScalarOther, const aclTensor *self, const aclScalar *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnXLogYTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+
+/* Comparisons */
+ACLNN_OPERATOR(aclnnGeTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnGtTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnLeTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+
+/* In place */
+ACLNN_OPERATOR(aclnnInplaceAcos, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceAcosh, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceAsin, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceAsinh, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceAtan, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceAtan2, aclTensor *self_ref, aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceAtanh, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceBitwiseAndScalar, const aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceBitwiseAndTensor, const aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceBitwiseOrScalar, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceBitwiseOrTensor, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceBitwiseXorScalar, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceBitwiseXorTensor, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceCeil, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceClampMax, const aclTensor *self_ref, const aclScalar *clip_value_max)
+ACLNN_OPERATOR(aclnnInplaceClampMaxTensor, aclTensor *self_ref, const aclTensor *max)
+ACLNN_OPERATOR(aclnnInplaceClampMinTensor, aclTensor *self_ref, const aclTensor *clip_value_min)
+ACLNN_OPERATOR(aclnnInplaceCos, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceCosh, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceElu, aclTensor *self_ref, const aclScalar *alpha, const aclScalar *scale,
+    const aclScalar *input_scale)
+ACLNN_OPERATOR(aclnnInplaceEqScalar, const aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceEqTensor, const aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceErf, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceErfc, const aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceExp, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceExp2, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceExpm1, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceFloor, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceFloorDivide, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceFloorDivides, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceFmodScalar, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceFmodTensor, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceFrac, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceGeScalar, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceGeTensor, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceGtScalar, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceGtTensor, const aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceHardsigmoid, const aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceHardswish, const aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceHardtanh, aclTensor *self_ref, const aclScalar *clip_value_min,
+    const aclScalar *clip_value_max)
+ACLNN_OPERATOR(aclnnInplaceLeScalar, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceLeTensor, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceLeakyRelu, aclTensor *self_ref, const aclScalar *negative_slope)
+ACLNN_OPERATOR(aclnnInplaceLog, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceLog10, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceLog1p, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceLog2, const aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceLogicalAnd, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceLogicalNot, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceLogicalOr, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceLtScalar, const aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceLtTensor, const aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceMish, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceNeScalar, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceNeTensor, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceNeg, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplacePowTensorScalar, const aclTensor *self_ref, const aclScalar *exponent)
+ACLNN_OPERATOR(aclnnInplacePowTensorTensor, const aclTensor *self_ref, const aclTensor *exponent)
+ACLNN_OPERATOR(aclnnInplaceReciprocal, const aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceRelu, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceRemainderTensorScalar, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceRemainderTensorTensor, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceRound, const aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceRsqrt, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceSelu, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceSigmoid, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceSin, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceSinc, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceSinh, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceSqrt, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceTan, const aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceTanh, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceThreshold, aclTensor *self_ref, const aclScalar *threshold, const aclScalar *value)
+ACLNN_OPERATOR(aclnnInplaceTril, const aclTensor *self_ref, int64_t diagonal)
+ACLNN_OPERATOR(aclnnInplaceTrunc, aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceXLogYScalarOther, aclTensor *self_ref, const aclScalar *other)
+ACLNN_OPERATOR(aclnnInplaceXLogYTensor, aclTensor *self_ref, const aclTensor *other)
+
+/* Reductions */
+ACLNN_OPERATOR(aclnnAll, const aclTensor *self, const aclIntArray *dim, bool keepdim, aclTensor *out)
+ACLNN_OPERATOR(aclnnAmin, const aclTensor *self, const aclIntArray *dim, bool keep_dim, aclTensor *out)
+ACLNN_OPERATOR(aclnnAny, const aclTensor *self, const aclIntArray *dim, bool keepdim, aclTensor *out)
+ACLNN_OPERATOR(aclnnLinalgVectorNorm, const aclTensor *self, const aclScalar *ord, const aclIntArray *dims,
+    bool keep_dims, aclDataType dtype, aclTensor *out)
+ACLNN_OPERATOR(aclnnLogSumExp, const aclTensor *self, const aclIntArray *dim, bool keep_dim, aclTensor *out)
+ACLNN_OPERATOR(aclnnMin, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnNorm, const aclTensor *self, const aclScalar *p_scalar, const aclIntArray *dim, bool keepdim,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnProd, const aclTensor *self, aclDataType dtype, aclTensor *out)
+ACLNN_OPERATOR(aclnnProdDim, const aclTensor *self, int64_t dim, bool keep_dim, aclDataType dtype, aclTensor *out)
+ACLNN_OPERATOR(aclnnStd, const aclTensor *self, const aclIntArray *dim, int64_t correction, bool keepdim,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnVar, const aclTensor *self, const aclIntArray *dim, bool unbiased, bool keepdim, aclTensor *out)
+ACLNN_OPERATOR(aclnnVarCorrection, const aclTensor *self, const aclIntArray *dim, int64_t correction, bool keepdim,
+    aclTensor *out)
+
+/* Selections */
+ACLNN_OPERATOR(aclnnIndex, const aclTensor *self, const aclTensorList *indices, aclTensor *out)
+ACLNN_OPERATOR(aclnnIndexPutImpl, aclTensor *self_ref, const aclTensorList *indices, const aclTensor *values,
+    bool accumulate, bool unsafe)
+ACLNN_OPERATOR(aclnnStack, const aclTensorList *tensors, int64_t dim, aclTensor *out)
+
+/* Gradient */
+ACLNN_OPERATOR(aclnnLayerNormBackward, const aclTensor *grad_out, const aclTensor *input,
+    const aclIntArray *normalized_shape, const aclTensor *mean, const aclTensor *rstd,
+    const aclTensor *weight_optional, const aclTensor *bias_optional, const aclBoolArray *output_mask,
+    aclTensor *grad_input_out, aclTensor *grad_weight_out, aclTensor *grad_bias_out)
+ACLNN_OPERATOR(aclnnLogSoftmaxBackward, const aclTensor *grad_output, const aclTensor *output, int64_t dim,
+    aclTensor *out)
+
+/* Loss */
+ACLNN_OPERATOR(aclnnNLLLoss, const aclTensor *self, const aclTensor *target, const aclTensor *weight,
+    int64_t reduction, int64_t ignore_index, aclTensor *out, aclTensor *total_weight_out)
+ACLNN_OPERATOR(aclnnNLLLossBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *target,
+    const aclTensor *weight, int64_t reduction, int64_t ignore_index, const aclTensor *total_weight, aclTensor *out)
+
+/* Lists of tensors */
+ACLNN_OPERATOR(aclnnForeachAbs, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAcos, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddListV2, const aclTensorList *x1, const aclTensorList *x2, const aclScalar *alpha,
+    aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddScalarList, const aclTensorList *x, const aclScalarList *scalars,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddScalarV2, const aclTensorList *x, const aclScalar *scalar, aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddcdivList, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *x3,
+    const aclTensor *scalars, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddcdivScalarList, const aclTensorList *x1, const aclTensorList *x2,
+    const aclTensorList *x3, const aclTensor *scalars, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddcdivScalarV2, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *x3,
+    const aclScalar *scalar, aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddcmulList, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *x3,
+    const aclTensor *scalars, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddcmulScalarList, const aclTensorList *x1, const aclTensorList *x2,
+    const aclTensorList *x3, const aclTensor *scalars, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddcmulScalarV2, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *x3,
+    const aclScalar *scalar, aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAsin, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAtan, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachCopy, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachCos, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachCosh, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachDivList, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachDivScalarList, const aclTensorList *x, const aclScalarList *scalars,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachDivScalarV2, const aclTensorList *x, const aclScalar *scalar, aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachErf, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachErfc, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachExp, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachExpm1, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachLerpList, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *weight,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachLerpScalar, const aclTensorList *x1, const aclTensorList *x2, const aclScalar *weight,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachLog, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachLog10, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachLog1p, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachLog2, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMaximumList, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMaximumScalarList, const aclTensorList *x, const aclScalarList *scalars,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMaximumScalarV2, const aclTensorList *x, const aclScalar *scalar, aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMinimumList, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMinimumScalarList, const aclTensorList *x, const aclScalarList *scalars,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMinimumScalarV2, const aclTensorList *x, const aclScalar *scalar, aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMulList, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMulScalarList, const aclTensorList *x, const aclScalarList *scalars,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMulScalarV2, const aclTensorList *x, const aclScalar *scalar, aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachNeg, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachNorm, const aclTensorList *x, const aclScalar *scalar, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachPowList, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachPowScalarAndTensor, const aclScalar *scalar, const aclTensorList *x,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachPowScalarList, const aclTensorList *x, const aclScalarList *scalars,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachPowScalarV2, const aclTensorList *x, const aclScalar *scalar, aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachReciprocal, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSigmoid, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSign, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSin, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSinh, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSqrt, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSubListV2, const aclTensorList *x1, const aclTensorList *x2, const aclScalar *alpha,
+    aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSubScalarList, const aclTensorList *x, const aclScalarList *scalars,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSubScalarV2, const aclTensorList *x, const aclScalar *scalar, aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachTan, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachTanh, const aclTensorList *x, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachZeroInplace, const aclTensorList *x)
+
+/* Random numbers */
+ACLNN_OPERATOR(aclnnDropoutDoMask, const aclTensor *self, const aclTensor *mask, double prob, aclTensor *out)
+ACLNN_OPERATOR(aclnnDropoutGenMask, const aclIntArray *shape, double prob, int64_t seed, int64_t offset,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnDropoutGenMaskV2, const aclIntArray *shape, double prob, int64_t seed, int64_t offset,
+    aclDataType prob_data_type, aclTensor *out)
+ACLNN_OPERATOR(aclnnInplaceBernoulli, const aclTensor *self_ref, const aclScalar *prob, int64_t seed, int64_t offset)
+ACLNN_OPERATOR(aclnnInplaceNormal, const aclTensor *self_ref, float mean, float std, int64_t seed, int64_t offset)
+ACLNN_OPERATOR(aclnnInplaceRandom, const aclTensor *self_ref, int64_t from, int64_t to, int64_t seed, int64_t offset)
+ACLNN_OPERATOR(aclnnInplaceUniform, const aclTensor *self_ref, double from, double to, uint64_t seed, uint64_t offset)
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use ascend_tp_sys::{aclDataType, aclIntArray, aclScalar, aclTensor, aclTensorList};
+use ascend_tp_sys::{aclBoolArray, aclDataType, aclIntArray, aclScalar, aclScalarList, aclTensor, aclTensorList};
 
 use crate::base::failure::{Failure, code};
 use crate::nn::objects::Live;
@@ -74,6 +74,27 @@ impl CArgument for *const aclIntArray {
     unsafe fn argument(self, name: &str, objects: &Live) -> Result<Argument, Failure> {
         let values = if self.is_null() { None } else { Some(objects.ints(name, self)?.to_vec()) };
         Ok(Argument::Ints(values))
+    }
+}
+
+impl CArgument for *const aclBoolArray {
+    unsafe fn argument(self, name: &str, objects: &Live) -> Result<Argument, Failure> {
+        let values = if self.is_null() { None } else { Some(objects.flags(name, self)?.to_vec()) };
+        Ok(Argument::Flags(values))
+    }
+}
+
+impl CArgument for *const aclScalarList {
+    unsafe fn argument(self, name: &str, objects: &Live) -> Result<Argument, Failure> {
+        let values = if self.is_null() { None } else { Some(objects.scalars(name, self)?) };
+        Ok(Argument::Scalars(values))
+    }
+}
+
+impl CArgument for *mut aclTensorList {
+    unsafe fn argument(self, name: &str, objects: &Live) -> Result<Argument, Failure> {
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.cast_const().argument(name, objects) }
     }
 }
 

@@ -11,7 +11,9 @@ mod objects;
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Weak};
 
-use ascend_tp_sys::{aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclrtStream};
+use ascend_tp_sys::{
+    aclBoolArray, aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclScalarList, aclTensor, aclTensorList, aclrtStream,
+};
 
 use self::argument::CArgument;
 use crate::abi::out::Out;
@@ -86,11 +88,11 @@ impl Machine {
             let which = if executor.is_null() { "executor" } else { "workspaceSize" };
             return Err(Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: {which}: is NULL and must be given")));
         }
-        let row = operator::find(name).ok_or_else(|| {
+        let signature = operator::find(name).ok_or_else(|| {
             Failure::new(code::FEATURE_NOT_SUPPORTED, format!("{name} is not modelled by this emulator"))
         })?;
-        let call = operator::check(row, arguments).map_err(refused)?;
-        let plan = (row.plan)(&call).map_err(refused)?;
+        let call = operator::check(signature, arguments).map_err(refused)?;
+        let plan = (signature.operator.plan)(&call).map_err(refused)?;
         let cost = self.operator_load(|| load::launch(name, &call));
         let planned = Executor::new(name, &call, plan, cost);
         let needed = planned.workspace_bytes() as u64;

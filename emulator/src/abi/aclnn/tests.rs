@@ -40,12 +40,12 @@ fn flat(name: &str) -> String {
 #[test]
 fn rows_and_prototypes_name_the_same_parameters_in_the_same_order() {
     for (name, arguments) in PROTOTYPES {
-        let row = operator::find(name).unwrap_or_else(|| panic!("{name} has no row"));
-        let rows: Vec<String> = row.parameters.iter().map(|parameter| flat(parameter.name)).collect();
+        let signature = operator::find(name).unwrap_or_else(|| panic!("{name} has no row"));
+        let rows: Vec<String> = signature.parameters().map(|parameter| flat(parameter.name)).collect();
         let declared: Vec<String> = arguments.iter().map(|argument| flat(argument)).collect();
         assert_eq!(rows, declared, "{name}");
     }
-    assert_eq!(operator::operators().count(), PROTOTYPES.len(), "a row without a C function");
+    assert_eq!(operator::count(), PROTOTYPES.len(), "a row without a C function");
 }
 
 macro_rules! call {

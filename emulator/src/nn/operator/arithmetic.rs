@@ -4,7 +4,8 @@
 //! scalar operand is used at its own precision, not rounded to the type of the tensor.
 
 use super::call::{OperatorCall, Scalar};
-use super::row::{Operator, attribute, in_place, input, output, scalar};
+use super::names::{ALPHA, CLIP_VALUE_MAX, CLIP_VALUE_MIN, DIM, OTHER, OTHER_SCALAR, OUT, SELF, X};
+use super::row::{Operator, attribute, input, output, scalar};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER};
 use super::{Plan, Refusal};
 use crate::nn::dtype::{DType, LaneKind};
@@ -17,7 +18,7 @@ macro_rules! unary {
     ($name:literal, $source:literal, $function:expr) => {
         Operator {
             name: $name,
-            parameters: &[input("self", FLOATING, 0, 8), output("out", FLOATING, 0, 8)],
+            parameters: &[input(SELF, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
             limits: "out has the shape of self",
             source: $source,
             plan: |call| unary(call, $function),
@@ -29,157 +30,88 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnAdd",
         parameters: &[
-            input("self", ARITHMETIC, 0, 8),
-            input("other", ARITHMETIC, 0, 8),
-            scalar("alpha"),
-            output("out", ARITHMETIC, 0, 8),
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            scalar(ALPHA),
+            output(OUT, ARITHMETIC, 0, 8),
         ],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/add/docs/aclnnAdd&aclnnInplaceAdd.md",
-        plan: |call| pair(call, "self", "out", Binary::Add),
-    },
-    Operator {
-        name: "aclnnInplaceAdd",
-        parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), input("other", ARITHMETIC, 0, 8), scalar("alpha")],
-        limits: "other broadcasts to selfRef; common type storable in selfRef",
-        source: "ops-math math/add/docs/aclnnAdd&aclnnInplaceAdd.md",
-        plan: |call| pair(call, "selfRef", "selfRef", Binary::Add),
+        plan: |call| pair(call, Binary::Add),
     },
     Operator {
         name: "aclnnAdds",
         parameters: &[
-            input("self", ARITHMETIC, 0, 8),
-            scalar("other"),
-            scalar("alpha"),
-            output("out", ARITHMETIC, 0, 8),
+            input(SELF, ARITHMETIC, 0, 8),
+            scalar(OTHER_SCALAR),
+            scalar(ALPHA),
+            output(OUT, ARITHMETIC, 0, 8),
         ],
         limits: "out has the shape of self",
         source: "ops-math math/add/docs/aclnnAdds.md",
-        plan: |call| with_scalar(call, "self", "out", Binary::Add),
-    },
-    Operator {
-        name: "aclnnInplaceAdds",
-        parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), scalar("other"), scalar("alpha")],
-        limits: "common type storable in selfRef",
-        source: "ops-math math/add/docs/aclnnInplaceAdds.md",
-        plan: |call| with_scalar(call, "selfRef", "selfRef", Binary::Add),
+        plan: |call| with_scalar(call, Binary::Add),
     },
     Operator {
         name: "aclnnSub",
-        parameters: &[
-            input("self", NUMBER, 0, 8),
-            input("other", NUMBER, 0, 8),
-            scalar("alpha"),
-            output("out", NUMBER, 0, 8),
-        ],
+        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), scalar(ALPHA), output(OUT, NUMBER, 0, 8)],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/sub/docs/aclnnSub&aclnnInplaceSub.md",
-        plan: |call| pair(call, "self", "out", Binary::Sub),
-    },
-    Operator {
-        name: "aclnnInplaceSub",
-        parameters: &[in_place("selfRef", NUMBER, 0, 8), input("other", NUMBER, 0, 8), scalar("alpha")],
-        limits: "other broadcasts to selfRef; common type storable in selfRef",
-        source: "ops-math math/sub/docs/aclnnSub&aclnnInplaceSub.md",
-        plan: |call| pair(call, "selfRef", "selfRef", Binary::Sub),
+        plan: |call| pair(call, Binary::Sub),
     },
     Operator {
         name: "aclnnSubs",
-        parameters: &[input("self", NUMBER, 0, 8), scalar("other"), scalar("alpha"), output("out", NUMBER, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), scalar(OTHER_SCALAR), scalar(ALPHA), output(OUT, NUMBER, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-math math/sub/docs/aclnnSubs&aclnnInplaceSubs.md (BOOL is not modelled)",
-        plan: |call| with_scalar(call, "self", "out", Binary::Sub),
-    },
-    Operator {
-        name: "aclnnInplaceSubs",
-        parameters: &[in_place("selfRef", NUMBER, 0, 8), scalar("other"), scalar("alpha")],
-        limits: "common type storable in selfRef",
-        source: "ops-math math/sub/docs/aclnnSubs&aclnnInplaceSubs.md (BOOL is not modelled)",
-        plan: |call| with_scalar(call, "selfRef", "selfRef", Binary::Sub),
+        plan: |call| with_scalar(call, Binary::Sub),
     },
     Operator {
         name: "aclnnMul",
-        parameters: &[
-            input("self", ARITHMETIC, 0, 8),
-            input("other", ARITHMETIC, 0, 8),
-            output("out", ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/mul/docs/aclnnMul&aclnnInplaceMul.md",
-        plan: |call| pair(call, "self", "out", Binary::Mul),
-    },
-    Operator {
-        name: "aclnnInplaceMul",
-        parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), input("other", ARITHMETIC, 0, 8)],
-        limits: "other broadcasts to selfRef; common type storable in selfRef",
-        source: "ops-math math/mul/docs/aclnnMul&aclnnInplaceMul.md",
-        plan: |call| pair(call, "selfRef", "selfRef", Binary::Mul),
+        plan: |call| pair(call, Binary::Mul),
     },
     Operator {
         name: "aclnnMuls",
-        parameters: &[input("self", ARITHMETIC, 0, 8), scalar("other"), output("out", ARITHMETIC, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), scalar(OTHER_SCALAR), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-math math/muls/docs/aclnnMuls&aclnnInplaceMuls.md",
-        plan: |call| with_scalar(call, "self", "out", Binary::Mul),
-    },
-    Operator {
-        name: "aclnnInplaceMuls",
-        parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), scalar("other")],
-        limits: "common type storable in selfRef",
-        source: "ops-math math/muls/docs/aclnnMuls&aclnnInplaceMuls.md",
-        plan: |call| with_scalar(call, "selfRef", "selfRef", Binary::Mul),
+        plan: |call| with_scalar(call, Binary::Mul),
     },
     Operator {
         name: "aclnnDiv",
-        parameters: &[
-            input("self", ARITHMETIC, 0, 8),
-            input("other", ARITHMETIC, 0, 8),
-            output("out", ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; integers divide as FLOAT",
         source: "CANN 8.1 aclnn API reference, aclnnDiv",
-        plan: |call| pair(call, "self", "out", Binary::Div),
+        plan: |call| pair(call, Binary::Div),
     },
     Operator {
         name: "aclnnDivs",
-        parameters: &[input("self", ARITHMETIC, 0, 8), scalar("other"), output("out", ARITHMETIC, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), scalar(OTHER_SCALAR), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape of self; integers divide as FLOAT",
         source: "CANN 8.1 aclnn API reference, aclnnDivs",
-        plan: |call| with_scalar(call, "self", "out", Binary::Div),
-    },
-    Operator {
-        name: "aclnnInplaceDiv",
-        parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), input("other", ARITHMETIC, 0, 8)],
-        limits: "other broadcasts to selfRef; integers divide as FLOAT, which selfRef must hold",
-        source: "CANN 8.1 aclnn API reference, aclnnInplaceDiv",
-        plan: |call| pair(call, "selfRef", "selfRef", Binary::Div),
-    },
-    Operator {
-        name: "aclnnInplaceDivs",
-        parameters: &[in_place("selfRef", ARITHMETIC, 0, 8), scalar("other")],
-        limits: "integers divide as FLOAT, which selfRef must hold",
-        source: "CANN 8.1 aclnn API reference, aclnnInplaceDivs",
-        plan: |call| with_scalar(call, "selfRef", "selfRef", Binary::Div),
+        plan: |call| with_scalar(call, Binary::Div),
     },
     Operator {
         name: "aclnnMaximum",
-        parameters: &[input("self", NUMBER, 0, 8), input("other", NUMBER, 0, 8), output("out", NUMBER, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "self and other broadcast to out; NaN wins",
         source: "ops-math math/maximum/docs/aclnnMaximum.md (BOOL is not modelled)",
-        plan: |call| pair(call, "self", "out", Binary::Maximum),
+        plan: |call| pair(call, Binary::Maximum),
     },
     Operator {
         name: "aclnnMinimum",
-        parameters: &[input("self", NUMBER, 0, 8), input("other", NUMBER, 0, 8), output("out", NUMBER, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "self and other broadcast to out; NaN wins",
         source: "CANN 8.1 aclnn API reference, aclnnMinimum",
-        plan: |call| pair(call, "self", "out", Binary::Minimum),
+        plan: |call| pair(call, Binary::Minimum),
     },
     Operator {
         name: "aclnnNeg",
         parameters: &[
-            input("self", &[DType::F32, DType::F16, DType::BF16, DType::I8, DType::I32, DType::I64], 0, 8),
-            output("out", &[DType::F32, DType::F16, DType::BF16, DType::I8, DType::I32, DType::I64], 0, 8),
+            input(SELF, &[DType::F32, DType::F16, DType::BF16, DType::I8, DType::I32, DType::I64], 0, 8),
+            output(OUT, &[DType::F32, DType::F16, DType::BF16, DType::I8, DType::I32, DType::I64], 0, 8),
         ],
         limits: "out has the shape of self",
         source: "CANN 8.1 aclnn API reference, aclnnNeg",
@@ -199,38 +131,27 @@ pub(super) const OPERATORS: &[Operator] = &[
     unary!("aclnnSilu", "CANN 8.1 aclnn API reference, aclnnSilu", math::silu),
     unary!("aclnnGelu", "CANN 8.1 aclnn API reference, aclnnGelu", math::gelu),
     Operator {
-        name: "aclnnPowTensorScalar",
-        parameters: &[input("self", FLOATING, 0, 8), scalar("exponent"), output("out", FLOATING, 0, 8)],
-        limits: "out has the shape of self",
-        source: "CANN 8.1 aclnn API reference, aclnnPowTensorScalar",
-        plan: power,
-    },
-    Operator {
         name: "aclnnClamp",
         parameters: &[
-            input("self", NUMBER, 0, 8),
-            scalar("clipValueMin").optional(),
-            scalar("clipValueMax").optional(),
-            output("out", NUMBER, 0, 8),
+            input(SELF, NUMBER, 0, 8),
+            scalar(CLIP_VALUE_MIN).optional(),
+            scalar(CLIP_VALUE_MAX).optional(),
+            output(OUT, NUMBER, 0, 8),
         ],
         limits: "one bound at least; bounds storable in the type of self; NaN stays NaN",
         source: "ops-math conversion/clip_by_value_v2/docs/aclnnClamp.md",
-        plan: |call| clamp(call, call.scalar_if_given("clipValueMin")?, call.scalar_if_given("clipValueMax")?),
+        plan: |call| clamp(call, call.scalar_if_given(CLIP_VALUE_MIN)?, call.scalar_if_given(CLIP_VALUE_MAX)?),
     },
     Operator {
         name: "aclnnClampMin",
-        parameters: &[input("self", NUMBER, 0, 8), scalar("clipValueMin"), output("out", NUMBER, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), scalar(CLIP_VALUE_MIN), output(OUT, NUMBER, 0, 8)],
         limits: "the bound is storable in the type of self; NaN stays NaN",
         source: "ops-math conversion/clip_by_value_v2/docs/aclnnClampMin.md",
-        plan: |call| clamp(call, Some(call.scalar("clipValueMin")?), None),
+        plan: |call| clamp(call, Some(call.scalar(CLIP_VALUE_MIN)?), None),
     },
     Operator {
         name: "aclnnSwiGlu",
-        parameters: &[
-            input("x", FLOATING, 1, 8).contiguous(),
-            attribute("dim"),
-            output("out", FLOATING, 1, 8).contiguous(),
-        ],
+        parameters: &[input(X, FLOATING, 1, 8).contiguous(), attribute(DIM), output(OUT, FLOATING, 1, 8).contiguous()],
         limits: "dim of even extent, halved in out; one element type",
         source: "ops-nn activation/swi_glu/docs/aclnnSwiGlu.md",
         plan: swiglu,
@@ -289,25 +210,25 @@ pub(super) fn settle<L: Lane>(block: &mut [L], computed: DType, stored: DType) {
 }
 
 /// The factor of the second operand; 1 where the operator has none.
-fn alpha(call: &OperatorCall<'_>, kind: Binary, computed: DType) -> Result<Scalar, Refusal> {
+fn alpha(call: &OperatorCall, kind: Binary, computed: DType) -> Result<Scalar, Refusal> {
     if !matches!(kind, Binary::Add | Binary::Sub) {
         return Ok(Scalar::Int(1, DType::I64));
     }
-    let alpha = call.scalar("alpha")?;
+    let alpha = call.scalar(ALPHA)?;
     if !alpha.dtype().can_cast(computed) {
         let text = format!("a factor of type {} cannot scale operands of type {computed}", alpha.dtype());
-        return Err(call.refuse("alpha", text));
+        return Err(call.refuse(ALPHA, text));
     }
     Ok(alpha)
 }
 
-fn pair(call: &OperatorCall<'_>, first: &str, target: &str, kind: Binary) -> Result<Plan, Refusal> {
-    let computed = kind.computed_in(call.promote(first, "other")?);
-    let shape = call.broadcast(first, "other")?;
-    call.expect_shape(target, &shape, &format!("to which {first} and other broadcast"))?;
-    call.expect_cast(target, computed)?;
+fn pair(call: &OperatorCall, kind: Binary) -> Result<Plan, Refusal> {
+    let computed = kind.computed_in(call.promote(SELF, OTHER)?);
+    let shape = call.broadcast(SELF, OTHER)?;
+    call.expect_shape(OUT, &shape, "to which self and other broadcast")?;
+    call.expect_cast(OUT, computed)?;
     let alpha = alpha(call, kind, computed)?;
-    let (a, b, out) = (call.tensor(first)?.slot, call.tensor("other")?.slot, call.tensor(target)?.slot);
+    let (a, b, out) = (call.tensor(SELF)?.slot, call.tensor(OTHER)?.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         let out = views.of(out);
         with_lane!(computed, L => map2::<L>(tiles, views.of(a), views.of(b), out, |x, y| {
@@ -318,13 +239,13 @@ fn pair(call: &OperatorCall<'_>, first: &str, target: &str, kind: Binary) -> Res
     })
 }
 
-fn with_scalar(call: &OperatorCall<'_>, first: &str, target: &str, kind: Binary) -> Result<Plan, Refusal> {
-    let (tensor, other) = (call.tensor(first)?, call.scalar("other")?);
+fn with_scalar(call: &OperatorCall, kind: Binary) -> Result<Plan, Refusal> {
+    let (tensor, other) = (call.tensor(SELF)?, call.scalar(OTHER_SCALAR)?);
     let computed = kind.computed_in(with_scalar_type(tensor.dtype, other.dtype()));
-    call.expect_shape(target, &tensor.dims, &format!("of {first}"))?;
-    call.expect_cast(target, computed)?;
+    call.expect_shape(OUT, &tensor.dims, "of self")?;
+    call.expect_cast(OUT, computed)?;
     let alpha = alpha(call, kind, computed)?;
-    let (a, out) = (tensor.slot, call.tensor(target)?.slot);
+    let (a, out) = (tensor.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         let out = views.of(out);
         with_lane!(computed, L => {
@@ -340,10 +261,10 @@ fn with_scalar(call: &OperatorCall<'_>, first: &str, target: &str, kind: Binary)
 }
 
 /// A function of each f32 value of a block, on tensors of floating point types.
-fn unary(call: &OperatorCall<'_>, function: fn(&mut [f32])) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    call.expect_shape("out", &x.dims, "of self")?;
-    let (slot, computed, out) = (x.slot, x.dtype, call.tensor("out")?.slot);
+fn unary(call: &OperatorCall, function: fn(&mut [f32])) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    let (slot, computed, out) = (x.slot, x.dtype, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         let out = views.of(out);
         map1::<f32>(tiles, views.of(slot), out, |block| {
@@ -354,11 +275,11 @@ fn unary(call: &OperatorCall<'_>, function: fn(&mut [f32])) -> Result<Plan, Refu
     })
 }
 
-fn neg(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    call.expect_shape("out", &x.dims, "of self")?;
-    call.expect_cast("out", x.dtype)?;
-    let (slot, computed, out) = (x.slot, x.dtype, call.tensor("out")?.slot);
+fn neg(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    call.expect_cast(OUT, x.dtype)?;
+    let (slot, computed, out) = (x.slot, x.dtype, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         // Times minus one, so that the sign of zero flips as negation does.
         with_lane!(computed, L => map1::<L>(tiles, views.of(slot), views.of(out), |block| {
@@ -368,36 +289,21 @@ fn neg(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn power(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    call.expect_shape("out", &x.dims, "of self")?;
-    let exponent = call.scalar("exponent")?.lane::<f32>();
-    let (slot, computed, out) = (x.slot, x.dtype, call.tensor("out")?.slot);
-    Plan::new(move |views, tiles| {
-        let out = views.of(out);
-        map1::<f32>(tiles, views.of(slot), out, |block| {
-            each(block, |value| value.powf(exponent));
-            settle(block, computed, out.dtype());
-        });
-        Ok(())
-    })
-}
-
-fn clamp(call: &OperatorCall<'_>, low: Option<Scalar>, high: Option<Scalar>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
+fn clamp(call: &OperatorCall, low: Option<Scalar>, high: Option<Scalar>) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
     if low.is_none() && high.is_none() {
-        return Err(call.refuse("clipValueMin", "and clipValueMax are both NULL: give one bound at least"));
+        return Err(call.refuse(CLIP_VALUE_MIN, "and clipValueMax are both NULL: give one bound at least"));
     }
-    for (name, bound) in [("clipValueMin", low), ("clipValueMax", high)] {
+    for (name, bound) in [(CLIP_VALUE_MIN, low), (CLIP_VALUE_MAX, high)] {
         if let Some(bound) = bound
             && !bound.dtype().can_cast(x.dtype)
         {
             return Err(call.refuse(name, format!("a bound of type {} for a tensor of {}", bound.dtype(), x.dtype)));
         }
     }
-    call.expect_shape("out", &x.dims, "of self")?;
-    call.expect_cast("out", x.dtype)?;
-    let (slot, computed, out) = (x.slot, x.dtype, call.tensor("out")?.slot);
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    call.expect_cast(OUT, x.dtype)?;
+    let (slot, computed, out) = (x.slot, x.dtype, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         with_lane!(computed, L => {
             let (low, high) = (low.map(Scalar::lane::<L>), high.map(Scalar::lane::<L>));
@@ -414,18 +320,18 @@ fn clamp(call: &OperatorCall<'_>, low: Option<Scalar>, high: Option<Scalar>) -> 
     })
 }
 
-fn swiglu(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("x")?;
-    let dim = call.dim("dim", x.rank())?;
+fn swiglu(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(X)?;
+    let dim = call.dim(DIM, x.rank())?;
     if !x.dims[dim].is_multiple_of(2) {
-        return Err(call.refuse("x", format!("expected an even extent of dim {dim}, found {:?}", x.dims)));
+        return Err(call.refuse(X, format!("expected an even extent of dim {dim}, found {:?}", x.dims)));
     }
     let half = x.dims[dim] / 2;
     let mut expected = x.dims.clone();
     expected[dim] = half;
-    call.expect_shape("out", &expected, "of x with dim halved")?;
-    call.expect_dtype("out", x.dtype, "that of x")?;
-    let (slot, out) = (x.slot, call.tensor("out")?.slot);
+    call.expect_shape(OUT, &expected, "of x with dim halved")?;
+    call.expect_dtype(OUT, x.dtype, "that of x")?;
+    let (slot, out) = (x.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         let x = views.of(slot);
         map2::<f32>(tiles, &x.slice(dim, 0, half, 1), &x.slice(dim, half, half, 1), views.of(out), math::swiglu);

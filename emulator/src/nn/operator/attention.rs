@@ -5,8 +5,20 @@
 //! not modelled: their parameters must be NULL.
 
 use super::call::{OperatorCall, Tensor};
+use super::names::{
+    ACTUAL_SEQ_LENGTHS, ACTUAL_SEQ_LENGTHS_KV, ACTUAL_SEQ_LENGTHS_KV_OPTIONAL, ACTUAL_SEQ_LENGTHS_OPTIONAL,
+    ACTUAL_SHARED_PREFIX_LEN_OPTIONAL, ANTIQUANT_MODE, ANTIQUANT_OFFSET, ANTIQUANT_OFFSET_OPTIONAL, ANTIQUANT_SCALE,
+    ANTIQUANT_SCALE_OPTIONAL, ATTEN_MASK, ATTEN_MASK_OPTIONAL, ATTENTION_OUT, BLOCK_SIZE, BLOCK_TABLE_OPTIONAL,
+    BLOCKTABLE, DEQ_SCALE1, DEQ_SCALE1_OPTIONAL, DEQ_SCALE2, DEQ_SCALE2_OPTIONAL, DEQUANT_SCALE1, DEQUANT_SCALE2,
+    INNER_PRECISE, INPUT_LAYOUT, KEY, KEY_ANTIQUANT_MODE, KEY_ANTIQUANT_OFFSET_OPTIONAL, KEY_ANTIQUANT_SCALE_OPTIONAL,
+    KEY_LIST, KEY_SHARED_PREFIX_OPTIONAL, KV_PADDING_SIZE, KV_PADDING_SIZE_OPTIONAL, NEXT_TOKENS, NUM_HEADS,
+    NUM_KEY_VALUE_HEADS, Name, PRE_TOKENS, PSE_SHIFT, PSE_SHIFT_OPTIONAL, QUANT_OFFSET2, QUANT_OFFSET2_OPTIONAL,
+    QUANT_SCALE1, QUANT_SCALE1_OPTIONAL, QUANT_SCALE2, QUANT_SCALE2_OPTIONAL, QUERY, QUERY_PADDING_SIZE_OPTIONAL,
+    SCALE_VALUE, SOFTMAX_LSE, SOFTMAX_LSE_FLAG, SPARSE_MODE, VALUE, VALUE_ANTIQUANT_MODE,
+    VALUE_ANTIQUANT_OFFSET_OPTIONAL, VALUE_ANTIQUANT_SCALE_OPTIONAL, VALUE_LIST, VALUE_SHARED_PREFIX_OPTIONAL,
+};
 use super::row::{Operator, Parameter, attribute, input, inputs, ints, output, unmodelled};
-use super::sets::{HALVES, MASK, SINGLE};
+use super::sets::{HALVES, MASKS, SINGLE};
 use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::attention::{Attention, Batch, Statistics, attention};
 use crate::nn::view::View;
@@ -17,94 +29,94 @@ pub(super) const WORKSPACE_BYTES: usize = 16 << 20;
 pub(super) const COMPRESSED: usize = 2048;
 
 const FUSED: &[Parameter] = &[
-    input("query", HALVES, 3, 4).contiguous(),
-    inputs("key", HALVES, 3, 4).contiguous(),
-    inputs("value", HALVES, 3, 4).contiguous(),
-    unmodelled("pseShiftOptional"),
-    input("attenMaskOptional", MASK, 2, 4).contiguous().optional(),
-    ints("actualSeqLengthsOptional").optional(),
-    ints("actualSeqLengthsKvOptional").optional(),
-    unmodelled("deqScale1Optional"),
-    unmodelled("quantScale1Optional"),
-    unmodelled("deqScale2Optional"),
-    unmodelled("quantScale2Optional"),
-    unmodelled("quantOffset2Optional"),
-    unmodelled("antiquantScaleOptional"),
-    unmodelled("antiquantOffsetOptional"),
-    unmodelled("blockTableOptional"),
-    unmodelled("queryPaddingSizeOptional"),
-    unmodelled("kvPaddingSizeOptional"),
-    unmodelled("keyAntiquantScaleOptional"),
-    unmodelled("keyAntiquantOffsetOptional"),
-    unmodelled("valueAntiquantScaleOptional"),
-    unmodelled("valueAntiquantOffsetOptional"),
-    unmodelled("keySharedPrefixOptional"),
-    unmodelled("valueSharedPrefixOptional"),
-    unmodelled("actualSharedPrefixLenOptional"),
-    attribute("numHeads"),
-    attribute("scaleValue"),
-    attribute("preTokens"),
-    attribute("nextTokens"),
-    attribute("inputLayout"),
-    attribute("numKeyValueHeads"),
-    attribute("sparseMode"),
-    attribute("innerPrecise"),
-    attribute("blockSize"),
-    attribute("antiquantMode"),
-    attribute("softmaxLseFlag"),
-    attribute("keyAntiquantMode"),
-    attribute("valueAntiquantMode"),
-    output("attentionOut", HALVES, 3, 4).contiguous(),
-    output("softmaxLse", SINGLE, 1, 4).contiguous().optional(),
+    input(QUERY, HALVES, 3, 4).contiguous(),
+    inputs(KEY_LIST, HALVES, 3, 4).contiguous(),
+    inputs(VALUE_LIST, HALVES, 3, 4).contiguous(),
+    unmodelled(PSE_SHIFT_OPTIONAL),
+    input(ATTEN_MASK_OPTIONAL, MASKS, 2, 4).contiguous().optional(),
+    ints(ACTUAL_SEQ_LENGTHS_OPTIONAL).optional(),
+    ints(ACTUAL_SEQ_LENGTHS_KV_OPTIONAL).optional(),
+    unmodelled(DEQ_SCALE1_OPTIONAL),
+    unmodelled(QUANT_SCALE1_OPTIONAL),
+    unmodelled(DEQ_SCALE2_OPTIONAL),
+    unmodelled(QUANT_SCALE2_OPTIONAL),
+    unmodelled(QUANT_OFFSET2_OPTIONAL),
+    unmodelled(ANTIQUANT_SCALE_OPTIONAL),
+    unmodelled(ANTIQUANT_OFFSET_OPTIONAL),
+    unmodelled(BLOCK_TABLE_OPTIONAL),
+    unmodelled(QUERY_PADDING_SIZE_OPTIONAL),
+    unmodelled(KV_PADDING_SIZE_OPTIONAL),
+    unmodelled(KEY_ANTIQUANT_SCALE_OPTIONAL),
+    unmodelled(KEY_ANTIQUANT_OFFSET_OPTIONAL),
+    unmodelled(VALUE_ANTIQUANT_SCALE_OPTIONAL),
+    unmodelled(VALUE_ANTIQUANT_OFFSET_OPTIONAL),
+    unmodelled(KEY_SHARED_PREFIX_OPTIONAL),
+    unmodelled(VALUE_SHARED_PREFIX_OPTIONAL),
+    unmodelled(ACTUAL_SHARED_PREFIX_LEN_OPTIONAL),
+    attribute(NUM_HEADS),
+    attribute(SCALE_VALUE),
+    attribute(PRE_TOKENS),
+    attribute(NEXT_TOKENS),
+    attribute(INPUT_LAYOUT),
+    attribute(NUM_KEY_VALUE_HEADS),
+    attribute(SPARSE_MODE),
+    attribute(INNER_PRECISE),
+    attribute(BLOCK_SIZE),
+    attribute(ANTIQUANT_MODE),
+    attribute(SOFTMAX_LSE_FLAG),
+    attribute(KEY_ANTIQUANT_MODE),
+    attribute(VALUE_ANTIQUANT_MODE),
+    output(ATTENTION_OUT, HALVES, 3, 4).contiguous(),
+    output(SOFTMAX_LSE, SINGLE, 1, 4).contiguous().optional(),
 ];
 
 const PROMPT: &[Parameter] = &[
-    input("query", HALVES, 3, 4).contiguous(),
-    input("key", HALVES, 3, 4).contiguous(),
-    input("value", HALVES, 3, 4).contiguous(),
-    unmodelled("pseShift"),
-    input("attenMask", MASK, 2, 4).contiguous().optional(),
-    ints("actualSeqLengths").optional(),
-    ints("actualSeqLengthsKv").optional(),
-    unmodelled("deqScale1"),
-    unmodelled("quantScale1"),
-    unmodelled("deqScale2"),
-    unmodelled("quantScale2"),
-    unmodelled("quantOffset2"),
-    attribute("numHeads"),
-    attribute("scaleValue"),
-    attribute("preTokens"),
-    attribute("nextTokens"),
-    attribute("inputLayout"),
-    attribute("numKeyValueHeads"),
-    attribute("sparseMode"),
-    attribute("innerPrecise"),
-    output("attentionOut", HALVES, 3, 4).contiguous(),
+    input(QUERY, HALVES, 3, 4).contiguous(),
+    input(KEY, HALVES, 3, 4).contiguous(),
+    input(VALUE, HALVES, 3, 4).contiguous(),
+    unmodelled(PSE_SHIFT),
+    input(ATTEN_MASK, MASKS, 2, 4).contiguous().optional(),
+    ints(ACTUAL_SEQ_LENGTHS).optional(),
+    ints(ACTUAL_SEQ_LENGTHS_KV).optional(),
+    unmodelled(DEQ_SCALE1),
+    unmodelled(QUANT_SCALE1),
+    unmodelled(DEQ_SCALE2),
+    unmodelled(QUANT_SCALE2),
+    unmodelled(QUANT_OFFSET2),
+    attribute(NUM_HEADS),
+    attribute(SCALE_VALUE),
+    attribute(PRE_TOKENS),
+    attribute(NEXT_TOKENS),
+    attribute(INPUT_LAYOUT),
+    attribute(NUM_KEY_VALUE_HEADS),
+    attribute(SPARSE_MODE),
+    attribute(INNER_PRECISE),
+    output(ATTENTION_OUT, HALVES, 3, 4).contiguous(),
 ];
 
 const INCREMENTAL: &[Parameter] = &[
-    input("query", HALVES, 3, 4).contiguous(),
-    inputs("key", HALVES, 3, 4).contiguous(),
-    inputs("value", HALVES, 3, 4).contiguous(),
-    unmodelled("pseShift"),
-    input("attenMask", MASK, 2, 4).contiguous().optional(),
-    ints("actualSeqLengths").optional(),
-    unmodelled("dequantScale1"),
-    unmodelled("quantScale1"),
-    unmodelled("dequantScale2"),
-    unmodelled("quantScale2"),
-    unmodelled("quantOffset2"),
-    unmodelled("antiquantScale"),
-    unmodelled("antiquantOffset"),
-    unmodelled("blocktable"),
-    unmodelled("kvPaddingSize"),
-    attribute("numHeads"),
-    attribute("scaleValue"),
-    attribute("inputLayout"),
-    attribute("numKeyValueHeads"),
-    attribute("blockSize"),
-    attribute("innerPrecise"),
-    output("attentionOut", HALVES, 3, 4).contiguous(),
+    input(QUERY, HALVES, 3, 4).contiguous(),
+    inputs(KEY_LIST, HALVES, 3, 4).contiguous(),
+    inputs(VALUE_LIST, HALVES, 3, 4).contiguous(),
+    unmodelled(PSE_SHIFT),
+    input(ATTEN_MASK, MASKS, 2, 4).contiguous().optional(),
+    ints(ACTUAL_SEQ_LENGTHS).optional(),
+    unmodelled(DEQUANT_SCALE1),
+    unmodelled(QUANT_SCALE1),
+    unmodelled(DEQUANT_SCALE2),
+    unmodelled(QUANT_SCALE2),
+    unmodelled(QUANT_OFFSET2),
+    unmodelled(ANTIQUANT_SCALE),
+    unmodelled(ANTIQUANT_OFFSET),
+    unmodelled(BLOCKTABLE),
+    unmodelled(KV_PADDING_SIZE),
+    attribute(NUM_HEADS),
+    attribute(SCALE_VALUE),
+    attribute(INPUT_LAYOUT),
+    attribute(NUM_KEY_VALUE_HEADS),
+    attribute(BLOCK_SIZE),
+    attribute(INNER_PRECISE),
+    output(ATTENTION_OUT, HALVES, 3, 4).contiguous(),
 ];
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -158,8 +170,8 @@ impl Order {
     /// The extents of a tensor in this order.
     pub(super) fn extents(
         self,
-        call: &OperatorCall<'_>,
-        name: &str,
+        call: &OperatorCall,
+        name: Name<Tensor>,
         dims: &[usize],
         heads: usize,
     ) -> Result<Extents, Refusal> {
@@ -206,11 +218,11 @@ struct Request<'a> {
     keys: &'a [Tensor],
     values: &'a [Tensor],
     mask: Option<&'a Tensor>,
-    mask_name: &'a str,
+    mask_name: Name<Tensor>,
     query_lengths: Option<&'a [i64]>,
-    query_lengths_name: &'a str,
+    query_lengths_name: Name<[i64]>,
     key_lengths: Option<&'a [i64]>,
-    key_lengths_name: &'a str,
+    key_lengths_name: Name<[i64]>,
     sparse_mode: i64,
     before: i64,
     after: i64,
@@ -219,78 +231,78 @@ struct Request<'a> {
     log_sum_exp: Option<&'a Tensor>,
 }
 
-fn fused(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    for name in ["antiquantMode", "keyAntiquantMode", "valueAntiquantMode"] {
+fn fused(call: &OperatorCall) -> Result<Plan, Refusal> {
+    for name in [ANTIQUANT_MODE, KEY_ANTIQUANT_MODE, VALUE_ANTIQUANT_MODE] {
         if call.int(name)? != 0 {
             return Err(call.refuse(name, "expected 0: quantisation is not modelled"));
         }
     }
     precise(call, 3)?;
-    let log_sum_exp = if call.flag("softmaxLseFlag")? { Some(call.tensor("softmaxLse")?) } else { None };
-    let query = call.tensor("query")?;
+    let log_sum_exp = if call.flag(SOFTMAX_LSE_FLAG)? { Some(call.tensor(SOFTMAX_LSE)?) } else { None };
+    let query = call.tensor(QUERY)?;
     // In each layout the position is the second dim, but for BNSD.
-    let position = if call.text("inputLayout")?.starts_with("BNSD") { 2 } else { 1 };
+    let position = if call.text(INPUT_LAYOUT)?.starts_with("BNSD") { 2 } else { 1 };
     shared(
         call,
         &Request {
-            keys: call.tensors("key")?,
-            values: call.tensors("value")?,
-            mask: call.tensor_if_given("attenMaskOptional")?,
-            mask_name: "attenMaskOptional",
-            query_lengths: call.ints_if_given("actualSeqLengthsOptional")?,
-            query_lengths_name: "actualSeqLengthsOptional",
-            key_lengths: call.ints_if_given("actualSeqLengthsKvOptional")?,
-            key_lengths_name: "actualSeqLengthsKvOptional",
-            sparse_mode: call.int("sparseMode")?,
-            before: call.int("preTokens")?,
-            after: call.int("nextTokens")?,
+            keys: call.tensors(KEY_LIST)?,
+            values: call.tensors(VALUE_LIST)?,
+            mask: call.tensor_if_given(ATTEN_MASK_OPTIONAL)?,
+            mask_name: ATTEN_MASK_OPTIONAL,
+            query_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS_OPTIONAL)?,
+            query_lengths_name: ACTUAL_SEQ_LENGTHS_OPTIONAL,
+            key_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS_KV_OPTIONAL)?,
+            key_lengths_name: ACTUAL_SEQ_LENGTHS_KV_OPTIONAL,
+            sparse_mode: call.int(SPARSE_MODE)?,
+            before: call.int(PRE_TOKENS)?,
+            after: call.int(NEXT_TOKENS)?,
             decoding: query.dims[position] == 1,
             log_sum_exp,
         },
     )
 }
 
-fn prompt(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
+fn prompt(call: &OperatorCall) -> Result<Plan, Refusal> {
     precise(call, 3)?;
     shared(
         call,
         &Request {
-            keys: std::slice::from_ref(call.tensor("key")?),
-            values: std::slice::from_ref(call.tensor("value")?),
-            mask: call.tensor_if_given("attenMask")?,
-            mask_name: "attenMask",
-            query_lengths: call.ints_if_given("actualSeqLengths")?,
-            query_lengths_name: "actualSeqLengths",
-            key_lengths: call.ints_if_given("actualSeqLengthsKv")?,
-            key_lengths_name: "actualSeqLengthsKv",
-            sparse_mode: call.int("sparseMode")?,
-            before: call.int("preTokens")?,
-            after: call.int("nextTokens")?,
+            keys: std::slice::from_ref(call.tensor(KEY)?),
+            values: std::slice::from_ref(call.tensor(VALUE)?),
+            mask: call.tensor_if_given(ATTEN_MASK)?,
+            mask_name: ATTEN_MASK,
+            query_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS)?,
+            query_lengths_name: ACTUAL_SEQ_LENGTHS,
+            key_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS_KV)?,
+            key_lengths_name: ACTUAL_SEQ_LENGTHS_KV,
+            sparse_mode: call.int(SPARSE_MODE)?,
+            before: call.int(PRE_TOKENS)?,
+            after: call.int(NEXT_TOKENS)?,
             decoding: false,
             log_sum_exp: None,
         },
     )
 }
 
-fn incremental(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
+fn incremental(call: &OperatorCall) -> Result<Plan, Refusal> {
     precise(call, 1)?;
-    let layout = call.text("inputLayout")?;
-    let query = call.tensor("query")?;
+    let layout = call.text(INPUT_LAYOUT)?;
+    let query = call.tensor(QUERY)?;
     let position = if layout.starts_with("BNSD") { 2 } else { 1 };
     if query.dims[position] != 1 {
-        return Err(call.refuse("query", format!("expected one position, found {:?} in {layout}", query.dims)));
+        return Err(call.refuse(QUERY, format!("expected one position, found {:?} in {layout}", query.dims)));
     }
     shared(
         call,
         &Request {
-            keys: call.tensors("key")?,
-            values: call.tensors("value")?,
-            mask: call.tensor_if_given("attenMask")?,
-            mask_name: "attenMask",
+            keys: call.tensors(KEY_LIST)?,
+            values: call.tensors(VALUE_LIST)?,
+            mask: call.tensor_if_given(ATTEN_MASK)?,
+            mask_name: ATTEN_MASK,
             query_lengths: None,
-            query_lengths_name: "actualSeqLengths",
-            key_lengths: call.ints_if_given("actualSeqLengths")?,
-            key_lengths_name: "actualSeqLengths",
+            query_lengths_name: ACTUAL_SEQ_LENGTHS,
+            key_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS)?,
+            key_lengths_name: ACTUAL_SEQ_LENGTHS,
             sparse_mode: 0,
             before: i64::MAX,
             after: i64::MAX,
@@ -300,17 +312,17 @@ fn incremental(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     )
 }
 
-fn precise(call: &OperatorCall<'_>, highest: i64) -> Result<(), Refusal> {
-    let value = call.int("innerPrecise")?;
+fn precise(call: &OperatorCall, highest: i64) -> Result<(), Refusal> {
+    let value = call.int(INNER_PRECISE)?;
     if !(0..=highest).contains(&value) {
-        return Err(call.refuse("innerPrecise", format!("expected 0 to {highest}, found {value}")));
+        return Err(call.refuse(INNER_PRECISE, format!("expected 0 to {highest}, found {value}")));
     }
     Ok(())
 }
 
 /// The orders of the inputs and of the output.
-fn layout(call: &OperatorCall<'_>, decoding: bool) -> Result<(Order, Order), Refusal> {
-    match call.text("inputLayout")? {
+fn layout(call: &OperatorCall, decoding: bool) -> Result<(Order, Order), Refusal> {
+    match call.text(INPUT_LAYOUT)? {
         "BSH" => Ok((Order::Bsh, Order::Bsh)),
         "BSND" => Ok((Order::Bsnd, Order::Bsnd)),
         "BNSD" => Ok((Order::Bnsd, Order::Bnsd)),
@@ -318,32 +330,32 @@ fn layout(call: &OperatorCall<'_>, decoding: bool) -> Result<(Order, Order), Ref
         other => {
             let text =
                 format!("expected BSH, BSND, BNSD, or BNSD_BSND for more than one query position, found {other}");
-            Err(call.refuse("inputLayout", text))
+            Err(call.refuse(INPUT_LAYOUT, text))
         }
     }
 }
 
 /// Query heads and key/value heads.
-fn heads(call: &OperatorCall<'_>) -> Result<(usize, usize), Refusal> {
-    let heads = call.int("numHeads")?;
+fn heads(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
+    let heads = call.int(NUM_HEADS)?;
     if !(1..=256).contains(&heads) {
-        return Err(call.refuse("numHeads", format!("expected 1 to 256, found {heads}")));
+        return Err(call.refuse(NUM_HEADS, format!("expected 1 to 256, found {heads}")));
     }
-    let kv_heads = match call.int("numKeyValueHeads")? {
+    let kv_heads = match call.int(NUM_KEY_VALUE_HEADS)? {
         0 => heads,
         given => given,
     };
     if kv_heads < 1 || heads % kv_heads != 0 || heads / kv_heads > 64 {
         let text = format!("expected a divisor of numHeads {heads} of at least a 64th, found {kv_heads}");
-        return Err(call.refuse("numKeyValueHeads", text));
+        return Err(call.refuse(NUM_KEY_VALUE_HEADS, text));
     }
     Ok((heads as usize, kv_heads as usize))
 }
 
 /// One length per batch: given once for all, or for each; `limits` are the extents of the tensors.
 fn lengths(
-    call: &OperatorCall<'_>,
-    name: &str,
+    call: &OperatorCall,
+    name: Name<[i64]>,
     given: Option<&[i64]>,
     limits: &[usize],
 ) -> Result<Vec<usize>, Refusal> {
@@ -380,10 +392,10 @@ fn covers(extent: usize, len: usize) -> bool {
     [len, len.next_multiple_of(16), len.next_multiple_of(32)].contains(&extent)
 }
 
-fn mask(call: &OperatorCall<'_>, request: &Request<'_>, query: Extents, key_len: usize) -> Result<Mask, Refusal> {
+fn mask(call: &OperatorCall, request: &Request<'_>, query: Extents, key_len: usize) -> Result<Mask, Refusal> {
     let name = request.mask_name;
     if !(0..=4).contains(&request.sparse_mode) {
-        return Err(call.refuse("sparseMode", format!("expected 0 to 4, found {}", request.sparse_mode)));
+        return Err(call.refuse(SPARSE_MODE, format!("expected 0 to 4, found {}", request.sparse_mode)));
     }
     let sparse_mode = if request.decoding { 0 } else { request.sparse_mode };
     let Some(mask) = request.mask else {
@@ -456,21 +468,21 @@ pub(super) fn check_triangle(mask: &View) -> Result<(), String> {
     Ok(())
 }
 
-fn shared(call: &OperatorCall<'_>, request: &Request<'_>) -> Result<Plan, Refusal> {
-    let query = call.tensor("query")?;
+fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let query = call.tensor(QUERY)?;
     let (in_order, out_order) = layout(call, request.decoding)?;
     let (heads, kv_heads) = heads(call)?;
-    let q = in_order.extents(call, "query", &query.dims, heads)?;
+    let q = in_order.extents(call, QUERY, &query.dims, heads)?;
     if !q.depth.is_multiple_of(16) || !(16..=512).contains(&q.depth) {
         return Err(
-            call.refuse("query", format!("expected a head size that is a multiple of 16 up to 512, found {}", q.depth))
+            call.refuse(QUERY, format!("expected a head size that is a multiple of 16 up to 512, found {}", q.depth))
         );
     }
     if q.batch > 65_536 {
-        return Err(call.refuse("query", format!("expected up to 65536 batches, found {}", q.batch)));
+        return Err(call.refuse(QUERY, format!("expected up to 65536 batches, found {}", q.batch)));
     }
-    call.expect_dtype("attentionOut", query.dtype, "that of query")?;
-    call.expect_shape("attentionOut", &out_order.dims(q), "of query in the layout of the output")?;
+    call.expect_dtype(ATTENTION_OUT, query.dtype, "that of query")?;
+    call.expect_shape(ATTENTION_OUT, &out_order.dims(q), "of query in the layout of the output")?;
 
     // One tensor for all batches, or one per batch.
     let count = request.keys.len();
@@ -481,28 +493,26 @@ fn shared(call: &OperatorCall<'_>, request: &Request<'_>) -> Result<Plan, Refusa
             q.batch,
             request.values.len()
         );
-        return Err(call.refuse("key", text));
+        return Err(call.refuse(KEY, text));
     }
     let mut parts = Vec::with_capacity(count);
     for (i, (key, value)) in request.keys.iter().zip(request.values).enumerate() {
-        for (name, tensor) in [("key", key), ("value", value)] {
+        for (name, tensor) in [(KEY, key), (VALUE, value)] {
             if tensor.dtype != query.dtype {
                 return Err(call.refuse(name, format!("expected {} as query, found {}", query.dtype, tensor.dtype)));
             }
         }
         if key.dims != value.dims {
-            return Err(
-                call.refuse("value", format!("expected the shape of key {:?}, found {:?}", key.dims, value.dims))
-            );
+            return Err(call.refuse(VALUE, format!("expected the shape of key {:?}, found {:?}", key.dims, value.dims)));
         }
-        let k = in_order.extents(call, "key", &key.dims, kv_heads)?;
+        let k = in_order.extents(call, KEY, &key.dims, kv_heads)?;
         let batch = if listed { 1 } else { q.batch };
         if k.batch != batch || k.depth != q.depth {
             let text = format!(
                 "expected batch {batch} and head size {} as query {:?} has, found {:?} (tensor {i})",
                 q.depth, query.dims, key.dims
             );
-            return Err(call.refuse("key", text));
+            return Err(call.refuse(KEY, text));
         }
         parts.push((key.slot, value.slot, k));
     }
@@ -515,7 +525,7 @@ fn shared(call: &OperatorCall<'_>, request: &Request<'_>) -> Result<Plan, Refusa
     if let Some(sums) = request.log_sum_exp {
         let expected = [q.batch, q.heads, q.len, 1];
         if sums.dims != expected {
-            return Err(call.refuse("softmaxLse", format!("expected {expected:?}, found {:?}", sums.dims)));
+            return Err(call.refuse(SOFTMAX_LSE, format!("expected {expected:?}, found {:?}", sums.dims)));
         }
     }
 
@@ -533,8 +543,8 @@ fn shared(call: &OperatorCall<'_>, request: &Request<'_>) -> Result<Plan, Refusa
             }
         })
         .collect();
-    let scale = call.float("scaleValue")? as f32;
-    let (query, out) = (query.slot, call.tensor("attentionOut")?.slot);
+    let scale = call.float(SCALE_VALUE)? as f32;
+    let (query, out) = (query.slot, call.tensor(ATTENTION_OUT)?.slot);
     let sums = request.log_sum_exp.map(|tensor| tensor.slot);
     let plan = Plan::new(move |views: &Views<'_>, tiles| {
         if views.of(out).is_empty() {

@@ -2,16 +2,18 @@
 //!
 //! Input: an [`Operator`] row and one [`Argument`] per parameter. Output: a [`OperatorCall`] whose tensors obey the row.
 //! Invariants: a message names the operator, the parameter, what was expected and what was found; a tensor that passed
-//! has a modelled element type, no negative dims, format ND, lies inside its storage, and is not written through
-//! overlapping elements.
+//! has a modelled element type, no negative dims, a format whose elements lie as in ND, lies inside its storage, and is not
+//! written through overlapping elements.
 
-use super::row::{Layout, Need, Operator, ParameterKind, Role};
-use super::{INVALID, NULL_POINTER, Refusal, ViewIndex};
+use super::names::Name;
+use super::row::{Layout, Need, ParameterKind, Role};
+use super::{INVALID, NULL_POINTER, Refusal, Signature, ViewIndex};
 use crate::nn::dtype::{DType, list_names};
 use crate::nn::view::{extent, is_contiguous};
 
-/// The only format the modelled operators take.
-const FORMAT_ND: i32 = 2;
+/// The formats of which the elements lie as dims and strides say: ND, NCHW, NHWC, HWCN, NDHWC, NCDHW and NCL. What the dims are
+/// called makes no difference to an operator that does not look at it.
+const PLAIN_FORMATS: [i32; 7] = [2, 0, 1, 16, 27, 30, 47];
 
 /// An `aclTensor` as the host sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +67,11 @@ impl Scalar {
         }
     }
 
+    /// As an element of type `dtype` holds it; anything but 0 is true.
+    pub(crate) fn stored_as(self, dtype: DType) -> Self {
+        if dtype == DType::Bool { Self::Int(i64::from(self.as_f64() != 0.0), dtype) } else { self }
+    }
+
     /// As a lane value.
     pub(crate) fn lane<L: crate::nn::lane::Lane>(self) -> L {
         match self {
@@ -85,6 +92,10 @@ pub(crate) enum Argument {
     Scalar(Option<Scalar>),
     /// `aclIntArray*`.
     Ints(Option<Vec<i64>>),
+    /// `aclScalarList*`.
+    Scalars(Option<Vec<Scalar>>),
+    /// `aclBoolArray*`.
+    Flags(Option<Vec<bool>>),
     /// Any integer type.
     Int(i64),
     /// `double` or `float`.
@@ -163,28 +174,30 @@ enum Checked {
 
 /// A call whose arguments obey the row of its operator.
 #[derive(Debug)]
-pub(crate) struct OperatorCall<'a> {
-    operator: &'a Operator,
+pub(crate) struct OperatorCall {
+    signature: Signature,
+    /// One a parameter of the row; in place the last is the first once more.
     arguments: Vec<Checked>,
 }
 
-fn refusal(operator: &Operator, parameter: &str, code: i32, text: &str) -> Refusal {
-    Refusal { code, message: format!("{}: {parameter}: {text}", operator.name) }
+fn refusal(signature: &Signature, parameter: &str, code: i32, text: &str) -> Refusal {
+    Refusal { code, message: format!("{}: {}: {text}", signature.name, signature.spelling(parameter)) }
 }
 
-/// Checks `arguments` against the row of `operator`.
+/// Checks `arguments` against the row of an operator.
 ///
 /// # Errors
 /// The first rule that is broken.
-pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Result<OperatorCall<'static>, Refusal> {
+pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<OperatorCall, Refusal> {
     let mut slots = 0;
-    let mut checked = Vec::with_capacity(arguments.len());
-    if arguments.len() != operator.parameters.len() {
-        let text = format!("{} arguments for {} parameters", arguments.len(), operator.parameters.len());
-        return Err(refusal(operator, "prototype", INVALID, &text));
+    let mut checked = Vec::with_capacity(signature.operator.parameters.len());
+    let parameters = signature.parameters();
+    if arguments.len() != parameters.len() {
+        let text = format!("{} arguments for {} parameters", arguments.len(), parameters.len());
+        return Err(refusal(&signature, "prototype", INVALID, &text));
     }
-    for (parameter, argument) in operator.parameters.iter().zip(arguments) {
-        let refuse = |code, text: &str| refusal(operator, parameter.name, code, text);
+    for (parameter, argument) in parameters.zip(arguments) {
+        let refuse = |code, text: &str| refusal(&signature, parameter.name, code, text);
         let null = || refuse(NULL_POINTER, "is NULL and must be given");
         checked.push(match (parameter.kind, argument) {
             (ParameterKind::Tensor { need: Need::Optional, .. }, Argument::Tensor(None)) => Checked::Tensor(None),
@@ -198,10 +211,10 @@ pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Re
                 slots += 1;
                 Checked::Tensor(Some(tensor))
             }
-            (ParameterKind::Tensors { dtypes, ranks, layout }, Argument::Tensors(Some(list))) => {
+            (ParameterKind::Tensors { role, dtypes, ranks, layout }, Argument::Tensors(Some(list))) => {
                 let mut tensors = Vec::with_capacity(list.len());
                 for (i, desc) in list.iter().enumerate() {
-                    let tensor = tensor(desc, Role::Input, dtypes, ranks, layout, ViewIndex(slots))
+                    let tensor = tensor(desc, role, dtypes, ranks, layout, ViewIndex(slots))
                         .map_err(|text| refuse(INVALID, &format!("tensor {i} of the list: {text}")))?;
                     slots += 1;
                     tensors.push(tensor);
@@ -226,6 +239,18 @@ pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Re
                 }
                 Checked::Other(Argument::Ints(value))
             }
+            (ParameterKind::Scalars, Argument::Scalars(value)) => {
+                if value.is_none() {
+                    return Err(null());
+                }
+                Checked::Other(Argument::Scalars(value))
+            }
+            (ParameterKind::Flags, Argument::Flags(value)) => {
+                if value.is_none() {
+                    return Err(null());
+                }
+                Checked::Other(Argument::Flags(value))
+            }
             (ParameterKind::Attribute, Argument::Text(None)) => return Err(null()),
             (
                 ParameterKind::Attribute,
@@ -240,7 +265,12 @@ pub(crate) fn check(operator: &'static Operator, arguments: Vec<Argument>) -> Re
             }
         });
     }
-    Ok(OperatorCall { operator, arguments: checked })
+    if signature.in_place
+        && let Some(Checked::Tensor(target)) = checked.first()
+    {
+        checked.push(Checked::Tensor(target.clone()));
+    }
+    Ok(OperatorCall { signature, arguments: checked })
 }
 
 /// Checks one tensor against its parameter.
@@ -257,8 +287,8 @@ fn tensor(
             DType::from_acl(desc.dtype).map_or_else(|| format!("aclDataType {}", desc.dtype), |d| d.name().to_owned());
         format!("expected an element type of {}, found {found}", list_names(dtypes))
     })?;
-    if desc.format != FORMAT_ND {
-        return Err(format!("expected format ND (2), found aclFormat {}", desc.format));
+    if !PLAIN_FORMATS.contains(&desc.format) {
+        return Err(format!("expected format ND (2) or another without padding, found aclFormat {}", desc.format));
     }
     let rank = desc.dims.len();
     if rank < low || rank > high {
@@ -294,34 +324,34 @@ fn tensor(
         }
     }
     let repeated = dims.iter().zip(&strides).any(|(&dim, &stride)| dim > 1 && stride == 0);
-    if role != Role::Input && repeated {
+    if role != Role::Input && repeated && !dims.contains(&0) {
         return Err(format!("expected elements that do not overlap, found dims {dims:?} with strides {strides:?}"));
     }
     Ok(Tensor { slot, dtype, dims, strides, offset, address: desc.address, role })
 }
 
-impl OperatorCall<'_> {
+impl OperatorCall {
     /// A refusal about `parameter`.
-    pub(crate) fn refuse(&self, parameter: &str, text: impl AsRef<str>) -> Refusal {
-        refusal(self.operator, parameter, INVALID, text.as_ref())
+    pub(crate) fn refuse<K: ?Sized>(&self, parameter: Name<K>, text: impl AsRef<str>) -> Refusal {
+        refusal(&self.signature, parameter.text(), INVALID, text.as_ref())
     }
 
-    fn argument(&self, name: &str) -> Result<&Checked, Refusal> {
-        let position = self.operator.parameters.iter().position(|parameter| parameter.name == name);
+    fn argument<K: ?Sized>(&self, name: Name<K>) -> Result<&Checked, Refusal> {
+        let position = self.signature.operator.parameters.iter().position(|parameter| parameter.name == name.text());
         position.map(|i| &self.arguments[i]).ok_or_else(|| self.refuse(name, "is not a parameter of this operator"))
     }
 
-    fn wrong_kind(&self, name: &str, expected: &str) -> Refusal {
+    fn wrong_kind<K: ?Sized>(&self, name: Name<K>, expected: &str) -> Refusal {
         self.refuse(name, format!("the plan expects {expected}, the prototype passed something else"))
     }
 
     /// A required tensor.
-    pub(crate) fn tensor(&self, name: &str) -> Result<&Tensor, Refusal> {
+    pub(crate) fn tensor(&self, name: Name<Tensor>) -> Result<&Tensor, Refusal> {
         self.tensor_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required tensor"))
     }
 
     /// An optional tensor.
-    pub(crate) fn tensor_if_given(&self, name: &str) -> Result<Option<&Tensor>, Refusal> {
+    pub(crate) fn tensor_if_given(&self, name: Name<Tensor>) -> Result<Option<&Tensor>, Refusal> {
         match self.argument(name)? {
             Checked::Tensor(tensor) => Ok(tensor.as_ref()),
             _ => Err(self.wrong_kind(name, "a tensor")),
@@ -329,7 +359,7 @@ impl OperatorCall<'_> {
     }
 
     /// A list of tensors.
-    pub(crate) fn tensors(&self, name: &str) -> Result<&[Tensor], Refusal> {
+    pub(crate) fn tensors(&self, name: Name<[Tensor]>) -> Result<&[Tensor], Refusal> {
         match self.argument(name)? {
             Checked::Tensors(tensors) => Ok(tensors),
             _ => Err(self.wrong_kind(name, "a list of tensors")),
@@ -337,12 +367,12 @@ impl OperatorCall<'_> {
     }
 
     /// A required scalar.
-    pub(crate) fn scalar(&self, name: &str) -> Result<Scalar, Refusal> {
+    pub(crate) fn scalar(&self, name: Name<Scalar>) -> Result<Scalar, Refusal> {
         self.scalar_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required scalar"))
     }
 
     /// An optional scalar.
-    pub(crate) fn scalar_if_given(&self, name: &str) -> Result<Option<Scalar>, Refusal> {
+    pub(crate) fn scalar_if_given(&self, name: Name<Scalar>) -> Result<Option<Scalar>, Refusal> {
         match self.argument(name)? {
             Checked::Other(Argument::Scalar(value)) => Ok(*value),
             _ => Err(self.wrong_kind(name, "a scalar")),
@@ -350,20 +380,36 @@ impl OperatorCall<'_> {
     }
 
     /// A required array of integers.
-    pub(crate) fn ints(&self, name: &str) -> Result<&[i64], Refusal> {
+    pub(crate) fn ints(&self, name: Name<[i64]>) -> Result<&[i64], Refusal> {
         self.ints_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required array"))
     }
 
     /// An optional array of integers.
-    pub(crate) fn ints_if_given(&self, name: &str) -> Result<Option<&[i64]>, Refusal> {
+    pub(crate) fn ints_if_given(&self, name: Name<[i64]>) -> Result<Option<&[i64]>, Refusal> {
         match self.argument(name)? {
             Checked::Other(Argument::Ints(values)) => Ok(values.as_deref()),
             _ => Err(self.wrong_kind(name, "an array of integers")),
         }
     }
 
+    /// A required list of scalars.
+    pub(crate) fn scalars(&self, name: Name<[Scalar]>) -> Result<&[Scalar], Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::Scalars(Some(values))) => Ok(values),
+            _ => Err(self.wrong_kind(name, "a list of scalars")),
+        }
+    }
+
+    /// A required array of truth values.
+    pub(crate) fn flags(&self, name: Name<[bool]>) -> Result<&[bool], Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::Flags(Some(values))) => Ok(values),
+            _ => Err(self.wrong_kind(name, "an array of truth values")),
+        }
+    }
+
     /// An integer attribute.
-    pub(crate) fn int(&self, name: &str) -> Result<i64, Refusal> {
+    pub(crate) fn int(&self, name: Name<i64>) -> Result<i64, Refusal> {
         match self.argument(name)? {
             Checked::Other(Argument::Int(value)) => Ok(*value),
             _ => Err(self.wrong_kind(name, "an integer")),
@@ -371,7 +417,7 @@ impl OperatorCall<'_> {
     }
 
     /// A floating point attribute.
-    pub(crate) fn float(&self, name: &str) -> Result<f64, Refusal> {
+    pub(crate) fn float(&self, name: Name<f64>) -> Result<f64, Refusal> {
         match self.argument(name)? {
             Checked::Other(Argument::Float(value)) => Ok(*value),
             _ => Err(self.wrong_kind(name, "a floating point number")),
@@ -379,7 +425,7 @@ impl OperatorCall<'_> {
     }
 
     /// A truth value.
-    pub(crate) fn flag(&self, name: &str) -> Result<bool, Refusal> {
+    pub(crate) fn flag(&self, name: Name<bool>) -> Result<bool, Refusal> {
         match self.argument(name)? {
             Checked::Other(Argument::Flag(value)) => Ok(*value),
             _ => Err(self.wrong_kind(name, "a truth value")),
@@ -387,7 +433,7 @@ impl OperatorCall<'_> {
     }
 
     /// A text.
-    pub(crate) fn text(&self, name: &str) -> Result<&str, Refusal> {
+    pub(crate) fn text(&self, name: Name<str>) -> Result<&str, Refusal> {
         match self.argument(name)? {
             Checked::Other(Argument::Text(Some(value))) => Ok(value),
             _ => Err(self.wrong_kind(name, "a text")),
@@ -395,7 +441,7 @@ impl OperatorCall<'_> {
     }
 
     /// An element type attribute.
-    pub(crate) fn data_type(&self, name: &str) -> Result<DType, Refusal> {
+    pub(crate) fn data_type(&self, name: Name<DType>) -> Result<DType, Refusal> {
         match self.argument(name)? {
             Checked::Other(Argument::DataType(code)) => {
                 DType::from_acl(*code).ok_or_else(|| self.refuse(name, format!("aclDataType {code} is not modelled")))
@@ -405,12 +451,12 @@ impl OperatorCall<'_> {
     }
 
     /// A dim of a tensor of `rank` dims, counted from the end if negative. A tensor without dims counts as one of one.
-    pub(crate) fn dim(&self, name: &str, rank: usize) -> Result<usize, Refusal> {
+    pub(crate) fn dim(&self, name: Name<i64>, rank: usize) -> Result<usize, Refusal> {
         self.dim_of(name, self.int(name)?, rank)
     }
 
     /// As [`OperatorCall::dim`], for a value of an array.
-    pub(crate) fn dim_of(&self, name: &str, value: i64, rank: usize) -> Result<usize, Refusal> {
+    pub(crate) fn dim_of<K: ?Sized>(&self, name: Name<K>, value: i64, rank: usize) -> Result<usize, Refusal> {
         let extent = rank.max(1) as i64;
         if value < -extent || value >= extent {
             return Err(self.refuse(name, format!("expected a dim in {}..{extent}, found {value}", -extent)));
@@ -419,7 +465,7 @@ impl OperatorCall<'_> {
     }
 
     /// Refuses a tensor whose shape is not `expected`; `why` says where the expectation comes from.
-    pub(crate) fn expect_shape(&self, name: &str, expected: &[usize], why: &str) -> Result<(), Refusal> {
+    pub(crate) fn expect_shape(&self, name: Name<Tensor>, expected: &[usize], why: &str) -> Result<(), Refusal> {
         let found = &self.tensor(name)?.dims;
         if found == expected {
             return Ok(());
@@ -428,7 +474,7 @@ impl OperatorCall<'_> {
     }
 
     /// Refuses a tensor whose element type is not `expected`.
-    pub(crate) fn expect_dtype(&self, name: &str, expected: DType, why: &str) -> Result<(), Refusal> {
+    pub(crate) fn expect_dtype(&self, name: Name<Tensor>, expected: DType, why: &str) -> Result<(), Refusal> {
         let found = self.tensor(name)?.dtype;
         if found == expected {
             return Ok(());
@@ -437,13 +483,13 @@ impl OperatorCall<'_> {
     }
 
     /// The common type of two tensors.
-    pub(crate) fn promote(&self, a: &str, b: &str) -> Result<DType, Refusal> {
+    pub(crate) fn promote(&self, a: Name<Tensor>, b: Name<Tensor>) -> Result<DType, Refusal> {
         let (first, second) = (self.tensor(a)?.dtype, self.tensor(b)?.dtype);
         first.promote(second).ok_or_else(|| self.refuse(b, format!("{second} has no common type with {first} of {a}")))
     }
 
     /// Refuses an output that cannot hold results of type `computed`.
-    pub(crate) fn expect_cast(&self, name: &str, computed: DType) -> Result<(), Refusal> {
+    pub(crate) fn expect_cast(&self, name: Name<Tensor>, computed: DType) -> Result<(), Refusal> {
         let found = self.tensor(name)?.dtype;
         if computed.can_cast(found) {
             return Ok(());
@@ -452,7 +498,7 @@ impl OperatorCall<'_> {
     }
 
     /// The shape two tensors broadcast to.
-    pub(crate) fn broadcast(&self, a: &str, b: &str) -> Result<Vec<usize>, Refusal> {
+    pub(crate) fn broadcast(&self, a: Name<Tensor>, b: Name<Tensor>) -> Result<Vec<usize>, Refusal> {
         let (first, second) = (&self.tensor(a)?.dims, &self.tensor(b)?.dims);
         broadcast(first, second)
             .ok_or_else(|| self.refuse(b, format!("{second:?} does not broadcast with {first:?} of {a}")))
@@ -461,7 +507,7 @@ impl OperatorCall<'_> {
     /// All tensors of the call, in the order of their slots, with the position of their parameter among the tensor
     /// parameters of the prototype and their place in a list.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Placed<'_>> {
-        let named = self.operator.parameters.iter().zip(&self.arguments);
+        let named = self.signature.parameters().zip(&self.arguments);
         let tensor_parameters = named.filter(|(_, a)| matches!(a, Checked::Tensor(_) | Checked::Tensors(_)));
         tensor_parameters.enumerate().flat_map(|(parameter, (row, argument))| {
             let tensors: &[Tensor] = match argument {

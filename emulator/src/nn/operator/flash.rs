@@ -3,64 +3,71 @@
 //! Position bias, dropout, prefixes and the sparse modes above 3 are not modelled: their parameters must be NULL, 1 or absent.
 
 use super::attention::{COMPRESSED, Extents, Order, WORKSPACE_BYTES, check_triangle};
-use super::call::OperatorCall;
+use super::call::{OperatorCall, Tensor};
 use super::gradient::expect_same;
+use super::names::{
+    ATTEN_MASK_OPTIONAL, ATTENTION_IN_OPTIONAL, ATTENTION_OUT_OUT, DK_OUT, DPSE_OUT, DQ_OUT, DROP_MASK_OPTIONAL,
+    DV_OUT, DY, HEAD_NUM, INNER_PRECISE, INPUT_LAYOUT, KEEP_PROB, KEY, KEY_IN, NEXT_TOKENS, Name,
+    PADDING_MASK_OPTIONAL, PRE_TOKENS, PREFIX_OPTIONAL, PSE_SHIFT_OPTIONAL, QUERY, REAL_SHIFT_OPTIONAL, SCALE_VALUE,
+    SOFTMAX_IN_OPTIONAL, SOFTMAX_MAX_OPTIONAL, SOFTMAX_MAX_OUT, SOFTMAX_OUT_OUT, SOFTMAX_SUM_OPTIONAL, SOFTMAX_SUM_OUT,
+    SPARSE_MODE, VALUE,
+};
 use super::row::{Operator, Parameter, attribute, input, output, unmodelled};
-use super::sets::{CONDITION, FLOATING, SINGLE};
+use super::sets::{CONDITIONS, FLOATING, SINGLE};
 use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::attention::gradient::{AttentionGrad, attention_grad};
 use crate::nn::attention::{Attention, Batch, COPIES, Statistics, attention};
 use crate::nn::view::View;
 
 const FORWARD: &[Parameter] = &[
-    input("query", FLOATING, 3, 4).contiguous(),
-    input("key", FLOATING, 3, 4).contiguous(),
-    input("value", FLOATING, 3, 4).contiguous(),
-    unmodelled("realShiftOptional"),
-    unmodelled("dropMaskOptional"),
-    unmodelled("paddingMaskOptional"),
-    input("attenMaskOptional", CONDITION, 2, 4).contiguous().optional(),
-    unmodelled("prefixOptional"),
-    attribute("scaleValue"),
-    attribute("keepProb"),
-    attribute("preTokens"),
-    attribute("nextTokens"),
-    attribute("headNum"),
-    attribute("inputLayout"),
-    attribute("innerPrecise"),
-    attribute("sparseMode"),
-    output("softmaxMaxOut", SINGLE, 4, 4).contiguous(),
-    output("softmaxSumOut", SINGLE, 4, 4).contiguous(),
-    output("softmaxOutOut", FLOATING, 1, 4).optional(),
-    output("attentionOutOut", FLOATING, 3, 4).contiguous(),
+    input(QUERY, FLOATING, 3, 4).contiguous(),
+    input(KEY, FLOATING, 3, 4).contiguous(),
+    input(VALUE, FLOATING, 3, 4).contiguous(),
+    unmodelled(REAL_SHIFT_OPTIONAL),
+    unmodelled(DROP_MASK_OPTIONAL),
+    unmodelled(PADDING_MASK_OPTIONAL),
+    input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).contiguous().optional(),
+    unmodelled(PREFIX_OPTIONAL),
+    attribute(SCALE_VALUE),
+    attribute(KEEP_PROB),
+    attribute(PRE_TOKENS),
+    attribute(NEXT_TOKENS),
+    attribute(HEAD_NUM),
+    attribute(INPUT_LAYOUT),
+    attribute(INNER_PRECISE),
+    attribute(SPARSE_MODE),
+    output(SOFTMAX_MAX_OUT, SINGLE, 4, 4).contiguous(),
+    output(SOFTMAX_SUM_OUT, SINGLE, 4, 4).contiguous(),
+    output(SOFTMAX_OUT_OUT, FLOATING, 1, 4).optional(),
+    output(ATTENTION_OUT_OUT, FLOATING, 3, 4).contiguous(),
 ];
 
 const BACKWARD: &[Parameter] = &[
-    input("query", FLOATING, 3, 4).contiguous(),
-    input("keyIn", FLOATING, 3, 4).contiguous(),
-    input("value", FLOATING, 3, 4).contiguous(),
-    input("dy", FLOATING, 3, 4).contiguous(),
-    unmodelled("pseShiftOptional"),
-    unmodelled("dropMaskOptional"),
-    unmodelled("paddingMaskOptional"),
-    input("attenMaskOptional", CONDITION, 2, 4).contiguous().optional(),
-    input("softmaxMaxOptional", SINGLE, 4, 4).contiguous(),
-    input("softmaxSumOptional", SINGLE, 4, 4).contiguous(),
-    input("softmaxInOptional", FLOATING, 1, 4).optional(),
-    input("attentionInOptional", FLOATING, 3, 4).contiguous(),
-    unmodelled("prefixOptional"),
-    attribute("scaleValue"),
-    attribute("keepProb"),
-    attribute("preTokens"),
-    attribute("nextTokens"),
-    attribute("headNum"),
-    attribute("inputLayout"),
-    attribute("innerPrecise"),
-    attribute("sparseMode"),
-    output("dqOut", FLOATING, 3, 4).contiguous(),
-    output("dkOut", FLOATING, 3, 4).contiguous(),
-    output("dvOut", FLOATING, 3, 4).contiguous(),
-    output("dpseOut", FLOATING, 1, 4).optional(),
+    input(QUERY, FLOATING, 3, 4).contiguous(),
+    input(KEY_IN, FLOATING, 3, 4).contiguous(),
+    input(VALUE, FLOATING, 3, 4).contiguous(),
+    input(DY, FLOATING, 3, 4).contiguous(),
+    unmodelled(PSE_SHIFT_OPTIONAL),
+    unmodelled(DROP_MASK_OPTIONAL),
+    unmodelled(PADDING_MASK_OPTIONAL),
+    input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).contiguous().optional(),
+    input(SOFTMAX_MAX_OPTIONAL, SINGLE, 4, 4).contiguous(),
+    input(SOFTMAX_SUM_OPTIONAL, SINGLE, 4, 4).contiguous(),
+    input(SOFTMAX_IN_OPTIONAL, FLOATING, 1, 4).optional(),
+    input(ATTENTION_IN_OPTIONAL, FLOATING, 3, 4).contiguous(),
+    unmodelled(PREFIX_OPTIONAL),
+    attribute(SCALE_VALUE),
+    attribute(KEEP_PROB),
+    attribute(PRE_TOKENS),
+    attribute(NEXT_TOKENS),
+    attribute(HEAD_NUM),
+    attribute(INPUT_LAYOUT),
+    attribute(INNER_PRECISE),
+    attribute(SPARSE_MODE),
+    output(DQ_OUT, FLOATING, 3, 4).contiguous(),
+    output(DK_OUT, FLOATING, 3, 4).contiguous(),
+    output(DV_OUT, FLOATING, 3, 4).contiguous(),
+    output(DPSE_OUT, FLOATING, 1, 4).optional(),
 ];
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -110,7 +117,7 @@ enum Mask {
 }
 
 /// Refuses a reserved tensor with elements.
-fn expect_unused(call: &OperatorCall<'_>, name: &str) -> Result<(), Refusal> {
+fn expect_unused(call: &OperatorCall, name: Name<Tensor>) -> Result<(), Refusal> {
     match call.tensor_if_given(name)? {
         Some(tensor) if tensor.len() > 0 => {
             Err(call.refuse(name, format!("expected NULL or a tensor without elements, found {:?}", tensor.dims)))
@@ -120,30 +127,30 @@ fn expect_unused(call: &OperatorCall<'_>, name: &str) -> Result<(), Refusal> {
 }
 
 /// The extents of queries and keys.
-fn extents(call: &OperatorCall<'_>, key: &str) -> Result<(Order, Extents, Extents), Refusal> {
-    let order = match call.text("inputLayout")? {
+fn extents(call: &OperatorCall, key: Name<Tensor>) -> Result<(Order, Extents, Extents), Refusal> {
+    let order = match call.text(INPUT_LAYOUT)? {
         "BSH" => Order::Bsh,
         "BSND" => Order::Bsnd,
         "BNSD" => Order::Bnsd,
-        other => return Err(call.refuse("inputLayout", format!("expected BSH, BSND or BNSD, found {other}"))),
+        other => return Err(call.refuse(INPUT_LAYOUT, format!("expected BSH, BSND or BNSD, found {other}"))),
     };
-    let heads = call.int("headNum")?;
+    let heads = call.int(HEAD_NUM)?;
     if !(1..=256).contains(&heads) {
-        return Err(call.refuse("headNum", format!("expected 1 to 256, found {heads}")));
+        return Err(call.refuse(HEAD_NUM, format!("expected 1 to 256, found {heads}")));
     }
-    let (query, keys) = (call.tensor("query")?, call.tensor(key)?);
-    let q = order.extents(call, "query", &query.dims, heads as usize)?;
+    let (query, keys) = (call.tensor(QUERY)?, call.tensor(key)?);
+    let q = order.extents(call, QUERY, &query.dims, heads as usize)?;
     for (what, extent, most) in [("B", q.batch, 1 << 21), ("S", q.len, 1 << 20), ("D", q.depth, 512)] {
         if !(1..=most).contains(&extent) {
             return Err(
-                call.refuse("query", format!("expected {what} of 1 to {most}, found {extent} in {:?}", query.dims))
+                call.refuse(QUERY, format!("expected {what} of 1 to {most}, found {extent} in {:?}", query.dims))
             );
         }
     }
-    for name in [key, "value"] {
+    for name in [key, VALUE] {
         call.expect_dtype(name, query.dtype, "that of query")?;
     }
-    call.expect_shape("value", &keys.dims, &format!("of {key}"))?;
+    call.expect_shape(VALUE, &keys.dims, &format!("of {key}"))?;
     // Its own number of heads: the width of all over that of one, or as it says.
     let kv_heads = match (order, &keys.dims[..]) {
         (Order::Bsh, &[_, _, width]) => width / q.depth,
@@ -169,28 +176,28 @@ fn extents(call: &OperatorCall<'_>, key: &str) -> Result<(Order, Extents, Extent
     Ok((order, q, k))
 }
 
-fn shape(call: &OperatorCall<'_>, key: &str) -> Result<Shape, Refusal> {
+fn shape(call: &OperatorCall, key: Name<Tensor>) -> Result<Shape, Refusal> {
     let (order, query, key) = extents(call, key)?;
-    let keep = call.float("keepProb")?;
+    let keep = call.float(KEEP_PROB)?;
     if keep != 1.0 {
-        return Err(call.refuse("keepProb", format!("expected 1, as dropout is not modelled, found {keep}")));
+        return Err(call.refuse(KEEP_PROB, format!("expected 1, as dropout is not modelled, found {keep}")));
     }
-    let precise = call.int("innerPrecise")?;
+    let precise = call.int(INNER_PRECISE)?;
     if ![0, 2].contains(&precise) {
-        return Err(call.refuse("innerPrecise", format!("expected 0, or 2 (rows that see nothing), found {precise}")));
+        return Err(call.refuse(INNER_PRECISE, format!("expected 0, or 2 (rows that see nothing), found {precise}")));
     }
-    let mode = call.int("sparseMode")?;
+    let mode = call.int(SPARSE_MODE)?;
     if !(0..=3).contains(&mode) {
-        return Err(call.refuse("sparseMode", format!("expected 0 to 3, found {mode}")));
+        return Err(call.refuse(SPARSE_MODE, format!("expected 0 to 3, found {mode}")));
     }
-    let mask = match call.tensor_if_given("attenMaskOptional")? {
+    let mask = match call.tensor_if_given(ATTEN_MASK_OPTIONAL)? {
         None if mode == 0 => Mask::None,
         None => {
-            return Err(call.refuse("attenMaskOptional", format!("sparseMode {mode} needs a mask, found NULL")));
+            return Err(call.refuse(ATTEN_MASK_OPTIONAL, format!("sparseMode {mode} needs a mask, found NULL")));
         }
         Some(mask) if mode >= 2 => {
             let expected = [COMPRESSED, COMPRESSED];
-            call.expect_shape("attenMaskOptional", &expected, &format!("for sparseMode {mode}"))?;
+            call.expect_shape(ATTEN_MASK_OPTIONAL, &expected, &format!("for sparseMode {mode}"))?;
             Mask::Compressed(mask.slot)
         }
         Some(mask) => {
@@ -203,23 +210,23 @@ fn shape(call: &OperatorCall<'_>, key: &str) -> Result<Shape, Refusal> {
             if !legal {
                 let text =
                     format!("expected {pairs:?} or [{} or 1, 1] and then that, found {:?}", query.batch, mask.dims);
-                return Err(call.refuse("attenMaskOptional", text));
+                return Err(call.refuse(ATTEN_MASK_OPTIONAL, text));
             }
             Mask::Full(mask.slot)
         }
     };
     let band = match mode {
-        0 if matches!(mask, Mask::Full(_)) => (call.int("preTokens")?, call.int("nextTokens")?),
+        0 if matches!(mask, Mask::Full(_)) => (call.int(PRE_TOKENS)?, call.int(NEXT_TOKENS)?),
         2 => (i64::MAX, 0),
         3 => (i64::MAX, key.len as i64 - query.len as i64),
         _ => (i64::MAX, i64::MAX),
     };
-    Ok(Shape { order, query, key, scale: call.float("scaleValue")? as f32, mask, band })
+    Ok(Shape { order, query, key, scale: call.float(SCALE_VALUE)? as f32, mask, band })
 }
 
 impl Shape {
     /// Refuses statistics that are not `[B, N, Sq, 8]`.
-    fn expect_statistics(&self, call: &OperatorCall<'_>, names: [&str; 2]) -> Result<[ViewIndex; 2], Refusal> {
+    fn expect_statistics(&self, call: &OperatorCall, names: [Name<Tensor>; 2]) -> Result<[ViewIndex; 2], Refusal> {
         let expected = [self.query.batch, self.query.heads, self.query.len, COPIES];
         for name in names {
             call.expect_shape(name, &expected, "B, N, S of query and 8")?;
@@ -292,14 +299,14 @@ impl Shape {
     }
 }
 
-fn forward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let shape = shape(call, "key")?;
-    let query = call.tensor("query")?;
-    expect_unused(call, "softmaxOutOut")?;
-    let statistics = shape.expect_statistics(call, ["softmaxMaxOut", "softmaxSumOut"])?;
-    expect_same(call, "query", &["attentionOutOut"])?;
-    let data = (call.tensor("key")?.slot, call.tensor("value")?.slot);
-    let (query, out) = (query.slot, call.tensor("attentionOutOut")?.slot);
+fn forward(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let shape = shape(call, KEY)?;
+    let query = call.tensor(QUERY)?;
+    expect_unused(call, SOFTMAX_OUT_OUT)?;
+    let statistics = shape.expect_statistics(call, [SOFTMAX_MAX_OUT, SOFTMAX_SUM_OUT])?;
+    expect_same(call, QUERY, &[ATTENTION_OUT_OUT])?;
+    let data = (call.tensor(KEY)?.slot, call.tensor(VALUE)?.slot);
+    let (query, out) = (query.slot, call.tensor(ATTENTION_OUT_OUT)?.slot);
     let plan = Plan::new(move |views: &Views<'_>, tiles| {
         let [max, sum] = statistics.map(|slot| views.of(slot).clone());
         let job = Attention {
@@ -315,17 +322,17 @@ fn forward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     Ok(plan.with_workspace(WORKSPACE_BYTES))
 }
 
-fn backward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let shape = shape(call, "keyIn")?;
-    let (query, key) = (call.tensor("query")?, call.tensor("keyIn")?);
-    expect_unused(call, "softmaxInOptional")?;
-    expect_unused(call, "dpseOut")?;
-    let statistics = shape.expect_statistics(call, ["softmaxMaxOptional", "softmaxSumOptional"])?;
-    expect_same(call, "query", &["dy", "attentionInOptional", "dqOut"])?;
-    expect_same(call, "keyIn", &["dkOut", "dvOut"])?;
-    let data = (key.slot, call.tensor("value")?.slot);
-    let [out, out_grad, dq, dk, dv] = ["attentionInOptional", "dy", "dqOut", "dkOut", "dvOut"]
-        .map(|name| call.tensor(name).map(|tensor| tensor.slot));
+fn backward(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let shape = shape(call, KEY_IN)?;
+    let (query, key) = (call.tensor(QUERY)?, call.tensor(KEY_IN)?);
+    expect_unused(call, SOFTMAX_IN_OPTIONAL)?;
+    expect_unused(call, DPSE_OUT)?;
+    let statistics = shape.expect_statistics(call, [SOFTMAX_MAX_OPTIONAL, SOFTMAX_SUM_OPTIONAL])?;
+    expect_same(call, QUERY, &[DY, ATTENTION_IN_OPTIONAL, DQ_OUT])?;
+    expect_same(call, KEY_IN, &[DK_OUT, DV_OUT])?;
+    let data = (key.slot, call.tensor(VALUE)?.slot);
+    let [out, out_grad, dq, dk, dv] =
+        [ATTENTION_IN_OPTIONAL, DY, DQ_OUT, DK_OUT, DV_OUT].map(|name| call.tensor(name).map(|tensor| tensor.slot));
     let (query, out, out_grad, dq, dk, dv) = (query.slot, out?, out_grad?, dq?, dk?, dv?);
     let plan = Plan::new(move |views: &Views<'_>, tiles| {
         let job = AttentionGrad {

@@ -1,8 +1,12 @@
 //! Rows of the lookups and scatters. An index outside its dim is found when the operator runs and fails the stream.
 
-use super::call::OperatorCall;
+use super::call::{OperatorCall, Tensor};
+use super::names::{
+    ALPHA, AXIS, DATA, DIM, INDEX, INDICES, NUM_CLASSES, Name, OFF_VALUE, ON_VALUE, OUT, SELF, SELF_REF, SOURCE, SRC,
+    UPDATES, WEIGHT,
+};
 use super::row::{Operator, attribute, in_place, input, output, scalar};
-use super::sets::{ADDABLE, ANY, ARITHMETIC, INDEX};
+use super::sets::{ADDABLE, ANY, ARITHMETIC, INDEXES};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType::{self, BF16, F16, F32, I8, I32};
 use crate::nn::elementwise;
@@ -16,11 +20,7 @@ const UPDATABLE: &[DType] = &[F32, F16, BF16, I8, I32];
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnEmbedding",
-        parameters: &[
-            input("weight", ARITHMETIC, 2, 2),
-            input("indices", INDEX, 0, 7),
-            output("out", ARITHMETIC, 1, 8),
-        ],
+        parameters: &[input(WEIGHT, ARITHMETIC, 2, 2), input(INDICES, INDEXES, 0, 7), output(OUT, ARITHMETIC, 1, 8)],
         limits: "out has the dims of indices and then the columns of weight, and its type; indices in 0..rows",
         source: "ops-nn index/gather_v2/docs/aclnnEmbedding.md",
         plan: embedding,
@@ -28,10 +28,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIndexSelect",
         parameters: &[
-            input("self", ARITHMETIC, 1, 8),
-            attribute("dim"),
-            input("index", INDEX, 0, 1),
-            output("out", ARITHMETIC, 1, 8),
+            input(SELF, ARITHMETIC, 1, 8),
+            attribute(DIM),
+            input(INDEX, INDEXES, 0, 1),
+            output(OUT, ARITHMETIC, 1, 8),
         ],
         limits: "out is self with the extent of index along dim, and its type; indices in 0..extent",
         source: "ops-nn index/gather_v2/docs/aclnnIndexSelect.md",
@@ -40,23 +40,18 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnGatherV2",
         parameters: &[
-            input("self", ARITHMETIC, 1, 8),
-            attribute("dim"),
-            input("index", INDEX, 0, 8),
-            output("out", ARITHMETIC, 0, 8),
+            input(SELF, ARITHMETIC, 1, 8),
+            attribute(DIM),
+            input(INDEX, INDEXES, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "out is self with the dims of index in the place of dim, and its type; indices in 0..extent",
+        limits: "out is self with the dims of index in the place of dim, and its type; indices in -extent..extent",
         source: "ops-nn index/gather_v2/docs/aclnnGatherV2.md",
         plan: gather_v2,
     },
     Operator {
         name: "aclnnGather",
-        parameters: &[
-            input("self", ANY, 0, 8),
-            attribute("dim"),
-            input("index", INDEX, 0, 8),
-            output("out", ANY, 0, 8),
-        ],
+        parameters: &[input(SELF, ANY, 0, 8), attribute(DIM), input(INDEX, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
         limits: "index has the rank of self and, except along dim, no greater extents; out has the shape of index and the \
                  type of self; indices in -extent..extent",
         source: "ops-nn index/gather_elements_v2/docs/aclnnGather.md",
@@ -65,10 +60,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnInplaceIndexCopy",
         parameters: &[
-            in_place("selfRef", ARITHMETIC, 0, 8),
-            attribute("dim"),
-            input("index", INDEX, 0, 1),
-            input("source", ARITHMETIC, 0, 8),
+            in_place(SELF_REF, ARITHMETIC, 0, 8),
+            attribute(DIM),
+            input(INDEX, INDEXES, 0, 1),
+            input(SOURCE, ARITHMETIC, 0, 8),
         ],
         limits: "source is selfRef with the length of index along dim, and its type; indices in 0..extent",
         source: "ops-nn index/scatter_update/docs/aclnnIndexCopy&aclnnInplaceIndexCopy.md",
@@ -77,11 +72,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnScatterAdd",
         parameters: &[
-            input("self", ADDABLE, 1, 8),
-            attribute("dim"),
-            input("index", INDEX, 1, 8),
-            input("src", ADDABLE, 1, 8),
-            output("out", ADDABLE, 1, 8),
+            input(SELF, ADDABLE, 1, 8),
+            attribute(DIM),
+            input(INDEX, INDEXES, 1, 8),
+            input(SRC, ADDABLE, 1, 8),
+            output(OUT, ADDABLE, 1, 8),
         ],
         limits: "index within src and, except along dim, within self; one element type; indices in 0..extent",
         source: "CANN 8.1 aclnn API reference, aclnnScatterAdd",
@@ -90,10 +85,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnInplaceScatterUpdate",
         parameters: &[
-            in_place("data", UPDATABLE, 2, 8),
-            input("indices", INDEX, 1, 1),
-            input("updates", UPDATABLE, 2, 8),
-            attribute("axis"),
+            in_place(DATA, UPDATABLE, 2, 8),
+            input(INDICES, INDEXES, 1, 1),
+            input(UPDATES, UPDATABLE, 2, 8),
+            attribute(AXIS),
         ],
         limits: "data[i, .., indices[i] + k, ..] = updates[i, .., k, ..] along axis, which is not 0; no empty tensors; one \
                  element type; indices[i] + updates' extent within data",
@@ -103,12 +98,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIndexAdd",
         parameters: &[
-            input("self", ADDABLE, 1, 8),
-            attribute("dim"),
-            input("index", INDEX, 1, 1),
-            input("source", ADDABLE, 1, 8),
-            scalar("alpha"),
-            output("out", ADDABLE, 1, 8),
+            input(SELF, ADDABLE, 1, 8),
+            attribute(DIM),
+            input(INDEX, INDEXES, 1, 1),
+            input(SOURCE, ADDABLE, 1, 8),
+            scalar(ALPHA),
+            output(OUT, ADDABLE, 1, 8),
         ],
         limits: "source is self with the length of index along dim; one element type; indices in 0..extent",
         source: "ops-nn index/inplace_scatter_add/docs/aclnnIndexAdd.md",
@@ -117,12 +112,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnOneHot",
         parameters: &[
-            input("self", INDEX, 0, 7),
-            attribute("numClasses"),
-            input("onValue", &[F32, F16, I32, DType::I64], 0, 1),
-            input("offValue", &[F32, F16, I32, DType::I64], 0, 1),
-            attribute("axis"),
-            output("out", &[F32, F16, I32, DType::I64], 1, 8),
+            input(SELF, INDEXES, 0, 7),
+            attribute(NUM_CLASSES),
+            input(ON_VALUE, &[F32, F16, I32, DType::I64], 0, 1),
+            input(OFF_VALUE, &[F32, F16, I32, DType::I64], 0, 1),
+            attribute(AXIS),
+            output(OUT, &[F32, F16, I32, DType::I64], 1, 8),
         ],
         limits: "onValue and offValue have one element; one type for them and out; out is self with numClasses inserted at \
                  axis (-1 = last); an index outside 0..numClasses gives a row of offValue",
@@ -131,45 +126,50 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-fn expect_same_dtype(call: &OperatorCall<'_>, of: &str, names: &[&str]) -> Result<(), Refusal> {
+fn expect_same_dtype(call: &OperatorCall, of: Name<Tensor>, names: &[Name<Tensor>]) -> Result<(), Refusal> {
     let dtype = call.tensor(of)?.dtype;
-    names.iter().try_for_each(|name| call.expect_dtype(name, dtype, &format!("that of {of}")))
+    names.iter().try_for_each(|&name| call.expect_dtype(name, dtype, &format!("that of {of}")))
 }
 
 /// The plan of a selection along `dim`, with the dims of the index in its place.
-fn select(call: &OperatorCall<'_>, data: &str, dim: usize, index: &str) -> Result<Plan, Refusal> {
+fn select(
+    call: &OperatorCall,
+    data: Name<Tensor>,
+    dim: usize,
+    index: Name<Tensor>,
+    negative: Negative,
+) -> Result<Plan, Refusal> {
     let (x, places) = (call.tensor(data)?, call.tensor(index)?);
     let expected = [&x.dims[..dim], &places.dims, &x.dims[dim + 1..]].concat();
-    call.expect_shape("out", &expected, &format!("of {data} with the dims of {index} in the place of dim {dim}"))?;
-    expect_same_dtype(call, data, &["out"])?;
-    let (x, places, out) = (x.slot, places.slot, call.tensor("out")?.slot);
-    let index = index.to_owned();
+    call.expect_shape(OUT, &expected, &format!("of {data} with the dims of {index} in the place of dim {dim}"))?;
+    expect_same_dtype(call, data, &[OUT])?;
+    let (x, places, out) = (x.slot, places.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
-        index::select(tiles, views.of(x), dim, views.of(places), Negative::Refused, views.of(out))
+        index::select(tiles, views.of(x), dim, views.of(places), negative, views.of(out))
             .map_err(|text| format!("{index}: {text}"))
     })
 }
 
-fn embedding(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    select(call, "weight", 0, "indices")
+fn embedding(call: &OperatorCall) -> Result<Plan, Refusal> {
+    select(call, WEIGHT, 0, INDICES, Negative::Refused)
 }
 
-fn gather_v2(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    select(call, "self", call.dim("dim", call.tensor("self")?.rank())?, "index")
+fn gather_v2(call: &OperatorCall) -> Result<Plan, Refusal> {
+    select(call, SELF, call.dim(DIM, call.tensor(SELF)?.rank())?, INDEX, Negative::FromTheEnd)
 }
 
-fn index_select(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (x, places) = (call.tensor("self")?, call.tensor("index")?);
-    let dim = call.dim("dim", x.rank())?;
+fn index_select(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, places) = (call.tensor(SELF)?, call.tensor(INDEX)?);
+    let dim = call.dim(DIM, x.rank())?;
     if places.rank() == 1 {
-        return select(call, "self", dim, "index");
+        return select(call, SELF, dim, INDEX, Negative::Refused);
     }
     // A single index keeps the dim, with extent 1.
     let mut expected = x.dims.clone();
     expected[dim] = 1;
-    call.expect_shape("out", &expected, "of self with one element along dim")?;
-    expect_same_dtype(call, "self", &["out"])?;
-    let (x, places, out) = (x.slot, places.slot, call.tensor("out")?.slot);
+    call.expect_shape(OUT, &expected, "of self with one element along dim")?;
+    expect_same_dtype(call, SELF, &[OUT])?;
+    let (x, places, out) = (x.slot, places.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         index::select(tiles, views.of(x), dim, views.of(places), Negative::Refused, views.of(out))
             .map_err(|text| format!("index: {text}"))
@@ -177,7 +177,12 @@ fn index_select(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
 }
 
 /// Refuses an index that reaches further than a tensor in a dim other than `free`.
-fn expect_within(call: &OperatorCall<'_>, index: &str, within: &str, free: Option<usize>) -> Result<(), Refusal> {
+fn expect_within(
+    call: &OperatorCall,
+    index: Name<Tensor>,
+    within: Name<Tensor>,
+    free: Option<usize>,
+) -> Result<(), Refusal> {
     let (places, x) = (call.tensor(index)?, call.tensor(within)?);
     let exceeds = |i: usize| Some(i) != free && places.dims[i] > x.dims[i];
     if places.rank() != x.rank() || (0..x.rank()).any(exceeds) {
@@ -187,50 +192,48 @@ fn expect_within(call: &OperatorCall<'_>, index: &str, within: &str, free: Optio
     Ok(())
 }
 
-fn gather(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (x, places) = (call.tensor("self")?, call.tensor("index")?);
-    let dim = call.dim("dim", x.rank())?;
-    expect_within(call, "index", "self", Some(dim))?;
-    call.expect_shape("out", &places.dims, "of index")?;
-    expect_same_dtype(call, "self", &["out"])?;
+fn gather(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, places) = (call.tensor(SELF)?, call.tensor(INDEX)?);
+    let dim = call.dim(DIM, x.rank())?;
+    expect_within(call, INDEX, SELF, Some(dim))?;
+    call.expect_shape(OUT, &places.dims, "of index")?;
+    expect_same_dtype(call, SELF, &[OUT])?;
     if x.dims.get(dim) == Some(&0) && places.len() > 0 {
-        return Err(call.refuse("self", format!("dim {dim} is empty but index has {} elements", places.len())));
+        return Err(call.refuse(SELF, format!("dim {dim} is empty but index has {} elements", places.len())));
     }
-    let (x, places, out) = (x.slot, places.slot, call.tensor("out")?.slot);
+    let (x, places, out) = (x.slot, places.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         index::gather(tiles, views.of(x), dim, views.of(places), views.of(out)).map_err(|text| format!("index: {text}"))
     })
 }
 
-fn index_copy(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (x, places) = (call.tensor("selfRef")?, call.tensor("index")?);
-    let dim = call.dim("dim", x.rank())?;
-    expect_same_dtype(call, "selfRef", &["source"])?;
+fn index_copy(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, places) = (call.tensor(SELF_REF)?, call.tensor(INDEX)?);
+    let dim = call.dim(DIM, x.rank())?;
+    expect_same_dtype(call, SELF_REF, &[SOURCE])?;
     let mut expected = x.dims.clone();
     if let Some(extent) = expected.get_mut(dim) {
         *extent = places.len();
     } else if places.len() != 1 {
-        return Err(
-            call.refuse("index", format!("expected 1 element for a tensor without dims, found {}", places.len()))
-        );
+        return Err(call.refuse(INDEX, format!("expected 1 element for a tensor without dims, found {}", places.len())));
     }
-    call.expect_shape("source", &expected, "of selfRef with the length of index along dim")?;
-    let (x, places, source) = (x.slot, places.slot, call.tensor("source")?.slot);
+    call.expect_shape(SOURCE, &expected, "of selfRef with the length of index along dim")?;
+    let (x, places, source) = (x.slot, places.slot, call.tensor(SOURCE)?.slot);
     Plan::new(move |views, tiles| {
         index::copy_at(tiles, views.of(x), dim, views.of(places), Negative::Refused, views.of(source))
             .map_err(|text| format!("index: {text}"))
     })
 }
 
-fn scatter_add(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let dim = call.dim("dim", x.rank())?;
-    expect_same_dtype(call, "self", &["src", "out"])?;
-    expect_within(call, "index", "self", Some(dim))?;
-    expect_within(call, "index", "src", None)?;
-    call.expect_shape("out", &x.dims, "of self")?;
-    let (x, dtype, places) = (x.slot, x.dtype, call.tensor("index")?.slot);
-    let (src, out) = (call.tensor("src")?.slot, call.tensor("out")?.slot);
+fn scatter_add(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dim = call.dim(DIM, x.rank())?;
+    expect_same_dtype(call, SELF, &[SRC, OUT])?;
+    expect_within(call, INDEX, SELF, Some(dim))?;
+    expect_within(call, INDEX, SRC, None)?;
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    let (x, dtype, places) = (x.slot, x.dtype, call.tensor(INDEX)?.slot);
+    let (src, out) = (call.tensor(SRC)?.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         elementwise::copy(tiles, views.of(x), views.of(out));
         with_lane!(dtype, L => index::scatter_add::<L>(views.of(out), dim, views.of(places), views.of(src)))
@@ -238,22 +241,22 @@ fn scatter_add(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn scatter_update(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (data, indices, updates) = (call.tensor("data")?, call.tensor("indices")?, call.tensor("updates")?);
-    expect_same_dtype(call, "data", &["updates"])?;
-    let axis = call.dim("axis", data.rank())?;
+fn scatter_update(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (data, indices, updates) = (call.tensor(DATA)?, call.tensor(INDICES)?, call.tensor(UPDATES)?);
+    expect_same_dtype(call, DATA, &[UPDATES])?;
+    let axis = call.dim(AXIS, data.rank())?;
     if axis == 0 {
-        return Err(call.refuse("axis", "expected a dim other than 0, which is the batch the indices belong to"));
+        return Err(call.refuse(AXIS, "expected a dim other than 0, which is the batch the indices belong to"));
     }
-    for (name, tensor) in [("data", data), ("indices", indices), ("updates", updates)] {
+    for (name, tensor) in [(DATA, data), (INDICES, indices), (UPDATES, updates)] {
         if tensor.len() == 0 {
             return Err(call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims)));
         }
     }
     let mut expected = data.dims.clone();
     expected[axis] = updates.dims.get(axis).copied().unwrap_or(0).min(data.dims[axis]);
-    call.expect_shape("updates", &expected, "of data, along axis at most its extent")?;
-    call.expect_shape("indices", &[data.dims[0]], "one index per batch")?;
+    call.expect_shape(UPDATES, &expected, "of data, along axis at most its extent")?;
+    call.expect_shape(INDICES, &[data.dims[0]], "one index per batch")?;
     // The last legal start of an update.
     let starts = data.dims[axis] - expected[axis] + 1;
     let (data, indices, updates, len) = (data.slot, indices.slot, updates.slot, expected[axis]);
@@ -268,20 +271,20 @@ fn scatter_update(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn index_add(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (x, places) = (call.tensor("self")?, call.tensor("index")?);
-    let dim = call.dim("dim", x.rank())?;
-    expect_same_dtype(call, "self", &["source", "out"])?;
+fn index_add(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, places) = (call.tensor(SELF)?, call.tensor(INDEX)?);
+    let dim = call.dim(DIM, x.rank())?;
+    expect_same_dtype(call, SELF, &[SOURCE, OUT])?;
     let mut expected = x.dims.clone();
     expected[dim] = places.len();
-    call.expect_shape("source", &expected, "of self with the length of index along dim")?;
-    call.expect_shape("out", &x.dims, "of self")?;
-    let alpha = call.scalar("alpha")?;
+    call.expect_shape(SOURCE, &expected, "of self with the length of index along dim")?;
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    let alpha = call.scalar(ALPHA)?;
     let (x, dtype, places) = (x.slot, x.dtype, places.slot);
     if !alpha.dtype().can_cast(dtype) {
-        return Err(call.refuse("alpha", format!("a factor of type {} cannot scale {dtype}", alpha.dtype())));
+        return Err(call.refuse(ALPHA, format!("a factor of type {} cannot scale {dtype}", alpha.dtype())));
     }
-    let (source, out) = (call.tensor("source")?.slot, call.tensor("out")?.slot);
+    let (source, out) = (call.tensor(SOURCE)?.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         elementwise::copy(tiles, views.of(x), views.of(out));
         with_lane!(dtype, L => {
@@ -293,28 +296,28 @@ fn index_add(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn one_hot(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let classes = call.int("numClasses")?;
+fn one_hot(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let classes = call.int(NUM_CLASSES)?;
     let Ok(extent) = usize::try_from(classes) else {
-        return Err(call.refuse("numClasses", format!("expected at least 0, found {classes}")));
+        return Err(call.refuse(NUM_CLASSES, format!("expected at least 0, found {classes}")));
     };
-    for name in ["onValue", "offValue"] {
+    for name in [ON_VALUE, OFF_VALUE] {
         if call.tensor(name)?.len() != 1 {
             return Err(call.refuse(name, format!("expected one element, found {:?}", call.tensor(name)?.dims)));
         }
     }
-    expect_same_dtype(call, "onValue", &["offValue", "out"])?;
-    let axis = match call.int("axis")? {
+    expect_same_dtype(call, ON_VALUE, &[OFF_VALUE, OUT])?;
+    let axis = match call.int(AXIS)? {
         -1 => x.rank(),
         axis if (0..=x.rank() as i64).contains(&axis) => axis as usize,
-        axis => return Err(call.refuse("axis", format!("expected -1 to {}, found {axis}", x.rank()))),
+        axis => return Err(call.refuse(AXIS, format!("expected -1 to {}, found {axis}", x.rank()))),
     };
     let mut expected = x.dims.clone();
     expected.insert(axis, extent);
-    call.expect_shape("out", &expected, "of self with numClasses inserted at axis")?;
-    let (x, on, off) = (x.slot, call.tensor("onValue")?.slot, call.tensor("offValue")?.slot);
-    let out = call.tensor("out")?.slot;
+    call.expect_shape(OUT, &expected, "of self with numClasses inserted at axis")?;
+    let (x, on, off) = (x.slot, call.tensor(ON_VALUE)?.slot, call.tensor(OFF_VALUE)?.slot);
+    let out = call.tensor(OUT)?.slot;
     Plan::new(move |views, tiles| {
         let out = views.of(out);
         let scalar = |view: &View| if view.rank() == 0 { view.clone() } else { view.at(0, 0) };

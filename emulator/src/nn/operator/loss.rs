@@ -3,8 +3,13 @@
 //! The pages say of label smoothing that the gradient takes 0 only, and of the z-loss that it is not supported: neither is taken.
 
 use super::call::{OperatorCall, Tensor};
+use super::names::{
+    GRAD_LOSS, GRAD_OUTPUT, GRAD_ZLOSS_OPTIONAL, IGNORE_INDEX, INPUT, LABEL_SMOOTHING, LOG_PROB, LOG_PROB_OUT,
+    LOSS_OUT, LSE_FOR_ZLOSS_OPTIONAL, LSE_FOR_ZLOSS_OUT, LSE_SQUARE_SCALE_FOR_ZLOSS, Name, OUT, REDUCTION,
+    REDUCTION_OPTIONAL, RETURN_ZLOSS, SELF, TARGET, TOTAL_WEIGHT, TOTAL_WEIGHT_OUT, WEIGHT, WEIGHT_OPTIONAL, ZLOSS_OUT,
+};
 use super::row::{Operator, attribute, input, output, unmodelled};
-use super::sets::{FLOATING, INDEX, INDEX64, SINGLE};
+use super::sets::{FLOATING, INDEX64, INDEXES, LABELS, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::loss::{self, Reduction};
 
@@ -12,18 +17,18 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnCrossEntropyLoss",
         parameters: &[
-            input("input", FLOATING, 2, 2),
-            input("target", INDEX, 1, 1),
-            input("weightOptional", SINGLE, 1, 1).optional(),
-            attribute("reductionOptional"),
-            attribute("ignoreIndex"),
-            attribute("labelSmoothing"),
-            attribute("lseSquareScaleForZloss"),
-            attribute("returnZloss"),
-            output("lossOut", FLOATING, 1, 1),
-            output("logProbOut", FLOATING, 2, 2),
-            output("zlossOut", FLOATING, 1, 1),
-            output("lseForZlossOut", FLOATING, 1, 1),
+            input(INPUT, FLOATING, 2, 2),
+            input(TARGET, INDEXES, 1, 1),
+            input(WEIGHT_OPTIONAL, SINGLE, 1, 1).optional(),
+            attribute(REDUCTION_OPTIONAL),
+            attribute(IGNORE_INDEX),
+            attribute(LABEL_SMOOTHING),
+            attribute(LSE_SQUARE_SCALE_FOR_ZLOSS),
+            attribute(RETURN_ZLOSS),
+            output(LOSS_OUT, FLOATING, 1, 1),
+            output(LOG_PROB_OUT, FLOATING, 2, 2),
+            output(ZLOSS_OUT, FLOATING, 1, 1),
+            output(LSE_FOR_ZLOSS_OUT, FLOATING, 1, 1),
         ],
         limits: "input [N, C], C not 0; target [N] in 0..C or ignoreIndex; weightOptional [C]; reductionOptional mean, sum or \
                  none; labelSmoothing and lseSquareScaleForZloss 0, returnZloss false; outputs have the type of input: lossOut \
@@ -34,17 +39,17 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnCrossEntropyLossGrad",
         parameters: &[
-            input("gradLoss", FLOATING, 0, 1),
-            input("logProb", FLOATING, 2, 2),
-            input("target", INDEX64, 1, 1),
-            input("weightOptional", SINGLE, 1, 1).optional(),
-            unmodelled("gradZlossOptional"),
-            unmodelled("lseForZlossOptional"),
-            attribute("reductionOptional"),
-            attribute("ignoreIndex"),
-            attribute("labelSmoothing"),
-            attribute("lseSquareScaleForZloss"),
-            output("out", FLOATING, 2, 2),
+            input(GRAD_LOSS, FLOATING, 0, 1),
+            input(LOG_PROB, FLOATING, 2, 2),
+            input(TARGET, INDEX64, 1, 1),
+            input(WEIGHT_OPTIONAL, SINGLE, 1, 1).optional(),
+            unmodelled(GRAD_ZLOSS_OPTIONAL),
+            unmodelled(LSE_FOR_ZLOSS_OPTIONAL),
+            attribute(REDUCTION_OPTIONAL),
+            attribute(IGNORE_INDEX),
+            attribute(LABEL_SMOOTHING),
+            attribute(LSE_SQUARE_SCALE_FOR_ZLOSS),
+            output(OUT, FLOATING, 2, 2),
         ],
         limits: "logProb [N, C], C not 0; gradLoss [N] for none, else of one element; target [N] in 0..C or ignoreIndex; \
                  weightOptional [C]; one element type for gradLoss, logProb and out; labelSmoothing and \
@@ -52,51 +57,82 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "ops-nn loss/cross_entropy_loss_grad/docs/aclnnCrossEntropyLossGrad.md",
         plan: backward,
     },
+    Operator {
+        name: "aclnnNLLLoss",
+        parameters: &[
+            input(SELF, FLOATING, 1, 2),
+            input(TARGET, LABELS, 0, 1),
+            input(WEIGHT, FLOATING, 1, 1),
+            attribute(REDUCTION),
+            attribute(IGNORE_INDEX),
+            output(OUT, FLOATING, 0, 1),
+            output(TOTAL_WEIGHT_OUT, FLOATING, 0, 1),
+        ],
+        limits: "self [N, C] or [C], target [N] or none; weight [C]; reduction 0 (none), 1 (mean) or 2 (sum)",
+        source: "CANN 8.1 aclnn API reference, aclnnNLLLoss",
+        plan: likelihood,
+    },
+    Operator {
+        name: "aclnnNLLLossBackward",
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 0, 1),
+            input(SELF, FLOATING, 1, 2),
+            input(TARGET, LABELS, 0, 1),
+            input(WEIGHT, FLOATING, 1, 1),
+            attribute(REDUCTION),
+            attribute(IGNORE_INDEX),
+            input(TOTAL_WEIGHT, FLOATING, 0, 1),
+            output(OUT, FLOATING, 1, 2),
+        ],
+        limits: "as aclnnNLLLoss; gradOutput as its result; totalWeight of one element; out as self",
+        source: "CANN 8.1 aclnn API reference, aclnnNLLLossBackward",
+        plan: likelihood_grad,
+    },
 ];
 
 /// Checks what both have in common; gives how losses become the result.
-fn shared(call: &OperatorCall<'_>, rows: &Tensor) -> Result<Reduction, Refusal> {
+fn shared(call: &OperatorCall, rows: &Tensor) -> Result<Reduction, Refusal> {
     let (count, classes) = (rows.dims[0], rows.dims[1]);
     if classes == 0 {
-        return Err(call.refuse("target", format!("expected classes to choose from, found {:?}", rows.dims)));
+        return Err(call.refuse(TARGET, format!("expected classes to choose from, found {:?}", rows.dims)));
     }
-    call.expect_shape("target", &[count], "a label a row")?;
-    if call.tensor_if_given("weightOptional")?.is_some() {
-        call.expect_shape("weightOptional", &[classes], "a weight a class")?;
+    call.expect_shape(TARGET, &[count], "a label a row")?;
+    if call.tensor_if_given(WEIGHT_OPTIONAL)?.is_some() {
+        call.expect_shape(WEIGHT_OPTIONAL, &[classes], "a weight a class")?;
     }
-    for name in ["labelSmoothing", "lseSquareScaleForZloss"] {
+    for name in [LABEL_SMOOTHING, LSE_SQUARE_SCALE_FOR_ZLOSS] {
         let value = call.float(name)?;
         if value != 0.0 {
             return Err(call.refuse(name, format!("expected 0, found {value}")));
         }
     }
-    match call.text("reductionOptional")? {
+    match call.text(REDUCTION_OPTIONAL)? {
         "none" => Ok(Reduction::None),
         "sum" => Ok(Reduction::Sum),
         "mean" => Ok(Reduction::Mean),
-        other => Err(call.refuse("reductionOptional", format!("expected mean, sum or none, found {other}"))),
+        other => Err(call.refuse(REDUCTION_OPTIONAL, format!("expected mean, sum or none, found {other}"))),
     }
 }
 
-fn forward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let scores = call.tensor("input")?;
+fn forward(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let scores = call.tensor(INPUT)?;
     let reduction = shared(call, scores)?;
-    if call.flag("returnZloss")? {
-        return Err(call.refuse("returnZloss", "expected false, found true"));
+    if call.flag(RETURN_ZLOSS)? {
+        return Err(call.refuse(RETURN_ZLOSS, "expected false, found true"));
     }
     let results = if reduction == Reduction::None { scores.dims[0] } else { 1 };
     for (name, shape) in [
-        ("lossOut", &[results][..]),
-        ("logProbOut", &scores.dims),
-        ("zlossOut", &[results]),
-        ("lseForZlossOut", &scores.dims[..1]),
+        (LOSS_OUT, &[results][..]),
+        (LOG_PROB_OUT, &scores.dims),
+        (ZLOSS_OUT, &[results]),
+        (LSE_FOR_ZLOSS_OUT, &scores.dims[..1]),
     ] {
         call.expect_dtype(name, scores.dtype, "that of input")?;
         call.expect_shape(name, shape, &format!("for input {:?}", scores.dims))?;
     }
-    let weight = call.tensor_if_given("weightOptional")?.map(|weight| weight.slot);
-    let (scores, target, ignored) = (scores.slot, call.tensor("target")?.slot, call.int("ignoreIndex")?);
-    let (loss, log) = (call.tensor("lossOut")?.slot, call.tensor("logProbOut")?.slot);
+    let weight = call.tensor_if_given(WEIGHT_OPTIONAL)?.map(|weight| weight.slot);
+    let (scores, target, ignored) = (scores.slot, call.tensor(TARGET)?.slot, call.int(IGNORE_INDEX)?);
+    let (loss, log) = (call.tensor(LOSS_OUT)?.slot, call.tensor(LOG_PROB_OUT)?.slot);
     Plan::new(move |views, tiles| {
         let labels = (views.of(target), weight.map(|slot| views.of(slot)), ignored);
         loss::cross_entropy(tiles, views.of(scores), labels, reduction, views.of(loss), views.of(log))
@@ -104,25 +140,80 @@ fn forward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn backward(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let log = call.tensor("logProb")?;
+fn backward(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let log = call.tensor(LOG_PROB)?;
     let reduction = shared(call, log)?;
-    let grad = call.tensor("gradLoss")?;
-    for name in ["gradLoss", "out"] {
+    let grad = call.tensor(GRAD_LOSS)?;
+    for name in [GRAD_LOSS, OUT] {
         call.expect_dtype(name, log.dtype, "that of logProb")?;
     }
-    call.expect_shape("out", &log.dims, "of logProb")?;
+    call.expect_shape(OUT, &log.dims, "of logProb")?;
     if reduction == Reduction::None {
-        call.expect_shape("gradLoss", &log.dims[..1], "one a row for reduction none")?;
+        call.expect_shape(GRAD_LOSS, &log.dims[..1], "one a row for reduction none")?;
     } else if grad.len() != 1 {
-        return Err(call.refuse("gradLoss", format!("expected one element, found {:?}", grad.dims)));
+        return Err(call.refuse(GRAD_LOSS, format!("expected one element, found {:?}", grad.dims)));
     }
-    let weight = call.tensor_if_given("weightOptional")?.map(|weight| weight.slot);
-    let (grad, log, target, ignored) = (grad.slot, log.slot, call.tensor("target")?.slot, call.int("ignoreIndex")?);
-    let out = call.tensor("out")?.slot;
+    let weight = call.tensor_if_given(WEIGHT_OPTIONAL)?.map(|weight| weight.slot);
+    let (grad, log, target, ignored) = (grad.slot, log.slot, call.tensor(TARGET)?.slot, call.int(IGNORE_INDEX)?);
+    let out = call.tensor(OUT)?.slot;
     Plan::new(move |views, tiles| {
         let labels = (views.of(target), weight.map(|slot| views.of(slot)), ignored);
         loss::cross_entropy_grad(tiles, views.of(grad), views.of(log), labels, reduction, views.of(out))
+            .map_err(|text| format!("target: {text}"))
+    })
+}
+
+/// What both phases of a likelihood share: how many rows there are, and what becomes of their losses.
+fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
+    let x = call.tensor(SELF)?;
+    let count = if x.rank() == 2 { x.dims[0] } else { 1 };
+    let target = call.tensor(TARGET)?;
+    if target.len() != count {
+        return Err(
+            call.refuse(TARGET, format!("expected {count} labels for self {:?}, found {:?}", x.dims, target.dims))
+        );
+    }
+    call.expect_shape(WEIGHT, &x.dims[x.rank() - 1..], "a weight a class")?;
+    match call.int(REDUCTION)? {
+        0 => Ok((count, Reduction::None)),
+        1 => Ok((count, Reduction::Mean)),
+        2 => Ok((count, Reduction::Sum)),
+        other => Err(call.refuse(REDUCTION, format!("expected 0 (none), 1 (mean) or 2 (sum), found {other}"))),
+    }
+}
+
+/// Refuses a tensor without the number of elements that a likelihood has there.
+fn expect_results(call: &OperatorCall, name: Name<Tensor>, count: usize) -> Result<(), Refusal> {
+    let found = call.tensor(name)?;
+    if found.len() == count {
+        return Ok(());
+    }
+    Err(call.refuse(name, format!("expected {count} elements, found {:?}", found.dims)))
+}
+
+fn likelihood(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (count, reduction) = likelihood_rows(call)?;
+    expect_results(call, OUT, if reduction == Reduction::None { count } else { 1 })?;
+    expect_results(call, TOTAL_WEIGHT_OUT, 1)?;
+    let (x, target, weight) = (call.tensor(SELF)?.slot, call.tensor(TARGET)?.slot, call.tensor(WEIGHT)?.slot);
+    let (out, total, ignored) = (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT_OUT)?.slot, call.int(IGNORE_INDEX)?);
+    Plan::new(move |views, _| {
+        let labels = (views.of(target), Some(views.of(weight)), ignored);
+        loss::negative_log_likelihood(views.of(x), labels, reduction, views.of(out), views.of(total))
+            .map_err(|text| format!("target: {text}"))
+    })
+}
+
+fn likelihood_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (count, reduction) = likelihood_rows(call)?;
+    expect_results(call, GRAD_OUTPUT, if reduction == Reduction::None { count } else { 1 })?;
+    expect_results(call, TOTAL_WEIGHT, 1)?;
+    call.expect_shape(OUT, &call.tensor(SELF)?.dims, "of self")?;
+    let (grad, target, weight) = (call.tensor(GRAD_OUTPUT)?.slot, call.tensor(TARGET)?.slot, call.tensor(WEIGHT)?.slot);
+    let (out, total, ignored) = (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT)?.slot, call.int(IGNORE_INDEX)?);
+    Plan::new(move |views, tiles| {
+        let labels = (views.of(target), Some(views.of(weight)), ignored);
+        loss::negative_log_likelihood_grad(tiles, views.of(grad), labels, reduction, views.of(total), views.of(out))
             .map_err(|text| format!("target: {text}"))
     })
 }

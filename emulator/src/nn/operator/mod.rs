@@ -11,31 +11,40 @@ mod attention;
 mod call;
 mod comparison;
 mod flash;
+mod foreach;
 mod gradient;
 mod indexing;
 mod loss;
+mod names;
 mod normal;
 mod optimizer;
 mod plan;
+mod pointwise;
 mod product;
 mod quantized;
+mod random;
 mod reduction;
 mod row;
+mod selection;
 mod shape;
+mod statistics;
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use super::dtype::list_names;
 
 pub(crate) use call::{Argument, OperatorCall, Scalar, Tensor, TensorDesc, check};
 pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, Plan, Refusal, Strides, ViewIndex, Views, sets};
-pub(crate) use row::{Layout, Need, Operator, ParameterKind, Role};
+pub(crate) use row::{Layout, Need, Operator, ParameterKind, Role, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 13] = [
+const FAMILIES: [&[Operator]; 18] = [
     product::OPERATORS,
     quantized::OPERATORS,
     arithmetic::OPERATORS,
+    pointwise::OPERATORS,
     comparison::OPERATORS,
     normal::OPERATORS,
     gradient::OPERATORS,
@@ -45,17 +54,135 @@ const FAMILIES: [&[Operator]; 13] = [
     flash::OPERATORS,
     indexing::OPERATORS,
     reduction::OPERATORS,
+    statistics::OPERATORS,
+    foreach::OPERATORS,
+    random::OPERATORS,
+    selection::OPERATORS,
     shape::OPERATORS,
 ];
 
-/// Every modelled operator.
-pub(crate) fn operators() -> impl Iterator<Item = &'static Operator> {
+/// What the names of operators begin with that write to their first tensor.
+const INPLACE: &str = "aclnnInplace";
+
+/// Operators whose row stands for their form in place too: the names of these forms.
+const IN_PLACE: &[&str] = &[
+    "aclnnInplaceAcos",
+    "aclnnInplaceAcosh",
+    "aclnnInplaceAdd",
+    "aclnnInplaceAddcdiv",
+    "aclnnInplaceAddcmul",
+    "aclnnInplaceAdds",
+    "aclnnInplaceAsin",
+    "aclnnInplaceAsinh",
+    "aclnnInplaceAtan",
+    "aclnnInplaceAtan2",
+    "aclnnInplaceAtanh",
+    "aclnnInplaceBitwiseAndScalar",
+    "aclnnInplaceBitwiseAndTensor",
+    "aclnnInplaceBitwiseOrScalar",
+    "aclnnInplaceBitwiseOrTensor",
+    "aclnnInplaceBitwiseXorScalar",
+    "aclnnInplaceBitwiseXorTensor",
+    "aclnnInplaceCeil",
+    "aclnnInplaceClampMax",
+    "aclnnInplaceClampMaxTensor",
+    "aclnnInplaceClampMinTensor",
+    "aclnnInplaceCos",
+    "aclnnInplaceCosh",
+    "aclnnInplaceDiv",
+    "aclnnInplaceDivs",
+    "aclnnInplaceElu",
+    "aclnnInplaceEqScalar",
+    "aclnnInplaceEqTensor",
+    "aclnnInplaceErf",
+    "aclnnInplaceErfc",
+    "aclnnInplaceExp",
+    "aclnnInplaceExp2",
+    "aclnnInplaceExpm1",
+    "aclnnInplaceFloor",
+    "aclnnInplaceFloorDivide",
+    "aclnnInplaceFloorDivides",
+    "aclnnInplaceFmodScalar",
+    "aclnnInplaceFmodTensor",
+    "aclnnInplaceFrac",
+    "aclnnInplaceGeScalar",
+    "aclnnInplaceGeTensor",
+    "aclnnInplaceGtScalar",
+    "aclnnInplaceGtTensor",
+    "aclnnInplaceHardsigmoid",
+    "aclnnInplaceHardswish",
+    "aclnnInplaceHardtanh",
+    "aclnnInplaceLeScalar",
+    "aclnnInplaceLeTensor",
+    "aclnnInplaceLeakyRelu",
+    "aclnnInplaceLerp",
+    "aclnnInplaceLerps",
+    "aclnnInplaceLog",
+    "aclnnInplaceLog10",
+    "aclnnInplaceLog1p",
+    "aclnnInplaceLog2",
+    "aclnnInplaceLogicalAnd",
+    "aclnnInplaceLogicalNot",
+    "aclnnInplaceLogicalOr",
+    "aclnnInplaceLtScalar",
+    "aclnnInplaceLtTensor",
+    "aclnnInplaceMish",
+    "aclnnInplaceMul",
+    "aclnnInplaceMuls",
+    "aclnnInplaceNeScalar",
+    "aclnnInplaceNeTensor",
+    "aclnnInplaceNeg",
+    "aclnnInplacePowTensorScalar",
+    "aclnnInplacePowTensorTensor",
+    "aclnnInplaceReciprocal",
+    "aclnnInplaceRelu",
+    "aclnnInplaceRemainderTensorScalar",
+    "aclnnInplaceRemainderTensorTensor",
+    "aclnnInplaceRound",
+    "aclnnInplaceRsqrt",
+    "aclnnInplaceSelu",
+    "aclnnInplaceSigmoid",
+    "aclnnInplaceSin",
+    "aclnnInplaceSinc",
+    "aclnnInplaceSinh",
+    "aclnnInplaceSqrt",
+    "aclnnInplaceSub",
+    "aclnnInplaceSubs",
+    "aclnnInplaceTan",
+    "aclnnInplaceTanh",
+    "aclnnInplaceThreshold",
+    "aclnnInplaceTril",
+    "aclnnInplaceTriu",
+    "aclnnInplaceTrunc",
+    "aclnnInplaceXLogYScalarOther",
+    "aclnnInplaceXLogYTensor",
+];
+
+/// Every modelled function by its name.
+static SIGNATURES: LazyLock<HashMap<&str, Signature>> = LazyLock::new(|| {
+    let rows: HashMap<&str, &'static Operator> = operators().map(|operator| (operator.name, operator)).collect();
+    let plain = rows.values().map(|operator| Signature { name: operator.name, operator, in_place: false });
+    let in_place = IN_PLACE.iter().filter_map(|&name| {
+        let operator = rows.get(format!("aclnn{}", name.strip_prefix(INPLACE)?).as_str())?;
+        Some(Signature { name, operator, in_place: true })
+    });
+    plain.chain(in_place).map(|signature| (signature.name, signature)).collect()
+});
+
+/// Every row.
+fn operators() -> impl Iterator<Item = &'static Operator> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// The row of the operator called `name`.
-pub(crate) fn find(name: &str) -> Option<&'static Operator> {
-    operators().find(|operator| operator.name == name)
+/// How many functions are modelled.
+#[cfg(test)]
+pub(crate) fn count() -> usize {
+    SIGNATURES.len()
+}
+
+/// What the function called `name` takes, if it is modelled.
+pub(crate) fn find(name: &str) -> Option<Signature> {
+    SIGNATURES.get(name).copied()
 }
 
 /// The rows as a Markdown table: one line per parameter.
@@ -74,8 +201,8 @@ pub(crate) fn markdown() -> String {
                     ranks.1,
                     if layout == Layout::Contiguous { ", contiguous" } else { "" }
                 ),
-                ParameterKind::Tensors { dtypes, ranks, layout } => format!(
-                    "list of tensors, {}, rank {}–{}{}",
+                ParameterKind::Tensors { role, dtypes, ranks, layout } => format!(
+                    "list of {role} tensors, {}, rank {}–{}{}",
                     list_names(dtypes),
                     ranks.0,
                     ranks.1,
@@ -88,10 +215,16 @@ pub(crate) fn markdown() -> String {
                 ParameterKind::Ints(need) => {
                     if need == Need::Optional { "array of INT64 or NULL" } else { "array of INT64" }.to_owned()
                 }
+                ParameterKind::Scalars => "list of scalars".to_owned(),
+                ParameterKind::Flags => "array of BOOL".to_owned(),
                 ParameterKind::Attribute => "value".to_owned(),
             };
             let _ = writeln!(text, "| {name} | {} | {accepts} | {limits} | {source} |", parameter.name);
         }
+    }
+    for signature in IN_PLACE.iter().filter_map(|name| find(name)) {
+        let (name, plain, source) = (signature.name, signature.operator.name, signature.operator.source);
+        let _ = writeln!(text, "| {name} | selfRef | first tensor and output of {plain} | | {source} |");
     }
     text
 }

@@ -1,6 +1,10 @@
 //! Rows of the norms, the softmax and the rotary position embedding.
 
-use super::call::OperatorCall;
+use super::call::{OperatorCall, Tensor};
+use super::names::{
+    BIAS_OPTIONAL, COS, DIM, EPS, EPSILON, GAMMA, INPUT, MEAN_OUT_OPTIONAL, MODE, NORMALIZED_SHAPE, Name, OUT,
+    RSTD_OUT, RSTD_OUT_OPTIONAL, SELF, SIN, WEIGHT_OPTIONAL, X, X_OUT, X1, X2, Y_OUT,
+};
 use super::row::{Operator, attribute, input, ints, output};
 use super::sets::{FLOATING, SINGLE};
 use super::{Plan, Refusal};
@@ -13,26 +17,26 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnRmsNorm",
         parameters: &[
-            input("x", FLOATING, 1, 8),
-            input("gamma", FLOATING, 1, 8),
-            attribute("epsilon"),
-            output("yOut", FLOATING, 1, 8),
-            output("rstdOut", SINGLE, 1, 8),
+            input(X, FLOATING, 1, 8),
+            input(GAMMA, FLOATING, 1, 8),
+            attribute(EPSILON),
+            output(Y_OUT, FLOATING, 1, 8),
+            output(RSTD_OUT, SINGLE, 0, 8),
         ],
-        limits: "gamma has the trailing dims of x and its type or FLOAT; yOut as x; rstdOut has the normed dims as 1",
+        limits: "gamma has the trailing dims of x and its type or FLOAT; yOut as x; rstdOut has the normed dims as 1 or not at all",
         source: "ops-nn norm/rms_norm/docs/aclnnRmsNorm.md",
         plan: rms_norm,
     },
     Operator {
         name: "aclnnAddRmsNorm",
         parameters: &[
-            input("x1", FLOATING, 1, 8),
-            input("x2", FLOATING, 1, 8),
-            input("gamma", FLOATING, 1, 8),
-            attribute("epsilon"),
-            output("yOut", FLOATING, 1, 8),
-            output("rstdOut", SINGLE, 1, 8),
-            output("xOut", FLOATING, 1, 8),
+            input(X1, FLOATING, 1, 8),
+            input(X2, FLOATING, 1, 8),
+            input(GAMMA, FLOATING, 1, 8),
+            attribute(EPSILON),
+            output(Y_OUT, FLOATING, 1, 8),
+            output(RSTD_OUT, SINGLE, 1, 8),
+            output(X_OUT, FLOATING, 1, 8),
         ],
         limits: "one element type but for rstdOut; x2, yOut, xOut as x1; rstdOut has the normed dims as 1",
         source: "ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md",
@@ -41,14 +45,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnLayerNorm",
         parameters: &[
-            input("input", FLOATING, 1, 8),
-            ints("normalizedShape"),
-            input("weightOptional", FLOATING, 1, 8).optional(),
-            input("biasOptional", FLOATING, 1, 8).optional(),
-            attribute("eps"),
-            output("out", FLOATING, 1, 8),
-            output("meanOutOptional", SINGLE, 1, 8).optional(),
-            output("rstdOutOptional", SINGLE, 1, 8).optional(),
+            input(INPUT, FLOATING, 1, 8),
+            ints(NORMALIZED_SHAPE),
+            input(WEIGHT_OPTIONAL, FLOATING, 1, 8).optional(),
+            input(BIAS_OPTIONAL, FLOATING, 1, 8).optional(),
+            attribute(EPS),
+            output(OUT, FLOATING, 1, 8),
+            output(MEAN_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
+            output(RSTD_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
         ],
         limits: "normalizedShape is the trailing dims of input; weight and bias have it and the type of input or FLOAT; \
                  statistics have the normed dims as 1",
@@ -57,14 +61,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSoftmax",
-        parameters: &[input("self", FLOATING, 0, 8), attribute("dim"), output("out", FLOATING, 0, 8)],
+        parameters: &[input(SELF, FLOATING, 0, 8), attribute(DIM), output(OUT, FLOATING, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-nn activation/softmax_v2/docs/aclnnSoftmax.md",
         plan: |call| softmax(call, Form::Plain),
     },
     Operator {
         name: "aclnnLogSoftmax",
-        parameters: &[input("self", FLOATING, 0, 8), attribute("dim"), output("out", FLOATING, 0, 8)],
+        parameters: &[input(SELF, FLOATING, 0, 8), attribute(DIM), output(OUT, FLOATING, 0, 8)],
         limits: "out has the shape of self",
         source: "CANN 8.1 aclnn API reference, aclnnLogSoftmax",
         plan: |call| softmax(call, Form::Log),
@@ -72,11 +76,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnRotaryPositionEmbedding",
         parameters: &[
-            input("x", FLOATING, 4, 4),
-            input("cos", FLOATING, 4, 4),
-            input("sin", FLOATING, 4, 4),
-            attribute("mode"),
-            output("out", FLOATING, 4, 4).contiguous(),
+            input(X, FLOATING, 4, 4),
+            input(COS, FLOATING, 4, 4),
+            input(SIN, FLOATING, 4, 4),
+            attribute(MODE),
+            output(OUT, FLOATING, 4, 4).contiguous(),
         ],
         limits: "one element type; D even and below 896; B and N below 1000; mode 0 (half): cos and sin 11SD, B1SD or BNSD \
                  for BNSD, 1S1D, BS1D or BSND for BSND, S11D, SB1D or SBND for SBND, and for BNSD with D/2 a multiple of 32 \
@@ -95,7 +99,7 @@ fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
 }
 
 /// Refuses a `gamma` that is not the trailing dims of `x`; gives their number.
-fn expect_trailing(call: &OperatorCall<'_>, x: &str, name: &str) -> Result<usize, Refusal> {
+fn expect_trailing(call: &OperatorCall, x: Name<Tensor>, name: Name<Tensor>) -> Result<usize, Refusal> {
     let (all, some) = (&call.tensor(x)?.dims, &call.tensor(name)?.dims);
     if all.len() < some.len() || all[all.len() - some.len()..] != some[..] {
         return Err(call.refuse(name, format!("expected the trailing dims of {x} {all:?}, found {some:?}")));
@@ -103,37 +107,43 @@ fn expect_trailing(call: &OperatorCall<'_>, x: &str, name: &str) -> Result<usize
     Ok(some.len())
 }
 
-fn rms_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (x, gamma) = (call.tensor("x")?, call.tensor("gamma")?);
-    let normed = expect_trailing(call, "x", "gamma")?;
+fn rms_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, gamma) = (call.tensor(X)?, call.tensor(GAMMA)?);
+    let normed = expect_trailing(call, X, GAMMA)?;
     if gamma.dtype != DType::F32 {
-        call.expect_dtype("gamma", x.dtype, "that of x, or FLOAT")?;
+        call.expect_dtype(GAMMA, x.dtype, "that of x, or FLOAT")?;
     }
-    call.expect_dtype("yOut", x.dtype, "that of x")?;
-    call.expect_shape("yOut", &x.dims, "of x")?;
-    call.expect_shape("rstdOut", &statistic_shape(&x.dims, normed), "of x with the normed dims as 1")?;
-    let epsilon = call.float("epsilon")? as f32;
+    call.expect_dtype(Y_OUT, x.dtype, "that of x")?;
+    call.expect_shape(Y_OUT, &x.dims, "of x")?;
+    if call.tensor(RSTD_OUT)?.dims != x.dims[..x.rank() - normed] {
+        call.expect_shape(
+            RSTD_OUT,
+            &statistic_shape(&x.dims, normed),
+            "of x with the normed dims as 1, or without them",
+        )?;
+    }
+    let epsilon = call.float(EPSILON)? as f32;
     let (x, gamma) = (x.slot, gamma.slot);
-    let (y, rstd) = (call.tensor("yOut")?.slot, call.tensor("rstdOut")?.slot);
+    let (y, rstd) = (call.tensor(Y_OUT)?.slot, call.tensor(RSTD_OUT)?.slot);
     Plan::new(move |views, tiles| {
         norm::rms_norm(tiles, views.of(x), views.of(gamma), epsilon, views.of(y), views.of(rstd));
         Ok(())
     })
 }
 
-fn add_rms_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("x1")?;
-    let normed = expect_trailing(call, "x1", "gamma")?;
-    for name in ["x2", "gamma", "yOut", "xOut"] {
+fn add_rms_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(X1)?;
+    let normed = expect_trailing(call, X1, GAMMA)?;
+    for name in [X2, GAMMA, Y_OUT, X_OUT] {
         call.expect_dtype(name, x.dtype, "that of x1")?;
     }
-    for name in ["x2", "yOut", "xOut"] {
+    for name in [X2, Y_OUT, X_OUT] {
         call.expect_shape(name, &x.dims, "of x1")?;
     }
-    call.expect_shape("rstdOut", &statistic_shape(&x.dims, normed), "of x1 with the normed dims as 1")?;
-    let epsilon = call.float("epsilon")? as f32;
-    let (x, other, gamma) = (x.slot, call.tensor("x2")?.slot, call.tensor("gamma")?.slot);
-    let (y, rstd, sum) = (call.tensor("yOut")?.slot, call.tensor("rstdOut")?.slot, call.tensor("xOut")?.slot);
+    call.expect_shape(RSTD_OUT, &statistic_shape(&x.dims, normed), "of x1 with the normed dims as 1")?;
+    let epsilon = call.float(EPSILON)? as f32;
+    let (x, other, gamma) = (x.slot, call.tensor(X2)?.slot, call.tensor(GAMMA)?.slot);
+    let (y, rstd, sum) = (call.tensor(Y_OUT)?.slot, call.tensor(RSTD_OUT)?.slot, call.tensor(X_OUT)?.slot);
     Plan::new(move |views, tiles| {
         let residual = Some((views.of(other), views.of(sum)));
         norm::add_rms_norm(tiles, views.of(x), residual, views.of(gamma), epsilon, views.of(y), views.of(rstd));
@@ -141,15 +151,15 @@ fn add_rms_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn layer_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("input")?;
-    let normed: Vec<usize> = call.ints("normalizedShape")?.iter().map(|&dim| dim.max(0) as usize).collect();
+fn layer_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(INPUT)?;
+    let normed: Vec<usize> = call.ints(NORMALIZED_SHAPE)?.iter().map(|&dim| dim.max(0) as usize).collect();
     if normed.is_empty() || normed.len() > x.rank() || x.dims[x.rank() - normed.len()..] != normed[..] {
         let text =
-            format!("expected the trailing dims of input {:?}, found {:?}", x.dims, call.ints("normalizedShape")?);
-        return Err(call.refuse("normalizedShape", text));
+            format!("expected the trailing dims of input {:?}, found {:?}", x.dims, call.ints(NORMALIZED_SHAPE)?);
+        return Err(call.refuse(NORMALIZED_SHAPE, text));
     }
-    for name in ["weightOptional", "biasOptional"] {
+    for name in [WEIGHT_OPTIONAL, BIAS_OPTIONAL] {
         if let Some(tensor) = call.tensor_if_given(name)? {
             call.expect_shape(name, &normed, "normalizedShape")?;
             if tensor.dtype != DType::F32 {
@@ -157,18 +167,18 @@ fn layer_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
             }
         }
     }
-    call.expect_dtype("out", x.dtype, "that of input")?;
-    call.expect_shape("out", &x.dims, "of input")?;
-    for name in ["meanOutOptional", "rstdOutOptional"] {
+    call.expect_dtype(OUT, x.dtype, "that of input")?;
+    call.expect_shape(OUT, &x.dims, "of input")?;
+    for name in [MEAN_OUT_OPTIONAL, RSTD_OUT_OPTIONAL] {
         if call.tensor_if_given(name)?.is_some() {
             call.expect_shape(name, &statistic_shape(&x.dims, normed.len()), "of input with the normed dims as 1")?;
         }
     }
-    let epsilon = call.float("eps")? as f32;
+    let epsilon = call.float(EPS)? as f32;
     let slot_of = |name| call.tensor_if_given(name).map(|tensor| tensor.map(|tensor| tensor.slot));
-    let (weight, bias) = (slot_of("weightOptional")?, slot_of("biasOptional")?);
-    let (mean, rstd) = (slot_of("meanOutOptional")?, slot_of("rstdOutOptional")?);
-    let (x, out, row_len) = (x.slot, call.tensor("out")?.slot, normed.iter().product());
+    let (weight, bias) = (slot_of(WEIGHT_OPTIONAL)?, slot_of(BIAS_OPTIONAL)?);
+    let (mean, rstd) = (slot_of(MEAN_OUT_OPTIONAL)?, slot_of(RSTD_OUT_OPTIONAL)?);
+    let (x, out, row_len) = (x.slot, call.tensor(OUT)?.slot, normed.iter().product());
     Plan::new(move |views, tiles| {
         let given = |slot: Option<super::ViewIndex>| slot.map(|slot| views.of(slot));
         let (scale, statistics) = ((given(weight), given(bias)), (given(mean), given(rstd)));
@@ -177,11 +187,11 @@ fn layer_norm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn softmax(call: &OperatorCall<'_>, form: Form) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let dim = call.dim("dim", x.rank())?;
-    call.expect_shape("out", &x.dims, "of self")?;
-    let (slot, out, row_len) = (x.slot, call.tensor("out")?.slot, x.dims.get(dim).copied().unwrap_or(1));
+fn softmax(call: &OperatorCall, form: Form) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dim = call.dim(DIM, x.rank())?;
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    let (slot, out, row_len) = (x.slot, call.tensor(OUT)?.slot, x.dims.get(dim).copied().unwrap_or(1));
     let rank = x.rank();
     Plan::new(move |views, tiles| {
         let (x, out) = (views.of(slot), views.of(out));
@@ -217,21 +227,21 @@ fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: DType) -> 
         || time_major && small(second, third)
 }
 
-fn rotary(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (x, cos) = (call.tensor("x")?, call.tensor("cos")?);
-    let pairing = match call.int("mode")? {
+fn rotary(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, cos) = (call.tensor(X)?, call.tensor(COS)?);
+    let pairing = match call.int(MODE)? {
         0 => Pairing::Half,
         1 => Pairing::Interleaved,
-        other => return Err(call.refuse("mode", format!("expected 0 (half) or 1 (interleaved), found {other}"))),
+        other => return Err(call.refuse(MODE, format!("expected 0 (half) or 1 (interleaved), found {other}"))),
     };
-    for name in ["cos", "sin", "out"] {
+    for name in [COS, SIN, OUT] {
         call.expect_dtype(name, x.dtype, "that of x")?;
     }
-    call.expect_shape("out", &x.dims, "of x")?;
-    call.expect_shape("sin", &cos.dims, "of cos")?;
+    call.expect_shape(OUT, &x.dims, "of x")?;
+    call.expect_shape(SIN, &cos.dims, "of cos")?;
     let depth = x.dims[3];
     if !depth.is_multiple_of(2) || depth >= 896 {
-        return Err(call.refuse("x", format!("expected an even last dim below 896, found {:?}", x.dims)));
+        return Err(call.refuse(X, format!("expected an even last dim below 896, found {:?}", x.dims)));
     }
     let empty = x.dims.contains(&0);
     if !empty && !rotary_layout(&x.dims, &cos.dims, pairing, x.dtype) {
@@ -240,9 +250,9 @@ fn rotary(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
              B*N <= 8*S, or [S, 1, 1, D] for [S, B, N, D]",
             cos.dims, x.dims
         );
-        return Err(call.refuse("cos", text));
+        return Err(call.refuse(COS, text));
     }
-    let (x, cos, sin, out) = (x.slot, cos.slot, call.tensor("sin")?.slot, call.tensor("out")?.slot);
+    let (x, cos, sin, out) = (x.slot, cos.slot, call.tensor(SIN)?.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         if !empty {
             rotary::rotary(tiles, views.of(x), views.of(cos), views.of(sin), pairing, views.of(out));

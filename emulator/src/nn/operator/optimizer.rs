@@ -4,7 +4,11 @@
 //! operand is used at its own precision, not rounded to the type of the tensor.
 
 use super::arithmetic::settle;
-use super::call::OperatorCall;
+use super::call::{OperatorCall, Tensor};
+use super::names::{
+    AMSGRAD, BETA1, BETA2, END, EPS, GRAD, LR, M_REF, MAX_GRAD_NORM_OPTIONAL_REF, MAXIMIZE, Name, OUT, SELF, STEP,
+    TENSOR1, TENSOR2, V_REF, VALUE_SCALAR, VAR_REF, WEIGHT, WEIGHT_DECAY, WEIGHT_SCALAR,
+};
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{FLOATING, REAL};
 use super::{Plan, Refusal};
@@ -24,111 +28,69 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnAddcmul",
         parameters: &[
-            input("self", REAL, 0, 8),
-            input("tensor1", REAL, 0, 8),
-            input("tensor2", REAL, 0, 8),
-            scalar("value"),
-            output("out", REAL, 0, 8),
+            input(SELF, REAL, 0, 8),
+            input(TENSOR1, REAL, 0, 8),
+            input(TENSOR2, REAL, 0, 8),
+            scalar(VALUE_SCALAR),
+            output(OUT, REAL, 0, 8),
         ],
         limits: "self, tensor1 and tensor2 broadcast to out; common type storable in out; value storable in the common type",
         source: page!("addcmul", "Addcmul"),
-        plan: |call| ternary(call, "self", "out", Ternary::Product),
-    },
-    Operator {
-        name: "aclnnInplaceAddcmul",
-        parameters: &[
-            in_place("selfRef", REAL, 0, 8),
-            input("tensor1", REAL, 0, 8),
-            input("tensor2", REAL, 0, 8),
-            scalar("value"),
-        ],
-        limits: "tensor1 and tensor2 broadcast to selfRef; common type storable in selfRef; value storable in the common type",
-        source: page!("addcmul", "Addcmul"),
-        plan: |call| ternary(call, "selfRef", "selfRef", Ternary::Product),
+        plan: |call| ternary(call, Ternary::Product),
     },
     Operator {
         name: "aclnnAddcdiv",
         parameters: &[
-            input("self", REAL, 0, 8),
-            input("tensor1", REAL, 0, 8),
-            input("tensor2", REAL, 0, 8),
-            scalar("value"),
-            output("out", REAL, 0, 8),
+            input(SELF, REAL, 0, 8),
+            input(TENSOR1, REAL, 0, 8),
+            input(TENSOR2, REAL, 0, 8),
+            scalar(VALUE_SCALAR),
+            output(OUT, REAL, 0, 8),
         ],
         limits: "self, tensor1 and tensor2 broadcast to out; common type storable in out; value storable in the common type",
         source: page!("addcdiv", "Addcdiv"),
-        plan: |call| ternary(call, "self", "out", Ternary::Quotient),
-    },
-    Operator {
-        name: "aclnnInplaceAddcdiv",
-        parameters: &[
-            in_place("selfRef", REAL, 0, 8),
-            input("tensor1", REAL, 0, 8),
-            input("tensor2", REAL, 0, 8),
-            scalar("value"),
-        ],
-        limits: "tensor1 and tensor2 broadcast to selfRef; common type storable in selfRef; value storable in the common type",
-        source: page!("addcdiv", "Addcdiv"),
-        plan: |call| ternary(call, "selfRef", "selfRef", Ternary::Quotient),
+        plan: |call| ternary(call, Ternary::Quotient),
     },
     Operator {
         name: "aclnnLerp",
         parameters: &[
-            input("self", FLOATING, 0, 8),
-            input("end", FLOATING, 0, 8),
-            input("weight", FLOATING, 0, 8),
-            output("out", FLOATING, 0, 8),
+            input(SELF, FLOATING, 0, 8),
+            input(END, FLOATING, 0, 8),
+            input(WEIGHT, FLOATING, 0, 8),
+            output(OUT, FLOATING, 0, 8),
         ],
         limits: "one element type; self, end and weight broadcast to out",
         source: "ops-math math/lerp/docs/aclnnLerp&aclnnInplaceLerp.md",
-        plan: |call| lerp(call, "self", "out"),
-    },
-    Operator {
-        name: "aclnnInplaceLerp",
-        parameters: &[
-            in_place("selfRef", FLOATING, 0, 8),
-            input("end", FLOATING, 0, 8),
-            input("weight", FLOATING, 0, 8),
-        ],
-        limits: "one element type; end and weight broadcast to selfRef",
-        source: "ops-math math/lerp/docs/aclnnLerp&aclnnInplaceLerp.md",
-        plan: |call| lerp(call, "selfRef", "selfRef"),
+        plan: |call| lerp(call),
     },
     Operator {
         name: "aclnnLerps",
         parameters: &[
-            input("self", FLOATING, 0, 8),
-            input("end", FLOATING, 0, 8),
-            scalar("weight"),
-            output("out", FLOATING, 0, 8),
+            input(SELF, FLOATING, 0, 8),
+            input(END, FLOATING, 0, 8),
+            scalar(WEIGHT_SCALAR),
+            output(OUT, FLOATING, 0, 8),
         ],
         limits: "one element type; self and end broadcast to out",
         source: "ops-math math/lerp/docs/aclnnLerps&aclnnInplaceLerps.md",
-        plan: |call| lerp_by_scalar(call, "self", "out"),
-    },
-    Operator {
-        name: "aclnnInplaceLerps",
-        parameters: &[in_place("selfRef", FLOATING, 0, 8), input("end", FLOATING, 0, 8), scalar("weight")],
-        limits: "one element type; end broadcasts to selfRef",
-        source: "ops-math math/lerp/docs/aclnnLerps&aclnnInplaceLerps.md",
-        plan: |call| lerp_by_scalar(call, "selfRef", "selfRef"),
+        plan: |call| lerp_by_scalar(call),
     },
     Operator {
         name: "aclnnApplyAdamWV2",
         parameters: &[
-            in_place("varRef", FLOATING, 1, 8),
-            in_place("mRef", FLOATING, 1, 8),
-            in_place("vRef", FLOATING, 1, 8),
-            in_place("maxGradNormOptionalRef", FLOATING, 1, 8).optional(),
-            input("grad", FLOATING, 1, 8),
-            input("step", &[DType::F32, DType::I64], 0, 8).contiguous(),
-            attribute("lr"),
-            attribute("beta1"),
-            attribute("beta2"),
-            attribute("weightDecay"),
-            attribute("eps"),
-            attribute("amsgrad"),
-            attribute("maximize"),
+            in_place(VAR_REF, FLOATING, 1, 8),
+            in_place(M_REF, FLOATING, 1, 8),
+            in_place(V_REF, FLOATING, 1, 8),
+            in_place(MAX_GRAD_NORM_OPTIONAL_REF, FLOATING, 1, 8).optional(),
+            input(GRAD, FLOATING, 1, 8),
+            input(STEP, &[DType::F32, DType::I64], 0, 8).contiguous(),
+            attribute(LR),
+            attribute(BETA1),
+            attribute(BETA2),
+            attribute(WEIGHT_DECAY),
+            attribute(EPS),
+            attribute(AMSGRAD),
+            attribute(MAXIMIZE),
         ],
         limits: "one shape and one element type but for step, which has one element: the updates made before this one, as the \
                  card adds 1 to it; maxGradNormOptionalRef given where amsgrad is true",
@@ -157,27 +119,28 @@ impl Ternary {
 }
 
 /// Refuses a `target` that is not of the shape to which the tensors broadcast.
-fn expect_broadcast(call: &OperatorCall<'_>, names: &[&str], target: &str) -> Result<(), Refusal> {
+fn expect_broadcast(call: &OperatorCall, names: &[Name<Tensor>], target: Name<Tensor>) -> Result<(), Refusal> {
     let mut shape = Vec::new();
-    for name in names {
+    for &name in names {
         let dims = &call.tensor(name)?.dims;
         shape = super::call::broadcast(&shape, dims).ok_or_else(|| {
             call.refuse(name, format!("{dims:?} does not broadcast with {shape:?} of those before it"))
         })?;
     }
-    call.expect_shape(target, &shape, &format!("to which {} broadcast", names.join(", ")))
+    let list: Vec<&str> = names.iter().map(|name| name.text()).collect();
+    call.expect_shape(target, &shape, &format!("to which {} broadcast", list.join(", ")))
 }
 
-fn ternary(call: &OperatorCall<'_>, first: &str, target: &str, kind: Ternary) -> Result<Plan, Refusal> {
-    let (pair, third) = (call.promote(first, "tensor1")?, call.tensor("tensor2")?.dtype);
-    let computed = pair.promote(third).ok_or_else(|| {
-        call.refuse("tensor2", format!("{third} has no common type with {pair} of {first} and tensor1"))
-    })?;
-    expect_broadcast(call, &[first, "tensor1", "tensor2"], target)?;
-    call.expect_cast(target, computed)?;
-    let value = call.scalar("value")?;
-    let operands = [first, "tensor1", "tensor2"].map(|name| call.tensor(name).map(|tensor| tensor.slot));
-    let ([a, b, c], out) = (operands, call.tensor(target)?.slot);
+fn ternary(call: &OperatorCall, kind: Ternary) -> Result<Plan, Refusal> {
+    let (pair, third) = (call.promote(SELF, TENSOR1)?, call.tensor(TENSOR2)?.dtype);
+    let computed = pair
+        .promote(third)
+        .ok_or_else(|| call.refuse(TENSOR2, format!("{third} has no common type with {pair} of self and tensor1")))?;
+    expect_broadcast(call, &[SELF, TENSOR1, TENSOR2], OUT)?;
+    call.expect_cast(OUT, computed)?;
+    let value = call.scalar(VALUE_SCALAR)?;
+    let operands = [SELF, TENSOR1, TENSOR2].map(|name| call.tensor(name).map(|tensor| tensor.slot));
+    let ([a, b, c], out) = (operands, call.tensor(OUT)?.slot);
     let (a, b, c) = (a?, b?, c?);
     Plan::new(move |views, tiles| {
         let out = views.of(out);
@@ -189,14 +152,14 @@ fn ternary(call: &OperatorCall<'_>, first: &str, target: &str, kind: Ternary) ->
     })
 }
 
-fn lerp(call: &OperatorCall<'_>, first: &str, target: &str) -> Result<Plan, Refusal> {
-    let start = call.tensor(first)?;
-    for name in ["end", "weight", target] {
-        call.expect_dtype(name, start.dtype, &format!("that of {first}"))?;
+fn lerp(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let start = call.tensor(SELF)?;
+    for name in [END, WEIGHT, OUT] {
+        call.expect_dtype(name, start.dtype, "that of self")?;
     }
-    expect_broadcast(call, &[first, "end", "weight"], target)?;
-    let (start, end, weight) = (start.slot, call.tensor("end")?.slot, call.tensor("weight")?.slot);
-    let out = call.tensor(target)?.slot;
+    expect_broadcast(call, &[SELF, END, WEIGHT], OUT)?;
+    let (start, end, weight) = (start.slot, call.tensor(END)?.slot, call.tensor(WEIGHT)?.slot);
+    let out = call.tensor(OUT)?.slot;
     Plan::new(move |views, tiles| {
         let operands = [start, end, weight].map(|slot| views.of(slot));
         map3::<f32>(tiles, operands, views.of(out), |x, y, z| zip3(x, y, z, |x, y, z| x + z * (y - x)));
@@ -204,14 +167,14 @@ fn lerp(call: &OperatorCall<'_>, first: &str, target: &str) -> Result<Plan, Refu
     })
 }
 
-fn lerp_by_scalar(call: &OperatorCall<'_>, first: &str, target: &str) -> Result<Plan, Refusal> {
-    let start = call.tensor(first)?;
-    for name in ["end", target] {
-        call.expect_dtype(name, start.dtype, &format!("that of {first}"))?;
+fn lerp_by_scalar(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let start = call.tensor(SELF)?;
+    for name in [END, OUT] {
+        call.expect_dtype(name, start.dtype, "that of self")?;
     }
-    expect_broadcast(call, &[first, "end"], target)?;
-    let weight = call.scalar("weight")?.lane::<f32>();
-    let (start, end, out) = (start.slot, call.tensor("end")?.slot, call.tensor(target)?.slot);
+    expect_broadcast(call, &[SELF, END], OUT)?;
+    let weight = call.scalar(WEIGHT_SCALAR)?.lane::<f32>();
+    let (start, end, out) = (start.slot, call.tensor(END)?.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         map2::<f32>(tiles, views.of(start), views.of(end), views.of(out), |x, y| {
             zip(x, y, |x, y| x + weight * (y - x));
@@ -220,32 +183,32 @@ fn lerp_by_scalar(call: &OperatorCall<'_>, first: &str, target: &str) -> Result<
     })
 }
 
-fn apply_adam_w(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let parameters = call.tensor("varRef")?;
-    let greatest = call.tensor_if_given("maxGradNormOptionalRef")?;
-    let amsgrad = call.flag("amsgrad")?;
+fn apply_adam_w(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let parameters = call.tensor(VAR_REF)?;
+    let greatest = call.tensor_if_given(MAX_GRAD_NORM_OPTIONAL_REF)?;
+    let amsgrad = call.flag(AMSGRAD)?;
     if amsgrad && greatest.is_none() {
-        return Err(call.refuse("maxGradNormOptionalRef", "is NULL and must be given where amsgrad is true"));
+        return Err(call.refuse(MAX_GRAD_NORM_OPTIONAL_REF, "is NULL and must be given where amsgrad is true"));
     }
-    let optional = greatest.map(|_| "maxGradNormOptionalRef");
-    for name in ["mRef", "vRef", "grad"].into_iter().chain(optional) {
+    let optional = greatest.map(|_| MAX_GRAD_NORM_OPTIONAL_REF);
+    for name in [M_REF, V_REF, GRAD].into_iter().chain(optional) {
         call.expect_dtype(name, parameters.dtype, "that of varRef")?;
         call.expect_shape(name, &parameters.dims, "of varRef")?;
     }
-    let step = call.tensor("step")?;
+    let step = call.tensor(STEP)?;
     if step.len() != 1 {
-        return Err(call.refuse("step", format!("expected one element, found {:?}", step.dims)));
+        return Err(call.refuse(STEP, format!("expected one element, found {:?}", step.dims)));
     }
     let rates = AdamWRates {
-        lr: call.float("lr")?,
-        beta1: call.float("beta1")?,
-        beta2: call.float("beta2")?,
-        weight_decay: call.float("weightDecay")?,
-        eps: call.float("eps")?,
+        lr: call.float(LR)?,
+        beta1: call.float(BETA1)?,
+        beta2: call.float(BETA2)?,
+        weight_decay: call.float(WEIGHT_DECAY)?,
+        eps: call.float(EPS)?,
     };
-    let sign = if call.flag("maximize")? { -1.0 } else { 1.0 };
-    let (parameters, step, grad) = (parameters.slot, step.slot, call.tensor("grad")?.slot);
-    let (first, second) = (call.tensor("mRef")?.slot, call.tensor("vRef")?.slot);
+    let sign = if call.flag(MAXIMIZE)? { -1.0 } else { 1.0 };
+    let (parameters, step, grad) = (parameters.slot, step.slot, call.tensor(GRAD)?.slot);
+    let (first, second) = (call.tensor(M_REF)?.slot, call.tensor(V_REF)?.slot);
     let greatest = greatest.filter(|_| amsgrad).map(|tensor| tensor.slot);
     Plan::new(move |views, tiles| {
         let mut made = [0f64];

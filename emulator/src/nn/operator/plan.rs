@@ -88,22 +88,28 @@ pub(crate) mod sets {
     pub(crate) const HALVES: &[DType] = &[F16, BF16];
     /// Quantised numbers.
     pub(crate) const BYTES: &[DType] = &[I8];
+    /// Eight bits each.
+    pub(crate) const OCTETS: &[DType] = &[U8];
     /// What quantised numbers are multiplied by.
     pub(crate) const SCALES: &[DType] = &[F32, BF16];
     /// Statistics.
     pub(crate) const SINGLE: &[DType] = &[F32];
     /// Indices.
-    pub(crate) const INDEX: &[DType] = &[I32, I64];
+    pub(crate) const INDEXES: &[DType] = &[I32, I64];
+    /// Labels of classes.
+    pub(crate) const LABELS: &[DType] = &[I32, I64, U8];
     /// 64-bit indices only.
     pub(crate) const INDEX64: &[DType] = &[I64];
     /// Truth values.
     pub(crate) const BOOL: &[DType] = &[Bool];
     /// One-byte masks.
-    pub(crate) const MASK: &[DType] = &[Bool, I8, U8];
+    pub(crate) const MASKS: &[DType] = &[Bool, I8, U8];
     /// Conditions of a selection.
-    pub(crate) const CONDITION: &[DType] = &[Bool, U8];
+    pub(crate) const CONDITIONS: &[DType] = &[Bool, U8];
     /// Numbers and truth values arithmetic is defined for.
     pub(crate) const ARITHMETIC: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
+    /// Integers and truth values, which have bits.
+    pub(crate) const WHOLE: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, Bool];
     /// Numbers without truth values.
     pub(crate) const NUMBER: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8];
     /// What the movers of elements take that list no 16-bit integers and no doubles.

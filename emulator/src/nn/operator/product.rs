@@ -1,6 +1,10 @@
 //! Rows of the matrix products.
 
 use super::call::OperatorCall;
+use super::names::{
+    ALPHA, BETA, CUBE_MATH_TYPE, GROUP_LIST, GROUP_TYPE, MAT1, MAT2, OUT, SELF, TRANSPOSE_WEIGHT, TRANSPOSE_X, WEIGHT,
+    X, Y_REF,
+};
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{FLOATING, HALVES, INDEX64, SINGLE};
 use super::{Plan, Refusal};
@@ -13,49 +17,49 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnMatmul",
         parameters: &[
-            input("self", FLOATING, 1, 6),
-            input("mat2", FLOATING, 1, 6),
-            output("out", FLOATING, 0, 6),
-            attribute("cubeMathType"),
+            input(SELF, FLOATING, 1, 6),
+            input(MAT2, FLOATING, 1, 6),
+            output(OUT, FLOATING, 0, 6),
+            attribute(CUBE_MATH_TYPE),
         ],
-        limits: "shapes as torch.matmul; BFLOAT16 only with BFLOAT16; cubeMathType 0–4, 2 not for BFLOAT16, 3 only for FLOAT",
+        limits: "shapes as torch.matmul; computed in the common type; cubeMathType 0–4, 2 not for BFLOAT16, 3 only for FLOAT",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnMatmul.md",
         plan: matmul,
     },
     Operator {
         name: "aclnnMm",
         parameters: &[
-            input("self", FLOATING, 2, 2),
-            input("mat2", FLOATING, 2, 2),
-            output("out", FLOATING, 2, 2),
-            attribute("cubeMathType"),
+            input(SELF, FLOATING, 2, 2),
+            input(MAT2, FLOATING, 2, 2),
+            output(OUT, FLOATING, 2, 2),
+            attribute(CUBE_MATH_TYPE),
         ],
-        limits: "one element type for self and mat2; cubeMathType 0–4 as aclnnMatmul",
+        limits: "computed in the common type; cubeMathType 0–4 as aclnnMatmul",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnMm.md",
-        plan: same_type_matmul,
+        plan: matmul,
     },
     Operator {
         name: "aclnnBatchMatMul",
         parameters: &[
-            input("self", FLOATING, 3, 3),
-            input("mat2", FLOATING, 3, 3),
-            output("out", FLOATING, 3, 3),
-            attribute("cubeMathType"),
+            input(SELF, FLOATING, 3, 3),
+            input(MAT2, FLOATING, 3, 3),
+            output(OUT, FLOATING, 3, 3),
+            attribute(CUBE_MATH_TYPE),
         ],
-        limits: "one element type for self and mat2; a batch of 1 repeats; cubeMathType 0–3",
+        limits: "computed in the common type; a batch of 1 repeats; cubeMathType 0–3",
         source: "ops-nn matmul/batch_mat_mul_v3/docs/aclnnBatchMatMul.md",
-        plan: same_type_matmul,
+        plan: matmul,
     },
     Operator {
         name: "aclnnAddmm",
         parameters: &[
-            input("self", FLOATING, 0, 2),
-            input("mat1", FLOATING, 2, 2),
-            input("mat2", FLOATING, 2, 2),
-            scalar("beta"),
-            scalar("alpha"),
-            output("out", FLOATING, 2, 2),
-            attribute("cubeMathType"),
+            input(SELF, FLOATING, 0, 2),
+            input(MAT1, FLOATING, 2, 2),
+            input(MAT2, FLOATING, 2, 2),
+            scalar(BETA),
+            scalar(ALPHA),
+            output(OUT, FLOATING, 2, 2),
+            attribute(CUBE_MATH_TYPE),
         ],
         limits: "one element type for self, mat1, mat2 and out; self broadcasts to out",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnAddmm&aclnnInplaceAddmm.md",
@@ -64,13 +68,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnGroupedMatmulAdd",
         parameters: &[
-            input("x", HALVES, 2, 2),
-            input("weight", HALVES, 2, 2),
-            input("groupList", INDEX64, 1, 1).contiguous(),
-            in_place("yRef", SINGLE, 2, 3).contiguous(),
-            attribute("transposeX"),
-            attribute("transposeWeight"),
-            attribute("groupType"),
+            input(X, HALVES, 2, 2),
+            input(WEIGHT, HALVES, 2, 2),
+            input(GROUP_LIST, INDEX64, 1, 1).contiguous(),
+            in_place(Y_REF, SINGLE, 2, 3).contiguous(),
+            attribute(TRANSPOSE_X),
+            attribute(TRANSPOSE_WEIGHT),
+            attribute(GROUP_TYPE),
         ],
         limits: "x [K, M], weight [K, N] of its type, yRef [groups * M, N] or [groups, M, N]; no empty tensors, M and N below \
                  65536, at most 1024 groups; groupList has where each group of K ends, none before the one before it nor past \
@@ -81,9 +85,9 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// What `cubeMathType` makes of operands of type `dtype`.
-fn precision(call: &OperatorCall<'_>, dtype: DType) -> Result<Precision, Refusal> {
-    let refuse = |text: &str| Err(call.refuse("cubeMathType", text));
-    match (call.int("cubeMathType")?, dtype) {
+fn precision(call: &OperatorCall, dtype: DType) -> Result<Precision, Refusal> {
+    let refuse = |text: &str| Err(call.refuse(CUBE_MATH_TYPE, text));
+    match (call.int(CUBE_MATH_TYPE)?, dtype) {
         (2, DType::BF16) => refuse("2 (USE_FP16) is not legal for BFLOAT16"),
         (3, DType::F16 | DType::BF16) => refuse("3 (USE_HF32) is legal for FLOAT only"),
         (0 | 4, _) | (1..=3, DType::F16 | DType::BF16) => Ok(Precision::Keep),
@@ -95,19 +99,10 @@ fn precision(call: &OperatorCall<'_>, dtype: DType) -> Result<Precision, Refusal
     }
 }
 
-fn same_type_matmul(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    call.expect_dtype("mat2", call.tensor("self")?.dtype, "that of self")?;
-    matmul(call)
-}
-
-fn matmul(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (a, b, out) = (call.tensor("self")?, call.tensor("mat2")?, call.tensor("out")?);
-    if a.dtype != b.dtype && [a.dtype, b.dtype].contains(&DType::BF16) {
-        let text = format!("expected BFLOAT16 with BFLOAT16 only, found {} of self with {}", a.dtype, b.dtype);
-        return Err(call.refuse("mat2", text));
-    }
-    let common = call.promote("self", "mat2")?;
-    call.expect_cast("out", common)?;
+fn matmul(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (a, b, out) = (call.tensor(SELF)?, call.tensor(MAT2)?, call.tensor(OUT)?);
+    let common = call.promote(SELF, MAT2)?;
+    call.expect_cast(OUT, common)?;
     let precision = precision(call, common)?;
 
     // A vector on the left is a row, on the right a column; the dim is dropped from the result again.
@@ -118,15 +113,15 @@ fn matmul(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let (depth, n) = (b_dims[b_dims.len() - 2], b_dims[b_dims.len() - 1]);
     if k != depth {
         let text = format!("expected a contracted dim of {k} as in self {:?}, found {depth} in {:?}", a.dims, b.dims);
-        return Err(call.refuse("mat2", text));
+        return Err(call.refuse(MAT2, text));
     }
     let batch = super::call::broadcast(&a_dims[..a_dims.len() - 2], &b_dims[..b_dims.len() - 2]).ok_or_else(|| {
-        call.refuse("mat2", format!("its batch dims {:?} do not broadcast with those of self {:?}", b.dims, a.dims))
+        call.refuse(MAT2, format!("its batch dims {:?} do not broadcast with those of self {:?}", b.dims, a.dims))
     })?;
     let mut expected = batch;
     expected.extend((!row).then_some(m));
     expected.extend((!column).then_some(n));
-    call.expect_shape("out", &expected, "of self @ mat2")?;
+    call.expect_shape(OUT, &expected, "of self @ mat2")?;
 
     let (a, b, out) = (a.slot, b.slot, out.slot);
     Plan::new(move |views, tiles| {
@@ -140,44 +135,44 @@ fn matmul(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     .map(Plan::reading_transposed)
 }
 
-fn addmm(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (c, a, b) = (call.tensor("self")?, call.tensor("mat1")?, call.tensor("mat2")?);
-    for name in ["mat1", "mat2", "out"] {
+fn addmm(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (c, a, b) = (call.tensor(SELF)?, call.tensor(MAT1)?, call.tensor(MAT2)?);
+    for name in [MAT1, MAT2, OUT] {
         call.expect_dtype(name, c.dtype, "that of self")?;
     }
     if a.dims[1] != b.dims[0] {
         let text = format!("expected a contracted dim of {} as in mat1 {:?}, found {:?}", a.dims[1], a.dims, b.dims);
-        return Err(call.refuse("mat2", text));
+        return Err(call.refuse(MAT2, text));
     }
     let expected = [a.dims[0], b.dims[1]];
-    call.expect_shape("out", &expected, "of mat1 @ mat2")?;
+    call.expect_shape(OUT, &expected, "of mat1 @ mat2")?;
     if super::call::broadcast(&c.dims, &expected).as_deref() != Some(&expected) {
-        return Err(call.refuse("self", format!("{:?} does not broadcast to {expected:?}", c.dims)));
+        return Err(call.refuse(SELF, format!("{:?} does not broadcast to {expected:?}", c.dims)));
     }
-    let factors = (call.scalar("beta")?.lane::<f32>(), call.scalar("alpha")?.lane::<f32>());
+    let factors = (call.scalar(BETA)?.lane::<f32>(), call.scalar(ALPHA)?.lane::<f32>());
     let precision = precision(call, c.dtype)?;
-    let (c, a, b, out) = (c.slot, a.slot, b.slot, call.tensor("out")?.slot);
+    let (c, a, b, out) = (c.slot, a.slot, b.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         matmul::addmm(tiles, views.of(c), views.of(a), views.of(b), factors, precision, views.of(out));
         Ok(())
     })
 }
 
-fn grouped_matmul_add(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
+fn grouped_matmul_add(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (x, weight, ends, sums) =
-        (call.tensor("x")?, call.tensor("weight")?, call.tensor("groupList")?, call.tensor("yRef")?);
-    for (name, expected) in [("transposeX", true), ("transposeWeight", false)] {
+        (call.tensor(X)?, call.tensor(WEIGHT)?, call.tensor(GROUP_LIST)?, call.tensor(Y_REF)?);
+    for (name, expected) in [(TRANSPOSE_X, true), (TRANSPOSE_WEIGHT, false)] {
         let found = call.flag(name)?;
         if found != expected {
             return Err(call.refuse(name, format!("expected {expected}, found {found}")));
         }
     }
-    let kind = call.int("groupType")?;
+    let kind = call.int(GROUP_TYPE)?;
     if kind != 2 {
-        return Err(call.refuse("groupType", format!("expected 2 (groups along K), found {kind}")));
+        return Err(call.refuse(GROUP_TYPE, format!("expected 2 (groups along K), found {kind}")));
     }
-    call.expect_dtype("weight", x.dtype, "that of x")?;
-    for (name, tensor) in [("x", x), ("weight", weight), ("groupList", ends)] {
+    call.expect_dtype(WEIGHT, x.dtype, "that of x")?;
+    for (name, tensor) in [(X, x), (WEIGHT, weight), (GROUP_LIST, ends)] {
         if tensor.len() == 0 {
             return Err(call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims)));
         }
@@ -185,19 +180,19 @@ fn grouped_matmul_add(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     let ([depth, m], n, groups) = ([x.dims[0], x.dims[1]], weight.dims[1], ends.dims[0]);
     if weight.dims[0] != depth {
         let text = format!("expected a first dim of {depth} as in x {:?}, found {:?}", x.dims, weight.dims);
-        return Err(call.refuse("weight", text));
+        return Err(call.refuse(WEIGHT, text));
     }
-    for (name, extent) in [("x", m), ("weight", n)] {
+    for (name, extent) in [(X, m), (WEIGHT, n)] {
         if extent >= 65_536 {
             return Err(call.refuse(name, format!("expected a last dim below 65536, found {extent}")));
         }
     }
     if groups > 1024 {
-        return Err(call.refuse("groupList", format!("expected at most 1024 groups, found {groups}")));
+        return Err(call.refuse(GROUP_LIST, format!("expected at most 1024 groups, found {groups}")));
     }
     if sums.dims != [groups * m, n] && sums.dims != [groups, m, n] {
         let text = format!("expected [{}, {n}] or [{groups}, {m}, {n}], found {:?}", groups * m, sums.dims);
-        return Err(call.refuse("yRef", text));
+        return Err(call.refuse(Y_REF, text));
     }
     let (x, weight, ends, sums) = (x.slot, weight.slot, ends.slot, sums.slot);
     Plan::new(move |views, tiles| {

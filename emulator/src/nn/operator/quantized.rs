@@ -1,6 +1,10 @@
 //! Rows of the operators on 8-bit integers: rows quantised at run time, and products of quantised matrices.
 
 use super::call::{OperatorCall, Tensor};
+use super::names::{
+    BIAS, Name, OFFSET, OUT, PERTOKEN_SCALE_OPTIONAL, SCALE, SCALE_OUT, SMOOTH_SCALES_OPTIONAL, TRANSPOSE_X1,
+    TRANSPOSE_X2, X, X1, X2, Y_OUT,
+};
 use super::row::{Operator, attribute, input, output, unmodelled};
 use super::sets::{BYTES, HALVES, SCALES, SINGLE};
 use super::{Plan, Refusal};
@@ -15,10 +19,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnDynamicQuant",
         parameters: &[
-            input("x", HALVES, 2, 8),
-            unmodelled("smoothScalesOptional"),
-            output("yOut", BYTES, 2, 8).contiguous(),
-            output("scaleOut", SINGLE, 1, 7).contiguous(),
+            input(X, HALVES, 2, 8),
+            unmodelled(SMOOTH_SCALES_OPTIONAL),
+            output(Y_OUT, BYTES, 2, 8).contiguous(),
+            output(SCALE_OUT, SINGLE, 1, 7).contiguous(),
         ],
         limits: "yOut as x; scaleOut has the dims of x but the last",
         source: "CANN 8.1 aclnn API reference, aclnnDynamicQuant",
@@ -27,15 +31,15 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnQuantMatmulV4",
         parameters: &[
-            input("x1", BYTES, 2, 2),
-            input("x2", BYTES, 2, 2),
-            input("scale", SCALES, 1, 1),
-            unmodelled("offset"),
-            input("pertokenScaleOptional", SINGLE, 1, 1).optional(),
-            unmodelled("bias"),
-            attribute("transposeX1"),
-            attribute("transposeX2"),
-            output("out", HALVES, 2, 2),
+            input(X1, BYTES, 2, 2),
+            input(X2, BYTES, 2, 2),
+            input(SCALE, SCALES, 1, 1),
+            unmodelled(OFFSET),
+            input(PERTOKEN_SCALE_OPTIONAL, SINGLE, 1, 1).optional(),
+            unmodelled(BIAS),
+            attribute(TRANSPOSE_X1),
+            attribute(TRANSPOSE_X2),
+            output(OUT, HALVES, 2, 2),
         ],
         limits: "x1 and x2 contiguous or with their dims swapped, last dims at most 65535; scale of 1 or n elements; \
                  pertokenScaleOptional of m; FLOAT16 out with FLOAT scale and pertokenScaleOptional only; no empty tensor",
@@ -44,11 +48,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-fn dynamic_quant(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("x")?;
-    call.expect_shape("yOut", &x.dims, "of x")?;
-    call.expect_shape("scaleOut", &x.dims[..x.rank() - 1], "of x without the last dim")?;
-    let (x, y, scale) = (x.slot, call.tensor("yOut")?.slot, call.tensor("scaleOut")?.slot);
+fn dynamic_quant(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(X)?;
+    call.expect_shape(Y_OUT, &x.dims, "of x")?;
+    call.expect_shape(SCALE_OUT, &x.dims[..x.rank() - 1], "of x without the last dim")?;
+    let (x, y, scale) = (x.slot, call.tensor(Y_OUT)?.slot, call.tensor(SCALE_OUT)?.slot);
     Plan::new(move |views, tiles| {
         quantize::dynamic_quant(tiles, views.of(x), views.of(y), views.of(scale));
         Ok(())
@@ -56,7 +60,7 @@ fn dynamic_quant(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
 }
 
 /// Rows and columns of a matrix that is stored transposed if its flag says so.
-fn matrix(call: &OperatorCall<'_>, name: &str, flag: &str) -> Result<(usize, usize, bool), Refusal> {
+fn matrix(call: &OperatorCall, name: Name<Tensor>, flag: Name<bool>) -> Result<(usize, usize, bool), Refusal> {
     let tensor: &Tensor = call.tensor(name)?;
     if !tensor.is_contiguous() && !tensor.is_transposed() {
         let text = format!(
@@ -73,35 +77,35 @@ fn matrix(call: &OperatorCall<'_>, name: &str, flag: &str) -> Result<(usize, usi
     Ok(if transposed { (columns, rows, true) } else { (rows, columns, false) })
 }
 
-fn quant_matmul(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (m, k, swapped_a) = matrix(call, "x1", "transposeX1")?;
-    let (depth, n, swapped_b) = matrix(call, "x2", "transposeX2")?;
+fn quant_matmul(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (m, k, swapped_a) = matrix(call, X1, TRANSPOSE_X1)?;
+    let (depth, n, swapped_b) = matrix(call, X2, TRANSPOSE_X2)?;
     if k != depth {
-        let text = format!("expected a contracted dim of {k} as in x1, found {depth} in {:?}", call.tensor("x2")?.dims);
-        return Err(call.refuse("x2", text));
+        let text = format!("expected a contracted dim of {k} as in x1, found {depth} in {:?}", call.tensor(X2)?.dims);
+        return Err(call.refuse(X2, text));
     }
     if k > LAST_DIM {
-        return Err(call.refuse("x1", format!("expected a contracted dim of at most {LAST_DIM}, found {k}")));
+        return Err(call.refuse(X1, format!("expected a contracted dim of at most {LAST_DIM}, found {k}")));
     }
-    if let Some(empty) = ["x1", "x2"].into_iter().zip([m * k, k * n]).find(|(_, len)| *len == 0) {
+    if let Some(empty) = [X1, X2].into_iter().zip([m * k, k * n]).find(|(_, len)| *len == 0) {
         return Err(call.refuse(empty.0, "has no elements, which the operator does not take"));
     }
-    call.expect_shape("out", &[m, n], "of x1 @ x2")?;
-    let (scale, tokens) = (call.tensor("scale")?, call.tensor_if_given("pertokenScaleOptional")?);
+    call.expect_shape(OUT, &[m, n], "of x1 @ x2")?;
+    let (scale, tokens) = (call.tensor(SCALE)?, call.tensor_if_given(PERTOKEN_SCALE_OPTIONAL)?);
     if scale.dims != [1] {
-        call.expect_shape("scale", &[n], "one per column, or one in all")?;
+        call.expect_shape(SCALE, &[n], "one per column, or one in all")?;
     }
     if tokens.is_some() {
-        call.expect_shape("pertokenScaleOptional", &[m], "one per row")?;
+        call.expect_shape(PERTOKEN_SCALE_OPTIONAL, &[m], "one per row")?;
     }
-    let out = call.tensor("out")?;
+    let out = call.tensor(OUT)?;
     if out.dtype == DType::F16 {
-        call.expect_dtype("scale", DType::F32, "for FLOAT16 out")?;
+        call.expect_dtype(SCALE, DType::F32, "for FLOAT16 out")?;
         if tokens.is_none() {
-            return Err(call.refuse("pertokenScaleOptional", "is NULL and must be given for FLOAT16 out"));
+            return Err(call.refuse(PERTOKEN_SCALE_OPTIONAL, "is NULL and must be given for FLOAT16 out"));
         }
     }
-    let (a, b) = (call.tensor("x1")?.slot, call.tensor("x2")?.slot);
+    let (a, b) = (call.tensor(X1)?.slot, call.tensor(X2)?.slot);
     let (scale, tokens, out) = (scale.slot, tokens.map(|tokens| tokens.slot), out.slot);
     let swap = |view: &View| view.permute(&[1, 0]);
     Plan::new(move |views, tiles| {

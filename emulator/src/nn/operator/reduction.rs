@@ -1,8 +1,12 @@
 //! Rows of the reductions, running sums and sorts.
 
 use super::call::{OperatorCall, Tensor};
+use super::names::{
+    DESCENDING, DIM, DIM_ARRAY, DIMS, DTYPE, INDICES, INDICES_OUT, K, KEEP_DIM, KEEP_DIMS, KEEPDIM, LARGEST, Name, OUT,
+    SELF, SORTED, STABLE, VALUES_OUT,
+};
 use super::row::{Operator, attribute, input, ints, output};
-use super::sets::{ARITHMETIC, FLOATING, INDEX, INDEX64, NUMBER};
+use super::sets::{ARITHMETIC, FLOATING, INDEX64, INDEXES, NUMBER};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType::{self, BF16, Bool, F16, F32, I64};
 use crate::nn::lane::{Arithmetic, Lane, with_lane};
@@ -16,36 +20,36 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnReduceSum",
         parameters: &[
-            input("self", ARITHMETIC, 0, 8),
-            ints("dims"),
-            attribute("keepDims"),
-            attribute("dtype"),
-            output("out", NUMBER, 0, 8),
+            input(SELF, ARITHMETIC, 0, 8),
+            ints(DIMS).optional(),
+            attribute(KEEP_DIMS),
+            attribute(DTYPE),
+            output(OUT, NUMBER, 0, 8),
         ],
         limits: "no dims means all; out has the type dtype, into which self is converted before it is summed",
         source: "ops-math math/reduce_sum/docs/aclnnReduceSum.md",
-        plan: |call| sum(call, "dims", "keepDims", Share::Whole),
+        plan: |call| sum(call, DIMS, KEEP_DIMS, Share::Whole),
     },
     Operator {
         name: "aclnnMean",
         parameters: &[
-            input("self", FLOATING, 0, 8),
-            ints("dim"),
-            attribute("keepDim"),
-            attribute("dtype"),
-            output("out", FLOATING, 0, 8),
+            input(SELF, FLOATING, 0, 8),
+            ints(DIM_ARRAY).optional(),
+            attribute(KEEP_DIM),
+            attribute(DTYPE),
+            output(OUT, FLOATING, 0, 8),
         ],
         limits: "no dims means all; out has the type dtype",
         source: "CANN 8.1 aclnn API reference, aclnnMean",
-        plan: |call| sum(call, "dim", "keepDim", Share::OfEach),
+        plan: |call| sum(call, DIM_ARRAY, KEEP_DIM, Share::OfEach),
     },
     Operator {
         name: "aclnnAmax",
         parameters: &[
-            input("self", ARITHMETIC, 0, 8),
-            ints("dim"),
-            attribute("keepDim"),
-            output("out", ARITHMETIC, 0, 8),
+            input(SELF, ARITHMETIC, 0, 8),
+            ints(DIM_ARRAY).optional(),
+            attribute(KEEP_DIM),
+            output(OUT, ARITHMETIC, 0, 8),
         ],
         limits: "no dims means all; the reduced dims are not empty; out has the type of self",
         source: "ops-math math/reduce_max/docs/aclnnAmax.md",
@@ -53,19 +57,19 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMax",
-        parameters: &[input("self", ARITHMETIC, 0, 8), output("out", ARITHMETIC, 0, 0)],
-        limits: "self is not empty; out has no dims and the type of self",
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 1)],
+        limits: "self is not empty; out has one element and the type of self",
         source: "ops-math math/reduce_max/docs/aclnnMax.md",
         plan: max_all,
     },
     Operator {
         name: "aclnnMaxDim",
         parameters: &[
-            input("self", MAX_DIM, 1, 8),
-            attribute("dim"),
-            attribute("keepdim"),
-            output("out", MAX_DIM, 0, 8),
-            output("indices", INDEX, 0, 8),
+            input(SELF, MAX_DIM, 1, 8),
+            attribute(DIM),
+            attribute(KEEPDIM),
+            output(OUT, MAX_DIM, 0, 8),
+            output(INDICES, INDEXES, 0, 8),
         ],
         limits: "dim is not empty; out has the type of self; of equal maxima the first wins",
         source: "ops-math math/arg_max_with_value/docs/aclnnMaxDim.md (CANN 8.1: no INT32 in self)",
@@ -73,14 +77,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnArgMax",
-        parameters: &[input("self", NUMBER, 0, 8), attribute("dim"), attribute("keepdim"), output("out", INDEX, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), attribute(DIM), attribute(KEEPDIM), output(OUT, INDEXES, 0, 8)],
         limits: "dim is not empty; of equal maxima the first wins",
         source: "ops-math math/arg_max_v2/docs/aclnnArgMax.md",
         plan: arg_max,
     },
     Operator {
         name: "aclnnCumsum",
-        parameters: &[input("self", NUMBER, 0, 8), attribute("dim"), attribute("dtype"), output("out", NUMBER, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), attribute(DIM), attribute(DTYPE), output(OUT, NUMBER, 0, 8)],
         limits: "out has the shape of self and the type dtype",
         source: "CANN 8.1 aclnn API reference, aclnnCumsum",
         plan: cumsum,
@@ -88,13 +92,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnTopk",
         parameters: &[
-            input("self", NUMBER, 1, 8),
-            attribute("k"),
-            attribute("dim"),
-            attribute("largest"),
-            attribute("sorted"),
-            output("valuesOut", NUMBER, 1, 8),
-            output("indicesOut", INDEX64, 1, 8),
+            input(SELF, NUMBER, 1, 8),
+            attribute(K),
+            attribute(DIM),
+            attribute(LARGEST),
+            attribute(SORTED),
+            output(VALUES_OUT, NUMBER, 1, 8),
+            output(INDICES_OUT, INDEX64, 1, 8),
         ],
         limits: "0 <= k <= extent of dim; sorted is true; of equal values the lower index comes first",
         source: "CANN 8.1 aclnn API reference, aclnnTopk",
@@ -103,12 +107,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSort",
         parameters: &[
-            input("self", NUMBER, 1, 8),
-            attribute("stable"),
-            attribute("dim"),
-            attribute("descending"),
-            output("valuesOut", NUMBER, 1, 8),
-            output("indicesOut", INDEX64, 1, 8),
+            input(SELF, NUMBER, 1, 8),
+            attribute(STABLE),
+            attribute(DIM),
+            attribute(DESCENDING),
+            output(VALUES_OUT, NUMBER, 1, 8),
+            output(INDICES_OUT, INDEX64, 1, 8),
         ],
         limits: "outputs have the shape of self; always stable",
         source: "ops-math math/sort/docs/aclnnSort.md",
@@ -117,12 +121,14 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// The dims an array names, each once, in order; none means all.
-fn dims(call: &OperatorCall<'_>, name: &str, rank: usize) -> Result<Vec<usize>, Refusal> {
+pub(super) fn dims(call: &OperatorCall, name: Name<[i64]>, rank: usize) -> Result<Vec<usize>, Refusal> {
     let mut dims = Vec::new();
-    for &value in call.ints(name)? {
+    // To some callers an array of nothing is NULL.
+    let values = call.ints_if_given(name)?.unwrap_or_default();
+    for &value in values {
         let dim = call.dim_of(name, value, rank)?;
         if dims.contains(&dim) {
-            return Err(call.refuse(name, format!("names dim {dim} twice: {:?}", call.ints(name)?)));
+            return Err(call.refuse(name, format!("names dim {dim} twice: {values:?}")));
         }
         dims.push(dim);
     }
@@ -134,19 +140,19 @@ fn dims(call: &OperatorCall<'_>, name: &str, rank: usize) -> Result<Vec<usize>, 
 }
 
 /// The shape of a tensor after reducing `dims`.
-fn reduced_shape(x: &[usize], dims: &[usize], keep: bool) -> Vec<usize> {
+pub(super) fn reduced_shape(x: &[usize], dims: &[usize], keep: bool) -> Vec<usize> {
     let one = |i: usize| if dims.contains(&i) { keep.then_some(1) } else { Some(x[i]) };
     (0..x.len()).filter_map(one).collect()
 }
 
 /// Number of elements reduced to one.
-fn reduced_len(x: &[usize], dims: &[usize]) -> usize {
+pub(super) fn reduced_len(x: &[usize], dims: &[usize]) -> usize {
     dims.iter().map(|&dim| x[dim]).product()
 }
 
-fn refuse_empty(call: &OperatorCall<'_>, x: &Tensor, dims: &[usize]) -> Result<(), Refusal> {
+fn refuse_empty(call: &OperatorCall, x: &Tensor, dims: &[usize]) -> Result<(), Refusal> {
     if reduced_len(&x.dims, dims) == 0 {
-        return Err(call.refuse("self", format!("an empty dim has no maximum: {:?} over dims {dims:?}", x.dims)));
+        return Err(call.refuse(SELF, format!("an empty dim has no maximum: {:?} over dims {dims:?}", x.dims)));
     }
     Ok(())
 }
@@ -158,21 +164,17 @@ enum Share {
     OfEach,
 }
 
-fn sum(call: &OperatorCall<'_>, dims_name: &str, keep_name: &str, share: Share) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
+fn sum(call: &OperatorCall, dims_name: Name<[i64]>, keep_name: Name<bool>, share: Share) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
     let dims = dims(call, dims_name, x.rank())?;
-    let computed = call.data_type("dtype")?;
-    call.expect_dtype("out", computed, "the attribute dtype")?;
+    let computed = call.data_type(DTYPE)?;
+    call.expect_dtype(OUT, computed, "the attribute dtype")?;
     if x.dtype.is_float() && !computed.is_float() {
-        return Err(call.refuse("dtype", format!("{computed} cannot hold a sum of {}", x.dtype)));
+        return Err(call.refuse(DTYPE, format!("{computed} cannot hold a sum of {}", x.dtype)));
     }
-    call.expect_shape(
-        "out",
-        &reduced_shape(&x.dims, &dims, call.flag(keep_name)?),
-        "of self without the reduced dims",
-    )?;
+    call.expect_shape(OUT, &reduced_shape(&x.dims, &dims, call.flag(keep_name)?), "of self without the reduced dims")?;
     let count = reduced_len(&x.dims, &dims);
-    let (slot, out) = (x.slot, call.tensor("out")?.slot);
+    let (slot, out) = (x.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         let rows = reduce::with_trailing(views.of(slot), &dims);
         with_lane!(computed, L => {
@@ -184,58 +186,57 @@ fn sum(call: &OperatorCall<'_>, dims_name: &str, keep_name: &str, share: Share) 
     })
 }
 
-fn amax(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let dims = dims(call, "dim", x.rank())?;
+fn amax(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dims = dims(call, DIM_ARRAY, x.rank())?;
     refuse_empty(call, x, &dims)?;
-    call.expect_dtype("out", x.dtype, "that of self")?;
-    call.expect_shape(
-        "out",
-        &reduced_shape(&x.dims, &dims, call.flag("keepDim")?),
-        "of self without the reduced dims",
-    )?;
-    greatest(x, dims, Some("out"), None, call)
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_shape(OUT, &reduced_shape(&x.dims, &dims, call.flag(KEEP_DIM)?), "of self without the reduced dims")?;
+    greatest(x, dims, Some(OUT), None, call)
 }
 
-fn max_all(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
+fn max_all(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
     let dims: Vec<usize> = (0..x.rank()).collect();
     refuse_empty(call, x, &dims)?;
-    call.expect_dtype("out", x.dtype, "that of self")?;
-    greatest(x, dims, Some("out"), None, call)
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    if call.tensor(OUT)?.len() != 1 {
+        return Err(call.refuse(OUT, format!("expected one element, found {:?}", call.tensor(OUT)?.dims)));
+    }
+    greatest(x, dims, Some(OUT), None, call)
 }
 
-fn max_dim(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let dims = vec![call.dim("dim", x.rank())?];
+fn max_dim(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dims = vec![call.dim(DIM, x.rank())?];
     refuse_empty(call, x, &dims)?;
-    call.expect_dtype("out", x.dtype, "that of self")?;
-    let shape = reduced_shape(&x.dims, &dims, call.flag("keepdim")?);
-    for name in ["out", "indices"] {
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    let shape = reduced_shape(&x.dims, &dims, call.flag(KEEPDIM)?);
+    for name in [OUT, INDICES] {
         call.expect_shape(name, &shape, "of self without dim, or with 1 there if keepdim")?;
     }
-    greatest(x, dims, Some("out"), Some("indices"), call)
+    greatest(x, dims, Some(OUT), Some(INDICES), call)
 }
 
-fn arg_max(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let dim = call.dim("dim", x.rank())?;
+fn arg_max(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dim = call.dim(DIM, x.rank())?;
     let dims: Vec<usize> = (0..x.rank()).filter(|&i| i == dim).collect();
     refuse_empty(call, x, &dims)?;
-    let shape = reduced_shape(&x.dims, &dims, call.flag("keepdim")?);
-    call.expect_shape("out", &shape, "of self without dim, or with 1 there if keepdim")?;
-    greatest(x, dims, None, Some("out"), call)
+    let shape = reduced_shape(&x.dims, &dims, call.flag(KEEPDIM)?);
+    call.expect_shape(OUT, &shape, "of self without dim, or with 1 there if keepdim")?;
+    greatest(x, dims, None, Some(OUT), call)
 }
 
 /// The plan of a maximum over `dims`, once everything is checked.
 fn greatest(
     x: &Tensor,
     dims: Vec<usize>,
-    values: Option<&str>,
-    indices: Option<&str>,
-    call: &OperatorCall<'_>,
+    values: Option<Name<Tensor>>,
+    indices: Option<Name<Tensor>>,
+    call: &OperatorCall,
 ) -> Result<Plan, Refusal> {
-    let slot_of = |name: Option<&str>| name.map(|name| call.tensor(name).map(|tensor| tensor.slot)).transpose();
+    let slot_of = |name: Option<Name<Tensor>>| name.map(|name| call.tensor(name).map(|tensor| tensor.slot)).transpose();
     let (values, indices) = (slot_of(values)?, slot_of(indices)?);
     let (slot, dtype, count) = (x.slot, x.dtype, reduced_len(&x.dims, &dims));
     Plan::new(move |views, tiles| {
@@ -246,16 +247,16 @@ fn greatest(
     })
 }
 
-fn cumsum(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let dim = call.dim("dim", x.rank())?;
-    let computed = call.data_type("dtype")?;
-    call.expect_dtype("out", computed, "the attribute dtype")?;
+fn cumsum(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dim = call.dim(DIM, x.rank())?;
+    let computed = call.data_type(DTYPE)?;
+    call.expect_dtype(OUT, computed, "the attribute dtype")?;
     if x.dtype.is_float() && !computed.is_float() {
-        return Err(call.refuse("dtype", format!("{computed} cannot hold a sum of {}", x.dtype)));
+        return Err(call.refuse(DTYPE, format!("{computed} cannot hold a sum of {}", x.dtype)));
     }
-    call.expect_shape("out", &x.dims, "of self")?;
-    let (slot, out, rank) = (x.slot, call.tensor("out")?.slot, x.rank());
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    let (slot, out, rank) = (x.slot, call.tensor(OUT)?.slot, x.rank());
     let row_len = x.dims.get(dim).copied().unwrap_or(1);
     Plan::new(move |views, tiles| {
         let last = |slot| if rank == 0 { views.of(slot).clone() } else { views.of(slot).with_last(dim) };
@@ -264,43 +265,43 @@ fn cumsum(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn topk(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let dim = call.dim("dim", x.rank())?;
-    let k = call.int("k")?;
+fn topk(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dim = call.dim(DIM, x.rank())?;
+    let k = call.int(K)?;
     if k < 0 || k > x.dims[dim] as i64 {
-        return Err(call.refuse("k", format!("expected 0 to {} (extent of dim {dim}), found {k}", x.dims[dim])));
+        return Err(call.refuse(K, format!("expected 0 to {} (extent of dim {dim}), found {k}", x.dims[dim])));
     }
-    if !call.flag("sorted")? {
-        return Err(call.refuse("sorted", "expected true: the card always sorts"));
+    if !call.flag(SORTED)? {
+        return Err(call.refuse(SORTED, "expected true: the card always sorts"));
     }
     let mut shape = x.dims.clone();
     shape[dim] = k as usize;
-    let direction = if call.flag("largest")? { Direction::Descending } else { Direction::Ascending };
+    let direction = if call.flag(LARGEST)? { Direction::Descending } else { Direction::Ascending };
     ordered(call, x, dim, &shape, direction)
 }
 
-fn sort(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let dim = call.dim("dim", x.rank())?;
-    call.flag("stable")?;
-    let direction = if call.flag("descending")? { Direction::Descending } else { Direction::Ascending };
+fn sort(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dim = call.dim(DIM, x.rank())?;
+    call.flag(STABLE)?;
+    let direction = if call.flag(DESCENDING)? { Direction::Descending } else { Direction::Ascending };
     ordered(call, x, dim, &x.dims, direction)
 }
 
 fn ordered(
-    call: &OperatorCall<'_>,
+    call: &OperatorCall,
     x: &Tensor,
     dim: usize,
     shape: &[usize],
     direction: Direction,
 ) -> Result<Plan, Refusal> {
-    for name in ["valuesOut", "indicesOut"] {
+    for name in [VALUES_OUT, INDICES_OUT] {
         call.expect_shape(name, shape, "of self with the sorted extent")?;
     }
-    call.expect_dtype("valuesOut", x.dtype, "that of self")?;
+    call.expect_dtype(VALUES_OUT, x.dtype, "that of self")?;
     let (slot, dtype, row_len, k) = (x.slot, x.dtype, x.dims[dim], shape[dim]);
-    let (values, indices) = (call.tensor("valuesOut")?.slot, call.tensor("indicesOut")?.slot);
+    let (values, indices) = (call.tensor(VALUES_OUT)?.slot, call.tensor(INDICES_OUT)?.slot);
     Plan::new(move |views, tiles| {
         let last = |slot| views.of(slot).with_last(dim);
         with_lane!(dtype, L => {

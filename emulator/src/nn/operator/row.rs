@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use super::call::{Scalar, Tensor};
+use super::names::Name;
 use super::{OperatorCall, Plan, Refusal};
 use crate::nn::dtype::DType;
 
@@ -19,7 +21,42 @@ pub(crate) struct Operator {
     /// Documentation the row follows: a path in the operator repositories of CANN, or a page of the API reference.
     pub(crate) source: &'static str,
     /// Checks the remaining rules and says how to compute.
-    pub(crate) plan: fn(&OperatorCall<'_>) -> Result<Plan, Refusal>,
+    pub(crate) plan: fn(&OperatorCall) -> Result<Plan, Refusal>,
+}
+
+/// What the C function of an operator takes: its row, or the row in place.
+///
+/// `aclnnInplaceAdd` is `aclnnAdd` with its first tensor, there called `selfRef`, as the last, `out`, as well.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signature {
+    /// Name of the second-phase function.
+    pub(crate) name: &'static str,
+    /// The row.
+    pub(crate) operator: &'static Operator,
+    /// Whether the first tensor is the output.
+    pub(crate) in_place: bool,
+}
+
+impl Signature {
+    /// The parameters of the C function.
+    pub(crate) fn parameters(self) -> impl ExactSizeIterator<Item = Parameter> {
+        let taken = self.operator.parameters.len() - usize::from(self.in_place);
+        let written = move |(i, parameter): (usize, &Parameter)| match parameter.kind {
+            ParameterKind::Tensor { need, dtypes, ranks, layout, .. } if self.in_place && i == 0 => Parameter {
+                name: "selfRef",
+                kind: ParameterKind::Tensor { role: Role::InPlace, need, dtypes, ranks, layout },
+            },
+            _ => *parameter,
+        };
+        self.operator.parameters[..taken].iter().enumerate().map(written)
+    }
+
+    /// How this function spells a parameter of the row.
+    pub(crate) fn spelling<'a>(&self, parameter: &'a str) -> &'a str {
+        let ends = [self.operator.parameters.first(), self.operator.parameters.last()];
+        let is_target = ends.into_iter().flatten().any(|end| end.name == parameter);
+        if self.in_place && is_target { "selfRef" } else { parameter }
+    }
 }
 
 impl fmt::Debug for Operator {
@@ -53,8 +90,10 @@ pub(crate) enum ParameterKind {
         /// Whether strided tensors are accepted.
         layout: Layout,
     },
-    /// `aclTensorList` of inputs.
+    /// `aclTensorList`.
     Tensors {
+        /// Direction.
+        role: Role,
         /// Accepted element types.
         dtypes: &'static [DType],
         /// Fewest and most dims.
@@ -68,6 +107,10 @@ pub(crate) enum ParameterKind {
     Scalar(Need),
     /// `aclIntArray`.
     Ints(Need),
+    /// `aclScalarList`.
+    Scalars,
+    /// `aclBoolArray`.
+    Flags,
     /// A number, truth value, text or element type passed by value.
     Attribute,
 }
@@ -111,49 +154,72 @@ pub(crate) enum Layout {
     Contiguous,
 }
 
-const fn tensor(name: &'static str, role: Role, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+const fn tensor(name: Name<Tensor>, role: Role, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
     let (need, layout, ranks) = (Need::Required, Layout::Strided, (low, high));
-    Parameter { name, kind: ParameterKind::Tensor { role, need, dtypes, ranks, layout } }
+    Parameter { name: name.text(), kind: ParameterKind::Tensor { role, need, dtypes, ranks, layout } }
 }
 
 /// A required input of `low` to `high` dims, any strides.
-pub(crate) const fn input(name: &'static str, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+pub(crate) const fn input(name: Name<Tensor>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
     tensor(name, Role::Input, dtypes, low, high)
 }
 
 /// A required output of `low` to `high` dims, any strides.
-pub(crate) const fn output(name: &'static str, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+pub(crate) const fn output(name: Name<Tensor>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
     tensor(name, Role::Output, dtypes, low, high)
 }
 
 /// A required tensor that is read and written.
-pub(crate) const fn in_place(name: &'static str, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+pub(crate) const fn in_place(name: Name<Tensor>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
     tensor(name, Role::InPlace, dtypes, low, high)
 }
 
 /// A required list of inputs.
-pub(crate) const fn inputs(name: &'static str, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
-    Parameter { name, kind: ParameterKind::Tensors { dtypes, ranks: (low, high), layout: Layout::Strided } }
+pub(crate) const fn inputs(name: Name<[Tensor]>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+    let (role, layout, ranks) = (Role::Input, Layout::Strided, (low, high));
+    Parameter { name: name.text(), kind: ParameterKind::Tensors { role, dtypes, ranks, layout } }
+}
+
+/// A required list of outputs.
+pub(crate) const fn outputs(name: Name<[Tensor]>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+    let (role, layout, ranks) = (Role::Output, Layout::Strided, (low, high));
+    Parameter { name: name.text(), kind: ParameterKind::Tensors { role, dtypes, ranks, layout } }
+}
+
+/// A required list of tensors that are read and written.
+pub(crate) const fn in_places(name: Name<[Tensor]>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+    let (role, layout, ranks) = (Role::InPlace, Layout::Strided, (low, high));
+    Parameter { name: name.text(), kind: ParameterKind::Tensors { role, dtypes, ranks, layout } }
 }
 
 /// A required scalar.
-pub(crate) const fn scalar(name: &'static str) -> Parameter {
-    Parameter { name, kind: ParameterKind::Scalar(Need::Required) }
+pub(crate) const fn scalar(name: Name<Scalar>) -> Parameter {
+    Parameter { name: name.text(), kind: ParameterKind::Scalar(Need::Required) }
 }
 
 /// A required array of integers.
-pub(crate) const fn ints(name: &'static str) -> Parameter {
-    Parameter { name, kind: ParameterKind::Ints(Need::Required) }
+pub(crate) const fn ints(name: Name<[i64]>) -> Parameter {
+    Parameter { name: name.text(), kind: ParameterKind::Ints(Need::Required) }
+}
+
+/// A required list of scalars.
+pub(crate) const fn scalars(name: Name<[Scalar]>) -> Parameter {
+    Parameter { name: name.text(), kind: ParameterKind::Scalars }
+}
+
+/// A required array of truth values.
+pub(crate) const fn flags(name: Name<[bool]>) -> Parameter {
+    Parameter { name: name.text(), kind: ParameterKind::Flags }
 }
 
 /// A value.
-pub(crate) const fn attribute(name: &'static str) -> Parameter {
-    Parameter { name, kind: ParameterKind::Attribute }
+pub(crate) const fn attribute<K: ?Sized>(name: Name<K>) -> Parameter {
+    Parameter { name: name.text(), kind: ParameterKind::Attribute }
 }
 
 /// A parameter that must be NULL.
-pub(crate) const fn unmodelled(name: &'static str) -> Parameter {
-    Parameter { name, kind: ParameterKind::Unmodelled }
+pub(crate) const fn unmodelled<K: ?Sized>(name: Name<K>) -> Parameter {
+    Parameter { name: name.text(), kind: ParameterKind::Unmodelled }
 }
 
 impl Parameter {
@@ -177,7 +243,9 @@ impl Parameter {
             ParameterKind::Tensor { role, need, dtypes, ranks, .. } => {
                 ParameterKind::Tensor { role, need, dtypes, ranks, layout }
             }
-            ParameterKind::Tensors { dtypes, ranks, .. } => ParameterKind::Tensors { dtypes, ranks, layout },
+            ParameterKind::Tensors { role, dtypes, ranks, .. } => {
+                ParameterKind::Tensors { role, dtypes, ranks, layout }
+            }
             other => other,
         };
         Self { name: self.name, kind }

@@ -1,7 +1,11 @@
 //! Rows of the operators that only move elements, or make them from positions.
 
 use super::call::{OperatorCall, Scalar};
-use super::row::{Operator, attribute, in_place, input, inputs, ints, output, scalar};
+use super::names::{
+    DIAGONAL, DIM, DIMS, END_INT, END_SCALAR, OUT, PAD, REPEATS, SELF, SIZE, START, START_SCALAR, STEP, STEP_INT,
+    STEP_SCALAR, TENSORS, VALUE_SCALAR,
+};
+use super::row::{Operator, attribute, input, inputs, ints, output, scalar};
 use super::sets::{ANY, ARITHMETIC, COMMON, RANGE};
 use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::DType;
@@ -12,14 +16,14 @@ use crate::nn::view::View;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnCat",
-        parameters: &[inputs("tensors", ARITHMETIC, 1, 8), attribute("dim"), output("out", ARITHMETIC, 1, 8)],
+        parameters: &[inputs(TENSORS, ARITHMETIC, 1, 8), attribute(DIM), output(OUT, ARITHMETIC, 1, 8)],
         limits: "one tensor at least; equal extents except along dim; out has the common type",
         source: "ops-math conversion/concat_d/docs/aclnnCat.md",
         plan: cat,
     },
     Operator {
         name: "aclnnPermute",
-        parameters: &[input("self", ANY, 0, 8), ints("dims"), output("out", ANY, 0, 8)],
+        parameters: &[input(SELF, ANY, 0, 8), ints(DIMS), output(OUT, ANY, 0, 8)],
         limits: "dims is a permutation; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnPermute",
         plan: permute,
@@ -27,12 +31,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSlice",
         parameters: &[
-            input("self", COMMON, 1, 8),
-            attribute("dim"),
-            attribute("start"),
-            attribute("end"),
-            attribute("step"),
-            output("out", COMMON, 1, 8),
+            input(SELF, COMMON, 1, 8),
+            attribute(DIM),
+            attribute(START),
+            attribute(END_INT),
+            attribute(STEP_INT),
+            output(OUT, COMMON, 1, 8),
         ],
         limits: "step above 0; start and end count from the end if negative and are cut to the dim; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSlice",
@@ -40,64 +44,57 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnRepeat",
-        parameters: &[input("self", COMMON, 0, 8), ints("repeats"), output("out", COMMON, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(REPEATS), output(OUT, ARITHMETIC, 0, 8)],
         limits: "as many repeats as dims, or more (leading); out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnRepeat",
         plan: repeat,
     },
     Operator {
         name: "aclnnExpand",
-        parameters: &[input("self", COMMON, 0, 8), ints("size"), output("out", COMMON, 0, 8)],
+        parameters: &[input(SELF, COMMON, 0, 8), ints(SIZE), output(OUT, COMMON, 0, 8)],
         limits: "self broadcasts to size, where -1 keeps an extent; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnExpand",
         plan: expand,
     },
     Operator {
         name: "aclnnConstantPadNd",
-        parameters: &[input("self", ARITHMETIC, 1, 8), ints("pad"), scalar("value"), output("out", ARITHMETIC, 1, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 1, 8), ints(PAD), scalar(VALUE_SCALAR), output(OUT, ARITHMETIC, 1, 8)],
         limits: "pairs before, after from the last dim on; a negative pad cuts; no extent below 0; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnConstantPadNd",
         plan: pad,
     },
     Operator {
         name: "aclnnArange",
-        parameters: &[scalar("start"), scalar("end"), scalar("step"), output("out", RANGE, 1, 1)],
-        limits: "step not 0 and towards end; out has ceil((end - start) / step) elements",
+        parameters: &[scalar(START_SCALAR), scalar(END_SCALAR), scalar(STEP_SCALAR), output(OUT, RANGE, 1, 8)],
+        limits: "step not 0 and towards end; out has ceil((end - start) / step) elements in any dims",
         source: "CANN 8.1 aclnn API reference, aclnnArange",
         plan: arange,
     },
     Operator {
         name: "aclnnTriu",
-        parameters: &[input("self", ARITHMETIC, 2, 8), attribute("diagonal"), output("out", ARITHMETIC, 2, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 2, 8), attribute(DIAGONAL), output(OUT, ARITHMETIC, 2, 8)],
         limits: "out has shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnTriu",
-        plan: |call| triangle(call, "self", "out", Part::Upper),
+        plan: |call| triangle(call, Part::Upper),
     },
     Operator {
         name: "aclnnTril",
-        parameters: &[input("self", ARITHMETIC, 2, 8), attribute("diagonal"), output("out", ARITHMETIC, 2, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 2, 8), attribute(DIAGONAL), output(OUT, ARITHMETIC, 2, 8)],
         limits: "out has shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnTril",
-        plan: |call| triangle(call, "self", "out", Part::Lower),
-    },
-    Operator {
-        name: "aclnnInplaceTriu",
-        parameters: &[in_place("selfRef", ARITHMETIC, 2, 8), attribute("diagonal")],
-        limits: "",
-        source: "CANN 8.1 aclnn API reference, aclnnTriu",
-        plan: |call| triangle(call, "selfRef", "selfRef", Part::Upper),
+        plan: |call| triangle(call, Part::Lower),
     },
 ];
 
 /// The plan of a copy between two re-views, once everything is checked.
 fn copied(
-    call: &OperatorCall<'_>,
+    call: &OperatorCall,
     source: impl Fn(&View) -> View + Send + Sync + 'static,
     target: impl Fn(&View) -> View + Send + Sync + 'static,
 ) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    call.expect_dtype("out", x.dtype, "that of self")?;
-    let (x, out) = (x.slot, call.tensor("out")?.slot);
+    let x = call.tensor(SELF)?;
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         if !views.of(out).is_empty() {
             elementwise::copy(tiles, &source(views.of(x)), &target(views.of(out)));
@@ -106,12 +103,12 @@ fn copied(
     })
 }
 
-fn cat(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let tensors = call.tensors("tensors")?;
+fn cat(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let tensors = call.tensors(TENSORS)?;
     let Some(first) = tensors.first() else {
-        return Err(call.refuse("tensors", "expected one tensor at least, found an empty list"));
+        return Err(call.refuse(TENSORS, "expected one tensor at least, found an empty list"));
     };
-    let dim = call.dim("dim", first.rank())?;
+    let dim = call.dim(DIM, first.rank())?;
     let (mut expected, mut common) = (first.dims.clone(), first.dtype);
     expected[dim] = 0;
     let mut parts: Vec<(ViewIndex, usize)> = Vec::with_capacity(tensors.len());
@@ -121,17 +118,17 @@ fn cat(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
         if !matches {
             let text =
                 format!("tensor {i} is {:?}, tensor 0 is {:?}: only dim {dim} may differ", tensor.dims, first.dims);
-            return Err(call.refuse("tensors", text));
+            return Err(call.refuse(TENSORS, text));
         }
         common = common.promote(tensor.dtype).ok_or_else(|| {
-            call.refuse("tensors", format!("tensor {i} of type {} has no common type with {common}", tensor.dtype))
+            call.refuse(TENSORS, format!("tensor {i} of type {} has no common type with {common}", tensor.dtype))
         })?;
         expected[dim] += tensor.dims[dim];
         parts.push((tensor.slot, tensor.dims[dim]));
     }
-    call.expect_shape("out", &expected, "of the tensors, one after the other along dim")?;
-    call.expect_dtype("out", common, "the common type of the tensors")?;
-    let out = call.tensor("out")?.slot;
+    call.expect_shape(OUT, &expected, "of the tensors, one after the other along dim")?;
+    call.expect_dtype(OUT, common, "the common type of the tensors")?;
+    let out = call.tensor(OUT)?.slot;
     Plan::new(move |views, tiles| {
         let mut start = 0;
         for &(slot, len) in &parts {
@@ -142,51 +139,51 @@ fn cat(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn permute(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let order = call.ints("dims")?;
+fn permute(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let order = call.ints(DIMS)?;
     let mut dims = Vec::with_capacity(order.len());
     for &value in order {
-        dims.push(call.dim_of("dims", value, x.rank())?);
+        dims.push(call.dim_of(DIMS, value, x.rank())?);
     }
     if dims.len() != x.rank() || (0..x.rank()).any(|dim| !dims.contains(&dim)) {
-        return Err(call.refuse("dims", format!("expected a permutation of {} dims, found {order:?}", x.rank())));
+        return Err(call.refuse(DIMS, format!("expected a permutation of {} dims, found {order:?}", x.rank())));
     }
     let expected: Vec<usize> = dims.iter().map(|&dim| x.dims[dim]).collect();
-    call.expect_shape("out", &expected, "of self in the order of dims")?;
+    call.expect_shape(OUT, &expected, "of self in the order of dims")?;
     copied(call, move |x| x.permute(&dims), View::clone)
 }
 
-fn slice(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let dim = call.dim("dim", x.rank())?;
+fn slice(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let dim = call.dim(DIM, x.rank())?;
     let extent = x.dims[dim] as i64;
-    let step = call.int("step")?;
+    let step = call.int(STEP_INT)?;
     if step <= 0 {
-        return Err(call.refuse("step", format!("expected a step above 0, found {step}")));
+        return Err(call.refuse(STEP, format!("expected a step above 0, found {step}")));
     }
     let bound = |value: i64| if value < 0 { value.saturating_add(extent) } else { value }.clamp(0, extent);
-    let start = bound(call.int("start")?);
-    let end = bound(call.int("end")?).max(start);
+    let start = bound(call.int(START)?);
+    let end = bound(call.int(END_INT)?).max(start);
     let count = ((end - start) as usize).div_ceil(step as usize);
     let mut expected = x.dims.clone();
     expected[dim] = count;
-    call.expect_shape("out", &expected, "of self with the elements of the slice along dim")?;
+    call.expect_shape(OUT, &expected, "of self with the elements of the slice along dim")?;
     copied(call, move |x| x.slice(dim, start as usize, count, step as usize), View::clone)
 }
 
-fn repeat(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let repeats = call.ints("repeats")?;
+fn repeat(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let repeats = call.ints(REPEATS)?;
     if repeats.len() < x.rank() || repeats.len() > 8 || repeats.iter().any(|&times| times < 0) {
         let text = format!("expected {} to 8 numbers of at least 0, found {repeats:?}", x.rank());
-        return Err(call.refuse("repeats", text));
+        return Err(call.refuse(REPEATS, text));
     }
     let missing = repeats.len() - x.rank();
     let dims: Vec<usize> = std::iter::repeat_n(1, missing).chain(x.dims.iter().copied()).collect();
     let times: Vec<usize> = repeats.iter().map(|&times| times as usize).collect();
     let expected: Vec<usize> = dims.iter().zip(&times).map(|(dim, times)| dim * times).collect();
-    call.expect_shape("out", &expected, "of self times repeats")?;
+    call.expect_shape(OUT, &expected, "of self times repeats")?;
     // Each dim of the output is seen as [times, extent]; the input repeats along the first of the two.
     let mut lifted = Vec::with_capacity(2 * dims.len());
     for (&times, &dim) in times.iter().zip(&dims) {
@@ -206,10 +203,10 @@ fn repeat(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     )
 }
 
-fn expand(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let x = call.tensor("self")?;
-    let size = call.ints("size")?;
-    let refuse = || call.refuse("size", format!("self {:?} does not expand to {size:?}", x.dims));
+fn expand(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let size = call.ints(SIZE)?;
+    let refuse = || call.refuse(SIZE, format!("self {:?} does not expand to {size:?}", x.dims));
     let missing = size.len().checked_sub(x.rank()).ok_or_else(refuse)?;
     let mut expected = Vec::with_capacity(size.len());
     for (i, &value) in size.iter().enumerate() {
@@ -221,18 +218,16 @@ fn expand(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
             _ => return Err(refuse()),
         });
     }
-    call.expect_shape("out", &expected, "the attribute size")?;
+    call.expect_shape(OUT, &expected, "the attribute size")?;
     copied(call, View::clone, View::clone)
 }
 
-fn pad(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (x, value) = (call.tensor("self")?, call.scalar("value")?);
-    let pads = call.ints("pad")?;
+fn pad(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let value = call.scalar(VALUE_SCALAR)?.stored_as(x.dtype);
+    let pads = call.ints(PAD)?;
     if !pads.len().is_multiple_of(2) || pads.len() > 2 * x.rank() {
-        return Err(call.refuse("pad", format!("expected up to {} pairs, found {pads:?}", x.rank())));
-    }
-    if !value.dtype().can_cast(x.dtype) {
-        return Err(call.refuse("value", format!("a value of type {} cannot be stored as {}", value.dtype(), x.dtype)));
+        return Err(call.refuse(PAD, format!("expected up to {} pairs, found {pads:?}", x.rank())));
     }
     let mut expected = x.dims.clone();
     // Per dim: first element taken from self, first element written in out, number of elements.
@@ -242,13 +237,13 @@ fn pad(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
         let (before, after, extent) = (bounds[0], bounds[1], x.dims[dim] as i64);
         let total = before.saturating_add(after).saturating_add(extent);
         expected[dim] = usize::try_from(total)
-            .map_err(|_| call.refuse("pad", format!("dim {dim} of extent {extent} would become {total}")))?;
+            .map_err(|_| call.refuse(PAD, format!("dim {dim} of extent {extent} would become {total}")))?;
         let taken = (extent + before.min(0) + after.min(0)).max(0);
         windows[dim] = ((-before).max(0) as usize, before.max(0) as usize, taken as usize);
     }
-    call.expect_shape("out", &expected, "of self with the pads added")?;
-    call.expect_dtype("out", x.dtype, "that of self")?;
-    let (x, out, dtype) = (x.slot, call.tensor("out")?.slot, x.dtype);
+    call.expect_shape(OUT, &expected, "of self with the pads added")?;
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    let (x, out, dtype) = (x.slot, call.tensor(OUT)?.slot, x.dtype);
     Plan::new(move |views, tiles| {
         with_lane!(dtype, L => elementwise::fill(tiles, views.of(out), value.lane::<L>()));
         let (mut source, mut target) = (views.of(x).clone(), views.of(out).clone());
@@ -261,19 +256,22 @@ fn pad(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-fn arange(call: &OperatorCall<'_>) -> Result<Plan, Refusal> {
-    let (start, end, step) = (call.scalar("start")?, call.scalar("end")?, call.scalar("step")?);
+fn arange(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (start, end, step) = (call.scalar(START_SCALAR)?, call.scalar(END_SCALAR)?, call.scalar(STEP_SCALAR)?);
     let whole = [start, end, step].iter().all(|value| matches!(value, Scalar::Int(..)));
     let distance = end.as_f64() - start.as_f64();
     if step.as_f64() == 0.0 || distance / step.as_f64() < 0.0 {
         let text = format!("{} does not lead from {} to {}", step.as_f64(), start.as_f64(), end.as_f64());
-        return Err(call.refuse("step", text));
+        return Err(call.refuse(STEP, text));
     }
     let count = (distance / step.as_f64()).ceil() as usize;
-    call.expect_shape("out", &[count], "ceil((end - start) / step) elements")?;
-    let tensor = call.tensor("out")?;
+    let tensor = call.tensor(OUT)?;
+    if tensor.len() != count {
+        let text = format!("expected ceil((end - start) / step) elements, {count}, found {:?}", tensor.dims);
+        return Err(call.refuse(OUT, text));
+    }
     if !whole && !tensor.dtype.is_float() {
-        return Err(call.refuse("out", format!("{} cannot hold a range of fractions", tensor.dtype)));
+        return Err(call.refuse(OUT, format!("{} cannot hold a range of fractions", tensor.dtype)));
     }
     let out = tensor.slot;
     Plan::new(move |views, tiles| {
@@ -300,13 +298,13 @@ enum Part {
     Lower,
 }
 
-fn triangle(call: &OperatorCall<'_>, source: &str, target: &str, part: Part) -> Result<Plan, Refusal> {
-    let x = call.tensor(source)?;
-    let diagonal = call.int("diagonal")?;
-    call.expect_shape(target, &x.dims, &format!("of {source}"))?;
-    call.expect_dtype(target, x.dtype, &format!("that of {source}"))?;
+fn triangle(call: &OperatorCall, part: Part) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let diagonal = call.int(DIAGONAL)?;
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
     let (rows, cols) = (x.dims[x.rank() - 2], x.dims[x.rank() - 1]);
-    let (slot, out, dtype): (ViewIndex, ViewIndex, DType) = (x.slot, call.tensor(target)?.slot, x.dtype);
+    let (slot, out, dtype): (ViewIndex, ViewIndex, DType) = (x.slot, call.tensor(OUT)?.slot, x.dtype);
     Plan::new(move |views, tiles| {
         let (x, out) = (views.of(slot).collapsed(), views.of(out).collapsed());
         let count = x.len().checked_div(cols).unwrap_or(0);

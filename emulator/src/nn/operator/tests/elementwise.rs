@@ -134,7 +134,7 @@ fn in_place_forms_change_their_first_operand() {
     run("aclnnInplaceDiv", vec![Arg::T(&mut x), Arg::T(&mut y)]).unwrap();
     run("aclnnInplaceDivs", vec![Arg::T(&mut x), real(0.25)]).unwrap();
     assert_eq!(x.values(), [12.0, 35.0, 16.0, 39.0]);
-    let parts = ["selfRef: expected shape [2, 2] (to which selfRef and other broadcast), found [2]"];
+    let parts = ["selfRef: expected shape [2, 2] (to which self and other broadcast), found [2]"];
     for name in ["aclnnInplaceAdd", "aclnnInplaceSub"] {
         refused(name, vec![Arg::T(&mut y), Arg::T(&mut x), whole(1)], &parts);
     }
@@ -435,7 +435,11 @@ fn fills_reach_every_element_and_nothing_else() {
     run("aclnnInplaceFillScalar", vec![Arg::T(&mut x), real(1.5)]).unwrap();
     assert_eq!((x.values(), x.memory[0].to_le_bytes()[0]), (vec![1.5; 3], gap), "the gap before the view stays");
     let mut ints = Data::new(DType::I32, &[1], &[0.0]);
-    refused("aclnnInplaceFillScalar", vec![Arg::T(&mut ints), real(1.5)], &["cannot be stored as INT32"]);
+    run("aclnnInplaceFillScalar", vec![Arg::T(&mut ints), real(1.5)]).unwrap();
+    assert_eq!(ints.values(), [1.0], "cut towards zero");
+    let mut truth = Data::new(DType::Bool, &[1], &[0.0]);
+    run("aclnnInplaceFillScalar", vec![Arg::T(&mut truth), real(0.5)]).unwrap();
+    assert_eq!(truth.values(), [1.0], "what is not zero is true");
 }
 
 #[test]

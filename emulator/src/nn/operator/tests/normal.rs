@@ -51,12 +51,16 @@ fn rms_norm_refusals() {
     let mut short = Data::new(DType::F16, &[2], &[1.0; 2]);
     let mut brain = Data::new(DType::BF16, &[4], &[1.0; 4]);
     let mut flat = Data::blank(DType::F32, &[2]);
+    let mut wrong = Data::blank(DType::F32, &[4]);
     let call = |x: &mut Data, gamma: &mut Data, y: &mut Data, rstd: &mut Data, parts: &[&str]| {
         refused("aclnnRmsNorm", vec![Arg::T(x), Arg::T(gamma), Arg::F(1e-6), Arg::T(y), Arg::T(rstd)], parts);
     };
     call(&mut x, &mut short, &mut y, &mut rstd, &["gamma: expected the trailing dims of x [2, 4], found [2]"]);
     call(&mut x, &mut brain, &mut y, &mut rstd, &["gamma: expected FLOAT16 (that of x, or FLOAT), found BFLOAT16"]);
-    call(&mut x, &mut gamma, &mut y, &mut flat, &["rstdOut: expected shape [2, 1]"]);
+    call(&mut x, &mut gamma, &mut y, &mut wrong, &["rstdOut: expected shape [2, 1]"]);
+    let without = vec![Arg::T(&mut x), Arg::T(&mut gamma), Arg::F(0.0), Arg::T(&mut y), Arg::T(&mut flat)];
+    run("aclnnRmsNorm", without).unwrap();
+    assert_eq!((flat.values(), y.values()), (vec![1.0; 2], vec![1.0; 8]), "the normed dims may be left out");
     call(&mut x, &mut gamma, &mut short, &mut rstd, &["yOut: expected shape [2, 4] (of x)"]);
     let mut half = Data::blank(DType::F16, &[2, 1]);
     call(&mut x, &mut gamma, &mut y, &mut half, &["rstdOut: expected an element type of FLOAT, found FLOAT16"]);

@@ -86,7 +86,7 @@ fn operators_of_three_tensors_are_refused_by_name() {
     let (mut a, mut wide, mut odd) = (data(DType::F16, &[2]), data(DType::F16, &[3, 2]), data(DType::F16, &[3]));
     let mut brain = data(DType::BF16, &[2]);
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut wide), Arg::T(&mut brain), real(1.0)];
-    let parts = ["selfRef: expected shape [3, 2] (to which selfRef, tensor1, tensor2 broadcast), found [2]"];
+    let parts = ["selfRef: expected shape [3, 2] (to which self, tensor1, tensor2 broadcast), found [2]"];
     refused("aclnnInplaceAddcmul", arguments, &parts);
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut wide), Arg::T(&mut odd), real(1.0)];
     refused("aclnnInplaceAddcdiv", arguments, &["tensor2: [3] does not broadcast with [3, 2] of those before it"]);
@@ -100,9 +100,9 @@ fn operators_of_three_tensors_are_refused_by_name() {
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut b), Arg::NoScalar];
     refused("aclnnInplaceLerps", arguments, &["weight: is NULL"]);
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut brain), real(0.5)];
-    refused("aclnnInplaceLerps", arguments, &["end: expected FLOAT16 (that of selfRef), found BFLOAT16"]);
+    refused("aclnnInplaceLerps", arguments, &["end: expected FLOAT16 (that of self), found BFLOAT16"]);
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut brain)];
-    refused("aclnnInplaceLerp", arguments, &["weight: expected FLOAT16 (that of selfRef), found BFLOAT16"]);
+    refused("aclnnInplaceLerp", arguments, &["weight: expected FLOAT16 (that of self), found BFLOAT16"]);
 }
 
 /// Scalars of a step as C passes them, widened.

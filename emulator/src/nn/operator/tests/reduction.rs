@@ -210,3 +210,39 @@ fn topk_refusals() {
     call(4, false, "sorted: expected true");
     call(4, true, "valuesOut: expected shape [4]");
 }
+
+#[test]
+fn what_the_card_takes_beyond_the_pages() {
+    // No dims at all are NULL to some callers; a maximum may lie in one dim; truth values count up.
+    let mut x = Data::new(DType::F32, &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let mut all = Data::blank(DType::F32, &[]);
+    let arguments = vec![Arg::T(&mut x), Arg::NoInts, Arg::B(false), Arg::D(DType::F32), Arg::T(&mut all)];
+    run("aclnnReduceSum", arguments).unwrap();
+    assert_eq!(all.values(), [21.0]);
+    let mut one = Data::blank(DType::F32, &[1]);
+    run("aclnnMax", vec![Arg::T(&mut x), Arg::T(&mut one)]).unwrap();
+    assert_eq!(one.values(), [6.0]);
+    let mut truths = Data::new(DType::Bool, &[4], &[1.0, 0.0, 1.0, 1.0]);
+    let mut counts = Data::blank(DType::I64, &[4]);
+    let arguments = vec![Arg::T(&mut truths), Arg::I(0), Arg::D(DType::I64), Arg::T(&mut counts)];
+    run("aclnnCumsum", arguments).unwrap();
+    assert_eq!(counts.values(), [1.0, 1.0, 2.0, 3.0]);
+    // An output without elements may repeat them.
+    let mut empty = Data::blank(DType::F32, &[0, 2]);
+    let mut out = Data { strides: vec![0, 0], ..empty.clone() };
+    run("aclnnSilu", vec![Arg::T(&mut empty), Arg::T(&mut out)]).unwrap();
+}
+
+#[test]
+fn every_format_without_padding_is_taken() {
+    let mut x = Data::new(DType::F32, &[1, 1, 2], &[1.0, 4.0]);
+    let mut out = Data::blank(DType::F32, &[1, 1, 2]);
+    for format in [0, 1, 2, 16, 27, 30, 47] {
+        let described = |data: &Data| Some(TensorDesc { format, ..data.desc() });
+        let arguments = vec![Argument::Tensor(described(&x)), Argument::Tensor(described(&out))];
+        let call = check(find("aclnnSqrt").unwrap(), arguments).map_err(|refusal| refusal.message);
+        assert!(call.is_ok(), "{format}: {call:?}");
+    }
+    run("aclnnSqrt", vec![Arg::T(&mut x), Arg::T(&mut out)]).unwrap();
+    assert_eq!(out.values(), [1.0, 2.0]);
+}

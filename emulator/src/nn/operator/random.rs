@@ -1,0 +1,194 @@
+//! Rows of the random fills and of dropout.
+
+use super::call::OperatorCall;
+use super::names::{
+    FROM, FROM_FLOAT, MASK, MEAN_FLOAT, OFFSET_INT, OUT, PROB, PROB_DATA_TYPE, PROB_SCALAR, SEED, SELF, SELF_REF,
+    SHAPE, STD, TO, TO_FLOAT,
+};
+use super::row::{Operator, attribute, in_place, input, ints, output, scalar};
+use super::sets::{FLOATING, NUMBER, OCTETS, REAL};
+use super::{Plan, Refusal};
+use crate::nn::lane::Lane;
+use crate::nn::random::{self, Stream};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "aclnnInplaceUniform",
+        parameters: &[
+            in_place(SELF_REF, REAL, 0, 8),
+            attribute(FROM_FLOAT),
+            attribute(TO_FLOAT),
+            attribute(SEED),
+            attribute(OFFSET_INT),
+        ],
+        limits: "from is no greater than to; numbers from from on and below to",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceUniform (numbers of the emulator's own counters)",
+        plan: uniform,
+    },
+    Operator {
+        name: "aclnnInplaceNormal",
+        parameters: &[
+            in_place(SELF_REF, REAL, 0, 8),
+            attribute(MEAN_FLOAT),
+            attribute(STD),
+            attribute(SEED),
+            attribute(OFFSET_INT),
+        ],
+        limits: "std is at least 0",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceNormal (numbers of the emulator's own counters)",
+        plan: normal,
+    },
+    Operator {
+        name: "aclnnInplaceRandom",
+        parameters: &[
+            in_place(SELF_REF, NUMBER, 0, 8),
+            attribute(FROM),
+            attribute(TO),
+            attribute(SEED),
+            attribute(OFFSET_INT),
+        ],
+        limits: "from is below to; whole numbers from from on and below to",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceRandom (numbers of the emulator's own counters)",
+        plan: whole,
+    },
+    Operator {
+        name: "aclnnInplaceBernoulli",
+        parameters: &[in_place(SELF_REF, NUMBER, 0, 8), scalar(PROB_SCALAR), attribute(SEED), attribute(OFFSET_INT)],
+        limits: "prob from 0 to 1; 1 with this probability, else 0",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceBernoulli (numbers of the emulator's own counters)",
+        plan: bernoulli,
+    },
+    Operator {
+        name: "aclnnDropoutGenMask",
+        parameters: &[ints(SHAPE), attribute(PROB), attribute(SEED), attribute(OFFSET_INT), output(OUT, OCTETS, 1, 1)],
+        limits: "prob from 0 to 1, of an element to become 0; out has a bit an element, rounded up to 128",
+        source: "CANN 8.1 aclnn API reference, aclnnDropoutGenMask (numbers of the emulator's own counters)",
+        plan: mask,
+    },
+    Operator {
+        name: "aclnnDropoutGenMaskV2",
+        parameters: &[
+            ints(SHAPE),
+            attribute(PROB),
+            attribute(SEED),
+            attribute(OFFSET_INT),
+            attribute(PROB_DATA_TYPE),
+            output(OUT, OCTETS, 1, 1),
+        ],
+        limits: "prob from 0 to 1, of an element to become 0; out has a bit an element, rounded up to 128",
+        source: "CANN 8.1 aclnn API reference, aclnnDropoutGenMaskV2 (numbers of the emulator's own counters)",
+        plan: mask,
+    },
+    Operator {
+        name: "aclnnDropoutDoMask",
+        parameters: &[
+            input(SELF, FLOATING, 0, 8),
+            input(MASK, OCTETS, 1, 1),
+            attribute(PROB),
+            output(OUT, FLOATING, 0, 8),
+        ],
+        limits: "prob from 0 to 1; mask as aclnnDropoutGenMask gives it; out has the shape and the type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnDropoutDoMask",
+        plan: apply_mask,
+    },
+];
+
+fn stream(call: &OperatorCall) -> Result<Stream, Refusal> {
+    Ok(Stream { seed: call.int(SEED)?.cast_unsigned(), offset: call.int(OFFSET_INT)?.cast_unsigned() })
+}
+
+/// A probability by value.
+fn probability(call: &OperatorCall) -> Result<f64, Refusal> {
+    let zeros = call.float(PROB)?;
+    if (0.0..=1.0).contains(&zeros) {
+        return Ok(zeros);
+    }
+    Err(call.refuse(PROB, format!("expected 0 to 1, found {zeros}")))
+}
+
+fn uniform(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (low, high, stream) = (call.float(FROM_FLOAT)?, call.float(TO_FLOAT)?, stream(call)?);
+    if low > high {
+        return Err(call.refuse(FROM_FLOAT, format!("expected at most to {high}, found {low}")));
+    }
+    let out = call.tensor(SELF_REF)?.slot;
+    Plan::new(move |views, tiles| {
+        let out = views.of(out);
+        // Rounding up to the bound, which does not belong to the range, gives the other one.
+        random::fill(tiles, out, |i| {
+            let value = (low + (high - low) * f64::from(stream.uniform(i))).rounded(out.dtype());
+            if value < high { value } else { low }
+        });
+        Ok(())
+    })
+}
+
+fn normal(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (mean, deviation, stream) = (call.float(MEAN_FLOAT)?, call.float(STD)?, stream(call)?);
+    if deviation.is_nan() || deviation < 0.0 {
+        return Err(call.refuse(STD, format!("expected at least 0, found {deviation}")));
+    }
+    let out = call.tensor(SELF_REF)?.slot;
+    Plan::new(move |views, tiles| {
+        random::fill(tiles, views.of(out), |i| mean + deviation * f64::from(stream.normal(i)));
+        Ok(())
+    })
+}
+
+fn whole(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (low, high, stream) = (call.int(FROM)?, call.int(TO)?, stream(call)?);
+    if low >= high {
+        return Err(call.refuse(FROM, format!("expected less than to {high}, found {low}")));
+    }
+    let out = call.tensor(SELF_REF)?.slot;
+    Plan::new(move |views, tiles| {
+        random::fill(tiles, views.of(out), |i| low.wrapping_add_unsigned(stream.whole(i, high.abs_diff(low))));
+        Ok(())
+    })
+}
+
+fn bernoulli(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (ones, stream) = (call.scalar(PROB_SCALAR)?.as_f64(), stream(call)?);
+    if !(0.0..=1.0).contains(&ones) {
+        return Err(call.refuse(PROB_SCALAR, format!("expected 0 to 1, found {ones}")));
+    }
+    let out = call.tensor(SELF_REF)?.slot;
+    Plan::new(move |views, tiles| {
+        random::fill(tiles, views.of(out), |i| i64::from(f64::from(stream.uniform(i)) < ones));
+        Ok(())
+    })
+}
+
+/// Bytes of a mask with a bit an element.
+fn mask_bytes(elements: usize) -> usize {
+    elements.div_ceil(128) * 16
+}
+
+fn mask(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (zeros, stream, shape) = (probability(call)?, stream(call)?, call.ints(SHAPE)?);
+    let elements = shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(usize::try_from(dim).ok()?));
+    let Some(elements) = elements else {
+        return Err(call.refuse(SHAPE, format!("expected extents of at least 0, found {shape:?}")));
+    };
+    call.expect_shape(OUT, &[mask_bytes(elements)], "a bit an element, rounded up to 128")?;
+    let out = call.tensor(OUT)?.slot;
+    Plan::new(move |views, tiles| {
+        random::mask(tiles, stream, zeros, views.of(out));
+        Ok(())
+    })
+}
+
+fn apply_mask(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, mask, zeros) = (call.tensor(SELF)?, call.tensor(MASK)?, probability(call)?);
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    if mask.len() < x.len().div_ceil(8) {
+        let text = format!("expected {} bytes for self {:?}, found {:?}", mask_bytes(x.len()), x.dims, mask.dims);
+        return Err(call.refuse(MASK, text));
+    }
+    let (x, mask, out) = (x.slot, mask.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        random::apply_mask(tiles, views.of(x), views.of(mask), zeros, views.of(out));
+        Ok(())
+    })
+}

@@ -1,0 +1,214 @@
+//! Operators against PyTorch: each line of `unit/golden/*.jsonl` is a call with its arguments and what comes out.
+//!
+//! The files are made by `unit/golden/make.py`. Each call runs with its tensors contiguous and strided, and once more in place
+//! where the operator has that form and the first operand the type and shape of the output.
+
+use serde_json::Value;
+
+use super::*;
+
+/// A call that one line describes.
+struct Case {
+    name: String,
+    arguments: Vec<Value>,
+}
+
+fn cases(file: &str) -> Vec<Case> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    let case = |line: &str| {
+        let value: Value = serde_json::from_str(line).unwrap();
+        Case {
+            name: value["call"].as_str().unwrap().to_owned(),
+            arguments: value["arguments"].as_array().unwrap().clone(),
+        }
+    };
+    text.lines().map(case).collect()
+}
+
+fn dtype_of(value: &Value) -> DType {
+    let name = value.as_str().unwrap();
+    DType::ALL.into_iter().find(|dtype| dtype.name() == name).unwrap()
+}
+
+/// A number; those that JSON has not are texts.
+fn number(value: &Value) -> f64 {
+    match value {
+        Value::String(text) => text.parse().unwrap(),
+        other => other.as_f64().unwrap(),
+    }
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(number).collect()
+}
+
+fn whole_numbers(value: &Value) -> Vec<i64> {
+    value.as_array().unwrap().iter().map(|value| value.as_i64().unwrap()).collect()
+}
+
+/// The tensors of an argument: of `in` and `ins` with their values, of `out` and `outs` with what is not to be seen again, of
+/// `ref` and `refs` with the values before.
+fn tensors(argument: &Value) -> Vec<Data> {
+    let read = |value: &Value, values: &str| {
+        let dims: Vec<usize> = whole_numbers(&value["dims"]).iter().map(|&dim| dim as usize).collect();
+        let dtype = dtype_of(&value["type"]);
+        if values.is_empty() { Data::blank(dtype, &dims) } else { Data::new(dtype, &dims, &numbers(&value[values])) }
+    };
+    let all = |value: &Value, values: &str| value.as_array().unwrap().iter().map(|value| read(value, values)).collect();
+    match argument {
+        argument if argument.get("in").is_some() => vec![read(&argument["in"], "values")],
+        argument if argument.get("ref").is_some() => vec![read(&argument["ref"], "before")],
+        argument if argument.get("out").is_some() => vec![read(&argument["out"], "")],
+        argument if argument.get("ins").is_some() => all(&argument["ins"], "values"),
+        argument if argument.get("refs").is_some() => all(&argument["refs"], "before"),
+        argument if argument.get("outs").is_some() => all(&argument["outs"], ""),
+        _ => Vec::new(),
+    }
+}
+
+/// What is to be in the tensors of an argument that is written.
+fn expected(argument: &Value) -> Vec<Vec<f64>> {
+    let wanted =
+        ["out", "ref"].iter().find_map(|field| argument.get(field)).map(|value| vec![numbers(&value["values"])]);
+    let listed = ["outs", "refs"].iter().find_map(|field| argument.get(field)?.as_array());
+    let list = || listed.map(|list| list.iter().map(|value| numbers(&value["values"])).collect());
+    wanted.or_else(list).unwrap_or_default()
+}
+
+fn scalar_of(value: &Value) -> Scalar {
+    let (dtype, value) = (dtype_of(&value["type"]), &value["scalar"]);
+    if dtype.is_float() { Scalar::Float(number(value), dtype) } else { Scalar::Int(value.as_i64().unwrap(), dtype) }
+}
+
+/// An argument that is no tensor.
+fn plain(argument: &Value) -> Arg<'static> {
+    let field = |name: &str| argument.get(name);
+    if field("scalar").is_some() {
+        return Arg::S(scalar_of(argument));
+    }
+    if let Some(list) = field("scalars") {
+        return Arg::Scalars(list.as_array().unwrap().iter().map(scalar_of).collect());
+    }
+    match argument.get("null").and_then(Value::as_str) {
+        Some("tensor") => return Arg::Null,
+        Some("tensors") => return Arg::NoList,
+        Some("scalar") => return Arg::NoScalar,
+        Some("ints") => return Arg::NoInts,
+        _ => {}
+    }
+    if let Some(value) = field("ints") {
+        return Arg::Ints(whole_numbers(value).leak());
+    }
+    if let Some(value) = field("flags") {
+        return Arg::Flags(value.as_array().unwrap().iter().map(|value| value.as_bool().unwrap()).collect());
+    }
+    if let Some(value) = field("int") {
+        return Arg::I(value.as_i64().unwrap());
+    }
+    if let Some(value) = field("float") {
+        return Arg::F(value.as_f64().unwrap());
+    }
+    if let Some(value) = field("flag") {
+        return Arg::B(value.as_bool().unwrap());
+    }
+    if let Some(value) = field("text") {
+        return Arg::Text(value.as_str().unwrap().to_owned().leak());
+    }
+    if let Some(value) = field("dtype") {
+        return Arg::D(dtype_of(value));
+    }
+    panic!("no argument: {argument}")
+}
+
+/// Runs a call with these tensors, argument by argument.
+fn run_case(name: &str, arguments: &[Value], given: &mut [Vec<Data>]) -> Result<(), String> {
+    let mut list = Vec::new();
+    for (argument, data) in arguments.iter().zip(given) {
+        let is_list = ["ins", "outs", "refs"].iter().any(|field| argument.get(field).is_some());
+        list.push(match &mut data[..] {
+            tensors if is_list => Arg::List(tensors.iter_mut().collect()),
+            [only] => Arg::T(only),
+            _ => plain(argument),
+        });
+    }
+    run(name, list)
+}
+
+fn check_results(what: &str, arguments: &[Value], given: &[Vec<Data>]) {
+    for (argument, data) in arguments.iter().zip(given) {
+        for (found, wanted) in data.iter().zip(expected(argument)) {
+            let units = argument.get("units").and_then(Value::as_f64).unwrap_or(1.0);
+            let bound = if found.dtype.is_float() { precision(found.dtype) * units } else { 0.0 };
+            close(&found.values(), &wanted, bound, what);
+        }
+    }
+}
+
+fn check_file(file: &str) {
+    let cases = cases(file);
+    assert!(!cases.is_empty(), "{file}");
+    for (line, case) in cases.iter().enumerate() {
+        let takes_strides = find(&case.name).is_some_and(|signature| {
+            signature.parameters().all(|parameter| match parameter.kind {
+                ParameterKind::Tensor { layout, .. } | ParameterKind::Tensors { layout, .. } => {
+                    layout == Layout::Strided
+                }
+                _ => true,
+            })
+        });
+        for strided in [false, true].into_iter().filter(|strided| takes_strides || !strided) {
+            let mut given: Vec<Vec<Data>> = case.arguments.iter().map(tensors).collect();
+            if strided {
+                given = given.into_iter().map(|list| list.into_iter().map(Data::strided).collect()).collect();
+            }
+            let what = format!("{file}:{}: {} strided {strided}", line + 1, case.name);
+            run_case(&case.name, &case.arguments, &mut given).unwrap_or_else(|error| panic!("{what}: {error}"));
+            check_results(&what, &case.arguments, &given);
+        }
+        check_in_place(file, line, case);
+    }
+}
+
+/// The same call in place, if there is such a form and the first operand can hold what comes out.
+fn check_in_place(file: &str, line: usize, case: &Case) {
+    let name = case.name.replacen("aclnn", INPLACE, 1);
+    let (Some(signature), [first, middle @ .., last]) = (find(&name), &case.arguments[..]) else { return };
+    let (Some(source), Some(target)) = (first.get("in"), last.get("out")) else { return };
+    if !signature.in_place || source["dims"] != target["dims"] || source["type"] != target["type"] {
+        return;
+    }
+    let mut changed = target.clone();
+    changed["before"] = source["values"].clone();
+    let mut arguments = vec![serde_json::json!({ "ref": changed })];
+    arguments.extend_from_slice(middle);
+    let mut given: Vec<Vec<Data>> = arguments.iter().map(tensors).collect();
+    let what = format!("{file}:{}: {name}", line + 1);
+    run_case(&name, &arguments, &mut given).unwrap_or_else(|error| panic!("{what}: {error}"));
+    check_results(&what, &arguments, &given);
+}
+
+#[test]
+fn selections_are_those_of_pytorch() {
+    check_file("selection.jsonl");
+}
+
+#[test]
+fn reductions_are_those_of_pytorch() {
+    check_file("reductions.jsonl");
+}
+
+#[test]
+fn gradients_are_those_of_pytorch() {
+    check_file("gradients.jsonl");
+}
+
+#[test]
+fn functions_of_lists_are_those_of_pytorch() {
+    check_file("foreach.jsonl");
+}
+
+#[test]
+fn functions_of_each_element_are_those_of_pytorch() {
+    check_file("pointwise.jsonl");
+}
