@@ -16,7 +16,7 @@ use crate::{command, fixture, root};
 const STEP: &str = "(of a step)";
 
 /// What every command has that is about a step of training.
-const OF_A_STEP: [&str; 19] = [
+const OF_A_STEP: [&str; 20] = [
     "recipe",
     "steps",
     "global-batch",
@@ -31,6 +31,7 @@ const OF_A_STEP: [&str; 19] = [
     "lr",
     "min-lr",
     "warmup-steps",
+    "pipeline",
     "lora",
     "mesh",
     "zero",
