@@ -66,7 +66,7 @@ pub(crate) const CASES: &[Case] = &[
         plan!(b, aclnnMatmulGetWorkspaceSize(x, y, out, 0))
     }),
     ("a product of mixed types", |b| {
-        let (x, y, out) = (b.tensor(BF16, &[2, 3]), b.tensor(F32, &[3, 2]), b.tensor(F32, &[2, 2]));
+        let (x, y, out) = (b.tensor(BF16, &[2, 3]), b.tensor(aclDataType::ACL_INT32, &[3, 2]), b.tensor(F32, &[2, 2]));
         plan!(b, aclnnMatmulGetWorkspaceSize(x, y, out, 0))
     }),
     ("a cube mode that does not exist", |b| {

@@ -3,7 +3,8 @@
 //! Results are computed in the common type of the operands, rounded to it, and then stored as the type of the output. A
 //! scalar operand is used at its own precision, not rounded to the type of the tensor.
 
-use super::call::{OperatorCall, Scalar};
+use super::argument::Scalar;
+use super::call::OperatorCall;
 use super::names::{ALPHA, CLIP_VALUE_MAX, CLIP_VALUE_MIN, DIM, OTHER, OTHER_SCALAR, OUT, SELF, X};
 use super::row::{Operator, attribute, input, output, scalar};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER};

@@ -4,7 +4,8 @@
 //! position, and in which lengths they take. Quantisation, position bias, paged and padded caches and shared prefixes are
 //! not modelled: their parameters must be NULL.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::Tensor;
+use super::call::OperatorCall;
 use super::names::{
     ACTUAL_SEQ_LENGTHS, ACTUAL_SEQ_LENGTHS_KV, ACTUAL_SEQ_LENGTHS_KV_OPTIONAL, ACTUAL_SEQ_LENGTHS_OPTIONAL,
     ACTUAL_SHARED_PREFIX_LEN_OPTIONAL, ANTIQUANT_MODE, ANTIQUANT_OFFSET, ANTIQUANT_OFFSET_OPTIONAL, ANTIQUANT_SCALE,

@@ -5,8 +5,9 @@
 //! has a modelled element type, no negative dims, a format whose elements lie as in ND, lies inside its storage, and is not
 //! written through overlapping elements.
 
+use super::argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 use super::names::Name;
-use super::row::{Layout, Need, ParameterKind, Role};
+use super::row::{Layout, Need, ParameterKind};
 use super::{INVALID, NULL_POINTER, Refusal, Signature, ViewIndex};
 use crate::nn::dtype::{DType, list_names};
 use crate::nn::view::{extent, is_contiguous};
@@ -14,155 +15,6 @@ use crate::nn::view::{extent, is_contiguous};
 /// The formats of which the elements lie as dims and strides say: ND, NCHW, NHWC, HWCN, NDHWC, NCDHW and NCL. What the dims are
 /// called makes no difference to an operator that does not look at it.
 const PLAIN_FORMATS: [i32; 7] = [2, 0, 1, 16, 27, 30, 47];
-
-/// An `aclTensor` as the host sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TensorDesc {
-    /// `aclDataType`.
-    pub(crate) dtype: i32,
-    /// `aclFormat`.
-    pub(crate) format: i32,
-    /// View dims.
-    pub(crate) dims: Vec<i64>,
-    /// View strides in elements.
-    pub(crate) strides: Vec<i64>,
-    /// View offset in elements.
-    pub(crate) offset: i64,
-    /// Dims of the storage the view lies in.
-    pub(crate) storage: Vec<i64>,
-    /// Device address of the storage.
-    pub(crate) address: usize,
-}
-
-/// An `aclScalar`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Scalar {
-    /// A floating point value of the given type.
-    Float(f64, DType),
-    /// An integer or truth value of the given type.
-    Int(i64, DType),
-}
-
-impl Scalar {
-    /// As a floating point number.
-    pub(crate) fn as_f64(self) -> f64 {
-        match self {
-            Self::Float(value, _) => value,
-            Self::Int(value, _) => value as f64,
-        }
-    }
-
-    /// As an integer; a fraction is cut off.
-    pub(crate) fn as_i64(self) -> i64 {
-        match self {
-            Self::Float(value, _) => value as i64,
-            Self::Int(value, _) => value,
-        }
-    }
-
-    /// Its element type.
-    pub(crate) const fn dtype(self) -> DType {
-        match self {
-            Self::Float(_, dtype) | Self::Int(_, dtype) => dtype,
-        }
-    }
-
-    /// As an element of type `dtype` holds it; anything but 0 is true.
-    pub(crate) fn stored_as(self, dtype: DType) -> Self {
-        if dtype == DType::Bool { Self::Int(i64::from(self.as_f64() != 0.0), dtype) } else { self }
-    }
-
-    /// As a lane value.
-    pub(crate) fn lane<L: crate::nn::lane::Lane>(self) -> L {
-        match self {
-            Self::Float(value, _) => L::from_f64(value),
-            Self::Int(value, _) => L::from_i64(value),
-        }
-    }
-}
-
-/// One argument of a first-phase call.
-#[derive(Clone, Debug)]
-pub(crate) enum Argument {
-    /// `aclTensor*`.
-    Tensor(Option<TensorDesc>),
-    /// `aclTensorList*`.
-    Tensors(Option<Vec<TensorDesc>>),
-    /// `aclScalar*`.
-    Scalar(Option<Scalar>),
-    /// `aclIntArray*`.
-    Ints(Option<Vec<i64>>),
-    /// `aclScalarList*`.
-    Scalars(Option<Vec<Scalar>>),
-    /// `aclBoolArray*`.
-    Flags(Option<Vec<bool>>),
-    /// Any integer type.
-    Int(i64),
-    /// `double` or `float`.
-    Float(f64),
-    /// `bool`.
-    Flag(bool),
-    /// `char*`.
-    Text(Option<String>),
-    /// `aclDataType`.
-    DataType(i32),
-}
-
-/// A tensor that passed the checks of its row.
-#[derive(Clone, Debug)]
-pub(crate) struct Tensor {
-    /// Which of the views of the plan it is.
-    pub(crate) slot: ViewIndex,
-    /// Element type.
-    pub(crate) dtype: DType,
-    /// Extents.
-    pub(crate) dims: Vec<usize>,
-    /// Strides in elements.
-    pub(crate) strides: Vec<isize>,
-    /// Offset in elements.
-    pub(crate) offset: isize,
-    /// Device address of the storage.
-    pub(crate) address: usize,
-    /// Direction.
-    pub(crate) role: Role,
-}
-
-impl Tensor {
-    /// Number of dims.
-    pub(crate) fn rank(&self) -> usize {
-        self.dims.len()
-    }
-
-    /// Number of elements.
-    pub(crate) fn len(&self) -> usize {
-        self.dims.iter().product()
-    }
-
-    /// Whether the elements lie row-major without gaps.
-    pub(crate) fn is_contiguous(&self) -> bool {
-        is_contiguous(&self.dims, &self.strides)
-    }
-
-    /// Whether the elements lie row-major without gaps once the last two dims are swapped.
-    pub(crate) fn is_transposed(&self) -> bool {
-        let (mut dims, mut strides) = (self.dims.clone(), self.strides.clone());
-        let rank = dims.len();
-        if rank < 2 {
-            return false;
-        }
-        dims.swap(rank - 2, rank - 1);
-        strides.swap(rank - 2, rank - 1);
-        is_contiguous(&dims, &strides)
-    }
-
-    /// Bytes from the address to the end of the last element; 0 without elements.
-    pub(crate) fn reach_bytes(&self) -> usize {
-        match extent(&self.dims, &self.strides, self.offset) {
-            Some((_, high)) => (high as usize + 1) * self.dtype.size(),
-            None => 0,
-        }
-    }
-}
 
 /// An argument after the checks.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! Rows of the elementwise comparisons, logic, selections, copies, conversions and fills.
 
+use super::argument::{Scalar, Tensor};
 use super::arithmetic::with_scalar_type;
-use super::call::{OperatorCall, Scalar, Tensor};
+use super::call::OperatorCall;
 use super::names::{CONDITION, DTYPE, MASK, Name, OTHER, OTHER_SCALAR, OUT, SELF, SELF_REF, SRC, VALUE, VALUE_SCALAR};
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{ANY, ARITHMETIC, BOOL, CONDITIONS, MASKABLE};

@@ -2,8 +2,9 @@
 //!
 //! Position bias, dropout, prefixes and the sparse modes above 3 are not modelled: their parameters must be NULL, 1 or absent.
 
+use super::argument::Tensor;
 use super::attention::{COMPRESSED, Extents, Order, WORKSPACE_BYTES, check_triangle};
-use super::call::{OperatorCall, Tensor};
+use super::call::OperatorCall;
 use super::gradient::expect_same;
 use super::names::{
     ATTEN_MASK_OPTIONAL, ATTENTION_IN_OPTIONAL, ATTENTION_OUT_OUT, DK_OUT, DPSE_OUT, DQ_OUT, DROP_MASK_OPTIONAL,

@@ -3,7 +3,8 @@
 //! The tensors of one place have one shape and one element type in all lists. A factor is a scalar for all of a list, a scalar or
 //! an element of a tensor for each, or one element of a tensor for all, which is read when the operator runs.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::{Scalar, Tensor};
+use super::call::OperatorCall;
 use super::names::{
     ALPHA, Name, OUT_LIST, SCALAR, SCALARS, SCALARS_LIST, WEIGHT_LIST, WEIGHT_SCALAR, X_LIST, X1_LIST, X2_LIST, X3_LIST,
 };
@@ -13,7 +14,7 @@ use super::pointwise::{
 use super::pointwise::{MINUS, PLUS, SCALED_MINUS, SCALED_PLUS, TIMES, of_scalar_first, sign, with_scalar};
 use super::row::{Operator, Parameter, in_places, input, inputs, outputs, scalar, scalars};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER, REAL};
-use super::{Plan, Refusal, Scalar, ViewIndex};
+use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::DType;
 use crate::nn::elementwise;
 use crate::nn::lane::Lane;

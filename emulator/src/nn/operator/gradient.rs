@@ -2,7 +2,8 @@
 //!
 //! An operator takes the gradients of what its counterpart gave, and what that took or kept, and gives those of what that took.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::Tensor;
+use super::call::OperatorCall;
 use super::names::{
     BIAS_OPTIONAL, DGAMMA_OUT, DIM, DX_OUT, DY, GAMMA, GRAD, GRAD_BIAS_OUT, GRAD_INPUT, GRAD_INPUT_OUT, GRAD_OUT,
     GRAD_OUTPUT, GRAD_WEIGHT_OUT, INDICES, INPUT, MEAN, NORMALIZED_SHAPE, NUM_WEIGHTS, Name, OUT, OUTPUT, OUTPUT_MASK,

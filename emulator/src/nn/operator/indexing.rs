@@ -1,6 +1,7 @@
 //! Rows of the lookups and scatters. An index outside its dim is found when the operator runs and fails the stream.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::Tensor;
+use super::call::OperatorCall;
 use super::names::{
     ALPHA, AXIS, DATA, DIM, INDEX, INDICES, NUM_CLASSES, Name, OFF_VALUE, ON_VALUE, OUT, SELF, SELF_REF, SOURCE, SRC,
     UPDATES, WEIGHT,

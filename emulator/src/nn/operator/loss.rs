@@ -2,7 +2,8 @@
 //!
 //! The pages say of label smoothing that the gradient takes 0 only, and of the z-loss that it is not supported: neither is taken.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::Tensor;
+use super::call::OperatorCall;
 use super::names::{
     GRAD_LOSS, GRAD_OUTPUT, GRAD_ZLOSS_OPTIONAL, IGNORE_INDEX, INPUT, LABEL_SMOOTHING, LOG_PROB, LOG_PROB_OUT,
     LOSS_OUT, LSE_FOR_ZLOSS_OPTIONAL, LSE_FOR_ZLOSS_OUT, LSE_SQUARE_SCALE_FOR_ZLOSS, Name, OUT, REDUCTION,

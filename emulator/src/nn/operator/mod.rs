@@ -6,6 +6,7 @@
 //! tensor a plan touches has been checked against its row; planning reads no device memory.
 //! Not here: handles of the C ABI, executors and streams (see `abi`).
 
+mod argument;
 mod arithmetic;
 mod attention;
 mod call;
@@ -35,9 +36,10 @@ use std::sync::LazyLock;
 
 use super::dtype::list_names;
 
-pub(crate) use call::{Argument, OperatorCall, Scalar, Tensor, TensorDesc, check};
+pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
+pub(crate) use call::{OperatorCall, check};
 pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, Plan, Refusal, Strides, ViewIndex, Views, sets};
-pub(crate) use row::{Layout, Need, Operator, ParameterKind, Role, Signature};
+pub(crate) use row::{Layout, Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
 const FAMILIES: [&[Operator]; 18] = [

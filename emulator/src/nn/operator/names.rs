@@ -6,7 +6,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::call::{Scalar, Tensor};
+use super::argument::{Scalar, Tensor};
 use crate::nn::dtype::DType;
 
 /// The name of a parameter of which a plan gets a `K`.

@@ -1,6 +1,7 @@
 //! Rows of the norms, the softmax and the rotary position embedding.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::Tensor;
+use super::call::OperatorCall;
 use super::names::{
     BIAS_OPTIONAL, COS, DIM, EPS, EPSILON, GAMMA, INPUT, MEAN_OUT_OPTIONAL, MODE, NORMALIZED_SHAPE, Name, OUT,
     RSTD_OUT, RSTD_OUT_OPTIONAL, SELF, SIN, WEIGHT_OPTIONAL, X, X_OUT, X1, X2, Y_OUT,

@@ -3,8 +3,9 @@
 //! Results are computed in the common type of the operands, rounded to it, and then stored as the type of the output. A scalar
 //! operand is used at its own precision, not rounded to the type of the tensor.
 
+use super::argument::Tensor;
 use super::arithmetic::settle;
-use super::call::{OperatorCall, Tensor};
+use super::call::OperatorCall;
 use super::names::{
     AMSGRAD, BETA1, BETA2, END, EPS, GRAD, LR, M_REF, MAX_GRAD_NORM_OPTIONAL_REF, MAXIMIZE, Name, OUT, SELF, STEP,
     TENSOR1, TENSOR2, V_REF, VALUE_SCALAR, VAR_REF, WEIGHT, WEIGHT_DECAY, WEIGHT_SCALAR,

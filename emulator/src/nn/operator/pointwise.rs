@@ -3,8 +3,9 @@
 //! A row says a function once for all types kernels compute in. Integers compute as FLOAT where a row has no function of whole
 //! numbers. Results are rounded to the common type of the operands and then stored as the type of the output.
 
+use super::argument::{Scalar, Tensor};
 use super::arithmetic::{settle, with_scalar_type};
-use super::call::{OperatorCall, Tensor};
+use super::call::OperatorCall;
 use super::names::{
     ALPHA, APPROXIMATE, APPROXIMATE_INT, BETA, CLIP_VALUE_MAX, CLIP_VALUE_MAX_TENSOR, CLIP_VALUE_MIN,
     CLIP_VALUE_MIN_TENSOR, EXPONENT, EXPONENT_SCALAR, GRAD_INPUT, GRAD_OUTPUT, INPUT_SCALE, LAMBD, LAMBDA, MAX,
@@ -13,22 +14,25 @@ use super::names::{
 };
 use super::row::{Operator, attribute, input, output, scalar};
 use super::sets::{ARITHMETIC, BOOL, NUMBER, REAL, WHOLE};
-use super::{Plan, Refusal, Scalar};
+use super::{Plan, Refusal};
 use crate::nn::Tiles;
 use crate::nn::dtype::{DType, LaneKind};
 use crate::nn::elementwise::map_all;
 use crate::nn::lane::{Lane, with_lane};
 use crate::nn::view::View;
 
+/// A function of `N` values, one a tensor, and of the scalars of the call, in one lane.
+type Form<L, const N: usize> = fn([L; N], &[L]) -> L;
+
 /// A function of `N` values, one a tensor, and of the scalars of the call, in each type kernels compute in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function<const N: usize> {
     /// Of FLOAT, FLOAT16 and BFLOAT16.
-    pub(super) single: fn([f32; N], &[f32]) -> f32,
+    pub(super) single: Form<f32, N>,
     /// Of DOUBLE.
-    pub(super) double: fn([f64; N], &[f64]) -> f64,
+    pub(super) double: Form<f64, N>,
     /// Of integers and truth values; None computes them as FLOAT.
-    pub(super) whole: Option<fn([i64; N], &[i64]) -> i64>,
+    pub(super) whole: Option<Form<i64, N>>,
     /// Whether the result is 1 or 0, which any type holds.
     pub(super) is_truth: bool,
 }
@@ -240,7 +244,7 @@ const TANH_GELU_GRAD: Function<2> = Function {
 const ROOT_TWO_OVER_PI: f64 = 0.797_884_560_802_865_4;
 
 /// A function of whole numbers alone; the types of its row let no other in.
-const fn whole<const N: usize>(function: fn([i64; N], &[i64]) -> i64) -> Function<N> {
+const fn whole<const N: usize>(function: Form<i64, N>) -> Function<N> {
     Function { single: |_, _| f32::NAN, double: |_, _| f64::NAN, whole: Some(function), is_truth: false }
 }
 
@@ -497,23 +501,23 @@ pub(super) enum Widens {
 /// A lane that knows which form of a function is its own.
 pub(super) trait Applied: Lane {
     /// The function's form for this lane.
-    fn form<const N: usize>(function: &Function<N>) -> Option<fn([Self; N], &[Self]) -> Self>;
+    fn form<const N: usize>(function: &Function<N>) -> Option<Form<Self, N>>;
 }
 
 impl Applied for f32 {
-    fn form<const N: usize>(function: &Function<N>) -> Option<fn([Self; N], &[Self]) -> Self> {
+    fn form<const N: usize>(function: &Function<N>) -> Option<Form<Self, N>> {
         Some(function.single)
     }
 }
 
 impl Applied for f64 {
-    fn form<const N: usize>(function: &Function<N>) -> Option<fn([Self; N], &[Self]) -> Self> {
+    fn form<const N: usize>(function: &Function<N>) -> Option<Form<Self, N>> {
         Some(function.double)
     }
 }
 
 impl Applied for i64 {
-    fn form<const N: usize>(function: &Function<N>) -> Option<fn([Self; N], &[Self]) -> Self> {
+    fn form<const N: usize>(function: &Function<N>) -> Option<Form<Self, N>> {
         function.whole
     }
 }

@@ -1,6 +1,7 @@
 //! Rows of the operators on 8-bit integers: rows quantised at run time, and products of quantised matrices.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::Tensor;
+use super::call::OperatorCall;
 use super::names::{
     BIAS, Name, OFFSET, OUT, PERTOKEN_SCALE_OPTIONAL, SCALE, SCALE_OUT, SMOOTH_SCALES_OPTIONAL, TRANSPOSE_X1,
     TRANSPOSE_X2, X, X1, X2, Y_OUT,

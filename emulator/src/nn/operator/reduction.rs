@@ -1,6 +1,7 @@
 //! Rows of the reductions, running sums and sorts.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::Tensor;
+use super::call::OperatorCall;
 use super::names::{
     DESCENDING, DIM, DIM_ARRAY, DIMS, DTYPE, INDICES, INDICES_OUT, K, KEEP_DIM, KEEP_DIMS, KEEPDIM, LARGEST, Name, OUT,
     SELF, SORTED, STABLE, VALUES_OUT,

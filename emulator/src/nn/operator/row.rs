@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::call::{Scalar, Tensor};
+use super::argument::{Role, Scalar, Tensor};
 use super::names::Name;
 use super::{OperatorCall, Plan, Refusal};
 use crate::nn::dtype::DType;
@@ -113,27 +113,6 @@ pub(crate) enum ParameterKind {
     Flags,
     /// A number, truth value, text or element type passed by value.
     Attribute,
-}
-
-/// Direction of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Read.
-    Input,
-    /// Written.
-    Output,
-    /// Read and written; for address updates it counts as an input.
-    InPlace,
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Input => "input",
-            Self::Output => "output",
-            Self::InPlace => "in-place",
-        })
-    }
 }
 
 /// Whether NULL is legal.

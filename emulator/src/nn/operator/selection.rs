@@ -3,7 +3,8 @@
 //! An index outside its dim is found when the operator runs and fails the stream. Of several dims that are indexed the results lie
 //! where the first of them did if they lie side by side, else first of all, as in PyTorch.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::Tensor;
+use super::call::OperatorCall;
 use super::names::{ACCUMULATE, DIM, INDICES_LIST, OUT, SELF, SELF_REF, TENSORS, UNSAFE, VALUES};
 use super::row::{Operator, attribute, in_place, input, inputs, output};
 use super::sets::{ADDABLE, ANY, INDEXES};

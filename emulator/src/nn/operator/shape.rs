@@ -1,6 +1,7 @@
 //! Rows of the operators that only move elements, or make them from positions.
 
-use super::call::{OperatorCall, Scalar};
+use super::argument::Scalar;
+use super::call::OperatorCall;
 use super::names::{
     DIAGONAL, DIM, DIMS, END_INT, END_SCALAR, OUT, PAD, REPEATS, SELF, SIZE, START, START_SCALAR, STEP, STEP_INT,
     STEP_SCALAR, TENSORS, VALUE_SCALAR,

@@ -1,6 +1,7 @@
 //! Rows of the reductions that look at each row once: whether any or all are true, least values, products, spreads, norms.
 
-use super::call::{OperatorCall, Tensor};
+use super::argument::Tensor;
+use super::call::OperatorCall;
 use super::names::{
     CORRECTION, DIM, DIM_ARRAY, DIMS, DTYPE, KEEP_DIM, KEEP_DIMS, KEEPDIM, Name, ORD, OUT, P_SCALAR, SELF, UNBIASED,
 };
