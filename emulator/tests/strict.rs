@@ -244,7 +244,7 @@ fn an_event_nobody_has_recorded_orders_nothing() {
                 "wait before record: event 4 is waited for, but no record of it has been enqueued, so the wait \
                  orders nothing; \
                  call aclrtRecordEvent first; \
-                 [1] aclrtSynchronizeEvent (call 8 on thread program, card 0)"
+                 [1] aclrtSynchronizeEvent (call 7 on thread program, card 0)"
             ]
         );
     });

@@ -80,7 +80,7 @@ fn ranges_past_an_end_are_out_of_bounds() {
             ),
             format!(
                 "out of bounds: dst: address {behind:#x} is 4 bytes past the end of an allocation of 100 bytes on card 0; {}",
-                sites(8)
+                sites(7)
             ),
         ]
     );
