@@ -15,10 +15,10 @@ use super::{files, print};
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateOptions {
-    /// File of measured points, with the columns of those that ship
+    /// File of measured operators and exchanges, with the columns of planner/points/operators_measured.csv
     #[arg(long, value_name = "FILE")]
     points: PathBuf,
-    /// The chip they were measured on: 910b1 to 910b4, or a die of a 910C
+    /// The chip the profile is for: 910b1 to 910b4, or a die of a 910C
     #[arg(long, value_name = "CHIP")]
     card: String,
     /// Where the profile is written [default: standard output]

@@ -130,6 +130,7 @@ const OPTIONS: [(&str, &[&str]); 10] = [
             "global-batch",
             "tokens",
             "validate",
+            "points",
             "top",
             "why",
             "json",

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ascend_tp_planner::validate::{POINTS, Stack, Validation, inference};
+use ascend_tp_planner::validate::{Class, Validation};
 
 const BEGIN: &str = "<!-- inference: begin -->\n```text\n";
 const END: &str = "```\n<!-- inference: end -->";
@@ -12,7 +12,10 @@ const END: &str = "```\n<!-- inference: end -->";
 fn the_document_holds_the_table_of_inference() {
     let path = crate::root().join("docs/COSTS.md");
     let document = fs::read_to_string(&path).unwrap();
-    let table = Validation { rows: inference(POINTS, &Stack::FITTED) }.to_string();
+    let mut shipped = Validation::shipped();
+    // Training has a table of its own.
+    shipped.rows.retain(|row| row.class != Class::Training);
+    let table = shipped.to_string();
     let (head, rest) = document.split_once(BEGIN).unwrap();
     let (held, tail) = rest.split_once(END).unwrap();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

@@ -4,24 +4,26 @@
 //! arrival of the last card on, the way it is done, which level bounds it, and how busy it keeps which [`Link`]s, from which
 //! [`slow_downs`] says what exchanges that run together do to each other.
 //!
-//! Each way of doing it is costed and the fastest is taken, as HCCL does. Invariants: more bytes or a slower link are never
-//! faster; an `AllReduce` is never faster than the `ReduceScatter` of the same bytes. A larger group can be faster: in a full
-//! mesh each of its cards has more links.
+//! Invariants: more bytes or a slower link are never faster; an `AllReduce` is never faster than the `ReduceScatter` of the same
+//! bytes. A larger group can be faster: in a full mesh each of its cards has more links.
 //!
-//! | way | sends, with S bytes in a group of g | steps |
-//! |---|---|---|
-//! | [`Algorithm::OneShot`] | S to every peer | 1 |
-//! | [`Algorithm::Mesh`] | S/g to every peer, in each half of the exchange | 1 or 2 |
-//! | [`Algorithm::Ring`] | S/g to the next, g - 1 times each half | g - 1 or 2 (g - 1) |
-//! | [`Algorithm::HalvingDoubling`] | S/2, S/4 … to partners at doubling distance; groups of 2ⁿ | log₂ g or twice |
-//! | [`Algorithm::Hierarchical`] | each level its own best way, on what the levels inside leave | sum |
+//! Of S bytes in a group of g a card has a part of S/g. Small parts are copied by the cards' cores, which read each other's
+//! memory; above a size that the links' level says, copy engines do it, which takes long to set up.
 //!
-//! Does not: count reading and adding the bytes on the card itself, which the fixed part and the efficiency cover.
+//! | way | takes |
+//! |---|---|
+//! | [`Algorithm::Direct`] | a fixed time and one for each further card; in each half of the exchange, publishing the part and what the busiest level carries |
+//! | [`Algorithm::Staged`] | the time to set up; what the busiest level carries, longer where values are added |
+//! | [`Algorithm::Copy`] | from one to another: a fixed time, and the bytes over one link |
+//! | [`Algorithm::Scatter`] | parts that differ for everyone: a fixed time and one for each doubling of the group; what the busiest level carries |
+//!
+//! Levels work side by side. What one carries: parts that everyone gets cross it once for each of its units, and are passed on
+//! inside; parts that differ cross it once for every card.
 
 use std::collections::BTreeMap;
 
 use crate::profile::Profile;
-use crate::topology::{Fabric, Level, Spread, Topology};
+use crate::topology::{Fabric, Spread, Topology};
 
 /// What a group exchanges. Bytes are those of the whole: what all cards hold together after an `AllGather` or before a
 /// `ReduceScatter`, what each holds for an `AllReduce` or `Broadcast`, what one card gives away in an `AllToAll` or `Scatter`.
@@ -91,16 +93,14 @@ impl Exchange {
 /// How an exchange is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// Everything to everyone directly.
-    OneShot,
-    /// Every two cards directly, each its part.
-    Mesh,
-    /// Around a ring.
-    Ring,
-    /// Doubling distances.
-    HalvingDoubling,
-    /// Inside each unit, then between units.
-    Hierarchical,
+    /// Cores read what the others published.
+    Direct,
+    /// Copy engines, level by level.
+    Staged,
+    /// Copies of different parts to each.
+    Scatter,
+    /// One copy from card to card.
+    Copy,
 }
 
 impl Algorithm {
@@ -108,11 +108,10 @@ impl Algorithm {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::OneShot => "one-shot",
-            Self::Mesh => "mesh",
-            Self::Ring => "ring",
-            Self::HalvingDoubling => "halving-doubling",
-            Self::Hierarchical => "hierarchical",
+            Self::Direct => "direct",
+            Self::Staged => "staged",
+            Self::Scatter => "scatter",
+            Self::Copy => "copy",
         }
     }
 }
@@ -126,7 +125,7 @@ pub struct CollectiveCost {
     pub latency_us: f64,
     /// The part that does.
     pub transfer_us: f64,
-    /// How it is done: the fastest way.
+    /// How it is done.
     pub algorithm: Algorithm,
     /// The level of the topology that bounds it.
     pub level: usize,
@@ -144,24 +143,18 @@ impl CollectiveCost {
     /// The same for a group of which only the spread over the levels is known.
     #[must_use]
     pub fn of_spread(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, spread: &Spread) -> Self {
-        let ground = Ground { profile, topology, whole: spread };
-        let mut best = ground.best_flat(exchange, bytes, spread);
-        if let Some(way) = ground.hierarchical(exchange, bytes)
-            && way.total_us() < best.total_us()
-        {
-            best = way;
-        }
+        let ground = Ground { profile, topology, spread };
+        let way = ground.way(exchange, bytes);
         let outermost = spread.levels().next_back().unwrap_or(0);
-        let busiest = (0..best.busy_us.len()).max_by(|a, b| best.busy_us[*a].total_cmp(&best.busy_us[*b]));
-        let level = busiest.filter(|level| best.busy_us[*level] > 0.0).unwrap_or(outermost);
-        let latency_us = profile.coefficients.collective_us + best.latency_us;
+        let busiest = (0..way.busy_us.len()).max_by(|a, b| way.busy_us[*a].total_cmp(&way.busy_us[*b]));
+        let level = busiest.filter(|level| way.busy_us[*level] > 0.0).unwrap_or(outermost);
         Self {
-            duration_us: latency_us + best.transfer_us,
-            latency_us,
-            transfer_us: best.transfer_us,
-            algorithm: best.algorithm,
+            duration_us: way.total_us(),
+            latency_us: way.latency_us,
+            transfer_us: way.transfer_us,
+            algorithm: way.algorithm,
             level,
-            busy_us: best.busy_us,
+            busy_us: way.busy_us,
         }
     }
 
@@ -185,12 +178,6 @@ impl CollectiveCost {
                 Fabric::Bus => {
                     let units = cards.chunk_by(|a, b| a / level.cards == b / level.cards);
                     units.for_each(|unit| push(Link::Bus { level: index, unit: unit[0] / level.cards }));
-                }
-                Fabric::FullMesh if self.algorithm == Algorithm::Ring => {
-                    let next = cards.iter().cycle().skip(1);
-                    for (from, to) in cards.iter().zip(next).filter(|(from, to)| is_here(**from, **to)) {
-                        push(Link::Between { level: index, from: *from, to: *to });
-                    }
                 }
                 Fabric::FullMesh => {
                     for unit in cards.chunk_by(|a, b| a / level.cards == b / level.cards) {
@@ -269,182 +256,138 @@ impl Way {
     }
 }
 
+/// Part of the size up to which cores copy that holds where nothing is added up.
+const GATHERED: f64 = 0.5;
+
 /// Where an exchange takes place.
 struct Ground<'a> {
     profile: &'a Profile,
     topology: &'a Topology,
-    /// How the whole group lies.
-    whole: &'a Spread,
+    /// How the group lies.
+    spread: &'a Spread,
 }
 
 impl Ground<'_> {
-    fn level(&self, index: usize) -> &Level {
-        &self.topology.levels[index]
-    }
-
-    /// Microseconds in which a card sends `bytes` over one of its links of a level while `senders` cards of each unit do.
-    fn link_us(&self, index: usize, bytes: f64, senders: usize) -> f64 {
-        let level = self.level(index);
-        let links = match level.fabric {
-            Fabric::FullMesh => level.cards - self.topology.cards_below(index),
-            Fabric::Switch => 1,
-            Fabric::Bus => senders,
-        };
-        bytes * links as f64 / (level.bytes_per_us * self.profile.coefficients.link_efficiency)
-    }
-
-    /// Cards of the whole group in a unit of a level.
-    fn senders(&self, index: usize) -> usize {
-        self.whole.within_below(index) * self.whole.parts[index]
-    }
-
-    /// The fastest way that makes no use of the levels' difference.
-    fn best_flat(&self, exchange: Exchange, bytes: f64, spread: &Spread) -> Way {
-        let mut best = self.direct(exchange, bytes, spread);
-        let others = [
-            self.one_shot(exchange, bytes, spread),
-            self.ring(exchange, bytes, spread),
-            self.halving(exchange, bytes, spread),
-        ];
-        for way in others.into_iter().flatten() {
-            if way.total_us() < best.total_us() {
-                best = way;
-            }
+    fn way(&self, exchange: Exchange, bytes: f64) -> Way {
+        match exchange {
+            Exchange::SendRecv => return self.copy(bytes),
+            Exchange::AllToAll | Exchange::Scatter | Exchange::Barrier => return self.scatter(exchange, bytes),
+            _ => {}
         }
-        best
+        let spread = self.spread;
+        let levels = spread.levels().map(|level| self.topology.levels[level].direct_bytes);
+        let gathered = if exchange == Exchange::AllGather { GATHERED } else { 1.0 };
+        let most = levels.fold(f64::INFINITY, f64::min) * gathered * spread.cards as f64;
+        let direct = self.direct(exchange, bytes.min(most));
+        if bytes <= most {
+            return direct;
+        }
+        let mut staged = self.staged(exchange, bytes);
+        // However the two are fitted, more bytes are not faster.
+        staged.transfer_us += (direct.total_us() - staged.total_us()).max(0.0);
+        staged
     }
 
-    /// `steps` times `bytes` to each of the peers; a card serves one level after the other.
-    fn to_peers(&self, algorithm: Algorithm, steps: f64, bytes: f64, peers: impl Fn(usize) -> usize) -> Way {
-        let mut way =
-            Way { algorithm, latency_us: 0.0, transfer_us: 0.0, busy_us: vec![0.0; self.topology.levels.len()] };
-        for index in 0..self.topology.levels.len() {
-            let peers = peers(index);
+    fn latency_us(&self) -> f64 {
+        self.spread.levels().map(|level| self.topology.levels[level].latency_us).fold(0.0, f64::max)
+    }
+
+    /// By level: microseconds in which a card sends there what everyone gets of S bytes, once, at the links' whole rate.
+    fn shared_us(&self, bytes: f64) -> Vec<f64> {
+        let spread = self.spread;
+        let level_us = |level: usize| {
+            let (parts, peers) = (spread.parts[level], spread.peers[level]);
             if peers == 0 {
-                continue;
+                0.0
+            } else if spread.is_even {
+                let sent = bytes / spread.within_below(level) as f64 * (1.0 - 1.0 / parts as f64);
+                self.link_us(level, sent, parts - 1)
+            } else {
+                self.link_us(level, bytes / spread.cards as f64 * peers as f64, peers)
             }
-            let at_once = if self.level(index).fabric == Fabric::FullMesh { 1 } else { peers };
-            let busy_us = steps * self.link_us(index, bytes * at_once as f64, self.senders(index));
-            way.busy_us[index] = busy_us;
-            way.transfer_us += busy_us;
-            way.latency_us = way.latency_us.max(steps * self.level(index).latency_us);
-        }
-        way
-    }
-
-    fn direct(&self, exchange: Exchange, bytes: f64, spread: &Spread) -> Way {
-        let outermost = spread.levels().next_back();
-        match exchange {
-            Exchange::SendRecv => {
-                self.to_peers(Algorithm::OneShot, 1.0, bytes, |level| usize::from(outermost == Some(level)))
-            }
-            Exchange::Barrier => self.to_peers(Algorithm::OneShot, 1.0, 0.0, |level| spread.peers[level]),
-            _ => {
-                let part = bytes / spread.cards as f64;
-                self.to_peers(Algorithm::Mesh, exchange.halves(), part, |level| spread.peers[level])
-            }
-        }
-    }
-
-    fn one_shot(&self, exchange: Exchange, bytes: f64, spread: &Spread) -> Option<Way> {
-        let whole = matches!(exchange, Exchange::AllReduce | Exchange::Broadcast | Exchange::Reduce);
-        whole.then(|| self.to_peers(Algorithm::OneShot, 1.0, bytes, |level| spread.peers[level]))
-    }
-
-    /// Around the cards in their order: the slowest link between two neighbours sets the pace.
-    fn ring(&self, exchange: Exchange, bytes: f64, spread: &Spread) -> Option<Way> {
-        if spread.cards < 3
-            || matches!(exchange, Exchange::AllToAll | Exchange::Scatter | Exchange::SendRecv | Exchange::Barrier)
-        {
-            return None;
-        }
-        let steps = exchange.halves() * (spread.cards - 1) as f64;
-        let mut way = Way {
-            algorithm: Algorithm::Ring,
-            latency_us: 0.0,
-            transfer_us: 0.0,
-            busy_us: vec![0.0; spread.parts.len()],
         };
-        let innermost = spread.levels().next();
-        for index in spread.levels() {
-            let crossing = if innermost == Some(index) { self.senders(index) } else { spread.parts[index] };
-            let busy_us = steps * self.link_us(index, bytes / spread.cards as f64, crossing);
-            let latency_us = steps * self.level(index).latency_us;
-            way.busy_us[index] = busy_us;
-            if busy_us + latency_us > way.total_us() {
-                (way.transfer_us, way.latency_us) = (busy_us, latency_us);
-            }
-        }
-        Some(way)
+        (0..spread.parts.len()).map(level_us).collect()
     }
 
-    /// The largest part goes to the nearest partner; one partner at a time, so one link of a mesh.
-    fn halving(&self, exchange: Exchange, bytes: f64, spread: &Spread) -> Option<Way> {
-        let does = matches!(exchange, Exchange::AllReduce | Exchange::AllGather | Exchange::ReduceScatter);
-        let fits = spread.is_even && spread.parts.iter().all(|parts| parts.is_power_of_two());
-        if !does || !fits {
-            return None;
-        }
-        let mut way = Way {
-            algorithm: Algorithm::HalvingDoubling,
-            latency_us: 0.0,
-            transfer_us: 0.0,
-            busy_us: vec![0.0; spread.parts.len()],
+    /// Microseconds in which a card sends `bytes` over `links` links of a level, which a mesh has side by side.
+    fn link_us(&self, index: usize, bytes: f64, links: usize) -> f64 {
+        let level = &self.topology.levels[index];
+        let senders = self.spread.within_below(index) * self.spread.parts[index];
+        let times = match level.fabric {
+            Fabric::FullMesh => (level.cards - self.topology.cards_below(index)) as f64 / links.max(1) as f64,
+            Fabric::Switch => 1.0,
+            Fabric::Bus => senders as f64,
         };
-        for index in spread.levels() {
-            let parts = spread.parts[index];
-            let sent = bytes / spread.within_below(index) as f64 * (1.0 - 1.0 / parts as f64);
-            let busy_us = exchange.halves() * self.link_us(index, sent, self.senders(index));
-            way.busy_us[index] = busy_us;
-            way.transfer_us += busy_us;
-            way.latency_us += exchange.halves() * f64::from(parts.ilog2()) * self.level(index).latency_us;
-        }
-        Some(way)
+        bytes * times / level.bytes_per_us
     }
 
-    /// Level by level: inside each unit everyone reduces or gathers a part, and the outermost level moves only that.
-    fn hierarchical(&self, exchange: Exchange, bytes: f64) -> Option<Way> {
-        let levels: Vec<usize> = self.whole.levels().collect();
-        let (&outermost, inner) = levels.split_last()?;
-        if inner.is_empty() || !self.whole.is_even {
-            return None;
+    fn direct(&self, exchange: Exchange, bytes: f64) -> Way {
+        let c = &self.profile.coefficients.exchange;
+        let halves = exchange.halves();
+        let busy_us: Vec<f64> = self.shared_us(bytes).into_iter().map(|us| halves * us / c.direct_efficiency).collect();
+        let peers = self.spread.cards - 1;
+        let part = if peers == 0 { 0.0 } else { bytes / self.spread.cards as f64 };
+        Way {
+            algorithm: Algorithm::Direct,
+            latency_us: c.direct_us + c.peer_us * peers as f64 + halves * self.latency_us(),
+            transfer_us: halves * part / c.publish_bytes_per_us + busy_us.iter().copied().fold(0.0, f64::max),
+            busy_us,
         }
-        let mut sum = Way {
-            algorithm: Algorithm::Hierarchical,
-            latency_us: 0.0,
-            transfer_us: 0.0,
-            busy_us: vec![0.0; self.whole.parts.len()],
+    }
+
+    fn staged(&self, exchange: Exchange, bytes: f64) -> Way {
+        let c = &self.profile.coefficients.exchange;
+        // Of the halves, the one in which values meet.
+        let reduced = match exchange {
+            Exchange::AllReduce | Exchange::ReduceScatter | Exchange::Reduce => 1.0,
+            _ => 0.0,
         };
-        let mut add = |exchange, level: usize, bytes: f64| {
-            let mut spread = Spread {
-                cards: self.whole.parts[level],
-                parts: vec![1; self.whole.parts.len()],
-                peers: vec![0; self.whole.parts.len()],
-                is_even: true,
-            };
-            spread.parts[level] = spread.cards;
-            spread.peers[level] = spread.cards - 1;
-            let way = self.best_flat(exchange, bytes, &spread);
-            sum.latency_us += way.latency_us;
-            sum.transfer_us += way.transfer_us;
-            sum.busy_us[level] += way.busy_us[level];
-        };
-        let part = |level: usize| bytes / self.whole.within_below(level) as f64;
-        match exchange {
-            Exchange::AllReduce => {
-                for level in inner {
-                    add(Exchange::ReduceScatter, *level, part(*level));
-                    add(Exchange::AllGather, *level, part(*level));
-                }
-                add(Exchange::AllReduce, outermost, part(outermost));
-            }
-            Exchange::ReduceScatter | Exchange::AllGather => {
-                levels.iter().for_each(|level| add(exchange, *level, part(*level)));
-            }
-            Exchange::Broadcast | Exchange::Reduce => levels.iter().for_each(|level| add(exchange, *level, bytes)),
-            Exchange::AllToAll | Exchange::Scatter | Exchange::SendRecv | Exchange::Barrier => return None,
+        let times = exchange.halves() - reduced + reduced / c.reduce_efficiency;
+        let levels = self.shared_us(bytes).into_iter().zip(&self.topology.levels);
+        let busy_us: Vec<f64> = levels.map(|(us, level)| times * us / level.efficiency).collect();
+        Way {
+            algorithm: Algorithm::Staged,
+            latency_us: c.staged_us + exchange.halves() * self.latency_us(),
+            transfer_us: busy_us.iter().copied().fold(0.0, f64::max),
+            busy_us,
         }
-        Some(sum)
+    }
+
+    /// From one card to another, over the outermost level between them.
+    fn copy(&self, bytes: f64) -> Way {
+        let c = &self.profile.coefficients.exchange;
+        let mut busy_us = vec![0.0; self.topology.levels.len()];
+        if let Some(level) = self.spread.levels().next_back() {
+            busy_us[level] = self.link_us(level, bytes, 1) / c.direct_efficiency;
+        }
+        Way {
+            algorithm: Algorithm::Copy,
+            latency_us: c.copy_us + self.latency_us(),
+            transfer_us: busy_us.iter().copied().fold(0.0, f64::max),
+            busy_us,
+        }
+    }
+
+    fn scatter(&self, exchange: Exchange, bytes: f64) -> Way {
+        let (c, spread) = (&self.profile.coefficients.exchange, self.spread);
+        let part = bytes / spread.cards as f64;
+        let sent = |level: usize| match exchange {
+            Exchange::Barrier => (0.0, 1),
+            _ => (part * spread.peers[level] as f64, spread.peers[level]),
+        };
+        let level_us = |(index, level): (usize, &crate::topology::Level)| {
+            let (sent, links) = sent(index);
+            self.link_us(index, sent, links) / level.efficiency
+        };
+        let busy_us: Vec<f64> = self.topology.levels.iter().enumerate().map(level_us).collect();
+        let alone = if spread.cards > 1 { part / c.publish_bytes_per_us } else { 0.0 };
+        let doublings = (spread.cards as f64).log2();
+        Way {
+            algorithm: Algorithm::Scatter,
+            latency_us: c.scatter_us + c.scatter_doubling_us * doublings + self.latency_us(),
+            transfer_us: busy_us.iter().copied().fold(alone, f64::max),
+            busy_us,
+        }
     }
 }
 

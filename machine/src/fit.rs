@@ -36,19 +36,31 @@ const STEPS: usize = 400;
 /// Beginnings at most.
 const ROUNDS: usize = 8;
 
-/// Mean loss of predicted over measured: the square of its logarithm, levelling off where the point is an outlier.
+/// What a row is usually off by, and what a coefficient is usually off by before anything is measured, as logarithms: together
+/// the weight of a coefficient's start, in rows.
+const ROW: f64 = 0.1;
+const START: f64 = 0.5;
+
+/// Mean loss of predicted over measured, each with its weight: the square of its logarithm, levelling off where the point is
+/// an outlier.
 #[must_use]
-pub fn loss(ratios: &[f64]) -> f64 {
-    let one = |ratio: &f64| {
+pub fn loss(ratios: &[(f64, f64)]) -> f64 {
+    let one = |(ratio, weight): &(f64, f64)| {
         let square = ratio.ln().powi(2);
-        square / (1.0 + square / OUTLIER.powi(2))
+        weight * square / (1.0 + square / OUTLIER.powi(2))
     };
-    ratios.iter().map(one).sum::<f64>() / ratios.len().max(1) as f64
+    ratios.iter().map(one).sum::<f64>() / weight(ratios)
 }
 
-/// The values with the least [`loss`] of the `ratios` they give.
+fn weight(ratios: &[(f64, f64)]) -> f64 {
+    let weight: f64 = ratios.iter().map(|(_, weight)| weight).sum();
+    if weight > 0.0 { weight } else { 1.0 }
+}
+
+/// The values with the least [`loss`] of the `ratios` they give, each predicted over measured and a weight. A parameter that
+/// the points hardly say stays where it starts.
 #[must_use]
-pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<f64>) -> Fit {
+pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>) -> Fit {
     let values = |point: &[f64]| -> Vec<f64> {
         point.iter().zip(parameters).map(|(at, p)| at.exp().clamp(p.low, p.high)).collect()
     };
@@ -59,7 +71,9 @@ pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<f64>) -> Fit
             .zip(parameters)
             .map(|(at, p)| (at - p.high.ln()).max(0.0).powi(2) + (p.low.ln() - at).max(0.0).powi(2))
             .sum();
-        loss(&ratios(&values(point))) + outside
+        let ratios = ratios(&values(point));
+        let moved: f64 = point.iter().zip(parameters).map(|(at, p)| (at - p.start.ln()).powi(2)).sum();
+        loss(&ratios) + outside + (ROW / START).powi(2) * moved / weight(&ratios)
     };
     let mut best: Vec<f64> = parameters.iter().map(|p| p.start.clamp(p.low, p.high).ln()).collect();
     let mut least = height(&best);
@@ -133,9 +147,10 @@ mod tests {
     ];
 
     /// Times `fixed + work / rate` against those of the true values.
-    fn ratios(values: &[f64]) -> Vec<f64> {
+    fn ratios(values: &[f64]) -> Vec<(f64, f64)> {
         let time = |rate: f64, fixed: f64, work: f64| fixed + work / rate;
-        [0.5, 1.0, 4.0, 30.0, 200.0].iter().map(|w| time(values[0], values[1], *w) / time(3.0, 2.0, *w)).collect()
+        let ratio = |w: &f64| (time(values[0], values[1], *w) / time(3.0, 2.0, *w), 1000.0);
+        [0.5, 1.0, 4.0, 30.0, 200.0].iter().map(ratio).collect()
     }
 
     #[test]
@@ -143,6 +158,12 @@ mod tests {
         let found = fit(&PARAMETERS, ratios);
         assert!((found.values[0] / 3.0 - 1.0).abs() < 1e-3 && (found.values[1] / 2.0 - 1.0).abs() < 1e-3, "{found:?}");
         assert_eq!(found, fit(&PARAMETERS, ratios));
+    }
+
+    #[test]
+    fn a_value_that_nothing_says_stays_where_it_starts() {
+        let found = fit(&PARAMETERS, |_| vec![(1.5, 1.0)]);
+        assert!((found.values[0] - 1.0).abs() < 1e-3 && (found.values[1] - 1.0).abs() < 1e-3, "{found:?}");
     }
 
     #[test]
@@ -157,7 +178,7 @@ mod tests {
     fn one_wrong_point_does_not_bend_the_others() {
         let found = fit(&PARAMETERS, |values| {
             let mut ratios = ratios(values);
-            ratios[4] *= 5.0;
+            ratios[4].0 *= 5.0;
             ratios
         });
         assert!(found.values[1] > 1.8 && found.values[1] < 2.2, "{found:?}");

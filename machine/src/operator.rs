@@ -2,19 +2,20 @@
 //!
 //! Input: a [`Profile`] and the [`Work`] of a call. Output: its duration on the card, and what bounds it.
 //!
-//! A kernel takes what its slowest part takes (cube, vector, memory: they run side by side), and a fixed time beside.
-//!
-//! | part | form |
+//! | kernel | form, beside a fixed time |
 //! |---|---|
-//! | cube | products cut into tiles, dealt out to the cores in waves; a core's time for a tile is that of its multiplications or of loading both its sides from the cache, whichever is longer; of the tile shapes the fastest |
-//! | vector | operations over the lanes of all vector cores |
-//! | memory | weights, caches and tables at HBM's rate; activations at the cache's rate as far as half of it holds them |
+//! | product | the longer of cube and memory, and the part `serial` of the shorter: the first tiles have to come before anything is multiplied. Cube: tiles dealt out to the cores in waves; a core's time for a tile is that of its multiplications or of loading both its sides from the cache; of the tile shapes the fastest |
+//! | grouped products | the longer of the two: the weight of one group comes while that of another is multiplied |
+//! | attention | a time for every wave of tasks, and the longest of cube, softmax, and reading keys and values |
+//! | vector | the longer of operations over the lanes of all vector cores, and memory |
+//!
+//! Weights, caches and tables come from HBM; activations, up to half the second-level cache, are found there.
 //!
 //! Invariants: monotone in every size; no part is faster than the chip's facts allow. Docs: `docs/COSTS.md`.
 
 use crate::launch::Element;
 use crate::profile::Profile;
-use crate::work::{Gemm, Work};
+use crate::work::{Gemm, Kind, Work};
 
 /// What bounds an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,9 +71,11 @@ pub struct OperatorCost {
     pub bound: Bound,
 }
 
-/// Tiles of a result that one core makes at a time, in rows and columns at 16 bits (Ascend C `MatmulApi` tilings: both sides
-/// in L0A and L0B of 64 KiB, the sums in L0C of 128 KiB).
-const TILES: [(f64, f64); 5] = [(128.0, 256.0), (256.0, 128.0), (128.0, 128.0), (64.0, 256.0), (256.0, 64.0)];
+/// Rows or columns of a tile of a result that one core makes at a time.
+const SIDES: [f64; 5] = [16.0, 32.0, 64.0, 128.0, 256.0];
+
+/// Elements of the largest tile: 32-bit sums in L0C of 128 KiB (Ascend C `MatmulApi` tilings).
+const TILE: f64 = 32_768.0;
 
 /// Rows and columns of the least block the cube multiplies.
 const BLOCK: f64 = 16.0;
@@ -84,20 +87,30 @@ impl OperatorCost {
     /// The cost of `work` on a card.
     #[must_use]
     pub fn of(profile: &Profile, work: &Work) -> Self {
-        let (soc, c) = (profile.soc, &profile.coefficients);
-        let cube_us = work.products.iter().map(|gemm| product_us(profile, work.element, gemm)).sum();
-        let vector_us = work.vector_operations / (soc.vector_lanes_per_us() * c.vector_efficiency);
-        let kept = work.passing_bytes.clamp(0.0, soc.l2_bytes() as f64 / 2.0);
-        let memory_us = (work.bytes() - kept) / (soc.hbm_bytes_per_us() * c.hbm_efficiency)
-            + kept / (soc.l2_bytes_per_us() * c.hbm_efficiency);
-        // An efficiency is fitted for HBM and may be above 1; the cores' links carry no more for that.
-        let memory_us = memory_us.max(work.bytes() / soc.l2_bytes_per_us());
+        let c = &profile.coefficients;
+        let vector_us = work.vector_operations / (profile.soc.vector_lanes_per_us() * c.vector_efficiency);
+        let cube_us: f64 = match work.kind {
+            Kind::Attention { .. } => {
+                let flops = work.flops() * multiplication(work.element).0;
+                flops / (profile.soc.cube_flops_per_us() * c.attention_efficiency)
+            }
+            _ => work.products.iter().map(|gemm| product_us(profile, work, gemm)).sum(),
+        };
+        let memory_us = memory_us(profile, work);
         let (bound, longest) = [(Bound::Cube, cube_us), (Bound::Vector, vector_us), (Bound::Memory, memory_us)]
             .into_iter()
             .fold((Bound::Launch, 0.0), |best, part| if part.1 > best.1 { part } else { best });
+        let fixed_us = match work.kind {
+            Kind::Product => c.product_us + c.serial * cube_us.min(memory_us),
+            Kind::Grouped => c.grouped_us,
+            Kind::Attention { .. } => {
+                c.attention_us + c.attention_task_us * (work.tasks / f64::from(profile.soc.cube_cores())).ceil()
+            }
+            Kind::Vector => c.kernel_us,
+        };
         let engine = if work.products.is_empty() { Engine::Vector } else { Engine::Cube };
-        let bound = if longest < c.kernel_us { Bound::Launch } else { bound };
-        Self { duration_us: c.kernel_us + longest, cube_us, vector_us, memory_us, engine, bound }
+        let bound = if longest < fixed_us { Bound::Launch } else { bound };
+        Self { duration_us: fixed_us + longest, cube_us, vector_us, memory_us, engine, bound }
     }
 
     /// The cost of a kernel of the vector cores that counts its own work: `cycles` of its slowest core, `bytes` of global
@@ -115,29 +128,52 @@ impl OperatorCost {
     }
 }
 
-/// Microseconds of all cores for a product: the fastest tile shape.
-fn product_us(profile: &Profile, element: Element, gemm: &Gemm) -> f64 {
-    let up = |size: f64| (size / BLOCK).ceil() * BLOCK;
-    let cores = f64::from(profile.soc.cube_cores());
-    // Multiplications at this type take this many times those at 16 bits; bytes are those of the type.
-    let (slow, bytes) = match element {
+/// Microseconds in which all cores move the bytes.
+fn memory_us(profile: &Profile, work: &Work) -> f64 {
+    let (soc, c) = (profile.soc, &profile.coefficients);
+    let efficiency = match work.kind {
+        Kind::Attention { key_heads: 2.. } => c.strided_keys_efficiency,
+        Kind::Attention { .. } => c.keys_efficiency,
+        _ => c.hbm_efficiency,
+    };
+    let kept = work.passing_bytes.clamp(0.0, soc.l2_bytes() as f64 / 2.0);
+    let from_cache = match work.kind {
+        // A tile's time has its loads from the cache.
+        Kind::Product | Kind::Grouped => 0.0,
+        Kind::Attention { .. } | Kind::Vector => kept + work.cached_bytes,
+    };
+    let far = (work.bytes() - kept - work.cached_bytes).max(0.0) / (soc.hbm_bytes_per_us() * efficiency);
+    (far + from_cache / (soc.l2_bytes_per_us() * c.l2_efficiency)).max(work.bytes() / soc.l2_bytes_per_us())
+}
+
+/// What a multiplication at this type takes, in those at 16 bits, and the bytes of an element.
+const fn multiplication(element: Element) -> (f64, f64) {
+    match element {
         Element::I8 => (0.5, 1.0),
         // The cube has no 4-bit products: weights are widened on the way.
         Element::I4 => (0.5, 1.0),
         Element::F32 => (4.0, 4.0),
         Element::F64 | Element::I64 | Element::I32 => (16.0, 8.0),
         Element::F16 | Element::Bf16 | Element::I16 => (1.0, 2.0),
-    };
-    let cycles = TILES.iter().map(|(rows, columns)| {
-        let (rows, columns) = (up(gemm.m).min(*rows), up(gemm.n).min(*columns));
+    }
+}
+
+/// Microseconds of all cores for a product: the fastest tile shape.
+fn product_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
+    let (soc, c) = (profile.soc, &profile.coefficients);
+    let load_efficiency = if work.kind == Kind::Grouped { c.grouped_load_efficiency } else { c.load_efficiency };
+    let up = |size: f64| (size / BLOCK).ceil() * BLOCK;
+    let cores = f64::from(soc.cube_cores());
+    let (slow, bytes) = multiplication(work.element);
+    let shapes = SIDES.iter().flat_map(|rows| SIDES.iter().map(move |columns| (*rows, *columns)));
+    let cycles = shapes.filter(|(rows, columns)| rows * columns <= TILE).map(|(rows, columns)| {
+        let (rows, columns) = (up(gemm.m).min(rows), up(gemm.n).min(columns));
         let tiles = gemm.batch * (gemm.m / rows).ceil() * (gemm.n / columns).ceil();
-        let multiply = rows * columns * slow / MULTIPLICATIONS_PER_CYCLE / profile.coefficients.cube_efficiency;
-        let load = (rows + columns) * bytes / profile.soc.l2_bytes_per_cycle_and_core();
-        // Fewer tiles than cores: the sum over k is cut instead, down to a core's share.
-        let waves = if tiles < cores { tiles / cores } else { (tiles / cores).ceil() };
-        waves * gemm.k * multiply.max(load)
+        let multiply = rows * columns * slow / MULTIPLICATIONS_PER_CYCLE / c.cube_efficiency;
+        let load = (rows * bytes + columns * work.weight_bytes) / (soc.l2_bytes_per_cycle_and_core() * load_efficiency);
+        (tiles / cores).ceil() * gemm.k * multiply.max(load)
     });
-    cycles.fold(f64::INFINITY, f64::min) / profile.soc.cycles_per_us()
+    cycles.fold(f64::INFINITY, f64::min) / soc.cycles_per_us()
 }
 
 #[cfg(test)]

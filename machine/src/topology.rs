@@ -35,6 +35,22 @@ pub struct Level {
     pub bytes_per_us: f64,
     /// Time of the first byte, in microseconds.
     pub latency_us: f64,
+    /// Part of the rate that copies of many bytes reach.
+    #[serde(default = "usual_efficiency")]
+    pub efficiency: f64,
+    /// Largest part of an exchange, in bytes, that cores copy by themselves; 0 where they cannot read each other's memory.
+    #[serde(default = "usual_direct_bytes")]
+    pub direct_bytes: f64,
+}
+
+/// What collectives over HCCS reach of its rate on a 910B (`topologies/atlas-a2.toml`).
+const fn usual_efficiency() -> f64 {
+    0.7
+}
+
+/// What HCCL's cores copy within a server: from 2 MiB a card on, times are those of another way (A3 dies, HCCL of CANN 8.5).
+const fn usual_direct_bytes() -> f64 {
+    2_097_152.0
 }
 
 /// How cards are joined: levels, innermost first; the last spans all cards.
@@ -115,6 +131,9 @@ impl Topology {
             for (field, value, least, expected) in [
                 ("bytes_per_us", level.bytes_per_us, f64::MIN_POSITIVE, "a rate above 0"),
                 ("latency_us", level.latency_us, 0.0, "microseconds from 0 on"),
+                ("efficiency", level.efficiency, f64::MIN_POSITIVE, "a part above 0, at most 1"),
+                ("efficiency", 1.0 - level.efficiency, 0.0, "a part above 0, at most 1"),
+                ("direct_bytes", level.direct_bytes, 0.0, "bytes from 0 on"),
             ] {
                 if !value.is_finite() || value < least {
                     problems.push(Problem::new(at(field), "means nothing", expected, value));

@@ -26,6 +26,25 @@ impl Gemm {
     }
 }
 
+/// How kernels do their work; each has coefficients of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// One product, or several of the same sizes.
+    Product,
+    /// Products of which each row has the weight of its group.
+    Grouped,
+    /// Fused attention over this many key heads.
+    Attention {
+        /// Key heads: with more than one, the rows of a head do not lie side by side.
+        key_heads: usize,
+    },
+    /// Passes of the vector cores.
+    Vector,
+}
+
+/// Query rows of a head that a core takes at a time (the fused attention operators' block).
+const QUERY_BLOCK: f64 = 128.0;
+
 /// What a call computes and moves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
@@ -39,9 +58,17 @@ pub struct Work {
     pub read_bytes: f64,
     /// Bytes written to memory.
     pub written_bytes: f64,
+    /// How it is done.
+    pub kind: Kind,
+    /// Bytes of an element of the right side, which may be narrower than the left.
+    pub weight_bytes: f64,
+    /// Units of work that cores are given one at a time: a key head of a sequence and a block of its queries.
+    pub tasks: f64,
     /// Of both, bytes of activations, which the operator before may have left in the cache and the one after may find there;
     /// the others are weights, caches and tables, which always come from memory.
     pub passing_bytes: f64,
+    /// Of the others, bytes that are in the cache all the same; see [`Self::repeated`].
+    pub cached_bytes: f64,
 }
 
 /// What an operator does with its tensors. Operations an element count those of a 32-bit lane: 16-bit floats are computed in
@@ -150,6 +177,9 @@ const CLASSES: [(&str, Class); 73] = [
 /// exponential, sum, and the cast to 16 bits.
 const SOFTMAX_OPERATIONS: f64 = 9.0;
 
+/// Part of the cache above which lines that are used again begin to drive each other out.
+const CACHE_KEPT: f64 = 0.72;
+
 /// Side of the mask that stands for "each token sees its past" (`sparseMode` 2 to 4 of the attention operators).
 const COMPRESSED_MASK: usize = 2048;
 
@@ -188,6 +218,10 @@ impl Work {
             read_bytes: 0.0,
             written_bytes: 0.0,
             passing_bytes: 0.0,
+            kind: Kind::Vector,
+            weight_bytes: 0.0,
+            tasks: 0.0,
+            cached_bytes: 0.0,
         };
         for operand in operands {
             let bytes = operand.bytes();
@@ -219,7 +253,8 @@ impl Work {
         };
         let k = (x * y) as f64 / (*m).max(1) as f64;
         let batch = outer.iter().product::<usize>() as f64;
-        self.element = a.element;
+        (self.element, self.kind) = (a.element, Kind::Product);
+        self.weight_bytes = b.element.bytes(1.0);
         // One weight for the whole batch is one product with more rows.
         let shared = b_outer.iter().product::<usize>() == 1;
         let (batch, m) = if shared { (1.0, batch * *m as f64) } else { (batch, *m as f64) };
@@ -242,15 +277,15 @@ impl Work {
         }
     }
 
-    /// Rows are dealt to the experts evenly, which is what routers are trained for and benchmarks enforce: as many experts
-    /// are touched as there are rows, at most all.
+    /// Each row goes to an expert of its own, as likely to one as to another: of E experts, r rows touch E (1 - (1 - 1/E)ʳ).
     fn grouped(&mut self, operands: &[Operand]) {
         self.vector_operations = 0.0;
         let [x, weight, ..] = operands else { return };
         let ([.., rows, k], [experts, .., n]) = (x.dims.as_slice(), weight.dims.as_slice()) else { return };
         let (rows, all) = (*rows as f64, *experts as f64);
-        let touched = all.min(rows);
-        self.element = x.element;
+        let touched = touched(all, rows);
+        (self.element, self.kind) = (x.element, Kind::Grouped);
+        self.weight_bytes = weight.element.bytes(1.0);
         self.products.push(Gemm { batch: touched, m: rows / touched.max(1.0), n: *n as f64, k: *k as f64 });
         self.stays(weight);
         self.read_bytes -= weight.bytes() * (1.0 - touched / all.max(1.0));
@@ -262,7 +297,8 @@ impl Work {
         let [x, weight, groups, ..] = operands else { return };
         let ([k, m], [_, n]) = (x.dims.as_slice(), weight.dims.as_slice()) else { return };
         let groups = groups.len().max(1) as f64;
-        self.element = x.element;
+        (self.element, self.kind) = (x.element, Kind::Grouped);
+        self.weight_bytes = weight.element.bytes(1.0);
         self.products.push(Gemm { batch: groups, m: *m as f64, n: *n as f64, k: *k as f64 / groups });
         self.copy_strided(&operands[..2]);
     }
@@ -279,7 +315,8 @@ impl Work {
         let (b, s, n, d, t, h, e) = (b as f64, s as f64, n as f64, d as f64, t as f64, h.max(1) as f64, *e as f64);
         // The last of s queries sees all t positions, each one before it one less.
         let seen = if sees_past { t - (s - 1.0) / 2.0 } else { t }.max(1.0);
-        self.element = q.element;
+        (self.element, self.kind) = (q.element, Kind::Attention { key_heads: h as usize });
+        self.tasks = b * h * (s * n / h / QUERY_BLOCK).ceil() * times;
         for (n_out, inner) in [(seen, d), (e, seen)] {
             self.products.push(Gemm { batch: b * h * times, m: s * n / h, n: n_out, k: inner });
         }
@@ -312,6 +349,16 @@ impl Work {
         self.written_bytes += moved - table.bytes();
     }
 
+    /// The same call again and again on `copies` sets of its weights, caches and tables in turn, as benchmarks make it: what
+    /// the cache of `bytes` holds of them is found there.
+    #[must_use]
+    pub fn repeated(mut self, copies: f64, bytes: f64) -> Self {
+        let stays = (self.bytes() - self.passing_bytes).max(0.0);
+        let found = ((1.0 - stays * copies / bytes) / (1.0 - CACHE_KEPT)).clamp(0.0, 1.0);
+        self.cached_bytes = stays * found;
+        self
+    }
+
     /// Operations of the cube units.
     #[must_use]
     pub fn flops(&self) -> f64 {
@@ -324,6 +371,12 @@ impl Work {
     pub fn bytes(&self) -> f64 {
         self.read_bytes + self.written_bytes
     }
+}
+
+/// Of `all` experts, those that at least one of `rows` rows goes to, on average.
+fn touched(all: f64, rows: f64) -> f64 {
+    // Of a fraction of a row, so much of an expert.
+    if rows < 1.0 { rows.min(all) } else { all * (1.0 - (1.0 - 1.0 / all.max(1.0)).powf(rows)) }
 }
 
 #[cfg(test)]

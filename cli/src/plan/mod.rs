@@ -8,6 +8,11 @@ mod report;
 mod text;
 mod train;
 
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::device::Communicator;
 use ascend_tp_planner::serve::{Found, Request};
@@ -76,16 +81,28 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
 
 /// Runs `plan --validate`.
 fn validate(options: &PlanOptions) -> Result<Outcome, Failure> {
+    let validation = if options.points.is_empty() { Validation::shipped() } else { given(&options.points)? };
     if options.json {
-        return Err(Diagnostics::from(
-            Diagnostic::new("--json", "the validation is a text")
-                .help("leave --json out; docs/COSTS.md has the tables"),
-        )
-        .into());
+        print_json(&validation.summaries())?;
+    } else if options.points.is_empty() {
+        let forms = train_text::forms_table(&forms::published());
+        print(&format!("{validation}\nPublished closed forms of training\n{forms}"))?;
+    } else {
+        print(&validation.to_string())?;
     }
-    let forms = train_text::forms_table(&forms::published());
-    print(&format!("{}\nPublished closed forms of training\n{forms}", Validation::shipped()))?;
     Ok(Outcome::Done)
+}
+
+/// Predictions, with what ships, for the rows of files.
+fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
+    let mut all = Validation { rows: Vec::new(), coefficients: Vec::new() };
+    for path in files {
+        let place = path.display().to_string();
+        let text = fs::read_to_string(path).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
+        let found = Validation::of(&place, &text).map_err(|problems| Failure::Input(problems.into()))?;
+        all.rows.extend(found.rows);
+    }
+    Ok(all)
 }
 
 /// All splits, and those of a number of cards a replica that is asked for although it does not divide the cards.

@@ -1,5 +1,7 @@
 //! What `plan` takes.
 
+use std::path::PathBuf;
+
 use ascend_tp_planner::serve::Objective;
 use clap::{ArgGroup, Args, ValueEnum};
 
@@ -16,7 +18,8 @@ Examples:
   ascend-tp plan --model llama-3-70b --cards 8 --topology my-cluster.toml --serve --json
   ascend-tp plan --model qwen2.5-72b --cards 1024 --train --seq 4096 --global-batch 1024 --tokens 15e12
   ascend-tp plan --model qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --why tp=16,pp=2
-  ascend-tp plan --validate";
+  ascend-tp plan --validate
+  ascend-tp plan --validate --points my-measurements.csv --json";
 
 /// What to plan for, and on what.
 #[derive(Debug, Args)]
@@ -46,6 +49,9 @@ pub(crate) struct PlanOptions {
     /// Predicted against measured for every point that ships, and published closed forms against ours
     #[arg(long, group = "wanted")]
     pub(super) validate: bool,
+    /// Predict the measured points of this file instead of those that ship; the columns are those of planner/points; repeatable
+    #[arg(long, requires = "validate", value_name = "FILE")]
+    pub(super) points: Vec<PathBuf>,
     /// How many of the best to show
     #[arg(long, default_value = "5", value_name = "N")]
     pub(super) top: usize,

@@ -15,70 +15,89 @@ fn cost(exchange: Exchange, bytes: f64, cards: usize) -> CollectiveCost {
     CollectiveCost::of(&profile(), &Topology::atlas_a2(1), exchange, bytes, &(0..cards).collect::<Vec<usize>>())
 }
 
-/// Bytes a microsecond one way over every link of a card of the mesh together, at the profile's efficiency.
+/// What an `AllReduce` by copy engines takes in units of an `AllGather` of the same bytes.
+fn reduced() -> f64 {
+    1.0 + 1.0 / profile().coefficients.exchange.reduce_efficiency
+}
+
+/// Bytes a microsecond one way over every link of a card of the mesh together.
+const MESH_RATE: f64 = 196_000.0;
+
+/// The part of it that copy engines reach.
 fn mesh_rate() -> f64 {
-    196_000.0 * profile().coefficients.link_efficiency
+    MESH_RATE * Topology::atlas_a2(1).levels[0].efficiency
 }
 
 #[test]
-fn eight_cards_reach_what_atb_assumes() {
-    // hicann/ascend-transformer-boost, allreduce_tiling_910B.cpp: 40 Gi elements of 16 bits a second, 80 GiB/s.
+fn eight_cards_reach_what_was_measured() {
+    // 72 GB/s at most (gameofdimension/limulidae); 40 Gi elements of 16 bits a second, 86 GB/s, is what ATB assumes
+    // (hicann/ascend-transformer-boost, allreduce_tiling_910B.cpp).
     let large = 1024.0 * MIB;
-    let gib_per_s = large / cost(Exchange::AllReduce, large, 8).duration_us * 1e6 / (1024.0 * MIB);
-    assert!((gib_per_s - 80.0).abs() < 2.0, "{gib_per_s}");
+    let gb_per_s = large / cost(Exchange::AllReduce, large, 8).duration_us / 1e3;
+    assert!((65.0..=86.0).contains(&gb_per_s), "{gb_per_s}");
     // tiling_args.h, ALLREDUCE_BASE_100US: 4 Mi elements of 16 bits take about 100 µs.
     let base = cost(Exchange::AllReduce, 8.0 * MIB, 8);
-    assert!((base.duration_us - 100.0).abs() < 15.0, "{base:?}");
-    assert_eq!(base.algorithm, Algorithm::Mesh);
-    // A message of a decode step is bound by latency: 17 to 25 µs.
+    assert!((base.duration_us / 100.0 - 1.0).abs() < 0.35, "{base:?}");
+    assert_eq!(base.algorithm, Algorithm::Direct);
+    // A message of a decode step is bound by latency.
     let small = cost(Exchange::AllReduce, 16_384.0, 8);
-    assert!((15.0..=25.0).contains(&small.duration_us), "{small:?}");
+    assert!(small.transfer_us < small.latency_us, "{small:?}");
 }
 
 #[test]
 fn a_group_of_a_mesh_has_its_share_of_a_cards_links() {
-    // Each of g cards sends S/g over one link of seven, twice.
+    // Each of g cards sends S/g over one link of seven, twice, once of that more slowly.
     for cards in 2..=8 {
         let bytes = 512.0 * MIB;
-        let expected = 2.0 * bytes / cards as f64 / (mesh_rate() / 7.0);
+        let expected = reduced() * bytes / cards as f64 / (mesh_rate() / 7.0);
         let found = cost(Exchange::AllReduce, bytes, cards);
+        assert_eq!(found.algorithm, Algorithm::Staged);
         assert!((found.transfer_us - expected).abs() < 1e-6 * expected, "{cards}: {found:?}");
     }
     assert!(cost(Exchange::AllReduce, MIB, 2).duration_us > cost(Exchange::AllReduce, MIB, 8).duration_us);
 }
 
 #[test]
-fn servers_exchange_level_by_level() {
+fn levels_carry_their_parts_side_by_side() {
     let topology = Topology::atlas_a2(4);
     let cards: Vec<usize> = (0..32).collect();
     let bytes = 1024.0 * MIB;
     let found = CollectiveCost::of(&profile(), &topology, Exchange::AllReduce, bytes, &cards);
-    // Inside, 7/8 of the bytes twice over a card's seven links; between, 3/4 of an eighth twice over its port.
-    let inside = 2.0 * bytes * 7.0 / 8.0 / mesh_rate();
-    let between = 2.0 * (bytes / 8.0) * 0.75 / (25_000.0 * profile().coefficients.link_efficiency);
+    // Inside, 7/8 of the bytes over a card's seven links; between, 3/4 of an eighth over its port.
+    let inside = reduced() * bytes * 7.0 / 8.0 / mesh_rate();
+    let between = reduced() * (bytes / 8.0) * 0.75 / (25_000.0 * topology.levels[1].efficiency);
     // Four servers leave the ports less to do than the meshes.
-    assert_eq!((found.algorithm, found.level), (Algorithm::Hierarchical, 0));
-    assert!((found.transfer_us - inside - between).abs() < 1e-6 * found.transfer_us, "{found:?}");
+    assert_eq!((found.algorithm, found.level), (Algorithm::Staged, 0));
+    assert!((found.busy_us[0] - inside).abs() < 1e-6 * inside && (found.busy_us[1] - between).abs() < 1e-6 * between);
+    assert!((found.transfer_us - inside.max(between)).abs() < 1e-6 * inside, "{found:?}");
 }
 
 #[test]
-fn on_a_switch_every_way_that_is_best_for_bandwidth_moves_the_same() {
+fn on_a_switch_a_card_sends_all_but_its_own_part() {
     let topology = Topology::preset("atlas-pcie").unwrap();
     let bytes = 256.0 * MIB;
-    let found = CollectiveCost::of(&profile(), &topology, Exchange::AllReduce, bytes, &(0..8).collect::<Vec<_>>());
-    let expected = 2.0 * 7.0 / 8.0 * bytes / (64_000.0 * profile().coefficients.link_efficiency);
+    let found = CollectiveCost::of(&profile(), &topology, Exchange::AllGather, bytes, &(0..8).collect::<Vec<_>>());
+    let expected = 7.0 / 8.0 * bytes / (64_000.0 * topology.levels[0].efficiency);
     assert!((found.transfer_us - expected).abs() < 1e-6 * expected, "{found:?}");
 }
 
 #[test]
 fn one_card_and_no_bytes_cost_the_call() {
-    let fixed = profile().coefficients.collective_us;
     for exchange in Exchange::ALL {
         let alone = cost(exchange, MIB, 1);
-        assert!((alone.duration_us - fixed).abs() < 1e-9, "{exchange:?}: {alone:?}");
+        assert!(alone.transfer_us == 0.0 && alone.latency_us > 0.0, "{exchange:?}: {alone:?}");
         let empty = cost(exchange, 0.0, 8);
-        assert!((empty.duration_us - fixed - 0.5).abs() < 1e-9 || exchange.halves() > 1.0, "{exchange:?}: {empty:?}");
+        assert!(empty.transfer_us == 0.0 && empty.latency_us > alone.latency_us, "{exchange:?}: {empty:?}");
     }
+}
+
+#[test]
+fn larger_parts_go_over_to_copy_engines_and_are_not_faster_for_it() {
+    let topology = Topology::preset("atlas-a3").unwrap();
+    let of = |bytes| CollectiveCost::of(&profile(), &topology, Exchange::AllGather, bytes, &(0..8).collect::<Vec<_>>());
+    let (below, above) = (of(8.0 * MIB), of(8.0 * MIB + 8.0));
+    assert_eq!((below.algorithm, above.algorithm), (Algorithm::Direct, Algorithm::Staged));
+    assert!(above.duration_us > 2.0 * below.duration_us, "{below:?} {above:?}");
 }
 
 #[test]
@@ -107,7 +126,7 @@ fn a_bus_is_shared_by_all() {
     let topology = Topology::parse("box", text).unwrap();
     let of = |cards: &[usize]| CollectiveCost::of(&profile(), &topology, Exchange::AllGather, 256.0 * MIB, cards);
     let (four, other) = (of(&[0, 1, 2, 3]), [4, 5, 6, 7]);
-    let expected = 256.0 * MIB / 4.0 * 3.0 * 4.0 / (64_000.0 * profile().coefficients.link_efficiency);
+    let expected = 256.0 * MIB / 4.0 * 3.0 * 4.0 / (64_000.0 * topology.levels[0].efficiency);
     assert!((four.transfer_us - expected).abs() < 1e-6 * expected, "{four:?}");
     let (a, b) = (four.links(&topology, &[0, 1, 2, 3]), of(&other).links(&topology, &other));
     assert!(slow_downs(&[&a, &b]).iter().all(|factor| *factor > 1.9));
@@ -128,7 +147,7 @@ proptest! {
         prop_assume!(!cards.is_empty());
         let us = |topology: &Topology, bytes| CollectiveCost::of(&profile(), topology, exchange, bytes, &cards).duration_us;
         let base = us(&topology, bytes);
-        prop_assert!(base.is_finite() && base >= profile().coefficients.collective_us);
+        prop_assert!(base.is_finite() && base > 0.0);
         prop_assert!(us(&topology, bytes * factor) >= base);
         for level in 0..topology.levels.len() {
             let mut slower = topology.clone();
@@ -144,7 +163,6 @@ proptest! {
     fn a_reduction_for_all_holds_a_scattered_one(cards in group(), bytes in 0.0..1e9_f64) {
         let us = |exchange| CollectiveCost::of(&profile(), &Topology::atlas_a2(8), exchange, bytes, &cards).duration_us;
         prop_assert!(us(Exchange::AllReduce) >= us(Exchange::ReduceScatter) * (1.0 - 1e-12));
-        prop_assert!((us(Exchange::AllGather) - us(Exchange::ReduceScatter)).abs() <= f64::EPSILON * us(Exchange::AllGather));
     }
 
     #[test]

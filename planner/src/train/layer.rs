@@ -214,7 +214,8 @@ pub fn times(job: &Job, setting: &Setting) -> ModelTimes {
 fn layer(costs: &Costs<'_>) -> LayerTimes {
     let Costs { job, setting, tokens, .. } = *costs;
     let (decoder, tp) = (&job.decoder, setting.tp);
-    let (query, kv) = (decoder.query_width().div_ceil(tp), decoder.kv_width().div_ceil(tp));
+    // Cards beyond the key heads have a copy of one each.
+    let (query, kv) = (decoder.query_width().div_ceil(tp), decoder.kv_heads.div_ceil(tp) * decoder.head_dim);
     let wide = decoder.intermediate.div_ceil(tp);
     let hidden = decoder.hidden;
     let up = match decoder.feed_forward {

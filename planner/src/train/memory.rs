@@ -89,7 +89,9 @@ pub fn activation_bytes_per_token(job: &Job, setting: &Setting) -> f64 {
     let Decoder { hidden, heads, intermediate, feed_forward, .. } = job.decoder;
     let tp = setting.tp as f64;
     let stream = hidden as f64 / if setting.sequence_parallel { tp } else { 1.0 };
-    let (query, kv) = (job.decoder.query_width() as f64, job.decoder.kv_width() as f64);
+    // Of all cards: those beyond the key heads have a copy of one each.
+    let key_heads = job.decoder.kv_heads.div_ceil(setting.tp) * setting.tp;
+    let (query, kv) = (job.decoder.query_width() as f64, (key_heads * job.decoder.head_dim) as f64);
     let statistics = match job.software.attention {
         Attention::Fused => 32.0 * heads as f64,
         Attention::Stored => 2.0 * (heads * job.sequence) as f64,

@@ -3,37 +3,19 @@
 //! Input → output: a [`Point`] → the cards and the [`Section`]s of the step. Numbers of sequences are of the whole run and
 //! are shared out over its copies of the model.
 
-use ascend_tp_machine::{Profile, Soc, Topology};
+use ascend_tp_machine::{Profile, Topology};
 
 use super::super::workload::{
-    Dense, FeedForward, HeadNorms, Precision, Residual, Section, Split, Tokens, deepseek_v3_1, kimi_k2_5, moon_vit,
-    qwen3_5_27b, qwen3_5_35b_a3b,
+    Dense, FeedForward, HeadNorms, Precision, Residual, Split, Tokens, deepseek_v3_1, kimi_k2_5, moon_vit, qwen3_5_27b,
+    qwen3_5_35b_a3b,
 };
+use super::hardware::machine;
 use super::points::Point;
-use super::stack::Cards;
+use super::stack::{Cards, StepWork};
 
 /// Whether a row is one forward step.
 pub(super) fn is_forward(point: &Point) -> bool {
     point.text("output_len") == "one forward step"
-}
-
-/// The chip and the topology of the machine a row names. Where it does not name the chip: an Atlas 800T A2 has that of the
-/// training points; continuous integration of vLLM-Ascend and users' 910B are taken as 910B3, A3 dies as those of the
-/// Atlas 800I A3.
-pub(super) fn machine(point: &Point) -> Option<(Soc, &'static str)> {
-    const MACHINES: [(&str, Soc, &str); 9] = [
-        ("ATLAS_800_A3_560T", Soc::Ascend910_9362, "atlas-a3"),
-        ("ATLAS_800_A2_376T", Soc::Ascend910B2, "atlas-a2"),
-        ("910B3", Soc::Ascend910B3, "atlas-a2"),
-        ("910B4", Soc::Ascend910B4, "atlas-a2"),
-        ("910B1", Soc::Ascend910B1, "atlas-a2"),
-        ("800T A2", Soc::Ascend910B2, "atlas-a2"),
-        ("A3", Soc::Ascend910_9362, "atlas-a3"),
-        ("910C", Soc::Ascend910_9362, "atlas-a3"),
-        ("910B", Soc::Ascend910B3, "atlas-a2"),
-    ];
-    let hardware = point.text("hardware");
-    MACHINES.iter().find(|(name, _, _)| hardware.contains(name)).map(|(_, soc, topology)| (*soc, *topology))
 }
 
 /// Sizes of the dense models of the points (`config.json` of each).
@@ -69,15 +51,9 @@ pub(super) fn precision(point: &Point) -> Option<Precision> {
     }
 }
 
-/// One step of a row with its time in milliseconds.
-pub(super) struct Forward {
-    pub(super) cards: Cards,
-    pub(super) sections: Vec<Section>,
-}
-
 /// The step of a row, or what is missing.
-pub(super) fn forward(point: &Point) -> Result<Forward, &'static str> {
-    let (soc, topology) = machine(point).ok_or("unknown machine")?;
+pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
+    let (soc, topology) = machine(point.text("hardware")).ok_or("unknown machine")?;
     let topology = Topology::preset(topology).ok_or("unknown topology")?;
     let precision = precision(point).ok_or("unknown precision")?;
     let tensor = point.leading("tp").ok_or("the split is not given")?;
@@ -118,5 +94,5 @@ pub(super) fn forward(point: &Point) -> Result<Forward, &'static str> {
     } else {
         return Err("no workload for this architecture");
     };
-    Ok(Forward { cards: Cards { profile: Profile::of(soc), topology, tensor, expert }, sections })
+    Ok(Cards { profile: Profile::of(soc), topology, tensor, expert }.work(&sections))
 }

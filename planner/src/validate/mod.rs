@@ -1,25 +1,32 @@
-//! Predicted against measured, for every point that ships.
+//! Predicted against measured, for every point that ships or is given.
 //!
-//! Input → output: texts of `planner/points/` → a [`Row`] a point: its prediction, or why it has none; and by [`Class`] the
-//! median and 90th percentile of the errors. [`calibrate`] turns the question round and fits a profile to points.
-//! Invariants: pure; no row has a coefficient of its own, and every row is listed. It does not measure.
+//! Input → output: texts of measured points → a [`Row`] a point: its prediction, or why it has none; and by [`Class`] the
+//! median and 90th percentile of the errors. [`calibrate`] turns the question round and fits coefficients to points. Rows that
+//! ship, but for training, are predicted with what was fitted without their page: nothing else is called an error there. Invariants: pure; no row has a coefficient of its own, and every row is listed or counted. It does not measure.
 
+mod calibrate;
 mod forward;
+mod hardware;
+mod operators;
 mod points;
 mod serving;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use ascend_tp_machine::fit::{Parameter, fit};
+use ascend_tp_machine::fit::fit;
 use ascend_tp_machine::{Problem, Problems, Profile, Soc};
+use serde::Serialize;
 
 use super::train;
+pub use calibrate::Confidence;
+use operators::Sample;
 use points::Point;
-pub use stack::{Cards, Launching, Stack};
+use serving::Serving;
+pub use stack::{Cards, Launching, Stack, StepWork};
 
 /// Measured inference; ships.
 pub const POINTS: &str = include_str!("../../points/points_measured.csv");
@@ -27,29 +34,72 @@ pub const POINTS: &str = include_str!("../../points/points_measured.csv");
 /// Measured training; ships.
 pub const TRAINING_POINTS: &str = include_str!("../../points/train_points_measured.csv");
 
+/// Measured operators and exchanges; ships.
+pub const OPERATORS: &str = include_str!("../../points/operators_measured.csv");
+
+/// Measurements that came later: inference, training, memory; ship.
+const MORE: [&str; 3] = [
+    include_str!("../../points/points_measured_2.csv"),
+    include_str!("../../points/train_points_measured_2.csv"),
+    include_str!("../../points/memory_measured.csv"),
+];
+
 /// What kind of measurement a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// One forward step.
-    Forward,
+    /// Products of matrices.
+    Products,
+    /// Fused attention.
+    Attention,
+    /// Products of experts.
+    Grouped,
+    /// Kernels of the vector cores.
+    Vectors,
+    /// Exchanges between cards.
+    Collectives,
+    /// One forward step of a model.
+    Steps,
     /// A serving stack in a steady state.
     Serving,
     /// Training.
     Training,
+    /// Bytes of a card's memory.
+    Memory,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 3] = [Self::Forward, Self::Serving, Self::Training];
+    pub const ALL: [Self; 9] = [
+        Self::Products,
+        Self::Attention,
+        Self::Grouped,
+        Self::Vectors,
+        Self::Collectives,
+        Self::Steps,
+        Self::Serving,
+        Self::Training,
+        Self::Memory,
+    ];
 
-    /// The name in tables.
+    /// The name in tables and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Forward => "forward step",
+            Self::Products => "products",
+            Self::Attention => "attention",
+            Self::Grouped => "grouped",
+            Self::Vectors => "vectors",
+            Self::Collectives => "collectives",
+            Self::Steps => "steps",
             Self::Serving => "serving",
             Self::Training => "training",
+            Self::Memory => "memory",
         }
+    }
+
+    /// Whether rows are of single operators and exchanges, of which there are thousands.
+    const fn is_single(self) -> bool {
+        matches!(self, Self::Products | Self::Attention | Self::Grouped | Self::Vectors | Self::Collectives)
     }
 }
 
@@ -99,15 +149,68 @@ pub struct Statistics {
 pub struct Validation {
     /// In the order of the files.
     pub rows: Vec<Row>,
+    /// The coefficients that were fitted on them; none where the shipped ones predict.
+    pub coefficients: Vec<Confidence>,
+}
+
+/// What a class comes to, as JSON has it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Summary {
+    /// Rows of the class.
+    pub rows: usize,
+    /// Those that say all that a prediction takes.
+    pub complete: usize,
+    /// Those with a prediction and a measured figure.
+    pub predicted: usize,
+    /// Half of their errors are within this.
+    pub median: Option<f64>,
+    /// Nine of ten are within this.
+    pub p90: Option<f64>,
+}
+
+/// Every class by its name, as JSON has it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summaries {
+    /// By [`Class::name`].
+    pub kinds: BTreeMap<&'static str, Summary>,
 }
 
 impl Validation {
     /// Predictions for the points that ship.
     #[must_use]
     pub fn shipped() -> Self {
-        let mut rows = inference(POINTS, &Stack::FITTED);
-        rows.extend(training());
-        Self { rows }
+        let (mut rows, coefficients) = single(OPERATORS, Fit::EachPageLeftOut);
+        rows.extend(inference_unseen(POINTS).0);
+        rows.extend(training(TRAINING_POINTS));
+        rows.extend(MORE.iter().flat_map(|text| Self::given(text).map_or_else(Vec::new, |validation| validation.rows)));
+        Self { rows, coefficients }
+    }
+
+    /// Predictions, with what ships, for points of one of the files' forms, which its columns tell.
+    ///
+    /// # Errors
+    /// The text is none of them.
+    pub fn of(place: &str, text: &str) -> Result<Self, Problems> {
+        if let Some(line) = points::broken(text) {
+            let expected = "fields separated by commas, as many as the heading has";
+            return Err(Problems(vec![Problem::new(place, "not comma-separated values", expected, line)]));
+        }
+        Self::given(text).ok_or_else(|| {
+            let expected = FORMS.map(|(column, _)| column).join(", ");
+            let found = points::columns(text).join(", ");
+            Problems(vec![Problem::new(
+                place,
+                "no column tells the kind of the points",
+                format!("one of {expected}"),
+                found,
+            )])
+        })
+    }
+
+    fn given(text: &str) -> Option<Self> {
+        let columns = points::columns(text);
+        let (_, read) = FORMS.iter().find(|(column, _)| columns.iter().any(|name| name == column))?;
+        Some(Self { rows: read(text), coefficients: Vec::new() })
     }
 
     /// Errors of the rows of a class; `None` where no row has a prediction.
@@ -119,10 +222,92 @@ impl Validation {
         let at = |part: f64| errors.get(((errors.len() as f64 - 1.0) * part).round() as usize).copied();
         Some(Statistics { rows: errors.len(), median: at(0.5)?, ninetieth: at(0.9)?, worst: at(1.0)? })
     }
+
+    /// What all classes come to.
+    #[must_use]
+    pub fn summaries(&self) -> Summaries {
+        let summary = |class: Class| {
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.class == class).collect();
+            let statistics = self.statistics(class);
+            Summary {
+                rows: rows.len(),
+                complete: rows.iter().filter(|row| row.predicted.is_ok()).count(),
+                predicted: statistics.map_or(0, |statistics| statistics.rows),
+                median: statistics.map(|statistics| statistics.median),
+                p90: statistics.map(|statistics| statistics.ninetieth),
+            }
+        };
+        Summaries { kinds: Class::ALL.into_iter().map(|class| (class.name(), summary(class))).collect() }
+    }
 }
 
-fn training() -> Vec<Row> {
-    train::validate_rows(TRAINING_POINTS, train::coefficients::Coefficients::FITTED)
+/// A column that only one form of file has, and how such a file is read.
+const FORMS: [(&str, fn(&str) -> Vec<Row>); 4] = [
+    ("operator", |text| single(text, Fit::Shipped).0),
+    ("output_len", |text| inference(text, &Stack::FITTED)),
+    ("gbs", training),
+    ("setting", memory),
+];
+
+/// Whose coefficients predict.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Shipped,
+    /// Fitted anew for every page, on the others.
+    EachPageLeftOut,
+}
+
+/// Rows of operators and exchanges, and what was fitted on them.
+fn single(text: &str, by: Fit) -> (Vec<Row>, Vec<Confidence>) {
+    let shipped = Profile::of(Soc::default()).coefficients;
+    let points = Point::all(text);
+    let found: Vec<Result<Sample, &'static str>> = points.iter().map(Sample::of).collect();
+    let samples: Vec<Sample> = found.iter().flatten().cloned().collect();
+    let (predicted_us, confidence) = match by {
+        Fit::Shipped => (samples.iter().map(|sample| sample.predict_us(&shipped)).collect(), Vec::new()),
+        Fit::EachPageLeftOut => {
+            let calibration = calibrate::calibrate(&shipped, &samples);
+            (calibration.unseen_us, calibration.confidence)
+        }
+    };
+    let mut predicted = samples.iter().zip(predicted_us);
+    let rows = points.iter().zip(found).map(|(point, found)| Row {
+        class: found.as_ref().map_or_else(|_| operators::class(point), |sample| sample.class),
+        source: point.text("source").to_owned(),
+        model: point.text("operator").to_owned(),
+        setting: format!(
+            "{}, {}, {} ranks, {}",
+            point.text("dtype"),
+            point.text("shape"),
+            point.text("ranks"),
+            point.text("metric")
+        ),
+        unit: point.text("unit").to_owned(),
+        measured: point.text("value").to_owned(),
+        predicted: match found {
+            Ok(_) => predicted.next().map(|(sample, us)| sample.figure(us)).ok_or_else(String::new),
+            Err(why) => Err(why.to_owned()),
+        },
+    });
+    (rows.collect(), confidence)
+}
+
+/// Rows of memory. What they are of is not in their columns: sizes of the model, what a server keeps beside.
+fn memory(text: &str) -> Vec<Row> {
+    let row = |point: &Point| Row {
+        class: Class::Memory,
+        source: point.text("source").to_owned(),
+        model: point.text("model").to_owned(),
+        setting: format!("tp {}, {}: {}", point.text("tp"), point.text("setting"), point.text("metric")),
+        unit: point.text("unit").to_owned(),
+        measured: point.text("value").to_owned(),
+        predicted: Err("the columns do not have the model's sizes".to_owned()),
+    };
+    Point::all(text).iter().map(row).collect()
+}
+
+fn training(text: &str) -> Vec<Row> {
+    train::validate_rows(text, train::coefficients::Coefficients::FITTED)
         .into_iter()
         .map(|row| Row {
             class: Class::Training,
@@ -139,24 +324,74 @@ fn training() -> Vec<Row> {
         .collect()
 }
 
-/// Rows of a file of inference points.
-#[must_use]
-pub fn inference(points: &str, stack: &Stack) -> Vec<Row> {
-    Point::all(points).iter().map(|point| row(point, stack)).collect()
+/// What a row of inference takes a prediction from.
+enum Run {
+    Step(StepWork),
+    Serving(Serving),
 }
 
-fn row(point: &Point, stack: &Stack) -> Row {
-    let is_forward = forward::is_forward(point);
-    let predicted = if is_forward {
-        forward::forward(point).map(|step| {
+impl Run {
+    fn of(point: &Point) -> Result<Self, &'static str> {
+        if forward::is_forward(point) {
+            forward::forward(point).map(Self::Step)
+        } else {
+            Serving::of(point).map(Self::Serving)
+        }
+    }
+
+    fn predict(&self, stack: &Stack) -> f64 {
+        match self {
             // Its batch is one of tokens, without a stack's sequences.
-            step.cards.step_us(&step.sections, 0, stack, Launching::Captured) / 1e3
-        })
-    } else {
-        serving::Serving::of(point).and_then(|run| run.predict(point, stack))
+            Self::Step(work) => work.step_us(0, stack, Launching::Captured) / 1e3,
+            Self::Serving(serving) => serving.predict(stack),
+        }
+    }
+}
+
+/// The stack that fits these rows best, each with its measured figure and its page's number of rows.
+fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
+    let found = fit(&stack::PARAMETERS, |values| {
+        let stack = Stack::of(values);
+        rows.iter().map(|(run, measured, weight)| (run.predict(&stack) / measured, *weight)).collect()
+    });
+    Stack::of(&found.values)
+}
+
+/// Rows of a file of inference points, predicted with a stack.
+#[must_use]
+pub fn inference(points: &str, stack: &Stack) -> Vec<Row> {
+    let points = Point::all(points);
+    points.iter().map(|point| row(point, Run::of(point).map(|run| run.predict(stack)))).collect()
+}
+
+/// The same, each page with the stack that fits the others; and the stack that fits all.
+fn inference_unseen(points: &str) -> (Vec<Row>, Stack) {
+    let points = Point::all(points);
+    let runs: Vec<Result<Run, &'static str>> = points.iter().map(Run::of).collect();
+    let page = |point: &Point| point.text("source").to_owned();
+    let known = |left_out: &str| -> Vec<(&Run, f64, f64)> {
+        let rows = points.iter().zip(&runs).filter(|(point, _)| page(point) != left_out);
+        let rows: Vec<(String, &Run, f64)> =
+            rows.filter_map(|(point, run)| Some((page(point), run.as_ref().ok()?, point.number("value")?))).collect();
+        let of_page = |name: &str| rows.iter().filter(|(page, _, _)| page == name).count();
+        rows.iter().map(|(page, run, value)| (*run, *value, calibrate::weight(of_page(page)))).collect()
     };
+    let mut stacks: BTreeMap<String, Stack> = BTreeMap::new();
+    for (point, run) in points.iter().zip(&runs) {
+        if run.is_ok() {
+            stacks.entry(page(point)).or_insert_with_key(|page| fit_stack(&known(page)));
+        }
+    }
+    let rows = points.iter().zip(&runs).map(|(point, run)| {
+        let stack = stacks.get(&page(point)).copied().unwrap_or(Stack::FITTED);
+        row(point, run.as_ref().map(|run| run.predict(&stack)).map_err(|why| *why))
+    });
+    (rows.collect(), fit_stack(&known("")))
+}
+
+fn row(point: &Point, predicted: Result<f64, &'static str>) -> Row {
     Row {
-        class: if is_forward { Class::Forward } else { Class::Serving },
+        class: if forward::is_forward(point) { Class::Steps } else { Class::Serving },
         source: point.text("source").to_owned(),
         model: point.text("model").to_owned(),
         setting: format!(
@@ -173,102 +408,22 @@ fn row(point: &Point, stack: &Stack) -> Row {
     }
 }
 
-/// What is fitted, in the order of their weight: as many as there are points.
-const PARAMETERS: [Parameter; 4] = [
-    // ATB counts on 0.8 of the peak for large products (`tiling_args.h`); what tiles lose is counted by itself.
-    Parameter { name: "cube_efficiency", start: 0.7, low: 0.4, high: 0.85 },
-    // Of 32 bytes a cycle and core; a copy reaches 1.05 of that, the installed memory 1.8 on the smallest chip.
-    Parameter { name: "hbm_efficiency", start: 0.8, low: 0.5, high: 1.3 },
-    Parameter { name: "vector_efficiency", start: 0.4, low: 0.1, high: 1.0 },
-    // A kernel without work takes 1.5 to 10 microseconds.
-    Parameter { name: "kernel_us", start: 2.0, low: 1.5, high: 10.0 },
-];
-
-/// The profile of a chip with the coefficients that fit the forward steps measured on it best. `place` names the text in
-/// problems.
+/// The profile of a chip with the coefficients that fit measured operators and exchanges best. `place` names the text in
+/// problems; coefficients of kinds that it has no rows of stay as they ship.
 ///
 /// # Errors
-/// The text has no forward step of this chip.
+/// The text has no row that can be predicted.
 pub fn calibrate(place: &str, points: &str, soc: Soc) -> Result<Profile, Problems> {
-    let (mut steps, mut others) = (Vec::new(), BTreeMap::<&str, usize>::new());
-    for point in Point::all(points).iter().filter(|point| forward::is_forward(point)) {
-        let (Ok(step), Some(measured_ms)) = (forward::forward(point), point.number("value")) else { continue };
-        if step.cards.profile.soc == soc {
-            steps.push((step, measured_ms));
-        } else {
-            *others.entry(step.cards.profile.soc.name()).or_default() += 1;
-        }
+    let found: Vec<Result<Sample, &'static str>> = Point::all(points).iter().map(Sample::of).collect();
+    let samples: Vec<Sample> = found.iter().flatten().cloned().collect();
+    if samples.is_empty() {
+        let expected = "rows of operators or exchanges with their sizes, in the columns of operators_measured.csv";
+        let why = found.iter().find_map(|row| row.as_ref().err()).copied();
+        let found = format!("{} rows, {}", found.len(), why.unwrap_or("and nothing else"));
+        return Err(Problems(vec![Problem::new(place, format!("nothing to fit {soc} on"), expected, found)]));
     }
-    if steps.is_empty() {
-        let expected = "rows whose output_len is `one forward step`, of a known model on this chip";
-        let found: Vec<String> = others.iter().map(|(soc, rows)| format!("{rows} on {soc}")).collect();
-        let found =
-            if found.is_empty() { "none".to_owned() } else { format!("{}, and none on {soc}", found.join(", ")) };
-        let problem = Problem::new(place, format!("nothing to fit {soc} on"), expected, found);
-        return Err(Problems(vec![problem]));
-    }
-    let parameters = &PARAMETERS[..steps.len().min(PARAMETERS.len())];
-    let start = Profile::of(soc);
-    let with = |values: &[f64]| {
-        let mut profile = start.clone();
-        let c = &mut profile.coefficients;
-        let slots = [&mut c.cube_efficiency, &mut c.hbm_efficiency, &mut c.vector_efficiency, &mut c.kernel_us];
-        for (slot, value) in slots.into_iter().zip(values) {
-            *slot = *value;
-        }
-        profile
-    };
-    let found = fit(parameters, |values| {
-        let profile = with(values);
-        let ratio = |(step, measured_ms): &(forward::Forward, f64)| {
-            let cards = Cards { profile: profile.clone(), ..step.cards.clone() };
-            cards.step_us(&step.sections, 0, &Stack::FITTED, Launching::Captured) / 1e3 / measured_ms
-        };
-        steps.iter().map(ratio).collect()
-    });
-    let mut profile = with(&found.values);
-    profile.origin = format!("fitted on {} forward steps of {place}", steps.len());
+    let mut profile = Profile::of(soc);
+    profile.coefficients = calibrate::fit_all(&profile.coefficients, &samples);
+    profile.origin = format!("fitted on {} rows of {place}", samples.len());
     Ok(profile)
-}
-
-impl fmt::Display for Validation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for class in Class::ALL {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.class == class).collect();
-            if rows.is_empty() {
-                continue;
-            }
-            writeln!(f, "{}", class.name())?;
-            writeln!(f, "  {:>10}  {:>10}  {:>7}  unit, model, setting", "measured", "predicted", "error")?;
-            for row in rows {
-                let what = format!("{}, {}, {}", row.unit, row.model, row.setting);
-                match (&row.predicted, row.error()) {
-                    (Ok(predicted), Some(error)) => {
-                        let measured = predicted / (1.0 + error);
-                        writeln!(f, "  {measured:>10.2}  {predicted:>10.2}  {:>+6.1}%  {what}", 100.0 * error)?;
-                    }
-                    (Ok(predicted), None) => {
-                        writeln!(f, "  {:>10}  {predicted:>10.2}  {:>7}  {what}", row.measured, "")?;
-                    }
-                    (Err(why), _) => {
-                        writeln!(f, "  {:>10}  {:>10}  {:>7}  {what}; left out: {why}", row.measured, "-", "")?;
-                    }
-                }
-            }
-            writeln!(f)?;
-        }
-        for class in Class::ALL {
-            if let Some(Statistics { rows, median, ninetieth, worst }) = self.statistics(class) {
-                writeln!(
-                    f,
-                    "{}: {rows} rows, median error {:.1} %, 90th percentile {:.1} %, worst {:.1} %",
-                    class.name(),
-                    100.0 * median,
-                    100.0 * ninetieth,
-                    100.0 * worst
-                )?;
-            }
-        }
-        Ok(())
-    }
 }

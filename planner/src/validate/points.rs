@@ -6,12 +6,23 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Point(BTreeMap<String, String>);
 
+/// Names of the columns of a text of comma-separated values.
+pub(super) fn columns(text: &str) -> Vec<String> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    reader.headers().map(|names| names.iter().map(str::to_owned).collect()).unwrap_or_default()
+}
+
+/// What is wrong with a text that is no table of comma-separated values.
+pub(super) fn broken(text: &str) -> Option<String> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    reader.records().find_map(Result::err).map(|error| error.to_string())
+}
+
 impl Point {
-    /// All rows of a text with commas and a heading; fields with commas stand in double quotes.
+    /// All rows of a text of comma-separated values with a heading, which is not [`broken`].
     pub(super) fn all(text: &str) -> Vec<Self> {
-        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-        let names = lines.next().map(fields).unwrap_or_default();
-        lines.map(|line| Self(names.iter().cloned().zip(fields(line)).collect())).collect()
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        reader.deserialize().map_while(Result::ok).map(Self).collect()
     }
 
     /// A field; empty where the row has none.
@@ -33,21 +44,30 @@ impl Point {
 
     /// The number a field begins with.
     pub(super) fn leading(&self, name: &str) -> Option<usize> {
-        self.text(name).chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+        leading(self.text(name))
     }
 }
 
-/// Fields of a line.
-fn fields(line: &str) -> Vec<String> {
-    let (mut fields, mut is_quoted) = (vec![String::new()], false);
-    for letter in line.chars() {
-        match letter {
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => fields.push(String::new()),
-            other => fields.last_mut().into_iter().for_each(|field| field.push(other)),
-        }
+/// The number a text begins with.
+fn leading(text: &str) -> Option<usize> {
+    text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+}
+
+/// Sizes by their names: `M=N=K=64 heads=8 (MHA)` has M, N, K and heads.
+pub(super) fn sizes(shape: &str) -> BTreeMap<&str, usize> {
+    let mut sizes = BTreeMap::new();
+    for word in shape.split([' ', ';', ',', '(', ')']) {
+        let Some((names, value)) = word.rsplit_once('=') else { continue };
+        let Some(value) = leading(value) else { continue };
+        sizes.extend(names.split('=').map(|name| (name, value)));
     }
-    fields
+    sizes
+}
+
+/// Sizes without names: `[2,64]`, `2x64` and `2 x 64`.
+pub(super) fn dims(shape: &str) -> Option<Vec<usize>> {
+    let inside = shape.trim().trim_start_matches('[').trim_end_matches(']');
+    inside.split([',', 'x']).map(|size| size.trim().parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -67,5 +87,14 @@ mod tests {
             (Some(7.0), None, Some(30))
         );
         assert_eq!((point.inside("a", "tp "), point.text("d")), (None, ""));
+    }
+
+    #[test]
+    fn sizes_are_read_by_name_or_in_order() {
+        let found = sizes("M=N=64 heads=8 (MHA) note S=2");
+        assert_eq!(found, BTreeMap::from([("M", 64), ("N", 64), ("heads", 8), ("S", 2)]));
+        assert_eq!(dims("[2,64]"), Some(vec![2, 64]));
+        assert_eq!(dims("1 x 512"), Some(vec![1, 512]));
+        assert_eq!(dims("mean over a run"), None);
     }
 }

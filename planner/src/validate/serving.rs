@@ -3,27 +3,43 @@
 //! A batch of B sequences decodes together; as one ends another begins, so that in the time of one sequence's output all B
 //! prompts are computed once. A token's time is that of a decode step at the mean context and B / output prompts.
 
-use super::super::workload::{Dense, Precision, Residual, Split, Tokens};
-use super::forward::{dense, machine, precision};
+use super::super::workload::{Residual, Split, Tokens};
+use super::forward::{dense, precision};
+use super::hardware::machine;
 use super::points::Point;
-use super::stack::{Cards, Launching, Stack};
+use super::stack::{Cards, Launching, Stack, StepWork};
 use ascend_tp_machine::{Profile, Topology};
 
 /// A serving run with exact lengths.
 pub(super) struct Serving {
-    cards: Cards,
-    model: Dense,
-    precision: Precision,
+    decode: StepWork,
+    prompt: StepWork,
     batch: usize,
-    input: usize,
     output: usize,
     launching: Launching,
+    figure: Figure,
+}
+
+/// What a row's figure is.
+#[derive(Clone, Copy)]
+enum Figure {
+    /// Milliseconds of one token at a context.
+    Step,
+    /// Milliseconds of a token, all prompts but the own counted.
+    Token,
+    /// Tokens a second.
+    Throughput,
+    /// Milliseconds from the prompts to the last token.
+    Whole,
 }
 
 impl Serving {
     /// The run of a row, or why it has none.
     pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
         let note = point.text("note");
+        if point.text("quality") == "ci-baseline" {
+            return Err("a threshold of continuous integration, not a measurement");
+        }
         if note.contains("speculative decoding on") || note.contains("EAGLE3") {
             return Err("speculation with an acceptance that is not stated");
         }
@@ -36,42 +52,42 @@ impl Serving {
         let output =
             whole("output_len").or_else(|| is_instant.then_some(1)).ok_or("the output's length is not a number")?;
         let model = dense(point.text("model")).ok_or("no workload for this architecture")?;
-        let (soc, topology) = machine(point).ok_or("unknown machine")?;
+        let (soc, topology) = machine(point.text("hardware")).ok_or("unknown machine")?;
         let topology = Topology::preset(topology).ok_or("unknown topology")?;
         let is_graph = ["mode=graph", "FULL_DECODE_ONLY", "same setup"].iter().any(|mark| note.contains(mark));
         let tensor = point.leading("tp").ok_or("the split is not given")?;
+        let figure = match point.text("metric") {
+            "TPOT" if output == 1 => Figure::Step,
+            "TPOT" | "TPOT mean" => Figure::Token,
+            "output throughput" => Figure::Throughput,
+            "E2E latency" => Figure::Whole,
+            _ => return Err("the row's figures are several, or none this model gives"),
+        };
+        let precision = precision(point).ok_or("unknown precision")?;
+        let cards = Cards { profile: Profile::of(soc), topology, tensor, expert: 1 };
+        let split = Split { tensor, context: 1, expert: 1, residual: Residual::Replicated };
+        let work = |tokens: Tokens| cards.work(&model.forward(tokens, tokens.batch, split, precision));
         Ok(Self {
-            cards: Cards { profile: Profile::of(soc), topology, tensor, expert: 1 },
-            model,
-            precision: precision(point).ok_or("unknown precision")?,
+            decode: work(Tokens { batch, query: 1, context: input + output / 2 }),
+            prompt: work(Tokens { batch: 1, query: input, context: 0 }),
             batch,
-            input,
             output,
             launching: if is_graph { Launching::Captured } else { Launching::Eager },
+            figure,
         })
     }
 
-    fn step_us(&self, tokens: Tokens, stack: &Stack, launching: Launching) -> f64 {
-        let split = Split { tensor: self.cards.tensor, context: 1, expert: 1, residual: Residual::Replicated };
-        let sections = self.model.forward(tokens, tokens.batch, split, self.precision);
-        self.cards.step_us(&sections, tokens.batch, stack, launching)
-    }
-
     /// The figure of the row, in its unit.
-    pub(super) fn predict(&self, point: &Point, stack: &Stack) -> Result<f64, &'static str> {
-        let context = self.input + self.output / 2;
-        let decode_us = self.step_us(Tokens { batch: self.batch, query: 1, context }, stack, self.launching);
-        let prompt = Tokens { batch: 1, query: self.input, context: 0 };
-        let prompt_us = self.step_us(prompt, stack, Launching::Eager);
+    pub(super) fn predict(&self, stack: &Stack) -> f64 {
+        let decode_us = self.decode.step_us(self.batch, stack, self.launching);
+        let prompt_us = self.prompt.step_us(1, stack, Launching::Eager);
         let prompts_us = prompt_us * self.batch as f64;
-        let token_us = decode_us + prompts_us / self.output.max(1) as f64;
-        match point.text("metric") {
-            "TPOT" if self.output == 1 => Ok(decode_us / 1e3),
-            // A token's time does not count the own prompt.
-            "TPOT" | "TPOT mean" => Ok((decode_us + (prompts_us - prompt_us) / self.output as f64) / 1e3),
-            "output throughput" => Ok(1e6 * self.batch as f64 / token_us),
-            "E2E latency" => Ok((prompts_us + self.output as f64 * decode_us) / 1e3),
-            _ => Err("the row's figures are several, or none this model gives"),
+        let output = self.output.max(1) as f64;
+        match self.figure {
+            Figure::Step => decode_us / 1e3,
+            Figure::Token => (decode_us + (prompts_us - prompt_us) / output) / 1e3,
+            Figure::Throughput => 1e6 * self.batch as f64 / (decode_us + prompts_us / output),
+            Figure::Whole => (prompts_us + output * decode_us) / 1e3,
         }
     }
 }

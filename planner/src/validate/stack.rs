@@ -3,6 +3,7 @@
 //! Input → output: [`Section`]s, a profile, a topology → microseconds. Invariants: a step's exchanges and operators run one
 //! after another, as they do on one card. It is not this library's executor, whose host costs are those of the profile.
 
+use ascend_tp_machine::fit::Parameter;
 use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
 use super::super::workload::{Axis, Section, Task};
@@ -16,20 +17,39 @@ pub enum Launching {
     Captured,
 }
 
-/// Host time of a Python serving stack (vLLM-Ascend, and the one the forward steps were measured with), in microseconds.
+/// Host time of a Python serving stack (vLLM-Ascend, and the one the forward steps were measured with), in microseconds. This
+/// library's own is that of the C ABI, in the profile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stack {
-    /// A pass of the model: inputs prepared, graph replayed, tokens sampled and read back. A drafted token is a pass.
+    /// A pass of the model: inputs prepared, graph replayed, tokens sampled and read back.
     pub pass_us: f64,
+    /// A pass that drafts a token.
+    pub draft_us: f64,
     /// An operator or exchange that Python launches by itself.
     pub operator_us: f64,
     /// A sequence of the batch in a step: scheduling, block tables, sampling state, detokenising.
     pub sequence_us: f64,
 }
 
+/// What is fitted of a stack. A simulator of the vendor's counts on 2 ms a step. An operator through torch alone takes 16
+/// (GroundUpScale, issue 31), one of some thousand in the 110 ms of an eager step of a 32B model 110 (vllm-ascend, issues 1351
+/// and 171): the start is their geometric mean.
+pub(super) const PARAMETERS: [Parameter; 4] = [
+    Parameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },
+    Parameter { name: "draft_us", start: 500.0, low: 50.0, high: 5000.0 },
+    Parameter { name: "operator_us", start: 42.0, low: 8.0, high: 200.0 },
+    Parameter { name: "sequence_us", start: 100.0, low: 5.0, high: 1000.0 },
+];
+
 impl Stack {
-    /// Fitted on the points that ship; `docs/COSTS.md`.
-    pub const FITTED: Self = Self { pass_us: 3200.0, operator_us: 54.0, sequence_us: 380.0 };
+    /// Fitted on the points that ship; `plan --validate` fits it again.
+    pub const FITTED: Self = Self { pass_us: 1994.0, draft_us: 568.0, operator_us: 56.0, sequence_us: 133.0 };
+
+    /// In the order of the parameters.
+    pub(super) fn of(values: &[f64]) -> Self {
+        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+        Self { pass_us: at(0), draft_us: at(1), operator_us: at(2), sequence_us: at(3) }
+    }
 }
 
 /// The cards of one pass: how many each axis has, and where they stand.
@@ -63,20 +83,41 @@ impl Cards {
         }
     }
 
+    /// What each task of a step takes on the cards.
+    #[must_use]
+    pub fn work(&self, sections: &[Section]) -> StepWork {
+        let part = |section: &Section| StepPart {
+            is_draft: section.name == "draft",
+            repeats: section.repeats,
+            tasks: section.steps.iter().map(|step| (self.task_us(&step.task), step.times)).collect(),
+        };
+        StepWork(sections.iter().map(part).collect())
+    }
+}
+
+/// A section's tasks, each with how often it is done in a row.
+#[derive(Debug, Clone, PartialEq)]
+struct StepPart {
+    is_draft: bool,
+    repeats: usize,
+    tasks: Vec<(f64, usize)>,
+}
+
+/// What the cards do in a step, in microseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepWork(Vec<StepPart>);
+
+impl StepWork {
     /// Microseconds of one step with `sequences` sequences.
     #[must_use]
-    pub fn step_us(&self, sections: &[Section], sequences: usize, stack: &Stack, launching: Launching) -> f64 {
-        let mut passes = 1;
+    pub fn step_us(&self, sequences: usize, stack: &Stack, launching: Launching) -> f64 {
         // Ends of what the host has issued and of what the card has done.
         let (mut host_us, mut card_us) = (0.0_f64, 0.0_f64);
-        for section in sections {
-            if section.name == "draft" {
-                passes += section.repeats;
-            }
-            let steps: Vec<(f64, usize)> =
-                section.steps.iter().map(|step| (self.task_us(&step.task), step.times)).collect();
-            for _ in 0..section.repeats {
-                for (us, times) in &steps {
+        let mut drafts = 0;
+        for part in &self.0 {
+            drafts += if part.is_draft { part.repeats } else { 0 };
+            for _ in 0..part.repeats {
+                for (us, times) in &part.tasks {
                     match launching {
                         Launching::Captured => card_us += us * *times as f64,
                         Launching::Eager => {
@@ -89,6 +130,6 @@ impl Cards {
                 }
             }
         }
-        card_us + stack.pass_us * passes as f64 + stack.sequence_us * sequences as f64
+        card_us + stack.pass_us + stack.draft_us * drafts as f64 + stack.sequence_us * sequences as f64
     }
 }

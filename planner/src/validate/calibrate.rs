@@ -1,0 +1,107 @@
+//! Coefficients from rows of single operators, and how sure they are.
+//!
+//! Input → output: samples → the coefficients that fit them best, kind by kind, and for every sample what coefficients say that
+//! were fitted without its page. Rows of a page have errors in common (one harness, one card, one release), so that a page
+//! counts less than its rows: n of them as n / (1 + 0.05 (n - 1)), the effective size of samples that correlate by 0.05.
+
+use std::collections::BTreeSet;
+
+use ascend_tp_machine::fit::{Parameter, fit};
+use ascend_tp_machine::profile::{Coefficients, MEANINGS, Meaning};
+
+use super::Class;
+use super::operators::Sample;
+
+/// Correlation of the errors of two rows of a page.
+const CORRELATION: f64 = 0.05;
+
+/// What a fit says of one coefficient.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Confidence {
+    /// The coefficient.
+    pub meaning: Meaning,
+    /// Its value.
+    pub value: f64,
+    /// Least and largest value when any one page is left out.
+    pub range: (f64, f64),
+    /// Pages it was fitted on.
+    pub pages: usize,
+}
+
+/// What was fitted, and what each sample is predicted without its page.
+pub(super) struct Calibration {
+    pub(super) confidence: Vec<Confidence>,
+    /// In the samples' order, microseconds.
+    pub(super) unseen_us: Vec<f64>,
+}
+
+/// The kinds that operators' rows say.
+const KINDS: [Class; 5] = [Class::Products, Class::Vectors, Class::Attention, Class::Grouped, Class::Collectives];
+
+/// `base` with the coefficients of one kind fitted on the samples of that kind.
+fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficients {
+    let meanings: Vec<&Meaning> = MEANINGS.iter().filter(|meaning| meaning.kind == class.name()).collect();
+    let parameters: Vec<Parameter> =
+        meanings.iter().map(|m| Parameter { name: m.name, start: m.usual, low: m.low, high: m.high }).collect();
+    let weights: Vec<f64> = {
+        let rows = |sample: &&Sample| samples.iter().filter(|other| other.page == sample.page).count();
+        samples.iter().map(|sample| weight(rows(sample))).collect()
+    };
+    let with = |values: &[f64]| {
+        let named: Vec<(&str, f64)> =
+            meanings.iter().zip(values).map(|(meaning, value)| (meaning.name, *value)).collect();
+        base.set(&named)
+    };
+    let found = fit(&parameters, |values| {
+        let coefficients = with(values);
+        let ratio = |sample: &&Sample| sample.predict_us(&coefficients) / sample.measured_us;
+        samples.iter().map(ratio).zip(weights.iter().copied()).collect()
+    });
+    // Four digits: a later one says nothing, and files stay readable.
+    let round = |value: f64| format!("{value:.3e}").parse().unwrap_or(value);
+    with(&found.values.into_iter().map(round).collect::<Vec<f64>>())
+}
+
+/// Weight of a row of a page with this many.
+pub(super) fn weight(rows: usize) -> f64 {
+    1.0 / (1.0 + CORRELATION * (rows as f64 - 1.0))
+}
+
+/// `base` with every kind fitted that has samples.
+pub(super) fn fit_all(base: &Coefficients, samples: &[Sample]) -> Coefficients {
+    KINDS.into_iter().fold(base.clone(), |before, class| {
+        let of_class: Vec<&Sample> = samples.iter().filter(|sample| sample.class == class).collect();
+        if of_class.is_empty() { before } else { fitted(&before, class, &of_class) }
+    })
+}
+
+/// Fits every kind, on all samples and with each page left out.
+pub(super) fn calibrate(base: &Coefficients, samples: &[Sample]) -> Calibration {
+    let coefficients = fit_all(base, samples);
+    let before = &coefficients;
+    let mut confidence = Vec::new();
+    let mut unseen_us = vec![0.0; samples.len()];
+    for class in KINDS {
+        let of_class: Vec<&Sample> = samples.iter().filter(|sample| sample.class == class).collect();
+        let pages: BTreeSet<&str> = of_class.iter().map(|sample| sample.page.as_str()).collect();
+        let mut others = Vec::new();
+        for page in &pages {
+            let rest: Vec<&Sample> = of_class.iter().copied().filter(|sample| sample.page != *page).collect();
+            let without = fitted(before, class, &rest);
+            for (sample, us) in samples.iter().zip(&mut unseen_us) {
+                if sample.class == class && sample.page == *page {
+                    *us = sample.predict_us(&without);
+                }
+            }
+            others.push(without);
+        }
+        for meaning in MEANINGS.iter().filter(|meaning| meaning.kind == class.name()) {
+            let of = |coefficients: &Coefficients| coefficients.get(meaning.name).unwrap_or(f64::NAN);
+            let low = others.iter().map(of).fold(f64::INFINITY, f64::min);
+            let high = others.iter().map(of).fold(f64::NEG_INFINITY, f64::max);
+            let value = of(&coefficients);
+            confidence.push(Confidence { meaning: *meaning, value, range: (low, high), pages: pages.len() });
+        }
+    }
+    Calibration { confidence, unseen_us }
+}

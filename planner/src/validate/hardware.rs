@@ -1,0 +1,32 @@
+//! Which chip and which topology the words of a row's `hardware` column mean.
+
+use ascend_tp_machine::Soc;
+
+/// The first whose words are in the column. Where a row does not name the chip: an Atlas 800T A2 has that of the training
+/// points; 24 cores at a rate that is not said are a 910B2's; continuous integration of vLLM-Ascend and users' 910B are taken
+/// as 910B3, dies of an A3 as those of the Atlas 800I A3.
+const MACHINES: [(&str, Soc, &str); 18] = [
+    ("ATLAS_800_A3_560T", Soc::Ascend910_9362, "atlas-a3"),
+    ("752T", Soc::Ascend910_9391, "atlas-a3"),
+    ("ATLAS_800_A2_376T", Soc::Ascend910B2, "atlas-a2"),
+    ("910B/A3", Soc::Ascend910_9391, "atlas-a3"),
+    ("910B3", Soc::Ascend910B3, "atlas-a2"),
+    ("910B4", Soc::Ascend910B4, "atlas-a2"),
+    ("910B1", Soc::Ascend910B1, "atlas-a2"),
+    ("910B2", Soc::Ascend910B2, "atlas-a2"),
+    ("1.85 GHz", Soc::Ascend910B1, "atlas-a2"),
+    ("800T A2", Soc::Ascend910B2, "atlas-a2"),
+    ("24 AIC", Soc::Ascend910B2, "atlas-a2"),
+    ("24 cores", Soc::Ascend910B2, "atlas-a2"),
+    ("24 cube", Soc::Ascend910B2, "atlas-a2"),
+    ("A3", Soc::Ascend910_9362, "atlas-a3"),
+    ("910C", Soc::Ascend910_9362, "atlas-a3"),
+    ("A2", Soc::Ascend910B3, "atlas-a2"),
+    ("910B", Soc::Ascend910B3, "atlas-a2"),
+    ("Ascend", Soc::Ascend910B3, "atlas-a2"),
+];
+
+/// The chip and the name of the topology.
+pub(super) fn machine(hardware: &str) -> Option<(Soc, &'static str)> {
+    MACHINES.iter().find(|(words, _, _)| hardware.contains(words)).map(|(_, soc, topology)| (*soc, *topology))
+}

@@ -1,0 +1,361 @@
+//! Rows of single operators and exchanges: what was called, on what, and how long it took.
+//!
+//! Input → output: a [`Point`] with the columns of `operators_measured.csv` → a [`Sample`], or why the row is none; a sample and
+//! coefficients → microseconds. Nothing here knows a source.
+
+use ascend_tp_machine::launch::Access;
+use ascend_tp_machine::profile::Coefficients;
+use ascend_tp_machine::{
+    CollectiveCost, Element, Exchange, Launch, Operand, OperatorCost, Profile, Soc, Topology, Work,
+};
+
+use super::Class;
+use super::hardware::machine;
+use super::points::{Point, dims, sizes};
+
+/// What was timed.
+#[derive(Debug, Clone)]
+enum Task {
+    /// Kernels one after another.
+    Kernels(Vec<Work>),
+    /// Bytes in a group of cards, numbers of a topology.
+    Exchange(Exchange, f64, Vec<usize>),
+}
+
+/// One measured operator or exchange.
+#[derive(Debug, Clone)]
+pub(super) struct Sample {
+    pub(super) class: Class,
+    /// Where it was published; rows of a page share its errors.
+    pub(super) page: String,
+    soc: Soc,
+    topology: Topology,
+    task: Task,
+    timing: Timing,
+    pub(super) measured_us: f64,
+    /// What the figure is in the row's unit, times or over microseconds.
+    unit: Unit,
+}
+
+/// Where the clock stood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timing {
+    /// The profiler's time of the kernel, or the time between events of a replayed graph.
+    Kernel,
+    /// A whole call of a framework's layer: what the framework launches beside counts.
+    Layer,
+    /// Calls of a framework in a row, each issued by the host.
+    Issued,
+}
+
+/// How the row's figure and microseconds go together.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    /// This many microseconds.
+    Times(f64),
+    /// This much in one microsecond is the unit.
+    Rate(f64),
+}
+
+/// What frameworks add to a kernel's time in microseconds, as far as the rows say: a layer call of fused attention, with the
+/// rows that the cache takes, and of experts; and the least time between two calls that Python issues one by one. The first
+/// two go with the kernels' own least times, of which only their sums are seen here; the third was measured by itself
+/// (GroundUpScale, issues 25 and 31).
+const ATTENTION_LAYER_US: f64 = 33.0;
+const EXPERTS_LAYER_US: f64 = 16.0;
+const ISSUE_US: f64 = 16.0;
+
+impl Sample {
+    /// Microseconds with these coefficients.
+    pub(super) fn predict_us(&self, coefficients: &Coefficients) -> f64 {
+        let profile = Profile {
+            coefficients: coefficients.clone(),
+            origin: String::new(),
+            soc: self.soc,
+            hbm_installed_bytes: 0,
+        };
+        let us = match &self.task {
+            Task::Kernels(works) => works.iter().map(|work| OperatorCost::of(&profile, work).duration_us).sum(),
+            Task::Exchange(exchange, bytes, cards) => {
+                CollectiveCost::of(&profile, &self.topology, *exchange, *bytes, cards).duration_us
+            }
+        };
+        match (self.timing, self.class) {
+            (Timing::Layer, Class::Attention) => us + ATTENTION_LAYER_US,
+            (Timing::Layer, Class::Grouped) => us + EXPERTS_LAYER_US,
+            (Timing::Issued, _) => f64::max(us, ISSUE_US),
+            _ => us,
+        }
+    }
+
+    /// Microseconds in the row's unit.
+    pub(super) fn figure(&self, us: f64) -> f64 {
+        match self.unit {
+            Unit::Times(factor) => us / factor,
+            Unit::Rate(work) => work / us,
+        }
+    }
+
+    /// What a row measures.
+    pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
+        let operator = point.text("operator").to_lowercase();
+        if point.text("quality").contains("ci") {
+            return Err("a threshold, not a measurement");
+        }
+        // Kernels that frameworks call as CANN's own are named after them.
+        const OTHERS: [&str; 12] = [
+            "pto",
+            "tilelang",
+            "sample",
+            "triton",
+            "deepep",
+            "then",
+            "half-k",
+            "matmul+",
+            "+matmul",
+            "turboquant",
+            "dispatch",
+            "sparse",
+        ];
+        if OTHERS.iter().any(|word| operator.contains(word)) {
+            return Err("a kernel that is not CANN's, or several in one");
+        }
+        if point.text("hardware").contains("guide case") {
+            return Err("an example of a guide, not a library's kernel");
+        }
+        if point.text("note").contains("few cores") || point.text("note").contains("(aic_time)") {
+            return Err("a kernel on some of the cores");
+        }
+        let (soc, preset) = machine(point.text("hardware")).ok_or("unknown machine")?;
+        let value = point.number("value").filter(|value| *value > 0.0).ok_or("the figure is not a number above 0")?;
+        let (class, task, amount) = task(point, &operator)?;
+        let unit = match point.text("unit") {
+            "us" => Unit::Times(1.0),
+            "ms" => Unit::Times(1e3),
+            "s" => Unit::Times(1e6),
+            "TFLOP/s" | "TOP/s" => Unit::Rate(amount / 1e6),
+            "GB/s" => Unit::Rate(amount / 1e3),
+            _ => return Err("unknown unit"),
+        };
+        let measured_us = match unit {
+            Unit::Times(factor) => value * factor,
+            Unit::Rate(work) => work / value,
+        };
+        let topology = Topology::preset(preset).ok_or("unknown topology")?;
+        let timing = timing(point, &operator);
+        Ok(Self { class, page: point.text("source").to_owned(), soc, topology, task, timing, measured_us, unit })
+    }
+}
+
+/// The kind of a row that is left out, as far as its words tell: a kernel of the vector cores otherwise.
+pub(super) fn class(point: &Point) -> Class {
+    let operator = point.text("operator").to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| operator.contains(word));
+    if exchange(&operator).is_some() || has(&["hccl", "hcom", "dispatch", "combine"]) {
+        Class::Collectives
+    } else if has(&["attention", "mla"]) {
+        Class::Attention
+    } else if has(&["group", "moe"]) {
+        Class::Grouped
+    } else if has(&["matmul", "linear"]) {
+        Class::Products
+    } else {
+        Class::Vectors
+    }
+}
+
+fn timing(point: &Point, operator: &str) -> Timing {
+    let metric = point.text("metric");
+    if ["kernel time", "device time", "task"].iter().any(|word| metric.contains(word)) {
+        Timing::Kernel
+    } else if operator.contains("eager") || operator.starts_with("torch.matmul") {
+        Timing::Issued
+    } else {
+        Timing::Layer
+    }
+}
+
+/// The kind of a row, what it runs, and the operations or bytes a rate counts.
+fn task(point: &Point, operator: &str) -> Result<(Class, Task, f64), &'static str> {
+    const NO_SIZES: &str = "the sizes are not given";
+    let (shape, element) = (point.text("shape"), element(point.text("dtype")));
+    let sizes = sizes(shape);
+    let size = |name: &str| sizes.get(name).copied().filter(|size| *size > 0);
+    let has = |words: &[&str]| words.iter().any(|word| operator.contains(word));
+    let kernels = |class, works: Vec<Work>| {
+        let flops = works.iter().map(Work::flops).sum();
+        Ok((class, Task::Kernels(works), flops))
+    };
+    if let Some(exchange) = exchange(operator) {
+        let (bytes, cards) = exchanged(point, exchange).ok_or("the bytes or the ranks are not given")?;
+        return Ok((Class::Collectives, Task::Exchange(exchange, bytes, cards), bytes));
+    }
+    let element = element.ok_or("unknown element type");
+    let narrow = operator.contains("int4").then_some(Element::I4);
+    if has(&["attention"]) {
+        return kernels(Class::Attention, vec![attention(shape, &sizes, element?).ok_or(NO_SIZES)?]);
+    }
+    if has(&["moe experts"]) {
+        let all = ["tokens", "hidden", "inter", "experts", "topk", "local"].map(size);
+        let [Some(tokens), Some(hidden), Some(inter), Some(all), Some(chosen), Some(local)] = all else {
+            return Err(NO_SIZES);
+        };
+        let rows = ((tokens * chosen * local) as f64 / all as f64).round().max(1.0) as usize;
+        return kernels(Class::Grouped, experts(element?, rows, hidden, inter, local).to_vec());
+    }
+    if has(&["grouped"]) {
+        return Err("the sizes of the groups are not given");
+    }
+    if has(&["matmul", "linear"]) || operator.starts_with("mm") {
+        let (Some(m), Some(k), Some(n)) = (size("M"), size("K"), size("N")) else { return Err(NO_SIZES) };
+        let work = Work::of(&Launch { operator: "aclnnMatmul", operands: product(element?, m, k, n) });
+        return kernels(Class::Products, vec![repeated(work, copies(point.text("note")))]);
+    }
+    let operator = vector_operator(operator).ok_or("no operator whose work is known")?;
+    let dims = dims(shape).filter(|dims| !dims.contains(&0)).ok_or(NO_SIZES)?;
+    kernels(Class::Vectors, vec![vector(operator, element?, narrow, &dims)])
+}
+
+fn element(text: &str) -> Option<Element> {
+    const ELEMENTS: [(&str, Element); 8] = [
+        ("bf16", Element::Bf16),
+        ("fp16", Element::F16),
+        ("half", Element::F16),
+        ("fp32", Element::F32),
+        ("hf32", Element::F32),
+        ("int8", Element::I8),
+        ("w8a8", Element::I8),
+        ("int4", Element::I4),
+    ];
+    ELEMENTS.iter().find(|(name, _)| text.starts_with(name)).map(|(_, element)| *element)
+}
+
+/// How many weights a benchmark takes in turn, so that none is left in the cache: `six weights rotated`.
+fn copies(note: &str) -> f64 {
+    const NUMBERS: [&str; 9] = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+    let Some((before, _)) = note.split_once(" weights rotated") else { return 1.0 };
+    let word = before.rsplit(' ').next().unwrap_or_default();
+    let named = NUMBERS.iter().position(|number| *number == word).map(|index| index as f64 + 1.0);
+    named.or_else(|| word.parse().ok()).unwrap_or(1.0)
+}
+
+/// Benchmarks call again and again; all chips of rows have a cache of this many bytes.
+fn repeated(work: Work, copies: f64) -> Work {
+    work.repeated(copies, Soc::Ascend910B2.l2_bytes() as f64)
+}
+
+fn product(element: Element, m: usize, k: usize, n: usize) -> Vec<Operand> {
+    let out = if element == Element::F32 { Element::F32 } else { Element::Bf16 };
+    vec![
+        Operand::dense(element, [m, k], Access::Read),
+        Operand::dense(element, [k, n], Access::Read),
+        Operand::dense(out, [m, n], Access::Write),
+    ]
+}
+
+/// Queries, keys and values of the names that rows use.
+fn attention(shape: &str, sizes: &std::collections::BTreeMap<&str, usize>, element: Element) -> Option<Work> {
+    let first = |names: &[&str]| names.iter().find_map(|name| sizes.get(name).copied()).filter(|size| *size > 0);
+    let heads = first(&["heads"]).or_else(|| shape.contains("one head").then_some(1))?;
+    let positions = first(&["seq", "S_kv", "S1", "kv"])?;
+    let query = first(&["S_q", "S0"]).unwrap_or(1);
+    let key_heads = first(&["kv_heads"]).unwrap_or(heads);
+    let width = first(&["head_dim", "D"])?;
+    let batch = first(&["batch", "B"]).unwrap_or(1);
+    let q = [batch, query, heads, width];
+    let k = [batch, positions, key_heads, width];
+    let operands = vec![
+        Operand::dense(element, q, Access::Read),
+        Operand::dense(element, k, Access::Read),
+        Operand::dense(element, k, Access::Read),
+        Operand::dense(element, q, Access::Write),
+    ];
+    Some(repeated(Work::of(&Launch { operator: "aclnnFusedInferAttentionScoreV2", operands }), 1.0))
+}
+
+/// Both halves of the feed-forward block of `experts` experts, and the gate between them.
+fn experts(element: Element, rows: usize, hidden: usize, inter: usize, experts: usize) -> [Work; 3] {
+    let grouped = |k: usize, n: usize| {
+        let operands = vec![
+            Operand::dense(element, [rows, k], Access::Read),
+            Operand::dense(element, [experts, k, n], Access::Read),
+            Operand::dense(Element::Bf16, [rows, n], Access::Write),
+        ];
+        repeated(Work::of(&Launch { operator: "aclnnGroupedMatmulV4", operands }), 1.0)
+    };
+    [grouped(hidden, 2 * inter), vector("aclnnSwiGlu", Element::Bf16, None, &[rows, 2 * inter]), grouped(inter, hidden)]
+}
+
+/// The aclnn operator of a kernel of the vector cores.
+fn vector_operator(operator: &str) -> Option<&'static str> {
+    const OPERATORS: [(&str, &str); 10] = [
+        ("swiglu", "aclnnSwiGlu"),
+        ("addrmsnorm", "aclnnAddRmsNorm"),
+        ("rmsnorm", "aclnnRmsNorm"),
+        ("layernorm", "aclnnLayerNorm"),
+        ("dynamicquant", "aclnnDynamicQuant"),
+        ("gelu", "aclnnGelu"),
+        ("silu", "aclnnSilu"),
+        ("softmax", "aclnnSoftmax"),
+        ("add (", "aclnnAdd"),
+        ("mul (", "aclnnMul"),
+    ];
+    OPERATORS.iter().find(|(word, _)| operator.contains(word)).map(|(_, aclnn)| *aclnn)
+}
+
+/// One pass; `narrow` is the element a quantisation writes, 8 bits otherwise.
+fn vector(operator: &'static str, element: Element, narrow: Option<Element>, dims: &[usize]) -> Work {
+    let (last, outer) = dims.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
+    let halved: Vec<usize> = outer.iter().copied().chain([(last / 2).max(1)]).collect();
+    let mut operands = vec![Operand::dense(element, dims, Access::Read)];
+    if operator.contains("Add") || operator.contains("Mul") {
+        operands.push(Operand::dense(element, dims, Access::Read));
+    }
+    operands.push(match operator {
+        "aclnnSwiGlu" => Operand::dense(element, halved, Access::Write),
+        "aclnnDynamicQuant" => Operand::dense(narrow.unwrap_or(Element::I8), dims, Access::Write),
+        _ => Operand::dense(element, dims, Access::Write),
+    });
+    Work::of(&Launch { operator, operands })
+}
+
+fn exchange(operator: &str) -> Option<Exchange> {
+    const EXCHANGES: [(&str, Exchange); 9] = [
+        ("all_reduce", Exchange::AllReduce),
+        ("allreduce", Exchange::AllReduce),
+        ("all_gather", Exchange::AllGather),
+        ("allgather", Exchange::AllGather),
+        ("reduce_scatter", Exchange::ReduceScatter),
+        ("all_to_all", Exchange::AllToAll),
+        ("alltoall", Exchange::AllToAll),
+        ("broadcast", Exchange::Broadcast),
+        ("p2p copy", Exchange::SendRecv),
+    ];
+    EXCHANGES.iter().find(|(word, _)| operator.contains(word)).map(|(_, exchange)| *exchange)
+}
+
+/// Bytes of the whole exchange and the cards it is among. A benchmark's largest size, where it is not said, is 1 GiB.
+fn exchanged(point: &Point, exchange: Exchange) -> Option<(f64, Vec<usize>)> {
+    const GIB: f64 = 1_073_741_824.0;
+    let shape = point.text("shape");
+    let ranks = point.leading("ranks").filter(|ranks| *ranks > 1)?;
+    if exchange == Exchange::SendRecv {
+        if !shape.contains("one block") {
+            return None;
+        }
+        let kib = point.inside("shape", "block ")?;
+        let other = point.inside("note", "device 0->").unwrap_or(1);
+        return Some((kib as f64 * 1024.0, vec![0, other]));
+    }
+    let bytes = match shape.split(['(', ' ', ')']).collect::<Vec<_>>().windows(2).find(|pair| pair[1] == "bytes") {
+        Some(pair) => {
+            let own: f64 = pair[0].parse().ok()?;
+            // Gathers and scatters state a rank's part.
+            let is_part = matches!(exchange, Exchange::AllGather | Exchange::ReduceScatter);
+            if is_part { own * ranks as f64 } else { own }
+        }
+        None if shape.contains("benchmark maximum") => GIB,
+        None => return None,
+    };
+    Some((bytes, (0..ranks).collect()))
+}
