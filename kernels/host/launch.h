@@ -90,6 +90,8 @@ struct Launch {
     std::string kernel;
     // Places in it stay where they are.
     std::deque<Region> regions;
+    // Arguments that are addresses of nothing the kernel may use, and why.
+    std::vector<std::pair<const uint8_t *, std::string>> refused{};
     // Asked for memory that is in none of them.
     FindRegion find_region{};
     // Blocks of the launch, and how many of them run at once.
@@ -220,6 +222,10 @@ struct Launch {
         const auto near = std::min_element(regions.begin(), regions.end(), [&](const Region &a, const Region &b) {
             return far(a) < far(b);
         });
+        // Or at an argument that is no address of the kernel's memory.
+        for (const auto &[argument, reason] : refused)
+            if (place >= argument && (near == regions.end() || place - argument < far(*near)))
+                current->fail(use, "range", "an address in memory that the kernel was given", reason);
         if (near != regions.end() && far(*near) <= 2 * NEARBY) {
             const int64_t offset = place - near->base;
             current->fail(use, "range", text("bytes 0 to ", near->bytes, " of `", near->name, "`"),

@@ -147,8 +147,10 @@ inline void run_entry(uint64_t number, const AscendHostLaunch *wanted) {
     for (size_t index = 0; index < entry.parameters.size(); ++index) {
         if (entry.parameters[index].is_address == 0) continue;
         // An address of nothing is no fault until it is used.
+        const auto *address = argument<const uint8_t *>(wanted->arguments[index]);
         std::string why;
-        launch.learn(argument<const uint8_t *>(wanted->arguments[index]), why);
+        launch.learn(address, why);
+        if (!why.empty()) launch.refused.push_back({address, why});
     }
     try {
         launch.run(int(wanted->blocks), wanted->seed, false, [&] { entry.call(wanted->arguments); });
