@@ -15,7 +15,7 @@ use super::{files, print};
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateOptions {
-    /// File of measured operators and exchanges, with the columns of planner/points/operators_measured.csv
+    /// File of measured operators and exchanges, with the columns of `planner/points/operators_measured.csv`
     #[arg(long, value_name = "FILE")]
     points: PathBuf,
     /// The chip the profile is for: 910b1 to 910b4, or a die of a 910C

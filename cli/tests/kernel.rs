@@ -30,7 +30,7 @@ fn has_compiler() -> bool {
     found.is_ok()
 }
 
-/// The check of add_custom over `count` elements on `blocks` cores.
+/// The check of `add_custom` over `count` elements on `blocks` cores.
 fn add(count: usize, blocks: usize, out: &str, more: &str) -> Output {
     kernel(&format!(
         "check {KERNEL} --launch add_custom --blocks {blocks} --arg in:f16:{count}:random=1 --arg \

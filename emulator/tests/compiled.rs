@@ -55,7 +55,7 @@ extern "C" __global__ __aicore__ void increment(GM_ADDR x) {
 }
 "#;
 
-/// The library of add_custom and the faulty kernels; None without a compiler.
+/// The library of `add_custom` and the faulty kernels; None without a compiler.
 #[expect(clippy::print_stderr, reason = "says what did not run")]
 fn library() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();

@@ -125,7 +125,7 @@ impl Part<'_> {
     /// The card refuses, or there is no need any more.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let to = self.place(offset, bytes.len())?;
-        Ok(self.memory.write(to.start(), bytes).map_err(|source| self.failed("loading", source.into()))?)
+        self.memory.write(to.start(), bytes).map_err(|source| self.failed("loading", source.into()))
     }
 
     /// Where bytes of the part lie on the card.
@@ -137,11 +137,11 @@ impl Part<'_> {
         let end = (offset as u64).saturating_add(len_bytes as u64);
         if end > self.slot.bytes.0 {
             let what = format!("bytes {offset}..{end} of a part of {}", self.slot.bytes.0);
-            return Err(self.failed("loading", what.into()).into());
+            return Err(self.failed("loading", what.into()));
         }
         // The part's memory exists, so its offset fits the address space.
         let start = usize::try_from(self.slot.offset.0).unwrap_or(usize::MAX) + offset;
-        Ok(self.memory.slice(start..start + len_bytes).map_err(|source| self.failed("loading", source.into()))?)
+        self.memory.slice(start..start + len_bytes).map_err(|source| self.failed("loading", source.into()))
     }
 
     /// The bytes of the part, row-major.
@@ -153,11 +153,7 @@ impl Part<'_> {
         let elems: usize = self.tensor.ranges.iter().map(std::ops::Range::len).product();
         let mut bytes = vec![0; elems * self.tensor.dtype.size_bytes()];
         let start = usize::try_from(self.slot.offset.0).unwrap_or(usize::MAX);
-        Ok(self
-            .memory
-            .read(start, &mut bytes)
-            .map_err(|source| self.failed("reading", source.into()))
-            .map(|()| bytes)?)
+        self.memory.read(start, &mut bytes).map_err(|source| self.failed("reading", source.into())).map(|()| bytes)
     }
 
     pub(super) fn failed(&self, doing: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {

@@ -86,8 +86,8 @@ struct BuildOptions {
     /// Where the library is written
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Also write aclrtlaunch_NAME.h for each kernel to this folder: with it a C++ program that links the library launches by
-    /// ACLRT_LAUNCH_KERNEL(NAME)
+    /// Also write `aclrtlaunch_NAME.h` for each kernel to this folder: with it a C++ program that links the library launches by
+    /// `ACLRT_LAUNCH_KERNEL(NAME)`
     #[arg(long, value_name = "FOLDER")]
     headers: Option<PathBuf>,
     #[command(flatten)]

@@ -97,8 +97,11 @@ struct Library {
     run: unsafe extern "C" fn(entry: u64, launch: *const Launch),
 }
 
-/// Libraries of this process with the bytes they were made of: one that is loaded for several cards is one.
-static LOADED: Mutex<Vec<(Vec<u8>, Arc<dyn CompiledLibrary>)>> = Mutex::new(Vec::new());
+/// The bytes of a file, and the library that was made of them.
+type Loaded = (Vec<u8>, Arc<dyn CompiledLibrary>);
+
+/// Libraries of this process: one that is loaded for several cards is one.
+static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
 
 /// The kernels of the file `name` with these bytes, if it is a library of this host.
 ///

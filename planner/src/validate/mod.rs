@@ -242,7 +242,10 @@ impl Validation {
 }
 
 /// A column that only one form of file has, and how such a file is read.
-const FORMS: [(&str, fn(&str) -> Vec<Row>); 4] = [
+type FileForm = (&'static str, fn(&str) -> Vec<Row>);
+
+/// What each form of file is known by, and how it is read.
+const FORMS: [FileForm; 4] = [
     ("operator", |text| single(text, Fit::Shipped).0),
     ("output_len", |text| inference(text, &Stack::FITTED)),
     ("gbs", training),

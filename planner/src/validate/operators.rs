@@ -60,7 +60,7 @@ enum Unit {
 /// What frameworks add to a kernel's time in microseconds, as far as the rows say: a layer call of fused attention, with the
 /// rows that the cache takes, and of experts; and the least time between two calls that Python issues one by one. The first
 /// two go with the kernels' own least times, of which only their sums are seen here; the third was measured by itself
-/// (GroundUpScale, issues 25 and 31).
+/// (`GroundUpScale`, issues 25 and 31).
 const ATTENTION_LAYER_US: f64 = 33.0;
 const EXPERTS_LAYER_US: f64 = 16.0;
 const ISSUE_US: f64 = 16.0;

@@ -32,7 +32,7 @@ pub struct Stack {
 }
 
 /// What is fitted of a stack. A simulator of the vendor's counts on 2 ms a step. An operator through torch alone takes 16
-/// (GroundUpScale, issue 31), one of some thousand in the 110 ms of an eager step of a 32B model 110 (vllm-ascend, issues 1351
+/// (`GroundUpScale`, issue 31), one of some thousand in the 110 ms of an eager step of a 32B model 110 (vllm-ascend, issues 1351
 /// and 171): the start is their geometric mean.
 pub(super) const PARAMETERS: [Parameter; 4] = [
     Parameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },

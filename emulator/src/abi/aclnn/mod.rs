@@ -12,7 +12,8 @@ use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Weak};
 
 use ascend_tp_sys::{
-    aclBoolArray, aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclScalarList, aclTensor, aclTensorList, aclrtStream,
+    aclBoolArray, aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclScalarList, aclTensor, aclTensorList,
+    aclrtStream,
 };
 
 use self::argument::CArgument;
