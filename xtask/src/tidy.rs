@@ -401,8 +401,8 @@ fn list(names: &[&str]) -> String {
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }
 
-/// The rules on small made-up files: each must find what it forbids and leave alone what it allows.
 #[cfg(test)]
+/// The rules on small made-up files: each must find what it forbids and leave alone what it allows.
 mod rules {
     use std::fs;
 
