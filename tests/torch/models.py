@@ -37,39 +37,38 @@ def _bert():
 MODELS = {"qwen2": _qwen2, "llama": _llama, "gpt2": _gpt2, "bert": _bert}
 
 
-def build(name):
-    """A model of this name on the CPU, and tokens for it."""
+def build(name, device, dtype=torch.float32):
+    """A model of this name on a device, and tokens for it."""
     torch.manual_seed(7)
     kind, config = MODELS[name]()
+    if device == "cpu" and getattr(config, "hidden_act", None) == "gelu":
+        # What aclnnGelu computes, which torch_npu calls.
+        config.hidden_act = "gelu_pytorch_tanh"
     model = kind._from_config(config, attn_implementation="eager").eval()
     tokens = torch.randint(1, SIZES["vocab_size"], (BATCH, LENGTH))
-    return model, tokens
+    return model.to(dtype).to(device), tokens.to(device)
 
 
-def forward(name, device):
+def forward(name, device, dtype=torch.float32):
     """The logits of a forward pass, on the CPU."""
-    model, tokens = build(name)
-    model = model.to(device)
+    model, tokens = build(name, device, dtype)
     with torch.no_grad():
-        return model(input_ids=tokens.to(device)).logits.cpu()
+        return model(input_ids=tokens).logits.cpu()
 
 
 def greedy(name, device):
     """The tokens of a greedy generation, the prompt before them, on the CPU."""
-    model, tokens = build(name)
-    model = model.to(device)
-    tokens = tokens[:1].to(device)
+    model, tokens = build(name, device)
+    tokens = tokens[:1]
     found = model.generate(
         tokens, attention_mask=torch.ones_like(tokens), do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=0, eos_token_id=None
     )
     return found.cpu()
 
 
-def train(name, device):
+def train(name, device, dtype=torch.float32):
     """The losses of steps of AdamW, without dropout."""
-    model, tokens = build(name)
-    model = model.to(device)
-    tokens = tokens.to(device)
+    model, tokens = build(name, device, dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for _ in range(STEPS):
@@ -78,7 +77,7 @@ def train(name, device):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return losses
+    return torch.tensor(losses, dtype=torch.float64)
 
 
 TASKS = {"forward": forward, "greedy": greedy, "train": train}

@@ -133,6 +133,9 @@ def pointwise():
         cases.unary("aclnn" + name, getattr(torch, name.lower()), REALS, with_special=name != "Frac")
     cases.unary("aclnnRelu", nn.relu, [*REALS, "INT32"])
     cases.unary("aclnnBitwiseNot", torch.bitwise_not, WHOLE)
+    for dims in SHAPES:
+        truth = drawn(1, dims, "BOOL")
+        cases.add("aclnnBitwiseNot", given(truth, "BOOL"), made(torch.bitwise_not(truth), "BOOL"))
     for name, function in [("IsInf", torch.isinf), ("IsPosInf", torch.isposinf), ("IsNegInf", torch.isneginf), ("Signbit", torch.signbit)]:
         cases.unary("aclnn" + name, function, [*REALS, "INT32"], out="BOOL")
     for name, function in [("LogSigmoid", nn.logsigmoid), ("Mish", nn.mish), ("Selu", nn.selu), ("Hardsigmoid", nn.hardsigmoid), ("Hardswish", nn.hardswish)]:
@@ -154,6 +157,7 @@ def pointwise():
             cases.add("aclnnGeluBackwardV2", given(g, dtype), given(x, dtype), {"text": form}, made(grad, dtype))
         cases.add("aclnnGeluBackward", given(g, dtype), given(x, dtype), made(grad, dtype))
     cases.binary("aclnnAtan2", torch.atan2)
+    cases.binary("aclnnAdd", lambda x, y, a: x + a * y, ["BOOL"], scalars=[scalar(1, "INT64")])
     cases.binary("aclnnFloorDivide", torch.floor_divide, [*REALS, *WHOLE], nonzero=True)
     cases.binary("aclnnRemainderTensorTensor", torch.remainder, [*REALS, *WHOLE], nonzero=True)
     cases.binary("aclnnFmodTensor", torch.fmod, [*REALS, *WHOLE], nonzero=True)
@@ -161,7 +165,7 @@ def pointwise():
     cases.binary("aclnnPowTensorTensor", torch.pow, ["INT32", "INT64"], low=0.0)
     for name in ["And", "Or", "Xor"]:
         operation = getattr(torch, "bitwise_" + name.lower())
-        cases.binary(f"aclnnBitwise{name}Tensor", operation, WHOLE)
+        cases.binary(f"aclnnBitwise{name}Tensor", operation, [*WHOLE, "BOOL"])
         cases.unary(f"aclnnBitwise{name}Scalar", operation, WHOLE, scalars=[scalar(5, "INT64")])
     cases.binary("aclnnLogicalXor", torch.logical_xor, [*REALS, "INT32", "BOOL"], out="BOOL")
     cases.binary("aclnnLogicalXor", torch.logical_xor, ["FLOAT", "INT32"], low=-0.6, high=0.6)

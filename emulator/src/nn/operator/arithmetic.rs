@@ -216,7 +216,9 @@ fn alpha(call: &OperatorCall, kind: Binary, computed: DType) -> Result<Scalar, R
         return Ok(Scalar::Int(1, DType::I64));
     }
     let alpha = call.scalar(ALPHA)?;
-    if !alpha.dtype().can_cast(computed) {
+    // Truth values take any whole factor, though results of whole numbers are never stored as BOOL: PyTorch adds masks so.
+    let scales_truth = matches!(kind, Binary::Add) && computed == DType::Bool && !alpha.dtype().is_float();
+    if !scales_truth && !alpha.dtype().can_cast(computed) {
         let text = format!("a factor of type {} cannot scale operands of type {computed}", alpha.dtype());
         return Err(call.refuse(ALPHA, text));
     }

@@ -323,7 +323,17 @@ pub(super) const OPERATORS: &[Operator] = &[
     pointwise!("aclnnTrunc", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.trunc(), |[x], _| x)),
     pointwise!("aclnnFrac", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.fract(), |_, _| 0)),
     pointwise!("aclnnRound", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.round_ties_even(), |[x], _| x)),
-    pointwise!("aclnnBitwiseNot", [SELF: WHOLE], [] -> OUT: WHOLE, whole(|[x], _| !x)),
+    Operator {
+        name: "aclnnBitwiseNot",
+        parameters: &[input(SELF, WHOLE, 0, 8), output(OUT, WHOLE, 0, 8)],
+        limits: "out has the shape of self and can store its type",
+        source: "CANN 8.1 aclnn API reference, aclnnBitwiseNot",
+        // A truth value is one bit; the inverse of all bits of its byte would be true whatever it was.
+        plan: |call| match call.tensor(SELF)?.dtype {
+            DType::Bool => pointwise(call, [SELF], &[], OUT, Widens::No, whole(|[x], _| i64::from(x == 0))),
+            _ => pointwise(call, [SELF], &[], OUT, Widens::No, whole(|[x], _| !x)),
+        },
+    },
     pointwise!("aclnnIsInf", [X: ARITHMETIC], [] -> OUT: BOOL, truth!(|[x]| x.is_infinite(), |_, _| 0)),
     pointwise!("aclnnIsPosInf", [SELF: ARITHMETIC], [] -> OUT: BOOL,
         truth!(|[x]| x.is_infinite() && x > 0.0, |_, _| 0)

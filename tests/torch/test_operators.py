@@ -1,0 +1,89 @@
+"""Operators of whole numbers and truth values on each pair of types: every result has the CPU's type and bits."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_npu")
+
+TYPES = [torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float32, torch.float16, torch.bfloat16]
+
+# Values are whole and small, so that each is exact in every type; so are sums, differences and products.
+UNARY = {
+    "not": lambda x: ~x,
+    "negative": lambda x: -x,
+    "logical_not": torch.logical_not,
+    "sum": lambda x: x.sum(1),
+    "any": lambda x: x.any(1),
+    "all": lambda x: x.all(0),
+    "largest": lambda x: x.max(),
+    "cumsum": lambda x: x.cumsum(1),
+    "is_one": lambda x: x == 1,
+    "plus_one": lambda x: x + 1,
+    "and_one": lambda x: x & 1,
+    "lower": torch.tril,
+    "masked": lambda x: torch.where(x > 0, x, torch.zeros_like(x)),
+    "long": lambda x: x.long(),
+    "float": lambda x: x.float(),
+}
+BINARY = {
+    "add": lambda x, y: x + y,
+    "subtract": lambda x, y: x - y,
+    "multiply": lambda x, y: x * y,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+    "less": lambda x, y: x < y,
+    "equal": lambda x, y: x == y,
+    "logical_and": torch.logical_and,
+    "where": lambda x, y: torch.where(x > 0, x, y),
+    "concatenate": lambda x, y: torch.cat([x, y]),
+}
+# aclnnNeg takes no UINT8.
+REFUSED = [("negative", torch.uint8)]
+
+
+def _drawn(dtype, seed):
+    values = torch.randint(-3, 4, (3, 4), generator=torch.Generator().manual_seed(seed))
+    return values > 0 if dtype == torch.bool else values.abs().to(dtype) if dtype == torch.uint8 else values.to(dtype)
+
+
+def _computes(function, *operands):
+    """Whether PyTorch has the operator for these types on the CPU."""
+    try:
+        function(*operands)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return False
+    return True
+
+
+def _agree(function, *operands):
+    expected = function(*operands)
+    found = function(*(operand.npu() for operand in operands)).cpu()
+    assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+ONE = [(name, dtype) for name, function in UNARY.items() for dtype in TYPES if _computes(function, _drawn(dtype, 1))]
+TWO = [
+    (name, dtype, other)
+    for name, function in BINARY.items()
+    for dtype in TYPES
+    for other in TYPES
+    if _computes(function, _drawn(dtype, 1), _drawn(other, 2))
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [pair for pair in ONE if pair not in REFUSED], ids=str)
+def test_operators_of_one_tensor_agree(name, dtype):
+    _agree(UNARY[name], _drawn(dtype, 1))
+
+
+@pytest.mark.parametrize(("name", "dtype"), REFUSED, ids=str)
+def test_a_type_that_an_operator_does_not_take_is_refused(name, dtype):
+    with pytest.raises(RuntimeError, match="expected an element type"):
+        UNARY[name](_drawn(dtype, 1).npu())
+        torch.npu.synchronize()
+
+
+@pytest.mark.parametrize(("name", "dtype", "other"), TWO, ids=str)
+def test_operators_of_two_tensors_agree(name, dtype, other):
+    _agree(BINARY[name], _drawn(dtype, 1), _drawn(other, 2))
