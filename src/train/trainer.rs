@@ -160,8 +160,8 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Starts on cards, with weights that `fill` gives; moments are zeros. `compiled` is what [`compile`] made of the same model,
-    /// recipe and layout.
+    /// Starts on cards, with weights that `fill` gives; moments are zeros. `compiled` is what
+    /// [`compile`](super::compile::compile) made of the same model, recipe and layout.
     ///
     /// # Errors
     /// What a card refuses, or `fill`.

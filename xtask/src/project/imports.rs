@@ -40,7 +40,7 @@ impl Imports {
         Self { imports: imports.collect() }
     }
 
-    /// Arrows between folders that [`ARROWS`] does not have, each with a file that has it; and arrows of it that no file has.
+    /// Arrows between folders that `arrows` does not have, each with a file that has it; and arrows of it that no file has.
     pub(crate) fn wrong_arrows(&self, arrows: &[(&str, &[&str])]) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut unused: BTreeSet<(&str, &str)> =
