@@ -2,6 +2,8 @@
 set -eu
 program=$1
 root_info=$2
+# What an earlier run wrote would send rank 1 to an address where nobody listens any more.
+rm -f "$root_info"
 
 # A process that holds the second namespace.
 unshare --net sleep 600 &
