@@ -16,7 +16,7 @@ pub struct RankError {
     pub card: usize,
     /// The op, with its layer, if the failure came with one.
     pub place: Option<String>,
-    /// What the rank was told.
+    /// The failure that the rank met.
     pub source: Box<dyn std::error::Error + Send + Sync>,
     /// When the rank noticed.
     pub(super) at: Instant,

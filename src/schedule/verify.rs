@@ -368,18 +368,21 @@ fn all_end(plans: &[Plan], met: &[Vec<Meeting>], problems: &mut Diagnostics) {
         moved = false;
         for rank in 0..plans.len() {
             let is_at = |other: usize, meeting| met[other].get(next[other]) == Some(&meeting);
-            let ranks = match met[rank].get(next[rank]).copied() {
-                Some(Meeting::All(group)) => first.groups[group].clone(),
+            let pair;
+            let ranks: &[usize] = match met[rank].get(next[rank]).copied() {
+                Some(Meeting::All(group))
+                    if first.groups[group].iter().all(|other| is_at(*other, Meeting::All(group))) =>
+                {
+                    &first.groups[group]
+                }
                 Some(Meeting::Receiver(group, to)) if to < met.len() && is_at(to, Meeting::Sender(group, rank)) => {
-                    vec![rank, to]
+                    pair = [rank, to];
+                    &pair
                 }
                 _ => continue,
             };
-            let is_collective = |group| ranks.iter().all(|other| is_at(*other, Meeting::All(group)));
-            if !matches!(met[rank][next[rank]], Meeting::All(group) if !is_collective(group)) {
-                ranks.iter().for_each(|rank| next[*rank] += 1);
-                moved = true;
-            }
+            ranks.iter().for_each(|rank| next[*rank] += 1);
+            moved = true;
         }
     }
     for (rank, at) in next.iter().enumerate() {
@@ -414,7 +417,8 @@ fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
         let at = sent.iter().zip(&received).take_while(|(sent, received)| sent == received).count();
         let what = |side: &[(OpId, DType, usize)]| match side.get(at) {
             Some((op, dtype, elems)) => {
-                let note = plans[from].notes.get(*op).map_or_else(String::new, ToString::to_string);
+                let note =
+                    plans.get(from).and_then(|plan| plan.notes.get(*op)).map_or_else(String::new, ToString::to_string);
                 format!("{elems} {dtype} of {op} {note}")
             }
             None => "nothing more".to_owned(),

@@ -41,7 +41,7 @@ impl Phase {
 pub struct Call {
     /// The rank it was seen on.
     pub rank: usize,
-    /// What was run: `prefill`, `decode 1`, `micro-batch 1`.
+    /// The C function: `aclnnMatmul`, `aclmdlRIExecuteAsync`.
     pub name: String,
     /// From when to when, in nanoseconds.
     pub ns: Range<u64>,

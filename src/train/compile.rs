@@ -227,8 +227,11 @@ pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result
     if layout.stages > 1 {
         let plans = stage_plans(recipe, layout, &lowered)?;
         let mesh = layout.mesh(config)?;
-        let of_plans = |tensor: ShardedTensor| ShardedTensor::planned(&tensor.name, &plans[0].1, tensor.layout);
-        let sharding = Sharding::new(mesh, kept(first).into_iter().filter_map(of_plans).collect())?;
+        let of_plans = |tensor: ShardedTensor| {
+            let missing = || Diagnostic::new(&*tensor.name, "is to be kept, and the plan of some rank has it not");
+            ShardedTensor::planned(&tensor.name, &plans[0].1, tensor.layout.clone()).ok_or_else(missing)
+        };
+        let sharding = Sharding::new(mesh, kept(first).into_iter().map(of_plans).collect::<Result<_, _>>()?)?;
         return Ok(Compiled { plans, sharding, inits: lowered.inits });
     }
     let sharding = Sharding::new(first.mesh.clone(), kept(first))?;
@@ -236,18 +239,16 @@ pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result
     Ok(Compiled { plans: plans.collect::<Result<_, Diagnostics>>()?, sharding, inits: lowered.inits })
 }
 
-/// The plans of a pipeline: all micro-batches as one program, called after the last of them, and what stands behind it.
+/// The plans of a pipeline: all micro-batches as one program, and what stands behind it.
 fn stage_plans(recipe: &Recipe, layout: &Layout, lowered: &Lowered) -> Result<Vec<(Part, Vec<Plan>)>, Diagnostics> {
     let count = recipe.global_batch.div_ceil(layout.batch());
-    let program = |part: Part| lowered.parts.iter().position(|(known, _)| *known == part);
     let mut plans = Vec::new();
-    for (part, micro_batches) in [
-        (Part::Last, Part::of_step(count, false).into_iter().filter_map(program).collect::<Vec<usize>>()),
-        (Part::Update, program(Part::Update).into_iter().map(|_| 0).collect()),
-    ] {
-        let is_of = |known: &Part| (*known == Part::Update) == (part == Part::Update);
-        let staged = lowered.parts.iter().zip(&lowered.places).filter(|((known, _), _)| is_of(known));
-        let programs: Vec<Staged<'_>> = staged.map(|((_, placed), places)| Staged { placed, places }).collect();
+    for (part, steps) in [(Part::Only, Part::of_step(count, false)), (Part::Update, vec![Part::Update])] {
+        let staged: Vec<_> =
+            lowered.parts.iter().zip(&lowered.places).filter(|((known, _), _)| steps.contains(known)).collect();
+        let number = |step: &Part| staged.iter().position(|((known, _), _)| known == step);
+        let micro_batches: Vec<usize> = steps.iter().filter_map(number).collect();
+        let programs: Vec<Staged<'_>> = staged.iter().map(|((_, placed), places)| Staged { placed, places }).collect();
         if !programs.is_empty() {
             let name = format!("train {part:?} of {count} in {} stages", layout.stages);
             let step = StagedStep {

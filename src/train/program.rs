@@ -160,6 +160,12 @@ fn name_of(build: &Builder, param: Operand) -> String {
     build.program().values[param.id()].name.clone()
 }
 
+/// Which of `params` a copy is of.
+fn original(build: &Builder, copy: Operand, params: &[Operand]) -> Option<usize> {
+    let name = name_of(build, copy);
+    params.iter().position(|param| name.strip_prefix(COPY) == Some(name_of(build, *param).as_str()))
+}
+
 impl Parts<'_> {
     /// The loss alone.
     ///
@@ -276,9 +282,7 @@ impl Parts<'_> {
         let (copies, own): (Vec<_>, Vec<_>) = pairs.partition(|(param, _)| is_copy(&name_of(build, *param)));
         let (mut own, mut whole): (Vec<Operand>, Vec<Operand>) = own.into_iter().unzip();
         for (copy, gradient) in &copies {
-            let name = name_of(build, *copy);
-            let of = |param: &Operand| name.strip_prefix(COPY) == Some(name_of(build, *param).as_str());
-            if let Some(at) = own.iter().position(of) {
+            if let Some(at) = original(build, *copy, &own) {
                 let sum = build.add(whole[at], *gradient);
                 whole[at] = build.name(sum, format!("{WITH_COPY}{}", name_of(build, own[at])));
             }
@@ -340,9 +344,7 @@ fn accumulate(
 /// Copies become what the params that they are of have become.
 fn keep_alike(build: &mut Builder, params: &[Operand], moved: &[Operand], copies: &[Operand]) {
     for copy in copies {
-        let name = name_of(build, *copy);
-        let of = |param: &Operand| name.strip_prefix(COPY) == Some(name_of(build, *param).as_str());
-        if let Some(at) = params.iter().position(of) {
+        if let Some(at) = original(build, *copy, params) {
             build.op(Kind::Assign, &[*copy, moved[at]]);
         }
     }

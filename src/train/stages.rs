@@ -233,6 +233,9 @@ impl Marks {
     }
 }
 
+/// Numbers of a part in [`Marks::apart`]: one for what has no place of its own, and one for each [`When`].
+const NUMBERS: usize = 1 + When::Update as usize + 1;
+
 impl Marks {
     /// By op of a program with movements: numbers that differ where ops are of other parts or run at other times.
     pub(super) fn apart(&self, program: &Program) -> Vec<usize> {
@@ -244,9 +247,9 @@ impl Marks {
                 parts[result.index()] = parts[result.index()].or(part);
             }
             match (place, part) {
-                (Some(Place { part, when }), _) => 2 + 8 * part + when as usize,
+                (Some(Place { part, when }), _) => 1 + NUMBERS * part + 1 + when as usize,
                 // What is moved of a weight has no place of its own.
-                (None, Some(part)) => 1 + 8 * part,
+                (None, Some(part)) => 1 + NUMBERS * part,
                 (None, None) => 0,
             }
         };

@@ -186,11 +186,14 @@ impl Trainer {
         let mut engine = Engine::start_with(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
         engine.load(fill)?;
         let count = recipe.global_batch.div_ceil(layout.batch());
-        let number = |part: Part| kinds.iter().position(|kind| *kind == part).unwrap_or_default();
+        let number = |part: Part| {
+            let missing = || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "is no part of what was compiled"));
+            kinds.iter().position(|kind| *kind == part).map(|number| (part, number)).ok_or_else(missing)
+        };
         let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
         // All micro-batches of a pipeline are one program.
         let count = if layout.stages > 1 { 1 } else { count };
-        let parts = Part::of_step(count, loss_scale.is_some()).into_iter().map(|part| (part, number(part))).collect();
+        let parts = Part::of_step(count, loss_scale.is_some()).into_iter().map(number).collect::<Result<_, _>>()?;
         let progress = Progress { next: 0, updates: 0, loss_scale };
         Ok(Self {
             engine,

@@ -12,7 +12,8 @@ use ascend_tp::train::{Layout, Optimizer, Recipe, Recompute, ScheduleKind, Zero}
 use ascend_tp::weights::file;
 use clap::{Args, ValueEnum};
 
-/// Micro-batches for each stage of a pipeline where nobody says how many: a stage then waits for a fifth of a step at most.
+/// Micro-batches for each stage of a pipeline at least, if there are as many sequences, where nobody says how many: a stage then
+/// waits for a fifth of a step at most.
 const MICRO_BATCHES_A_STAGE: usize = 4;
 
 /// What a step does, and how it lies on cards.
@@ -86,7 +87,7 @@ impl StepOptions {
         let share = recipe.global_batch.div_ceil(data).max(1);
         let zero = Zero::of_stage(self.zero).unwrap_or_default();
         // A pipeline is full with as many micro-batches as stages, and better used with more.
-        let most = if stages > 1 { share.div_ceil(MICRO_BATCHES_A_STAGE * stages) } else { share };
+        let most = if stages > 1 { (share / (MICRO_BATCHES_A_STAGE * stages)).max(1) } else { share };
         let micro_batch = self.micro_batch.map_or(most, NonZero::get);
         let recompute = self.recompute;
         Some((recipe, Layout { data, replicas, tensor, stages, residual, zero, micro_batch, recompute }))

@@ -174,18 +174,21 @@ impl<'a> Cut<'a> {
                 );
             }
         }
+        let parts = step.stages * step.pipeline.chunks();
         for (id, place) in program.ops.ids().zip(self.staged.places) {
             let Some(Place { part, when }) = *place else { continue };
             for crossing in &self.crossings[id.index()] {
+                // What the last part makes going forward, and the first going back, goes nowhere.
                 let next = match when {
-                    When::Forward => Some((part + 1) % step.stages),
+                    When::Forward => (part + 1 < parts).then(|| (part + 1) % step.stages),
                     When::InputGrad => part.checked_sub(1).map(|part| part % step.stages),
                     When::WeightGrad | When::Update => None,
                 };
                 if !crossing.is_late && next != Some(crossing.to) {
                     let problem =
                         Diagnostic::new(program.label(crossing.value), "is read by a stage that is not the next");
-                    problems.push(problem.expected(format!("{next:?}")).found(crossing.to));
+                    let expected = next.map_or("no other stage".to_owned(), |stage| format!("stage {stage}"));
+                    problems.push(problem.expected(expected).found(format!("stage {}", crossing.to)));
                 }
             }
         }
@@ -221,9 +224,12 @@ pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, 
         let program = &staged.placed.program;
         for (name, id) in &program.outputs {
             let value = &program.values[*id];
+            let refused = |expected: &str| Diagnostic::new(&**name, "is no output of a pipeline").expected(expected);
             if (value.dtype, value.shape.rank()) != (DType::F32, 0) {
-                let problem = Diagnostic::new(&**name, "is no output of a pipeline").expected("a number of f32");
-                problems.push(problem.found(format!("{}{}", value.dtype, value.shape)));
+                problems.push(refused("a number of f32").found(format!("{}{}", value.dtype, value.shape)));
+            }
+            if cut.maker[id.index()].is_none_or(|maker| staged.places[maker.index()].is_none()) {
+                problems.push(refused("what an op of some part makes").found("a value that no stage makes"));
             }
         }
         cuts.push(cut);
