@@ -11,12 +11,12 @@ use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step};
-use ascend_tp::schedule::verify;
+use ascend_tp::schedule::{Staged, StagedStep, schedule_stages, verify};
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::verify::{Gradients, gradients};
-use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, init};
+use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, init, lower};
 use ascend_tp::world::ProcessGroup;
 
 use crate::training::{Golden, follows};
@@ -253,6 +253,43 @@ fn a_transfer_that_one_side_lacks_is_found() {
         plans[rank].steps.remove(at);
         let text = verify(&plans).unwrap_err().to_string();
         assert!(text.contains("what is sent is not what is received"), "{text}");
+    }
+}
+
+/// A step of one micro-batch runs all of it, and ops that no list of passes has a place for are named.
+#[test]
+fn no_op_is_lost() {
+    let (config, recipe) = (deep(4, false), recipe(Pipeline::OneForwardOneBackward));
+    let lowered = lower(&config, &recipe, &Layout { micro_batch: 6, ..TWO }).unwrap();
+    let staged = |at: usize| Staged { placed: &lowered.parts[at].1, places: &lowered.places[at] };
+    let (first, last) = (staged(0), staged(1));
+    let plans = |pipeline: Pipeline, programs: &[Staged<'_>], micro_batches: &[usize]| {
+        let homes = &lowered.homes;
+        schedule_stages(&StagedStep { name: "step", pipeline, stages: 2, programs, homes, micro_batches })
+    };
+    let found = plans(recipe.pipeline, &[last], &[0]).unwrap();
+    let calls = |plan: &Plan, name: &str| {
+        let is_call = |step: &&Step| matches!(&step.action, Action::Launch(call) if call.name() == name);
+        plan.steps.iter().filter(is_call).count()
+    };
+    let layers = found.iter().map(|plan| calls(plan, "aclnnFlashAttentionScore")).collect::<Vec<_>>();
+    assert_eq!(layers, [2, 2], "each stage has two layers");
+    let said = |pipeline, programs: &[Staged<'_>], micro_batches: &[usize]| {
+        plans(pipeline, programs, micro_batches).unwrap_err().to_string()
+    };
+    let usual = recipe.pipeline;
+    let fewer = Staged { places: &lowered.places[0][1..], ..first };
+    let interleaved = Pipeline::Interleaved { chunks: 2 };
+    for (text, expected) in [
+        (said(usual, &[], &[]), "step: has no micro-batch"),
+        (said(usual, &[first, last], &[]), "step: has no micro-batch"),
+        (said(usual, &[first, last], &[0, 2]), "a micro-batch has no program: expected one of 2 programs, found program 2"),
+        (said(usual, &[first, last], &[1, 0]), "has ops behind micro-batches: expected only the last has, found program 1"),
+        (said(usual, &[first, last], &[1, 1]), "no micro-batch has a program: expected one has, found program 0"),
+        (said(usual, &[fewer, last], &[0, 1]), "places are not of the ops"),
+        (said(interleaved, &[last], &[0]), "the order does not take the micro-batches: expected what interleaved=2 divides"),
+    ] {
+        assert!(text.contains(expected), "{text}");
     }
 }
 

@@ -91,9 +91,10 @@ fn plans_of_other_cards_find_what_theirs_are() {
         let plans = deployment.compile(&config).unwrap().prefill;
         let whole = |shape: &Shape| vec!["_"; shape.rank()].join(",");
         let tensors = plans[0].params.iter().chain(&plans[0].states);
-        let tensors = tensors.map(|one| ShardedTensor::planned(&one.name, &plans, whole(&one.shape)).unwrap());
-        let tensors: Vec<ShardedTensor> = tensors.collect();
-        assert_eq!(ShardedTensor::planned("nothing", &plans, String::new()), None);
+        let wanted: Vec<_> = tensors.map(|one| (one.name.clone(), whole(&one.shape))).collect();
+        let tensors = ShardedTensor::planned(&plans, wanted).unwrap();
+        let problems = ShardedTensor::planned(&plans, vec![("nothing".to_owned(), String::new())]).unwrap_err();
+        assert!(problems.to_string().starts_with("nothing: is to be kept"), "{problems}");
         (Sharding::new(Mesh::new(&[("tp", cards)]).unwrap(), tensors).unwrap(), plans)
     };
     let run = Run::counted(sharding(3).0);

@@ -30,6 +30,12 @@ pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
     finished((0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, rank)).collect())
 }
 
+/// What one rank does, in program order, without waits between its streams: enough to count or to cost it.
+#[must_use]
+pub fn steps(lowered: &Placed, rank: usize) -> Vec<plan::Step> {
+    emit::emit(lowered, rank).steps
+}
+
 /// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.
 ///
 /// # Errors

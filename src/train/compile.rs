@@ -69,6 +69,12 @@ impl Layout {
         self.data * self.micro_batch
     }
 
+    /// Micro-batches of a step; the last may lack sequences.
+    #[must_use]
+    pub const fn micro_batches(&self, recipe: &Recipe) -> usize {
+        recipe.global_batch.div_ceil(self.batch())
+    }
+
     /// The mesh of all cards: stages outermost, then data parallel.
     ///
     /// # Errors
@@ -154,7 +160,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         optimizer: recipe.optimizer,
         clip_norm: recipe.clip_norm,
         lora: recipe.lora.as_ref(),
-        count: recipe.global_batch.div_ceil(layout.batch()),
+        count: layout.micro_batches(recipe),
         recompute: layout.recompute,
         // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
         adds_early: layout.zero < Zero::Gradients && (tensor == 1 || layout.residual == Residual::Replicate),
@@ -166,7 +172,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         let Marked { program, marks } = parts.marked_loss()?;
         let pins = pins(&program, &mesh, layout.residual, layout.zero)?.among(&program);
         let placed = parallelize(&program, &mesh, &pins)?.lowered;
-        parts.cut = cut(&placed, &marks, config.layers, layout.stages * recipe.pipeline.chunks())?;
+        parts.cut = cut(&placed, &marks, config.layers, layout.stages * recipe.pipeline.chunks());
     }
     let loss = parts.loss()?;
     let pins = pins(&loss, &mesh, layout.residual, layout.zero)?;
@@ -194,7 +200,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
 fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let Layout { stages, .. } = *layout;
-    let (parts, count) = (stages * recipe.pipeline.chunks(), recipe.global_batch.div_ceil(layout.batch()));
+    let (parts, count) = (stages * recipe.pipeline.chunks(), layout.micro_batches(recipe));
     if stages == 1 {
         return Ok(());
     }
@@ -227,11 +233,8 @@ pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result
     if layout.stages > 1 {
         let plans = stage_plans(recipe, layout, &lowered)?;
         let mesh = layout.mesh(config)?;
-        let of_plans = |tensor: ShardedTensor| {
-            let missing = || Diagnostic::new(&*tensor.name, "is to be kept, and the plan of some rank has it not");
-            ShardedTensor::planned(&tensor.name, &plans[0].1, tensor.layout.clone()).ok_or_else(missing)
-        };
-        let sharding = Sharding::new(mesh, kept(first).into_iter().map(of_plans).collect::<Result<_, _>>()?)?;
+        let wanted = kept(first).into_iter().map(|tensor| (tensor.name, tensor.layout)).collect();
+        let sharding = Sharding::new(mesh, ShardedTensor::planned(&plans[0].1, wanted)?)?;
         return Ok(Compiled { plans, sharding, inits: lowered.inits });
     }
     let sharding = Sharding::new(first.mesh.clone(), kept(first))?;
@@ -241,7 +244,7 @@ pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result
 
 /// The plans of a pipeline: all micro-batches as one program, and what stands behind it.
 fn stage_plans(recipe: &Recipe, layout: &Layout, lowered: &Lowered) -> Result<Vec<(Part, Vec<Plan>)>, Diagnostics> {
-    let count = recipe.global_batch.div_ceil(layout.batch());
+    let count = layout.micro_batches(recipe);
     let mut plans = Vec::new();
     for (part, steps) in [(Part::Only, Part::of_step(count, false)), (Part::Update, vec![Part::Update])] {
         let staged: Vec<_> =

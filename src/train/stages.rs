@@ -10,12 +10,12 @@ use std::ops::Range;
 use ascend_tp_machine::operator::OperatorCost;
 use ascend_tp_machine::{Profile, Soc, Work};
 
-use crate::base::{Diagnostics, Id};
+use crate::base::Id;
 use crate::placement::Placed;
 use crate::program::{Kind, Op, OpId, Program, Role, ValueId};
 use crate::schedule::launch::launch;
 use crate::schedule::plan::Action;
-use crate::schedule::{Place, When, schedule};
+use crate::schedule::{Place, When, steps};
 
 use super::layouts::{ACCUMULATED, SCALED};
 use super::optimizer::STATES;
@@ -92,21 +92,17 @@ impl Cut {
 
 /// The cut of a model whose loss, lowered on the mesh of a stage, is this program; `made` as [`Marks::of_loss`] with each layer a
 /// part of its own gives it. Gradients take twice as long as what they are of, wherever it is, so forward times decide.
-///
-/// # Errors
-/// What `schedule` finds.
-pub(super) fn cut(lowered: &Placed, made: &Marks, layers: usize, parts: usize) -> Result<Cut, Diagnostics> {
+pub(super) fn cut(lowered: &Placed, made: &Marks, layers: usize, parts: usize) -> Cut {
     let profile = Profile::of(CHIP);
     let places = made.places(&lowered.program);
     let mut times = vec![0.0; layers + 2];
-    let plans = schedule(lowered)?;
-    for step in plans.first().map(|plan| &plan.steps).into_iter().flatten() {
+    for step in steps(lowered, 0) {
         let place = places.get(step.op.index()).copied().flatten();
         if let (Action::Launch(call), Some(Place { part, .. })) = (&step.action, place) {
             times[part] += OperatorCost::of(&profile, &Work::of(&launch(call))).duration_us;
         }
     }
-    Ok(Cut::balanced(times[0], &times[1..=layers], times[layers + 1], parts))
+    Cut::balanced(times[0], &times[1..=layers], times[layers + 1], parts)
 }
 
 /// Where the values of a program are made.

@@ -185,7 +185,7 @@ impl Trainer {
         let kinds: Vec<Part> = plans.iter().map(|(part, _)| *part).collect();
         let mut engine = Engine::start_with(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
         engine.load(fill)?;
-        let count = recipe.global_batch.div_ceil(layout.batch());
+        let count = layout.micro_batches(recipe);
         let number = |part: Part| {
             let missing = || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "is no part of what was compiled"));
             kinds.iter().position(|kind| *kind == part).map(|number| (part, number)).ok_or_else(missing)
@@ -456,7 +456,7 @@ impl Trainer {
         loss_scale: f64,
         of_update: impl Iterator<Item = (String, Arc<Vec<u8>>)>,
     ) -> Inputs {
-        let count = self.recipe.global_batch.div_ceil(self.layout.batch());
+        let count = self.layout.micro_batches(&self.recipe);
         let own = |at: usize| self.inputs(batch, at * self.layout.batch(), self.recipe.seq, labels, loss_scale);
         let of = |at: usize| move |(name, bytes): (String, Arc<Vec<u8>>)| (numbered(at, &name), bytes);
         let mut all: Inputs = (0..count).flat_map(|at| own(at).into_iter().map(of(at))).collect();

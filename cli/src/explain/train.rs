@@ -76,7 +76,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let Some((recipe, layout)) = problems.into_result(step)? else { return Ok(Outcome::Done) };
     StepOptions::check_is_one_stage("explain --train", &layout).map_err(Diagnostics::from)?;
     let Lowered { parts, .. } = lower(&config, &recipe, &layout)?;
-    let micro_batches = recipe.global_batch.div_ceil(layout.batch());
+    let micro_batches = layout.micro_batches(&recipe);
     let site = Site::default();
     let cards: Vec<usize> = (0..layout.cards()).collect();
     let mut report = Report {

@@ -144,10 +144,6 @@ impl Setting {
         self.site.check(&mut problems);
         problems.into_result(())
     }
-
-    const fn micro_batches(&self) -> usize {
-        self.recipe.global_batch.div_ceil(self.layout.batch())
-    }
 }
 
 /// What a program is called.
@@ -187,7 +183,7 @@ impl Rehearsal {
         let memory = Memory { used: stage.used_bytes(), ..fullest };
         let mut ran: Vec<Ran> = kinds.iter().map(|part| Ran { part: *part, times: 0, total_ns: 0 }).collect();
         let mut step: Option<std::ops::Range<u64>> = None;
-        for part in Part::of_step(setting.micro_batches(), kinds.contains(&Part::Update)) {
+        for part in Part::of_step(layout.micro_batches(recipe), kinds.contains(&Part::Update)) {
             let Some(program) = kinds.iter().position(|kind| *kind == part) else { continue };
             let inputs = stage.inputs(program);
             let ns = match ran[program].times {
@@ -231,7 +227,7 @@ impl Rehearsal {
             residual: residual_name(layout.residual),
             global_batch: recipe.global_batch,
             seq: recipe.seq,
-            micro_batches: self.setting.micro_batches(),
+            micro_batches: layout.micro_batches(recipe),
             memory: self.memory,
             step_us: seconds * 1e6,
             tokens_per_s: tokens / seconds,

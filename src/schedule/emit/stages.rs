@@ -78,7 +78,7 @@ pub struct StagedStep<'a> {
     pub programs: &'a [Staged<'a>],
     /// By name of a weight or state: the part of the model that has it.
     pub homes: &'a BTreeMap<String, usize>,
-    /// By micro-batch: its program. The last of them may have ops behind the micro-batches. One alone has nothing else.
+    /// By micro-batch: its program. That of the last of them alone may have ops behind the micro-batches.
     pub micro_batches: &'a [usize],
 }
 
@@ -90,6 +90,45 @@ impl StagedStep<'_> {
     /// The stage that has a weight or state.
     fn home(&self, name: &str) -> Option<usize> {
         self.homes.get(name).map(|part| self.stage(*part))
+    }
+
+    /// What there is of each micro-batch.
+    fn micro_batch_places(&self) -> impl Iterator<Item = &Place> {
+        self.programs.iter().flat_map(|staged| staged.places).flatten().filter(|place| place.when != When::Update)
+    }
+
+    /// All that no list of passes has a place for.
+    fn check(&self) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        let mut need = |what: &str, holds: bool, expected: String, found: String| {
+            if !holds {
+                problems.push(Diagnostic::new(self.name, what).expected(expected).found(found));
+            }
+        };
+        let (programs, count) = (self.programs.len(), self.micro_batches.len());
+        need("has no stage", self.stages > 0, "1 or more".to_owned(), self.stages.to_string());
+        need("has no micro-batch", count > 0, "1 or more".to_owned(), count.to_string());
+        for program in self.micro_batches {
+            let found = format!("program {program}");
+            need("a micro-batch has no program", *program < programs, format!("one of {programs} programs"), found);
+        }
+        for (at, staged) in self.programs.iter().enumerate() {
+            let (ops, places) = (staged.placed.program.ops.len(), staged.places.len());
+            need("places are not of the ops", ops == places, format!("{ops} of program {at}"), places.to_string());
+            let is_behind = staged.places.iter().flatten().any(|place| place.when == When::Update);
+            let is_last = self.micro_batches.last() == Some(&at);
+            let found = || format!("program {at}");
+            need("has ops behind micro-batches", !is_behind || is_last, "only the last has".to_owned(), found());
+            need("no micro-batch has a program", self.micro_batches.contains(&at), "one has".to_owned(), found());
+        }
+        let parts = self.stages * self.pipeline.chunks();
+        let last = self.programs.iter().flat_map(|staged| staged.places).flatten().map(|place| place.part).max();
+        let last = last.unwrap_or_default();
+        need("has ops of a part that no stage has", last < parts, format!("fewer than {parts} parts"), last.to_string());
+        let divides = self.pipeline.divides(self.stages, count) || self.micro_batch_places().next().is_none();
+        let found = format!("{count} over {} stages", self.stages);
+        need("the order does not take the micro-batches", divides, format!("what {} divides", self.pipeline), found);
+        problems.into_result(())
     }
 
     /// The name of a micro-batch's input or output, if there are several.
@@ -213,8 +252,10 @@ impl<'a> Cut<'a> {
 /// The plans of all ranks, without offsets and events.
 ///
 /// # Errors
-/// Weights of several stages, values that go to others than the next stage, or outputs that are no numbers of f32.
+/// Ops that no list of passes has a place for, weights of several stages, values that go to others than the next stage, or
+/// outputs that are no numbers of f32.
 pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, Diagnostics> {
+    step.check()?;
     let mut problems = Diagnostics::new();
     let mut cuts: Vec<Cut<'_>> = Vec::new();
     for staged in step.programs {
@@ -250,9 +291,9 @@ pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, 
     let columns = all.len();
     all.extend((0..inner).map(|local| (0..step.stages).map(|stage| stage * inner + local).collect()));
     let groups: IdVec<GroupId, Vec<usize>> = all.into_iter().collect();
-    let entries = match step.micro_batches.len() {
-        1 => vec![Vec::new(); step.stages],
-        count => step.pipeline.entries(step.stages, count),
+    let entries = match step.micro_batch_places().next() {
+        Some(_) => step.pipeline.entries(step.stages, step.micro_batches.len()),
+        None => vec![Vec::new(); step.stages],
     };
     let plan = |rank: usize| {
         let (stage, local) = (rank / inner, rank % inner);

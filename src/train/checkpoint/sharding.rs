@@ -4,7 +4,7 @@
 //! Invariants: these parts are every element of every tensor once; of ranks that hold alike, the lowest writes; empty parts
 //! are written by nobody. Every process of a run makes the same one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::cover;
@@ -14,6 +14,7 @@ use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
 use crate::program::{Form, Source};
 use crate::schedule::Plan;
+use crate::schedule::plan::Tensor;
 
 /// One tensor, whole, and where it lies.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,15 +47,30 @@ impl ShardedTensor {
         }
     }
 
-    /// A weight or state of the plans of all ranks, if all have it. They do not say what its layout is.
-    #[must_use]
-    pub fn planned(name: &str, plans: &[Plan], layout: String) -> Option<Self> {
-        let of = |plan: &Plan| plan.params.iter().chain(&plan.states).find(|tensor| tensor.name == name).cloned();
-        let tensors: Vec<_> = plans.iter().map(of).collect::<Option<_>>()?;
-        let first = tensors.first()?.clone();
-        let ranges = tensors.into_iter().map(|tensor| tensor.ranges).collect();
-        let (name, shape, dtype, source) = (first.name, first.shape, first.dtype, first.source);
-        Some(Self { name, shape, dtype, layout, source, ranges })
+    /// Weights and states of the plans of all ranks: by name, with their layouts, of which plans do not speak.
+    ///
+    /// # Errors
+    /// Each that the plan of some rank lacks.
+    pub fn planned(plans: &[Plan], wanted: Vec<(String, String)>) -> Result<Vec<Self>, Diagnostics> {
+        let mut by_name: HashMap<&str, Vec<&Tensor>> = HashMap::new();
+        for tensor in plans.iter().flat_map(|plan| plan.params.iter().chain(&plan.states)) {
+            by_name.entry(&tensor.name).or_default().push(tensor);
+        }
+        let (mut found, mut problems) = (Vec::with_capacity(wanted.len()), Diagnostics::new());
+        for (name, layout) in wanted {
+            let of_ranks = by_name.get(name.as_str()).map_or(&[][..], Vec::as_slice);
+            let (Some(first), true) = (of_ranks.first(), of_ranks.len() == plans.len()) else {
+                let problem = Diagnostic::new(name, "is to be kept, and the plan of some rank has it not");
+                problems.push(
+                    problem.expected(format!("{} plans that have it", plans.len())).found(of_ranks.len()),
+                );
+                continue;
+            };
+            let ranges = of_ranks.iter().map(|tensor| tensor.ranges.clone()).collect();
+            let Tensor { shape, dtype, source, .. } = (*first).clone();
+            found.push(Self { name, shape, dtype, layout, source, ranges });
+        }
+        problems.into_result(found)
     }
 
     /// Bytes of this part of it.
