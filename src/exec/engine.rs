@@ -18,7 +18,9 @@ use crate::timeline::Span;
 use crate::world::ProcessGroup;
 
 use super::card::{Launching, Marks};
-use super::checks::{groups, in_order, memory_problem, shared_problems, weights_problems};
+use super::checks::{
+    capture_problem, groups, in_order, memory_problem, operator_problems, shared_problems, weights_problems,
+};
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
 use super::rank::{Answer, Command, News, RankThread, Shared, Shown, Wanted};
@@ -174,8 +176,8 @@ impl Engine {
     /// plans of all ranks; the programs share weights and states.
     ///
     /// # Errors
-    /// Before any card is opened: fewer cards than ranks, plans that share nothing, or too little memory on a card, all
-    /// at once. Then whatever a rank's card refuses.
+    /// Before any card is opened: fewer cards than ranks, plans that share nothing, an operator or a capture that the library does
+    /// not offer, or too little memory on a card, all at once. Then whatever a rank's card refuses.
     pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>) -> Result<Self, Error> {
         Self::start_with(cann, programs, &EngineOptions::default())
     }
@@ -220,6 +222,10 @@ impl Engine {
         let programs: Vec<Vec<Arc<Plan>>> =
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
         let mut problems = shared_problems(&programs);
+        operator_problems(cann, &programs).into_iter().for_each(|problem| problems.push(problem));
+        let is_captured = options.launching == Launching::Captured;
+        let captured = if is_captured { capture_problem(cann, &programs) } else { None };
+        captured.into_iter().for_each(|problem| problems.push(problem));
         if let Some((other, first)) = weights_of.zip(programs.first()) {
             weights_problems(&other.programs[0], first).into_iter().for_each(|problem| problems.push(problem));
         }
