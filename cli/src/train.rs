@@ -26,6 +26,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use super::bind::{self, Bind};
 use super::cards;
 use super::failure::{Failure, Outcome};
 use super::values::{DeviceKind, LayoutOptions};
@@ -109,6 +110,9 @@ pub(super) struct TrainOptions {
     sample: Option<String>,
     #[arg(long, value_enum, default_value = "auto")]
     device: DeviceKind,
+    /// Processors to run on: auto (five near each NPU), none, or a list such as 0-4,48-52
+    #[arg(long, default_value = "none", value_name = "CPUS")]
+    bind: Bind,
 }
 
 /// What the shipped text is to be continued from.
@@ -167,6 +171,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let options = &options.complete(group)?;
     let folder = model::folder(options.model.as_deref())?;
     let wanted = processes::cards(options.cards, group, Some(1)).map_err(Diagnostics::from)?;
+    bind::apply(&options.bind, group, wanted)?;
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
     let made = Job::new(options, &folder, wanted, group);

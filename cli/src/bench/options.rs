@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 
 use super::children::BesideOptions;
 use super::page;
+use crate::bind::Bind;
 use crate::values::{DeviceKind, LayoutOptions, PrecisionName, positive};
 use crate::{files, model};
 
@@ -51,6 +52,9 @@ pub(crate) struct BenchOptions {
     /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
     #[arg(long, value_enum, default_value = "auto", global = true)]
     pub(super) device: DeviceKind,
+    /// Processors to run on: auto (five near each NPU), none, or a list such as 0-4,48-52
+    #[arg(long, default_value = "none", value_name = "CPUS", global = true)]
+    pub(super) bind: Bind,
 }
 
 /// What is measured.
