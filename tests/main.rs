@@ -10,6 +10,7 @@ mod compile_fail;
 mod device;
 mod engine;
 mod equivalence;
+mod exact;
 mod faults;
 mod golden;
 mod gradients;

@@ -15,10 +15,11 @@ use crate::program::models::trained;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::{Place, Plan, Staged, StagedStep, schedule, schedule_stages};
 
+use super::exact;
 use super::checkpoint::{ShardedTensor, Sharding};
 use super::init::{Init, inits};
 use super::layouts::{DATA, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
-use super::program::{Marked, Part, Parts, Recompute, is_copy};
+use super::program::{Marked, Order, Part, Parts, Recompute, is_copy};
 use super::recipe::Recipe;
 use super::stages::{Cut, PIPELINE, cut};
 
@@ -151,6 +152,9 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     }
     problems.into_result(())?;
     check_stages(config, recipe, layout)?;
+    if recipe.exact {
+        exact::check_layout(layout)?;
+    }
     let mesh = layout.stage_mesh(config)?;
     let mut parts = Parts {
         config,
@@ -163,37 +167,49 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         count: layout.micro_batches(recipe),
         recompute: layout.recompute,
         // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
-        adds_early: layout.zero < Zero::Gradients && (tensor == 1 || layout.residual == Residual::Replicate),
+        adds_early: layout.zero < Zero::Gradients
+            && (tensor == 1 || layout.residual == Residual::Replicate)
+            && (data == 1 || recipe.order() == Order::AsTheyCome),
         cut: Cut::whole(config.layers),
+        order: recipe.order(),
     };
+    let lie = (layout.residual, layout.zero);
     if layout.stages > 1 {
         // Each layer by itself, to be timed.
         parts.cut = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
         let Marked { program, marks } = parts.marked_loss()?;
-        let pins = pins(&program, &mesh, layout.residual, layout.zero)?.among(&program);
+        let pins = pins(&program, &mesh, lie, (parts.order, parts.levels()))?.among(&program);
         let placed = parallelize(&program, &mesh, &pins)?.lowered;
         parts.cut = cut(&placed, &marks, config.layers, layout.stages * recipe.pipeline.chunks());
     }
     let loss = parts.loss()?;
-    let pins = pins(&loss, &mesh, layout.residual, layout.zero)?;
+    let pins = pins(&loss, &mesh, lie, (parts.order, parts.levels()))?;
     let mut lowered = Lowered { parts: Vec::new(), inits: inits(&loss), places: Vec::new(), homes: BTreeMap::new() };
-    for part in Part::of_step(parts.count, parts.is_scaled()) {
+    for part in Part::of_step(parts.count, parts.is_scaled(), parts.order) {
         if lowered.parts.iter().any(|(known, _)| *known == part) {
             continue;
         }
         let Marked { program, marks } = parts.marked(part)?;
         let own_pins = pins.clone().among(&program);
         if layout.stages == 1 {
-            lowered.parts.push((part, parallelize(&program, &mesh, &own_pins)?.lowered));
+            let placed = parallelize(&program, &mesh, &own_pins)?.lowered;
+            check_order(recipe, &placed)?;
+            lowered.parts.push((part, placed));
             continue;
         }
         // What runs at other times or on other stages shares no collective.
         let placed = parallelize_apart(&program, &mesh, &own_pins, |program| marks.apart(program))?.lowered;
+        check_order(recipe, &placed)?;
         lowered.places.push(marks.places(&placed.program));
         lowered.homes.extend(marks.homes(&program));
         lowered.parts.push((part, placed));
     }
     Ok(lowered)
+}
+
+/// That sums have one order, if they are to.
+fn check_order(recipe: &Recipe, placed: &Placed) -> Result<(), Diagnostics> {
+    if recipe.exact { exact::check(placed) } else { Ok(()) }
 }
 
 /// What cannot be a pipeline.
@@ -246,7 +262,7 @@ pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result
 fn stage_plans(recipe: &Recipe, layout: &Layout, lowered: &Lowered) -> Result<Vec<(Part, Vec<Plan>)>, Diagnostics> {
     let count = layout.micro_batches(recipe);
     let mut plans = Vec::new();
-    for (part, steps) in [(Part::Only, Part::of_step(count, false)), (Part::Update, vec![Part::Update])] {
+    for (part, steps) in [(Part::Only, Part::of_step(count, false, recipe.order())), (Part::Update, vec![Part::Update])] {
         let staged: Vec<_> =
             lowered.parts.iter().zip(&lowered.places).filter(|((known, _), _)| steps.contains(known)).collect();
         let number = |step: &Part| staged.iter().position(|((known, _), _)| known == step);

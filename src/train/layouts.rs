@@ -15,6 +15,7 @@ use crate::program::models::{COPY, trained};
 use crate::program::{Program, Role, Value, ValueId};
 
 use super::optimizer::{STATES, matrices};
+use super::program::Order;
 
 /// The axis over which sequences are dealt.
 pub const DATA: &str = "dp";
@@ -34,6 +35,20 @@ pub const SCALED: &str = "scaled.";
 
 /// … of the sum of its own gradient and that of its copy.
 pub const WITH_COPY: &str = "with_copy.";
+
+/// The name of a sum of gradients of earlier micro-batches, by level of their tree: of twice as many as at the level below.
+#[must_use]
+pub fn accumulated(level: usize, param: &str) -> String {
+    if level == 0 { format!("{ACCUMULATED}{param}") } else { format!("{ACCUMULATED}{level}:{param}") }
+}
+
+/// The param of a state that holds gradients or a moment of it.
+#[must_use]
+pub fn param_of(state: &str) -> Option<&str> {
+    let param = [ACCUMULATED, SCALED].iter().chain(&STATES).find_map(|prefix| state.strip_prefix(prefix))?;
+    let is_level = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    Some(param.split_once(':').filter(|(level, _)| is_level(level)).map_or(param, |(_, param)| param))
+}
 
 /// Whether a state is of use within a step alone.
 #[must_use]
@@ -70,11 +85,17 @@ impl Zero {
     }
 }
 
-/// The pins of all programs of a run, made from the program of its loss.
+/// The pins of all programs of a run, made from the program of its loss. `levels` sums of micro-batches are kept; as trees they are
+/// whole: which sequences a card has differs from micro-batch to micro-batch.
 ///
 /// # Errors
 /// The loss program cannot be placed on the mesh.
-pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Result<Pins, Diagnostics> {
+pub fn pins(
+    loss: &Program,
+    mesh: &Mesh,
+    (residual, zero): (Residual, Zero),
+    (order, levels): (Order, usize),
+) -> Result<Pins, Diagnostics> {
     let mut base = Pins::auto(residual);
     let has_data = !mesh.named(DATA).is_empty();
     if has_data {
@@ -109,12 +130,15 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
             problems.push(Diagnostic::new(&value.name, "a param's name has no `*`"));
         }
         let free = || (0..value.shape.rank()).filter(|dim| layout.dims[*dim].is_empty());
-        let cut = free().max_by_key(|dim| (value.shape[*dim], std::cmp::Reverse(*dim)));
+        // As trees, a dim that divides: cards hold nodes of it then.
+        let is_even = |dim: usize| order == Order::AsTheyCome || value.shape[dim].is_multiple_of(mesh.joint_size(&mesh.named(cut_on)));
+        let cut = free().max_by_key(|dim| (is_even(*dim), value.shape[*dim], std::cmp::Reverse(*dim)));
         let mut shared = own.clone();
         if let Some(dim) = cut.filter(|_| has_data && zero >= Zero::Moments) {
             shared.push((dim, cut_on));
         }
-        let (data, accumulated): (&[&str], _) = match zero >= Zero::Gradients {
+        let (data, sums): (&[&str], _) = match zero >= Zero::Gradients {
+            _ if order == Order::Tree => (&[], if zero >= Zero::Gradients { &shared } else { &own }),
             true if has_replicas => (&[REPLICAS], &shared),
             true => (&[], &shared),
             false => (&[DATA], &own),
@@ -131,9 +155,8 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
             pins = pins.value(&format!("{WITH_COPY}{name}"), &shared);
         }
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
-        for gradients in [ACCUMULATED, MICRO] {
-            pins = pins.partial_value(&format!("{gradients}{name}"), accumulated, data);
-        }
+        let kept = (0..levels).map(|level| accumulated(level, name));
+        pins = kept.chain([format!("{MICRO}{name}")]).fold(pins, |pins, of| pins.partial_value(&of, sums, data));
     }
     if has_data && zero >= Zero::Weights {
         pins = pins.stored_on(cut_on);

@@ -13,6 +13,7 @@
 pub mod checkpoint;
 mod compile;
 pub mod data;
+mod exact;
 pub mod init;
 pub mod layouts;
 mod loss_scale;

@@ -17,8 +17,7 @@ use crate::schedule::launch::launch;
 use crate::schedule::plan::Action;
 use crate::schedule::{Place, When, steps};
 
-use super::layouts::{ACCUMULATED, SCALED};
-use super::optimizer::STATES;
+use super::layouts::param_of;
 
 /// The axis of a pipeline's stages.
 pub const PIPELINE: &str = "pp";
@@ -194,8 +193,7 @@ impl Marks {
             .collect();
         for id in program.with_role(Role::State) {
             let name = program.values[id].name.as_str();
-            let param = [ACCUMULATED, SCALED].iter().chain(&STATES).find_map(|prefix| name.strip_prefix(prefix));
-            self.parts[id.index()] = param.and_then(|param| parts.get(param).copied().flatten());
+            self.parts[id.index()] = param_of(name).and_then(|param| parts.get(param).copied().flatten());
         }
         for at in ops {
             let op = &program.ops[OpId::from_index(at)];

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::measure::{
-    Bench, Effort, Limits, Machine, Report, collectives, compile, generation, host, load, operators, plot, scaling,
+    Bench, Effort, Limits, Machine, Report, collectives, compile, exact, generation, host, load, operators, plot, scaling,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::ProcessGroup;
@@ -81,6 +81,7 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         }
         Part::Peers => peers::run(&bench)?,
         Part::Train => train::run(&bench, cards.is_emulated())?,
+        Part::Exact => vec![exact::run(&bench)?],
         Part::Host(asked) => vec![host::run(&asked.setting()?, effort)?],
         Part::Compile(asked) => vec![compile::run(&asked.settings()?, effort.budget())?],
         Part::Load(asked) => vec![load::run(&bench, &asked.setting()?)?],

@@ -96,7 +96,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         let run = Simulator::new(&site.profile, &site.topology, &plans, &cards).run(Issue::Eager);
         let slowest = (0..plans.len()).max_by(|a, b| run.ranks[*a].duration_us.total_cmp(&run.ranks[*b].duration_us));
         let Some(rank) = slowest else { continue };
-        let times = Part::of_step(micro_batches, is_scaled).into_iter().filter(|other| other == part).count();
+        let times = Part::of_step(micro_batches, is_scaled, recipe.order()).into_iter().filter(|other| other == part).count();
         report.step_us += run.ranks[rank].duration_us * times as f64;
         report.collectives.extend(collectives(lowered, &plans[rank], &run.ranks[rank].spans, *part, times));
     }
@@ -109,10 +109,14 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
 }
 
 fn collectives(lowered: &Placed, plan: &Plan, spans: &[Option<Span>], part: Part, times: usize) -> Vec<Timed> {
-    let timed: BTreeMap<OpId, (f64, f64, Option<OpId>)> = (0..spans.len())
-        .filter(|at| matches!(plan.steps[*at].action, Action::Exchange(_)))
-        .filter_map(|at| Some((plan.steps[at].op, beside(plan, spans, spans[at]?))))
-        .collect();
+    let mut timed: BTreeMap<OpId, (f64, f64, Option<OpId>)> = BTreeMap::new();
+    for at in (0..spans.len()).filter(|at| matches!(plan.steps[*at].action, Action::Exchange(_))) {
+        let Some(span) = spans[at] else { continue };
+        let (us, hidden_us, by) = beside(plan, spans, span);
+        // A sum as a tree is two exchanges.
+        let (all, hidden, first) = timed.entry(plan.steps[at].op).or_default();
+        (*all, *hidden, *first) = (*all + us, *hidden + hidden_us, first.or(by));
+    }
     let row = |exchange: Exchange| {
         // A card that has no part of a tensor takes no part in moving it.
         let (us, hidden_us, beside) = timed.get(&exchange.op).copied().unwrap_or_default();
@@ -123,6 +127,7 @@ fn collectives(lowered: &Placed, plan: &Plan, spans: &[Option<Span>], part: Part
                 Part::Only => "only",
                 Part::First => "first",
                 Part::Middle => "middle",
+                Part::Join { .. } => "join",
                 Part::Last => "last",
                 Part::Update => "update",
             },

@@ -152,6 +152,7 @@ const fn name(part: Part) -> &'static str {
         Part::Only => "only micro-batch",
         Part::First => "first micro-batch",
         Part::Middle => "micro-batch between",
+        Part::Join { .. } => "micro-batch that ends a subtree",
         Part::Last => "last micro-batch",
         Part::Update => "update",
     }
@@ -183,7 +184,7 @@ impl Rehearsal {
         let memory = Memory { used: stage.used_bytes(), ..fullest };
         let mut ran: Vec<Ran> = kinds.iter().map(|part| Ran { part: *part, times: 0, total_ns: 0 }).collect();
         let mut step: Option<std::ops::Range<u64>> = None;
-        for part in Part::of_step(layout.micro_batches(recipe), kinds.contains(&Part::Update)) {
+        for part in Part::of_step(layout.micro_batches(recipe), kinds.contains(&Part::Update), recipe.order()) {
             let Some(program) = kinds.iter().position(|kind| *kind == part) else { continue };
             let inputs = stage.inputs(program);
             let ns = match ran[program].times {
