@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::base::{AxisId, Diagnostic, Diagnostics, Id};
+use crate::base::{AxisId, Diagnostic, Diagnostics};
 use crate::placement::Placed;
 use crate::program::op::rule_of;
 use crate::program::text::op_text;

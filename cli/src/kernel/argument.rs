@@ -139,7 +139,7 @@ impl FromStr for Argument {
         };
         let mut words = rest.splitn(3, ':');
         let element = Element::find(words.next().unwrap_or_default())?;
-        let count = words.next().and_then(|count| count.parse().ok()).filter(|count| *count > 0);
+        let count = words.next().and_then(|count| count.parse::<usize>().ok()).filter(|count| *count > 0);
         let count =
             count.ok_or_else(|| format!("`{rest}` has no count: expected {first}:TYPE:COUNT, of at least 1"))?;
         if count.checked_mul(element.bytes()).is_none_or(|bytes| bytes > MOST_BYTES) {
