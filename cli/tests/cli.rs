@@ -466,6 +466,20 @@ fn one_config_file_is_enough_and_uneven_cuts_show_both_ends() {
 }
 
 #[test]
+fn a_batch_that_fits_no_card_is_explained_and_one_that_no_machine_holds_refused() {
+    let explain = |batch: &str| run(["explain", "--model", "qwen-72b", "--cards", "8", "--batch", batch]);
+    let text = succeeds(&explain("4096"));
+    assert!(text.contains("  More than the 65.4 GB of an Ascend910B3 by "), "{text}");
+    for (batch, bytes) in [("100000000", "53687091200000000"), ("18446744073709551615", "more than 64 bits count")] {
+        let output = explain(batch);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        let said = text.contains("has more bytes than any machine") && text.contains(bytes);
+        assert!(said && text.lines().count() <= 2, "{text}");
+    }
+}
+
+#[test]
 fn every_stage_is_dumped_and_reads_back() {
     let folder = tempfile::tempdir().unwrap();
     let dump = folder.path().join("new/stages");
