@@ -338,10 +338,12 @@ fn qwen_72b_on_eight_cards_is_as_published() {
         "80 x  transformer.h.*.mlp.w2.weight         [24576,8192]     [3072,8192] ",
         "1 x  all_reduce  tp        8      16,384  residual.embedding",
         "80 x  all_reduce  tp        8      16,384  layers.*.mlp.out",
+        "Launches of a layer and card: 12\n",
+        "1 x  aclnnApplyRotaryPosEmb           rope of q, rope of k\n",
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
-    assert!(text.lines().count() < 50, "alike layers are one row:\n{text}");
+    assert!(text.lines().count() < 60, "alike layers are one row:\n{text}");
 
     let report = json(&words("explain --model qwen-72b --cards 8 --json"));
     let (weights, collectives) = (report["weights"].as_array().unwrap(), report["collectives"].as_array().unwrap());
