@@ -11,7 +11,7 @@ use crate::config::ModelConfig;
 use crate::placement::{Mesh, Pins, Residual};
 use crate::program::Program;
 use crate::program::models::{Head, RunShape, decoder};
-use crate::schedule::{Plan, schedule};
+use crate::schedule::{Plan, schedule_joined};
 
 /// What the passes make of a program.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Compiled {
 /// What the first pass that finds a problem finds, all of it.
 pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Compiled, Diagnostics> {
     let split = parallelize(program, mesh, pins)?;
-    let plans = schedule(&split.lowered)?;
+    let plans = schedule_joined(&split.lowered)?;
     Ok(Compiled { split, plans })
 }
 

@@ -124,7 +124,8 @@ fn every_layout_has_the_same_bits_in_bf16_with_a_tied_head() {
 fn f16_adapters_and_other_orders_of_stages_have_the_same_bits() {
     let f16 = Recipe { steps: 3, ..recipe(Precision::F16) };
     are_alike(&small(false), &f16, &[ONE, LAYOUTS[16], LAYOUTS[24]]);
-    let lora = Recipe { lora: Some("rank=2,alpha=4,targets=all-linear".parse().unwrap()), steps: 3, ..recipe(Precision::F32) };
+    let lora =
+        Recipe { lora: Some("rank=2,alpha=4,targets=all-linear".parse().unwrap()), steps: 3, ..recipe(Precision::F32) };
     are_alike(&small(false), &lora, &[ONE, LAYOUTS[16], LAYOUTS[13], LAYOUTS[24]]);
     for pipeline in [Pipeline::GPipe, Pipeline::ZeroBubbleH1] {
         let staged = Recipe { pipeline, steps: 3, ..recipe(Precision::F32) };

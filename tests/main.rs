@@ -14,6 +14,7 @@ mod exact;
 mod faults;
 mod golden;
 mod gradients;
+mod joined;
 mod kernels;
 mod lora;
 mod mutation;

@@ -99,7 +99,7 @@ enum Class {
 }
 
 /// Operators that are not a pass with one operation an element. Sorts make log₂ n passes, of which some 8 leave the core.
-const CLASSES: [(&str, Class); 73] = [
+const CLASSES: [(&str, Class); 74] = [
     ("aclnnMatmul", Class::Product(0)),
     ("aclnnMm", Class::Product(0)),
     ("aclnnBatchMatMul", Class::Product(0)),
@@ -159,6 +159,7 @@ const CLASSES: [(&str, Class); 73] = [
     ("aclnnCrossEntropyLossGrad", Class::Rows(6.0)),
     ("aclnnRotaryPositionEmbedding", Class::Pass(4.0)),
     ("aclnnRotaryPositionEmbeddingGrad", Class::Pass(4.0)),
+    ("aclnnApplyRotaryPosEmb", Class::Pass(4.0)),
     // The root and two divisions, and 12 more.
     ("aclnnApplyAdamWV2", Class::Pass(24.0)),
     ("aclnnInplaceCopy", Class::Pass(0.0)),
@@ -350,8 +351,10 @@ impl Work {
     fn write_rows(&mut self, operands: &[Operand]) {
         self.vector_operations = 0.0;
         let Some(table) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
-        let source =
-            operands.iter().filter(|operand| operand.access == Access::Read).max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
+        let source = operands
+            .iter()
+            .filter(|operand| operand.access == Access::Read)
+            .max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
         self.tasks = rows(source);
         let moved = source.map_or(0.0, Operand::bytes).min(table.bytes());
         if table.access == Access::Update {

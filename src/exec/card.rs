@@ -462,7 +462,7 @@ impl Card {
         let Program { plan, inputs: image, .. } = &mut self.programs[program];
         for (tensor, whole) in plan.inputs.iter().zip(inputs) {
             let bytes = tensor.cut(whole);
-            let start = to_usize(plan.buffers[tensor.buffer].offset.0);
+            let start = to_usize(plan.slot(tensor).offset.0);
             image[start..start + bytes.len()].copy_from_slice(&bytes);
         }
         if image.is_empty() { Ok(()) } else { self.regions[Region::Inputs as usize].write(0, image) }
@@ -470,7 +470,7 @@ impl Card {
 
     fn download(&self, plan: &Plan) -> Result<Vec<Vec<u8>>> {
         let read = |tensor: &Slot| {
-            let slot = &plan.buffers[tensor.buffer];
+            let slot = plan.slot(tensor);
             let mut bytes = vec![0; to_usize(slot.bytes.0)];
             self.regions[Region::Outputs as usize].read(to_usize(slot.offset.0), &mut bytes)?;
             Ok(bytes)

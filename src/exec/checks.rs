@@ -67,8 +67,7 @@ pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
             let same = |a: &[Tensor], b: &[Tensor], of: (&Plan, &Plan)| {
                 a.len() == b.len()
                     && a.iter().zip(b).all(|(x, y)| {
-                        (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype)
-                            && of.0.buffers[x.buffer] == of.1.buffers[y.buffer]
+                        (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype) && of.0.slot(x) == of.1.slot(y)
                     })
             };
             if !same(&a.params, &b.params, (a, b)) || !same(&a.states, &b.states, (a, b)) {
@@ -86,10 +85,10 @@ pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
 pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Option<Diagnostic> {
     let same = |a: &Plan, b: &Plan| {
         a.params.len() == b.params.len()
-            && a.params.iter().zip(&b.params).all(|(x, y)| {
-                (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype)
-                    && a.buffers[x.buffer] == b.buffers[y.buffer]
-            })
+            && a.params
+                .iter()
+                .zip(&b.params)
+                .all(|(x, y)| (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype) && a.slot(x) == b.slot(y))
     };
     let rank = if held.len() == wanted.len() {
         held.iter().zip(wanted).position(|(held, wanted)| !same(held, wanted))?

@@ -59,7 +59,7 @@ pub struct Part<'a> {
 impl<'a> Shards<'a> {
     pub(super) fn new(shards: &'a [Shard], ends: &'a Ends) -> Self {
         let part = |shard: &'a Shard, tensor: &'a Tensor, memory| {
-            let slot = shard.plan.buffers[tensor.buffer];
+            let slot = shard.plan.slot(tensor);
             Part { tensor, slot, shard, memory, ends }
         };
         // The ranks have the same weights and states.

@@ -118,6 +118,31 @@ impl View {
         view
     }
 
+    /// One view of several that lie side by side: alike but for their last dim, in which each begins where the one before ends.
+    #[must_use]
+    pub fn side_by_side(parts: &[Self]) -> Option<Self> {
+        let (first, others) = parts.split_first()?;
+        let last = first.shape.rank().checked_sub(1)?;
+        let dense = |view: &Self| view.shape[last] <= 1 || view.strides[last] == 1;
+        let alike = |view: &Self| {
+            let lead = |view: &Self| {
+                let dims = view.shape.iter().zip(&view.strides).take(last);
+                dims.map(|(size, stride)| (*size, if *size > 1 { *stride } else { 0 })).collect::<Vec<_>>()
+            };
+            (view.buffer, view.dtype, lead(view)) == (first.buffer, first.dtype, lead(first))
+        };
+        let mut width = first.shape[last];
+        for part in others {
+            if part.shape.rank() != last + 1 || part.offset != first.offset + width || !alike(part) || !dense(part) {
+                return None;
+            }
+            width += part.shape[last];
+        }
+        let mut strides = first.strides.clone();
+        strides[last] = 1;
+        dense(first).then(|| Self { shape: first.shape.with(last, width), strides, ..first.clone() })
+    }
+
     /// The same elements under another shape, or `None` where strides do not allow it without a copy.
     #[must_use]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Option<Self> {
@@ -455,6 +480,8 @@ const ROTATE_HALVES: i64 = 0;
 const ALL_TOKENS: i64 = i32::MAX as i64;
 /// `inputLayout` of attention: batch, sequence, heads, head size.
 const BSND: &CStr = c"BSND";
+/// `layout` of the rotary embedding of queries and keys: batch, sequence, heads, head size.
+const BSND_NUMBER: i64 = 1;
 /// `sparseMode` of the attention operators with a gradient: the mask alone says what is hidden.
 const MASK_ALONE: i64 = 1;
 /// The rate at which [`Call::AdamW`] takes its step.
@@ -465,6 +492,8 @@ const KEEP_ALL: f64 = 1.0;
 calls! {
     /// `out = a @ b`, batch dims broadcast.
     Matmul "aclnnMatmul" { read a, read b, write out } (a, b, out, OWN_PRECISION)
+    /// `out = a @ b + bias`, rounded once; `bias` is a row.
+    Addmm "aclnnAddmm" { read bias, read a, read b, write out } (bias, a, b, a.one(), a.one(), out, OWN_PRECISION)
     /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`; x, out `[r,k]`, out i8, scales f32.
     DynamicQuant "aclnnDynamicQuant" { read x, write out, write scales } (x, NONE, out, scales)
     /// `out[r,n] = (Σ x[r,k] · w[n,k]) · scale[n] · tokens[r]`; x, w i8, scale, tokens f32.
@@ -494,12 +523,20 @@ calls! {
     Adds "aclnnAdds" { read x, write out, with by: Number } (x, by, x.one(), out)
     /// `out = x · sigmoid(x)`.
     Silu "aclnnSilu" { read x, write out } (x, out)
+    /// `out = silu(x₁) · x₂` of the halves of `x` along `dim`.
+    SwiGlu "aclnnSwiGlu" { read x, write out, with dim: usize } (x, dim, out)
+    /// `sum = a + b`, and its norm as [`Call::RmsNorm`].
+    AddRmsNorm "aclnnAddRmsNorm" {
+        far_read a, far_read b, far_read gamma, far_write out, far_write rstd, far_write sum, with epsilon: f64
+    } (a, b, gamma, epsilon, out, rstd, sum)
     /// Normalises the last dim; `rstd` is f32.
     RmsNorm "aclnnRmsNorm" { read x, read gamma, write out, write rstd, with epsilon: f64 } (
         x, gamma, epsilon, out, rstd
     )
     /// x, out `[b,s,n,d]`; cos, sin `[b,s,1,d]`; halves rotated.
     Rotary "aclnnRotaryPositionEmbedding" { read x, read cos, read sin, write out } (x, cos, sin, ROTATE_HALVES, out)
+    /// q `[b,s,n,128]` and k `[b,s,m,128]` in place; cos, sin `[b,s,1,128]`; halves rotated.
+    RotaryPair "aclnnApplyRotaryPosEmb" { read cos, read sin, update q, update k } (q, k, cos, sin, BSND_NUMBER)
     /// Rows of `table [v,h]` by `ids`.
     Embedding "aclnnEmbedding" { read table, read ids, write out } (table, ids, out)
     /// `into[i][start[i] + j][k] = rows[i][j][k]` for dim 1.

@@ -12,7 +12,7 @@ pub mod grad;
 pub mod graph;
 pub mod interpret;
 pub mod models;
-mod npu;
+pub(crate) mod npu;
 pub mod op;
 pub mod rule;
 pub mod text;

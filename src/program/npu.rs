@@ -4,6 +4,7 @@
 //! the element type and shape at hand; where the fused operator refuses, a composition. The caller skips ops whose
 //! results are empty on this card, so results have at least one element here; operands may be empty.
 
+pub(crate) mod joined;
 pub(super) mod training;
 pub(super) mod tree;
 
@@ -230,9 +231,15 @@ pub(super) fn silu(_: &Kind, emit: &mut Emit<'_>) {
 }
 
 pub(super) fn swiglu(_: &Kind, emit: &mut Emit<'_>) {
-    let out = emit.out();
-    emit.calls.push(Call::Silu { x: emit.view(0), out: out.clone() });
-    emit.calls.push(Call::Mul { a: out.clone(), b: emit.view(1), out });
+    let (gate, up, out) = (emit.view(0), emit.view(1), emit.out());
+    let dim = out.shape.rank() - 1;
+    let halves = View::side_by_side(&[gate.clone(), up.clone()]).filter(|x| x.is_contiguous() && out.is_contiguous());
+    if let Some(x) = halves.filter(|_| gate.shape == up.shape) {
+        emit.calls.push(Call::SwiGlu { x, out, dim });
+        return;
+    }
+    emit.calls.push(Call::Silu { x: gate, out: out.clone() });
+    emit.calls.push(Call::Mul { a: out.clone(), b: up, out });
 }
 
 pub(super) fn rms_norm(kind: &Kind, emit: &mut Emit<'_>) {

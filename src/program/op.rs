@@ -78,6 +78,26 @@ impl WeightOperands {
     }
 }
 
+/// What launches of an op can be one with, on a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// Nothing.
+    Never,
+    /// Products of what its first operand is, by further weights; its second operand, and those behind it, lie one behind the
+    /// other with theirs.
+    Product,
+    /// The product before, if it adds a param to that; else the norm behind it.
+    Sum,
+    /// The sum before.
+    Norm,
+    /// The two products before, whose results it takes as one.
+    Gated,
+    /// The same of other heads by the same angles.
+    Rotary,
+    /// The same on the other cache of a layer, which lies behind its own.
+    CacheRows,
+}
+
 type RuleFn = fn(&Kind, &[&Shape]) -> Result<Rule, String>;
 type DTypes = SmallVec<[DType; 2]>;
 type DTypeFn = fn(&Kind, &[DType]) -> Result<DTypes, String>;
@@ -126,6 +146,8 @@ pub struct Row {
     pub host: Host,
     /// The calls that compute it on one card's shards.
     pub npu: NpuFn,
+    /// What it can share a launch with.
+    pub join: Join,
     /// The ops that compute its operands' cotangents, if it has any.
     pub grad: Option<GradFn>,
 }
@@ -243,6 +265,7 @@ const BASE: Row = Row {
     in_place: &[],
     host: Host::Several(host::identity),
     npu: npu::nothing,
+    join: Join::Never,
     grad: None,
 };
 
@@ -409,6 +432,15 @@ impl Kind {
             Self::SumExp => Self::TreeSumExp,
             Self::EmbedGrad => Self::TreeEmbedGrad,
             other => other,
+        }
+    }
+
+    /// The dims of a product.
+    #[must_use]
+    pub const fn einsum(&self) -> Option<&Einsum> {
+        match self {
+            Self::MatMul { spec } | Self::QuantMatMul { spec } => Some(spec),
+            _ => None,
         }
     }
 

@@ -179,7 +179,11 @@ impl Einsum {
     #[must_use]
     pub fn halved(&self) -> String {
         let summed = self.summed();
-        if self.sums_sequences() { SEQUENCES.to_string() } else { summed.chars().filter(|letter| "kgdfv".contains(*letter)).collect() }
+        if self.sums_sequences() {
+            SEQUENCES.to_string()
+        } else {
+            summed.chars().filter(|letter| "kgdfv".contains(*letter)).collect()
+        }
     }
 
     /// Whether what is summed are sequences.
@@ -226,6 +230,14 @@ impl Einsum {
     #[must_use]
     pub fn scale(&self) -> String {
         without(&self.w, &self.summed())
+    }
+
+    /// Whether it is that of a linear layer, row for row: `x` ends with what is summed, and so does the second operand; the result
+    /// has the rows of `x`, then those of the second operand.
+    #[must_use]
+    pub fn is_linear_layer(&self) -> bool {
+        let (rows, columns, summed) = (self.rows(), self.columns(), self.summed());
+        self.x == format!("{rows}{summed}") && self.w == format!("{columns}{summed}") && self.result == rows + &columns
     }
 
     /// The cotangent of the first operand, as a product of the result's with the second operand.

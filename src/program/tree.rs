@@ -154,7 +154,9 @@ mod tests {
             let whole = blocks(&Node::of_part(&dim, &[0], &[size]));
             for cards in [2, 4, 8, 16] {
                 let parts: Vec<Range<usize>> = (0..cards)
-                    .map(|at| (size / cards * at + at.min(size % cards)..size / cards * (at + 1) + (at + 1).min(size % cards)))
+                    .map(|at| {
+                        (size / cards * at + at.min(size % cards)..size / cards * (at + 1) + (at + 1).min(size % cards))
+                    })
                     .collect();
                 if node_problem(&[(dim[0], parts.clone(), cards)]).is_some() {
                     assert!(!size.is_multiple_of(cards), "{size} over {cards}");

@@ -2,7 +2,8 @@
 //! - each op has the operands of its row, its results have the types that the row gives;
 //! - a value is made by one op, before its uses; inputs, params and states by none, and their names are unique;
 //! - an in-place op is the last user of what it overwrites, and what it overwrites is a state or a param;
-//! - outputs exist and their names are unique.
+//! - outputs exist and their names are unique;
+//! - no tensor has more bytes than can be counted with; this is said alone.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +13,35 @@ use super::graph::{Op, Program, Role, Value};
 use super::op::result_types;
 use super::text::op_text;
 
+/// Bytes of the largest tensor. With it sums over all tensors of a program, and what moving one is weighed with, fit 64 bits.
+const LARGEST_BYTES: u64 = 1 << 48;
+
+/// The largest tensor, if it has more bytes than any machine: whatever is made of its sizes would be no number.
+fn too_large(program: &Program) -> Option<Diagnostic> {
+    let bytes = |value: &Value| {
+        let sizes = value.shape.iter().map(|size| *size as u64);
+        sizes.chain([value.dtype.size_bytes() as u64]).try_fold(1_u64, u64::checked_mul).unwrap_or(u64::MAX)
+    };
+    let (id, value) = program.values.iter().max_by_key(|(_, value)| bytes(value))?;
+    (bytes(value) > LARGEST_BYTES).then(|| {
+        Diagnostic::new(
+            format!("{} {}{}", program.label(id), value.dtype, value.shape),
+            "has more bytes than any machine",
+        )
+        .expected(format!("at most {LARGEST_BYTES}"))
+        .found(if bytes(value) == u64::MAX { "more than 64 bits count".to_owned() } else { bytes(value).to_string() })
+        .help("take fewer or shorter sequences")
+    })
+}
+
 /// Checks a program.
 ///
 /// # Errors
 /// All problems, in order of the ops.
 pub fn verify(program: &Program) -> Result<(), Diagnostics> {
+    if let Some(problem) = too_large(program) {
+        return Err(problem.into());
+    }
     let roles = || program.values.values().iter().map(|value| value.role);
     let mut check = Check {
         program,

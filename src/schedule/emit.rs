@@ -1,12 +1,13 @@
 //! One rank's steps, in program order: each op as calls on this rank's shards, each movement as packing, one collective
 //! and unpacking. Buffers are made here and placed later.
 
+mod joined;
 mod stages;
 
 pub(super) use stages::emit_stages;
 pub use stages::{Place, Staged, StagedStep, When, micro_batch, numbered, unnumbered};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use crate::base::{AxisId, Bytes, DType, Id, IdVec, Shape};
@@ -16,15 +17,18 @@ use crate::placement::{Layout, Placed};
 use crate::program::call::{BufferId, Call, View};
 use crate::program::models::layer_of;
 use crate::program::op::Kind;
-use crate::program::{Emit, Local, Op, OpId, Quantised, Reduce, Role, ValueId, by_pairs};
+use crate::program::{Local, Op, OpId, Quantised, Reduce, Role, ValueId, by_pairs};
 
-use super::plan::{Action, Collective, CollectiveKind, GroupId, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor};
+use super::join::Joins;
+use super::plan::{
+    Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor,
+};
 
 /// The plan of one rank, without offsets and events.
-pub(super) fn emit(placed: &Placed, rank: usize) -> Plan {
+pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Plan {
     let program = &placed.program;
     let plan = Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed));
-    let mut emitter = Emitter::new(placed, rank, 0, plan);
+    let mut emitter = Emitter { joins: joins.clone(), ..Emitter::new(placed, rank, 0, plan) };
     emitter.given();
     emitter.lay_out(&|_| true);
     for (id, op) in program.ops.iter() {
@@ -81,6 +85,16 @@ struct Emitter<'a> {
     not_zeroed: Vec<View>,
     /// What is quantised and was not overwritten since.
     quantised: Vec<Quantised>,
+    /// What may share a launch.
+    joins: Joins,
+    /// Params and states that lie behind others: where.
+    behind: FxHashMap<ValueId, (BufferId, usize)>,
+    /// Ops that an earlier one's launch has computed, until they are reached.
+    is_emitted: FxHashSet<OpId>,
+    /// How ops that are still to come are launched, where that is known.
+    launched: FxHashMap<OpId, Launched>,
+    /// Vectors, and the same twice.
+    twice: Vec<(View, View)>,
 }
 
 impl<'a> Emitter<'a> {
@@ -98,21 +112,46 @@ impl<'a> Emitter<'a> {
             shared: FxHashMap::default(),
             not_zeroed: Vec::new(),
             quantised: Vec::new(),
+            joins: Joins::default(),
+            behind: FxHashMap::default(),
+            is_emitted: FxHashSet::default(),
+            launched: FxHashMap::default(),
+            twice: Vec::new(),
         }
+    }
+
+    /// A buffer for a value that is given, and how many elements of others lie before it there.
+    fn place(&mut self, id: ValueId, region: Region, elems: usize) -> (BufferId, usize) {
+        if let Some(place) = self.behind.remove(&id) {
+            return place;
+        }
+        let placed = self.placed;
+        let value = |id: ValueId| &placed.program.values[id];
+        let local = |id: ValueId| placed.layouts[id].local_shape(&placed.mesh, &value(id).shape, self.rank).elems();
+        let others = self.joins.beside(id).map_or(&[][..], |values| &values[1..]);
+        let all = elems + others.iter().map(|other| local(*other)).sum::<usize>();
+        let buffer = self.plan.buffer(region, Bytes::of(all, value(id).dtype.size_bytes()));
+        let mut offset = elems;
+        for other in others {
+            self.behind.insert(*other, (buffer, offset));
+            offset += local(*other);
+        }
+        (buffer, 0)
     }
 
     fn tensor(&mut self, id: ValueId, region: Region) -> Tensor {
         let value = &self.placed.program.values[id];
         let ranges = self.placed.layouts[id].ranges(&self.placed.mesh, &value.shape, self.rank);
         let local: Shape = ranges.iter().map(std::ops::Range::len).collect();
-        let buffer = self.plan.buffer(region, Bytes::of(local.elems(), value.dtype.size_bytes()));
-        self.views[id.index()] = Some(View::contiguous(buffer, value.dtype, local));
+        let (buffer, offset) = self.place(id, region, local.elems());
+        self.views[id.index()] = Some(View { offset, ..View::contiguous(buffer, value.dtype, local) });
         Tensor {
             name: value.name.clone(),
             shape: value.shape.clone(),
             dtype: value.dtype,
             ranges,
             buffer,
+            offset,
             source: value.source.clone(),
         }
     }
@@ -134,7 +173,8 @@ impl<'a> Emitter<'a> {
         }
         let value = program.label(named);
         let layer = layer_of(&value).or_else(|| op.operands.iter().find_map(|id| layer_of(&program.values[*id].name)));
-        self.plan.notes.push(OpNote { kind: op.kind.row().name, value, layer });
+        let launch = self.launched.remove(&OpId::from_index(self.plan.notes.len())).unwrap_or_default();
+        self.plan.notes.push(OpNote { kind: op.kind.row().name, value, layer, launch });
     }
 
     fn view(&self, id: ValueId) -> View {
@@ -231,6 +271,17 @@ impl<'a> Emitter<'a> {
 
     fn op(&mut self, id: OpId, op: &Op) {
         self.now = id;
+        if !self.is_emitted.remove(&id) && !self.join(id) {
+            self.alone(id, op);
+        }
+        // What adds a bias to a product leaves nothing of the product itself.
+        let made: SmallVec<[ValueId; 2]> =
+            op.results.iter().copied().filter(|result| self.views[result.index()].is_some()).collect();
+        made.into_iter().for_each(|result| self.tap(result));
+    }
+
+    /// Emits an op by itself.
+    fn alone(&mut self, id: OpId, op: &Op) {
         match &op.kind {
             Kind::Slice { .. } => self.slice(op),
             Kind::Leader { axes } => self.leader(id, op, axes),
@@ -246,7 +297,6 @@ impl<'a> Emitter<'a> {
             Kind::AllToAll { axes, from, to } => self.all_to_all(id, op, axes, *from, *to),
             _ => self.compute(id, op),
         }
-        op.results.iter().for_each(|result| self.tap(*result));
     }
 
     fn compute(&mut self, id: OpId, op: &Op) {
@@ -263,16 +313,13 @@ impl<'a> Emitter<'a> {
         if results.iter().all(|result| result.view.elems() == 0) {
             return;
         }
-        let plan = &mut self.plan;
-        let mut allocate = |bytes| plan.buffer(Region::Arena, bytes);
-        let mut emit =
-            Emit { operands, results, calls: Vec::new(), allocate: &mut allocate, quantised: &mut self.quantised };
-        (row.npu)(&op.kind, &mut emit);
-        let calls = emit.calls;
+        self.write_calls(id, |emit| {
+            (emit.operands, emit.results) = (operands, results);
+            (row.npu)(&op.kind, emit);
+        });
         if !row.in_place.is_empty() {
             self.quantised.clear();
         }
-        self.launch(id, calls);
     }
 
     fn launch(&mut self, op: OpId, calls: impl IntoIterator<Item = Call>) {
@@ -554,7 +601,7 @@ impl<'a> Emitter<'a> {
             let op = OpId::from_index(self.plan.notes.len());
             self.copy(op, from, into);
             self.plan.outputs.push(tensor);
-            self.plan.notes.push(OpNote { kind: "output", value: name.clone(), layer: None });
+            self.plan.notes.push(OpNote { kind: "output", value: name.clone(), layer: None, launch: Launched::Alone });
         }
     }
 }

@@ -40,7 +40,7 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
 /// asks for: room to make strided operands dense, and what attention keeps between its passes.
 #[must_use]
 pub fn workspace_bytes(call: &Call) -> usize {
-    let reads_transposed = matches!(call, Call::Matmul { .. } | Call::QuantMatmul { .. });
+    let reads_transposed = matches!(call, Call::Matmul { .. } | Call::Addmm { .. } | Call::QuantMatmul { .. });
     let copies = operands(call).filter(|(view, _)| match layout(view) {
         Layout::Dense => false,
         Layout::Transposed => !reads_transposed,

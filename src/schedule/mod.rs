@@ -7,6 +7,7 @@
 //! a run gives anew are the contents of the inputs.
 
 mod emit;
+mod join;
 pub mod launch;
 mod memory;
 mod order;
@@ -21,19 +22,35 @@ pub use verify::verify;
 
 use crate::base::Diagnostics;
 use crate::placement::Placed;
+use join::Joins;
 
-/// The plans of all ranks.
+/// The plans of all ranks, each op launched by itself.
 ///
 /// # Errors
 /// What `verify` finds.
 pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    finished((0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, rank)).collect())
+    schedule_with(lowered, &Joins::default())
+}
+
+/// The plans of all ranks, in which ops share launches where one operator of the card computes several: the products of one
+/// activation, a sum and its norm, rotary embeddings of queries and keys, the cache writes of a layer. Their weights and caches lie
+/// side by side for it, so all programs that share weights are scheduled so, or none. Numbers are those of [`schedule`], but that a
+/// bias and a gate are rounded with what they are combined with, once.
+///
+/// # Errors
+/// As [`schedule`].
+pub fn schedule_joined(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
+    schedule_with(lowered, &Joins::of(lowered))
+}
+
+fn schedule_with(lowered: &Placed, joins: &Joins) -> Result<Vec<Plan>, Diagnostics> {
+    finished((0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, joins, rank)).collect())
 }
 
 /// What one rank does, in program order, without waits between its streams: enough to count or to cost it.
 #[must_use]
 pub fn steps(lowered: &Placed, rank: usize) -> Vec<plan::Step> {
-    emit::emit(lowered, rank).steps
+    emit::emit(lowered, &Joins::default(), rank).steps
 }
 
 /// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.

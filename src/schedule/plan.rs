@@ -100,6 +100,8 @@ pub struct Tensor {
     pub ranges: Vec<Range<usize>>,
     /// Where.
     pub buffer: BufferId,
+    /// Elements of the buffer before it: those of tensors that calls take as one with it.
+    pub offset: usize,
     /// For params: where a checkpoint has the whole.
     pub source: Option<Source>,
 }
@@ -266,6 +268,20 @@ pub struct OpNote {
     pub value: String,
     /// The decoder layer, where the name tells.
     pub layer: Option<usize>,
+    /// How it is launched.
+    pub launch: Launched,
+}
+
+/// What an op shares a launch with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Launched {
+    /// Nothing.
+    #[default]
+    Alone,
+    /// The launch of this op, which stands before it.
+    With(OpId),
+    /// Nothing, though it might: for this reason.
+    Apart(String),
 }
 
 impl fmt::Display for OpNote {
@@ -343,6 +359,15 @@ impl Plan {
         let (elems, size) = (view.span(), view.dtype.size_bytes() as u64);
         let start = slot.offset.0 + elems.start as u64 * size;
         (slot.region, start..start + (elems.end - elems.start) as u64 * size)
+    }
+
+    /// Where a tensor's elements lie.
+    #[must_use]
+    pub fn slot(&self, tensor: &Tensor) -> Slot {
+        let Slot { region, offset, .. } = self.buffers[tensor.buffer];
+        let size = tensor.dtype.size_bytes();
+        let elems = tensor.ranges.iter().map(Range::len).product();
+        Slot { region, offset: Bytes(offset.0 + (tensor.offset * size) as u64), bytes: Bytes::of(elems, size) }
     }
 
     /// A new buffer, not placed yet.

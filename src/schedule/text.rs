@@ -11,8 +11,8 @@ use crate::program::op::Kind;
 use crate::program::{Form, OpId, Source, ValueId};
 
 use super::plan::{
-    Action, BufferId, Call, Collective, CollectiveKind, EventId, GroupId, OpNote, Plan, Reduce, Region, Slot, Step,
-    StreamKind, Tap, Tensor, View,
+    Action, BufferId, Call, Collective, CollectiveKind, EventId, GroupId, Launched, OpNote, Plan, Reduce, Region, Slot,
+    Step, StreamKind, Tap, Tensor, View,
 };
 
 const TENSORS: [&str; 4] = ["param", "state", "input", "output"];
@@ -28,8 +28,9 @@ impl fmt::Display for Plan {
         }
         for (kind, tensors) in TENSORS.iter().zip([&self.params, &self.states, &self.inputs, &self.outputs]) {
             for tensor in tensors {
-                let Tensor { name, shape, dtype, ranges, buffer, source } = tensor;
-                write!(f, "{kind} \"{name}\" {buffer} {dtype}{shape} {}", ranges_text(ranges))?;
+                let Tensor { name, shape, dtype, ranges, buffer, offset, source } = tensor;
+                let from = if *offset > 0 { format!("+{offset}") } else { String::new() };
+                write!(f, "{kind} \"{name}\" {buffer}{from} {dtype}{shape} {}", ranges_text(ranges))?;
                 match source {
                     Some(source) => writeln!(f, " {source}")?,
                     None => writeln!(f)?,
@@ -38,7 +39,12 @@ impl fmt::Display for Plan {
         }
         for (id, note) in self.notes.iter() {
             let layer = note.layer.map_or_else(|| "-".to_owned(), |layer| layer.to_string());
-            writeln!(f, "op {id} {} \"{}\" layer {layer}", note.kind, note.value)?;
+            write!(f, "op {id} {} \"{}\" layer {layer}", note.kind, note.value)?;
+            match &note.launch {
+                Launched::Alone => writeln!(f)?,
+                Launched::With(op) => writeln!(f, " with {op}")?,
+                Launched::Apart(reason) => writeln!(f, " apart \"{reason}\"")?,
+            }
         }
         for Tap { value, view, ranges, partial, is_first_replica, after_steps } in &self.taps {
             let partial = partial.map_or("whole", Reduce::name);
@@ -140,9 +146,15 @@ fn line(line: &str, plan: &mut Plan) -> Option<()> {
                 _ => plan.outputs.push(tensor),
             }
         }
-        ["op", id, kind, value, "layer", layer] => {
+        ["op", id, kind, value, "layer", layer, ref launch @ ..] => {
             let layer = if layer == "-" { None } else { Some(layer.parse().ok()?) };
-            let note = OpNote { kind: kind_name(kind)?, value: value.to_owned(), layer };
+            let launch = match *launch {
+                [] => Launched::Alone,
+                ["with", op] => Launched::With(OpId::from_index(number(op, "@")?)),
+                ["apart", reason] => Launched::Apart(reason.to_owned()),
+                _ => return None,
+            };
+            let note = OpNote { kind: kind_name(kind)?, value: value.to_owned(), layer, launch };
             next(&mut plan.notes, id, "@", note)?;
         }
         ["tap", value, view, ranges, partial, replica, "after", after_steps] => plan.taps.push(Tap {
@@ -187,12 +199,14 @@ fn tensor([name, buffer, typed, ranges]: [&str; 4], source: &[&str]) -> Option<T
         }),
         _ => return None,
     };
+    let (buffer, from) = buffer.split_once('+').unwrap_or((buffer, "0"));
     Some(Tensor {
         name: name.to_owned(),
         shape: Shape::new(sizes),
         dtype: dtype.parse().ok()?,
         ranges: parse_ranges(ranges)?,
         buffer: BufferId::from_index(number(buffer, "b")?),
+        offset: from.parse().ok()?,
         source,
     })
 }

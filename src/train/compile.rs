@@ -15,8 +15,8 @@ use crate::program::models::trained;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::{Place, Plan, Staged, StagedStep, schedule, schedule_stages};
 
-use super::exact;
 use super::checkpoint::{ShardedTensor, Sharding};
+use super::exact;
 use super::init::{Init, inits};
 use super::layouts::{DATA, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
 use super::program::{Marked, Order, Part, Parts, Recompute, is_copy};
@@ -262,7 +262,8 @@ pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result
 fn stage_plans(recipe: &Recipe, layout: &Layout, lowered: &Lowered) -> Result<Vec<(Part, Vec<Plan>)>, Diagnostics> {
     let count = layout.micro_batches(recipe);
     let mut plans = Vec::new();
-    for (part, steps) in [(Part::Only, Part::of_step(count, false, recipe.order())), (Part::Update, vec![Part::Update])] {
+    for (part, steps) in [(Part::Only, Part::of_step(count, false, recipe.order())), (Part::Update, vec![Part::Update])]
+    {
         let staged: Vec<_> =
             lowered.parts.iter().zip(&lowered.places).filter(|((known, _), _)| steps.contains(known)).collect();
         let number = |step: &Part| staged.iter().position(|((known, _), _)| known == step);

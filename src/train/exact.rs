@@ -26,7 +26,8 @@ pub(super) fn check_layout(layout: &Layout) -> Result<(), Diagnostics> {
     for (what, cards) in [("dp", layout.data), ("tp", layout.tensor)] {
         if !BLOCKS.is_multiple_of(cards) {
             let text = format!("{what} does not divide the {BLOCKS} blocks in which every sum is added");
-            let problem = Diagnostic::new("--exact", text).expected("1, 2, 4, 8 or 16").found(format!("{what}={cards}"));
+            let problem =
+                Diagnostic::new("--exact", text).expected("1, 2, 4, 8 or 16").found(format!("{what}={cards}"));
             problems.push(problem.help("another --mesh, or leave --exact out"));
         }
     }

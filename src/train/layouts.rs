@@ -131,7 +131,9 @@ pub fn pins(
         }
         let free = || (0..value.shape.rank()).filter(|dim| layout.dims[*dim].is_empty());
         // As trees, a dim that divides: cards hold nodes of it then.
-        let is_even = |dim: usize| order == Order::AsTheyCome || value.shape[dim].is_multiple_of(mesh.joint_size(&mesh.named(cut_on)));
+        let is_even = |dim: usize| {
+            order == Order::AsTheyCome || value.shape[dim].is_multiple_of(mesh.joint_size(&mesh.named(cut_on)))
+        };
         let cut = free().max_by_key(|dim| (is_even(*dim), value.shape[*dim], std::cmp::Reverse(*dim)));
         let mut shared = own.clone();
         if let Some(dim) = cut.filter(|_| has_data && zero >= Zero::Moments) {

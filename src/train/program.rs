@@ -94,7 +94,9 @@ impl Recompute {
     fn segments(self, layers: &[Range<usize>]) -> Vec<Segment> {
         let (count, is_again): (usize, fn(&Kind) -> bool) = match self {
             Self::None => return Vec::new(),
-            Self::Selective => (layers.len(), |kind| !matches!(kind, Kind::MatMul { .. } | Kind::TreeMatMul { .. } | Kind::Attention { .. })),
+            Self::Selective => (layers.len(), |kind| {
+                !matches!(kind, Kind::MatMul { .. } | Kind::TreeMatMul { .. } | Kind::Attention { .. })
+            }),
             Self::Full => (layers.len(), |_| true),
             Self::Layers(count) => (count, |_| true),
         };

@@ -193,7 +193,10 @@ impl Trainer {
         let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
         // All micro-batches of a pipeline are one program.
         let count = if layout.stages > 1 { 1 } else { count };
-        let parts = Part::of_step(count, loss_scale.is_some(), recipe.order()).into_iter().map(number).collect::<Result<_, _>>()?;
+        let parts = Part::of_step(count, loss_scale.is_some(), recipe.order())
+            .into_iter()
+            .map(number)
+            .collect::<Result<_, _>>()?;
         let progress = Progress { next: 0, updates: 0, loss_scale };
         Ok(Self {
             engine,

@@ -220,6 +220,7 @@ mod tests {
             dtype,
             ranges: ranges.clone(),
             buffer: BufferId::from_index(0),
+            offset: 0,
             source: Some(Source { tensor: "w".to_owned(), element_offset, form }),
         };
         let tensors: Vec<Tensor> = parts.iter().map(tensor).collect();

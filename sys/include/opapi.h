@@ -21,6 +21,9 @@ extern "C" {
 
 /* Products */
 ACLNN_OPERATOR(aclnnMatmul, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)
+/* out = beta self + alpha mat1 @ mat2; self broadcasts. */
+ACLNN_OPERATOR(aclnnAddmm, const aclTensor *self, const aclTensor *mat1, const aclTensor *mat2, const aclScalar *beta,
+    const aclScalar *alpha, aclTensor *out, int8_t cube_math_type)
 ACLNN_OPERATOR(aclnnBatchMatMul, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)
 /* scale: one per column of the product or one for all; pertoken_scale_optional: one per row. transpose_x1, transpose_x2:
  * the matrix is stored with its two dims swapped. */
@@ -66,6 +69,9 @@ ACLNN_OPERATOR(aclnnSoftmax, const aclTensor *self, int64_t dim, aclTensor *out)
 /* Position and attention */
 ACLNN_OPERATOR(aclnnRotaryPositionEmbedding, const aclTensor *x, const aclTensor *cos, const aclTensor *sin,
     int64_t mode, aclTensor *out)
+/* Queries and keys in place. layout 1: [B, S, N, D] */
+ACLNN_OPERATOR(aclnnApplyRotaryPosEmb, aclTensor *query_ref, aclTensor *key_ref, const aclTensor *cos,
+    const aclTensor *sin, int64_t layout)
 ACLNN_OPERATOR(aclnnFusedInferAttentionScoreV2, const aclTensor *query, const aclTensorList *key,
     const aclTensorList *value, const aclTensor *pse_shift_optional, const aclTensor *atten_mask_optional,
     const aclIntArray *actual_seq_lengths_optional, const aclIntArray *actual_seq_lengths_kv_optional,

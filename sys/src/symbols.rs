@@ -265,6 +265,7 @@ macro_rules! for_each_symbol {
     }
     operators {
         aclnnMatmul, aclnnMatmulGetWorkspaceSize(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cube_math_type: i8);
+        aclnnAddmm, aclnnAddmmGetWorkspaceSize(self_: *const aclTensor, mat1: *const aclTensor, mat2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cube_math_type: i8);
         aclnnBatchMatMul, aclnnBatchMatMulGetWorkspaceSize(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cube_math_type: i8);
         aclnnQuantMatmulV4, aclnnQuantMatmulV4GetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, pertoken_scale_optional: *const aclTensor, bias: *const aclTensor, transpose_x1: bool, transpose_x2: bool, out: *const aclTensor);
         aclnnDynamicQuant, aclnnDynamicQuantGetWorkspaceSize(x: *const aclTensor, smooth_scales_optional: *const aclTensor, y_out: *const aclTensor, scale_out: *const aclTensor);
@@ -294,6 +295,7 @@ macro_rules! for_each_symbol {
         aclnnAddRmsNorm, aclnnAddRmsNormGetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, epsilon: f64, y_out: *const aclTensor, rstd_out: *const aclTensor, x_out: *const aclTensor);
         aclnnSoftmax, aclnnSoftmaxGetWorkspaceSize(self_: *const aclTensor, dim: i64, out: *mut aclTensor);
         aclnnRotaryPositionEmbedding, aclnnRotaryPositionEmbeddingGetWorkspaceSize(x: *const aclTensor, cos: *const aclTensor, sin: *const aclTensor, mode: i64, out: *mut aclTensor);
+        aclnnApplyRotaryPosEmb, aclnnApplyRotaryPosEmbGetWorkspaceSize(query_ref: *mut aclTensor, key_ref: *mut aclTensor, cos: *const aclTensor, sin: *const aclTensor, layout: i64);
         aclnnFusedInferAttentionScoreV2, aclnnFusedInferAttentionScoreV2GetWorkspaceSize(query: *const aclTensor, key: *const aclTensorList, value: *const aclTensorList, pse_shift_optional: *const aclTensor, atten_mask_optional: *const aclTensor, actual_seq_lengths_optional: *const aclIntArray, actual_seq_lengths_kv_optional: *const aclIntArray, deq_scale1_optional: *const aclTensor, quant_scale1_optional: *const aclTensor, deq_scale2_optional: *const aclTensor, quant_scale2_optional: *const aclTensor, quant_offset2_optional: *const aclTensor, antiquant_scale_optional: *const aclTensor, antiquant_offset_optional: *const aclTensor, block_table_optional: *const aclTensor, query_padding_size_optional: *const aclTensor, kv_padding_size_optional: *const aclTensor, key_antiquant_scale_optional: *const aclTensor, key_antiquant_offset_optional: *const aclTensor, value_antiquant_scale_optional: *const aclTensor, value_antiquant_offset_optional: *const aclTensor, key_shared_prefix_optional: *const aclTensor, value_shared_prefix_optional: *const aclTensor, actual_shared_prefix_len_optional: *const aclIntArray, num_heads: i64, scale_value: f64, pre_tokens: i64, next_tokens: i64, input_layout: *mut c_char, num_key_value_heads: i64, sparse_mode: i64, inner_precise: i64, block_size: i64, antiquant_mode: i64, softmax_lse_flag: bool, key_antiquant_mode: i64, value_antiquant_mode: i64, attention_out: *const aclTensor, softmax_lse: *const aclTensor);
         aclnnSiluBackward, aclnnSiluBackwardGetWorkspaceSize(grad_output: *const aclTensor, self_: *const aclTensor, grad_input: *mut aclTensor);
         aclnnRmsNormGrad, aclnnRmsNormGradGetWorkspaceSize(dy: *const aclTensor, x: *const aclTensor, rstd: *const aclTensor, gamma: *const aclTensor, dx_out: *const aclTensor, dgamma_out: *const aclTensor);
@@ -372,7 +374,6 @@ macro_rules! for_each_symbol {
     }
     operators {
         ["8.1"] aclnnMm, aclnnMmGetWorkspaceSize(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cube_math_type: i8);
-        ["8.1"] aclnnAddmm, aclnnAddmmGetWorkspaceSize(self_: *const aclTensor, mat1: *const aclTensor, mat2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cube_math_type: i8);
         ["8.1"] aclnnGroupedMatmulAdd, aclnnGroupedMatmulAddGetWorkspaceSize(x: *const aclTensor, weight: *const aclTensor, group_list: *const aclTensor, y_ref: *mut aclTensor, transpose_x: bool, transpose_weight: bool, group_type: i64);
         ["8.1"] aclnnSubs, aclnnSubsGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor);
         ["8.1"] aclnnDivs, aclnnDivsGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::measure::{
-    Bench, Effort, Limits, Machine, Report, collectives, compile, exact, generation, host, load, operators, plot, scaling,
+    Bench, Effort, Limits, Machine, Report, collectives, compile, exact, generation, host, load, operators, plot,
+    scaling,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::ProcessGroup;

@@ -8,9 +8,9 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::{Head, layer_of};
-use ascend_tp::program::{Form, Program, Role, Value};
+use ascend_tp::program::{Form, OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
-use ascend_tp::schedule::plan::Region;
+use ascend_tp::schedule::plan::{Action, Launched, Region};
 use serde::Serialize;
 
 use super::compile::{Compiled, Programs, Request};
@@ -30,6 +30,7 @@ pub(super) struct Report {
     pub(super) deciding_sequence: usize,
     pub(super) weights: Vec<Weight>,
     pub(super) collectives: Vec<Collective>,
+    pub(super) launches: Launches,
     pub(super) totals: Totals,
     pub(super) memory: Memory,
     /// The same model in other passes.
@@ -78,6 +79,33 @@ pub(super) struct Collective {
     pub(super) tensors: usize,
     /// Of them all, as one group sees them.
     pub(super) bytes: u64,
+    pub(super) reason: String,
+}
+
+/// What the first card is given for a layer in the middle.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Launches {
+    /// Operators and collectives, both.
+    pub(super) count: usize,
+    /// In the order of the first of each.
+    pub(super) calls: Vec<Launch>,
+    /// Ops that might share the launch of another.
+    pub(super) apart: Vec<Apart>,
+}
+
+/// Launches of one operator, or of one kind of collective.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Launch {
+    pub(super) call: String,
+    pub(super) count: usize,
+    /// What it computes: ops of the program by the names of what they make.
+    pub(super) computes: Vec<String>,
+}
+
+/// An op that has a launch of its own, and why.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Apart {
+    pub(super) op: String,
     pub(super) reason: String,
 }
 
@@ -144,6 +172,7 @@ impl Report {
             weights: weights(shown),
             totals: totals(&found, request.batch * shown.pass.sequence),
             collectives: found.into_iter().map(Collective::from).collect(),
+            launches: launches(&shown.plans[0], config.layers / 2),
             memory: memory(&shown.plans, request),
             alternatives: alternatives
                 .iter()
@@ -218,6 +247,38 @@ impl From<Exchange> for Collective {
     }
 }
 
+fn launches(plan: &Plan, layer: usize) -> Launches {
+    let name = |op: OpId| {
+        let note = &plan.notes[op];
+        let value = note.value.rsplit('.').next().unwrap_or_default();
+        format!("{} of {value}", note.kind)
+    };
+    let mut calls: Vec<Launch> = Vec::new();
+    let mut seen = None;
+    for step in plan.steps.iter().filter(|step| plan.notes[step.op].layer == Some(layer)) {
+        let call = match &step.action {
+            Action::Launch(call) => call.name(),
+            Action::Exchange(exchange) => exchange.kind.name(),
+            Action::Record(_) | Action::Wait(_) => continue,
+        };
+        let at = calls.iter().position(|known| known.call == call).unwrap_or_else(|| {
+            calls.push(Launch { call: call.to_owned(), count: 0, computes: Vec::new() });
+            calls.len() - 1
+        });
+        calls[at].count += 1;
+        if seen != Some(step.op) {
+            let others = plan.notes.iter().filter(|(_, note)| note.launch == Launched::With(step.op));
+            calls[at].computes.extend(std::iter::once(step.op).chain(others.map(|(id, _)| id)).map(name));
+            seen = Some(step.op);
+        }
+    }
+    let apart = plan.notes.iter().filter(|(_, note)| note.layer == Some(layer)).filter_map(|(id, note)| {
+        let Launched::Apart(reason) = &note.launch else { return None };
+        Some(Apart { op: name(id), reason: reason.clone() })
+    });
+    Launches { count: calls.iter().map(|call| call.count).sum(), apart: apart.collect(), calls }
+}
+
 fn totals(exchanges: &[Exchange], tokens: usize) -> Totals {
     let mut by_op: BTreeMap<&'static str, OpTotal> = BTreeMap::new();
     let mut sent = 0.0;
@@ -274,7 +335,6 @@ fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
 #[cfg(test)]
 mod tests {
     use ascend_tp::base::Id;
-    use ascend_tp::program::OpId;
 
     use super::*;
 

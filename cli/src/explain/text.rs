@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ascend_tp::emulator::Soc;
 
 use super::fold::{class_of, fold};
-use super::report::{Alternative, Memory, Pass, Report, Totals};
+use super::report::{Alternative, Launches, Memory, Pass, Report, Totals};
 use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
 use crate::table::{Align, Table};
 
@@ -31,6 +31,7 @@ pub(super) fn render(report: &Report) -> String {
         weights(report)
     );
     let _ = writeln!(text, "Collectives of one pass\n{}", collectives(report));
+    let _ = writeln!(text, "Launches of a layer and card: {}\n{}", report.launches.count, launches(&report.launches));
     let _ = writeln!(text, "Totals\n{}", totals(report));
     let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, &report.program));
     text.push_str(&room(&report.memory));
@@ -121,6 +122,18 @@ fn collectives(report: &Report) -> String {
         ]);
     }
     table.to_string()
+}
+
+fn launches(launches: &Launches) -> String {
+    let mut table = Table::new([("count", Align::Right), ("call", Align::Left), ("computes", Align::Left)]);
+    for call in &launches.calls {
+        table.row([format!("{} x", call.count), call.call.clone(), call.computes.join(", ")]);
+    }
+    let mut text = table.to_string();
+    for apart in &launches.apart {
+        let _ = writeln!(text, "  Alone: {}, as {}.", apart.op, apart.reason);
+    }
+    text
 }
 
 fn totals(report: &Report) -> String {

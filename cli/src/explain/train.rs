@@ -96,7 +96,8 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         let run = Simulator::new(&site.profile, &site.topology, &plans, &cards).run(Issue::Eager);
         let slowest = (0..plans.len()).max_by(|a, b| run.ranks[*a].duration_us.total_cmp(&run.ranks[*b].duration_us));
         let Some(rank) = slowest else { continue };
-        let times = Part::of_step(micro_batches, is_scaled, recipe.order()).into_iter().filter(|other| other == part).count();
+        let times =
+            Part::of_step(micro_batches, is_scaled, recipe.order()).into_iter().filter(|other| other == part).count();
         report.step_us += run.ranks[rank].duration_us * times as f64;
         report.collectives.extend(collectives(lowered, &plans[rank], &run.ranks[rank].spans, *part, times));
     }

@@ -2,8 +2,8 @@
 //!
 //! Input → output: layouts → seconds of a step of the shipped model's shape, as [`train`](super::train) takes them, and their ratio.
 
-use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::Layout;
+use ascend_tp::train::recipe::Precision;
 
 use super::error::Error;
 use super::report::{Column, Form, Table, column};
@@ -40,11 +40,13 @@ const COLUMNS: [Column; 8] = [
 /// What a card refuses.
 pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let rounds = if bench.effort == Effort::Quick { 2 } else { 10 };
-    let title = format!("A step of training kjv-qwen2's shape, {} × {} tokens, with sums in one order", BATCH.0, BATCH.1);
+    let title =
+        format!("A step of training kjv-qwen2's shape, {} × {} tokens, with sums in one order", BATCH.0, BATCH.1);
     let mut table = Table::new("exact", title, &COLUMNS);
     for (precision, data, tensor, micro_batch) in CASES {
         let layout = Layout { data, tensor, micro_batch, ..Layout::ONE };
-        let mut both = [Running::start(bench, precision, layout, false)?, Running::start(bench, precision, layout, true)?];
+        let mut both =
+            [Running::start(bench, precision, layout, false)?, Running::start(bench, precision, layout, true)?];
         let mut times = [Vec::new(), Vec::new()];
         // The first step of each warms up.
         for round in 0..=rounds {

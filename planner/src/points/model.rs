@@ -59,7 +59,9 @@ impl Model {
             }
         };
         let needed = |column: &str| {
-            size(column)?.filter(|size| *size > 0).ok_or("sizes of the model are neither in columns nor of a known name")
+            size(column)?
+                .filter(|size| *size > 0)
+                .ok_or("sizes of the model are neither in columns nor of a known name")
         };
         let says = |column: &str, value: &str| {
             point.text(column) == value || known.is_some_and(|known| known.text(column) == value)
@@ -125,7 +127,9 @@ mod tests {
 
     #[test]
     fn parameters_are_those_of_the_model_cards() {
-        for (name, billions) in [("Qwen3-14B", 14.77), ("LLaMA2-7B", 6.738), ("LLaMA3.1-70B", 70.55), ("Qwen3-0.6B", 0.596)] {
+        for (name, billions) in
+            [("Qwen3-14B", 14.77), ("LLaMA2-7B", 6.738), ("LLaMA3.1-70B", 70.55), ("Qwen3-0.6B", 0.596)]
+        {
             let found = of(&format!("model\n{name}\n")).unwrap().parameters() as f64 / 1e9;
             assert!((found / billions - 1.0).abs() < 1e-3, "{name}: {found}");
         }

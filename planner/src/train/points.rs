@@ -72,10 +72,11 @@ pub fn validate_rows(text: &str, coefficients: Coefficients) -> Vec<PointRow> {
 
 fn row(point: &Point, coefficients: Coefficients) -> PointRow {
     let unit = point.text("unit").to_owned();
-    let outcome = match job(point, coefficients).and_then(|(job, setting)| in_unit(&unit, &job, &predict(&job, &setting))) {
-        Ok(value) => Outcome::Predicted(value),
-        Err(reason) => Outcome::LeftOut(reason.to_owned()),
-    };
+    let outcome =
+        match job(point, coefficients).and_then(|(job, setting)| in_unit(&unit, &job, &predict(&job, &setting))) {
+            Ok(value) => Outcome::Predicted(value),
+            Err(reason) => Outcome::LeftOut(reason.to_owned()),
+        };
     let axes = ["tp", "pp", "dp", "cp", "seq", "mbs", "gbs"]
         .map(|name| format!("{name}={}", if point.text(name).is_empty() { "?" } else { point.text(name) }));
     PointRow {
@@ -118,7 +119,9 @@ fn axes(point: &Point) -> Result<[usize; 4], &'static str> {
     const SPLIT: &str = "the split is not given";
     let needed = |name| count(point, name).ok_or(SPLIT);
     let (tp, pp, cards) = (needed("tp")?, needed("pp")?, needed("cards")?);
-    let rest = |others: usize| cards.is_multiple_of(others).then_some(cards / others).ok_or("the split does not give the cards");
+    let rest = |others: usize| {
+        cards.is_multiple_of(others).then_some(cards / others).ok_or("the split does not give the cards")
+    };
     let (dp, cp) = match (count(point, "dp"), count(point, "cp")) {
         (Some(dp), Some(cp)) => (dp, cp),
         (Some(dp), None) => (dp, rest(tp * pp * dp)?),
@@ -289,7 +292,13 @@ mod tests {
     #[test]
     fn sixteen_cards_of_an_a2_have_no_fused_exchange() {
         let of = |tp: &'static str, mc2: &'static str| {
-            rate(&[("cards", "16"), ("tp", tp), ("dp", if tp == "16" { "1" } else { "2" }), ("mc2", mc2), ("gbs", "16")])
+            rate(&[
+                ("cards", "16"),
+                ("tp", tp),
+                ("dp", if tp == "16" { "1" } else { "2" }),
+                ("mc2", mc2),
+                ("gbs", "16"),
+            ])
         };
         assert!(of("8", "y") > of("8", ""));
         assert_eq!(of("16", "y"), of("16", ""));

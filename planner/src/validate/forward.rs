@@ -10,8 +10,8 @@ use super::super::workload::{
     qwen3_5_35b_a3b,
 };
 use super::hardware::machine;
-use crate::points::{Model, Point};
 use super::stack::{Cards, StepWork};
+use crate::points::{Model, Point};
 
 /// Whether a row is one forward step.
 pub(super) fn is_forward(point: &Point) -> bool {
@@ -39,7 +39,8 @@ pub(super) fn dense(point: &Point) -> Result<Dense, &'static str> {
 
 /// Copies of the model that share the batch: given, or what the cards of a copy leave of all.
 pub(super) fn copies(point: &Point, tensor: usize) -> Result<usize, &'static str> {
-    let given = [("dp", ""), ("tp", "dp "), ("tp", "dp")].into_iter().find_map(|(column, key)| point.inside(column, key));
+    let given =
+        [("dp", ""), ("tp", "dp "), ("tp", "dp")].into_iter().find_map(|(column, key)| point.inside(column, key));
     if let Some(copies) = given {
         return Ok(copies.max(1));
     }
@@ -130,7 +131,8 @@ mod tests {
     #[test]
     fn a_prompt_has_an_image_only_where_its_row_says_so() {
         let us = |source: &str| {
-            let row = point("moonshotai/Kimi-K2.5", "4 (world 16, dp 4, ep 16)", "30", "forward time (prefill)", source);
+            let row =
+                point("moonshotai/Kimi-K2.5", "4 (world 16, dp 4, ep 16)", "30", "forward time (prefill)", source);
             forward(&row).unwrap().step_us(0, &super::super::Stack::FITTED, super::super::Launching::Captured)
         };
         assert!(us("kimi-k2.5-1080p-prefill.json") > 5.0 * us("kimi-k2.5-prefill.json"));

@@ -22,9 +22,9 @@ use ascend_tp_machine::{Problem, Problems, Profile, Soc};
 use serde::Serialize;
 
 use super::train;
+use crate::points::{self, Point};
 pub use calibrate::Confidence;
 use operators::Sample;
-use crate::points::{self, Point};
 use serving::Serving;
 pub use stack::{Cards, Launching, Stack, StepWork};
 
@@ -41,10 +41,8 @@ pub const OPERATORS: &str = include_str!("../../points/operators_measured.csv");
 const INFERENCE: [&str; 2] = [POINTS, include_str!("../../points/points_measured_2.csv")];
 
 /// Later measurements of training, and of memory; ship.
-const MORE: [&str; 2] = [
-    include_str!("../../points/train_points_measured_2.csv"),
-    include_str!("../../points/memory_measured.csv"),
-];
+const MORE: [&str; 2] =
+    [include_str!("../../points/train_points_measured_2.csv"), include_str!("../../points/memory_measured.csv")];
 
 /// What kind of measurement a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

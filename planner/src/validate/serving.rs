@@ -6,8 +6,8 @@
 use super::super::workload::{Residual, Split, Tokens};
 use super::forward::{copies, dense, precision};
 use super::hardware::machine;
-use crate::points::Point;
 use super::stack::{Cards, Launching, Stack, StepWork};
+use crate::points::Point;
 use ascend_tp_machine::{Profile, Topology};
 
 /// A serving run with exact lengths.
@@ -55,7 +55,8 @@ impl Serving {
         let batch = batch.ok_or("the batch is not a number")?;
         let input = whole("input_len").ok_or("the input's length is not a number")?;
         // A time of one token at a context does not depend on where the output ends.
-        let is_instant = point.text("output_len").is_empty() && matches!(point.text("metric"), "TPOT" | "decode rate per user");
+        let is_instant =
+            point.text("output_len").is_empty() && matches!(point.text("metric"), "TPOT" | "decode rate per user");
         let output =
             whole("output_len").or_else(|| is_instant.then_some(1)).ok_or("the output's length is not a number")?;
         let model = dense(point)?;

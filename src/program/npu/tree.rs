@@ -128,7 +128,8 @@ pub fn by_pairs(mut x: View, dim: usize, out: &View, mut temporary: impl FnMut(D
             view.strides[dim] *= 2;
             view
         };
-        let sum = if half + rest == 1 { out.repeat(dim, 1) } else { temporary(x.dtype, x.shape.with(dim, half + rest)) };
+        let sum =
+            if half + rest == 1 { out.repeat(dim, 1) } else { temporary(x.dtype, x.shape.with(dim, half + rest)) };
         calls.push(Call::Add { a: of(0), b: of(1), out: sum.narrow(dim, 0, half) });
         if rest == 1 {
             calls.push(Call::Copy { from: x.narrow(dim, 2 * half, 1), into: sum.narrow(dim, half, 1) });

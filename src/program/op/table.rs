@@ -11,8 +11,8 @@ use crate::program::tree::Halved;
 use crate::program::{grad, interpret as host, npu};
 
 use super::{
-    Attribute, BASE, Host, Linear, Row, Stage, WeightOperands, all_equal, all_float, elementwise, elementwise_results,
-    equal_floats, first, floats_with_index, over_last, reduce_dim, sum, tree_sum, with_label,
+    Attribute, BASE, Host, Join, Linear, Row, Stage, WeightOperands, all_equal, all_float, elementwise,
+    elementwise_results, equal_floats, first, floats_with_index, over_last, reduce_dim, sum, tree_sum, with_label,
 };
 
 super::ops! {
@@ -44,6 +44,7 @@ super::ops! {
         linear: Linear::InEach(&[0, 1]),
         host: Host::One(host::matmul),
         npu: npu::matmul,
+        join: Join::Product,
         grad: Some(grad::matmul),
         // A weight stands second if there is a choice.
         weights: WeightOperands::Factors(&[1, 0]),
@@ -71,6 +72,7 @@ super::ops! {
         },
         host: Host::One(host::quant_matmul),
         npu: npu::quant_matmul,
+        join: Join::Product,
         weights: WeightOperands::Factors(&[1]),
     }
     /// `x + y`; the second operand broadcasts from the right, or along dims of size 1.
@@ -80,6 +82,7 @@ super::ops! {
         dtype: all_equal,
         host: Host::One(host::add),
         npu: npu::add,
+        join: Join::Sum,
         grad: Some(grad::add_op),
     }
     /// `x · y`; broadcasts as [`Kind::Add`].
@@ -112,6 +115,7 @@ super::ops! {
         arity: 2,
         host: Host::One(host::swiglu),
         npu: npu::swiglu,
+        join: Join::Gated,
         grad: Some(grad::swiglu),
     }
     /// `x / sqrt(mean(x²) + epsilon) · gamma` over the last dim.
@@ -127,6 +131,7 @@ super::ops! {
         dtype: |kind, dtypes| all_float(kind, dtypes).map(|found| smallvec![found[0], DType::F32]),
         host: Host::Several(host::rms_norm),
         npu: npu::rms_norm,
+        join: Join::Norm,
         grad: Some(grad::rms_norm),
     }
     /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]`, halves rotated (`NeoX` style):
@@ -143,6 +148,7 @@ super::ops! {
         linear: Linear::InEach(&[0]),
         host: Host::One(host::rope),
         npu: npu::rope,
+        join: Join::Rotary,
         grad: Some(grad::rope),
     }
     /// `softmax(scale · q kᵀ, mask) v` for q `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, mask `[b,s,t]` (true = hidden), and of
@@ -172,6 +178,7 @@ super::ops! {
         in_place: &[0],
         host: Host::One(host::cache_write),
         npu: npu::cache_write,
+        join: Join::CacheRows,
     }
     /// `y[b,h] = x[b, index[b], h]`.
     Take = "take" {

@@ -18,7 +18,9 @@ use crate::program::op::Kind;
 use crate::program::{OpId, Program, Reduce, Role, ValueId};
 
 use super::super::pipeline::{Entry, Pass, Pipeline, Task};
-use super::super::plan::{Action, Collective, CollectiveKind, GroupId, OpNote, Plan, Region, Step, StreamKind, Tensor};
+use super::super::plan::{
+    Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tensor,
+};
 use super::{Emitter, groups};
 
 /// The name of an input or output of a micro-batch in a plan of several.
@@ -130,7 +132,12 @@ impl StagedStep<'_> {
         let parts = self.stages * self.pipeline.chunks();
         let last = self.programs.iter().flat_map(|staged| staged.places).flatten().map(|place| place.part).max();
         let last = last.unwrap_or_default();
-        need("has ops of a part that no stage has", last < parts, format!("fewer than {parts} parts"), last.to_string());
+        need(
+            "has ops of a part that no stage has",
+            last < parts,
+            format!("fewer than {parts} parts"),
+            last.to_string(),
+        );
         let divides = self.pipeline.divides(self.stages, count) || self.micro_batch_places().next().is_none();
         let found = format!("{count} over {} stages", self.stages);
         need("the order does not take the micro-batches", divides, format!("what {} divides", self.pipeline), found);
@@ -550,7 +557,12 @@ impl<'a> Rank<'a> {
         };
         let all: Vec<(usize, &'a String, ValueId)> = (0..self.emitters.len()).flat_map(of).collect();
         let op = OpId::from_index(self.plan.notes.len());
-        self.plan.notes.push(OpNote { kind: "output", value: "all stages".to_owned(), layer: None });
+        self.plan.notes.push(OpNote {
+            kind: "output",
+            value: "all stages".to_owned(),
+            layer: None,
+            launch: Launched::Alone,
+        });
         let buffer = |plan: &mut Plan| {
             let buffer = plan.buffer(Region::Arena, Bytes::of(all.len(), DType::F32.size_bytes()));
             View::contiguous(buffer, DType::F32, [all.len()].into())

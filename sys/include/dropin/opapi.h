@@ -15,8 +15,6 @@ extern "C" {
 
 /* Products */
 ACLNN_OPERATOR(aclnnMm, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)
-ACLNN_OPERATOR(aclnnAddmm, const aclTensor *self, const aclTensor *mat1, const aclTensor *mat2, const aclScalar *beta,
-    const aclScalar *alpha, aclTensor *out, int8_t cube_math_type)
 ACLNN_OPERATOR(aclnnGroupedMatmulAdd, const aclTensor *x, const aclTensor *weight, const aclTensor *group_list,
     aclTensor *y_ref, bool transpose_x, bool transpose_weight, int64_t group_type)
 

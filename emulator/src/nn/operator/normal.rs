@@ -3,10 +3,10 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    BIAS_OPTIONAL, COS, DIM, EPS, EPSILON, GAMMA, INPUT, MEAN_OUT_OPTIONAL, MODE, NORMALIZED_SHAPE, Name, OUT,
-    RSTD_OUT, RSTD_OUT_OPTIONAL, SELF, SIN, WEIGHT_OPTIONAL, X, X_OUT, X1, X2, Y_OUT,
+    BIAS_OPTIONAL, COS, DIM, EPS, EPSILON, GAMMA, INPUT, KEY_REF, LAYOUT, MEAN_OUT_OPTIONAL, MODE, NORMALIZED_SHAPE,
+    Name, OUT, QUERY_REF, RSTD_OUT, RSTD_OUT_OPTIONAL, SELF, SIN, WEIGHT_OPTIONAL, X, X_OUT, X1, X2, Y_OUT,
 };
-use super::row::{Operator, attribute, input, ints, output};
+use super::row::{Operator, attribute, in_place, input, ints, output};
 use super::sets::{FLOATING, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
@@ -89,7 +89,25 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "ops-transformer posembedding/rotary_position_embedding/docs/aclnnRotaryPositionEmbedding.md",
         plan: rotary,
     },
+    Operator {
+        name: "aclnnApplyRotaryPosEmb",
+        parameters: &[
+            in_place(QUERY_REF, FLOATING, 4, 4),
+            in_place(KEY_REF, FLOATING, 4, 4),
+            input(COS, FLOATING, 4, 4),
+            input(SIN, FLOATING, 4, 4),
+            attribute(LAYOUT),
+        ],
+        limits: "one element type; layout 1: queryRef [B, S, N, 128], keyRef [B, S, M, 128], cos and sin [B, S, 1, 128]; no \
+                 empty tensors; (N + M) * 640 elements, computed in 16 bits for FLOAT16 and in 32 else, within the unified \
+                 buffer",
+        source: "ops-transformer posembedding/apply_rotary_pos_emb/docs/aclnnApplyRotaryPosEmb.md",
+        plan: rotary_pair,
+    },
 ];
+
+/// Bytes of a vector core's unified buffer on a 910B.
+const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
 /// The shape of a statistic: the leading dims of `x`, then 1 for each normed dim.
 fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
@@ -226,6 +244,49 @@ fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: DType) -> 
     head_major && fits && small(batch, heads)
         || token_major && small(first, third)
         || time_major && small(second, third)
+}
+
+/// Bytes of the unified buffer that the operator works in, by its page: for so many heads of queries and keys.
+const fn rotary_pair_bytes(heads: usize, dtype: DType) -> usize {
+    let computed = if matches!(dtype, DType::F16) { 2 } else { 4 };
+    let cast = if matches!(dtype, DType::BF16) { 128 * 4 * 2 } else { 0 };
+    heads * 128 * computed * 5 + 128 * dtype.size() * 4 + cast
+}
+
+fn rotary_pair(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (query, key) = (call.tensor(QUERY_REF)?, call.tensor(KEY_REF)?);
+    let layout = call.int(LAYOUT)?;
+    if layout != 1 {
+        return Err(call.refuse(LAYOUT, format!("expected 1 (BSND), found {layout}")));
+    }
+    for name in [KEY_REF, COS, SIN] {
+        call.expect_dtype(name, query.dtype, "that of queryRef")?;
+    }
+    let [batch, tokens, heads, depth] = [0, 1, 2, 3].map(|dim| query.dims[dim]);
+    if depth != 128 || query.dims.contains(&0) {
+        let text = format!("expected a tensor with elements and a last dim of 128, found {:?}", query.dims);
+        return Err(call.refuse(QUERY_REF, text));
+    }
+    let key_heads = key.dims[2];
+    call.expect_shape(KEY_REF, &[batch, tokens, key_heads.max(1), depth], "of queryRef but for the heads")?;
+    for name in [COS, SIN] {
+        call.expect_shape(name, &[batch, tokens, 1, depth], "of queryRef with one head")?;
+    }
+    let bytes = rotary_pair_bytes(heads + key_heads, query.dtype);
+    if bytes > UNIFIED_BUFFER_BYTES {
+        let text = format!(
+            "{heads} heads and {key_heads} of keyRef take {bytes} bytes of the unified buffer, which has \
+             {UNIFIED_BUFFER_BYTES}"
+        );
+        return Err(call.refuse(QUERY_REF, text));
+    }
+    let (query, key, cos, sin) = (query.slot, key.slot, call.tensor(COS)?.slot, call.tensor(SIN)?.slot);
+    Plan::new(move |views, tiles| {
+        for x in [query, key] {
+            rotary::rotary(tiles, views.of(x), views.of(cos), views.of(sin), Pairing::Half, views.of(x));
+        }
+        Ok(())
+    })
 }
 
 fn rotary(call: &OperatorCall) -> Result<Plan, Refusal> {

@@ -156,6 +156,7 @@ fn addmm(call: &OperatorCall) -> Result<Plan, Refusal> {
         matmul::addmm(tiles, views.of(c), views.of(a), views.of(b), factors, precision, views.of(out));
         Ok(())
     })
+    .map(Plan::reading_transposed)
 }
 
 fn grouped_matmul_add(call: &OperatorCall) -> Result<Plan, Refusal> {

@@ -53,6 +53,7 @@ fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut V
             dtype: tensor.dtype,
             ranges: part.to_vec(),
             buffer: Id::from_index(0),
+            offset: 0,
             source: None,
         };
         PartBytes { rank, tensor: tensor.name.clone(), bytes: planned.cut(&wholes[&tensor.name]).into_owned() }

@@ -249,6 +249,53 @@ fn rotary_in_the_documented_layouts() {
 }
 
 #[test]
+fn queries_and_keys_turn_in_place_by_the_same_angles() {
+    for dtype in FLOATS {
+        let (heads, key_heads) = (3, 2);
+        let dims = |heads: usize| [2, 5, heads, 128];
+        let values = |heads: usize, seed| varied(dims(heads).iter().product(), seed);
+        let angles = [10, 11].map(|seed| values(1, seed));
+        let [mut cos, mut sin] = [0, 1].map(|at| Data::new(dtype, &dims(1), &angles[at]));
+        let (qs, ks) = (values(heads, 8), values(key_heads, 9));
+        let (mut q, mut k) = (Data::new(dtype, &dims(heads), &qs), Data::new(dtype, &dims(key_heads), &ks));
+        let arguments = vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut cos), Arg::T(&mut sin), Arg::I(1)];
+        run("aclnnApplyRotaryPosEmb", arguments).unwrap();
+        for (heads, data, found) in [(heads, &qs, q.values()), (key_heads, &ks, k.values())] {
+            let wanted: Vec<f64> = (0..data.len())
+                .map(|i| {
+                    let row = &data[i / 128 * 128..(i / 128 + 1) * 128];
+                    let place = broadcast_index(&dims(1), &dims(heads), i);
+                    turned(row, angles[0][place], angles[1][place], i % 128, 0)
+                })
+                .collect();
+            close(&found, &wanted, precision(dtype), &format!("{dtype}, {heads} heads"));
+        }
+    }
+}
+
+#[test]
+fn rotary_pair_refusals() {
+    let says = |q: [usize; 4], k: [usize; 4], c: [usize; 4], layout: i64, part: &str| {
+        let data = |dims: &[usize]| Data::new(DType::BF16, dims, &vec![0.0; dims.iter().product()]);
+        let (mut q, mut k, mut cos, mut sin) = (data(&q), data(&k), data(&c), data(&c));
+        let arguments = vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut cos), Arg::T(&mut sin), Arg::I(layout)];
+        refused("aclnnApplyRotaryPosEmb", arguments, &[part]);
+    };
+    let (q, k, c) = ([1, 2, 4, 128], [1, 2, 1, 128], [1, 2, 1, 128]);
+    says(q, k, c, 3, "layout: expected 1 (BSND), found 3");
+    says(
+        [1, 2, 4, 64],
+        [1, 2, 1, 64],
+        [1, 2, 1, 64],
+        1,
+        "queryRef: expected a tensor with elements and a last dim of 128",
+    );
+    says(q, [1, 3, 1, 128], c, 1, "keyRef: expected shape");
+    says(q, k, [1, 1, 1, 128], 1, "cos: expected shape");
+    says([1, 2, 64, 128], [1, 2, 64, 128], c, 1, "take 329728 bytes of the unified buffer");
+}
+
+#[test]
 fn rotary_refusals() {
     let says = |x_dims: [usize; 4], c_dims: [usize; 4], mode: i64, parts: &[&str]| {
         let data = |dims: &[usize]| Data::new(DType::F16, dims, &vec![0.0; dims.iter().product()]);

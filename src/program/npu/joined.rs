@@ -1,0 +1,108 @@
+//! Several ops as one call: what the calls of single ops compute, of operands that lie side by side.
+//!
+//! A function here says with an error, a sentence, why the operator does not take what it is given; then each op is launched
+//! by itself. Limits are those of the operators' pages for a 910B.
+
+use super::{Emit, Local};
+use crate::base::{DType, Dims, Shape};
+use crate::program::call::{Call, View};
+use crate::program::op::Kind;
+
+/// What the operators name a head size of: aclnnApplyRotaryPosEmb takes no other.
+const ROTARY_PAIR_HEAD_SIZE: usize = 128;
+
+/// Bytes of the unified buffer of a vector core of a 910B, in which aclnnApplyRotaryPosEmb holds all heads of a token.
+const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
+
+/// The product `x` with rows of weights, `[n,k]`, and for quantised ones their scales `[n]`, and a bias `[n]` if there is one, to
+/// the dense `out[m,n]`. A bias is added before the only rounding, but behind a quantised product by itself.
+pub(crate) fn product(kind: &Kind, x: View, weights: Vec<View>, bias: Option<View>, out: View, emit: &mut Emit<'_>) {
+    let mut weights = weights.into_iter();
+    let Some(w) = weights.next() else { return };
+    let x = emit.shaped(x, [out.shape[0], w.shape[1]]);
+    match (kind, weights.next()) {
+        (Kind::QuantMatMul { .. }, Some(scale)) => {
+            let rows = emit.quantise(x);
+            let made = if bias.is_some() { emit.temporary(out.dtype, out.shape.clone()) } else { out.clone() };
+            emit.calls.push(Call::QuantMatmul { x: rows.bytes, w, scale, tokens: rows.scales, out: made.clone() });
+            emit.calls.extend(bias.map(|b| Call::Add { a: made, b, out }));
+        }
+        _ => {
+            let b = w.permute(&[1, 0]);
+            emit.calls.push(match bias {
+                Some(bias) => Call::Addmm { bias, a: x, b, out },
+                None => Call::Matmul { a: x, b, out },
+            });
+        }
+    }
+}
+
+/// Whether a bias is added in the call of a product.
+#[must_use]
+pub(crate) const fn adds_bias(kind: &Kind) -> bool {
+    matches!(kind, Kind::MatMul { .. })
+}
+
+/// `sum = a + b` and its norm by `gamma`; `rstd` if somebody wants the norm's factors.
+pub(crate) fn add_rms_norm(kind: &Kind, [a, b, gamma, sum, out]: [View; 5], rstd: Option<View>, emit: &mut Emit<'_>) {
+    let Kind::RmsNorm { epsilon } = kind else { return };
+    let last = sum.shape.rank() - 1;
+    let rstd = match rstd {
+        Some(rstd) => rstd.repeat(last, 1),
+        None => emit.temporary(DType::F32, sum.shape.with(last, 1)),
+    };
+    let [a, b, gamma, sum, out, rstd] = [a, b, gamma, sum, out, rstd].map(Box::new);
+    emit.calls.push(Call::AddRmsNorm { a, b, gamma, out, rstd, sum, epsilon: *epsilon });
+}
+
+/// The rotary embeddings of `q` and `k`, in place.
+///
+/// # Errors
+/// They are not dense, or the heads are of another size or more than the operator takes.
+pub(crate) fn rotary_pair(q: &View, k: &View, cos: &View, sin: &View) -> Result<Call, String> {
+    let by_token = |view: &View| {
+        let [b, s, .., d] = *view.shape.sizes() else { return None };
+        let heads = view.elems().checked_div(b * s * d)?;
+        view.reshape([b, s, heads, d]).filter(View::is_contiguous)
+    };
+    let (Some(q), Some(k)) = (by_token(q), by_token(k)) else {
+        return Err("queries and keys are parts of wider rows".to_owned());
+    };
+    let [b, s, heads, d] = [0, 1, 2, 3].map(|dim| q.shape[dim]);
+    let (cos, sin) = (cos.reshape([b, s, 1, d]), sin.reshape([b, s, 1, d]));
+    let (Some(cos), Some(sin)) = (cos, sin) else { return Err("cosines and sines are strided".to_owned()) };
+    if d != ROTARY_PAIR_HEAD_SIZE || q.elems() == 0 || k.elems() == 0 {
+        return Err(format!("aclnnApplyRotaryPosEmb takes heads of {ROTARY_PAIR_HEAD_SIZE}, these are of {d}"));
+    }
+    let computed = if q.dtype == DType::F16 { 2 } else { 4 };
+    let cast = if q.dtype == DType::BF16 { 8 * d } else { 0 };
+    let heads = heads + k.shape[2];
+    let bytes = 5 * heads * d * computed + 4 * d * q.dtype.size_bytes() + cast;
+    if bytes > UNIFIED_BUFFER_BYTES {
+        return Err(format!("{heads} heads of a token take {bytes} bytes of a vector core's {UNIFIED_BUFFER_BYTES}"));
+    }
+    Ok(Call::RotaryPair { cos, sin, q, k })
+}
+
+/// One op's calls on views of which nobody asks where they lie in the whole.
+pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut Emit<'_>) {
+    let local = |view: View| Local { starts: Dims::from_elem(0, view.shape.rank()), whole: view.shape.clone(), view };
+    emit.operands = operands.into_iter().map(local).collect();
+    emit.results = std::iter::once(local(result)).collect();
+    (kind.row().npu)(kind, emit);
+}
+
+/// Two caches that lie one behind the other, as one of twice the batch, and the rows that are written to them.
+///
+/// # Errors
+/// They lie otherwise.
+pub(crate) fn cache_pair(caches: [&View; 2], rows: [&View; 2]) -> Result<[View; 2], String> {
+    let one = |[a, b]: [&View; 2], what: &str| {
+        let whole = |view: &View| view.reshape([1, view.elems()]);
+        let joined = whole(a).zip(whole(b)).and_then(|(a, b)| View::side_by_side(&[a, b]));
+        let sizes: Shape = std::iter::once(a.shape[0] * 2).chain(a.shape[1..].iter().copied()).collect();
+        let joined = joined.filter(|_| a.is_contiguous() && b.is_contiguous() && a.elems() > 0);
+        joined.and_then(|view| view.reshape(sizes)).ok_or_else(|| format!("{what} do not lie one behind the other"))
+    };
+    Ok([one(caches, "the caches of keys and values")?, one(rows, "the new keys and values")?])
+}

@@ -1,0 +1,224 @@
+//! Launches that several ops share: of what `join` found, those for which this rank's shards lie as one call takes them.
+
+use smallvec::SmallVec;
+
+use super::Emitter;
+use crate::base::{Id, Shape};
+use crate::program::call::{Call, View};
+use crate::program::npu::joined;
+use crate::program::{Emit, OpId, ValueId};
+use crate::schedule::join::{Group, Product};
+use crate::schedule::plan::{Launched, Region};
+
+/// Of products whose results are read apart, the largest joint result: to read a part as rows of its own may take a copy, which up
+/// to this size is shorter than a launch.
+const LARGEST_JOINT_BYTES: usize = 1 << 20;
+
+/// Products as this rank has them.
+struct Joint<'a> {
+    members: &'a [Product],
+    /// Rows of the activation, `[m,k]`, as it lies.
+    x: View,
+    /// Columns of each product.
+    widths: Vec<usize>,
+    results: Vec<ValueId>,
+}
+
+impl Emitter<'_> {
+    /// Emits the ops that share the launch of this one, which is the first of them. False if this one is to be emitted by itself.
+    pub(super) fn join(&mut self, first: OpId) -> bool {
+        let Some(group) = self.joins.at(first).cloned() else { return false };
+        let (made, other) = match group {
+            Group::Products { members, gated } => return self.products(&members, gated),
+            Group::Norm([sum, norm]) => (self.add_norm(sum, norm), norm),
+            Group::Rotary([one, other]) => (self.rotary(one, other), other),
+            Group::CacheRows([one, other]) => (self.cache_rows(one, other), other),
+        };
+        match made {
+            Ok(()) => self.share(first, other),
+            Err(reason) => drop(self.launched.insert(other, Launched::Apart(reason))),
+        }
+        self.is_emitted.contains(&other)
+    }
+
+    /// Notes that an op behind `first` is launched with it.
+    fn share(&mut self, first: OpId, other: OpId) {
+        self.launched.insert(other, Launched::With(first));
+        self.is_emitted.insert(other);
+    }
+
+    /// Launches the calls that a function of `npu` writes.
+    pub(super) fn write_calls(&mut self, op: OpId, write: impl FnOnce(&mut Emit<'_>)) {
+        let plan = &mut self.plan;
+        let mut allocate = |bytes| plan.buffer(Region::Arena, bytes);
+        let (operands, results, calls) = (Vec::new(), SmallVec::new(), Vec::new());
+        let mut emit = Emit { operands, results, calls, allocate: &mut allocate, quantised: &mut self.quantised };
+        write(&mut emit);
+        let calls = emit.calls;
+        self.launch(op, calls);
+    }
+
+    fn products(&mut self, members: &[Product], gated: bool) -> bool {
+        let program = &self.placed.program;
+        let op = |id: OpId| &program.ops[id];
+        let kind = &op(members[0].op).kind;
+        let x = self.view(op(members[0].op).operands[0]);
+        let rows = kind.einsum().map_or(0, |spec| spec.rows().len());
+        let (m, inner) = (x.shape[..rows].iter().product::<usize>(), x.shape[rows..].iter().product::<usize>());
+        let results: Vec<ValueId> = members.iter().map(|of| op(of.bias.unwrap_or(of.op)).result()).collect();
+        let elems = |of: &Product| self.view(op(of.op).operands[1]).elems();
+        let widths: Vec<usize> = members.iter().map(|of| elems(of).checked_div(inner).unwrap_or(0)).collect();
+        let total: usize = widths.iter().sum();
+        if m * total * inner == 0 || results.iter().any(|id| self.windows[id.index()].is_some()) {
+            return false;
+        }
+        let bytes = m * total * program.values[results[0]].dtype.size_bytes();
+        let Some(x) = x.reshape([m, inner]) else { return false };
+        let joint = Joint { members, x, widths, results };
+        if gated || m == 1 || bytes <= LARGEST_JOINT_BYTES {
+            return self.as_one(&joint, total);
+        }
+        let reason = format!("a joint result of {bytes} bytes would be copied apart");
+        for product in &members[1..] {
+            self.launched.insert(product.op, Launched::Apart(reason.clone()));
+        }
+        let with_bias = members[0].bias.is_some() && joined::adds_bias(kind);
+        if with_bias {
+            self.one_by_one(&joint);
+        }
+        with_bias
+    }
+
+    /// One product with all weights; its results are windows on one buffer.
+    fn as_one(&mut self, joint: &Joint<'_>, total: usize) -> bool {
+        let Joint { members, x, widths, results } = joint;
+        let placed = self.placed;
+        let op = |id: OpId| &placed.program.ops[id];
+        let first = op(members[0].op);
+        let of = |emitter: &Self, values: Vec<ValueId>| emitter.one_behind_the_other(&values);
+        let weights = (1..first.operands.len())
+            .map(|at| of(self, members.iter().map(|product| op(product.op).operands[at]).collect()))
+            .collect::<Option<Vec<View>>>();
+        let Some(mut weights) = weights else { return false };
+        weights[0] = match weights[0].reshape([total, x.shape[1]]) {
+            Some(rows) => rows,
+            None => return false,
+        };
+        let biases: Vec<ValueId> = members.iter().filter_map(|of| Some(op(of.bias?).operands[1])).collect();
+        let bias = if biases.is_empty() { None } else { of(self, biases) };
+        let out = self.temporary(placed.program.values[results[0]].dtype, [x.shape[0], total].into());
+        let mut at = 0;
+        for (result, width) in results.iter().zip(widths) {
+            let value = &placed.program.values[*result];
+            let local = placed.layouts[*result].local_shape(&placed.mesh, &value.shape, self.rank);
+            self.views[result.index()] = out.narrow(1, at, *width).reshape(local);
+            at += width;
+        }
+        self.write_calls(members[0].op, |emit| joined::product(&first.kind, x.clone(), weights, bias, out, emit));
+        let others = members.iter().flat_map(|product| [Some(product.op), product.bias]).flatten().skip(1);
+        others.for_each(|other| self.share(members[0].op, other));
+        true
+    }
+
+    /// A product each, with its bias.
+    fn one_by_one(&mut self, joint: &Joint<'_>) {
+        let placed = self.placed;
+        for ((product, result), width) in joint.members.iter().zip(&joint.results).zip(&joint.widths) {
+            let op = &placed.program.ops[product.op];
+            let out = self.new_view(*result);
+            self.views[result.index()] = Some(out.clone());
+            let rows = out.reshape([joint.x.shape[0], *width]);
+            let weight = self.view(op.operands[1]).reshape([*width, joint.x.shape[1]]);
+            let bias = product.bias.and_then(|of| self.view(placed.program.ops[of].operands[1]).reshape([*width]));
+            if let (Some(out), Some(weight), true) = (rows, weight, *width > 0) {
+                let x = joint.x.clone();
+                self.write_calls(product.op, |emit| joined::product(&op.kind, x, vec![weight], bias, out, emit));
+            }
+            self.is_emitted.insert(product.op);
+            product.bias.into_iter().for_each(|bias| self.share(product.op, bias));
+        }
+    }
+
+    /// The elements of values that lie one behind the other.
+    fn one_behind_the_other(&self, values: &[ValueId]) -> Option<View> {
+        let flat = |id: &ValueId| {
+            let view = self.view(*id);
+            view.reshape([view.elems()])
+        };
+        View::side_by_side(&values.iter().map(flat).collect::<Option<Vec<View>>>()?)
+    }
+
+    fn add_norm(&mut self, sum: OpId, norm: OpId) -> Result<(), String> {
+        let placed = self.placed;
+        let (add, of) = (&placed.program.ops[sum], &placed.program.ops[norm]);
+        let [a, b, gamma] = [add.operands[0], add.operands[1], of.operands[1]].map(|id| self.view(id));
+        if a.elems() == 0 {
+            return Err("this card has none of the sum".to_owned());
+        }
+        let [made, out] = [add.result(), of.result()].map(|id| self.new_view(id));
+        let rstd = of.results.get(1).map(|id| self.new_view(*id));
+        let results = [(add.result(), made.clone()), (of.result(), out.clone())];
+        let all = results.into_iter().chain(of.results.get(1).copied().zip(rstd.clone()));
+        all.for_each(|(id, view)| self.views[id.index()] = Some(view));
+        self.write_calls(sum, |emit| joined::add_rms_norm(&of.kind, [a, b, gamma, made, out], rstd, emit));
+        Ok(())
+    }
+
+    fn rotary(&mut self, one: OpId, other: OpId) -> Result<(), String> {
+        let placed = self.placed;
+        let ops = [one, other].map(|id| &placed.program.ops[id]);
+        let [q, k] = ops.map(|op| self.view(op.operands[0]));
+        let [cos, sin] = [1, 2].map(|at| self.view(ops[0].operands[at]));
+        if ops.iter().any(|op| self.windows[op.result().index()].is_some()) {
+            return Err("their results are exchanged".to_owned());
+        }
+        let refused = match joined::rotary_pair(&q, &k, &cos, &sin) {
+            Ok(call) => {
+                ops.into_iter().zip([q, k]).for_each(|(op, view)| self.views[op.result().index()] = Some(view));
+                self.quantised.clear();
+                self.launch(one, [call]);
+                return Ok(());
+            }
+            Err(reason) => reason,
+        };
+        // Heads of one token lie in one row, and so do the results.
+        let [b, s, .., d] = *q.shape.sizes() else { return Err(refused) };
+        let row = |view: &View| view.reshape([b, s, view.elems()]);
+        let both = row(&q).zip(row(&k)).filter(|_| b * s == 1 && q.elems() > 0 && k.elems() > 0);
+        let joint = both.and_then(|(q, k)| View::side_by_side(&[q, k]));
+        let Some(x) = joint.and_then(|view| view.reshape([b, s, view.elems() / d, d])) else { return Err(refused) };
+        let out = self.temporary(x.dtype, x.shape.clone());
+        let parts = [out.narrow(2, 0, q.elems() / d), out.narrow(2, q.elems() / d, k.elems() / d)];
+        for ((op, part), shape) in ops.into_iter().zip(parts).zip([q.shape, k.shape]) {
+            self.views[op.result().index()] = part.reshape(shape);
+        }
+        self.write_calls(one, |emit| joined::alone(&ops[0].kind, vec![x, cos, sin], out, emit));
+        Ok(())
+    }
+
+    fn cache_rows(&mut self, one: OpId, other: OpId) -> Result<(), String> {
+        let ops = [one, other].map(|id| &self.placed.program.ops[id]);
+        let caches = ops.map(|op| self.view(op.operands[0]));
+        let rows = ops.map(|op| self.view(op.operands[1]));
+        let [into, rows] = joined::cache_pair(caches.each_ref(), rows.each_ref())?;
+        let start = self.view(ops[0].operands[2]);
+        let start = self.twice(one, start);
+        ops.into_iter().zip(caches).for_each(|(op, cache)| self.views[op.result().index()] = Some(cache));
+        self.quantised.clear();
+        self.write_calls(one, |emit| joined::alone(&ops[0].kind, vec![into.clone(), rows, start], into, emit));
+        Ok(())
+    }
+
+    /// A vector twice, one behind the other: made once a plan.
+    fn twice(&mut self, op: OpId, of: View) -> View {
+        if let Some((_, made)) = self.twice.iter().find(|(known, _)| *known == of) {
+            return made.clone();
+        }
+        let len = of.elems();
+        let made = self.temporary(of.dtype, Shape::from([2, len]));
+        self.launch(op, [Call::Copy { from: of.repeat(0, 2), into: made.clone() }]);
+        let made = View { shape: [2 * len].into(), strides: Shape::from([2 * len]).strides(), ..made };
+        self.twice.push((of, made.clone()));
+        made
+    }
+}

@@ -1,0 +1,239 @@
+//! Which ops of a lowered program share a launch, and which params and states lie one behind the other for it.
+//!
+//! Input → output: a lowered program → [`Joins`]: the products of one activation, a sum with the norm behind it, the rotary
+//! embeddings of queries and keys, the two cache writes of a layer. They follow from the program alone: from no rank, no batch
+//! and no length, so that all programs of a model lay its weights and caches out alike. Whether a rank's shards can be taken as
+//! one, `emit::joined` decides where it launches them.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use crate::base::Id;
+use crate::placement::Placed;
+use crate::program::op::Join;
+use crate::program::{Op, OpId, Program, Role, ValueId};
+
+/// A product, and what adds a bias to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Product {
+    pub(super) op: OpId,
+    pub(super) bias: Option<OpId>,
+}
+
+/// Ops that may share a launch, where the first of them stands.
+#[derive(Clone, Debug)]
+pub(super) enum Group {
+    /// Of one activation. `gated`: one op reads the results of both, as one.
+    Products { members: Vec<Product>, gated: bool },
+    /// A sum and its norm.
+    Norm([OpId; 2]),
+    /// Of queries and keys.
+    Rotary([OpId; 2]),
+    /// Of keys and values.
+    CacheRows([OpId; 2]),
+}
+
+/// The groups of a program.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Joins {
+    /// By the first op.
+    groups: FxHashMap<OpId, Group>,
+    /// By the first: params or states of one type that lie one behind the other.
+    beside: FxHashMap<ValueId, Vec<ValueId>>,
+}
+
+impl Joins {
+    /// All that may share a launch.
+    pub(super) fn of(placed: &Placed) -> Self {
+        let mut search = Search::new(placed);
+        search.products();
+        search.norms();
+        search.rotary();
+        search.cache_rows();
+        search.found
+    }
+
+    /// The group whose first op this is.
+    pub(super) fn at(&self, op: OpId) -> Option<&Group> {
+        self.groups.get(&op)
+    }
+
+    /// The values that lie one behind the other, this one being the first of them.
+    pub(super) fn beside(&self, value: ValueId) -> Option<&[ValueId]> {
+        self.beside.get(&value).map(Vec::as_slice)
+    }
+
+    fn lie_beside(&mut self, values: Vec<ValueId>) {
+        self.beside.insert(values[0], values);
+    }
+}
+
+struct Search<'a> {
+    placed: &'a Placed,
+    program: &'a Program,
+    /// By value.
+    readers: Vec<SmallVec<[OpId; 3]>>,
+    /// By value; none for what is given.
+    makers: Vec<Option<OpId>>,
+    /// Ops of products and their biases.
+    taken: FxHashSet<OpId>,
+    found: Joins,
+}
+
+impl<'a> Search<'a> {
+    fn new(placed: &'a Placed) -> Self {
+        let program = &placed.program;
+        let mut readers = vec![SmallVec::new(); program.values.len()];
+        let mut makers = vec![None; program.values.len()];
+        for (id, op) in program.ops.iter() {
+            op.operands.iter().for_each(|operand| readers[operand.index()].push(id));
+            op.results.iter().for_each(|result| makers[result.index()] = Some(id));
+        }
+        Self { placed, program, readers, makers, taken: FxHashSet::default(), found: Joins::default() }
+    }
+
+    fn ops(&self, join: Join) -> impl Iterator<Item = (OpId, &'a Op)> + use<'a> {
+        let ops = self.program.ops.iter();
+        ops.filter(move |(_, op)| op.kind.row().join == join)
+    }
+
+    fn is_given(&self, value: ValueId, role: Role) -> bool {
+        self.program.values[value].role == role
+    }
+
+    /// The op that reads a value, if it is one and nothing else wants it.
+    fn only_reader(&self, value: ValueId) -> Option<OpId> {
+        let is_output = self.program.outputs.iter().any(|(_, id)| *id == value);
+        match self.readers[value.index()].as_slice() {
+            [reader] if !is_output => Some(*reader),
+            _ => None,
+        }
+    }
+
+    /// Whether a value is there before an op.
+    fn is_before(&self, value: ValueId, op: OpId) -> bool {
+        self.makers[value.index()].is_none_or(|maker| maker < op)
+    }
+
+    fn products(&mut self) {
+        // What has to be alike: the activation, which op, and the types of the weights.
+        let mut places = FxHashMap::default();
+        let mut groups: Vec<Vec<Product>> = Vec::new();
+        for (id, op) in self.ops(Join::Product) {
+            let weights = &op.operands[1..];
+            let is_free =
+                |value: &ValueId| self.is_given(*value, Role::Param) && self.readers[value.index()].as_slice() == [id];
+            if !op.kind.einsum().is_some_and(|spec| spec.is_linear_layer()) || !weights.iter().all(is_free) {
+                continue;
+            }
+            let dtypes: SmallVec<[_; 2]> = weights.iter().map(|id| self.program.values[*id].dtype).collect();
+            let place = *places.entry((op.operands[0], op.kind.row().name, dtypes)).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push(Vec::new());
+            }
+            groups[place].push(Product { op: id, bias: self.bias(op) });
+        }
+        for mut members in groups.into_iter().filter(|members| members.len() > 1) {
+            if members.iter().any(|product| product.bias.is_none()) {
+                members.iter_mut().for_each(|product| product.bias = None);
+            }
+            self.add_products(members);
+        }
+    }
+
+    /// The op that adds a row of its own to each row of a product.
+    fn bias(&self, product: &Op) -> Option<OpId> {
+        let made = product.result();
+        let reader = self.only_reader(made)?;
+        let op = &self.program.ops[reader];
+        let (_, columns) = product.kind.einsum().map(|spec| (spec.rows(), spec.columns()))?;
+        let &[sum, bias] = op.operands.as_slice() else { return None };
+        let (value, result) = (&self.program.values[bias], &self.program.values[made]);
+        let is_row = value.shape.sizes() == &result.shape[result.shape.rank() - columns.len()..];
+        let fits = op.kind.row().join == Join::Sum
+            && sum == made
+            && is_row
+            && self.is_given(bias, Role::Param)
+            && self.readers[bias.index()].len() == 1
+            && self.placed.layouts[made].partial.is_empty();
+        fits.then_some(reader)
+    }
+
+    fn add_products(&mut self, members: Vec<Product>) {
+        let ops: Vec<&Op> = members.iter().map(|product| &self.program.ops[product.op]).collect();
+        for operand in 1..ops[0].operands.len() {
+            self.found.lie_beside(ops.iter().map(|op| op.operands[operand]).collect());
+        }
+        let biases: Vec<ValueId> =
+            members.iter().filter_map(|product| Some(self.program.ops[product.bias?].operands[1])).collect();
+        if !biases.is_empty() {
+            self.found.lie_beside(biases);
+        }
+        let results: Vec<ValueId> =
+            members.iter().map(|product| self.program.ops[product.bias.unwrap_or(product.op)].result()).collect();
+        let reader = self.only_reader(results[0]).map(|reader| &self.program.ops[reader]);
+        let gated = reader.is_some_and(|op| op.kind.row().join == Join::Gated && op.operands == results)
+            && results.iter().all(|result| self.only_reader(*result).is_some());
+        self.taken.extend(members.iter().flat_map(|product| [Some(product.op), product.bias]).flatten());
+        self.found.groups.insert(members[0].op, Group::Products { members, gated });
+    }
+
+    fn norms(&mut self) {
+        for (norm, op) in self.ops(Join::Norm) {
+            let (x, gamma) = (op.operands[0], op.operands[1]);
+            let Some(sum) = self.makers[x.index()].filter(|sum| !self.taken.contains(sum)) else { continue };
+            let of = &self.program.ops[sum];
+            let value = |id: ValueId| &self.program.values[id];
+            let fits = of.kind.row().join == Join::Sum
+                && of.operands.iter().all(|operand| value(*operand).shape == value(x).shape)
+                && value(gamma).dtype == value(x).dtype
+                && self.is_given(gamma, Role::Param);
+            if fits {
+                self.taken.insert(sum);
+                self.found.groups.insert(sum, Group::Norm([sum, norm]));
+            }
+        }
+    }
+
+    /// Ops and the next ones like them that `fits` says may go with them; what `operand` of the second is there before the first.
+    fn pairs(&self, join: Join, operand: usize, fits: impl Fn(&Op, &Op) -> bool) -> Vec<[OpId; 2]> {
+        let mut pairs = Vec::new();
+        let mut open: Option<(OpId, &Op)> = None;
+        for (id, op) in self.ops(join) {
+            match open.take() {
+                Some((first, one)) if self.is_before(op.operands[operand], first) && fits(one, op) => {
+                    pairs.push([first, id]);
+                }
+                _ => open = Some((id, op)),
+            }
+        }
+        pairs
+    }
+
+    fn rotary(&mut self) {
+        // What nobody else reads can be overwritten, if it is no window on what others read.
+        let is_own = |op: &Op| {
+            let maker = self.makers[op.operands[0].index()].map(|maker| &self.program.ops[maker].kind);
+            let is_made = maker.is_some_and(|kind| !kind.is_movement() && kind.row().in_place.is_empty());
+            is_made && self.only_reader(op.operands[0]).is_some()
+        };
+        let fits = |one: &Op, op: &Op| one.operands[1..] == op.operands[1..] && is_own(one) && is_own(op);
+        let pairs = self.pairs(Join::Rotary, 0, fits);
+        self.found.groups.extend(pairs.into_iter().map(|pair| (pair[0], Group::Rotary(pair))));
+    }
+
+    fn cache_rows(&mut self) {
+        let of = |op: &Op| {
+            let values = [0, 1].map(|at| &self.program.values[op.operands[at]]);
+            let layouts = [0, 1].map(|at| &self.placed.layouts[op.operands[at]]);
+            (values.map(|value| (&value.shape, value.dtype, value.role)), layouts, op.operands[2])
+        };
+        let is_state =
+            |op: &Op| self.is_given(op.operands[0], Role::State) && self.readers[op.operands[0].index()].len() == 1;
+        let fits = |one: &Op, op: &Op| of(one) == of(op) && is_state(one) && is_state(op);
+        for pair in self.pairs(Join::CacheRows, 1, fits) {
+            self.found.lie_beside(pair.map(|id| self.program.ops[id].operands[0]).to_vec());
+            self.found.groups.insert(pair[0], Group::CacheRows(pair));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Ops that share a launch mean what each of them means: the bits of plans in which every op has its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ascend_tp::base::{DType, Id, Precision, Weights};
+use ascend_tp::compile::Deployment;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::device::Cann;
+use ascend_tp::placement::{Placed, Residual};
+use ascend_tp::program::models::{Head, RunShape, decoder};
+use ascend_tp::program::{HostTensor, Program, Role, Value, ValueId};
+use ascend_tp::schedule::plan::{Action, Launched, Plan};
+use ascend_tp::schedule::{schedule, schedule_joined};
+use ascend_tp::{Mesh, Pins, parallelize};
+
+use crate::common::{Run, Tensors, cann, run, start};
+
+/// A model of two layers with heads of that size: three key heads, so that three cards have one each and two share unevenly.
+fn small(preset: &str, head_size: usize) -> ModelConfig {
+    let mut config = ModelConfig::preset(preset).unwrap();
+    (config.layers, config.kv_heads, config.heads, config.head_dim) = (2, 3, 6, head_size);
+    (config.hidden_size, config.intermediate_size, config.vocab_size) = (40, 22, 30);
+    config
+}
+
+/// Numbers that differ, small enough for any type.
+fn drawn(value: &Value, seed: usize) -> HostTensor {
+    let elems = value.shape.elems();
+    let number = |at: usize| ((at + 1) * (2 * seed + 7919) % 257) as f32 / 128.0 - 1.0;
+    match value.dtype {
+        DType::I8 => HostTensor::int(
+            value.shape.clone(),
+            value.dtype,
+            (0..elems).map(|at| (number(at) * 127.0) as i64).collect(),
+        ),
+        dtype if value.name.ends_with("_scale") => {
+            HostTensor::float(value.shape.clone(), dtype, (0..elems).map(|at| (number(at) + 2.0) / 512.0).collect())
+        }
+        dtype => HostTensor::float(value.shape.clone(), dtype, (0..elems).map(|at| number(at) / 2.0).collect()),
+    }
+}
+
+/// Inputs of a run whose first tokens stand in row `start` of the caches.
+fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
+    let input = |id: ValueId| {
+        let value = &program.values[id];
+        let sizes = value.shape.sizes();
+        let ints = |number: &dyn Fn(usize) -> usize| {
+            let data = (0..value.shape.elems()).map(|at| number(at) as i64).collect();
+            HostTensor::int(value.shape.clone(), value.dtype, data)
+        };
+        let tensor = match value.name.as_str() {
+            "ids" => ints(&|at| (at * 7 + seed) % 30),
+            "start" => ints(&|_| start),
+            "last" => ints(&|_| 0),
+            "mask" => ints(&|at| usize::from(at % sizes[2] > start + at / sizes[2] % sizes[1])),
+            _ => drawn(value, seed),
+        };
+        (value.name.clone(), tensor)
+    };
+    program.with_role(Role::Input).map(input).collect()
+}
+
+/// Two runs, the second of which finds the caches as the first left them.
+fn runs(cann: &Arc<Cann>, plans: Vec<Plan>, program: &Program, sequence: usize) -> Vec<Run> {
+    let named = |id: ValueId| (program.values[id].name.clone(), drawn(&program.values[id], id.index()));
+    let params: Tensors = program.with_role(Role::Param).map(named).collect();
+    let mut engine = start(cann, plans, &params).unwrap();
+    [0, 1].map(|at| run(&mut engine, &inputs(program, at * sequence, at)).unwrap()).into()
+}
+
+/// Values that plans show of one and not of the other: those that a launch leaves out.
+fn compare(joined: &[Run], alone: &[Run], lowered: &Placed, last: Option<ValueId>, place: &str) -> BTreeSet<ValueId> {
+    let mut missing = BTreeSet::new();
+    for (joined, alone) in joined.iter().zip(alone) {
+        for (id, expected) in alone.parts.iter().filter(|(id, _)| last.is_none_or(|last| **id < last)) {
+            match joined.parts.get(id) {
+                Some(found) => assert!(found == expected, "{place}: {}", lowered.program.label(*id)),
+                None => drop(missing.insert(*id)),
+            }
+        }
+    }
+    missing
+}
+
+fn lowered(config: &ModelConfig, run: RunShape, precision: Precision, cards: usize, residual: Residual) -> Placed {
+    let program = decoder(config, run, precision, Head::LastLogits).unwrap();
+    let mesh = Mesh::tensor_parallel(cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
+    parallelize(&program, &mesh, &Pins::auto(residual)).unwrap().lowered
+}
+
+#[test]
+fn ops_of_one_launch_give_the_bits_of_launches_of_their_own() {
+    let cann = cann(3);
+    for (preset, head_size) in [("qwen2.5-72b", 128), ("qwen-72b", 128), ("qwen3-32b", 16), ("llama-3-70b", 16)] {
+        let config = small(preset, head_size);
+        for (cards, batch, sequence) in [(1, 1, 1), (2, 1, 1), (3, 2, 1), (2, 1, 3), (3, 2, 3)] {
+            let residual = if sequence == 3 { Residual::Seq } else { Residual::Replicate };
+            let run = RunShape { batch, sequence, cache_length: 2 * sequence + 1 };
+            for precision in [DType::F32.into(), DType::BF16.into(), Precision::w8a8(DType::F16)] {
+                let lowered = lowered(&config, run, precision, cards, residual);
+                let place = format!("{preset}, {precision:?}, {batch} of {sequence} tokens on {cards} cards");
+                let program = &lowered.program;
+                let joined = runs(&cann, schedule_joined(&lowered).unwrap(), program, sequence);
+                let alone = runs(&cann, schedule(&lowered).unwrap(), program, sequence);
+                // In 16 bits one rounding takes the place of two where a bias is added to a product, and in a gate.
+                let rounded = |name: &str| program.ops.values().iter().find(|op| op.kind.row().name == name);
+                let first = if precision.activations == DType::F32 {
+                    None
+                } else if config.qkv_bias && precision.weights == Weights::Float {
+                    rounded("add").map(|op| op.result())
+                } else {
+                    rounded("swiglu").map(|op| op.result())
+                };
+                let missing = compare(&joined, &alone, &lowered, first, &place);
+                let biases = if config.qkv_bias { 2 * 3 } else { 0 };
+                if first.is_none() {
+                    assert_eq!(missing.len(), biases, "{place}: what a bias is added to is not shown");
+                }
+            }
+        }
+    }
+}
+
+/// Launches of the second layer, operators and collectives.
+fn launches(plan: &Plan) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for step in plan.steps.iter().filter(|step| plan.notes[step.op].layer == Some(1)) {
+        let name = match &step.action {
+            Action::Launch(call) => call.name(),
+            Action::Exchange(exchange) => exchange.kind.name(),
+            Action::Record(_) | Action::Wait(_) => continue,
+        };
+        *found.entry(name.to_owned()).or_default() += 1;
+    }
+    found
+}
+
+#[test]
+fn a_layer_of_a_decode_step_is_at_most_twelve_launches() {
+    for (preset, batch, most) in [
+        ("qwen-72b", 1, 12),
+        ("qwen2.5-72b", 1, 12),
+        ("qwen2-72b", 1, 12),
+        ("llama-3-70b", 1, 12),
+        ("qwen2.5-72b", 64, 14),
+        // Heads of 64, and norms of queries and keys.
+        ("qwen2.5-0.5b", 1, 13),
+        ("qwen3-32b", 1, 14),
+    ] {
+        let mut config = ModelConfig::preset(preset).unwrap();
+        config.layers = 3;
+        let cards = if preset == "qwen2.5-0.5b" { 2 } else { 8 };
+        let deployment = Deployment { batch, longest_prompt: 2048, context: 4096, ..Deployment::of(&config, cards) };
+        for plan in deployment.compile(&config).unwrap().decode {
+            let found = launches(&plan);
+            assert_eq!(found.values().sum::<usize>(), most, "{preset}, batch {batch}: {found:?}");
+        }
+    }
+}
+
+/// Each op is launched alone, with one before it, or alone for a reason.
+#[test]
+fn what_keeps_a_launch_apart_is_said() {
+    let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
+    config.layers = 1;
+    let reasons = |run: RunShape, cards: usize| -> BTreeSet<String> {
+        let lowered = lowered(&config, run, DType::BF16.into(), cards, Residual::Replicate);
+        let plan = schedule_joined(&lowered).unwrap().remove(0);
+        let reason = |launch: &Launched| if let Launched::Apart(reason) = launch { Some(reason.clone()) } else { None };
+        plan.notes.values().iter().filter_map(|note| reason(&note.launch)).collect()
+    };
+    let of = |reasons: &[&str]| reasons.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    let run = |batch, sequence| RunShape { batch, sequence, cache_length: 4096 };
+    for cards in [1, 8] {
+        assert_eq!(reasons(run(1, 1), cards), of(&[]));
+    }
+    let rows = "the new keys and values do not lie one behind the other";
+    assert_eq!(reasons(run(64, 1), 8), of(&["queries and keys are parts of wider rows", rows]));
+    assert_eq!(reasons(run(1, 2048), 8), of(&["a joint result of 5242880 bytes would be copied apart", rows]));
+}
