@@ -12,6 +12,7 @@ mod bind;
 mod calibrate;
 mod cards;
 mod checkpoint;
+mod children;
 mod data;
 mod doctor;
 mod explain;

@@ -18,6 +18,7 @@ use ascend_tp::timeline::trace::Trace;
 use ascend_tp::timeline::{Phase, side_by_side};
 use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
 use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
+use ascend_tp::train::metrics::straggler::{Pace, Paces};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, init};
 use ascend_tp::world::ProcessGroup;
@@ -34,10 +35,12 @@ use super::{files, interrupt, model, note, print, processes};
 
 mod digest;
 mod logs;
+mod restarts;
 mod sample;
 mod step;
 
-use logs::{Logs, Pace};
+use logs::Logs;
+use restarts::RestartOptions;
 use sample::Sample;
 pub(super) use step::StepOptions;
 use step::{Axes, mesh};
@@ -54,6 +57,8 @@ Examples:
       --micro-batch 2 --save runs/a --save-every 50 --resume --metrics m.jsonl --tensorboard runs/a
   ascend-tp train --model models/kjv-qwen2 --data text.txt --cards 4 --mesh dp=2,tp=2 --exact --digest
       the same digest with any other --mesh, --zero, --micro-batch, --recompute and --residual
+  ascend-tp train --model DIR --data corpus --processes 4:8 --mesh dp=*,tp=2 --save runs/a --save-every 50 --max-restarts 3
+      a process a card, all started again on the cards that are left when one ends
   ascend-tp train --model DIR --init-seed 1 --data corpus.jsonl --cards 8
       weights are drawn; the folder needs a config.json and, for texts, a tokenizer";
 
@@ -85,6 +90,8 @@ pub(super) struct TrainOptions {
     /// Cards [default: 1, or one a process]
     #[arg(long, value_name = "N")]
     cards: Option<usize>,
+    #[command(flatten)]
+    restarts: RestartOptions,
     #[command(flatten)]
     layout: LayoutOptions,
     /// Folder for checkpoints
@@ -129,12 +136,14 @@ const TINY_MESH: &str = "dp=2,tp=4";
 const TINY_CARDS: usize = 8;
 
 impl TrainOptions {
-    /// With the shipped text, configuration and recipe where neither a model nor data is given.
+    /// With the shipped text, configuration and recipe where neither a model nor data is given; a run that is started again
+    /// goes on.
     ///
     /// # Errors
     /// They are not where they can be.
     fn complete(&self, group: &ProcessGroup) -> Result<Self, Diagnostics> {
         let mut options = self.clone();
+        options.resume |= options.restarts.is_restart();
         if self.model.is_some() || !self.data.is_empty() {
             return Ok(options);
         }
@@ -148,7 +157,7 @@ impl TrainOptions {
         options.data = vec![folder.join("text.txt")];
         options.step.recipe.get_or_insert_with(|| folder.join("recipe.toml"));
         options.init_seed.get_or_insert_default();
-        if group.size() == 1 {
+        if group.size() == 1 && !options.restarts.is_started() {
             options.cards.get_or_insert(TINY_CARDS);
         }
         if group.size() == 1 || options.save.is_some() {
@@ -164,6 +173,9 @@ impl TrainOptions {
 
 /// Runs the command.
 pub(super) fn run(options: &TrainOptions) -> Result<Outcome, Failure> {
+    if let Some(outcome) = restarts::supervise(options)? {
+        return Ok(outcome);
+    }
     let group = processes::join()?;
     let done = run_in(options, &group);
     if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
@@ -244,6 +256,7 @@ impl<'a> Job<'a> {
         group: &ProcessGroup,
     ) -> Result<(Self, Compiled), Diagnostics> {
         let mut problems = Diagnostics::new();
+        restarts::problem(options).into_iter().for_each(|found| problems.push(found));
         let trace = options.trace.as_ref().filter(|_| group.is_first());
         trace.and_then(|path| files::check("--trace", path).err()).into_iter().for_each(|found| problems.push(found));
         let step = options.step.resolve(options.layout.residual(), cards, options.dtype, &mut problems);
@@ -354,11 +367,14 @@ impl<'a> Job<'a> {
         // The first step warms up.
         let traced_step = (first + 1).min(self.recipe.steps.saturating_sub(1)).max(first);
         let memory_peak = trainer.memory_peak();
+        let mut paces = Paces::new(self.layout.stages);
+        let mut slow = Vec::new();
         interrupt::end_in_order();
         let mut saved = first;
         let mut is_asked_to_end = false;
         while trainer.next_step() < self.recipe.steps {
-            is_asked_to_end = anybody_is_asked_to_end(group)?;
+            is_asked_to_end = before_step(group, trainer, &mut paces)?;
+            self.tell_of_stragglers(group, &paces, &mut slow);
             if is_asked_to_end {
                 break;
             }
@@ -371,7 +387,7 @@ impl<'a> Job<'a> {
                 None => Timed::No,
             };
             let (step, phases) = trainer.timed_step(&batch, timed)?;
-            logs.write(&step, trainer.times(), memory_peak)?;
+            logs.write(&step, trainer.times(), memory_peak, &paces)?;
             if let Some(path) = traced {
                 self.write_trace(path, step.step, &phases, trainer, group)?;
             }
@@ -400,7 +416,23 @@ impl<'a> Job<'a> {
             }
         }
         // One that is asked for while the last checkpoint is written is an end before the sample.
-        if is_asked_to_end || anybody_is_asked_to_end(group)? { Err(Failure::Interrupted) } else { Ok(last) }
+        if is_asked_to_end || before_step(group, trainer, &mut paces)? { Err(Failure::Interrupted) } else { Ok(last) }
+    }
+
+    /// Says which ranks are stragglers, when others are than were.
+    fn tell_of_stragglers(&self, group: &ProcessGroup, paces: &Paces, known: &mut Vec<usize>) {
+        let found = paces.stragglers();
+        let ranks: Vec<usize> = found.iter().map(|pace| pace.rank).collect();
+        if group.is_first() && ranks != *known {
+            for Pace { rank, over_median } in found.iter().filter(|pace| !known.contains(&pace.rank)) {
+                let who = group.peers().get(*rank).map_or_else(|| format!("rank {rank}"), ToString::to_string);
+                let stage = if self.layout.stages > 1 { "its stage" } else { "all" };
+                note(&format!(
+                    "{who} is a straggler: it computes {over_median:.1} times as long as the median of {stage}"
+                ));
+            }
+        }
+        *known = ranks;
     }
 
     /// Writes what all processes saw of a step.
@@ -431,10 +463,10 @@ impl<'a> Job<'a> {
     }
 
     /// What a second of steps is measured by; `peak` operations a second of a card.
-    fn pace(&self, peak: Option<f64>) -> Pace {
+    fn pace(&self, peak: Option<f64>) -> logs::Pace {
         let Recipe { steps, seq, .. } = self.recipe;
         let flops_per_token = 3.0 * Decoder::of(&self.config).forward_flops_per_token(seq);
-        Pace { steps, flops_per_token, peak: peak.map(|peak| peak * self.layout.cards() as f64) }
+        logs::Pace { steps, flops_per_token, peak: peak.map(|peak| peak * self.layout.cards() as f64) }
     }
 
     fn save(&self, trainer: &mut Trainer, writer: &mut Writer) -> Result<(), Failure> {
@@ -450,11 +482,17 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Whether any process was asked to end. All are given the same answer, so they end after the same step.
-fn anybody_is_asked_to_end(group: &ProcessGroup) -> Result<bool, Failure> {
-    let mine = vec![u8::from(interrupt::is_requested())];
+/// Whether any process was asked to end, and how long all have computed in the step before. All are given the same answer, so they
+/// end after the same step.
+fn before_step(group: &ProcessGroup, trainer: &Trainer, paces: &mut Paces) -> Result<bool, Failure> {
+    let failed = |error: serde_json::Error| Failure::Run(error.into());
+    let mine = (interrupt::is_requested(), trainer.compute_seconds().values().copied().collect::<Vec<f64>>());
+    let mine = serde_json::to_vec(&mine).map_err(failed)?;
     let all = group.exchange("whether to end", mine).map_err(|failure| Failure::Run(failure.into()))?;
-    Ok(all.iter().any(|asked| asked.contains(&1)))
+    let all = all.iter().map(|bytes| serde_json::from_slice::<(bool, Vec<f64>)>(bytes).map_err(failed));
+    let (asked, seconds): (Vec<bool>, Vec<Vec<f64>>) = all.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    paces.add(seconds.concat());
+    Ok(asked.contains(&true))
 }
 
 /// The newest checkpoint of the folder to save in, and what it says of its run; what is wrong with it is a problem.

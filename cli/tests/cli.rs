@@ -94,6 +94,8 @@ const OPTIONS: [(&str, &[&str]); 11] = [
             STEP,
             "dtype",
             "cards",
+            "processes",
+            "max-restarts",
             "residual",
             "save",
             "save-every",

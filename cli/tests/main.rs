@@ -13,6 +13,7 @@ mod plan;
 mod plan_train;
 mod processes;
 mod rehearse;
+mod restarts;
 mod trace;
 mod train;
 

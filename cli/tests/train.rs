@@ -18,7 +18,7 @@ fn fixture(path: &str) -> PathBuf {
 }
 
 /// Twelve steps on the golden data of a fixture; `more` are further arguments.
-fn train(dir: &Path, name: &str, more: &str) -> Command {
+pub(crate) fn train(dir: &Path, name: &str, more: &str) -> Command {
     let mut command = command();
     command.args(["train", "--device", "emulator", "--global-batch", "8"]);
     command.arg("--model").arg(fixture("fixtures/qwen2-gqa"));
@@ -33,14 +33,14 @@ fn train(dir: &Path, name: &str, more: &str) -> Command {
     command
 }
 
-fn done(command: &mut Command) -> Output {
+pub(crate) fn done(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
 
 /// Loss and norm by step, each step once and in order.
-fn curve(dir: &Path, name: &str) -> Vec<(f64, f64)> {
+pub(crate) fn curve(dir: &Path, name: &str) -> Vec<(f64, f64)> {
     let text = fs::read_to_string(dir.join(format!("{name}.jsonl"))).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (at, line) in lines.iter().enumerate() {
@@ -50,7 +50,7 @@ fn curve(dir: &Path, name: &str) -> Vec<(f64, f64)> {
     lines.iter().map(|line| (line["loss"].as_f64().unwrap(), line["grad_norm"].as_f64().unwrap())).collect()
 }
 
-fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)], what: &str) {
+pub(crate) fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (step, ((loss, norm), (expected_loss, expected_norm))) in found.iter().zip(expected).enumerate() {
         let close = (loss - expected_loss).abs() <= 1e-5 && (norm - expected_norm).abs() <= 2e-5 * expected_norm;
@@ -256,13 +256,13 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
 /// Steps of the golden data.
 const ALL: &str = "--steps 40";
 
-fn send(signal: &str, process: u32) {
+pub(crate) fn send(signal: &str, process: u32) {
     let status = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status().unwrap();
     assert!(status.success(), "process {process} has ended before it was sent {signal}");
 }
 
 /// Waits until so many steps have their line in the metrics of a run.
-fn wait_for_steps(dir: &Path, name: &str, steps: usize) {
+pub(crate) fn wait_for_steps(dir: &Path, name: &str, steps: usize) {
     let deadline = Instant::now() + LONG;
     let lines = || fs::read_to_string(dir.join(format!("{name}.jsonl"))).map_or(0, |text| text.lines().count());
     while lines() < steps {

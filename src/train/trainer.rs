@@ -4,7 +4,7 @@
 //! weights are loaded once and stay on the cards; a step whose loss or gradients are no finite number is an error, and what
 //! the cards hold after it is worth nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,12 +72,9 @@ impl Times {
         (self.seconds - self.compute - self.exposed).max(0.0)
     }
 
-    /// Adds what streams did in the last run of an engine.
-    fn add(&mut self, engine: &Engine) {
-        let ranks: BTreeSet<usize> = engine.spans().iter().map(|span| span.rank).collect();
-        let window = run_window(engine);
-        let seconds = (window.end - window.start) as f64 / 1e9;
-        let shares = Shares::of(engine.spans(), ranks.into_iter(), window.start, window.end);
+    /// Adds what the streams of one of `ranks` ranks did in a run of so many seconds.
+    fn add(&mut self, seconds: f64, shares: &Shares, ranks: usize) {
+        let seconds = seconds / ranks as f64;
         self.compute += seconds * (shares.compute + shares.hidden_communication);
         self.hidden += seconds * shares.hidden_communication;
         self.exposed += seconds * (shares.exposed_communication + shares.waiting_for_peers);
@@ -155,6 +152,8 @@ pub struct Trainer {
     parts: Vec<(Part, usize)>,
     progress: Progress,
     times: Times,
+    /// Seconds of the last step in which operators ran, by rank of this process.
+    compute: BTreeMap<usize, f64>,
     /// Whether the cards keep a time of their own.
     has_clock: bool,
 }
@@ -207,6 +206,7 @@ impl Trainer {
             parts,
             progress,
             times: Times::default(),
+            compute: BTreeMap::new(),
             has_clock: options.clock.is_some(),
         })
     }
@@ -231,6 +231,7 @@ impl Trainer {
         let mut window: Option<Range<u64>> = None;
         let mut losses: Vec<(usize, f64)> = Vec::new();
         self.times = Times::default();
+        self.compute.clear();
         self.check(batch)?;
         let Recipe { seq, steps, optimizer, clip_norm, .. } = self.recipe;
         let Progress { next: step, updates, loss_scale } = self.progress;
@@ -261,8 +262,8 @@ impl Trainer {
                 _ => {}
             }
             let outputs = self.engine.begin(program, inputs, timed)?.finish()?;
-            self.times.add(&self.engine);
             let run = run_window(&self.engine);
+            self.time(timed, &run);
             if timed == Timed::Steps {
                 let name = match part {
                     Part::Update => "update".to_owned(),
@@ -295,6 +296,20 @@ impl Trainer {
             None => began.elapsed().as_secs_f64(),
         };
         Ok((found, phases))
+    }
+
+    /// Adds what streams did in the last run of the engine.
+    fn time(&mut self, timed: Timed, run: &Range<u64>) {
+        if timed == Timed::No {
+            return;
+        }
+        let seconds = (run.end - run.start) as f64 / 1e9;
+        let ranks: BTreeSet<usize> = self.engine.spans().iter().map(|span| span.rank).collect();
+        for rank in &ranks {
+            let shares = Shares::of(self.engine.spans(), std::iter::once(*rank), run.start, run.end);
+            self.times.add(seconds, &shares, ranks.len());
+            *self.compute.entry(*rank).or_default() += seconds * (shares.compute + shares.hidden_communication);
+        }
     }
 
     /// Whether weights may move by gradients of a scaled loss; says in `found` why not, and moves the scale. All processes
@@ -358,6 +373,12 @@ impl Trainer {
     #[must_use]
     pub const fn times(&self) -> Times {
         self.times
+    }
+
+    /// Seconds of the last step in which operators ran, by rank of this process; of one that was not timed, none.
+    #[must_use]
+    pub const fn compute_seconds(&self) -> &BTreeMap<usize, f64> {
+        &self.compute
     }
 
     /// The plans of the programs, by program and rank: what the phases of [`Trainer::timed_step`] are of.

@@ -7,6 +7,7 @@
 //! Does not: kill before the ranks have met; until then a launcher alone can know that one will not come.
 
 mod job;
+pub(crate) mod restarts;
 
 use std::env;
 use std::ffi::OsString;
@@ -22,6 +23,9 @@ use job::{End, Job, Launch, Process, RANKS, code, has_mpirun, signal};
 
 /// What the product promises.
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// Between two looks: `/proc` tells nobody when it changes.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What is waited for beyond the limit, so that how late a process ends is known.
 const PATIENCE: Duration = Duration::from_secs(10);

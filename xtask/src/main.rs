@@ -39,6 +39,9 @@ chores:
   kills [--seed S]     run `generate`, `verify` and `bench` as one process and several, hit one of them with SIGKILL, SIGTERM,
                        SIGINT or SIGSTOP, and check that all end within two seconds, that the rank is named and that nothing
                        is left behind; exits with 1 if anything was found
+  restarts [OPTIONS]   run `train --processes 8 --max-restarts N`, kill one of its ranks at N moments, then have a run go on on
+                       fewer and more cards, and check that the others end within two seconds, that no saved step is computed
+                       again and that weights are those of an undisturbed run: --kills N, --seed S, --program FILE
   aarch64              lint everything for aarch64 Linux, and run the unit tests, the suite of the C ABI, `verify` and the
                        README's main job under qemu: needs root, the Debian package mmdebstrap and a network the first time";
 
@@ -53,6 +56,9 @@ fn main() -> ExitCode {
     }
     if let ["kills", options @ ..] = words.as_slice() {
         return kills::run(options).unwrap_or_else(|error| failed(&error));
+    }
+    if let ["restarts", options @ ..] = words.as_slice() {
+        return kills::restarts::run(options).unwrap_or_else(|error| failed(&error));
     }
     if words == ["operators"] {
         return operators::list().map_or_else(|error| failed(&error), print);

@@ -9,7 +9,7 @@ use crate::measure::figures::{self, Measured};
 use crate::measure::{Bench, Effort, Table, collectives, compile, operators, peers, scaling};
 use serde_json::Value;
 
-use super::children::{Job, Prints};
+use crate::children::{Job, Prints};
 use crate::failure::Failure;
 
 /// Measures all of it.

@@ -4,7 +4,6 @@
 //! together if a launcher started them, or `--processes` did; the first one speaks.
 
 mod all;
-mod children;
 mod options;
 mod page;
 mod peers;
@@ -23,6 +22,7 @@ use ascend_tp::world::ProcessGroup;
 
 pub(super) use options::{BenchOptions, EXAMPLES};
 
+use super::children;
 use super::failure::{Failure, Outcome};
 use super::processes::{agree, join};
 use super::{bind, cards, files, interrupt, print, print_json};

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::children::BesideOptions;
 use crate::measure::collectives::{Collective, Setting};
 use crate::measure::{compile, exact, generation, scaling, train};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
@@ -10,7 +11,6 @@ use ascend_tp::placement::Residual;
 use ascend_tp::world::ProcessGroup;
 use clap::{Args, Subcommand};
 
-use super::children::BesideOptions;
 use super::page;
 use crate::bind::Bind;
 use crate::values::{DeviceKind, LayoutOptions, PrecisionName, positive};

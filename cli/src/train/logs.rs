@@ -10,12 +10,15 @@
 //!
 //! Of a step's seconds, `compute_seconds`, `exposed_collective_seconds` and `idle_seconds` add up to the whole, and
 //! `hidden_collective_seconds` are part of the first; they are measured by events of the cards' streams, a mean over the ranks of
-//! the first process ([`Times`] says what counts where). `memory_peak_bytes` are those of the fullest card.
+//! the first process ([`Times`] says what counts where). `memory_peak_bytes` are those of the fullest card. `slowest_rank` is the
+//! rank that computed longest beside the median of its stage in the steps before, `slowest_over_median` how many times as long, and
+//! `stragglers` are those that [`straggler`](ascend_tp::train::metrics::straggler) calls so.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
+use ascend_tp::train::metrics::straggler::Paces;
 use ascend_tp::train::metrics::{self, EventLog, StepLog};
 use ascend_tp::train::{Step, Times};
 use serde_json::Value;
@@ -80,11 +83,17 @@ impl Logs {
         Ok(Self { pace, steps, events, progress })
     }
 
-    /// Says what a step did, how its time divides, and what the fullest card holds.
+    /// Says what a step did, how its time divides, what the fullest card holds, and who was slow before.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(super) fn write(&mut self, step: &Step, times: Times, memory_peak: Bytes) -> Result<(), Failure> {
+    pub(super) fn write(
+        &mut self,
+        step: &Step,
+        times: Times,
+        memory_peak: Bytes,
+        paces: &Paces,
+    ) -> Result<(), Failure> {
         let seconds = times.seconds;
         let failed = |problem: Diagnostic| Failure::Run(Diagnostics::from(problem).into());
         let mut measured = self.pace.measured(step.labels, seconds);
@@ -95,6 +104,9 @@ impl Logs {
             ("idle_seconds", times.idle()),
             ("memory_peak_bytes", memory_peak.0 as f64),
         ]);
+        if let Some(slowest) = paces.slowest() {
+            measured.extend([("slowest_rank", slowest.rank as f64), ("slowest_over_median", slowest.over_median)]);
+        }
         measured.extend((step.loss_scale != 1.0).then_some(("loss_scale", step.loss_scale)));
         if let Some(progress) = &self.progress {
             let speed = self.pace.text(step.labels, seconds);
@@ -111,8 +123,10 @@ impl Logs {
             progress.step(step.step + 1, &line, format!("loss {:.4}, {speed}", step.loss));
         }
         if let Some(log) = &mut self.steps {
-            let more: BTreeMap<String, Value> =
+            let mut more: BTreeMap<String, Value> =
                 measured.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+            let stragglers: Vec<usize> = paces.stragglers().iter().map(|pace| pace.rank).collect();
+            more.extend((!stragglers.is_empty()).then(|| ("stragglers".to_owned(), Value::from(stragglers))));
             let line = metrics::Step {
                 step: step.step as u64,
                 loss: step.loss,

@@ -12,6 +12,8 @@ use ascend_tp::train::{Layout, Optimizer, Recipe, Recompute, ScheduleKind, Zero}
 use ascend_tp::weights::file;
 use clap::{Args, ValueEnum};
 
+use crate::numbers::counted;
+
 /// Micro-batches for each stage of a pipeline at least, if there are as many sequences, where nobody says how many: a stage then
 /// waits for a fifth of a step at most.
 const MICRO_BATCHES_A_STAGE: usize = 4;
@@ -24,7 +26,8 @@ pub(crate) struct StepOptions {
     pub(super) recipe: Option<PathBuf>,
     #[command(flatten)]
     over: Overrides,
-    /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline, pp=2,dp=2,tp=2 [default: all for tp]
+    /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline, pp=2,dp=2,tp=2; of dp=*,tp=4 the first is
+    /// what the number of cards leaves [default: all for tp]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
     /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
@@ -206,6 +209,9 @@ impl Overrides {
     }
 }
 
+/// The size of an axis that is what the others leave.
+const FREE: &str = "*";
+
 /// How cards are used.
 pub(super) struct Axes {
     pub(super) stages: usize,
@@ -216,16 +222,32 @@ pub(super) struct Axes {
     pub(super) tensor: usize,
 }
 
-/// The axes of a mesh for training.
+/// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the cards.
 pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic> {
     let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, tensor: cards }) };
     let expected = "axes pp, dp, or dp_rep and dp_shard, and tp, such as dp=2,tp=4";
     let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
     let mut stages = None;
     let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
+    let mut sizes = Vec::new();
     for part in text.split(',') {
         let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
-        let size: usize = size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"))?;
+        let number = || size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"));
+        sizes.push((axis, if size == FREE { None } else { Some(number()?) }));
+    }
+    let others: usize = sizes.iter().filter_map(|(_, size)| *size).product();
+    if sizes.iter().filter(|(_, size)| size.is_none()).count() > 1 {
+        return Err(problem("more than one axis is what the others leave"));
+    }
+    let leave = || {
+        let rest = cards / others;
+        (rest * others == cards && rest > 0).then_some(rest).ok_or_else(|| {
+            let expected = format!("a multiple of {others}, as the other axes are");
+            Diagnostic::new("--mesh", "is not of the cards").expected(expected).found(counted(cards, "card"))
+        })
+    };
+    for (axis, size) in sizes {
+        let size = size.map_or_else(leave, Ok)?;
         let slot = match axis {
             "pp" => &mut stages,
             "dp" => &mut data,

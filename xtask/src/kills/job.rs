@@ -16,11 +16,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::LOOK;
+
 /// Ranks of a job.
 pub(super) const RANKS: usize = 3;
-
-/// Between two looks: `/proc` tells nobody when it changes.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// What a job may take until all its ranks are at work.
 const BEGIN: Duration = Duration::from_secs(60);
@@ -258,7 +257,7 @@ pub(super) fn has_mpirun() -> bool {
 }
 
 /// The ranks that a process has started, with their process ids.
-fn ranks_of(parent: u32) -> Vec<(usize, u32)> {
+pub(super) fn ranks_of(parent: u32) -> Vec<(usize, u32)> {
     let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
     let rank = |id: u32| ["RANK", "OMPI_COMM_WORLD_RANK"].iter().find_map(|name| variable(id, name)?.parse().ok());
     let mut ranks: Vec<(usize, u32)> =
@@ -282,14 +281,14 @@ fn catches_signals(process: u32) -> bool {
 }
 
 /// Whether a rank has met the others: it listens to what they say.
-fn has_met(process: u32) -> bool {
+pub(super) fn has_met(process: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     names.into_iter().any(|name| name.trim() == "store news")
 }
 
 /// Whether a process is there. One that has ended and was not waited for is not.
-fn is_there(process: u32) -> bool {
+pub(super) fn is_there(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }

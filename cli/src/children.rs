@@ -1,4 +1,4 @@
-//! Processes that a measurement starts: this program once more for each rank, as a launcher on one host does, or others.
+//! Processes that a command starts: this program once more for each rank, as a launcher on one host does, or others.
 //!
 //! Input → output: a [`Job`] → [`Children`] → what the first of them prints, once all have ended. Invariants: children end with
 //! this process, however it ends, because the system ends them ([`run_beside`]); when one fails the others have a moment to
@@ -18,13 +18,18 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::{ProcessGroup, World};
 use clap::Args;
 use crossbeam_channel::{Receiver, bounded};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, set_parent_process_death_signal, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, set_parent_process_death_signal, waitid,
+};
 
 use crate::failure::{Failure, INTERRUPTED, Outcome};
 use crate::interrupt;
 
 /// How long children may go on after one of them has failed, or have their last words read.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// The variable by which CANN hides cards from a process.
+pub(super) const VISIBLE_CARDS: &str = "ASCEND_RT_VISIBLE_DEVICES";
 
 /// Between looks whether children have ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -74,6 +79,8 @@ pub(super) struct Job {
     pub(super) command: Vec<OsString>,
     /// Processes; several get the variables of ranks.
     pub(super) processes: usize,
+    /// The cards that they see, by their numbers; none: as this process does.
+    pub(super) cards: Option<Vec<usize>>,
     pub(super) prints: Prints,
 }
 
@@ -82,13 +89,14 @@ impl Job {
     pub(super) fn own(name: &str, processes: usize, arguments: &[OsString], prints: Prints) -> Result<Self, Failure> {
         let program = std::env::current_exe()?.into_os_string();
         let command = [program].into_iter().chain(arguments.iter().cloned()).collect();
-        Ok(Self { name: name.to_owned(), command, processes, prints })
+        Ok(Self { name: name.to_owned(), command, processes, cards: None, prints })
     }
 
     /// Starts all processes of the job. Must be called by the process' first thread: children end with the thread that
     /// started them.
     pub(super) fn start(self) -> Result<Children, Failure> {
-        let Self { name, command, processes, prints } = self;
+        let Self { name, command, processes, cards, prints } = self;
+        let cards = cards.map(|cards| cards.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let program = std::env::current_exe()?;
         let mut children = Children { name, processes: Vec::with_capacity(processes) };
@@ -104,6 +112,7 @@ impl Job {
                     .env("MASTER_ADDR", "127.0.0.1")
                     .env("MASTER_PORT", port.to_string());
             }
+            beside.envs(cards.iter().map(|cards| (VISIBLE_CARDS, cards)));
             beside.stdin(Stdio::null()).stdout(match (rank, prints) {
                 (0, Prints::Through) => Stdio::inherit(),
                 (0, _) => Stdio::piped(),
@@ -151,9 +160,44 @@ impl Children {
     /// One failed, named with how it ended, or they have not ended within `limit`. Without a word if one that prints through
     /// found its input wrong: it has said so.
     pub(super) fn finish(mut self, limit: Option<Duration>) -> Result<String, Failure> {
+        match self.wait(limit, false)? {
+            Some(first) => Err(self.failure(first)),
+            None => self.processes[0].output.as_ref().map_or(Ok(String::new()), |output| {
+                let missing = || Failure::Run(anyhow!("{}: its output does not end with it", self.who(0)));
+                output.recv_timeout(GRACE).map_err(|_| missing())
+            }),
+        }
+    }
+
+    /// As [`Children::finish`], of children that end in their own time when they are asked to: what asks this process to end is
+    /// passed on to them, and waited for.
+    ///
+    /// # Errors
+    /// As there; they have ended because somebody asked them to.
+    pub(super) fn finish_in_order(mut self) -> Result<(), Failure> {
+        let Some(first) = self.wait(None, true)? else { return Ok(()) };
+        let cause = self.cause(first);
+        let is_asked = |code: i32| code == i32::from(INTERRUPTED);
+        let code = self.processes[cause].ended.and_then(|ended| ended.code());
+        if interrupt::is_requested() || code.is_some_and(is_asked) {
+            return Err(Failure::Interrupted);
+        }
+        Err(self.failure(first))
+    }
+
+    /// Waits until all have ended, or those that are left have had their moment after one failed: which was seen first.
+    fn wait(&mut self, limit: Option<Duration>, passes_on: bool) -> Result<Option<usize>, Failure> {
         let started = Instant::now();
         let mut failed: Option<(usize, Instant)> = None;
+        let mut is_told = !passes_on;
         while self.processes.iter().any(|process| process.ended.is_none()) {
+            if !is_told && interrupt::is_requested() {
+                is_told = true;
+                for process in self.processes.iter().filter(|process| process.ended.is_none()) {
+                    // One that has just ended needs none.
+                    let _told = kill_process(Pid::from_child(&process.child), Signal::TERM);
+                }
+            }
             for (rank, process) in self.processes.iter_mut().enumerate().filter(|(_, process)| process.ended.is_none())
             {
                 process.ended = process.child.try_wait()?;
@@ -175,17 +219,11 @@ impl Children {
             }
             std::thread::sleep(LOOK);
         }
-        match failed {
-            Some((first, _)) => Err(self.failure(first)),
-            None => self.processes[0].output.as_ref().map_or(Ok(String::new()), |output| {
-                let missing = || Failure::Run(anyhow!("{}: its output does not end with it", self.who(0)));
-                output.recv_timeout(GRACE).map_err(|_| missing())
-            }),
-        }
+        Ok(failed.map(|(first, _)| first))
     }
 
-    /// What went wrong. One that a signal ended or stopped, or that was asked to end, is the cause, whoever was seen to end first.
-    fn failure(&self, first: usize) -> Failure {
+    /// Whose end is the cause, where `first` was seen to end first: one that a signal ended or stopped, or that was asked to end.
+    fn cause(&self, first: usize) -> usize {
         let ended = |rank: usize| self.processes[rank].ended;
         let order = |rank: &usize| match ended(*rank).map(|ended| (ended.success(), ended.code())) {
             Some((false, None)) => 0,
@@ -194,7 +232,13 @@ impl Children {
             _ if *rank == first => 2,
             _ => 3,
         };
-        let cause = (0..self.processes.len()).min_by_key(order).unwrap_or(first);
+        (0..self.processes.len()).min_by_key(order).unwrap_or(first)
+    }
+
+    /// What went wrong.
+    fn failure(&self, first: usize) -> Failure {
+        let ended = |rank: usize| self.processes[rank].ended;
+        let cause = self.cause(first);
         // They have said what it is.
         if ended(cause).and_then(|ended| ended.code()) == Some(2) && self.processes[cause].errors.is_none() {
             return Failure::Elsewhere;

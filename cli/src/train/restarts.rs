@@ -1,0 +1,229 @@
+//! A run that outlives its processes: `--processes` starts them, and `--max-restarts` starts them again.
+//!
+//! Input → output: the options of `train` → ranks as processes of this one, with the same options, until they have come to their
+//! end. Invariants: what asks this process to end is passed on, and the ranks save; a rank whose options are wrong is not started
+//! again, and neither are ranks that somebody asked to end; a start takes the cards that answer then, so a run shrinks onto those
+//! that are left and grows again when they come back; with `--max-restarts 0` the first failure is the end.
+
+use std::ffi::OsString;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::device::{self, Buffer, Device};
+use ascend_tp::world::{ProcessGroup, World};
+use clap::Args;
+
+use super::super::children::{Job, Prints};
+use super::super::failure::{Failure, Outcome};
+use super::super::numbers::counted;
+use super::super::values::DeviceKind;
+use super::super::{cards, interrupt, note, print_json};
+use super::TrainOptions;
+use super::step::mesh;
+
+/// Who starts the ranks, and how often.
+#[derive(Clone, Debug, Args)]
+pub(super) struct RestartOptions {
+    /// Start so many processes of one card each; MIN:MAX: as many as cards answer and the mesh has room for
+    #[arg(long, value_name = "N", conflicts_with = "cards")]
+    processes: Option<Processes>,
+    /// When one of --processes ends before its work is done, start all again behind the newest checkpoint, so often at most
+    #[arg(long, value_name = "N", requires_all = ["processes", "save_every"], default_value_t = 0)]
+    max_restarts: usize,
+    /// Which start of a run with --processes this process is part of.
+    #[arg(long, hide = true)]
+    restart: Option<usize>,
+    /// Print, for each card, why it does not answer.
+    #[arg(long, hide = true)]
+    cards_that_answer: bool,
+}
+
+/// How many processes to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Processes {
+    least: usize,
+    most: usize,
+}
+
+impl FromStr for Processes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (least, most) = text.split_once(':').unwrap_or((text, text));
+        match (least.parse(), most.parse()) {
+            (Ok(least), Ok(most)) if 0 < least && least <= most => Ok(Self { least, most }),
+            _ => Err("expected a number from 1 on, or two such as 4:8".to_owned()),
+        }
+    }
+}
+
+impl RestartOptions {
+    /// Whether this process was started by `--processes`.
+    pub(super) const fn is_started(&self) -> bool {
+        self.restart.is_some()
+    }
+
+    /// Whether this run goes on where an earlier start of it was.
+    pub(super) fn is_restart(&self) -> bool {
+        self.restart.is_some_and(|restart| restart > 0)
+    }
+}
+
+/// What is wrong with a run that its launcher may start again, if anything is.
+pub(super) fn problem(options: &TrainOptions) -> Option<Diagnostic> {
+    const RESTARTS: &str = "TORCHELASTIC_MAX_RESTARTS";
+    let restarts: usize = std::env::var(RESTARTS).ok()?.trim().parse().ok()?;
+    let is_refused = restarts > 0 && options.save.is_some() && !options.resume;
+    is_refused.then(|| {
+        let problem =
+            Diagnostic::new("--save", "torchrun may start this run again, which would find its own checkpoints");
+        problem.expected("--resume, or torchrun --max-restarts 0").found(format!("{RESTARTS}={restarts}"))
+    })
+}
+
+/// Starts the ranks and waits for them, again if one fails; none if nobody asked for processes, or this is one of them.
+///
+/// # Errors
+/// A launcher has started others, too few cards answer, or a rank fails once too often.
+pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failure> {
+    let asked = &options.restarts;
+    if asked.cards_that_answer {
+        return answer(options.device).map(Some);
+    }
+    let Some(processes) = asked.processes.filter(|_| asked.restart.is_none()) else { return Ok(None) };
+    let world = World::from_env().map_err(|error| Failure::Input(error.into()))?;
+    if world.size > 1 {
+        let problem = Diagnostic::new("--processes", "a launcher has started the processes").found(world.size);
+        return Err(Diagnostics::from(problem.help("leave it out; torchrun has a --max-restarts of its own")).into());
+    }
+    // The handler lives as long as the process.
+    let _requested = interrupt::catch(&Arc::new(ProcessGroup::alone()));
+    interrupt::end_in_order();
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut restart = 0;
+    loop {
+        let started = start(options, processes, &world, &arguments, restart);
+        let failure = match started {
+            Ok(()) => return Ok(Some(Outcome::Done)),
+            Err(_) if interrupt::is_requested() => return Err(Failure::Interrupted),
+            Err(failure) => failure,
+        };
+        let Failure::Run(error) = failure else { return Err(failure) };
+        if restart == asked.max_restarts {
+            let error =
+                if restart == 0 { error } else { error.context(format!("after {}", counted(restart, "restart"))) };
+            return Err(Failure::Run(error));
+        }
+        restart += 1;
+        note(&format!("{error:#}; restart {restart} of {}", asked.max_restarts));
+    }
+}
+
+/// Starts the ranks once and waits for them.
+fn start(
+    options: &TrainOptions,
+    processes: Processes,
+    world: &World,
+    arguments: &[OsString],
+    restart: usize,
+) -> Result<(), Failure> {
+    let words = |more: &[&str]| arguments.iter().cloned().chain(more.iter().map(OsString::from)).collect::<Vec<_>>();
+    let look = words(&["--cards-that-answer"]);
+    let said = Job::own("the look at the cards", 1, &look, Prints::OutputAndErrors)?.start()?.finish(None)?;
+    let problems: Vec<Option<String>> = serde_json::from_str(&said).map_err(|error| Failure::Run(error.into()))?;
+    let cards = choose(processes, &problems, |cards| mesh(options.step.mesh.as_deref(), cards).map(|_| ()))?;
+    if cards.len() < processes.most {
+        note(&format!("trains on {} of {}", cards.len(), counted(processes.most, "card")));
+    }
+    let count = cards.len();
+    let is_all = cards.iter().enumerate().all(|(at, card)| at == *card);
+    let physical = |card: usize| world.visible.as_ref().and_then(|visible| visible.get(card).copied()).unwrap_or(card);
+    let mut job = Job::own("training", count, &words(&["--restart", &restart.to_string()]), Prints::Through)?;
+    job.cards = (!is_all).then(|| cards.into_iter().map(physical).collect());
+    job.start()?.finish_in_order()
+}
+
+/// The cards to use, by their numbers: the first of those without a problem, as many as are wanted and `fits` takes.
+fn choose(
+    processes: Processes,
+    problems: &[Option<String>],
+    fits: impl Fn(usize) -> Result<(), Diagnostic>,
+) -> Result<Vec<usize>, Diagnostics> {
+    let answering: Vec<usize> = (0..problems.len()).filter(|card| problems[*card].is_none()).collect();
+    let Processes { least, most } = processes;
+    let there = answering.len().min(most);
+    if there < least {
+        let silent = problems.iter().enumerate().filter_map(|(card, problem)| Some((card, problem.as_ref()?)));
+        let silent = silent.map(|(card, problem)| format!("card {card}: {problem}"));
+        let found = std::iter::once(answering.len().to_string()).chain(silent).collect::<Vec<_>>().join("; ");
+        let problem = Diagnostic::new("--processes", "too few cards answer").expected(format!("{least} or more"));
+        return Err(problem.found(found).into());
+    }
+    match (least..=there).rev().find(|count| fits(*count).is_ok()) {
+        Some(count) => Ok(answering.into_iter().take(count).collect()),
+        None => Err(fits(there).err().map_or_else(Diagnostics::new, Diagnostics::from)),
+    }
+}
+
+/// Says of each card why it does not answer, if it does not.
+fn answer(device: DeviceKind) -> Result<Outcome, Failure> {
+    let cards = cards::open(device, &ProcessGroup::alone())?;
+    let count = cards.cann.device_count().map_err(|error| Failure::Run(error.into()))?;
+    // A thread each: one that has made a lost card current gets no answer about another.
+    let problem = |card: usize| {
+        let cann = &cards.cann;
+        let tried = std::thread::scope(|scope| scope.spawn(|| try_card(cann, card)).join());
+        match tried {
+            Ok(tried) => tried.err().map(|error| error.to_string()),
+            Err(_) => Some("the look at it panicked".to_owned()),
+        }
+    };
+    let problems: Vec<Option<String>> = (0..count).map(problem).collect();
+    print_json(&problems)?;
+    Ok(Outcome::Done)
+}
+
+/// Takes some memory of a card, writes it and reads it.
+fn try_card(cann: &Arc<Cann>, card: usize) -> device::Result<()> {
+    let bytes: Vec<u8> = (0..=u8::MAX).collect();
+    let device = Device::open(cann, card)?;
+    let buffer = Buffer::new(&device, bytes.len())?;
+    buffer.write(0, &bytes)?;
+    buffer.read(0, &mut vec![0; bytes.len()])?;
+    drop(buffer);
+    device.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(processes: &str, cards: usize, silent: &[usize], mesh_text: &str) -> Result<Vec<usize>, String> {
+        let problem = |card| silent.contains(&card).then(|| "lost heartbeat".to_owned());
+        let problems: Vec<Option<String>> = (0..cards).map(problem).collect();
+        let fits = |cards| mesh(Some(mesh_text), cards).map(|_| ());
+        choose(processes.parse().unwrap(), &problems, fits).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn as_many_cards_as_answer_and_the_mesh_takes() {
+        assert_eq!(chosen("8", 8, &[], "dp=*,tp=2").unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(chosen("4:8", 8, &[2, 5], "dp=*,tp=2").unwrap(), [0, 1, 3, 4, 6, 7]);
+        assert_eq!(chosen("2:8", 8, &[2], "dp=*,tp=2").unwrap(), [0, 1, 3, 4, 5, 6]);
+        assert_eq!(chosen("4:8", 16, &[], "dp=*").unwrap().len(), 8);
+        let few = chosen("8", 8, &[2], "dp=*,tp=2").unwrap_err();
+        assert_eq!(few, "--processes: too few cards answer: expected 8 or more, found 7; card 2: lost heartbeat");
+        let none = chosen("2:3", 8, &[], "dp=2,tp=2").unwrap_err();
+        assert!(none.starts_with("--mesh: is not of the cards: expected a product of 3"), "{none}");
+    }
+
+    #[test]
+    fn numbers_of_processes_are_one_or_two() {
+        for wrong in ["0", "8:4", "0:4", "a", "4:", ":4", "1:2:3"] {
+            assert!(wrong.parse::<Processes>().is_err(), "{wrong}");
+        }
+        assert_eq!("3".parse(), Ok(Processes { least: 3, most: 3 }));
+    }
+}

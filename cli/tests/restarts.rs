@@ -1,0 +1,251 @@
+//! Runs of `ascend-tp train` that outlive their processes: ranks that are killed at their work, cards that are fewer and more, and
+//! ranks that are slow.
+
+#![expect(clippy::print_stderr, reason = "a test that has no launcher says so")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::after;
+use serde_json::Value;
+
+use crate::train::{assert_close, curve, done, send, train, wait_for_steps};
+
+/// A guard against hangs.
+const LONG: Duration = Duration::from_secs(300);
+
+const STEPS: &str = "--steps 24 --zero 1";
+
+/// The ranks that a process has started, with their process ids.
+fn ranks_of(parent: u32) -> BTreeMap<usize, u32> {
+    let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    let rank = |id: u32| {
+        let all = fs::read(format!("/proc/{id}/environ")).ok()?;
+        let found = all.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(b"RANK="))?;
+        Some((String::from_utf8_lossy(found).parse().ok()?, id))
+    };
+    listed.split_whitespace().filter_map(|id| rank(id.parse().ok()?)).collect()
+}
+
+/// The step behind which a restart goes on at least: that of the newest checkpoint that is complete.
+fn saved(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let step = |name: String| name.strip_prefix("step-")?.parse().ok();
+    entries.filter_map(|entry| step(entry.file_name().into_string().ok()?)).max().unwrap_or(0)
+}
+
+/// Whether a process has come to its end, if it does before the guard.
+fn finish(mut child: Child) -> (Option<i32>, String) {
+    let deadline = Instant::now() + LONG;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("a run hangs");
+        }
+        after(Duration::from_millis(5)).recv().unwrap();
+    }
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+}
+
+/// The weights of a checkpoint by name, f32.
+fn weights(dir: &Path, checkpoint: &Path) -> BTreeMap<String, Vec<f32>> {
+    let folder = dir.join("exported");
+    let mut export = crate::command();
+    export.args(["checkpoint", "export"]).arg(checkpoint).arg("--hf").arg(&folder).args(["--dtype", "f32"]);
+    done(&mut export);
+    let bytes = fs::read(folder.join("model.safetensors")).unwrap();
+    fs::remove_dir_all(folder).unwrap();
+    let length = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    let (header, data) = bytes[8..].split_at(length);
+    let header: BTreeMap<String, Value> = serde_json::from_slice(header).unwrap();
+    let tensors = header.into_iter().filter(|(name, _)| name != "__metadata__");
+    let numbers = |tensor: &Value| {
+        let [from, to] = [0, 1].map(|end| tensor["data_offsets"][end].as_u64().unwrap() as usize);
+        data[from..to].as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)).collect()
+    };
+    tensors.map(|(name, tensor)| (name, numbers(&tensor))).collect()
+}
+
+/// Digests of the files of a checkpoint.
+fn digests(checkpoint: &Path) -> Vec<Value> {
+    let index: Value = serde_json::from_slice(&fs::read(checkpoint.join("index.json")).unwrap()).unwrap();
+    index["files"].as_array().unwrap().iter().map(|file| file["digest"].clone()).collect()
+}
+
+#[test]
+fn ranks_that_are_killed_are_started_again_and_come_to_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let run = |name: &str, more: &str| {
+        let save = dir.join(format!("{name}.saved")).display().to_string();
+        train(dir, name, &format!("{STEPS} --mesh dp=*,tp=2 --save-every 2 --save {save} {more}"))
+    };
+    done(&mut run("whole", "--cards 4"));
+    let child = run("killed", "--processes 4 --max-restarts 3").stderr(Stdio::piped()).spawn().unwrap();
+    let mut behind = Vec::new();
+    for (rank, lines) in [(3, 5), (0, 11), (1, 18)] {
+        wait_for_steps(dir, "killed", lines);
+        let ranks = ranks_of(child.id());
+        behind.push((rank, ranks[&rank], saved(&dir.join("killed.saved"))));
+        send("KILL", ranks[&rank]);
+        // The lines of steps that are done again go when the run goes on.
+        let deadline = Instant::now() + LONG;
+        while ranks_of(child.id()).get(&rank).is_none_or(|id| *id == ranks[&rank]) {
+            assert!(Instant::now() < deadline, "rank {rank} was not started again");
+            after(Duration::from_millis(2)).recv().unwrap();
+        }
+    }
+    let (code, said) = finish(child);
+    assert_eq!(code, Some(0), "{said}");
+    for (restart, (rank, id, step)) in behind.into_iter().enumerate() {
+        let restart = format!("restart {} of 3\n", restart + 1);
+        let (before, rest) = said.split_once(&restart).unwrap_or_else(|| panic!("{restart} is not in {said}"));
+        assert!(
+            before.contains(&format!("rank {rank} (process {id}) of training failed (signal: 9 (SIGKILL))")),
+            "{said}"
+        );
+        let went_on = rest.split_once("goes on at step ").unwrap().1.lines().next().unwrap();
+        assert!(went_on.parse::<usize>().unwrap() >= step, "it went on at step {went_on}, {step} steps were saved");
+    }
+    assert_eq!(curve(dir, "killed"), curve(dir, "whole"));
+    let last = |name: &str| digests(&dir.join(format!("{name}.saved/step-00000024")));
+    assert_eq!(last("killed"), last("whole"));
+}
+
+/// Eight cards, four that are left of them, eight again and then six: by SIGTERM and by SIGKILL of all.
+#[test]
+fn a_run_shrinks_onto_the_cards_that_are_left_and_grows_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let save = dir.join("saved");
+    let more =
+        |first: &str| format!("--steps 16 --mesh dp=*,tp=2 --zero 1 {first} --save-every 1 --save {}", save.display());
+    let whole = dir.join("whole");
+    done(&mut train(
+        dir,
+        "whole",
+        &format!("--steps 16 --mesh dp=4,tp=2 --zero 1 --cards 8 --save {}", whole.display()),
+    ));
+    for (cards, until, signal) in [(8, 3, "TERM"), (4, 7, "KILL"), (8, 10, "TERM"), (6, 16, "")] {
+        let mut command = train(dir, "run", &more("--processes 2:8 --resume"));
+        let child = command.env("ASCEND_EMULATOR", format!("cards={cards}")).stderr(Stdio::piped()).spawn().unwrap();
+        let expected = match signal {
+            "" => Some(0),
+            _ => {
+                wait_for_steps(dir, "run", until);
+                assert_eq!(ranks_of(child.id()).len(), cards);
+                send(signal, child.id());
+                (signal == "TERM").then_some(130)
+            }
+        };
+        let (code, said) = finish(child);
+        assert_eq!(code, expected, "{said}");
+        assert_eq!(said.contains(&format!("trains on {cards} of 8 cards")), cards < 8, "{said}");
+        if signal == "TERM" {
+            assert_eq!(saved(&save), fs::read_to_string(dir.join("run.jsonl")).unwrap().lines().count(), "{said}");
+        }
+    }
+    assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on other cards");
+    let (found, expected) = (weights(dir, &save.join("step-00000016")), weights(dir, &whole.join("step-00000016")));
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, expected) in expected {
+        let largest = |numbers: &mut dyn Iterator<Item = f32>| numbers.map(f32::abs).fold(0.0, f32::max);
+        let off = largest(&mut found[&name].iter().zip(&expected).map(|(found, expected)| found - expected));
+        let bound = 1e-5 * largest(&mut expected.iter().copied());
+        assert!(off <= bound, "{name}: {off} off, at most {bound} expected");
+    }
+}
+
+#[test]
+fn what_cannot_be_restarted_is_said_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let save = dir.join("saved").display().to_string();
+    let elastic = [("TORCHELASTIC_MAX_RESTARTS", "3"), ("TORCHELASTIC_RUN_ID", "7")];
+    let ranks = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "9")];
+    for (more, variables, expected) in [
+        ("--processes 9".to_owned(), &[][..], "--processes: too few cards answer: expected 9 or more, found 8"),
+        (
+            "--processes 8".to_owned(),
+            &[("ASCEND_EMULATOR", "fault=card-lost:at=1:card=5")],
+            "--processes: too few cards answer: expected 8 or more, found 7; card 5: ",
+        ),
+        ("--processes 2".to_owned(), &ranks, "--processes: a launcher has started the processes: found 2"),
+        ("--processes 2 --max-restarts 1".to_owned(), &[], "--save-every"),
+        ("--processes 3 --mesh dp=*,tp=2".to_owned(), &[], "--mesh: is not of the cards: expected a multiple of 2"),
+        ("--cards 4 --mesh dp=*,tp=*".to_owned(), &[], "--mesh: more than one axis is what the others leave"),
+        (format!("--save {save}"), &elastic, "--save: torchrun may start this run again"),
+    ] {
+        let mut command = train(dir, "refused", &more);
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{more}: {said}");
+        assert!(said.contains(expected), "{more}: {expected} is not in\n{said}");
+    }
+    assert!(!dir.join("refused.jsonl").exists());
+}
+
+#[test]
+fn a_card_that_is_slow_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let mut command = train(dir, "slow", "--steps 20 --cards 4 --mesh dp=4");
+    let output = done(command.env("ASCEND_EMULATOR", "fault=slow:card=2:us=1000"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("rank 2 is a straggler: it computes "), "{said}");
+    let text = fs::read_to_string(dir.join("slow.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&last["stragglers"], &last["slowest_rank"]),
+        (&serde_json::json!([2]), &serde_json::json!(2.0)),
+        "{last}"
+    );
+    assert!(last["slowest_over_median"].as_f64().unwrap() > 1.5, "{last}");
+}
+
+/// The launcher itself, where it is installed.
+#[test]
+fn torchrun_restarts_a_run_onto_its_newest_checkpoint() {
+    if Command::new("torchrun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        eprintln!("torchrun is not installed: nothing to try");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let save = dir.join("saved");
+    let launched = |cards: usize, restarts: usize, more: &str| {
+        let own = train(dir, "run", &format!("{STEPS} --mesh dp=*,tp=2 --save {} --resume {more}", save.display()));
+        let mut command = Command::new("torchrun");
+        let numbers = [("--nproc-per-node", cards), ("--max-restarts", restarts)]
+            .map(|(name, number)| format!("{name}={number}"));
+        command.args(numbers).args(["--standalone", "--no-python"]).arg(own.get_program()).args(own.get_args());
+        // What it starts is no program of torch.
+        command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0");
+        command.current_dir(crate::root()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    done(&mut train(dir, "whole", &format!("{STEPS} --mesh dp=2,tp=2 --cards 4")));
+    let mut child = launched(4, 1, "--save-every 2");
+    for (steps, rank) in [(7, Some(2)), (14, None)] {
+        while saved(&save) < steps {
+            if child.try_wait().unwrap().is_some() {
+                panic!("torchrun ended: {}", finish(child).1);
+            }
+            after(Duration::from_millis(5)).recv().unwrap();
+        }
+        if let Some(rank) = rank {
+            send("KILL", ranks_of(child.id())[&rank]);
+        }
+    }
+    send("TERM", child.id());
+    let (_, said) = finish(child);
+    assert!(said.contains("goes on at step "), "{said}");
+    assert_eq!(saved(&save), fs::read_to_string(dir.join("run.jsonl")).unwrap().lines().count(), "{said}");
+    let (code, said) = finish(launched(6, 0, ""));
+    assert_eq!(code, Some(0), "{said}");
+    assert_close(&curve(dir, "run"), &curve(dir, "whole"), "under torchrun");
+}

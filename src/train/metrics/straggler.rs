@@ -1,0 +1,122 @@
+//! Which rank computes slower than the others.
+//!
+//! Input → output: the seconds that each rank's operators took in each step → the ranks whose seconds are above the median of
+//! their stage by [`FACTOR`]. Time in collectives does not count: there the fast wait for the slow. A rank is a straggler if it
+//! is so slow in three of four of the last [`WINDOW`] steps, so that what else a host does accuses nobody. Stages of a pipeline
+//! compute other layers each and are compared with themselves alone.
+
+use std::collections::VecDeque;
+
+/// A rank that takes so many times as long as the median of its stage is a straggler.
+pub const FACTOR: f64 = 1.5;
+
+/// Steps that are looked at.
+pub const WINDOW: usize = 16;
+
+/// How long ranks compute.
+#[derive(Clone, Debug)]
+pub struct Paces {
+    stages: usize,
+    /// Of the last steps: seconds by rank.
+    steps: VecDeque<Vec<f64>>,
+}
+
+/// How long a rank computes beside the others of its stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// Which rank.
+    pub rank: usize,
+    /// Its seconds over the median of its stage, in three of four steps at least.
+    pub over_median: f64,
+}
+
+impl Paces {
+    /// Of a run in so many stages, before its first step.
+    #[must_use]
+    pub const fn new(stages: usize) -> Self {
+        Self { stages, steps: VecDeque::new() }
+    }
+
+    /// Takes the seconds of all ranks in one step, by rank. A step without them, because it was not timed, changes nothing.
+    pub fn add(&mut self, seconds: Vec<f64>) {
+        if seconds.is_empty() {
+            return;
+        }
+        self.steps.push_back(seconds);
+        if self.steps.len() > WINDOW {
+            self.steps.pop_front();
+        }
+    }
+
+    /// The rank that takes longest beside its stage; none before a timed step, or where no stage has two ranks.
+    #[must_use]
+    pub fn slowest(&self) -> Option<Pace> {
+        self.paces().max_by(|one, other| one.over_median.total_cmp(&other.over_median))
+    }
+
+    /// The stragglers, by rank; none before [`WINDOW`] steps were timed.
+    #[must_use]
+    pub fn stragglers(&self) -> Vec<Pace> {
+        let is_known = self.steps.len() == WINDOW;
+        self.paces().filter(|pace| is_known && pace.over_median >= FACTOR).collect()
+    }
+
+    fn paces(&self) -> impl Iterator<Item = Pace> {
+        let ranks = self.steps.front().map_or(0, Vec::len);
+        let stage = (ranks / self.stages.max(1)).max(1);
+        let pace = move |rank: usize| {
+            let over_median = |step: &Vec<f64>| {
+                let median = at_share(step.chunks(stage).nth(rank / stage)?.to_vec(), 1, 2);
+                (median > 0.0).then_some(step.get(rank)? / median)
+            };
+            let found: Vec<f64> = self.steps.iter().filter_map(over_median).collect();
+            (!found.is_empty()).then(|| Pace { rank, over_median: at_share(found, 1, 4) })
+        };
+        (0..ranks).filter(move |_| stage > 1).filter_map(pace)
+    }
+}
+
+/// What `part` of `of` numbers are not above: of two the lower is in the middle, so that of two ranks one can be slow.
+fn at_share(mut numbers: Vec<f64>, part: usize, of: usize) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len().saturating_sub(1) * part / of).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(steps: usize, stages: usize, seconds: &[f64]) -> Paces {
+        let mut paces = Paces::new(stages);
+        (0..steps).for_each(|_| paces.add(seconds.to_vec()));
+        paces
+    }
+
+    #[test]
+    fn a_rank_that_is_slow_for_long_is_named() {
+        let seconds = [1.0, 1.1, 1.7, 0.9];
+        assert_eq!(after(WINDOW - 1, 1, &seconds).stragglers(), []);
+        let found = after(WINDOW, 1, &seconds);
+        assert_eq!(found.stragglers(), [Pace { rank: 2, over_median: 1.7 }]);
+        assert_eq!(found.slowest().map(|pace| pace.rank), Some(2));
+        assert_eq!(after(WINDOW, 1, &[1.0, 1.4]).stragglers(), []);
+        assert_eq!(after(WINDOW, 1, &[1.0, 2.0]).stragglers(), [Pace { rank: 1, over_median: 2.0 }]);
+    }
+
+    #[test]
+    fn some_slow_steps_accuse_nobody() {
+        let mut paces = after(WINDOW, 1, &[1.0, 1.0, 1.0]);
+        (0..WINDOW / 2).for_each(|_| paces.add(vec![1.0, 90.0, 1.0]));
+        paces.add(Vec::new());
+        assert_eq!(paces.stragglers(), []);
+        (0..WINDOW).for_each(|_| paces.add(vec![1.0, 90.0, 1.0]));
+        assert_eq!(paces.stragglers().len(), 1);
+    }
+
+    #[test]
+    fn stages_are_compared_with_themselves() {
+        assert_eq!(after(WINDOW, 2, &[1.0, 1.0, 5.0, 5.0]).stragglers(), []);
+        assert_eq!(after(WINDOW, 2, &[1.0, 1.0, 5.0, 9.0]).stragglers(), [Pace { rank: 3, over_median: 1.8 }]);
+        assert_eq!(after(WINDOW, 2, &[1.0, 9.0]).slowest(), None);
+    }
+}

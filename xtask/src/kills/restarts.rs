@@ -1,0 +1,301 @@
+//! Kills ranks of a run of training, again and again, and looks whether it comes to the same weights.
+//!
+//! Input: a number of kills and a seed. Output: a line for each kill and each change of cards, and one at the end. Runs of eight
+//! processes lose one of them by SIGKILL at moments that the seed draws, each from its last start on, as often as is asked in all.
+//! Asked of them: the others end within two seconds, the rank is named, no step is computed again that was saved, and the last
+//! checkpoint is byte for byte that of a run that nobody disturbed. Then a run goes on from eight cards on four, on eight again and on six, and its
+//! curve must be that of eight.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use super::job::{has_met, is_there, ranks_of, signal};
+use super::{LIMIT, LOOK, PATIENCE, Random, build};
+use crate::say;
+
+const RANKS: usize = 8;
+
+/// Steps of a run: all of the data.
+const STEPS: usize = 40;
+
+/// The cards of the run that changes them, from one part of its steps to the next.
+const CARDS: [usize; 4] = [8, 4, 8, 6];
+
+/// A kill comes so long after a start at most: the start itself takes the first part of it.
+const WINDOW: Duration = Duration::from_secs(4);
+
+/// What a loss and, of itself, a norm may differ by on other cards: another order of sums.
+const LOSS_BOUND: f64 = 1e-5;
+const NORM_BOUND: f64 = 2e-5;
+
+/// What waits for a start or an end gives up then.
+const HANG: Duration = Duration::from_secs(300);
+
+/// Runs the chore; gives the exit code.
+pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
+    let mut kills = 20;
+    let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
+    let mut program = None;
+    for option in options.chunks(2) {
+        match option {
+            ["--kills", number] => kills = number.parse().with_context(|| format!("--kills {number}: no number"))?,
+            ["--seed", number] => seed = number.parse().with_context(|| format!("--seed {number}: no number"))?,
+            ["--program", path] => program = Some(PathBuf::from(path)),
+            other => bail!("restarts takes --kills N, --seed S and --program FILE, found `{}`", other.join(" ")),
+        }
+    }
+    let program = program.map_or_else(build, Ok)?;
+    let folder = env::temp_dir().join(format!("restarts-{}", std::process::id()));
+    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let training = Training { program, folder };
+    say(&format!("{kills} kills, seed {seed}"));
+    training.whole()?;
+    let mut random = Random(seed);
+    let (mut findings, mut done) = (Vec::new(), 0);
+    while done < kills && findings.is_empty() {
+        let (killed, found) = training.kill(done, kills, &mut random)?;
+        done += killed;
+        findings.extend(found);
+    }
+    findings.extend(training.change_cards(&mut random)?);
+    findings.iter().for_each(|finding| say(&format!("    FINDING: {finding}")));
+    say(&format!("restarts: {done} kills, {} findings", findings.len()));
+    fs::remove_dir_all(&training.folder)?;
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A program, and where its runs leave what they leave.
+struct Training {
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+impl Training {
+    fn command(&self, name: &str, more: &str) -> Result<Command> {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
+        let data = tests.join("fixtures_training/qwen2-gqa-adamw/data.safetensors");
+        let mut command = Command::new(&self.program);
+        let size = format!("--steps {STEPS} --global-batch 8 --seq 32 --warmup-steps 4 --zero 1 --mesh dp=*,tp=2");
+        command.args(["train", "--device", "emulator", "--keep", "3"]).args(size.split(' '));
+        command.arg("--model").arg(tests.join("fixtures/qwen2-gqa")).arg("--data").arg(data);
+        command.args(more.split_whitespace());
+        command.arg("--save").arg(self.saved(name)).arg("--metrics").arg(self.folder.join(format!("{name}.jsonl")));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(self.errors(name))?);
+        Ok(command)
+    }
+
+    fn saved(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn errors(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.errors"))
+    }
+
+    fn said(&self, name: &str) -> String {
+        fs::read_to_string(self.errors(name)).unwrap_or_default()
+    }
+
+    /// A run that nobody disturbs.
+    fn whole(&self) -> Result<()> {
+        let status = self.command("whole", &format!("--cards {RANKS}"))?.status()?;
+        if !status.success() {
+            bail!("a run that nobody disturbed ended with {status}: {}", self.said("whole"));
+        }
+        Ok(())
+    }
+
+    /// Kills ranks of a run until it ends, or as many as are to be killed; gives how many, and what was found.
+    fn kill(&self, first: usize, kills: usize, random: &mut Random) -> Result<(usize, Vec<String>)> {
+        let mut findings = Vec::new();
+        let name = format!("killed-{first}");
+        let most = kills - first;
+        let more = format!("--processes {RANKS} --max-restarts {most} --save-every 2");
+        let mut child = self.command(&name, &more)?.spawn()?;
+        let mut behind = Vec::new();
+        let mut before = BTreeMap::new();
+        while behind.len() < most {
+            let Some(ranks) = started(&mut child, &before)? else { break };
+            let moment = WINDOW.mul_f64(random.share());
+            std::thread::sleep(moment);
+            let (rank, saved) = (random.below(RANKS), newest(&self.saved(&name)));
+            if saved == STEPS || child.try_wait()?.is_some() {
+                break;
+            }
+            let kill = first + behind.len() + 1;
+            let id = ranks[&rank];
+            let at_work = has_met(id);
+            signal("KILL", id);
+            let since = Instant::now();
+            while ranks.values().any(|id| is_there(*id)) && since.elapsed() < PATIENCE {
+                std::thread::sleep(LOOK);
+            }
+            let took = since.elapsed();
+            if took > LIMIT {
+                findings.push(format!("kill {kill}: the others ended after {:.2} s", took.as_secs_f64()));
+            }
+            let when = if at_work { "at work" } else { "before all had met" };
+            let (moment, took) = (moment.as_millis(), took.as_secs_f64());
+            say(&format!(
+                "kill {kill:>2}: rank {rank} {moment:>4} ms after its start, {when}, {saved:>3} steps saved; all ended in {took:.2} s"
+            ));
+            behind.push((rank, id, saved));
+            before = ranks;
+        }
+        let status = ended(&mut child)?;
+        let said = self.said(&name);
+        if !status {
+            findings.push(format!("the run failed: {}", said.lines().last().unwrap_or_default()));
+        }
+        findings.extend(said_of(&said, &behind, most));
+        let last = |name: &str| digests(&self.saved(name).join(format!("step-{STEPS:08}")));
+        if last(&name)? != last("whole")? {
+            findings.push("the last checkpoint is not that of a run that nobody disturbed".to_owned());
+        }
+        say("the run came to its end");
+        Ok((behind.len(), findings))
+    }
+
+    fn change_cards(&self, random: &mut Random) -> Result<Vec<String>> {
+        let mut findings = Vec::new();
+        for (part, cards) in CARDS.into_iter().enumerate() {
+            let more = format!("--processes 2:{RANKS} --resume --save-every 1");
+            let mut command = self.command("changing", &more)?;
+            let mut child = command.env("ASCEND_EMULATOR", format!("cards={cards}")).spawn()?;
+            let until = (part + 1) * STEPS / CARDS.len();
+            let is_last = part + 1 == CARDS.len();
+            let since = Instant::now();
+            while !is_last && newest(&self.saved("changing")) < until && child.try_wait()?.is_none() {
+                if since.elapsed() > HANG {
+                    signal("KILL", child.id());
+                    bail!("step {until} did not come: {}", self.said("changing"));
+                }
+                std::thread::sleep(LOOK);
+            }
+            // By a request that is passed on, or by the end of whoever started them.
+            let name = if random.below(2) == 0 { "TERM" } else { "KILL" };
+            if !is_last {
+                signal(name, child.id());
+            }
+            let status = ended(&mut child)?;
+            if is_last && !status {
+                findings.push(format!("on {cards} cards it failed: {}", self.said("changing")));
+            }
+            let how = if is_last { "to its end" } else { name };
+            say(&format!("{cards} cards: {how} after {} steps", newest(&self.saved("changing"))));
+        }
+        let curve = |name: &str| curve(&self.folder.join(format!("{name}.jsonl")));
+        let (found, expected) = (curve("changing")?, curve("whole")?);
+        let pairs = || found.iter().zip(&expected);
+        let loss = pairs().map(|(one, other)| (one.0 - other.0).abs()).fold(0.0, f64::max);
+        let norm = pairs().map(|(one, other)| (one.1 / other.1 - 1.0).abs()).fold(0.0, f64::max);
+        say(&format!("the curve on other cards: {} steps, losses off by {loss:.1e}, norms by {norm:.1e}", found.len()));
+        if found.len() != STEPS || loss > LOSS_BOUND || norm > NORM_BOUND {
+            findings.push(format!("the curve is another: the bounds are {LOSS_BOUND:.0e} and {NORM_BOUND:.0e}"));
+        }
+        Ok(findings)
+    }
+}
+
+/// The ranks of a start that is none of the one before; none if the run has ended.
+fn started(child: &mut Child, before: &BTreeMap<usize, u32>) -> Result<Option<BTreeMap<usize, u32>>> {
+    let since = Instant::now();
+    loop {
+        let ranks: BTreeMap<usize, u32> = ranks_of(child.id()).into_iter().collect();
+        if ranks.len() == RANKS && ranks.values().all(|id| !before.values().any(|other| other == id)) {
+            return Ok(Some(ranks));
+        }
+        if child.try_wait()?.is_some() {
+            return Ok(None);
+        }
+        if since.elapsed() > HANG {
+            signal("KILL", child.id());
+            bail!("the ranks were not started within {} s", HANG.as_secs());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Whether a run has ended well.
+fn ended(child: &mut Child) -> Result<bool> {
+    let since = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if since.elapsed() > HANG {
+            signal("KILL", child.id());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// What is wrong with what a run said of its restarts, each behind a kill of a rank with its process when so many steps were saved.
+fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<String> {
+    let mut findings = Vec::new();
+    let mut rest = said;
+    for (at, (rank, id, saved)) in behind.iter().enumerate() {
+        let Some((before, after)) = rest.split_once(&format!("; restart {} of {}\n", at + 1, most)) else {
+            findings.push(format!("nothing is said of restart {}", at + 1));
+            break;
+        };
+        if !before.contains(&format!("rank {rank} (process {id}) of training failed")) {
+            findings.push(format!("restart {} does not name rank {rank}, process {id}", at + 1));
+        }
+        rest = after;
+        // One that is killed before it goes on says nothing of it.
+        let own = after.split("; restart ").next().unwrap_or_default();
+        let step = own.split_once("goes on at step ").and_then(|(_, step)| step.lines().next()?.parse::<usize>().ok());
+        if step.is_some_and(|step| step < *saved) {
+            findings.push(format!("restart {} went on at step {step:?}, and {saved} steps were saved", at + 1));
+        }
+    }
+    findings
+}
+
+/// The steps of the newest checkpoint that is complete.
+fn newest(folder: &Path) -> usize {
+    let names =
+        fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_prefix("step-")?.parse().ok()).max().unwrap_or(0)
+}
+
+/// The digests of a checkpoint's files.
+fn digests(checkpoint: &Path) -> Result<Vec<Value>> {
+    let text = fs::read(checkpoint.join("index.json")).with_context(|| checkpoint.display().to_string())?;
+    let index: Value = serde_json::from_slice(&text)?;
+    let files = index["files"].as_array().with_context(|| format!("{} names no files", checkpoint.display()))?;
+    Ok(files.iter().map(|file| file["digest"].clone()).collect())
+}
+
+/// Loss and norm by step.
+fn curve(metrics: &Path) -> Result<Vec<(f64, f64)>> {
+    let text = fs::read_to_string(metrics).with_context(|| metrics.display().to_string())?;
+    let number = |line: &Value, key: &str| line[key].as_f64().with_context(|| format!("a step without {key}"));
+    let point = |line: &str| {
+        let line: Value = serde_json::from_str(line)?;
+        Ok((number(&line, "loss")?, number(&line, "grad_norm")?))
+    };
+    text.lines().map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_restarts_is_held_against_the_kills() {
+        let said = "error: x\nrank 3 (process 70) of training failed (signal: 9 (SIGKILL)); restart 1 of 2\n\
+                    goes on at step 4\nrank 0 (process 81) of training failed (signal: 9 (SIGKILL)); restart 2 of 2\n";
+        assert_eq!(said_of(said, &[(3, 70, 4), (0, 81, 6)], 2), Vec::<String>::new());
+        assert_eq!(said_of(said, &[(2, 70, 6), (0, 81, 6)], 2).len(), 2);
+        assert_eq!(said_of(said, &[(3, 70, 4), (0, 81, 6), (1, 9, 8)], 2), ["nothing is said of restart 1"]);
+    }
+}
