@@ -283,11 +283,20 @@ fn no_op_is_lost() {
     for (text, expected) in [
         (said(usual, &[], &[]), "step: has no micro-batch"),
         (said(usual, &[first, last], &[]), "step: has no micro-batch"),
-        (said(usual, &[first, last], &[0, 2]), "a micro-batch has no program: expected one of 2 programs, found program 2"),
-        (said(usual, &[first, last], &[1, 0]), "has ops behind micro-batches: expected only the last has, found program 1"),
+        (
+            said(usual, &[first, last], &[0, 2]),
+            "a micro-batch has no program: expected one of 2 programs, found program 2",
+        ),
+        (
+            said(usual, &[first, last], &[1, 0]),
+            "has ops behind micro-batches: expected only the last has, found program 1",
+        ),
         (said(usual, &[first, last], &[1, 1]), "no micro-batch has a program: expected one has, found program 0"),
         (said(usual, &[fewer, last], &[0, 1]), "places are not of the ops"),
-        (said(interleaved, &[last], &[0]), "the order does not take the micro-batches: expected what interleaved=2 divides"),
+        (
+            said(interleaved, &[last], &[0]),
+            "the order does not take the micro-batches: expected what interleaved=2 divides",
+        ),
     ] {
         assert!(text.contains(expected), "{text}");
     }

@@ -124,7 +124,12 @@ impl StagedStep<'_> {
         let parts = self.stages * self.pipeline.chunks();
         let last = self.programs.iter().flat_map(|staged| staged.places).flatten().map(|place| place.part).max();
         let last = last.unwrap_or_default();
-        need("has ops of a part that no stage has", last < parts, format!("fewer than {parts} parts"), last.to_string());
+        need(
+            "has ops of a part that no stage has",
+            last < parts,
+            format!("fewer than {parts} parts"),
+            last.to_string(),
+        );
         let divides = self.pipeline.divides(self.stages, count) || self.micro_batch_places().next().is_none();
         let found = format!("{count} over {} stages", self.stages);
         need("the order does not take the micro-batches", divides, format!("what {} divides", self.pipeline), found);

@@ -61,9 +61,7 @@ impl ShardedTensor {
             let of_ranks = by_name.get(name.as_str()).map_or(&[][..], Vec::as_slice);
             let (Some(first), true) = (of_ranks.first(), of_ranks.len() == plans.len()) else {
                 let problem = Diagnostic::new(name, "is to be kept, and the plan of some rank has it not");
-                problems.push(
-                    problem.expected(format!("{} plans that have it", plans.len())).found(of_ranks.len()),
-                );
+                problems.push(problem.expected(format!("{} plans that have it", plans.len())).found(of_ranks.len()));
                 continue;
             };
             let ranges = of_ranks.iter().map(|tensor| tensor.ranges.clone()).collect();
