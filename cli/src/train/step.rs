@@ -125,7 +125,7 @@ struct Overrides {
     /// Steps until the largest rate
     #[arg(long, value_name = "N")]
     warmup_steps: Option<usize>,
-    /// The order in which stages take micro-batches: gpipe, 1f1b, interleaved=CHUNKS or zb-h1
+    /// The order in which stages take micro-batches: gpipe, 1f1b, interleaved=CHUNKS, zb-h1 or zb-v
     #[arg(long, value_name = "ORDER")]
     pipeline: Option<Pipeline>,
     /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`

@@ -242,6 +242,18 @@ impl Rehearsal {
         }
     }
 
+    /// Every span of the first of each program of a step.
+    #[must_use]
+    pub fn phases(&self) -> &[Phase] {
+        &self.phases
+    }
+
+    /// The plans of the programs, by program and rank: what [`Rehearsal::phases`] are of.
+    #[must_use]
+    pub fn programs(&self) -> &[Vec<Arc<Plan>>] {
+        &self.programs
+    }
+
     /// Writes what was seen as a trace that Perfetto opens: the first of each program of a step.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ pub struct Timeline {
 }
 
 /// The step of `micro_batches` over `stages`. `times` are those of each part of the model in the model's order, as many as
-/// stages times chunks: part `i` is on stage `i % stages`. `transfer` is the time from a stage to the next.
+/// stages times chunks. `transfer` is the time from a stage to the next.
 ///
 /// # Panics
 /// If the schedule does not divide the micro-batches, or `times` has another length.
@@ -60,8 +60,9 @@ pub fn simulate(
     };
     let walked = schedule.walk(stages, micro_batches, takes, transfer);
     let end: Vec<f64> = walked.iter().map(|own| own.last().map_or(0.0, |last| last.end)).collect();
-    let works =
-        |rank: usize| walked[rank].iter().map(move |walked| takes(walked.task.part(stages, rank), walked.task.pass));
+    let works = |rank: usize| {
+        walked[rank].iter().map(move |walked| takes(schedule.part(stages, rank, walked.task), walked.task.pass))
+    };
     let busy = (0..stages).map(|rank| works(rank).sum()).collect();
     Timeline { duration: end.iter().copied().fold(0.0, f64::max), end, busy }
 }
@@ -109,7 +110,10 @@ pub fn step(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[St
 #[must_use]
 pub fn shortest(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> f64 {
     let transfer = if stages > 1 { transfer } else { 0.0 };
-    let work = |rank: usize| -> f64 { times.iter().skip(rank).step_by(stages).map(StageTimes::total).sum() };
+    let work = |rank: usize| -> f64 {
+        let own = times.iter().enumerate().filter(|(part, _)| schedule.stage(stages, *part) == rank);
+        own.map(|(_, times)| times.total()).sum()
+    };
     // Before a stage's first pass, all stages before it do theirs; after its last gradients of inputs, all of them do theirs,
     // while it does what is left of its gradients of weights, if those come later.
     let way = |rank: usize| -> f64 {
@@ -117,10 +121,13 @@ pub fn shortest(schedule: Pipeline, stages: usize, micro_batches: usize, times: 
         let there: f64 = before.iter().map(|part| part.forward).sum();
         let back: f64 = before.iter().map(|part| part.input_grad).sum();
         let weights: f64 = before.iter().map(|part| part.weight_grad).sum();
-        let back = if schedule == Pipeline::ZeroBubbleH1 {
-            (back + hops - (rank + 1).min(micro_batches) as f64 * times[rank].weight_grad).max(0.0)
-        } else {
-            back + weights + hops
+        let back = match schedule {
+            Pipeline::ZeroBubbleH1 => {
+                (back + hops - (rank + 1).min(micro_batches) as f64 * times[rank].weight_grad).max(0.0)
+            }
+            // What is left of its gradients of weights may take as long.
+            Pipeline::ZeroBubbleV => 0.0,
+            _ => back + weights + hops,
         };
         there + hops + back
     };
@@ -192,6 +199,7 @@ mod tests {
             Just(Pipeline::OneForwardOneBackward),
             (2_usize..4).prop_map(|chunks| Pipeline::Interleaved { chunks }),
             Just(Pipeline::ZeroBubbleH1),
+            Just(Pipeline::ZeroBubbleV),
         ]
     }
 

@@ -84,7 +84,7 @@ pub struct StagedStep<'a> {
 
 impl StagedStep<'_> {
     fn stage(&self, part: usize) -> usize {
-        part % self.stages
+        self.pipeline.stage(self.stages, part)
     }
 
     /// The stage that has a weight or state.
@@ -224,8 +224,8 @@ impl<'a> Cut<'a> {
             for crossing in &self.crossings[id.index()] {
                 // What the last part makes going forward, and the first going back, goes nowhere.
                 let next = match when {
-                    When::Forward => (part + 1 < parts).then(|| (part + 1) % step.stages),
-                    When::InputGrad => part.checked_sub(1).map(|part| part % step.stages),
+                    When::Forward => (part + 1 < parts).then(|| step.stage(part + 1)),
+                    When::InputGrad => part.checked_sub(1).map(|part| step.stage(part)),
                     When::WeightGrad | When::Update => None,
                 };
                 if !crossing.is_late && next != Some(crossing.to) {
@@ -437,11 +437,10 @@ impl<'a> Rank<'a> {
     }
 
     fn entry(&mut self, entry: Entry) {
-        let stages = self.step.stages;
         match entry {
             Entry::Run(task) => {
                 let micro_batch = task.micro_batch as usize;
-                for id in self.cut(micro_batch).of_task(task.part(stages, self.stage), task.pass) {
+                for id in self.cut(micro_batch).of_task(self.part(self.stage, task), task.pass) {
                     self.op(micro_batch, id);
                 }
             }
@@ -458,10 +457,15 @@ impl<'a> Rank<'a> {
         }
     }
 
+    /// The part of the model that a task of a stage is of.
+    fn part(&self, stage: usize, task: Task) -> usize {
+        self.step.pipeline.part(self.step.stages, stage, task)
+    }
+
     /// What a task of stage `from` makes that stage `to` reads in its micro-batches.
     fn crossing(&self, made_by: Task, from: usize, to: usize) -> Vec<(OpId, ValueId)> {
         let cut = self.cut(made_by.micro_batch as usize);
-        let ops = cut.of_task(made_by.part(self.step.stages, from), made_by.pass);
+        let ops = cut.of_task(self.part(from, made_by), made_by.pass);
         let of = |id: &OpId| {
             let id = *id;
             let crossings = cut.crossings[id.index()].iter();
