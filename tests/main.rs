@@ -19,6 +19,7 @@ mod lora;
 mod mutation;
 mod parity;
 mod pipeline;
+mod serving_stages;
 mod session;
 mod split_axis;
 mod strict_engine;

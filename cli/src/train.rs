@@ -37,8 +37,8 @@ mod step;
 
 use logs::{Logs, Pace};
 use sample::Sample;
-pub(super) use step::StepOptions;
 use step::{Axes, mesh};
+pub(super) use step::{StepOptions, serving_stages};
 
 pub(super) const EXAMPLES: &str = "\
 A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code

@@ -10,6 +10,7 @@ mod emit;
 pub mod launch;
 mod memory;
 mod order;
+pub mod parts;
 pub mod pipeline;
 pub mod plan;
 pub mod text;

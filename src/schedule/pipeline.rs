@@ -6,7 +6,8 @@
 //! times chunks; part `i` is of stage `i % stages`, in a V of the stages from the last back again ([`Pipeline::stage`]).
 //!
 //! No order of cards deadlocks, though a transfer waits for both ends and a stage does one exchange at a time: the walk gives each
-//! transfer the time at which its task ends, and each stage has its transfers and tasks in the order of these times. So all
+//! transfer the time at which its task ends, and each stage has its transfers and tasks in the order of these times, however well they
+//! are predicted. So all
 //! stages follow one common order, in which whatever something waits for stands before it.
 
 use std::collections::BTreeMap;
@@ -170,15 +171,22 @@ impl Pipeline {
         walked
     }
 
-    /// What each stage enqueues, by stage: its tasks, and transfers between them in the order that all stages share.
+    /// What each stage enqueues, by stage: its tasks, and transfers between them in the order that all stages share: that in which they
+    /// would be ready if passes and transfers took as long as [`Pipeline::walk`] is told. A stage does one exchange at a time, so
+    /// the nearer these times are, the less it waits for one while another could be done; whatever they are, none waits for ever.
     ///
     /// # Panics
     /// As [`Pipeline::tasks`].
     #[must_use]
-    pub fn entries(self, stages: usize, micro_batches: usize) -> Vec<Vec<Entry>> {
-        // Gradients take twice as long as what they are of.
-        let takes = |_, pass| if pass == Pass::Backward { 2.0 } else { 1.0 };
-        let walked = self.walk(stages, micro_batches, takes, 0.0);
+    pub fn entries(
+        self,
+        stages: usize,
+        micro_batches: usize,
+        takes: impl Fn(usize, Pass) -> f64,
+        transfer: f64,
+    ) -> Vec<Vec<Entry>> {
+        // A pass that took no time would be no earlier than what it makes.
+        let walked = self.walk(stages, micro_batches, |part, pass| takes(part, pass).max(SHORTEST), transfer.max(0.0));
         let parts = stages * self.chunks();
         let mut all: Vec<Vec<(Key, Entry)>> = walked
             .iter()
@@ -209,6 +217,9 @@ impl Pipeline {
         sorted.collect()
     }
 }
+
+/// The shortest pass for [`Pipeline::entries`], in microseconds: nothing on a card is shorter.
+const SHORTEST: f64 = 1.0;
 
 impl FromStr for Pipeline {
     type Err = String;
@@ -411,6 +422,13 @@ mod tests {
         Pipeline::ZeroBubbleV,
     ];
 
+    /// With times that differ by seed, part and pass, none and much for a transfer.
+    fn entries(pipeline: Pipeline, stages: usize, micro_batches: usize, seed: usize) -> Vec<Vec<Entry>> {
+        let takes =
+            |part: usize, pass: Pass| ((part + 1) * (pass as usize + 2) * (2 * seed + 1) * 7 % 11) as f64 * 20.0;
+        pipeline.entries(stages, micro_batches, takes, 15.0 * seed as f64)
+    }
+
     #[test]
     fn every_pass_is_there_once_and_gradients_come_after() {
         for pipeline in PIPELINES {
@@ -475,38 +493,40 @@ mod tests {
                 if !pipeline.divides(stages, micro_batches) {
                     continue;
                 }
-                let entries = pipeline.entries(stages, micro_batches);
-                let tasks = pipeline.tasks(stages, micro_batches);
-                let mut next = vec![0; stages];
-                loop {
-                    let before = next.clone();
-                    for rank in 0..stages {
-                        match entries[rank].get(next[rank]) {
-                            Some(Entry::Run(_)) => next[rank] += 1,
-                            Some(Entry::Send { made_by, to }) => {
-                                let wanted = Entry::Receive { made_by: *made_by, from: rank };
-                                if entries[*to].get(next[*to]) == Some(&wanted) {
-                                    (next[rank], next[*to]) = (next[rank] + 1, next[*to] + 1);
+                for seed in 0..4 {
+                    let entries = entries(pipeline, stages, micro_batches, seed);
+                    let tasks = pipeline.tasks(stages, micro_batches);
+                    let mut next = vec![0; stages];
+                    loop {
+                        let before = next.clone();
+                        for rank in 0..stages {
+                            match entries[rank].get(next[rank]) {
+                                Some(Entry::Run(_)) => next[rank] += 1,
+                                Some(Entry::Send { made_by, to }) => {
+                                    let wanted = Entry::Receive { made_by: *made_by, from: rank };
+                                    if entries[*to].get(next[*to]) == Some(&wanted) {
+                                        (next[rank], next[*to]) = (next[rank] + 1, next[*to] + 1);
+                                    }
                                 }
+                                Some(Entry::Receive { .. }) | None => {}
                             }
-                            Some(Entry::Receive { .. }) | None => {}
+                        }
+                        if next == before {
+                            break;
                         }
                     }
-                    if next == before {
-                        break;
+                    let context = format!("{pipeline} p={stages} m={micro_batches}");
+                    for rank in 0..stages {
+                        assert_eq!(next[rank], entries[rank].len(), "{context}: stage {rank} waits for ever");
+                        let own = |entry: &Entry| if let Entry::Run(task) = entry { Some(*task) } else { None };
+                        assert_eq!(entries[rank].iter().filter_map(own).collect::<Vec<_>>(), tasks[rank], "{context}");
                     }
+                    let sent = entries.iter().flatten().filter(|entry| matches!(entry, Entry::Send { .. })).count();
+                    let parts = stages * pipeline.chunks();
+                    let is_crossed = |part: &usize| pipeline.stage(stages, part - 1) != pipeline.stage(stages, *part);
+                    let edges = (1..parts).filter(is_crossed).count();
+                    assert_eq!(sent, 2 * micro_batches * edges, "{context}");
                 }
-                let context = format!("{pipeline} p={stages} m={micro_batches}");
-                for rank in 0..stages {
-                    assert_eq!(next[rank], entries[rank].len(), "{context}: stage {rank} waits for ever");
-                    let own = |entry: &Entry| if let Entry::Run(task) = entry { Some(*task) } else { None };
-                    assert_eq!(entries[rank].iter().filter_map(own).collect::<Vec<_>>(), tasks[rank], "{context}");
-                }
-                let sent = entries.iter().flatten().filter(|entry| matches!(entry, Entry::Send { .. })).count();
-                let parts = stages * pipeline.chunks();
-                let is_crossed = |part: &usize| pipeline.stage(stages, part - 1) != pipeline.stage(stages, *part);
-                let edges = (1..parts).filter(is_crossed).count();
-                assert_eq!(sent, 2 * micro_batches * edges, "{context}");
             }
         }
     }
@@ -517,7 +537,7 @@ mod tests {
         for pipeline in PIPELINES {
             for (stages, micro_batches) in [(2, 6), (4, 8), (3, 12)] {
                 let parts = stages * pipeline.chunks();
-                for (rank, entries) in pipeline.entries(stages, micro_batches).iter().enumerate() {
+                for (rank, entries) in entries(pipeline, stages, micro_batches, 1).iter().enumerate() {
                     for (at, entry) in entries.iter().enumerate() {
                         match *entry {
                             Entry::Send { made_by, .. } => assert!(entries[..at].contains(&Entry::Run(made_by))),

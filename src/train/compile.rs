@@ -13,6 +13,7 @@ use crate::config::ModelConfig;
 use crate::placement::{Mesh, Placed, Residual};
 use crate::program::models::trained;
 use crate::program::{Role, Value, ValueId};
+use crate::schedule::parts::{Cut, cut};
 use crate::schedule::{Place, Plan, Staged, StagedStep, schedule, schedule_stages};
 
 use super::checkpoint::{ShardedTensor, Sharding};
@@ -21,7 +22,7 @@ use super::init::{Init, inits};
 use super::layouts::{DATA, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
 use super::program::{Marked, Part, Parts, Recompute, is_copy};
 use super::recipe::{Precision, Recipe};
-use super::stages::{Cut, PIPELINE, cut};
+use super::stages::PIPELINE;
 
 /// How a run lies on cards. It changes no number but by the order of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,7 +266,7 @@ pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result
 
 /// What cards run at once: a micro-batch, all micro-batches of a pipeline, or what moves the weights.
 #[derive(Clone, Debug)]
-pub struct Run<'a> {
+pub struct StepProgram<'a> {
     /// Which of the step's programs it is.
     pub part: Part,
     /// The programs it is made of. The notes of its plans are of their ops, one program's behind the other's.
@@ -275,7 +276,7 @@ pub struct Run<'a> {
     homes: &'a BTreeMap<String, usize>,
 }
 
-impl Run<'_> {
+impl StepProgram<'_> {
     /// The plans of all ranks.
     ///
     /// # Errors
@@ -299,9 +300,9 @@ impl Run<'_> {
 impl Lowered {
     /// What the cards run, each once, in the order of a step.
     #[must_use]
-    pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Vec<Run<'_>> {
+    pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Vec<StepProgram<'_>> {
         let of_one = |part: &Part| layout.stages == 1 || *part == Part::Update;
-        let mut found: Vec<Run<'_>> = Vec::new();
+        let mut found: Vec<StepProgram<'_>> = Vec::new();
         for part in layout.programs(recipe) {
             if found.iter().any(|run| run.part == part) {
                 continue;
@@ -318,7 +319,7 @@ impl Lowered {
             };
             let micro_batches = own.iter().filter_map(|number| numbers.binary_search(number).ok()).collect();
             let programs = numbers.iter().map(staged).collect();
-            found.push(Run { part, programs, micro_batches, homes: &self.homes });
+            found.push(StepProgram { part, programs, micro_batches, homes: &self.homes });
         }
         found
     }

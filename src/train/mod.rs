@@ -26,7 +26,7 @@ pub mod stages;
 mod trainer;
 pub mod verify;
 
-pub use compile::{Compiled, Layout, Lowered, Run, compile, lower};
+pub use compile::{Compiled, Layout, Lowered, StepProgram, compile, lower};
 pub use layouts::Zero;
 pub use loss_scale::{LossScale, LossScaling};
 pub use optimizer::Optimizer;

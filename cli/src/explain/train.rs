@@ -15,7 +15,7 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Step, StreamKind};
 use ascend_tp::train::program::Part;
 use ascend_tp::train::stages::PIPELINE;
-use ascend_tp::train::{Run, lower};
+use ascend_tp::train::{StepProgram, lower};
 use ascend_tp_planner::simulate::{Issue, Simulator, Span};
 use serde::Serialize;
 
@@ -168,7 +168,7 @@ impl Seen<'_> {
 
 /// The collectives of a run that a step has so many times, in the order of its programs, and behind them what stages send each
 /// other; of each stage one card is seen.
-fn collectives(run: &Run<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Timed> {
+fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Timed> {
     let timed: Vec<_> = seen.iter().map(|seen| seen.exchanged(|kind| !kind.is_of_two())).collect();
     let mut found = Vec::new();
     let mut first_note = 0;
@@ -188,7 +188,7 @@ fn collectives(run: &Run<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Timed> {
     }
     for (stage, own) in seen.iter().enumerate() {
         let sends = own.exchanged(|kind| matches!(kind, CollectiveKind::Send { .. }));
-        found.extend(sends.iter().filter_map(|(op, of)| own.sent(*op, of, times, (stage, seen.len()))));
+        found.extend(sends.iter().filter_map(|(op, of)| own.sent(*op, of, times, stage)));
     }
     found
 }
@@ -224,12 +224,12 @@ impl Seen<'_> {
         }
     }
 
-    /// What this stage of so many sends to another one.
-    fn sent(&self, op: OpId, of: &Exchanged, runs: usize, (stage, stages): (usize, usize)) -> Option<Timed> {
+    /// What this stage sends to another one.
+    fn sent(&self, op: OpId, of: &Exchanged, runs: usize, stage: usize) -> Option<Timed> {
         let is_own = |step: &&Step| step.op == op;
         let (to, sent) = self.plan.steps.iter().filter(is_own).find_map(|step| match &step.action {
             Action::Exchange(exchange) => match exchange.kind {
-                CollectiveKind::Send { to } => Some((to / (self.plan.world / stages), &exchange.send)),
+                CollectiveKind::Send { to } => Some((to, &exchange.send)),
                 _ => None,
             },
             _ => None,

@@ -199,6 +199,20 @@ pub(super) struct Axes {
     pub(super) tensor: usize,
 }
 
+/// Stages of a mesh for serving.
+///
+/// # Errors
+/// A mesh that is none, is not of the cards, or deals requests over some of them.
+pub(crate) fn serving_stages(text: Option<&str>, cards: usize) -> Result<usize, Diagnostic> {
+    let Axes { stages, data, context, .. } = mesh(text, cards)?;
+    if data * context == 1 {
+        return Ok(stages);
+    }
+    let problem =
+        Diagnostic::new("--mesh", "all cards serve the same requests").expected("axes pp and tp, such as pp=2,tp=4");
+    Err(problem.found(text.unwrap_or_default()))
+}
+
 /// The axes of a mesh for training.
 pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic> {
     let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards }) };

@@ -183,6 +183,31 @@ mod tests {
         }
     }
 
+    /// What transfers add that no pass hides, with as many micro-batches as fill the pipeline at least twice: the way there and back; in
+    /// 1F1B once more each time the stages have changed all that they hold.
+    #[test]
+    fn transfers_take_as_long_as_the_forms_say() {
+        let whole = StageTimes { forward: 12.0, input_grad: 11.0, weight_grad: 9.0 };
+        let transfer = 0.25;
+        for stages in [2_usize, 3, 4, 7, 8] {
+            for rounds in [2_usize, 3, 5] {
+                let (p, m) = (stages as f64, rounds as f64);
+                let mut forms = vec![
+                    (Pipeline::GPipe, 2.0 * (p - 1.0)),
+                    (Pipeline::OneForwardOneBackward, 2.0 * (p - 1.0) * m + 2.0 * (p - 2.0)),
+                    (Pipeline::ZeroBubbleH1, 4.0 * (p - 1.0)),
+                ];
+                forms.extend([2, 3].map(|chunks| (Pipeline::Interleaved { chunks }, 2.0 * (p * chunks as f64 - 1.0))));
+                for (schedule, transfers) in forms {
+                    let times = equal(schedule, stages, whole);
+                    let step = |transfer| simulate(schedule, stages, stages * rounds, &times, transfer).duration;
+                    let added = step(transfer) - step(0.0);
+                    assert!((added - transfers * transfer).abs() < 1e-6, "{schedule} p={p} m={rounds} p: {added}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_slowest_stage_sets_the_pace() {
         let mut times =
