@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::device::{Buffer, Communicator, Device};
-use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::emulator::{CannVersion, Config, Emulator};
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, Timed};
 use ascend_tp::generate::{self, Model, Session};
 use ascend_tp::placement::Residual;
@@ -17,6 +17,7 @@ use ascend_tp::schedule::plan::Region;
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::world::{Place, ProcessGroup, World};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
+use ascend_tp_sys::Table;
 
 fn emulator(config: Config) -> (Emulator, Arc<Cann>) {
     let emulator = Emulator::new(config).unwrap();
@@ -365,4 +366,57 @@ fn memory_of_a_card_is_given_back_when_the_engine_goes() {
     assert!(memory.free < memory.total);
     drop(engine);
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
+}
+
+#[test]
+fn a_program_needs_the_operators_of_its_plans_and_no_other() {
+    let (emulator, _cann) = emulator(Config::with_cards(2));
+    let mut needed = 0;
+    for name in Table::OPERATORS {
+        let mut table = Table::clone(&emulator.table());
+        table.missing_operators.push(name);
+        let cann = Cann::new(Arc::new(table)).unwrap();
+        assert_eq!(cann.missing_operators(), [*name]);
+        let calls = |plan: &Plan| plan.to_string().contains(&format!("{name} "));
+        match Engine::start(&cann, vec![plans(2)]) {
+            Ok(_) => assert!(!plans(2).iter().any(calls), "{name}"),
+            Err(Error::Refused(problems)) => {
+                assert!(plans(2).iter().any(calls), "{name}: {problems}");
+                let text = problems.to_string();
+                assert!(text.contains(&format!("expected {name}")) && text.contains("ascend-tp doctor"), "{text}");
+                assert!(text.contains("program \"lookup\", "), "{text}");
+                needed += 1;
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+    assert!(needed >= 2 && Table::OPERATORS.len() >= 60, "{needed} of {}", Table::OPERATORS.len());
+}
+
+#[test]
+fn steps_with_collectives_are_recorded_from_cann_8_5_on() {
+    for (cann, cards, is_refused) in
+        [(CannVersion::V8_1, 2, true), (CannVersion::V8_1, 1, false), (CannVersion::V8_5, 2, false)]
+    {
+        let mut config = Config::with_cards(2);
+        config.cann = cann;
+        let (_emulator, cann) = emulator(config);
+        let options = EngineOptions { launching: Launching::Captured, ..EngineOptions::default() };
+        match Engine::start_with(&cann, vec![plans(cards)], &options) {
+            Ok(mut engine) => {
+                assert!(!is_refused);
+                ones(&mut engine);
+                // Eager, recorded, replayed.
+                for _ in 0..3 {
+                    engine.run(0, ids([1, 0, 2])).unwrap();
+                }
+            }
+            Err(Error::Refused(problems)) => {
+                let text = problems.to_string();
+                assert!(is_refused && text.contains("expected 8.5 or newer, found 8.1.RC1"), "{text}");
+                assert!(text.contains("leave --captured out"), "{text}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }

@@ -11,6 +11,7 @@ mod context;
 mod device;
 mod engine;
 mod equivalence;
+mod exact;
 mod faults;
 mod golden;
 mod gradients;

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::bench::{self, BenchOptions};
+use super::bind::Bind;
 use super::calibrate::CalibrateOptions;
 use super::checkpoint::{self, CheckpointOptions};
 use super::data::{self, DataOptions};
+use super::doctor::{self, DoctorOptions};
 use super::failure::EXIT_CODES;
 use super::kernel::{self, KernelOptions};
 use super::plan::{self, PlanOptions};
@@ -114,6 +116,9 @@ pub(super) enum Command {
     /// Check kernels in Ascend C without a card, or compile them for the emulator
     #[command(after_help = kernel::EXAMPLES)]
     Kernel(KernelOptions),
+    /// Say what stands between this machine and a first run
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor(DoctorOptions),
     /// List the presets, their sizes and the cards they need
     Models(ModelsOptions),
     /// Print the completions of a shell
@@ -193,6 +198,9 @@ pub(super) struct GenerateOptions {
     /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) device: DeviceKind,
+    /// Processors to run on: auto (five near each NPU), none, or a list such as 0-4,48-52
+    #[arg(long, default_value = "none", value_name = "CPUS")]
+    pub(super) bind: Bind,
     /// Cards that the emulator has [default: 8]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) emulated_cards: Option<usize>,

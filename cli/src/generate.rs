@@ -24,7 +24,7 @@ use super::failure::{Failure, Outcome};
 use super::numbers::counted;
 use super::progress::Progress;
 use super::prompts::{self, Asked};
-use super::{detail, interrupt, model, note, print, print_json, processes, train};
+use super::{bind, detail, interrupt, model, note, print, print_json, processes, train};
 
 mod report;
 
@@ -42,6 +42,7 @@ pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
 }
 
 fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
+    bind::apply(&options.bind, group, options.cards.unwrap_or(8))?;
     let stop = interrupt::catch(group);
     let folder = model::folder(options.model.as_deref())?;
     let cards = cards::open_for(options.device, group, options.emulated_cards, 0)?;

@@ -8,10 +8,12 @@
 mod about;
 mod arguments;
 mod bench;
+mod bind;
 mod calibrate;
 mod cards;
 mod checkpoint;
 mod data;
+mod doctor;
 mod explain;
 mod failure;
 mod files;
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Train(options) => train::run(&options),
         Command::Checkpoint(options) => checkpoint::run(&options.command),
         Command::Kernel(options) => kernel::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Models(options) => models::run(&options),
         Command::Completions { shell } => about::completions(shell),
         Command::Man { command } => about::manual(command.as_deref()),

@@ -26,11 +26,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use super::bind::{self, Bind};
 use super::cards;
 use super::failure::{Failure, Outcome};
 use super::values::{DeviceKind, LayoutOptions};
-use super::{files, interrupt, model, note, processes};
+use super::{files, interrupt, model, note, print, processes};
 
+mod digest;
 mod logs;
 mod sample;
 mod step;
@@ -50,6 +52,8 @@ Examples:
   ascend-tp train --model models/kjv-qwen2 --data text.txt --steps 20 --global-batch 4 --seq 64 --cards 2
   ascend-tp train --model DIR --data corpus --recipe recipe.toml --cards 8 --mesh dp=2,tp=4 --zero 1 \\
       --micro-batch 2 --save runs/a --save-every 50 --resume --metrics m.jsonl --tensorboard runs/a
+  ascend-tp train --model models/kjv-qwen2 --data text.txt --cards 4 --mesh dp=2,tp=2 --exact --digest
+      the same digest with any other --mesh, --zero, --micro-batch, --recompute and --residual
   ascend-tp train --model DIR --init-seed 1 --data corpus.jsonl --cards 8
       weights are drawn; the folder needs a config.json and, for texts, a tokenizer";
 
@@ -107,8 +111,14 @@ pub(super) struct TrainOptions {
     /// Have the trained weights continue this text, from the checkpoint of the last step
     #[arg(long, value_name = "TEXT")]
     sample: Option<String>,
+    /// Print `digest` and the SHA-256 of all weights and optimizer states, as whole tensors in the order of their names, as the last line
+    #[arg(long)]
+    digest: bool,
     #[arg(long, value_enum, default_value = "auto")]
     device: DeviceKind,
+    /// Processors to run on: auto (five near each NPU), none, or a list such as 0-4,48-52
+    #[arg(long, default_value = "none", value_name = "CPUS")]
+    bind: Bind,
 }
 
 /// What the shipped text is to be continued from.
@@ -167,6 +177,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let options = &options.complete(group)?;
     let folder = model::folder(options.model.as_deref())?;
     let wanted = processes::cards(options.cards, group, Some(1)).map_err(Diagnostics::from)?;
+    bind::apply(&options.bind, group, wanted)?;
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
     let made = Job::new(options, &folder, wanted, group);
@@ -184,6 +195,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let temporary = if job.sample.is_some() && options.save.is_none() { Some(tempfile::tempdir()?) } else { None };
     let save = options.save.as_deref().or(temporary.as_ref().map(TempDir::path));
     let last = job.train(&mut trainer, group, save, cards.peak_flops(job.recipe.precision.dtype()))?;
+    let digest = if options.digest { Some(digest::of(&mut trainer, group)?) } else { None };
     // Its memory is free for what comes.
     drop(trainer);
     if let (Some(sample), Some(checkpoint)) = (&job.sample, last) {
@@ -191,6 +203,9 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         sample.show(&job.config, &checkpoint, job.adapted(), &cards.cann, &engine)?;
     }
     cards.check_reports()?;
+    if let Some(digest) = digest.filter(|_| group.is_first()) {
+        print(&format!("digest {digest}\n"))?;
+    }
     Ok(Outcome::Done)
 }
 

@@ -40,7 +40,7 @@ const OF_A_STEP: [&str; 20] = [
 ];
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
-const OPTIONS: [(&str, &[&str]); 10] = [
+const OPTIONS: [(&str, &[&str]); 11] = [
     (
         "generate",
         &[
@@ -63,6 +63,7 @@ const OPTIONS: [(&str, &[&str]); 10] = [
             "stop",
             "logprobs",
             "device",
+            "bind",
             "emulated-cards",
             "captured",
             "json",
@@ -103,13 +104,15 @@ const OPTIONS: [(&str, &[&str]); 10] = [
             "trace",
             "sample",
             "device",
+            "bind",
             "help",
         ],
     ),
     ("data prepare", &["tokenizer", "out", "separator", "json", "help"]),
     ("data inspect", &["tokenizer", "documents", "json", "help"]),
     ("data tokenizer", &["vocab-size", "out", "json", "help"]),
-    ("bench", &["quick", "json", "plot", "report", "device", "help"]),
+    ("bench", &["quick", "json", "plot", "report", "device", "bind", "help"]),
+    ("doctor", &["emulator", "rank-table", "no-smoke", "json", "help"]),
     (
         "plan",
         &[

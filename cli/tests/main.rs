@@ -8,6 +8,7 @@ mod checkpoint;
 mod cli;
 mod costs;
 mod data;
+mod doctor;
 mod kernel;
 mod plan;
 mod plan_train;

@@ -149,64 +149,85 @@ fn the_second_process() {
     say(format!("PID {pid}"));
     assert_eq!(first, "who");
     let line = next();
-    let mut seen = null_mut();
-    if part == "key" {
-        let key = CString::new(line).expect("text");
-        let code = young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 1));
-        say(format!("REFUSED {code} {}", crate::common::message(&table)));
-        assert_eq!(next(), "again");
-        ok(&table, young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 1)));
-        say(format!("READ {:?}", card.download(seen, 4)));
-        assert_eq!(next(), "write");
-        let own = card.upload(&[8, 8]);
-        ok(&table, call!(table, aclrtMemcpyAsync(seen, 2, own, 2, crate::common::D2D, card.stream)));
-        card.synchronize();
-        say("WROTE it".into());
-        assert_eq!(next(), "close");
-        ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
-    } else if part == "signals" {
-        let (notify_key, event_key) = line.split_once(' ').expect("two keys");
-        let (notify_key, mut event) = (CString::new(notify_key).expect("text"), null_mut());
-        ok(&table, young!(table, aclrtIpcOpenEventHandle(handle_of(event_key), &raw mut event)));
-        let import = |flags, notify: &mut aclrtNotify| {
-            young!(table, aclrtNotifyImportByKey(&raw mut *notify, notify_key.as_ptr(), flags))
-        };
-        let mut notify = null_mut();
-        let code = import(0, &mut notify);
-        say(format!("REFUSED {code} {}", crate::common::message(&table)));
-        assert_eq!(next(), "again");
-        ok(&table, import(0, &mut notify));
-        let code = young!(table, aclrtRecordNotify(notify, card.stream));
-        say(format!("REFUSED {code} {}", crate::common::message(&table)));
-        assert_eq!(next(), "record");
-        ok(&table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
-        ok(&table, young!(table, aclrtRecordNotify(notify, card.stream)));
-        // Until the first process records the event, this one's stream waits.
-        ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, event)));
-        card.synchronize();
-        say("RECORDED it".into());
-        assert_eq!(next(), "close");
-        ok(&table, young!(table, aclrtDestroyNotify(notify)));
-        ok(&table, call!(table, aclrtDestroyEvent(event)));
-    } else {
-        let shareable: u64 = line.parse().expect("a number");
-        let mut handle = null_mut();
-        let code = call!(table, aclrtMemImportFromShareableHandle(shareable, 1, &raw mut handle));
-        say(format!("REFUSED {code} {}", crate::common::message(&table)));
-        assert_eq!(next(), "again");
-        ok(&table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
-        ok(&table, call!(table, aclrtMemImportFromShareableHandle(shareable, 1, &raw mut handle)));
-        ok(&table, call!(table, aclrtReserveMemAddress(&raw mut seen, 2 * MIB, 0, null_mut(), 0)));
-        ok(&table, call!(table, aclrtMapMem(seen, 2 * MIB, 0, handle, 0)));
-        say(format!("READ {:?}", card.download(seen, 4)));
-        assert_eq!(next(), "write");
-        ok(&table, call!(table, aclrtMemset(seen, 2, 8, 2)));
-        say("WROTE it".into());
-        assert_eq!(next(), "close");
-        ok(&table, call!(table, aclrtUnmapMem(seen)));
-        ok(&table, call!(table, aclrtFreePhysical(handle)));
+    match part.as_str() {
+        "key" => reads_by_key(&table, &card, line, next, say),
+        "signals" => records_and_waits(&table, &card, &line, next, say),
+        _ => maps_physical_memory(&table, &card, &line, next, say),
     }
     say("CLOSED it".into());
+}
+
+fn reads_by_key(table: &Table, card: &Card<'_>, line: String, mut next: impl FnMut() -> String, say: impl Fn(String)) {
+    let (key, mut seen) = (CString::new(line).expect("text"), null_mut());
+    let code = young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 1));
+    say(format!("REFUSED {code} {}", crate::common::message(table)));
+    assert_eq!(next(), "again");
+    ok(table, young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 1)));
+    say(format!("READ {:?}", card.download(seen, 4)));
+    assert_eq!(next(), "write");
+    let own = card.upload(&[8, 8]);
+    ok(table, call!(table, aclrtMemcpyAsync(seen, 2, own, 2, crate::common::D2D, card.stream)));
+    card.synchronize();
+    say("WROTE it".into());
+    assert_eq!(next(), "close");
+    ok(table, young!(table, aclrtIpcMemClose(key.as_ptr())));
+}
+
+fn records_and_waits(
+    table: &Table,
+    card: &Card<'_>,
+    line: &str,
+    mut next: impl FnMut() -> String,
+    say: impl Fn(String),
+) {
+    let (notify_key, event_key) = line.split_once(' ').expect("two keys");
+    let (notify_key, mut event) = (CString::new(notify_key).expect("text"), null_mut());
+    ok(table, young!(table, aclrtIpcOpenEventHandle(handle_of(event_key), &raw mut event)));
+    let import = |flags, notify: &mut aclrtNotify| {
+        young!(table, aclrtNotifyImportByKey(&raw mut *notify, notify_key.as_ptr(), flags))
+    };
+    let mut notify = null_mut();
+    let code = import(0, &mut notify);
+    say(format!("REFUSED {code} {}", crate::common::message(table)));
+    assert_eq!(next(), "again");
+    ok(table, import(0, &mut notify));
+    let code = young!(table, aclrtRecordNotify(notify, card.stream));
+    say(format!("REFUSED {code} {}", crate::common::message(table)));
+    assert_eq!(next(), "record");
+    ok(table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
+    ok(table, young!(table, aclrtRecordNotify(notify, card.stream)));
+    // Until the first process records the event, this one's stream waits.
+    ok(table, call!(table, aclrtStreamWaitEvent(card.stream, event)));
+    card.synchronize();
+    say("RECORDED it".into());
+    assert_eq!(next(), "close");
+    ok(table, young!(table, aclrtDestroyNotify(notify)));
+    ok(table, call!(table, aclrtDestroyEvent(event)));
+}
+
+fn maps_physical_memory(
+    table: &Table,
+    card: &Card<'_>,
+    line: &str,
+    mut next: impl FnMut() -> String,
+    say: impl Fn(String),
+) {
+    let shareable: u64 = line.parse().expect("a number");
+    let (mut seen, mut handle) = (null_mut(), null_mut());
+    let code = call!(table, aclrtMemImportFromShareableHandle(shareable, 1, &raw mut handle));
+    say(format!("REFUSED {code} {}", crate::common::message(table)));
+    assert_eq!(next(), "again");
+    ok(table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
+    ok(table, call!(table, aclrtMemImportFromShareableHandle(shareable, 1, &raw mut handle)));
+    ok(table, call!(table, aclrtReserveMemAddress(&raw mut seen, 2 * MIB, 0, null_mut(), 0)));
+    ok(table, call!(table, aclrtMapMem(seen, 2 * MIB, 0, handle, 0)));
+    say(format!("READ {:?}", card.download(seen, 4)));
+    assert_eq!(next(), "write");
+    ok(table, call!(table, aclrtMemset(seen, 2, 8, 2)));
+    say("WROTE it".into());
+    assert_eq!(next(), "close");
+    ok(table, call!(table, aclrtUnmapMem(seen)));
+    ok(table, call!(table, aclrtFreePhysical(handle)));
 }
 
 #[test]

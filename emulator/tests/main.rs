@@ -5,6 +5,7 @@
 
 mod accounting;
 mod capture;
+mod capture_limits;
 mod collective_failures;
 mod collectives;
 mod common;

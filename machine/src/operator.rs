@@ -7,7 +7,7 @@
 //! | product | the longer of cube and memory, and the part `serial` of the shorter: the first tiles have to come before anything is multiplied. Cube: tiles dealt out to the cores in waves; a core's time for a tile is that of its multiplications or of loading both its sides from the cache; of the tile shapes the fastest |
 //! | grouped products | the longer of the two: the weight of one group comes while that of another is multiplied |
 //! | attention | a time for every wave of tasks, and the longest of cube, softmax, and reading keys and values |
-//! | vector | the longer of operations over the lanes of all vector cores, and memory |
+//! | vector | a time for every core it starts, and the longer of its busiest core and memory: rows are dealt out whole, each with a time of its own beside its operations |
 //!
 //! Weights, caches and tables come from HBM; activations, up to half the second-level cache, are found there.
 //!
@@ -88,11 +88,11 @@ impl OperatorCost {
     #[must_use]
     pub fn of(profile: &Profile, work: &Work) -> Self {
         let c = &profile.coefficients;
-        let vector_us = work.vector_operations / (profile.soc.vector_lanes_per_us() * c.vector_efficiency);
+        let vector_us = vector_us(profile, work);
         let cube_us: f64 = match work.kind {
             Kind::Attention { .. } => {
                 let flops = work.flops() * multiplication(work.element).0;
-                flops / (profile.soc.cube_flops_per_us() * c.attention_efficiency)
+                flops / (profile.soc.cube_flops_per_us() * c.cube_efficiency)
             }
             _ => work.products.iter().map(|gemm| product_us(profile, work, gemm)).sum(),
         };
@@ -106,15 +106,15 @@ impl OperatorCost {
             Kind::Attention { .. } => {
                 c.attention_us + c.attention_task_us * (work.tasks / f64::from(profile.soc.cube_cores())).ceil()
             }
-            Kind::Vector => c.kernel_us,
+            Kind::Vector => c.kernel_us + c.core_us * cores_of(profile, work),
         };
         let engine = if work.products.is_empty() { Engine::Vector } else { Engine::Cube };
         let bound = if longest < fixed_us { Bound::Launch } else { bound };
         Self { duration_us: fixed_us + longest, cube_us, vector_us, memory_us, engine, bound }
     }
 
-    /// The cost of a kernel of the vector cores that counts its own work: `cycles` of its slowest core, `bytes` of global
-    /// memory over all cores.
+    /// The cost of a kernel that starts all vector cores and counts its own work: `cycles` of its slowest core, `bytes` of
+    /// global memory over all cores.
     #[must_use]
     pub fn of_kernel(profile: &Profile, cycles: f64, bytes: f64) -> Self {
         let (soc, c) = (profile.soc, &profile.coefficients);
@@ -122,10 +122,31 @@ impl OperatorCost {
         let memory_us = bytes / (soc.hbm_bytes_per_us() * c.hbm_efficiency);
         let (bound, longest) =
             if vector_us > memory_us { (Bound::Vector, vector_us) } else { (Bound::Memory, memory_us) };
-        let bound = if longest < c.kernel_us { Bound::Launch } else { bound };
-        let duration_us = c.kernel_us + longest;
+        let fixed_us = c.kernel_us + c.core_us * f64::from(soc.vector_cores());
+        let bound = if longest < fixed_us { Bound::Launch } else { bound };
+        let duration_us = fixed_us + longest;
         Self { duration_us, cube_us: 0.0, vector_us, memory_us, engine: Engine::Vector, bound }
     }
+}
+
+/// Vector cores that a kernel starts.
+fn cores_of(profile: &Profile, work: &Work) -> f64 {
+    work.tasks.ceil().clamp(1.0, f64::from(profile.soc.vector_cores()))
+}
+
+/// Microseconds of the busiest vector core.
+fn vector_us(profile: &Profile, work: &Work) -> f64 {
+    let (soc, c) = (profile.soc, &profile.coefficients);
+    let efficiency = match work.kind {
+        Kind::Attention { .. } => c.softmax_efficiency,
+        Kind::Product | Kind::Grouped | Kind::Vector => c.vector_efficiency,
+    };
+    let all_us = work.vector_operations / (soc.vector_lanes_per_us() * efficiency);
+    if work.kind != Kind::Vector {
+        return all_us;
+    }
+    let cores = f64::from(soc.vector_cores());
+    (work.tasks / cores).ceil() * (c.row_us + all_us * cores / work.tasks.max(1.0))
 }
 
 /// Microseconds in which all cores move the bytes.
@@ -240,7 +261,40 @@ mod tests {
         assert_eq!(OperatorCost::of(&profile, &matmul(Element::Bf16, 1, 16, 16)).bound, Bound::Launch);
     }
 
+    fn vector(operator: &'static str, rows: usize, width: usize) -> Work {
+        let operands = vec![
+            Operand::dense(Element::Bf16, [rows, width], Access::Read),
+            Operand::dense(Element::Bf16, [rows, width], Access::Write),
+        ];
+        Work::of(&Launch { operator, operands })
+    }
+
+    #[test]
+    fn a_kernel_pays_for_the_cores_it_starts_and_for_each_row() {
+        let profile = Profile::of(Soc::Ascend910B3);
+        let us = |rows, width| OperatorCost::of(&profile, &vector("aclnnRmsNorm", rows, width)).duration_us;
+        let c = &profile.coefficients;
+        assert!(us(1, 64) < c.kernel_us + c.core_us + 0.1, "{}", us(1, 64));
+        assert!(us(40, 64) > us(1, 64) + 38.0 * c.core_us);
+        // As many elements in rows an eighth as wide.
+        assert!(us(32_768, 128) > 1.5 * us(4096, 1024));
+        let flat = OperatorCost::of(&profile, &vector("aclnnNeg", 32_768, 128)).duration_us;
+        assert!((flat / OperatorCost::of(&profile, &vector("aclnnNeg", 4096, 1024)).duration_us - 1.0).abs() < 1e-9);
+    }
+
     proptest! {
+        #[test]
+        fn more_rows_or_wider_ones_are_never_faster(
+            soc in prop::sample::select(Soc::ALL.to_vec()),
+            operator in prop::sample::select(vec!["aclnnRmsNorm", "aclnnNeg", "aclnnSwiGlu", "aclnnIndexSelect"]),
+            sizes in (1_usize..5000, 1_usize..5000), more in (0_usize..300, 0_usize..300),
+        ) {
+            let profile = Profile::of(soc);
+            let us = |rows, width| OperatorCost::of(&profile, &vector(operator, rows, width)).duration_us;
+            let (small, large) = (us(sizes.0, sizes.1), us(sizes.0 + more.0, sizes.1 + more.1));
+            prop_assert!(large >= small * (1.0 - 1e-12), "{small} {large}");
+        }
+
         #[test]
         fn more_work_is_never_faster(
             soc in prop::sample::select(Soc::ALL.to_vec()),

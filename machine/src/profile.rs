@@ -19,8 +19,8 @@ pub struct Coefficients {
     pub load_efficiency: f64,
     /// The same of grouped products.
     pub grouped_load_efficiency: f64,
-    /// Part of the cube units' rate of fused attention.
-    pub attention_efficiency: f64,
+    /// Part of the lanes' rate of the vector units that the softmax of fused attention reaches.
+    pub softmax_efficiency: f64,
     /// Part of the lanes' rate of the vector units.
     pub vector_efficiency: f64,
     /// Part of the memory's rate at which weights and activations come.
@@ -43,6 +43,11 @@ pub struct Coefficients {
     pub attention_task_us: f64,
     /// Least time of a kernel of the vector units, in microseconds.
     pub kernel_us: f64,
+    /// What each vector core that a kernel starts adds to it, in microseconds: cores are set up one after another (Ascend C
+    /// best practices, "Setting a Proper Number of Cores").
+    pub core_us: f64,
+    /// What a vector core takes for a row beside the row's operations, in microseconds.
+    pub row_us: f64,
     /// Exchanges.
     pub exchange: ExchangeCoefficients,
     /// Host time.
@@ -99,13 +104,13 @@ const fn microseconds(name: &'static str, usual: f64, (low, high): (f64, f64), k
 }
 
 /// Every coefficient that is fitted. What they mean is said at the fields of [`Coefficients`] and [`ExchangeCoefficients`].
-pub const MEANINGS: [Meaning; 24] = [
+pub const MEANINGS: [Meaning; 26] = [
     part("cube_efficiency", 0.8, 0.4, "products"),
     part("load_efficiency", 0.8, 0.2, "products"),
     part("hbm_efficiency", 0.8, 0.4, "products"),
     part("serial", 0.5, 0.01, "products"),
     microseconds("product_us", 5.0, (1.0, 20.0), "products"),
-    part("attention_efficiency", 0.4, 0.1, "attention"),
+    part("softmax_efficiency", 0.4, 0.1, "attention"),
     part("keys_efficiency", 0.8, 0.4, "attention"),
     part("strided_keys_efficiency", 0.7, 0.4, "attention"),
     part("l2_efficiency", 0.6, 0.2, "attention"),
@@ -115,6 +120,8 @@ pub const MEANINGS: [Meaning; 24] = [
     microseconds("grouped_us", 20.0, (5.0, 60.0), "grouped"),
     part("vector_efficiency", 0.4, 0.05, "vectors"),
     microseconds("kernel_us", 2.0, (1.0, 10.0), "vectors"),
+    microseconds("core_us", 0.02, (0.001, 0.2), "vectors"),
+    microseconds("row_us", 0.03, (0.001, 1.0), "vectors"),
     microseconds("exchange.direct_us", 3.0, (0.5, 30.0), "collectives"),
     microseconds("exchange.peer_us", 0.5, (0.05, 5.0), "collectives"),
     part("exchange.direct_efficiency", 0.7, 0.3, "collectives"),

@@ -102,6 +102,17 @@ impl Soc {
         }
     }
 
+    /// Whether the operators that exchange parts of a product while they multiply others run on so many cards
+    /// (aclnnAllGatherMatmul, aclnnMatmulReduceScatter: 2, 4 and 8 of an Atlas A2, 16 and 32 too of an Atlas A3).
+    #[must_use]
+    pub const fn fuses_exchanges_of(self, cards: usize) -> bool {
+        let most = match self {
+            Self::Ascend910B1 | Self::Ascend910B2 | Self::Ascend910B3 | Self::Ascend910B4 => 8,
+            Self::Ascend910_9391 | Self::Ascend910_9381 | Self::Ascend910_9372 | Self::Ascend910_9362 => 32,
+        };
+        cards > 1 && cards <= most && cards.is_power_of_two()
+    }
+
     /// The name a command line takes.
     #[must_use]
     pub const fn short_name(self) -> &'static str {

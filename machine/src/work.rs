@@ -62,7 +62,8 @@ pub struct Work {
     pub kind: Kind,
     /// Bytes of an element of the right side, which may be narrower than the left.
     pub weight_bytes: f64,
-    /// Units of work that cores are given one at a time: a key head of a sequence and a block of its queries.
+    /// Units of work that cores are given one at a time: of attention a key head of a sequence and a block of its queries, of a
+    /// kernel of the vector cores a row where each row is worked on as a whole, else a piece of the tensor.
     pub tasks: f64,
     /// Of both, bytes of activations, which the operator before may have left in the cache and the one after may find there;
     /// the others are weights, caches and tables, which always come from memory.
@@ -87,6 +88,8 @@ enum Class {
     AttentionGrad,
     /// Reads, computes this many operations an element, writes.
     Pass(f64),
+    /// The same where a row, along the last dim, is worked on as a whole: its sum, its largest element or its halves.
+    Rows(f64),
     /// The same in this many passes over the data.
     Passes(f64, f64),
     /// Reads rows of a table, which is the first tensor.
@@ -141,19 +144,19 @@ const CLASSES: [(&str, Class); 73] = [
     ("aclnnSiluBackward", Class::Pass(14.0)),
     ("aclnnGelu", Class::Pass(14.0)),
     ("aclnnGeluBackward", Class::Pass(20.0)),
-    ("aclnnSwiGlu", Class::Pass(6.0)),
-    ("aclnnSwiGluGrad", Class::Pass(8.0)),
+    ("aclnnSwiGlu", Class::Rows(6.0)),
+    ("aclnnSwiGluGrad", Class::Rows(8.0)),
     ("aclnnPowTensorScalar", Class::Pass(8.0)),
-    ("aclnnDynamicQuant", Class::Pass(5.0)),
-    ("aclnnRmsNorm", Class::Pass(4.0)),
-    ("aclnnAddRmsNorm", Class::Pass(5.0)),
-    ("aclnnRmsNormGrad", Class::Pass(8.0)),
-    ("aclnnLayerNorm", Class::Pass(6.0)),
-    ("aclnnSoftmax", Class::Pass(8.0)),
-    ("aclnnLogSoftmax", Class::Pass(8.0)),
-    ("aclnnSoftmaxBackward", Class::Pass(4.0)),
-    ("aclnnCrossEntropyLoss", Class::Pass(8.0)),
-    ("aclnnCrossEntropyLossGrad", Class::Pass(6.0)),
+    ("aclnnDynamicQuant", Class::Rows(5.0)),
+    ("aclnnRmsNorm", Class::Rows(4.0)),
+    ("aclnnAddRmsNorm", Class::Rows(5.0)),
+    ("aclnnRmsNormGrad", Class::Rows(8.0)),
+    ("aclnnLayerNorm", Class::Rows(6.0)),
+    ("aclnnSoftmax", Class::Rows(8.0)),
+    ("aclnnLogSoftmax", Class::Rows(8.0)),
+    ("aclnnSoftmaxBackward", Class::Rows(4.0)),
+    ("aclnnCrossEntropyLoss", Class::Rows(8.0)),
+    ("aclnnCrossEntropyLossGrad", Class::Rows(6.0)),
     ("aclnnRotaryPositionEmbedding", Class::Pass(4.0)),
     ("aclnnRotaryPositionEmbeddingGrad", Class::Pass(4.0)),
     // The root and two divisions, and 12 more.
@@ -168,14 +171,17 @@ const CLASSES: [(&str, Class); 73] = [
     ("aclnnRepeat", Class::Pass(0.0)),
     ("aclnnExpand", Class::Pass(0.0)),
     ("aclnnConstantPadNd", Class::Pass(0.0)),
-    ("aclnnTopk", Class::Pass(12.0)),
-    ("aclnnCumsum", Class::Pass(2.0)),
+    ("aclnnTopk", Class::Rows(12.0)),
+    ("aclnnCumsum", Class::Rows(2.0)),
     ("aclnnSort", Class::Passes(8.0, 20.0)),
 ];
 
 /// Operations of a 32-bit lane on a score between the two products of attention: scale, running maximum, difference,
 /// exponential, sum, and the cast to 16 bits.
 const SOFTMAX_OPERATIONS: f64 = 9.0;
+
+/// Elements of the pieces a tensor is dealt out in where its rows mean nothing: 8 KiB at 32 bits.
+const PIECE: f64 = 2048.0;
 
 /// Part of the cache above which lines that are used again begin to drive each other out.
 const CACHE_KEPT: f64 = 0.72;
@@ -197,6 +203,10 @@ impl Work {
             Class::Attention => work.attention(&launch.operands, 1.0),
             Class::AttentionGrad => work.attention(&launch.operands, 2.5),
             Class::Pass(operations) => work.vector_operations *= operations,
+            Class::Rows(operations) => {
+                work.vector_operations *= operations;
+                work.tasks = rows(launch.operands.iter().max_by_key(|operand| operand.len()));
+            }
             Class::Passes(passes, operations) => {
                 work.vector_operations *= operations;
                 for bytes in [&mut work.read_bytes, &mut work.written_bytes, &mut work.passing_bytes] {
@@ -211,16 +221,17 @@ impl Work {
 
     /// Each tensor once, and a copy of those the operator cannot read as they lie.
     fn pass(operands: &[Operand]) -> Self {
+        let elements = operands.iter().map(Operand::len).max().unwrap_or(0) as f64;
         let mut work = Self {
             products: Vec::new(),
             element: operands.first().map_or(Element::Bf16, |operand| operand.element),
-            vector_operations: operands.iter().map(Operand::len).max().unwrap_or(0) as f64,
+            vector_operations: elements,
             read_bytes: 0.0,
             written_bytes: 0.0,
             passing_bytes: 0.0,
             kind: Kind::Vector,
             weight_bytes: 0.0,
-            tasks: 0.0,
+            tasks: elements / PIECE,
             cached_bytes: 0.0,
         };
         for operand in operands {
@@ -329,7 +340,9 @@ impl Work {
     fn read_rows(&mut self, operands: &[Operand]) {
         self.vector_operations = 0.0;
         let Some(table) = operands.first() else { return };
-        let moved: f64 = operands.iter().filter(|operand| operand.access == Access::Write).map(Operand::bytes).sum();
+        let written = operands.iter().filter(|operand| operand.access == Access::Write);
+        self.tasks = rows(written.clone().next());
+        let moved: f64 = written.map(Operand::bytes).sum();
         self.stays(table);
         self.read_bytes += moved.min(table.bytes()) - table.bytes();
     }
@@ -337,9 +350,10 @@ impl Work {
     fn write_rows(&mut self, operands: &[Operand]) {
         self.vector_operations = 0.0;
         let Some(table) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
-        let moved =
-            operands.iter().filter(|operand| operand.access == Access::Read).map(Operand::bytes).fold(0.0, f64::max);
-        let moved = moved.min(table.bytes());
+        let source =
+            operands.iter().filter(|operand| operand.access == Access::Read).max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
+        self.tasks = rows(source);
+        let moved = source.map_or(0.0, Operand::bytes).min(table.bytes());
         if table.access == Access::Update {
             // Rows that are replaced are not read.
             self.read_bytes -= table.bytes();
@@ -371,6 +385,11 @@ impl Work {
     pub fn bytes(&self) -> f64 {
         self.read_bytes + self.written_bytes
     }
+}
+
+/// Rows of a tensor along its last dim.
+fn rows(operand: Option<&Operand>) -> f64 {
+    operand.and_then(|operand| operand.dims.split_last()).map_or(1, |(_, outer)| outer.iter().product()) as f64
 }
 
 /// Of `all` experts, those that at least one of `rows` rows goes to, on average.

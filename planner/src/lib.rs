@@ -15,6 +15,7 @@
 //! | [`rehearse`] | a session's plans, or a step's of training, run by the real executor on emulated cards with a clock |
 
 pub mod fit_memory;
+mod points;
 pub mod rehearse;
 pub mod serve;
 pub mod simulate;

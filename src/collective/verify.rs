@@ -58,10 +58,38 @@ pub fn verify(placed: &Placed) -> Result<(), Diagnostics> {
 
 fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
-    let (program, mesh) = (&placed.program, &placed.mesh);
+    check_layouts(placed, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    for (_, op) in placed.program.ops.iter() {
+        let place = || op_text(&placed.program, op);
+        if stage < op.kind.row().stage {
+            problems.push(Diagnostic::new(place(), "does not occur before lowering"));
+        } else if op.kind == Kind::Reshard {
+            if stage > Stage::Placed {
+                problems.push(Diagnostic::new(place(), "is left, but lowering replaces every reshard"));
+            }
+        } else if op.kind.is_movement() {
+            for (operand, result) in op.operands.iter().zip(&op.results) {
+                let (from, to) = (&placed.layouts[*operand], &placed.layouts[*result]);
+                for message in movement_problems(&op.kind, from, to, &placed.mesh) {
+                    problems.push(Diagnostic::new(place(), message));
+                }
+            }
+        } else {
+            check_types(placed, op, &mut problems);
+        }
+    }
+    check_outputs(placed, &mut problems);
+    problems.into_result(())
+}
+
+fn check_layouts(placed: &Placed, problems: &mut Diagnostics) {
+    let program = &placed.program;
     for (id, value) in program.values.iter() {
         let layout = &placed.layouts[id];
-        if let Some(problem) = layout.problem(mesh, value.shape.rank()) {
+        if let Some(problem) = layout.problem(&placed.mesh, value.shape.rank()) {
             problems.push(Diagnostic::new(program.label(id), problem));
         }
         let is_sum = layout.partial.iter().all(|(_, reduce)| *reduce == Reduce::Sum);
@@ -72,66 +100,49 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
                 .push(Diagnostic::new(program.label(id), "a tensor that is given is whole or sharded, not partial"));
         }
     }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    for (_, op) in program.ops.iter() {
-        let place = || op_text(program, op);
-        if stage < op.kind.row().stage {
-            problems.push(Diagnostic::new(place(), "does not occur before lowering"));
-            continue;
-        }
-        if op.kind == Kind::Reshard {
-            if stage > Stage::Placed {
-                problems.push(Diagnostic::new(place(), "is left, but lowering replaces every reshard"));
-            }
-            continue;
-        }
-        if op.kind.is_movement() {
-            for (operand, result) in op.operands.iter().zip(&op.results) {
-                for message in movement_problems(&op.kind, &placed.layouts[*operand], &placed.layouts[*result], mesh) {
-                    problems.push(Diagnostic::new(place(), message));
-                }
-            }
-            continue;
-        }
-        let rule = match rule_of(op, &program.operand_shapes(op)) {
-            Ok(rule) => rule,
+}
+
+/// On every axis an op that computes has operands and results of the types that its rule allows.
+fn check_types(placed: &Placed, op: &Op, problems: &mut Diagnostics) {
+    let (program, mesh) = (&placed.program, &placed.mesh);
+    let place = || op_text(program, op);
+    let rule = match rule_of(op, &program.operand_shapes(op)) {
+        Ok(rule) => rule,
+        Err(message) => return problems.push(Diagnostic::new(place(), message)),
+    };
+    for axis in mesh.ids() {
+        let name = &mesh.axes()[axis.index()].name;
+        let operands: Vec<Type> = op.operands.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();
+        let results: Vec<Type> = op.results.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();
+        let expected = match follows(op, &rule, &operands, &results) {
+            Ok(expected) => expected,
             Err(message) => {
-                problems.push(Diagnostic::new(place(), message));
+                problems.push(Diagnostic::new(place(), format!("on axis `{name}` {message}")));
                 continue;
             }
         };
-        for axis in mesh.ids() {
-            let name = &mesh.axes()[axis.index()].name;
-            let operands: Vec<Type> = op.operands.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();
-            let results: Vec<Type> = op.results.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();
-            match follows(op, &rule, &operands, &results) {
-                Err(message) => problems.push(Diagnostic::new(place(), format!("on axis `{name}` {message}"))),
-                Ok(expected) => {
-                    for ((index, result), found) in op.results.iter().enumerate().zip(results.iter().copied()) {
-                        let expected = expected(index);
-                        if expected != found {
-                            let what = format!("on axis `{name}` {result} has another type");
-                            problems.push(Diagnostic::new(place(), what).expected(expected).found(found));
-                        }
-                    }
-                }
+        for ((index, result), found) in op.results.iter().enumerate().zip(results.iter().copied()) {
+            let expected = expected(index);
+            if expected != found {
+                let what = format!("on axis `{name}` {result} has another type");
+                problems.push(Diagnostic::new(place(), what).expected(expected).found(found));
             }
         }
     }
-    for (name, id) in &program.outputs {
-        for axis in mesh.ids() {
+}
+
+fn check_outputs(placed: &Placed, problems: &mut Diagnostics) {
+    for (name, id) in &placed.program.outputs {
+        for axis in placed.mesh.ids() {
             let found = type_of(&placed.layouts[*id], axis);
             if found != Type::Whole {
-                let axis = &mesh.axes()[axis.index()].name;
+                let axis = &placed.mesh.axes()[axis.index()].name;
                 let problem =
                     Diagnostic::new(format!("output \"{name}\""), format!("on axis `{axis}` it is not whole"));
                 problems.push(problem.expected(Type::Whole).found(found));
             }
         }
     }
-    problems.into_result(())
 }
 
 /// The type of each of an op's results on one axis. A letter that only a shape gives is cut as the result is.

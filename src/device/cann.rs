@@ -6,7 +6,9 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
-use ascend_tp_sys::{ACL_ERROR_REPEAT_INITIALIZE, ACL_SUCCESS, Table, aclError, load};
+use ascend_tp_sys::{
+    ACL_ERROR_REPEAT_INITIALIZE, ACL_SUCCESS, Table, aclCANNPackageName, aclCANNPackageVersion, aclError, load,
+};
 
 use super::error::{CallError, Error, Result, status_name};
 
@@ -64,6 +66,18 @@ impl Cann {
         unsafe { text(name) }
     }
 
+    /// The library's version, as [`toolkit_version`] has it.
+    #[must_use]
+    pub fn toolkit_version(&self) -> Option<String> {
+        toolkit_version(&self.table)
+    }
+
+    /// Operators of this project that the library lacks, by their C names.
+    #[must_use]
+    pub fn missing_operators(&self) -> &[&'static str] {
+        &self.table.missing_operators
+    }
+
     pub(super) fn table(&self) -> &Table {
         &self.table
     }
@@ -87,6 +101,25 @@ impl fmt::Debug for Cann {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cann").field("soc_name", &self.soc_name()).finish_non_exhaustive()
     }
+}
+
+/// The version of a toolkit by its libraries, such as `8.1.RC1`; `None` if they do not say. It needs neither driver nor card.
+#[must_use]
+pub fn toolkit_version(table: &Table) -> Option<String> {
+    let mut version = aclCANNPackageVersion {
+        version: [0; 128],
+        majorVersion: [0; 64],
+        minorVersion: [0; 64],
+        releaseVersion: [0; 64],
+        patchVersion: [0; 64],
+        reserved: [0; 128],
+    };
+    // SAFETY: `version` is valid for a write.
+    let code = unsafe { (table.aclsysGetCANNVersion)(aclCANNPackageName::ACL_PKG_NAME_CANN, &raw mut version) };
+    // One longer than a name may be would have no end.
+    version.version[127] = 0;
+    // SAFETY: the array is alive and ends in a zero.
+    (code == ACL_SUCCESS).then(|| unsafe { text(version.version.as_ptr()) })?
 }
 
 /// An error of `function`, with the message the library left for this thread.

@@ -39,6 +39,9 @@ pub enum Error {
     /// A C function returned an error.
     #[error("{0}")]
     Call(Box<CallError>),
+    /// The toolkit lacks an operator, named here.
+    #[error("the CANN toolkit has no {0}: install a release that has it; `ascend-tp doctor` lists what is missing")]
+    NoOperator(&'static str),
     /// Refused before any C function was called.
     #[error("{0}")]
     Refused(Box<Diagnostic>),
@@ -51,6 +54,7 @@ impl Error {
         match self {
             Self::Load(_) => ErrorKind::NoToolkit,
             Self::Call(call) => call.kind(),
+            Self::NoOperator(_) => ErrorKind::Unsupported,
             Self::Refused(_) => ErrorKind::InvalidArgument,
         }
     }

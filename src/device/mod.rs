@@ -46,7 +46,7 @@ mod stream;
 mod tensor;
 
 pub use buffer::{Buffer, BufferSlice};
-pub use cann::Cann;
+pub use cann::{Cann, toolkit_version};
 pub use card::{Device, Memory};
 pub use communicator::{Communicator, Parts, ReduceOp};
 pub use copy::{HostBuffer, Transfer};

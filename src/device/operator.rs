@@ -14,7 +14,7 @@ use ascend_tp_sys::{
 };
 
 use super::card::{Device, same_device};
-use super::error::Result;
+use super::error::{Error, Result};
 use super::handle::{IntArray, ScalarHandle};
 use super::prepared::{Prepared, Run};
 use super::tensor::{Tensor, TensorList, acl_dtype};
@@ -29,8 +29,8 @@ impl From<&Tensor> for Argument<Tensor> {
 /// Checks an operator with the card's library and makes it ready to run: `aclnnAdd` on `self`, `other`, `alpha`, `out`.
 ///
 /// # Errors
-/// An unknown operator, arguments that are not those of its prototype, operands of different cards, or the library's refusal
-/// of their types, shapes or strides.
+/// An unknown operator, arguments that are not those of its prototype, operands of different cards, an operator that the
+/// library has not, or its refusal of their types, shapes or strides.
 pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>) -> Result<Prepared> {
     let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
         return Err(Diagnostic::new(name, "no operator of this project").expected("one of sys/include/opapi.h").into());
@@ -38,6 +38,9 @@ pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>
     let arguments: Vec<Argument<Tensor>> = arguments.into_iter().collect();
     operator.check(&arguments)?;
     let device = operator.device(&arguments)?;
+    if device.table().missing_operators.contains(&operator.name) {
+        return Err(Error::NoOperator(operator.name));
+    }
     let held = arguments.into_iter().map(|argument| Held::new(&device, argument)).collect::<Result<_>>()?;
     Prepared::new(&device, operator, held)
 }
@@ -75,7 +78,7 @@ impl Operator {
         }
     }
 
-    fn misfit(&self, parameter: &Parameter, argument: &Argument<Tensor>) -> super::Error {
+    fn misfit(&self, parameter: &Parameter, argument: &Argument<Tensor>) -> Error {
         let problem = Diagnostic::new(self.name, format!("argument `{}`", parameter.name));
         problem.expected(parameter.c_type).found(format!("{argument:?}")).into()
     }

@@ -3,13 +3,14 @@
 //! Input → output: plans, inputs and cards → every problem with them. Invariant: nothing here changes anything.
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::engine::Inputs;
 use super::error::Error;
 use crate::base::{Bytes, Diagnostic, Diagnostics};
-use crate::device::{Communicator, Device};
-use crate::schedule::plan::{Plan, Region, Tensor};
+use crate::device::{Cann, Communicator, Device};
+use crate::schedule::plan::{Action, Plan, Region, Tensor};
 
 /// The bytes of a plan's inputs, in its order.
 pub(super) fn in_order(wanted: &[Tensor], mut given: Inputs) -> Result<Vec<Arc<Vec<u8>>>, Diagnostics> {
@@ -97,6 +98,43 @@ pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Opti
     };
     let problem = Diagnostic::new(format!("rank {rank}"), "lays weights out differently from the engine that has them");
     Some(problem.help("share weights between programs of one model, split over as many cards, of one element type"))
+}
+
+/// Operators that some plan calls and the library has not, each with where it is first called and how often.
+pub(super) fn operator_problems<P: Borrow<Plan>>(cann: &Cann, programs: &[impl AsRef<[P]>]) -> Vec<Diagnostic> {
+    let lacks = cann.missing_operators();
+    let mut missing: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
+    for plan in programs.iter().flat_map(|plans| plans.as_ref()).map(Borrow::borrow) {
+        for step in &plan.steps {
+            let Action::Launch(call) = &step.action else { continue };
+            if lacks.contains(&call.name()) {
+                let place = || format!("program \"{}\", {}", plan.name, plan.notes[step.op]);
+                missing.entry(call.name()).or_insert_with(|| (0, place())).0 += 1;
+            }
+        }
+    }
+    let problem = |(name, (calls, place)): (&str, (usize, String))| {
+        let problem = Diagnostic::new(place, format!("the CANN toolkit lacks an operator that {calls} calls need"));
+        problem.expected(name).help("install a release that has it; `ascend-tp doctor` lists what is missing")
+    };
+    missing.into_iter().map(problem).collect()
+}
+
+/// The first CANN whose graphs take collectives (AscendCL guide 8.5, capture).
+const COLLECTIVES_IN_GRAPHS: (u32, u32) = (8, 5);
+
+/// Whether steps with collectives are to be recorded by a library that cannot; one that does not say its version is tried.
+pub(super) fn capture_problem<P: Borrow<Plan>>(cann: &Cann, programs: &[impl AsRef<[P]>]) -> Option<Diagnostic> {
+    let version = cann.toolkit_version()?;
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    let found = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    if found >= COLLECTIVES_IN_GRAPHS || groups(programs).is_empty() {
+        return None;
+    }
+    let problem = Diagnostic::new("CANN", "its graphs take no collectives, and a step on several cards has some");
+    let (major, minor) = COLLECTIVES_IN_GRAPHS;
+    let problem = problem.expected(format!("{major}.{minor} or newer")).found(version);
+    Some(problem.help("leave --captured out, run on one card, or install a newer toolkit"))
 }
 
 /// Bytes by use on a rank's card that programs of one engine take: each region, and the buffers of communicators.

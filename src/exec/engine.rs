@@ -18,7 +18,9 @@ use crate::timeline::Span;
 use crate::world::ProcessGroup;
 
 use super::card::{Launching, Marks};
-use super::checks::{groups, in_order, memory_problem, shared_problems, weights_problems};
+use super::checks::{
+    capture_problem, groups, in_order, memory_problem, operator_problems, shared_problems, weights_problems,
+};
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
 use super::rank::{Answer, Command, News, RankThread, Shared, Shown, Wanted};
@@ -126,13 +128,56 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// The ranks of this process, each with its card.
+fn local_ranks(world: usize, cards: usize, options: &EngineOptions, problems: &mut Diagnostics) -> Vec<(usize, usize)> {
+    let group = &options.group;
+    if group.size() > 1 {
+        if group.size() != world {
+            let problem = Diagnostic::new("ranks", "the plans are made for another number of processes");
+            problems.push(problem.expected(group.size()).found(world).help("each process runs one rank"));
+        }
+        return vec![(group.rank(), group.card().unwrap_or(0))];
+    }
+    let card = |rank| options.cards.get(rank).copied().unwrap_or(rank);
+    let local: Vec<(usize, usize)> = (0..world).map(|rank| (rank, card(rank))).collect();
+    let wanted = local.iter().map(|(_, card)| card + 1).max().unwrap_or(0);
+    if wanted == 0 || wanted > cards {
+        let problem = Diagnostic::new("cards", "there are not enough").expected(format!("1 to {cards}")).found(wanted);
+        problems.push(problem.help("use fewer cards, or give the emulator more"));
+    }
+    local
+}
+
+/// The weights of another engine for each rank here that has them from there, once there is memory for the rest.
+fn shared_weights(
+    programs: &[Vec<Arc<Plan>>],
+    local: &[(usize, usize)],
+    devices: &[Arc<Device>],
+    weights_of: Option<&Engine>,
+) -> Result<Vec<Option<Buffer>>, Error> {
+    let mut problems = Diagnostics::new();
+    let mut weights = Vec::with_capacity(devices.len());
+    for (at, ((rank, card), device)) in local.iter().zip(devices).enumerate() {
+        let held = weights_of.and_then(|other| other.shards.get(at));
+        if let Some(held) = held.filter(|held| held.card != *card) {
+            let problem = Diagnostic::new(format!("rank {rank}"), "its weights are on another card");
+            problems.push(problem.expected(format!("card {}", held.card)).found(card));
+            continue;
+        }
+        weights.push(held.map(|held| held.weights.shared_with(device)).transpose()?);
+        let short = memory_problem(programs, *rank, device, weights_of.is_some())?;
+        short.into_iter().for_each(|problem| problems.push(problem));
+    }
+    problems.into_result(weights).map_err(Error::from)
+}
+
 impl Engine {
     /// Starts one thread a rank on cards `0..world` and makes all plans ready. `programs` has, for each program, the
     /// plans of all ranks; the programs share weights and states.
     ///
     /// # Errors
-    /// Before any card is opened: fewer cards than ranks, plans that share nothing, or too little memory on a card, all
-    /// at once. Then whatever a rank's card refuses.
+    /// Before any card is opened: fewer cards than ranks, plans that share nothing, an operator or a capture that the library does
+    /// not offer, or too little memory on a card, all at once. Then whatever a rank's card refuses.
     pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>) -> Result<Self, Error> {
         Self::start_with(cann, programs, &EngineOptions::default())
     }
@@ -176,55 +221,22 @@ impl Engine {
     ) -> Result<Self, Error> {
         let programs: Vec<Vec<Arc<Plan>>> =
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
-        let world = programs.first().map_or(0, Vec::len);
-        let group = Arc::clone(&options.group);
         let mut problems = shared_problems(&programs);
+        operator_problems(cann, &programs).into_iter().for_each(|problem| problems.push(problem));
+        let is_captured = options.launching == Launching::Captured;
+        let captured = if is_captured { capture_problem(cann, &programs) } else { None };
+        captured.into_iter().for_each(|problem| problems.push(problem));
         if let Some((other, first)) = weights_of.zip(programs.first()) {
             weights_problems(&other.programs[0], first).into_iter().for_each(|problem| problems.push(problem));
         }
-        let cards = cann.device_count()?;
-        let local: Vec<(usize, usize)> = if group.size() == 1 {
-            let local: Vec<(usize, usize)> =
-                (0..world).map(|rank| (rank, options.cards.get(rank).copied().unwrap_or(rank))).collect();
-            let wanted = local.iter().map(|(_, card)| card + 1).max().unwrap_or(0);
-            if wanted == 0 || wanted > cards {
-                let help = "use fewer cards, or give the emulator more";
-                let problem = Diagnostic::new("cards", "there are not enough");
-                problems.push(problem.expected(format!("1 to {cards}")).found(wanted).help(help));
-            }
-            local
-        } else {
-            if group.size() != world {
-                let problem = Diagnostic::new("ranks", "the plans are made for another number of processes");
-                problems.push(problem.expected(group.size()).found(world).help("each process runs one rank"));
-            }
-            vec![(group.rank(), group.card().unwrap_or(0))]
-        };
-        if !problems.is_empty() {
-            return Err(problems.into());
-        }
+        let local = local_ranks(programs.first().map_or(0, Vec::len), cann.device_count()?, options, &mut problems);
+        problems.into_result(())?;
         let devices = local.iter().map(|(_, card)| Device::open(cann, *card)).collect::<Result<Vec<_>, _>>()?;
-        let mut weights = Vec::with_capacity(devices.len());
-        for (at, ((rank, card), device)) in local.iter().zip(&devices).enumerate() {
-            let held = weights_of.and_then(|other| other.shards.get(at));
-            if let Some(held) = held.filter(|held| held.card != *card) {
-                let problem = Diagnostic::new(format!("rank {rank}"), "its weights are on another card");
-                problems.push(problem.expected(format!("card {}", held.card)).found(card));
-                continue;
-            }
-            weights.push(held.map(|held| held.weights.shared_with(device)).transpose()?);
-            memory_problem(&programs, *rank, device, weights_of.is_some())?
-                .into_iter()
-                .for_each(|problem| problems.push(problem));
-        }
-        if !problems.is_empty() {
-            return Err(problems.into());
-        }
+        let weights = shared_weights(&programs, &local, &devices, weights_of)?;
         let (sender, news) = unbounded();
-        let groups: Vec<Vec<usize>> = groups(&programs).into_iter().cloned().collect();
         let mut gate = Gate::default();
         let shared = Shared {
-            groups: Arc::new(groups),
+            groups: Arc::new(groups(&programs).into_iter().cloned().collect()),
             how: (options.marks, options.launching),
             clock: options.clock.clone(),
             news: sender,
@@ -234,7 +246,7 @@ impl Engine {
             RankThread::start(Arc::clone(device), plans, weights, gate.entrance(), &shared)
         });
         let mut engine = Self {
-            ends: Ends { stop: Arc::clone(&options.stop), group },
+            ends: Ends { stop: Arc::clone(&options.stop), group: Arc::clone(&options.group) },
             ranks: ranks.collect(),
             shards: Vec::new(),
             news,
@@ -245,33 +257,38 @@ impl Engine {
             stopped: false,
             lost: Vec::new(),
         };
+        engine.open(gate, shared, devices)?;
+        Ok(engine)
+    }
+
+    /// Lets the ranks here meet those of the other processes, and learns what memory they have taken.
+    fn open(&mut self, gate: Gate, shared: Shared, devices: Vec<Arc<Device>>) -> Result<(), Error> {
         let listening = shared.news.clone();
-        engine.ends.group.on_failure(move |failure| {
+        self.ends.group.on_failure(move |failure| {
             // An engine that is gone need not know.
             let _unheard = listening.send(News::Peer(failure.clone()));
         });
         let met = if gate.wait() {
-            engine.meet(&shared.groups, &devices).map(|meetings| gate.open(meetings))
+            self.meet(&shared.groups, &devices).map(|meetings| gate.open(meetings))
         } else {
             drop(gate);
             Ok(())
         };
         drop((shared, devices));
         // Behind a gate that stays closed the ranks here end; the cause is this error, or among their answers.
-        let opened = engine.collect(drop);
+        let opened = self.collect(drop);
         met?;
         let opened = opened?;
         let workspaces = workspace_bytes(&opened);
         let memories = opened.into_iter().filter_map(|answer| answer.kept);
         let shard = |(thread, [weights, states]): (&RankThread, [Buffer; 2])| Shard {
-            plan: Arc::clone(&engine.programs[0][thread.rank]),
+            plan: Arc::clone(&self.programs[0][thread.rank]),
             card: thread.card,
             weights,
             states,
         };
-        engine.shards = engine.ranks.iter().zip(memories).map(shard).collect();
-        engine.share_workspaces(workspaces)?;
-        Ok(engine)
+        self.shards = self.ranks.iter().zip(memories).map(shard).collect();
+        self.share_workspaces(workspaces)
     }
 
     /// Makes one more program ready on all ranks, on the memory of the others; gives its number. All processes do so at the

@@ -104,7 +104,8 @@ fn all_equal(counts: &[usize]) -> bool {
 
 const fn reduce_op(reduce: Reduce) -> ReduceOp {
     match reduce {
-        Reduce::Sum => ReduceOp::Sum,
+        // Plans have no exchange that sums as a tree, which `schedule::verify` checks.
+        Reduce::Sum | Reduce::Tree => ReduceOp::Sum,
         Reduce::Max => ReduceOp::Max,
         Reduce::Min => ReduceOp::Min,
     }

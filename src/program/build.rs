@@ -17,6 +17,8 @@ use super::verify::verify;
 pub struct Builder {
     program: Program,
     problems: Diagnostics,
+    /// Whether sums over dims that may be cut are trees.
+    in_trees: bool,
     /// What its values are known by.
     mark: u64,
 }
@@ -40,11 +42,23 @@ impl Operand {
 static NEXT_MARK: AtomicU64 = AtomicU64::new(0);
 
 impl Builder {
+    /// The same builder, whose sums over dims that may be cut have one order, that of [`tree`](super::tree).
+    #[must_use]
+    pub fn in_trees(self) -> Self {
+        Self { in_trees: true, ..self }
+    }
+
+    /// Whether sums are trees.
+    #[must_use]
+    pub const fn is_in_trees(&self) -> bool {
+        self.in_trees
+    }
+
     /// An empty program of that name.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         let program = Program { name: name.into(), ..Program::default() };
-        Self { program, problems: Diagnostics::new(), mark: NEXT_MARK.fetch_add(1, Ordering::Relaxed) }
+        Self { program, problems: Diagnostics::new(), in_trees: false, mark: NEXT_MARK.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// A builder that goes on with a program.
@@ -133,6 +147,7 @@ impl Builder {
 
     /// Any op, for its first `N` results.
     pub fn several<const N: usize>(&mut self, kind: Kind, operands: &[Operand]) -> [Operand; N] {
+        let kind = if self.in_trees { kind.in_tree() } else { kind };
         let own: Vec<Option<ValueId>> = operands.iter().map(|operand| self.own(*operand, kind.row().name)).collect();
         let Some(operands) = own.into_iter().collect::<Option<Vec<ValueId>>>() else {
             return [(); N].map(|()| self.given(Role::Result, "", Shape::default(), DType::F32, None));

@@ -16,6 +16,7 @@ use crate::base::{DType, Diagnostic, Id};
 use super::build::{Builder, Operand};
 use super::graph::{Op, OpId, Program, Role, Value, ValueId};
 use super::op::Kind;
+use super::tree::{BLOCK_LEVELS, Halved};
 
 /// The adjoint of one op of a program, while it is written.
 pub struct Adjoint<'a, 'b> {
@@ -160,7 +161,31 @@ impl Adjoint<'_, '_> {
         if self.build.value(cotangent).shape == self.value(index).shape {
             return cotangent;
         }
+        if self.build.is_in_trees() {
+            let (whole, part) = (self.build.value(cotangent).shape.clone(), self.value(index).shape.clone());
+            let lead = whole.rank() - part.rank();
+            if whole[lead..] != part[..] {
+                let problem = Diagnostic::new("reduce_to", "sums over dims of size 1 have no order of their own");
+                self.build.problem(problem.expected(&part).found(&whole).help("leave --exact out"));
+            }
+            return self.summed_in_trees(cotangent, lead);
+        }
         self.op(Kind::ReduceTo, &[cotangent, like])
+    }
+}
+
+impl Adjoint<'_, '_> {
+    /// `x` summed over its first `lead` dims, the first of which are sequences: one after the other, from the last, so that what cards
+    /// hold in parts along one is whole before the next. Sequences are added in f32.
+    fn summed_in_trees(&mut self, mut x: Operand, lead: usize) -> Operand {
+        for dim in (1..lead).rev() {
+            x = self.op(Kind::TreeSum { dim, levels: BLOCK_LEVELS }, &[x]);
+        }
+        if self.build.value(x).dtype != DType::F32 {
+            x = self.op(Kind::Widen { to: DType::F32 }, &[x]);
+        }
+        let levels = Halved::singly(self.build.value(x).shape[0]).levels;
+        self.op(Kind::TreeSum { dim: 0, levels }, &[x])
     }
 }
 
@@ -273,7 +298,7 @@ pub(super) fn embed(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 }
 
 pub(super) fn matmul(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let (Kind::MatMul { spec }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let (Kind::MatMul { spec } | Kind::TreeMatMul { spec }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
     adjoint.give_if_wanted(0, |adjoint| {
         let w_operand = adjoint.operand(1);
         adjoint.op(Kind::MatMul { spec: spec.grad_x() }, &[dy, w_operand])
@@ -322,6 +347,16 @@ pub(super) fn swiglu(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 pub(super) fn rms_norm(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let (x, gamma, rstd) = (adjoint.operand(0), adjoint.operand(1), adjoint.result(1));
+    if adjoint.build.is_in_trees() {
+        let of_x = adjoint.op(Kind::RmsNormGrad, &[dy, x, rstd, gamma]);
+        adjoint.give(0, of_x);
+        adjoint.give_if_wanted(1, |adjoint| {
+            let terms = adjoint.op(Kind::GammaTerms, &[dy, x, rstd]);
+            let lead = adjoint.build.value(terms).shape.rank() - 1;
+            adjoint.summed_in_trees(terms, lead)
+        });
+        return;
+    }
     let [of_x, of_gamma] = adjoint.build.several(Kind::RmsNormGrad, &[dy, x, rstd, gamma]);
     adjoint.give(0, of_x);
     adjoint.give_if_wanted(1, |adjoint| match adjoint.value(1).dtype {
@@ -344,8 +379,20 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let (Kind::Attention { scale }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
     let [out, max, sum] = [0, 1, 2].map(|index| adjoint.result(index));
+    let operands = [q, keys, values, mask, dy, out, max, sum];
+    let is_shared = adjoint.value(0).shape[3] > 1;
+    if adjoint.build.is_in_trees() && is_shared {
+        let kind = Kind::AttentionGradByHead { scale: *scale };
+        let [of_q, of_keys, of_values]: [Operand; 3] = adjoint.build.several(kind, &operands);
+        adjoint.give(0, of_q);
+        for (index, by_head) in [(1, of_keys), (2, of_values)] {
+            let sum = adjoint.op(Kind::TreeSum { dim: 3, levels: BLOCK_LEVELS }, &[by_head]);
+            adjoint.give(index, sum);
+        }
+        return;
+    }
     let kind = Kind::AttentionGrad { scale: *scale };
-    let found: [Operand; 3] = adjoint.build.several(kind, &[q, keys, values, mask, dy, out, max, sum]);
+    let found: [Operand; 3] = adjoint.build.several(kind, &operands);
     found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
 }
 
@@ -366,8 +413,11 @@ pub(super) fn cast(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     adjoint.give_if_wanted(0, |adjoint| {
         let (to, role) = (adjoint.value(0).dtype, adjoint.value(0).role);
         let from = adjoint.build.value(dy).dtype;
+        if from == to {
+            return dy;
+        }
         // Parts of a param's gradient are added in the param's type; activations keep what their products make.
-        let is_widened = role == Role::Param && from != to && to == DType::F32 && from.is_float();
+        let is_widened = role == Role::Param && to == DType::F32 && from.is_float();
         adjoint.op(if is_widened { Kind::Widen { to } } else { Kind::Cast { to } }, &[dy])
     });
 }

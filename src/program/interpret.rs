@@ -153,7 +153,7 @@ impl HostTensor {
             (HostData::Float(whole), HostData::Float(part)) => at.zip(part).for_each(|(at, x)| {
                 whole[at] = match reduce {
                     None => *x,
-                    Some(Reduce::Sum) => whole[at] + x,
+                    Some(Reduce::Sum | Reduce::Tree) => whole[at] + x,
                     Some(Reduce::Max) => whole[at].max(*x),
                     Some(Reduce::Min) => whole[at].min(*x),
                 }
@@ -161,7 +161,7 @@ impl HostTensor {
             (HostData::Int(whole), HostData::Int(part)) => at.zip(part).for_each(|(at, x)| {
                 whole[at] = match reduce {
                     None => *x,
-                    Some(Reduce::Sum) => whole[at].wrapping_add(*x),
+                    Some(Reduce::Sum | Reduce::Tree) => whole[at].wrapping_add(*x),
                     Some(Reduce::Max) => whole[at].max(*x),
                     Some(Reduce::Min) => whole[at].min(*x),
                 }
@@ -257,7 +257,7 @@ fn positions<const N: usize>(letters: &str, operands: [(&str, &Shape); N]) -> Ve
 }
 
 pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
-    let Kind::MatMul { spec } = kind else { unreachable!("matmul's kind") };
+    let (Kind::MatMul { spec } | Kind::TreeMatMul { spec }) = kind else { unreachable!("matmul's kind") };
     let [x, w] = operands else { unreachable!("matmul takes two operands") };
     let places = [(spec.x(), &x.shape), (spec.w(), &w.shape)];
     let (outer, inner) = (positions(spec.result(), places), positions(&spec.summed(), places));
@@ -458,7 +458,7 @@ fn along(x: &HostTensor, dim: usize) -> impl Iterator<Item = Vec<f32>> + '_ {
 }
 
 pub(super) fn reduce_sum(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
-    let Kind::ReduceSum { dim } = kind else { unreachable!("reduce_sum's kind") };
+    let (Kind::ReduceSum { dim } | Kind::TreeSum { dim, .. }) = kind else { unreachable!("reduce_sum's kind") };
     let data = along(operands[0], *dim).map(|cells| cells.into_iter().map(f64::from).sum::<f64>() as f32).collect();
     HostTensor::float(result.shape.clone(), result.dtype, data)
 }

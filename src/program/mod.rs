@@ -16,11 +16,13 @@ mod npu;
 pub mod op;
 pub mod rule;
 pub mod text;
+pub mod tree;
 pub mod verify;
 
 pub use build::{Builder, Operand};
 pub use graph::{Form, Op, OpId, Program, Role, Source, Value, ValueId};
 pub use interpret::{HostTensor, interpret};
+pub use npu::tree::by_pairs;
 pub use npu::{Emit, Local, Quantised};
 pub use op::Kind;
 pub use rule::{Einsum, Factor, Reduce, Rule};

@@ -5,6 +5,7 @@
 //! results are empty on this card, so results have at least one element here; operands may be empty.
 
 pub(super) mod training;
+pub(super) mod tree;
 
 use smallvec::SmallVec;
 

@@ -15,6 +15,7 @@ use super::graph::{Op, Value};
 use super::interpret::{self as host, HostTensor};
 use super::npu::{self, Emit};
 use super::rule::{Einsum, Factor, Reduce, Rule, any_rank};
+use super::tree::{BLOCK_LEVELS, Halved};
 pub use table::{Kind, rows};
 
 /// Through which operands a partial sum may pass.
@@ -81,6 +82,7 @@ type RuleFn = fn(&Kind, &[&Shape]) -> Result<Rule, String>;
 type DTypes = SmallVec<[DType; 2]>;
 type DTypeFn = fn(&Kind, &[DType]) -> Result<DTypes, String>;
 type NpuFn = fn(&Kind, &mut Emit<'_>);
+type TreeFn = fn(&Kind, &[&Shape]) -> Vec<(u8, Halved)>;
 
 /// The meaning of an op on whole tensors: from its operands, and from shapes and types of its results.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +114,8 @@ pub struct Row {
     pub weights: WeightOperands,
     /// Sharding rule of one instance. Ops of the lowered stage move shards and have none.
     pub rule: RuleFn,
+    /// The dims that it sums as a tree, by letter of its rule, the outermost first.
+    pub tree: TreeFn,
     /// Where a partial sum may pass.
     pub linear: Linear,
     /// Element types of the results.
@@ -135,6 +139,11 @@ impl std::fmt::Debug for Row {
 /// Sum is the reduction of every op but the few that say otherwise.
 fn sum(text: &str) -> Result<Rule, String> {
     Rule::parse(text, Reduce::Sum)
+}
+
+/// As [`sum`], in the order of a tree.
+fn tree_sum(text: &str) -> Result<Rule, String> {
+    Rule::parse(text, Reduce::Tree)
 }
 
 /// Rule of an elementwise op: operands are aligned at the last dim, dims of size 1 broadcast.
@@ -228,6 +237,7 @@ const BASE: Row = Row {
     is_copy: false,
     weights: WeightOperands::None,
     rule: elementwise,
+    tree: |_, _| Vec::new(),
     linear: Linear::No,
     dtype: all_float,
     in_place: &[],
@@ -388,6 +398,18 @@ impl Kind {
     #[must_use]
     pub fn name_of(name: &str) -> Option<&'static str> {
         rows().iter().find(|row| row.name == name).map(|row| row.name)
+    }
+
+    /// The op whose sums over dims that may be cut are trees; itself, if it has none or several ops make it.
+    #[must_use]
+    pub fn in_tree(self) -> Self {
+        match self {
+            Self::MatMul { spec } => Self::TreeMatMul { spec },
+            Self::ReduceSum { dim } => Self::TreeSum { dim, levels: BLOCK_LEVELS },
+            Self::SumExp => Self::TreeSumExp,
+            Self::EmbedGrad => Self::TreeEmbedGrad,
+            other => other,
+        }
     }
 
     /// Whether the op only moves shards of one value: its meaning on the whole is the identity.

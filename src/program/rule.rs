@@ -15,6 +15,8 @@ use crate::base::Shape;
 pub enum Reduce {
     /// The whole is the sum of the parts.
     Sum,
+    /// As `Sum`, in the one order of [`tree`](super::tree): cards join their parts by pairs.
+    Tree,
     /// The whole is the largest part.
     Max,
     /// The whole is the smallest part.
@@ -27,6 +29,7 @@ impl Reduce {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
+            Self::Tree => "tree",
             Self::Max => "max",
             Self::Min => "min",
         }
@@ -35,7 +38,7 @@ impl Reduce {
     /// The reduction of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        [Self::Sum, Self::Max, Self::Min].into_iter().find(|reduce| reduce.name() == name)
+        [Self::Sum, Self::Tree, Self::Max, Self::Min].into_iter().find(|reduce| reduce.name() == name)
     }
 }
 
@@ -170,6 +173,37 @@ impl Einsum {
         without(&self.x, &self.result)
     }
 
+    /// Of the dims that are summed, those that [`Kind::TreeMatMul`](super::Kind::TreeMatMul) sums as a tree, by what their letters
+    /// say in [`models`](super::models): sequences, else key heads, query heads of one, the size of a head, the intermediate size
+    /// and the vocabulary. Nothing cuts the others.
+    #[must_use]
+    pub fn halved(&self) -> String {
+        let summed = self.summed();
+        if self.sums_sequences() { SEQUENCES.to_string() } else { summed.chars().filter(|letter| "kgdfv".contains(*letter)).collect() }
+    }
+
+    /// Whether what is summed are sequences.
+    #[must_use]
+    pub fn sums_sequences(&self) -> bool {
+        self.summed().contains(SEQUENCES)
+    }
+
+    /// As [`Einsum::rule`], of a sum in the order of a tree.
+    #[must_use]
+    pub fn tree_rule(&self) -> Rule {
+        let (summed, halved) = (self.summed(), self.halved());
+        let factor = |letter: char| match summed.contains(letter) && !halved.contains(letter) {
+            true => Factor::Whole(letter as u8),
+            false => Factor::Letter(letter as u8),
+        };
+        let factors = |dims: &str| dims.chars().map(factor).collect();
+        Rule {
+            operands: [factors(&self.x), factors(&self.w)].into_iter().collect(),
+            results: std::iter::once(factors(&self.result)).collect(),
+            reduce: Reduce::Tree,
+        }
+    }
+
     /// Dims of the result that both operands have.
     #[must_use]
     pub fn batch(&self) -> String {
@@ -243,6 +277,9 @@ impl Einsum {
         Ok(rule)
     }
 }
+
+/// The letter of sequences in products of models.
+const SEQUENCES: char = 'b';
 
 /// The dims of `all` that are none of `others`.
 fn without(all: &str, others: &str) -> String {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::base::{Diagnostic, Diagnostics, Id};
 
-use super::graph::{Program, Role, Value};
+use super::graph::{Op, Program, Role, Value};
 use super::op::result_types;
 use super::text::op_text;
 
@@ -17,94 +17,133 @@ use super::text::op_text;
 /// # Errors
 /// All problems, in order of the ops.
 pub fn verify(program: &Program) -> Result<(), Diagnostics> {
-    let mut problems = Diagnostics::new();
-    let mut made: Vec<bool> = program.values.values().iter().map(|value| value.role != Role::Result).collect();
-    let mut overwritten = vec![false; program.values.len()];
-    let mut is_state: Vec<bool> =
-        program.values.values().iter().map(|value| matches!(value.role, Role::State | Role::Param)).collect();
-    let mut names = BTreeSet::new();
-    for (id, value) in program.values.iter().filter(|(_, value)| value.role != Role::Result) {
-        if value.name.is_empty() || !names.insert((value.role, value.name.as_str())) {
-            problems.push(Diagnostic::new(
-                format!("{id} \"{}\"", value.name),
-                "inputs, params and states have distinct names",
-            ));
+    let roles = || program.values.values().iter().map(|value| value.role);
+    let mut check = Check {
+        program,
+        problems: Diagnostics::new(),
+        made: roles().map(|role| role != Role::Result).collect(),
+        overwritten: vec![false; program.values.len()],
+        is_state: roles().map(|role| matches!(role, Role::State | Role::Param)).collect(),
+    };
+    check.names();
+    for (_, op) in program.ops.iter() {
+        let (reads, makes) = (check.operands(op), check.results(op));
+        if reads && makes {
+            check.types(op);
+            check.overwrites(op);
         }
     }
-    for (_, op) in program.ops.iter() {
-        let place = || op_text(program, op);
-        let mut usable = true;
-        for operand in &op.operands {
-            if !made.get(operand.index()).copied().unwrap_or(false) {
-                problems.push(Diagnostic::new(place(), format!("{operand} is used before it is made")));
-                usable = false;
-            } else if overwritten[operand.index()] {
-                problems.push(Diagnostic::new(place(), format!("{operand} was overwritten in place before this use")));
+    check.outputs();
+    check.problems.into_result(())
+}
+
+/// A walk through a program; of each value it knows:
+struct Check<'a> {
+    program: &'a Program,
+    problems: Diagnostics,
+    /// It is there.
+    made: Vec<bool>,
+    /// Its bytes are another value's by now.
+    overwritten: Vec<bool>,
+    /// It may be overwritten.
+    is_state: Vec<bool>,
+}
+
+impl Check<'_> {
+    fn names(&mut self) {
+        let mut names = BTreeSet::new();
+        for (id, value) in self.program.values.iter().filter(|(_, value)| value.role != Role::Result) {
+            if value.name.is_empty() || !names.insert((value.role, value.name.as_str())) {
+                let place = format!("{id} \"{}\"", value.name);
+                self.problems.push(Diagnostic::new(place, "inputs, params and states have distinct names"));
             }
         }
+    }
+
+    /// Whether all that `op` reads is there.
+    fn operands(&mut self, op: &Op) -> bool {
+        let mut are_made = true;
+        for operand in &op.operands {
+            let is_made = self.made.get(operand.index()).copied().unwrap_or(false);
+            are_made &= is_made;
+            let what = match is_made {
+                false => "is used before it is made",
+                true if self.overwritten[operand.index()] => "was overwritten in place before this use",
+                true => continue,
+            };
+            self.problems.push(Diagnostic::new(op_text(self.program, op), format!("{operand} {what}")));
+        }
+        are_made
+    }
+
+    /// Whether all that `op` makes is made once.
+    fn results(&mut self, op: &Op) -> bool {
+        let mut are_new = true;
         for result in &op.results {
-            match made.get_mut(result.index()) {
+            match self.made.get_mut(result.index()) {
                 Some(made) if !*made => *made = true,
                 _ => {
-                    problems.push(Diagnostic::new(place(), format!("{result} is made twice")));
-                    usable = false;
+                    are_new = false;
+                    let what = format!("{result} is made twice");
+                    self.problems.push(Diagnostic::new(op_text(self.program, op), what));
                 }
             }
         }
-        if !usable {
-            continue;
-        }
+        are_new
+    }
+
+    fn types(&mut self, op: &Op) {
+        let program = self.program;
+        let place = || op_text(program, op);
         let operands: Vec<&Value> = op.operands.iter().map(|id| &program.values[*id]).collect();
-        match result_types(&op.kind, &operands) {
-            Err(message) => problems.push(Diagnostic::new(place(), message)),
-            Ok(types)
-                if op.results.is_empty()
-                    || op.results.len() > types.len()
-                    || op.kind.row().variadic && op.results.len() < types.len() =>
-            {
-                let least = if op.kind.row().variadic { types.len() } else { 1 };
-                problems.push(
-                    Diagnostic::new(place(), "the number of results")
-                        .expected(format!("{least} to {}", types.len()))
-                        .found(op.results.len()),
-                );
-            }
-            Ok(types) => {
-                for ((shape, dtype), found) in types.iter().zip(&op.results) {
-                    let found = &program.values[*found];
-                    if (shape, *dtype) != (&found.shape, found.dtype) {
-                        problems.push(
-                            Diagnostic::new(place(), "the result's type")
-                                .expected(format!("{dtype}{shape}"))
-                                .found(format!("{}{}", found.dtype, found.shape)),
-                        );
-                    }
-                }
+        let types = match result_types(&op.kind, &operands) {
+            Ok(types) => types,
+            Err(message) => return self.problems.push(Diagnostic::new(place(), message)),
+        };
+        let least = if op.kind.row().variadic { types.len() } else { 1 };
+        if !(least.max(1)..=types.len()).contains(&op.results.len()) {
+            let expected = format!("{least} to {}", types.len());
+            let problem = Diagnostic::new(place(), "the number of results");
+            return self.problems.push(problem.expected(expected).found(op.results.len()));
+        }
+        for ((shape, dtype), found) in types.iter().zip(&op.results) {
+            let found = &program.values[*found];
+            if (shape, *dtype) != (&found.shape, found.dtype) {
+                let problem = Diagnostic::new(place(), "the result's type").expected(format!("{dtype}{shape}"));
+                self.problems.push(problem.found(format!("{}{}", found.dtype, found.shape)));
             }
         }
+    }
+
+    fn overwrites(&mut self, op: &Op) {
         let row = op.kind.row();
+        let place = || op_text(self.program, op);
         if op.results.len() < row.in_place.len() {
-            problems.push(Diagnostic::new(place(), "what it overwrites is among its results").found(op.results.len()));
+            let problem = Diagnostic::new(place(), "what it overwrites is among its results");
+            self.problems.push(problem.found(op.results.len()));
         }
         for (operand, result) in row.in_place.iter().filter_map(|at| op.operands.get(*at)).zip(&op.results) {
-            if !is_state[operand.index()] {
-                problems
-                    .push(Diagnostic::new(place(), format!("{operand} is overwritten but is neither state nor param")));
+            if !self.is_state[operand.index()] {
+                let what = format!("{operand} is overwritten but is neither state nor param");
+                self.problems.push(Diagnostic::new(place(), what));
             }
-            overwritten[operand.index()] = true;
-            is_state[result.index()] = true;
+            self.overwritten[operand.index()] = true;
+            self.is_state[result.index()] = true;
         }
     }
-    let mut outputs = BTreeSet::new();
-    for (name, id) in &program.outputs {
-        if !outputs.insert(name) {
-            problems.push(Diagnostic::new(format!("output \"{name}\""), "the name is given twice"));
-        }
-        if !made.get(id.index()).copied().unwrap_or(false) {
-            problems.push(Diagnostic::new(format!("output \"{name}\""), format!("{id} is never made")));
-        } else if overwritten[id.index()] {
-            problems.push(Diagnostic::new(format!("output \"{name}\""), format!("{id} was overwritten in place")));
+
+    fn outputs(&mut self) {
+        let mut outputs = BTreeSet::new();
+        for (name, id) in &self.program.outputs {
+            let place = || format!("output \"{name}\"");
+            if !outputs.insert(name) {
+                self.problems.push(Diagnostic::new(place(), "the name is given twice"));
+            }
+            if !self.made.get(id.index()).copied().unwrap_or(false) {
+                self.problems.push(Diagnostic::new(place(), format!("{id} is never made")));
+            } else if self.overwritten[id.index()] {
+                self.problems.push(Diagnostic::new(place(), format!("{id} was overwritten in place")));
+            }
         }
     }
-    problems.into_result(())
 }

@@ -4,17 +4,19 @@
 mod stages;
 
 pub(super) use stages::emit_stages;
-pub use stages::{Place, Staged, StagedStep, When, numbered, unnumbered};
+pub use stages::{Place, Staged, StagedStep, When, micro_batch, numbered, unnumbered};
 
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::base::{AxisId, Bytes, DType, Id, IdVec, Shape};
+use crate::collective::SMALL_BYTES;
+use crate::placement::shard::{Remainder, part};
 use crate::placement::{Layout, Placed};
 use crate::program::call::{BufferId, Call, View};
 use crate::program::models::layer_of;
 use crate::program::op::Kind;
-use crate::program::{Emit, Local, Op, OpId, Quantised, Role, ValueId};
+use crate::program::{Emit, Local, Op, OpId, Quantised, Reduce, Role, ValueId, by_pairs};
 
 use super::plan::{Action, Collective, CollectiveKind, GroupId, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor};
 
@@ -287,6 +289,57 @@ impl<'a> Emitter<'a> {
     }
 
     fn exchange(&mut self, op: OpId, axes: &[AxisId], kind: CollectiveKind, send: View, recv: View) {
+        match kind {
+            CollectiveKind::AllReduce { reduce: Reduce::Tree } => self.all_reduce_in_tree(op, axes, send, &recv),
+            CollectiveKind::ReduceScatter { reduce: Reduce::Tree, counts } => {
+                self.reduce_scatter_in_tree(op, axes, counts, send, &recv);
+            }
+            kind => self.enqueue(op, axes, kind, send, recv),
+        }
+    }
+
+    /// Everyone adds its share of everyone's parts, in the order of [`tree`](crate::program::tree), and gathers the others' shares: the
+    /// bytes of a ring. Where few are moved, or there are two, everyone gathers all parts and adds them.
+    fn all_reduce_in_tree(&mut self, op: OpId, axes: &[AxisId], send: View, recv: &View) {
+        let (cards, elems, dtype) = (self.placed.mesh.joint_size(axes), send.elems(), send.dtype);
+        if cards == 2 || (cards * send.len_bytes()) as u64 <= SMALL_BYTES {
+            let parts = self.temporary(dtype, [cards, elems].into());
+            let kind = CollectiveKind::AllGather { counts: vec![elems; cards] };
+            self.enqueue(op, axes, kind, send, parts.clone());
+            self.add_by_pairs(op, parts, recv);
+            return;
+        }
+        let share = |at: usize| part(elems, cards, at, Remainder::Balanced).map_or(0, |range| range.len());
+        let counts: Vec<usize> = (0..cards).map(share).collect();
+        let own = self.temporary(dtype, [counts[self.position(axes)]].into());
+        self.reduce_scatter_in_tree(op, axes, counts.clone(), send, &own);
+        self.enqueue(op, axes, CollectiveKind::AllGather { counts }, own, recv.clone());
+    }
+
+    fn reduce_scatter_in_tree(&mut self, op: OpId, axes: &[AxisId], counts: Vec<usize>, send: View, recv: &View) {
+        let own = counts[self.position(axes)];
+        let parts = self.temporary(send.dtype, [counts.len(), own].into());
+        let kind = CollectiveKind::AllToAll { recv_counts: vec![own; counts.len()], send_counts: counts };
+        self.enqueue(op, axes, kind, send, parts.clone());
+        self.add_by_pairs(op, parts, recv);
+    }
+
+    /// Adds the rows of `parts` to a dense result of as many elements.
+    fn add_by_pairs(&mut self, op: OpId, parts: View, into: &View) {
+        if into.elems() > 0 {
+            let flat = View { shape: [into.elems()].into(), strides: smallvec![1], ..into.clone() };
+            let calls = by_pairs(parts, 0, &flat, |dtype, shape| self.temporary(dtype, shape));
+            self.launch(op, calls);
+        }
+    }
+
+    /// This rank's place in its group of these axes.
+    fn position(&self, axes: &[AxisId]) -> usize {
+        let group = self.placed.mesh.group(self.rank, axes);
+        group.iter().position(|rank| *rank == self.rank).unwrap_or_default()
+    }
+
+    fn enqueue(&mut self, op: OpId, axes: &[AxisId], kind: CollectiveKind, send: View, recv: View) {
         let ranks: Vec<usize> =
             self.placed.mesh.group(self.rank, axes).into_iter().map(|rank| self.first_rank + rank).collect();
         let group = self.plan.groups.iter().find(|(_, group)| **group == ranks).map(|(id, _)| id);
@@ -434,7 +487,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn reduce_scatter(&mut self, id: OpId, op: &Op, axes: &[AxisId], dim: usize, reduce: crate::program::Reduce) {
+    fn reduce_scatter(&mut self, id: OpId, op: &Op, axes: &[AxisId], dim: usize, reduce: Reduce) {
         let (operand, layouts) = (op.operands[0], &self.placed.layouts);
         let parts = self.parts(operand, &layouts[op.result()], &layouts[operand], axes, dim);
         let whole = self.view(operand);

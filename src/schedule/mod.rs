@@ -16,7 +16,7 @@ pub mod plan;
 pub mod text;
 mod verify;
 
-pub use emit::{Place, Staged, StagedStep, When, numbered, unnumbered};
+pub use emit::{Place, Staged, StagedStep, When, micro_batch, numbered, unnumbered};
 pub use plan::Plan;
 pub use verify::verify;
 

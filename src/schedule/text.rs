@@ -132,29 +132,7 @@ fn line(line: &str, plan: &mut Plan) -> Option<()> {
             next(&mut plan.buffers, id, "b", slot)?;
         }
         [kind, name, buffer, typed, ranges, ref source @ ..] if TENSORS.contains(&kind) => {
-            let (dtype, sizes) = typed.split_at(typed.find('[')?);
-            let sizes = numbers(sizes.strip_prefix('[')?.strip_suffix(']')?)?;
-            let source = match *source {
-                [] => None,
-                ["from", tensor, offset, ref form @ ..] => Some(Source {
-                    tensor: tensor.to_owned(),
-                    element_offset: offset.strip_prefix('+')?.parse().ok()?,
-                    form: match form {
-                        [] => Form::Numbers,
-                        [form] => Form::parse(form)?,
-                        _ => return None,
-                    },
-                }),
-                _ => return None,
-            };
-            let tensor = Tensor {
-                name: name.to_owned(),
-                shape: Shape::new(sizes),
-                dtype: dtype.parse().ok()?,
-                ranges: parse_ranges(ranges)?,
-                buffer: BufferId::from_index(number(buffer, "b")?),
-                source,
-            };
+            let tensor = tensor([name, buffer, typed, ranges], source)?;
             match kind {
                 "param" => plan.params.push(tensor),
                 "state" => plan.states.push(tensor),
@@ -185,25 +163,54 @@ fn line(line: &str, plan: &mut Plan) -> Option<()> {
                 "communication" => StreamKind::Communication,
                 _ => return None,
             };
-            let action = match *what {
-                ["record", event] => Action::Record(EventId::from_index(number(event, "e")?)),
-                ["wait", event] => Action::Wait(EventId::from_index(number(event, "e")?)),
-                [name, ..] if name.starts_with("aclnn") => {
-                    Action::Launch(Call::parse(&line[line.find("aclnn")?..]).ok()?)
-                }
-                [kind, group, send, recv, ref rest @ ..] => Action::Exchange(Collective {
-                    kind: collective(kind, rest)?,
-                    group: GroupId::from_index(number(group, "g")?),
-                    send: View::parse(send)?,
-                    recv: View::parse(recv)?,
-                }),
-                _ => return None,
-            };
+            let action = action(line, what)?;
             plan.steps.push(Step { stream, action, op: OpId::from_index(number(op, "@")?) });
         }
         _ => return None,
     }
     Some(())
+}
+
+fn tensor([name, buffer, typed, ranges]: [&str; 4], source: &[&str]) -> Option<Tensor> {
+    let (dtype, sizes) = typed.split_at(typed.find('[')?);
+    let sizes = numbers(sizes.strip_prefix('[')?.strip_suffix(']')?)?;
+    let source = match *source {
+        [] => None,
+        ["from", tensor, offset, ref form @ ..] => Some(Source {
+            tensor: tensor.to_owned(),
+            element_offset: offset.strip_prefix('+')?.parse().ok()?,
+            form: match form {
+                [] => Form::Numbers,
+                [form] => Form::parse(form)?,
+                _ => return None,
+            },
+        }),
+        _ => return None,
+    };
+    Some(Tensor {
+        name: name.to_owned(),
+        shape: Shape::new(sizes),
+        dtype: dtype.parse().ok()?,
+        ranges: parse_ranges(ranges)?,
+        buffer: BufferId::from_index(number(buffer, "b")?),
+        source,
+    })
+}
+
+/// What a step does, by the words behind its stream; a call is read from the whole line.
+fn action(line: &str, what: &[&str]) -> Option<Action> {
+    Some(match *what {
+        ["record", event] => Action::Record(EventId::from_index(number(event, "e")?)),
+        ["wait", event] => Action::Wait(EventId::from_index(number(event, "e")?)),
+        [name, ..] if name.starts_with("aclnn") => Action::Launch(Call::parse(&line[line.find("aclnn")?..]).ok()?),
+        [kind, group, send, recv, ref rest @ ..] => Action::Exchange(Collective {
+            kind: collective(kind, rest)?,
+            group: GroupId::from_index(number(group, "g")?),
+            send: View::parse(send)?,
+            recv: View::parse(recv)?,
+        }),
+        _ => return None,
+    })
 }
 
 fn collective(kind: &str, rest: &[&str]) -> Option<CollectiveKind> {

@@ -243,6 +243,11 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
             problems.push(Diagnostic::new(place(plan, index), format!("the rank is not of group {ranks:?}")));
             continue;
         };
+        if let CollectiveKind::AllReduce { reduce: Reduce::Tree } | CollectiveKind::ReduceScatter { reduce: Reduce::Tree, .. } =
+            exchange.kind
+        {
+            problems.push(Diagnostic::new(place(plan, index), "no collective of a card sums as a tree"));
+        }
         let own = |counts: &[usize]| counts.get(at).copied().filter(|_| counts.len() == ranks.len());
         let fits = match &exchange.kind {
             CollectiveKind::AllReduce { .. } => send == recv,

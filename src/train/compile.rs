@@ -18,9 +18,10 @@ use crate::schedule::{Place, Plan, Staged, StagedStep, schedule, schedule_stages
 
 use super::checkpoint::{ShardedTensor, Sharding};
 use super::context::CONTEXT;
+use super::exact;
 use super::init::{Init, inits};
 use super::layouts::{DATA, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
-use super::program::{Marked, Part, Parts, Recompute, is_copy};
+use super::program::{Marked, Order, Part, Parts, Recompute, is_copy};
 use super::recipe::{Precision, Recipe};
 use super::stages::PIPELINE;
 
@@ -84,7 +85,7 @@ impl Layout {
     #[must_use]
     pub fn programs(&self, recipe: &Recipe) -> Vec<Part> {
         let count = if self.stages > 1 { 1 } else { self.micro_batches(recipe) };
-        Part::of_step(count, recipe.precision == Precision::F16)
+        Part::of_step(count, recipe.precision == Precision::F16, recipe.order())
     }
 
     /// The mesh of all cards: stages outermost, then sequences, then their tokens.
@@ -170,6 +171,9 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     }
     problems.into_result(())?;
     check_stages(config, recipe, layout)?;
+    if recipe.exact {
+        exact::check_layout(layout)?;
+    }
     let mesh = layout.stage_mesh(config)?;
     let mut parts = Parts {
         config,
@@ -182,37 +186,49 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         count: layout.micro_batches(recipe),
         recompute: layout.recompute,
         // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
-        adds_early: layout.zero < Zero::Gradients && (tensor == 1 || layout.residual == Residual::Replicate),
+        adds_early: layout.zero < Zero::Gradients
+            && (tensor == 1 || layout.residual == Residual::Replicate)
+            && (data == 1 || recipe.order() == Order::AsTheyCome),
         cut: Cut::whole(config.layers),
+        order: recipe.order(),
     };
+    let lie = (layout.residual, layout.zero);
     if layout.stages > 1 {
         // Each layer by itself, to be timed.
         parts.cut = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
         let Marked { program, marks } = parts.marked_loss()?;
-        let pins = pins(&program, &mesh, layout.residual, layout.zero)?.among(&program);
+        let pins = pins(&program, &mesh, lie, (parts.order, parts.levels()))?.among(&program);
         let placed = parallelize(&program, &mesh, &pins)?.lowered;
         parts.cut = cut(&placed, &marks, config.layers, layout.stages * recipe.pipeline.chunks());
     }
     let loss = parts.loss()?;
-    let pins = pins(&loss, &mesh, layout.residual, layout.zero)?;
+    let pins = pins(&loss, &mesh, lie, (parts.order, parts.levels()))?;
     let mut lowered = Lowered { parts: Vec::new(), inits: inits(&loss), places: Vec::new(), homes: BTreeMap::new() };
-    for part in Part::of_step(parts.count, parts.is_scaled()) {
+    for part in Part::of_step(parts.count, parts.is_scaled(), parts.order) {
         if lowered.parts.iter().any(|(known, _)| *known == part) {
             continue;
         }
         let Marked { program, marks } = parts.marked(part)?;
         let own_pins = pins.clone().among(&program);
         if layout.stages == 1 {
-            lowered.parts.push((part, parallelize(&program, &mesh, &own_pins)?.lowered));
+            let placed = parallelize(&program, &mesh, &own_pins)?.lowered;
+            check_order(recipe, &placed)?;
+            lowered.parts.push((part, placed));
             continue;
         }
         // What runs at other times or on other stages shares no collective.
         let placed = parallelize_apart(&program, &mesh, &own_pins, |program| marks.apart(program))?.lowered;
+        check_order(recipe, &placed)?;
         lowered.places.push(marks.places(&placed.program));
         lowered.homes.extend(marks.homes(&program));
         lowered.parts.push((part, placed));
     }
     Ok(lowered)
+}
+
+/// That sums have one order, if they are to.
+fn check_order(recipe: &Recipe, placed: &Placed) -> Result<(), Diagnostics> {
+    if recipe.exact { exact::check(placed) } else { Ok(()) }
 }
 
 /// What cannot be a pipeline.
@@ -307,7 +323,11 @@ impl Lowered {
             if found.iter().any(|run| run.part == part) {
                 continue;
             }
-            let steps = if of_one(&part) { vec![part] } else { Part::of_step(layout.micro_batches(recipe), false) };
+            let steps = if of_one(&part) {
+                vec![part]
+            } else {
+                Part::of_step(layout.micro_batches(recipe), false, recipe.order())
+            };
             let at = |step: &Part| self.parts.iter().position(|(known, _)| known == step);
             let mut numbers: Vec<usize> = steps.iter().filter_map(at).collect();
             let own = numbers.clone();

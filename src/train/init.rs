@@ -37,7 +37,7 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
             origin[op.result().index()] = origin[op.operands[0].index()];
         }
         let init = match op.kind {
-            Kind::MatMul { .. } | Kind::Embed => Init::Normal,
+            Kind::MatMul { .. } | Kind::TreeMatMul { .. } | Kind::Embed => Init::Normal,
             Kind::RmsNorm { .. } => Init::Ones,
             _ => continue,
         };

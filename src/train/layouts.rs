@@ -16,6 +16,7 @@ use crate::program::{Program, Role, Value, ValueId};
 
 use super::context::CONTEXT;
 use super::optimizer::{STATES, matrices};
+use super::program::Order;
 
 /// The axis over which sequences are dealt.
 pub const DATA: &str = "dp";
@@ -35,6 +36,20 @@ pub const SCALED: &str = "scaled.";
 
 /// … of the sum of its own gradient and that of its copy.
 pub const WITH_COPY: &str = "with_copy.";
+
+/// The name of a sum of gradients of earlier micro-batches, by level of their tree: of twice as many as at the level below.
+#[must_use]
+pub fn accumulated(level: usize, param: &str) -> String {
+    if level == 0 { format!("{ACCUMULATED}{param}") } else { format!("{ACCUMULATED}{level}:{param}") }
+}
+
+/// The param of a state that holds gradients or a moment of it.
+#[must_use]
+pub fn param_of(state: &str) -> Option<&str> {
+    let param = [ACCUMULATED, SCALED].iter().chain(&STATES).find_map(|prefix| state.strip_prefix(prefix))?;
+    let is_level = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    Some(param.split_once(':').filter(|(level, _)| is_level(level)).map_or(param, |(_, param)| param))
+}
 
 /// Whether a state is of use within a step alone.
 #[must_use]
@@ -71,11 +86,17 @@ impl Zero {
     }
 }
 
-/// The pins of all programs of a run, made from the program of its loss.
+/// The pins of all programs of a run, made from the program of its loss. `levels` sums of micro-batches are kept; as trees they are
+/// whole: which sequences a card has differs from micro-batch to micro-batch.
 ///
 /// # Errors
 /// The loss program cannot be placed on the mesh.
-pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Result<Pins, Diagnostics> {
+pub fn pins(
+    loss: &Program,
+    mesh: &Mesh,
+    (residual, zero): (Residual, Zero),
+    (order, levels): (Order, usize),
+) -> Result<Pins, Diagnostics> {
     let mut base = Pins::auto(residual);
     // Axes over which tokens are dealt: of several sequences, and of each.
     let dealt = || [(0, DATA), (1, CONTEXT)].into_iter().filter(|(_, axis)| !mesh.named(axis).is_empty());
@@ -104,6 +125,7 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
     let is_cut = |axis: &&str| !has_replicas || *axis != DATA;
     let cut_on: Vec<&str> =
         has_replicas.then_some(SHARDS).into_iter().chain(data.iter().copied().filter(is_cut)).collect();
+    let shards: usize = cut_on.iter().map(|axis| mesh.joint_size(&mesh.named(axis))).product();
     let matrices = matrices(loss);
     let trained: BTreeSet<ValueId> = trained(loss).into_iter().collect();
     let mut problems = Diagnostics::new();
@@ -116,12 +138,15 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
             problems.push(Diagnostic::new(&value.name, "a param's name has no `*`"));
         }
         let free = || (0..value.shape.rank()).filter(|dim| layout.dims[*dim].is_empty());
-        let cut = free().max_by_key(|dim| (value.shape[*dim], std::cmp::Reverse(*dim)));
+        // As trees, a dim that divides: cards hold nodes of it then.
+        let is_even = |dim: usize| order == Order::AsTheyCome || value.shape[dim].is_multiple_of(shards);
+        let cut = free().max_by_key(|dim| (is_even(*dim), value.shape[*dim], std::cmp::Reverse(*dim)));
         let mut shared = own.clone();
         if let Some(dim) = cut.filter(|_| zero >= Zero::Moments) {
             shared.extend(cut_on.iter().map(|axis| (dim, *axis)));
         }
-        let (parts, accumulated): (&[&str], _) = match zero >= Zero::Gradients {
+        let (parts, sums): (&[&str], _) = match zero >= Zero::Gradients {
+            _ if order == Order::Tree => (&[], if zero >= Zero::Gradients { &shared } else { &own }),
             true if has_replicas => (&[REPLICAS], &shared),
             true => (&[], &shared),
             false => (&data, &own),
@@ -137,9 +162,8 @@ pub fn pins(loss: &Program, mesh: &Mesh, residual: Residual, zero: Zero) -> Resu
             pins = pins.value(&format!("{WITH_COPY}{name}"), &shared);
         }
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
-        for gradients in [ACCUMULATED, MICRO] {
-            pins = pins.partial_value(&format!("{gradients}{name}"), accumulated, parts);
-        }
+        let kept = (0..levels).map(|level| accumulated(level, name));
+        pins = kept.chain([format!("{MICRO}{name}")]).fold(pins, |pins, of| pins.partial_value(&of, sums, parts));
     }
     if zero >= Zero::Weights {
         pins = pins.stored_on(&cut_on);

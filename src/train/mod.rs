@@ -14,6 +14,7 @@ pub mod checkpoint;
 mod compile;
 pub mod context;
 pub mod data;
+mod exact;
 pub mod init;
 pub mod layouts;
 mod loss_scale;

@@ -156,6 +156,11 @@ impl Optimizer {
 /// The sum of the squares of all gradients, if there are any.
 pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Option<Operand> {
     let square = |gradient: &Operand| {
+        if build.is_in_trees() {
+            let rank = build.program().values[gradient.id()].shape.rank();
+            let squares = build.mul(*gradient, *gradient);
+            return (0..rank).rev().fold(squares, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]));
+        }
         let rank = build.program().values[gradient.id()].shape.rank();
         let dims: String = (b'a'..=b'z').take(rank).map(char::from).collect();
         build.matmul(&format!("{dims},{dims}->"), *gradient, *gradient)
@@ -174,7 +179,7 @@ pub(super) fn matrices(program: &Program) -> BTreeSet<ValueId> {
         .filter(|op| matches!(op.kind, Kind::Cast { .. }))
         .map(|op| (op.result(), op.operands[0]))
         .collect();
-    let products = program.ops.values().iter().filter(|op| matches!(op.kind, Kind::MatMul { .. } | Kind::Embed));
+    let products = program.ops.values().iter().filter(|op| !op.kind.row().weights.operands().is_empty());
     let operands = products.flat_map(|op| op.operands.iter().copied());
     let origins = operands.map(|operand| casts.get(&operand).copied().unwrap_or(operand));
     origins.filter(|id| program.values[*id].role == Role::Param).collect()

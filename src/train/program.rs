@@ -17,7 +17,7 @@ use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
 use crate::schedule::When;
 use crate::schedule::parts::{Cut, Marks};
 
-use super::layouts::{ACCUMULATED, GRADIENT, MICRO, SCALED, WITH_COPY};
+use super::layouts::{GRADIENT, MICRO, SCALED, WITH_COPY, accumulated};
 use super::optimizer::{Optimizer, matrices, squares};
 
 /// Names of outputs and of inputs that are not the model's.
@@ -37,12 +37,17 @@ pub mod name {
 pub enum Part {
     /// The only one.
     Only,
-    /// The first of several.
+    /// The first of several; where sums are trees, each that ends no subtree.
     First,
     /// One between.
     Middle,
     /// The last of several.
     Last,
+    /// One between, where sums are trees: it ends so many subtrees, each of twice as many micro-batches as the one before.
+    Join {
+        /// How many.
+        levels: usize,
+    },
     /// Moves the weights by gradients that were left in states.
     Update,
 }
@@ -50,11 +55,18 @@ pub enum Part {
 impl Part {
     /// The parts of a step of `count` micro-batches, in order; weights move in the last of them unless the loss `is_scaled`.
     #[must_use]
-    pub fn of_step(count: usize, is_scaled: bool) -> Vec<Self> {
+    pub fn of_step(count: usize, is_scaled: bool, order: Order) -> Vec<Self> {
+        let in_order = |at: usize| match order {
+            Order::AsTheyCome => Self::Middle,
+            Order::Tree => match at.trailing_ones() as usize {
+                0 => Self::First,
+                levels => Self::Join { levels },
+            },
+        };
         let mut parts = match count {
             0 | 1 => vec![Self::Only],
             _ => {
-                let between = std::iter::repeat_n(Self::Middle, count - 2);
+                let between = (1..count - 1).map(in_order);
                 std::iter::once(Self::First).chain(between).chain([Self::Last]).collect()
             }
         };
@@ -82,7 +94,7 @@ impl Recompute {
     fn segments(self, layers: &[Range<usize>]) -> Vec<Segment> {
         let (count, is_again): (usize, fn(&Kind) -> bool) = match self {
             Self::None => return Vec::new(),
-            Self::Selective => (layers.len(), |kind| !matches!(kind, Kind::MatMul { .. } | Kind::Attention { .. })),
+            Self::Selective => (layers.len(), |kind| !matches!(kind, Kind::MatMul { .. } | Kind::TreeMatMul { .. } | Kind::Attention { .. })),
             Self::Full => (layers.len(), |_| true),
             Self::Layers(count) => (count, |_| true),
         };
@@ -132,14 +144,26 @@ pub struct Parts<'a> {
     pub adds_early: bool,
     /// Layers by part of the model. With several a tied head is a copy of the embedding.
     pub cut: Cut,
+    /// In which order sums are added that cards or micro-batches hold parts of. As trees, a tied head is a copy of the embedding.
+    pub order: Order,
+}
+
+/// The order in which the parts of a sum are added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Each card's and each micro-batch's own, one after the other.
+    #[default]
+    AsTheyCome,
+    /// That of [`tree`](crate::program::tree), whoever holds them.
+    Tree,
 }
 
 /// What is kept between programs, by param.
 struct States {
     /// Of params that are no copies.
     optimizer: Vec<Vec<Operand>>,
-    /// Of several micro-batches.
-    accumulated: Vec<Operand>,
+    /// Of several micro-batches: by level of the tree, if there is one.
+    accumulated: Vec<Vec<Operand>>,
     /// Of a scaled loss, for params that are no copies.
     scaled: Vec<Operand>,
 }
@@ -177,16 +201,49 @@ impl Parts<'_> {
 
     /// As [`Parts::loss`], with where its values are made.
     pub(super) fn marked_loss(&self) -> Result<Marked, Diagnostics> {
-        let mut build = Builder::new("loss");
+        let mut build = self.builder("loss".to_owned());
         let found = self.write_loss(&mut build);
         let marks = Marks::of_forward(build.program(), &found.layers, build.program().ops.len(), &self.cut);
         build.output(name::LOSS, found.loss);
         Ok(Marked { program: build.finish()?, marks })
     }
 
+    fn builder(&self, name: String) -> Builder {
+        let build = Builder::new(name);
+        if self.order == Order::Tree { build.in_trees() } else { build }
+    }
+
+    /// Whether a tied head is a copy of the embedding, whose gradients are summed each by itself.
+    fn copies_table(&self) -> bool {
+        self.cut.parts > 1 || self.order == Order::Tree
+    }
+
+    /// How many sums of earlier micro-batches are kept at once.
+    pub(super) fn levels(&self) -> usize {
+        match self.order {
+            Order::Tree => (usize::BITS - self.count.saturating_sub(1).leading_zeros()) as usize,
+            Order::AsTheyCome => usize::from(self.count > 1),
+        }
+    }
+
+    /// The sums of earlier micro-batches to which a part adds its gradients, and the one that it leaves.
+    fn sums(&self, part: Part) -> (Vec<usize>, Option<usize>) {
+        match part {
+            Part::Only | Part::Update => (Vec::new(), None),
+            Part::First => (Vec::new(), Some(0)),
+            Part::Middle => (vec![0], Some(0)),
+            Part::Join { levels } => ((0..levels).collect(), Some(levels)),
+            // What would fill the last subtree up is zeros.
+            Part::Last if self.order == Order::Tree => {
+                ((0..self.levels()).filter(|level| (self.count - 1) >> level & 1 == 1).collect(), None)
+            }
+            Part::Last => (vec![0], None),
+        }
+    }
+
     fn write_loss(&self, build: &mut Builder) -> Loss {
         let Self { config, batch, sequence, products, lora, .. } = *self;
-        loss(build, config, batch, sequence, products, lora, self.cut.parts > 1)
+        loss(build, config, batch, sequence, products, lora, self.copies_table())
     }
 
     /// Whether gradients are of a scaled loss.
@@ -198,15 +255,15 @@ impl Parts<'_> {
     /// The states of a run, which all of its programs have.
     fn states(&self, build: &mut Builder, params: &[Operand]) -> States {
         let own: Vec<Operand> = params.iter().copied().filter(|param| !is_copy(&name_of(build, *param))).collect();
-        let mut all = |prefix: &str, params: &[Operand], is_there: bool| {
+        let mut all = |name: &dyn Fn(&str) -> String, params: &[Operand]| {
             let state = |param: &Operand| {
                 let value = build.program().values[param.id()].clone();
-                build.state(&format!("{prefix}{}", value.name), value.shape, value.dtype)
+                build.state(&name(&value.name), value.shape, value.dtype)
             };
-            params.iter().filter(|_| is_there).map(state).collect()
+            params.iter().map(state).collect::<Vec<Operand>>()
         };
-        let accumulated = all(ACCUMULATED, params, self.count > 1);
-        let scaled = all(SCALED, &own, self.is_scaled());
+        let accumulated = (0..self.levels()).map(|level| all(&|name| accumulated(level, name), params)).collect();
+        let scaled = if self.is_scaled() { all(&|name| format!("{SCALED}{name}"), &own) } else { Vec::new() };
         States { optimizer: self.optimizer.declare(build, &own), accumulated, scaled }
     }
 
@@ -250,7 +307,7 @@ impl Parts<'_> {
         if part == Part::Update {
             return self.update();
         }
-        let mut build = Builder::new(format!("train {part:?} b={} s={}", self.batch, self.sequence));
+        let mut build = self.builder(format!("train {part:?} b={} s={}", self.batch, self.sequence));
         let found = self.write_loss(&mut build);
         let forward = build.program().ops.len();
         let mut marks = Marks::of_forward(build.program(), &found.layers, forward, &self.cut);
@@ -265,7 +322,7 @@ impl Parts<'_> {
         marks.adjoints(build.program(), forward, &written.adjoint_of);
         build.output(name::LOSS, found.loss);
         let behind = build.program().ops.len();
-        let whole = accumulate(&mut build, part, &params, written.gradients, &states.accumulated);
+        let whole = self.accumulate(&mut build, part, &params, written.gradients, &states.accumulated);
         let sums = behind..build.program().ops.len();
         marks.behind(build.program(), sums.clone(), When::WeightGrad);
         if matches!(part, Part::Only | Part::Last) {
@@ -288,7 +345,7 @@ impl Parts<'_> {
             }
         }
         let (mut optimizer, mut scaled) = (states.optimizer.clone(), states.scaled.clone());
-        if self.cut.parts > 1 {
+        if self.copies_table() {
             // The last part has its gradients first, and the sum of their squares goes from part to part once.
             [&mut own, &mut whole, &mut scaled].into_iter().for_each(|all| all.reverse());
             optimizer.reverse();
@@ -307,38 +364,45 @@ impl Parts<'_> {
             keep_alike(build, &own, &moved, &copies);
         }
     }
-}
 
-/// Adds the gradients of a micro-batch to those of the ones before; of the last one the answer is the whole gradients, by param.
-fn accumulate(
-    build: &mut Builder,
-    part: Part,
-    params: &[Operand],
-    gradients: Vec<Option<Operand>>,
-    accumulated: &[Operand],
-) -> Vec<Operand> {
-    let mut whole = Vec::with_capacity(params.len());
-    for (at, gradient) in gradients.into_iter().enumerate() {
-        let name = name_of(build, params[at]);
-        let Some(mut gradient) = gradient else {
-            build.problem(Diagnostic::new(name, "the loss does not depend on it, so it has no gradient"));
-            continue;
-        };
-        if part != Part::Only {
-            build.name(gradient, format!("{MICRO}{name}"));
-        }
-        if matches!(part, Part::Middle | Part::Last) {
-            gradient = build.add(accumulated[at], gradient);
-        }
-        match part {
-            Part::First | Part::Middle => drop(build.op(Kind::Assign, &[accumulated[at], gradient])),
-            Part::Only | Part::Last | Part::Update => {
-                build.name(gradient, format!("{GRADIENT}{name}"));
-                whole.push(gradient);
+    /// Adds the gradients of a micro-batch to those of the ones before; of the last one the answer is the whole gradients, by param.
+    fn accumulate(
+        &self,
+        build: &mut Builder,
+        part: Part,
+        params: &[Operand],
+        gradients: Vec<Option<Operand>>,
+        accumulated: &[Vec<Operand>],
+    ) -> Vec<Operand> {
+        let (added, left) = self.sums(part);
+        let mut whole = Vec::with_capacity(params.len());
+        for (at, gradient) in gradients.into_iter().enumerate() {
+            let name = name_of(build, params[at]);
+            let Some(mut gradient) = gradient else {
+                build.problem(Diagnostic::new(name, "the loss does not depend on it, so it has no gradient"));
+                continue;
+            };
+            let is_sum = |op: &&Op| op.kind == Kind::Add && op.result() == gradient.id();
+            if self.order == Order::Tree && build.program().ops.values().iter().rev().any(|op| is_sum(&op)) {
+                let problem = Diagnostic::new(&*name, "has two uses, whose gradients are added in each micro-batch");
+                build.problem(problem.expected("one use of a weight in an exact run").help("leave --exact out"));
+            }
+            if part != Part::Only {
+                build.name(gradient, format!("{MICRO}{name}"));
+            }
+            for level in &added {
+                gradient = build.add(accumulated[*level][at], gradient);
+            }
+            match left {
+                Some(level) => drop(build.op(Kind::Assign, &[accumulated[level][at], gradient])),
+                None => {
+                    build.name(gradient, format!("{GRADIENT}{name}"));
+                    whole.push(gradient);
+                }
             }
         }
+        whole
     }
-    whole
 }
 
 /// Copies become what the params that they are of have become.

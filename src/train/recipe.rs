@@ -10,6 +10,7 @@ use crate::schedule::pipeline::Pipeline;
 
 use super::loss_scale::LossScaling;
 use super::optimizer::Optimizer;
+use super::program::Order;
 
 /// A run of training. Keys that are missing have the defaults that train a small model well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,8 @@ pub struct Recipe {
     pub pipeline: Pipeline,
     /// Adapters, which alone are trained.
     pub lora: Option<Lora>,
+    /// Whether every sum has one order, so that all numbers are the same bits on every layout.
+    pub exact: bool,
 }
 
 /// Element type of products and attention.
@@ -86,6 +89,7 @@ impl Default for Recipe {
             schedule: Schedule::default(),
             pipeline: Pipeline::default(),
             lora: None,
+            exact: false,
             loss_scale: LossScaling::default(),
         }
     }
@@ -162,6 +166,12 @@ impl Schedule {
 }
 
 impl Recipe {
+    /// The order of sums.
+    #[must_use]
+    pub const fn order(&self) -> Order {
+        if self.exact { Order::Tree } else { Order::AsTheyCome }
+    }
+
     /// Reads a recipe.
     ///
     /// # Errors

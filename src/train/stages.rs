@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::layouts::{ACCUMULATED, SCALED};
-use super::optimizer::STATES;
+use super::layouts::param_of;
 use crate::base::Id;
 use crate::program::{Kind, Op, OpId, Program, Role, ValueId};
 use crate::schedule::parts::Marks;
@@ -66,8 +65,7 @@ impl Marks {
             .collect();
         for id in program.with_role(Role::State) {
             let name = program.values[id].name.as_str();
-            let param = [ACCUMULATED, SCALED].iter().chain(&STATES).find_map(|prefix| name.strip_prefix(prefix));
-            self.parts[id.index()] = param.and_then(|param| parts.get(param).copied().flatten());
+            self.parts[id.index()] = param_of(name).and_then(|param| parts.get(param).copied().flatten());
         }
         for at in ops {
             let op = &program.ops[OpId::from_index(at)];

@@ -18,7 +18,7 @@ use crate::device::{Cann, Device};
 use crate::exec::{self, Engine, EngineOptions, Inputs, Outputs, Shards, Timed, memory_wanted};
 use crate::program::HostTensor;
 use crate::program::models::{COPY, input};
-use crate::schedule::{Plan, numbered, unnumbered};
+use crate::schedule::{Plan, micro_batch, numbered, unnumbered};
 use crate::timeline::{Phase, Shares};
 
 use super::checkpoint::{Checkpoint, PartBytes, Sharding};
@@ -28,7 +28,7 @@ use super::data::Batch;
 use super::layouts::SCALED;
 use super::loss_scale::LossScale;
 use super::memory;
-use super::program::{Part, name};
+use super::program::{Order, Part, name};
 use super::recipe::{Precision, Recipe};
 
 /// What a step did.
@@ -224,10 +224,12 @@ impl Trainer {
         let mut phases = Vec::new();
         let began = Instant::now();
         let mut window: Option<Range<u64>> = None;
+        let mut losses: Vec<(usize, f64)> = Vec::new();
         self.times = Times::default();
         self.check(batch)?;
         let Recipe { seq, steps, optimizer, clip_norm, .. } = self.recipe;
         let Progress { next: step, updates, loss_scale } = self.progress;
+        let order = self.recipe.order();
         let labels = usize::try_from(batch.counted_labels()).unwrap_or(usize::MAX);
         let rate = self.recipe.schedule.rate(updates, steps);
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
@@ -242,8 +244,11 @@ impl Trainer {
                 _ => self.inputs(batch, at * self.layout.batch(), seq, labels, loss_scale),
             };
             match part {
-                Part::Update if !self.may_move(&mut found)? => break,
                 Part::Update => {
+                    found.loss = total(order, losses.clone());
+                    if !self.may_move(&mut found)? {
+                        break;
+                    }
                     let clip = if clip_norm > 0.0 { (clip_norm / (found.grad_norm + 1e-6)).min(1.0) } else { 1.0 };
                     inputs.extend(of_update().chain([number_input(name::FACTOR, clip / loss_scale)]));
                 }
@@ -267,11 +272,12 @@ impl Trainer {
             window = Some(window.map_or(run.start, |window| window.start)..run.end);
             for (name, value) in numbers(&outputs) {
                 match unnumbered(&name) {
-                    name::LOSS => found.loss += value,
+                    name::LOSS => losses.push((micro_batch(&name).unwrap_or(at), value)),
                     _ => found.grad_norm = value / loss_scale,
                 }
             }
         }
+        found.loss = total(order, losses);
         for (what, value) in [("loss", found.loss), ("norm of the gradients", found.grad_norm)] {
             if !value.is_finite() && !found.is_skipped {
                 return Err(Error::NotFinite { step, what, value, spoiled: self.spoiled()? });
@@ -515,6 +521,19 @@ impl Trainer {
 
 fn number_input(name: &str, number: f64) -> (String, Arc<Vec<u8>>) {
     (name.to_owned(), Arc::new((number as f32).to_le_bytes().to_vec()))
+}
+
+/// The sum of the losses of micro-batches, each with its number.
+fn total(order: Order, mut losses: Vec<(usize, f64)>) -> f64 {
+    if order == Order::AsTheyCome {
+        return losses.into_iter().map(|(_, loss)| loss).sum();
+    }
+    losses.sort_unstable_by_key(|(number, _)| *number);
+    let mut sums: Vec<f32> = losses.into_iter().map(|(_, loss)| loss as f32).collect();
+    while sums.len() > 1 {
+        sums = sums.chunks(2).map(|pair| pair.iter().copied().reduce(|a, b| a + b).unwrap_or_default()).collect();
+    }
+    sums.first().copied().map_or(0.0, f64::from)
 }
 
 /// The numbers among a run's outputs.

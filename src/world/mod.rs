@@ -33,6 +33,14 @@ use rank_table::RankTable;
 use variables::Variables;
 use visible::visible_cards;
 
+/// Whether a text is a complete rank table; the number of its ranks.
+///
+/// # Errors
+/// What is wrong with it, in one sentence.
+pub fn check_rank_table(text: &str) -> Result<usize, String> {
+    RankTable::parse(text).map(|table| table.rows.len())
+}
+
 /// How long HCCL waits for a rank that does not come, if `HCCL_CONNECT_TIMEOUT` says nothing.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 

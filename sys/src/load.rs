@@ -3,8 +3,8 @@
 //! Input: a folder, or nothing. Output: a [`Table`] that keeps the libraries loaded, or one error that lists every place
 //! looked at, or every symbol a toolkit lacks.
 //!
-//! Invariants: all four libraries come from one place; a named folder is the only place looked at; a library without a
-//! required symbol yields no table. What it does not do: initialise CANN, or fall back to anything else.
+//! Invariants: all libraries come from one place; a named folder is the only place looked at; a library without a required
+//! symbol yields no table, and one without an operator a table without it. What it does not do: initialise CANN, or fall back to anything else.
 
 use std::error::Error as _;
 use std::ffi::CString;
@@ -14,7 +14,7 @@ use std::{env, fmt};
 
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the list names most types of the C ABI"))]
 use crate::bindings::*;
-use crate::table::{Library, Table};
+use crate::table::{Library, MissingSymbol, Table};
 use crate::{c_char, c_void};
 
 /// Why no [`Table`] could be made.
@@ -43,23 +43,6 @@ const HOW_TO: &str = "install CANN 8.1 or newer and run `source <toolkit>/set_en
 
 fn list(items: &[impl fmt::Display]) -> String {
     items.iter().map(|item| format!("\n  {item}")).collect()
-}
-
-/// A function that a library should have and has not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MissingSymbol {
-    /// The name that no library exports.
-    pub name: &'static str,
-    /// The library that should have it.
-    pub library: Library,
-    /// The first CANN that has it.
-    pub since: &'static str,
-}
-
-impl fmt::Display for MissingSymbol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}, in CANN {} and newer", self.name, self.library, self.since)
-    }
 }
 
 /// Loads the libraries of a CANN toolkit and fills a table with their functions.
@@ -101,17 +84,24 @@ fn places(path: Option<&Path>) -> Vec<Place> {
     if let Some(path) = path {
         return vec![Place::Folder { root: path.to_owned(), named_by: "named by the caller" }];
     }
+    let folders = toolkit_folders().into_iter().map(|(root, named_by)| Place::Folder { root, named_by });
+    folders.chain([Place::LinkerPath]).collect()
+}
+
+/// The folders in which [`load`] looks for a toolkit, in its order, each with the variable that names it or `usual folder`.
+#[must_use]
+pub fn toolkit_folders() -> Vec<(PathBuf, &'static str)> {
     let variables = ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"].into_iter().filter_map(|name| {
         let root = env::var_os(name).filter(|value| !value.is_empty())?;
-        Some(Place::Folder { root: root.into(), named_by: name })
+        Some((root.into(), name))
     });
     let home = env::var_os("HOME").map(PathBuf::from);
     let usual = ["/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann", "/usr/local/Ascend/latest"]
         .into_iter()
         .map(PathBuf::from)
         .chain(home.iter().flat_map(|home| [home.join("Ascend/ascend-toolkit/latest"), home.join("Ascend/cann")]))
-        .map(|root| Place::Folder { root, named_by: "usual folder" });
-    variables.chain(usual).chain([Place::LinkerPath]).collect()
+        .map(|root| (root, "usual folder"));
+    variables.chain(usual).collect()
 }
 
 impl Place {
@@ -140,7 +130,8 @@ impl Place {
 enum Role {
     /// Must be there.
     Main,
-    /// Holds some of the functions in some releases: since 8.5 the runtime and the communicators have their own library.
+    /// Holds some of the functions in some releases: since 8.5 the runtime, the communicators and each repository of operators have
+    /// their own library.
     Companion,
 }
 
@@ -148,14 +139,26 @@ fn files_of(library: Library) -> Vec<(&'static str, Role)> {
     let companions: &[&str] = match library {
         Library::AscendCl => &["libacl_rt.so", "libmsprofiler.so"],
         Library::Hccl => &["libhcomm.so"],
-        Library::NnopBase | Library::OpApi => &[],
+        // Each repository of operators has its own since 8.5.
+        Library::OpApi => &[
+            "libopapi_math.so",
+            "libopapi_nn.so",
+            "libopapi_cv.so",
+            "libopapi_transformer.so",
+            "libopapi_oam.so",
+            "libopapi_legacy.so",
+        ],
+        Library::NnopBase => &[],
     };
     let main = (library.file_name(), Role::Main);
     [main].into_iter().chain(companions.iter().map(|file| (*file, Role::Companion))).collect()
 }
 
-/// The folder under `root` that holds `libascendcl.so`.
-fn library_folder(root: &Path) -> Result<PathBuf, String> {
+/// The folder under `root`, a toolkit's, that holds `libascendcl.so`.
+///
+/// # Errors
+/// Where it was looked for.
+pub fn library_folder(root: &Path) -> Result<PathBuf, String> {
     if !root.is_dir() {
         return Err("no such folder".to_owned());
     }
@@ -218,29 +221,53 @@ macro_rules! define_table_of {
         operators { $( $run:ident, $plan:ident($($op_arg:ident: $op_ty:ty),* $(,)?); )* }
         dropin { $($dropin:tt)* }
     ) => {
+        /// In the place of operators that a library lacks.
+        #[expect(non_snake_case, reason = "functions are named as the C functions")]
+        mod absent {
+            use super::*;
+
+            $( pub(super) extern "C" fn $plan(
+                $(_: $op_ty,)* _: *mut u64, _: *mut *mut aclOpExecutor,
+            ) -> aclnnStatus {
+                ACL_ERROR_API_NOT_SUPPORT
+            } )*
+
+            pub(super) extern "C" fn run(
+                _: *mut c_void, _: u64, _: *mut aclOpExecutor, _: aclrtStream,
+            ) -> aclnnStatus {
+                ACL_ERROR_API_NOT_SUPPORT
+            }
+        }
+
         /// Fills a table; first every symbol is looked up, so that one error can name all that are not there.
         #[expect(non_snake_case, reason = "variables are named as the C functions")]
         fn table_of(libraries: Libraries, place: String) -> Result<Table, LoadError> {
             let mut lookup = Lookup { libraries, missing: Vec::new() };
+            let mut missing_operators = Vec::new();
             $(
                 let $name: Option<unsafe extern "C" fn($($ty),*) -> $ret> =
                     lookup.require(define_table_of!(@library $library), stringify!($name));
             )*
             $(
-                let $plan: Option<
-                    unsafe extern "C" fn($($op_ty,)* *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus
-                > = lookup.require(Library::OpApi, stringify!($plan));
-                let $run: Option<unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus> =
-                    lookup.require(Library::OpApi, stringify!($run));
+                let operator = (
+                    lookup.find(Library::OpApi, stringify!($plan)),
+                    lookup.find(Library::OpApi, stringify!($run)),
+                );
+                let ($plan, $run): (
+                    unsafe extern "C" fn($($op_ty,)* *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus,
+                    unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus,
+                ) = match operator {
+                    (Some(plan), Some(run)) => (plan, run),
+                    _ => {
+                        missing_operators.push(stringify!($run));
+                        (absent::$plan, absent::run)
+                    }
+                };
             )*
             $( let $young = lookup.find(define_table_of!(@library $young_library), stringify!($young)); )*
             let Lookup { libraries, missing } = lookup;
             $( let Some($name) = $name else { return Err(LoadError::MissingSymbols { place, symbols: missing }) }; )*
-            $(
-                let Some($plan) = $plan else { return Err(LoadError::MissingSymbols { place, symbols: missing }) };
-                let Some($run) = $run else { return Err(LoadError::MissingSymbols { place, symbols: missing }) };
-            )*
-            Ok(Table { owner: Arc::new(libraries), $( $name, )* $( $young, )* $( $plan, $run, )* })
+            Ok(Table { owner: Arc::new(libraries), missing_operators, $( $name, )* $( $young, )* $( $plan, $run, )* })
         }
     };
     (@library acl) => { Library::AscendCl };

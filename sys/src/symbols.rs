@@ -4,7 +4,7 @@
 /// The list has four parts. The first three are the fields of the [`Table`](crate::Table):
 /// * `required { [library] fn name(arguments) -> result; … }`: every supported CANN (8.1 and newer) has the function.
 /// * `optional { [library, "since"] fn name(arguments) -> result; … }`: younger than 8.1; `since` names the CANN with it.
-/// * `operators { run, plan(arguments); … }`: an aclnn operator of `libopapi.so`, required. `plan` takes the arguments
+/// * `operators { run, plan(arguments); … }`: an aclnn operator of `libopapi.so`, in CANN 8.1. `plan` takes the arguments
 ///   and then `workspace_size: *mut u64, executor: *mut *mut aclOpExecutor`; `run` takes `workspace: *mut c_void,
 ///   workspace_size: u64, executor: *mut aclOpExecutor, stream: aclrtStream`. Both return `aclnnStatus`.
 ///

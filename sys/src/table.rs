@@ -3,8 +3,8 @@
 //! Input: [`for_each_symbol!`]. Output: [`Table`], and the names of the functions it has and of those it leaves to the drop-in
 //! libraries.
 //!
-//! Invariants: a field is named as its C function; a function younger than CANN 8.1 is an `Option`.
-//! What it does not do: call anything, or decide where the functions come from.
+//! Invariants: a field is named as its C function; a function younger than CANN 8.1 is an `Option`. What it does not do: call
+//! anything, or decide where the functions come from.
 
 use std::any::Any;
 use std::fmt;
@@ -52,6 +52,23 @@ impl fmt::Display for Library {
     }
 }
 
+/// A function that a library should have and has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingSymbol {
+    /// The name that no library exports.
+    pub name: &'static str,
+    /// The library that should have it.
+    pub library: Library,
+    /// The first CANN that has it.
+    pub since: &'static str,
+}
+
+impl fmt::Display for MissingSymbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}, in CANN {} and newer", self.name, self.library, self.since)
+    }
+}
+
 macro_rules! define_table {
     (
         required { $( [$library:ident] fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty; )* }
@@ -73,6 +90,9 @@ macro_rules! define_table {
         pub struct Table {
             /// Keeps the code behind the pointers loaded.
             pub owner: Owner,
+            /// Operators that the library lacks, by the names of their second phases. A program that calls none of them runs;
+            /// the functions of one return `ACL_ERROR_API_NOT_SUPPORT`.
+            pub missing_operators: Vec<&'static str>,
             $(
                 #[doc = concat!("`", stringify!($name), "(", stringify!($($arg),*), ")`")]
                 pub $name: unsafe extern "C" fn($($ty),*) -> $ret,
@@ -96,6 +116,23 @@ macro_rules! define_table {
                 $( (stringify!($young), define_table!(@library $young_library), $since), )*
                 $( (stringify!($plan), Library::OpApi, "8.1"), (stringify!($run), Library::OpApi, "8.1"), )*
             ];
+
+            /// The operators, by the names of their second phases.
+            pub const OPERATORS: &[&str] = &[$( stringify!($run), )*];
+
+            /// Functions younger than CANN 8.1 that the library lacks.
+            #[must_use]
+            pub fn missing_functions(&self) -> Vec<MissingSymbol> {
+                let all = [$( (
+                    self.$young.is_some(),
+                    MissingSymbol {
+                        name: stringify!($young),
+                        library: define_table!(@library $young_library),
+                        since: $since,
+                    },
+                ), )*];
+                all.into_iter().filter(|(is_there, _)| !is_there).map(|(_, symbol)| symbol).collect()
+            }
         }
 
         /// As [`Table::SYMBOLS`]: the functions that are declared for the emulator's drop-in libraries and are in no table,
@@ -133,6 +170,29 @@ mod tests {
             assert!(seen.insert(name), "{name} is declared twice");
         }
         assert!(seen.len() > 400, "only {} symbols", seen.len());
+    }
+
+    #[test]
+    fn the_table_of_releases_has_each_symbol_once_and_no_release_before_its_evidence() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/VERSIONS.md");
+        let text = std::fs::read_to_string(path).expect("the document");
+        let rows = text.lines().filter(|line| line.starts_with("| `"));
+        let mut known = std::collections::HashMap::new();
+        for row in rows {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            assert_eq!(cells.len(), 7, "{row}");
+            for name in cells[0].split(' ').map(|name| name.trim_matches('`')) {
+                assert!(known.insert(name.to_owned(), cells[1].to_owned()).is_none(), "{name} stands there twice");
+            }
+        }
+        for (name, _, since) in Table::SYMBOLS {
+            // Both phases of an operator come together.
+            let name = name.strip_suffix("GetWorkspaceSize").unwrap_or(name);
+            let in_8_1 = known.get(name).unwrap_or_else(|| panic!("{name} is not in docs/VERSIONS.md"));
+            assert_eq!(*since == "8.1", in_8_1.starts_with("yes"), "{name}: since {since}, in 8.1 {in_8_1}");
+        }
+        let names = Table::SYMBOLS.iter().filter(|(name, ..)| !name.ends_with("GetWorkspaceSize")).count();
+        assert_eq!(known.len(), names, "the document has more than the table");
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Element {
 
     fn combine(self, other: Self, reduce: Reduce) -> Self {
         let (float, int) = match reduce {
-            Reduce::Sum => (self.float + other.float, self.int + other.int),
+            Reduce::Sum | Reduce::Tree => (self.float + other.float, self.int + other.int),
             Reduce::Max => (self.float.max(other.float), self.int.max(other.int)),
             Reduce::Min => (self.float.min(other.float), self.int.min(other.int)),
         };

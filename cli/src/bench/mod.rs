@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::measure::{
-    Bench, Effort, Limits, Machine, Report, collectives, compile, generation, host, load, operators, plot, scaling,
+    Bench, Effort, Limits, Machine, Report, collectives, compile, exact, generation, host, load, operators, plot, scaling,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::ProcessGroup;
@@ -24,7 +24,7 @@ pub(super) use options::{BenchOptions, EXAMPLES};
 
 use super::failure::{Failure, Outcome};
 use super::processes::{agree, join};
-use super::{cards, files, interrupt, print, print_json};
+use super::{bind, cards, files, interrupt, print, print_json};
 use options::Part;
 
 /// How long a rank that failed because of another waits to hear what became of that one.
@@ -57,6 +57,7 @@ fn is_consequence(failure: &Failure) -> bool {
 
 fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let wanted = agree(group, &format!("{options:?}"), options.check(group))?;
+    bind::apply(&options.bind, group, wanted.max(1))?;
     let cards = cards::open_at_least(options.device, group, wanted)?;
     let effort = if options.quick { Effort::Quick } else { Effort::Full };
     let limits = limits(&cards, effort, group)?;
@@ -80,6 +81,7 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         }
         Part::Peers => peers::run(&bench)?,
         Part::Train => train::run(&bench, cards.is_emulated())?,
+        Part::Exact => vec![exact::run(&bench)?],
         Part::Host(asked) => vec![host::run(&asked.setting()?, effort)?],
         Part::Compile(asked) => vec![compile::run(&asked.settings()?, effort.budget())?],
         Part::Load(asked) => vec![load::run(&bench, &asked.setting()?)?],

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::measure::collectives::{Collective, Setting};
-use crate::measure::{compile, generation, scaling, train};
+use crate::measure::{compile, exact, generation, scaling, train};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::Residual;
@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 
 use super::children::BesideOptions;
 use super::page;
+use crate::bind::Bind;
 use crate::values::{DeviceKind, LayoutOptions, PrecisionName, positive};
 use crate::{files, model};
 
@@ -23,6 +24,7 @@ Examples:
   ascend-tp bench all --report docs/PERFORMANCE.md
   ascend-tp bench peers --report PEERS.md
   ascend-tp bench train
+  ascend-tp bench exact
   ascend-tp bench limits
   ascend-tp bench collectives --op all_reduce --dtype f32,f16 --ranks 2,4,8 --plot all_reduce.svg
   ascend-tp bench collectives --op all_reduce --processes 8
@@ -51,6 +53,9 @@ pub(crate) struct BenchOptions {
     /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
     #[arg(long, value_enum, default_value = "auto", global = true)]
     pub(super) device: DeviceKind,
+    /// Processors to run on: auto (five near each NPU), none, or a list such as 0-4,48-52
+    #[arg(long, default_value = "none", value_name = "CPUS", global = true)]
+    pub(super) bind: Bind,
 }
 
 /// What is measured.
@@ -74,6 +79,8 @@ pub(super) enum Part {
     Load(LoadOptions),
     /// Steps of training a model of 8 million parameters, in turns with torch if it is installed
     Train,
+    /// Steps of training with every sum in one order, beside the same steps without
+    Exact,
     /// How cost grows: cards, hidden size, layers, sequence, message size
     Scaling,
     /// Every figure that is to be reached, with its target
@@ -331,13 +338,14 @@ impl BenchOptions {
                 ("--ranks", &asked.ranks, setting.ranks)
             }
             // The plan may be one of many cards; one is used.
-            Part::All | Part::Peers | Part::Train if group.size() > 1 => {
+            Part::All | Part::Exact | Part::Peers | Part::Train if group.size() > 1 => {
                 let problem = Diagnostic::new("bench", "this part starts processes itself").expected("no launcher");
                 return Err(problem.found(format!("{} processes", group.size())).into());
             }
             Part::Scaling => return Ok(scaling::MOST_CARDS),
             Part::All if self.quick => return Ok(DEFAULT_RANKS),
             Part::Peers => return Ok(1),
+            Part::Exact => return Ok(exact::CARDS),
             Part::Train => return Ok(train::CARDS),
             Part::All => return Ok(scaling::MOST_CARDS),
             Part::Host(asked) => return asked.setting().map(|_| 0),

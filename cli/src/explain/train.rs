@@ -198,6 +198,7 @@ const fn micro_batch(part: Part) -> &'static str {
         Part::Only => "only",
         Part::First => "first",
         Part::Middle => "middle",
+        Part::Join { .. } => "join",
         Part::Last => "last",
         Part::Update => "update",
     }

@@ -55,6 +55,9 @@ pub(super) enum Element {
     Integer(usize, bool),
 }
 
+/// Memory of the largest card.
+const MOST_BYTES: usize = 64 << 30;
+
 const ELEMENTS: [(&str, Element); 11] = [
     ("f32", Element::F32),
     ("f16", Element::F16),
@@ -139,6 +142,9 @@ impl FromStr for Argument {
         let count = words.next().and_then(|count| count.parse().ok()).filter(|count| *count > 0);
         let count =
             count.ok_or_else(|| format!("`{rest}` has no count: expected {first}:TYPE:COUNT, of at least 1"))?;
+        if count.checked_mul(element.bytes()).is_none_or(|bytes| bytes > MOST_BYTES) {
+            return Err(format!("`{rest}` is more than the {} GiB of a card", MOST_BYTES >> 30));
+        }
         let source = source(direction, words.next())?;
         Ok(Self::Memory(MemoryArgument { direction, element, count, source }))
     }
@@ -225,6 +231,7 @@ mod tests {
             ("f31:1", "`f31` is no type"),
             ("u8:256", "256 is beyond 0 to 255"),
             ("in:f32:0:x", "has no count"),
+            ("out:f32:4611686018427387904", "more than the 64 GiB"),
             ("in:f32:8", "expected FILE or random=SEED"),
             ("out:f32:8:random=1", "expected nothing, FILE or expect=FILE"),
         ] {

@@ -13,6 +13,7 @@
 //! | [`load`] | a checkpoint's way from the page cache to the cards |
 //! | [`compile`] | from a configuration to the plans of all ranks |
 //! | [`scaling`] | how cost grows with cards, sizes and messages |
+//! | [`exact`] | steps of training with every sum in one order, beside those without |
 //! | [`train`] | steps of training, beside those of `PyTorch` |
 //! | [`peers`] | others at the same tasks, beside ours |
 //!
@@ -22,6 +23,7 @@
 pub(crate) mod collectives;
 pub(crate) mod compile;
 mod error;
+pub(crate) mod exact;
 pub(crate) mod figures;
 pub(crate) mod generation;
 pub(crate) mod host;

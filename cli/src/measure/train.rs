@@ -5,6 +5,7 @@
 //! [`Table`]. Operations are counted as for the utilisation of a run: 6·P + 12·L·h·s a token. It starts no programs.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -12,16 +13,16 @@ use super::error::Error;
 use super::peers::Written;
 use super::report::{Cell, Column, Form, Table, column};
 use super::{Bench, Samples};
-use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Layout, Recipe, Trainer, compile, init};
+use ascend_tp::train::{Layout, Recipe, Trainer, compile, init, memory};
 use ascend_tp_planner::train::decoder::Decoder;
 
 /// Sequences of a step, and tokens of each.
-const BATCH: (usize, usize) = (8, 256);
+pub(super) const BATCH: (usize, usize) = (8, 256);
 
 /// Steps that the peer is to take in a round, besides the first.
 const PEER_STEPS: usize = 8;
@@ -45,16 +46,37 @@ const fn layout((_, data, tensor): (Precision, usize, usize)) -> Layout {
 /// # Errors
 /// What a card refuses.
 pub(crate) fn ours(bench: &Bench, case: (Precision, usize, usize)) -> Result<Samples, Error> {
-    let config = ModelConfig::from_json(ModelConfig::SHIPPED)?;
-    let (global_batch, seq) = BATCH;
-    let recipe = Recipe { steps: STEPS, global_batch, seq, precision: case.0, ..Recipe::default() };
-    let compiled = compile(&config, &recipe, &layout(case))?;
-    let inits = compiled.inits.clone();
-    let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 0);
-    let engine = EngineOptions::default();
-    let mut trainer = Trainer::start(&bench.cann, &config, &recipe, layout(case), compiled, &engine, fill)?;
-    let batch = Batch::scattered(0, global_batch, seq, config.vocab_size);
-    Samples::take(bench.effort.budget(), || trainer.step(&batch).map(|_| ()).map_err(Error::from))
+    let mut running = Running::start(bench, case.0, layout(case), false)?;
+    Samples::take(bench.effort.budget(), || running.step().map(|_| ()))
+}
+
+/// The shipped model's shape in training, with random weights on random tokens.
+pub(super) struct Running {
+    trainer: Trainer,
+    batch: Batch,
+    /// What a card holds.
+    pub(super) bytes: Bytes,
+}
+
+impl Running {
+    pub(super) fn start(bench: &Bench, precision: Precision, layout: Layout, exact: bool) -> Result<Self, Error> {
+        let config = ModelConfig::from_json(ModelConfig::SHIPPED)?;
+        let (global_batch, seq) = BATCH;
+        let recipe = Recipe { steps: STEPS, global_batch, seq, precision, exact, ..Recipe::default() };
+        let compiled = compile(&config, &recipe, &layout)?;
+        let (inits, bytes) = (compiled.inits.clone(), memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum());
+        let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 0);
+        let engine = EngineOptions::default();
+        let trainer = Trainer::start(&bench.cann, &config, &recipe, layout, compiled, &engine, fill)?;
+        Ok(Self { trainer, batch: Batch::scattered(0, global_batch, seq, config.vocab_size), bytes })
+    }
+
+    /// Seconds of a step.
+    pub(super) fn step(&mut self) -> Result<f64, Error> {
+        let began = Instant::now();
+        self.trainer.step(&self.batch)?;
+        Ok(began.elapsed().as_secs_f64())
+    }
 }
 
 /// What the peer is told, as JSON.

@@ -77,6 +77,8 @@ impl StepOptions {
         let zero = Zero::of_stage(self.zero).unwrap_or_default();
         // A pipeline is full with as many micro-batches as stages, and better used with more.
         let most = if stages > 1 { (share / (MICRO_BATCHES_A_STAGE * stages)).max(1) } else { share };
+        // In one order of sums a micro-batch is a subtree.
+        let most = if recipe.exact { 1 << most.ilog2() } else { most };
         let micro_batch = self.micro_batch.map_or(most, NonZero::get);
         let recompute = self.recompute;
         Some((recipe, Layout { data, replicas, context, tensor, stages, residual, zero, micro_batch, recompute }))
@@ -131,6 +133,10 @@ struct Overrides {
     /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
     #[arg(long, value_name = "WHAT")]
     lora: Option<Lora>,
+    /// Add every sum in one order: the same bits on every mesh, with every --zero, --micro-batch, --recompute and --residual, and after
+    /// every change of them
+    #[arg(long)]
+    exact: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -184,6 +190,7 @@ impl Overrides {
         set(&mut recipe.schedule.warmup_steps, self.warmup_steps);
         set(&mut recipe.pipeline, self.pipeline);
         recipe.lora = self.lora.clone().or(recipe.lora);
+        recipe.exact |= self.exact;
         recipe
     }
 }

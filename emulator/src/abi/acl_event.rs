@@ -8,7 +8,8 @@ use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::runtime::event::{self, Event, EventKind, MAX_EVENTS};
+use crate::runtime::budget::MAX_EVENTS;
+use crate::runtime::event::{self, Event, EventKind};
 use crate::runtime::graph::Outside;
 use crate::strict::order::Waited;
 

@@ -11,8 +11,9 @@ use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::ipc::{KEY_BYTES, Name};
 use crate::memory::raw::{load_array, load_text};
-use crate::runtime::event::{self, Event, EventKind, MAX_EVENTS};
-use crate::runtime::notify::{MAX_NOTIFIES, Notify};
+use crate::runtime::budget::{MAX_EVENTS, MAX_NOTIFIES};
+use crate::runtime::event::{self, Event, EventKind};
+use crate::runtime::notify::Notify;
 use crate::runtime::signal::SharedWord;
 
 /// `ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION`.

@@ -75,6 +75,7 @@ impl Machine {
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let card = self.current_card()?;
+        self.refuse_allocation_in_capture()?;
         let allocation = self.memory().allocate(size, Location::Card(card), self.here())?;
         dev_ptr.set("dev_ptr", std::ptr::with_exposed_provenance_mut(allocation.base()))
     }

@@ -8,7 +8,8 @@ use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::runtime::notify::{MAX_NOTIFIES, Notify};
+use crate::runtime::budget::MAX_NOTIFIES;
+use crate::runtime::notify::Notify;
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 

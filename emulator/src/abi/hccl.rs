@@ -5,12 +5,14 @@ use std::ffi::c_void;
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclSendRecvItem, HcclSendRecvType, aclrtStream};
 
 use crate::base::failure::{Failure, code};
+use crate::config::CannVersion;
 use crate::hccl::group::{Member, Way};
 use crate::hccl::rules::{CollectiveRule, InPlace, Named, rule_of};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType};
 use crate::machine::Machine;
 use crate::memory::raw::{RawSpan, load_array};
 use crate::runtime::stream::Entry;
+use crate::state::State;
 
 /// What every collective call has in common once its handles are checked.
 struct CollectiveCaller<'a> {
@@ -149,6 +151,29 @@ impl CollectiveCaller<'_> {
         self.enqueue_all(vec![CollectiveCall { name: self.name, kind, dtype: self.dtype, send, recv, places: None }])
     }
 
+    /// Refuses what no capture takes: collectives at all before CANN 8.5 (AscendCL guide 8.5, capture). That the first collective of a
+    /// communicator makes links, which cannot be recorded, is what programs found on cards, so strict mode alone refuses it.
+    fn check_captured(&self, state: &mut State) -> Result<(), Failure> {
+        let cann = self.machine.config().cann;
+        let (code, why) = if cann < CannVersion::V8_5 {
+            let has = cann.name();
+            (
+                code::HCCL_NOT_SUPPORT,
+                format!(
+                    "collectives can be captured from CANN 8.5 on, and this is {has}; capture what lies between them"
+                ),
+            )
+        } else if state.is_strict() && !state.hccl.groups.group(self.member.group)?.has_called(self.member.rank) {
+            let what = "it is the first of its communicator, which makes links, and a capture records none; run it once before";
+            (code::CAPTURE_MODE_NOT_SUPPORT, what.to_owned())
+        } else {
+            return Ok(());
+        };
+        let what = format!("{} on stream {}, which is being captured: {why}", self.name, self.stream);
+        state.invalidate_capture(self.stream, &what)?;
+        Err(Failure::new(code, what))
+    }
+
     /// Calls that begin and end together on the stream.
     fn enqueue_all(&self, mut calls: Vec<CollectiveCall>) -> Result<(), Failure> {
         let way = self.machine.lock().hccl.groups.group(self.member.group)?.way;
@@ -168,6 +193,7 @@ impl CollectiveCaller<'_> {
                 return Err(failure);
             }
             if state.runtime.graphs.is_capturing(self.stream) {
+                self.check_captured(state)?;
                 let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
                 return state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued);
             }

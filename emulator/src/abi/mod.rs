@@ -330,6 +330,7 @@ macro_rules! define_abi {
             let has_young = cann > CannVersion::V8_1;
             Table {
                 owner,
+                missing_operators: Vec::new(),
                 $( $name: in_slot::$name::<SLOT>, )*
                 $( $young: (has_young && is_modelled::$young()).then_some(in_slot::$young::<SLOT>), )*
                 $( $plan: in_slot::$plan::<SLOT>, $run: in_slot::$run::<SLOT>, )*

@@ -111,6 +111,12 @@ impl Group {
         }
     }
 
+    /// Whether a rank has called a collective or a transfer.
+    pub(crate) fn has_called(&self, rank: u32) -> bool {
+        let pairs = || self.transfers.keys().any(|(from, to)| *from == rank || *to == rank);
+        self.collectives.get(rank as usize).is_some_and(|count| *count > 0) || pairs()
+    }
+
     /// The meeting a rank's next call of this kind belongs to.
     pub(crate) fn next_key(&self, rank: u32, kind: &CollectiveKind) -> Key {
         let numbers = |from, to| self.transfers.get(&(from, to)).copied().unwrap_or_default();
@@ -137,6 +143,15 @@ impl Groups {
 
     pub(crate) fn group_mut(&mut self, id: u64) -> Result<&mut Group, Failure> {
         self.groups.get_mut(&id).ok_or_else(|| group_gone(id))
+    }
+
+    /// How many communicators this process has on a card.
+    pub(crate) fn members_on(&self, card: u32) -> usize {
+        let is_there = |member: &&Member| {
+            let group = self.groups.get(&member.group);
+            group.and_then(|group| group.cards.get(member.rank as usize)) == Some(&card)
+        };
+        self.members.values().filter(is_there).count()
     }
 
     /// Rank of a card in the first communicator it joined that still exists.

@@ -5,7 +5,7 @@ use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::runtime::context::{Context, Reset};
 use crate::runtime::options::Parameters;
-use crate::runtime::stream::{self, MAX_STREAMS, Stream};
+use crate::runtime::stream::{self, Stream};
 use crate::runtime::thread;
 use crate::state::State;
 
@@ -49,11 +49,8 @@ impl State {
         flags: u32,
         is_default: bool,
     ) -> Result<u64, Failure> {
+        self.require_streams(card, 1, "a stream")?;
         let state = &mut self.runtime.cards[card as usize];
-        if state.streams >= MAX_STREAMS {
-            let what = format!("card {card} has all its {MAX_STREAMS} streams in use; destroy some");
-            return Err(Failure::new(code::NO_STREAM, what));
-        }
         let ordinal = state.streams_made;
         state.streams += 1;
         state.streams_made += 1;

@@ -11,9 +11,6 @@ use crate::base::failure::Failure;
 use crate::base::site::Site;
 use crate::strict::clock::Clock;
 
-/// Events one device can have (CANN guide, Atlas A2).
-pub(crate) const MAX_EVENTS: usize = 65_536;
-
 /// `ACL_EVENT_SYNC`: streams may wait for it.
 pub(crate) const SYNC: u32 = 1;
 /// `ACL_EVENT_CAPTURE_STREAM_PROGRESS`: it may be queried for a stream's progress.

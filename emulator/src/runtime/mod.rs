@@ -5,6 +5,7 @@
 //! outcomes. Invariants: an object belongs to one machine and its number is never given again; a thread's errors are its own.
 //! Does not: run work (see `scheduler`), move data between ranks (see `hccl`), or know operators (see `nn`).
 
+pub(crate) mod budget;
 pub(crate) mod callback;
 pub(crate) mod callbacks;
 pub(crate) mod compiled;

@@ -6,9 +6,6 @@
 
 use std::collections::VecDeque;
 
-/// Notifies one device can have (CANN guide, Atlas A2).
-pub(crate) const MAX_NOTIFIES: usize = 8192;
-
 #[derive(Debug)]
 pub(crate) struct Notify {
     pub(crate) card: u32,

@@ -23,9 +23,6 @@ use crate::scheduler::stream_wait::ValueWait;
 use crate::timed::load::LoadId;
 use crate::timed::stream_time::StreamTime;
 
-/// Streams one device can have (CANN guide, Atlas A2).
-pub(crate) const MAX_STREAMS: usize = 1984;
-
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) context: u64,

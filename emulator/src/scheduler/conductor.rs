@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use super::thread;
 use super::turnstile::Turnstile;
+use super::watch;
 
 /// The running thread; dropping it closes the turnstile and joins the thread.
 #[derive(Debug)]
@@ -29,7 +30,9 @@ impl Conductor {
             begun.begin();
             conduct();
         };
+        let before = watch::threads();
         let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
+        turnstile.is_begun_by(watch::threads().difference(&before).copied().collect());
         Ok(Self { turnstile: Arc::clone(turnstile), handle: Some(handle) })
     }
 }

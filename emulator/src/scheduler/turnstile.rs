@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::wait::Wait;
-use super::watch::{self, Tid};
+use super::watch::{self, Doing, Look, Tid};
 use crate::base::failure::{Failure, code};
 use crate::base::site::Site;
 use crate::scheduler::thread;
@@ -45,15 +45,38 @@ struct Inner {
 
 /// Whether there is a conductor to wait for: it does not begin while the program loads a library (see `watch::BEGIN_LIMIT`), and what
 /// that library's constructors call is not ordered, as nobody could.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Conducting {
-    /// It has been started.
-    #[default]
-    Awaited,
+    /// It has been started: one of these threads is it, which did this when they were last looked at. Where threads cannot be
+    /// seen, there are none.
+    Awaited(Vec<(Tid, Option<Look>)>),
     /// It does not begin.
     Held,
     /// It has begun.
     Begun,
+}
+
+impl Default for Conducting {
+    fn default() -> Self {
+        Self::Awaited(Vec::new())
+    }
+}
+
+impl Conducting {
+    /// Looks again, a while after the last time: a conductor that has waited for another thread all that while cannot begin; one
+    /// that the system gave no time to looks as if it ran.
+    fn look(&mut self) {
+        let Self::Awaited(threads) = self else { return };
+        let mut is_held = true;
+        for (tid, last) in threads {
+            let now = watch::look(*tid);
+            is_held &= now.doing == Doing::Waits && last.as_ref() == Some(&now);
+            *last = Some(now);
+        }
+        if is_held {
+            *self = Self::Held;
+        }
+    }
 }
 
 /// One thread of the program.
@@ -233,11 +256,11 @@ impl Turnstile {
             }
             inner = match inner.conducting {
                 Conducting::Begun => turn.wait(inner).unwrap_or_else(PoisonError::into_inner),
-                Conducting::Awaited => {
+                Conducting::Awaited(_) => {
                     let waited = turn.wait_timeout(inner, watch::BEGIN_LIMIT).unwrap_or_else(PoisonError::into_inner);
                     let (mut inner, limit) = waited;
-                    if limit.timed_out() && inner.conducting == Conducting::Awaited {
-                        inner.conducting = Conducting::Held;
+                    if limit.timed_out() {
+                        inner.conducting.look();
                     }
                     inner
                 }
@@ -260,6 +283,14 @@ impl Turnstile {
             _ => Ok(()),
         };
         (inner, outcome)
+    }
+
+    /// The conductor has been started, and is one of `threads`.
+    pub(crate) fn is_begun_by(&self, threads: Vec<Tid>) {
+        let mut inner = self.lock();
+        if inner.conducting != Conducting::Begun {
+            inner.conducting = Conducting::Awaited(threads.into_iter().map(|tid| (tid, None)).collect());
+        }
     }
 
     /// The conductor's thread runs.

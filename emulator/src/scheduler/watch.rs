@@ -82,10 +82,10 @@ pub(crate) fn unclaim(tid: Tid) {
     claimed().remove(&tid);
 }
 
-/// How long a thread of the machine may take to begin. Where the first call comes from a library's constructor, as extension modules
-/// of Python have them, none begins before the library is loaded: the dynamic linker's lock, which a new thread needs, is held
-/// as long.
-pub(crate) const BEGIN_LIMIT: Duration = Duration::from_secs(1);
+/// How long a thread of the machine has to begin before it is looked at. Where the first call comes from a library's constructor, as
+/// extension modules of Python have them, none begins before the library is loaded: the dynamic linker's lock, which a new thread
+/// needs, is held as long.
+pub(crate) const BEGIN_LIMIT: Duration = Duration::from_millis(500);
 
 /// Whether threads can be seen: a thread that waits is seen to wait, unless none can begin now, and the calling one to run.
 ///
@@ -149,15 +149,17 @@ pub(crate) fn count_threads() -> u64 {
     fs::metadata("/proc/self/task").map_or(0, |metadata| metadata.nlink())
 }
 
+/// All threads of the process; none where they cannot be seen.
+pub(crate) fn threads() -> BTreeSet<Tid> {
+    let Ok(entries) = fs::read_dir("/proc/self/task") else { return BTreeSet::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// All threads of the process nobody has claimed, in ascending order.
 pub(crate) fn strangers() -> Vec<Tid> {
-    let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
-    let mut tids: Vec<Tid> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let all = threads();
     let claimed = claimed();
-    tids.retain(|tid| !claimed.contains(tid));
-    drop(claimed);
-    tids.sort_unstable();
-    tids
+    all.difference(&claimed).copied().collect()
 }
 
 /// When a thread was started, in ticks since the host was; threads of one tick compare by id.

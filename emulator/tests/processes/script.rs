@@ -85,16 +85,12 @@ struct Step<'a> {
     call: Box<Collective<'a>>,
 }
 
-/// All collectives for one type and size.
-fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
+/// Those that reduce, and those that gather.
+fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
     let (n, all) = (count as u64, count * world as usize);
     let last = world - 1;
     let (counts, displacements, extent) = uneven(world, count);
     let (counts_s, displacements_s) = (counts.clone(), displacements.clone());
-    let matrix: Vec<u64> = (0..u64::from(world * world)).map(|cell| (n * (cell % 3)) / 2 + cell % 2).collect();
-    let rows = matrix.clone();
-    let row = move |rank: u32| rows[(rank * world) as usize..][..world as usize].iter().sum::<u64>() as usize;
-    let most = (0..world).map(row).max().unwrap_or(0) * world as usize + 1;
     let step = |name, send, recv, call| Step { name, send, recv, call };
     vec![
         step(
@@ -149,6 +145,20 @@ fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) ->
                 call!(table, HcclReduceScatterV(b.send, counts, displs, b.recv, own, dtype, SUM, r.comm, r.card.stream))
             }),
         ),
+    ]
+}
+
+/// All collectives for one type and size.
+fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
+    let (n, all) = (count as u64, count * world as usize);
+    let last = world - 1;
+    let matrix: Vec<u64> = (0..u64::from(world * world)).map(|cell| (n * (cell % 3)) / 2 + cell % 2).collect();
+    let rows = matrix.clone();
+    let row = move |rank: u32| rows[(rank * world) as usize..][..world as usize].iter().sum::<u64>() as usize;
+    let most = (0..world).map(row).max().unwrap_or(0) * world as usize + 1;
+    let step = |name, send, recv, call| Step { name, send, recv, call };
+    let mut steps = reductions_and_gathers(table, dtype, count, world);
+    steps.extend([
         step(
             "broadcast",
             count,
@@ -208,7 +218,8 @@ fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) ->
             }),
         ),
         step("barrier", 1, 1, Box::new(move |r, _| call!(table, HcclBarrier(r.comm, r.card.stream)))),
-    ]
+    ]);
+    steps
 }
 
 /// A communicator's configuration as `HcclCommConfigInit` of CANN 8.1 writes it.

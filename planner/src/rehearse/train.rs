@@ -153,6 +153,7 @@ const fn name(part: Part, layout: &Layout) -> &'static str {
         Part::Only => "only micro-batch",
         Part::First => "first micro-batch",
         Part::Middle => "micro-batch between",
+        Part::Join { .. } => "micro-batch that ends a subtree",
         Part::Last => "last micro-batch",
         Part::Update => "update",
     }

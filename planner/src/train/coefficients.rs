@@ -20,5 +20,5 @@ pub struct Coefficients {
 impl Coefficients {
     /// For the 910B with MindSpeed, which are the measured rows.
     pub const FITTED: Self =
-        Self { product_efficiency: 0.6, attention_efficiency: 0.37, overlap: 0.5, step_us: 200_000.0 };
+        Self { product_efficiency: 0.664, attention_efficiency: 0.37, overlap: 0.49, step_us: 263_000.0 };
 }

@@ -100,6 +100,13 @@ impl Decoder {
         self.hidden * (attention + self.feed_forward.weights() * self.intermediate)
     }
 
+    /// The same of one of `tp` cards that share a layer. Cards beyond the key heads have a copy of one each.
+    #[must_use]
+    pub const fn layer_parameters_on(&self, tp: usize) -> usize {
+        let attention = 2 * self.query_width().div_ceil(tp) + 2 * self.kv_heads.div_ceil(tp) * self.head_dim;
+        self.hidden * (attention + self.feed_forward.weights() * self.intermediate.div_ceil(tp))
+    }
+
     /// Parameters of the embedding, and of the head.
     #[must_use]
     pub const fn embedding_parameters(&self) -> usize {

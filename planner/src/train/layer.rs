@@ -196,8 +196,9 @@ impl Costs<'_> {
 
     /// What is not hidden of the exchange after or before a product.
     fn exposed_us(&self, exchange_us: f64, product_us: f64) -> f64 {
-        let overlaps =
-            self.job.software.tensor_exchange == TensorExchange::Overlapped && self.setting.sequence_parallel;
+        let overlaps = self.job.software.tensor_exchange == TensorExchange::Overlapped
+            && self.setting.sequence_parallel
+            && self.job.profile.soc.fuses_exchanges_of(self.setting.tp);
         let hidden = if overlaps { (self.job.coefficients.overlap * exchange_us).min(product_us) } else { 0.0 };
         exchange_us - hidden
     }

@@ -126,7 +126,8 @@ pub fn stages(job: &Job, setting: &Setting) -> Vec<Memory> {
     }
     if setting.zero == Zero::Stage3 {
         // The layer at work and the next, parameters and gradients.
-        working += 2.0 * (job.state.parameter + job.state.gradient) * decoder.layer_parameters() as f64 / tp;
+        let layer = decoder.layer_parameters_on(setting.tp) as f64;
+        working += 2.0 * (job.state.parameter + job.state.gradient) * layer;
     }
     let communicators = COMMUNICATOR_BYTES.0 as f64 * communicators(setting) as f64;
     let split = |bytes: f64, from: Zero| if setting.zero >= from { bytes / copies } else { bytes };
@@ -141,9 +142,8 @@ pub fn stages(job: &Job, setting: &Setting) -> Vec<Memory> {
                 (true, false) | (false, true) => 1,
                 (false, false) => 0,
             };
-            let parameters =
-                own().sum::<usize>() * decoder.layer_parameters() + tables * decoder.embedding_parameters();
-            let parameters = parameters as f64 / tp;
+            let layers = own().sum::<usize>() * decoder.layer_parameters_on(setting.tp);
+            let parameters = layers as f64 + (tables * decoder.embedding_parameters()) as f64 / tp;
             let alive = setting.schedule.peak_alive(setting.pp, micro_batches, rank) as f64;
             // 16-bit logits, the same in 32 bits, and their gradient in 32 bits.
             let logits = if is_last { 10.0 * tokens * decoder.vocabulary as f64 / tp } else { 0.0 };

@@ -158,7 +158,10 @@ fn gathering(job: &Job, setting: &Setting, model: &ModelTimes) -> Gathering {
         return Gathering::default();
     }
     // No pipeline goes with this, so embedding and head are shared out over the layers.
-    let parameters = job.decoder.parameters() as f64 / (job.decoder.layers * setting.tp) as f64;
+    let decoder = &job.decoder;
+    let tables = decoder.parameters() - decoder.layers * decoder.layer_parameters();
+    let parameters =
+        decoder.layer_parameters_on(setting.tp) as f64 + tables as f64 / (decoder.layers * setting.tp) as f64;
     let copies_us = |exchange, bytes| copies_us(job, setting, exchange, bytes * parameters);
     let gather = if setting.zero == Zero::Stage3 { copies_us(Exchange::AllGather, job.state.parameter) } else { 0.0 };
     let scatter = copies_us(Exchange::ReduceScatter, job.state.gradient);
@@ -202,8 +205,8 @@ fn sync_us(job: &Job, setting: &Setting, parts: &Parts, rank: usize) -> f64 {
     let own = || parts.layers.iter().zip(&parts.times).skip(rank).step_by(setting.pp);
     let layers: usize = own().map(|(layers, _)| layers).sum();
     let tables = usize::from(rank == 0) + usize::from(rank + 1 == setting.pp && !job.decoder.tied_embeddings);
-    let parameters = layers * job.decoder.layer_parameters() + tables * job.decoder.embedding_parameters();
-    let parameters = parameters as f64 / setting.tp as f64;
+    let tables = (tables * job.decoder.embedding_parameters()) as f64 / setting.tp as f64;
+    let parameters = (layers * job.decoder.layer_parameters_on(setting.tp)) as f64 + tables;
     let bytes = |bytes: f64| bytes * parameters;
     let (gradients, gathered) = match setting.zero {
         Zero::Stage0 => (copies_us(job, setting, Exchange::AllReduce, bytes(job.state.gradient)), 0.0),

@@ -57,9 +57,12 @@ fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficient
         let ratio = |sample: &&Sample| sample.predict_us(&coefficients) / sample.measured_us;
         samples.iter().map(ratio).zip(weights.iter().copied()).collect()
     });
-    // Four digits: a later one says nothing, and files stay readable.
-    let round = |value: f64| format!("{value:.3e}").parse().unwrap_or(value);
-    with(&found.values.into_iter().map(round).collect::<Vec<f64>>())
+    with(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
+}
+
+/// Four digits: a later one says nothing, and files stay readable.
+pub(super) fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
 }
 
 /// Weight of a row of a page with this many.

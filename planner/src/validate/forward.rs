@@ -10,7 +10,7 @@ use super::super::workload::{
     qwen3_5_35b_a3b,
 };
 use super::hardware::machine;
-use super::points::Point;
+use crate::points::{Model, Point};
 use super::stack::{Cards, StepWork};
 
 /// Whether a row is one forward step.
@@ -18,33 +18,50 @@ pub(super) fn is_forward(point: &Point) -> bool {
     point.text("output_len") == "one forward step"
 }
 
-/// Sizes of the dense models of the points (`config.json` of each).
-pub(super) fn dense(model: &str) -> Option<Dense> {
-    let of = |hidden, layers, heads, intermediate| Dense {
-        hidden,
-        layers,
-        heads,
-        kv_heads: 8,
-        head_dim: 128,
-        intermediate,
-        feed_forward: FeedForward::Gated,
-        vocab: 151_936,
-        head_norms: HeadNorms::Present,
-    };
-    let name = model.rsplit('/').next().unwrap_or(model);
-    match name.trim_end_matches("-W8A8").trim_end_matches("-QuaRot") {
-        "Qwen3-4B" => Some(of(2560, 36, 32, 9728)),
-        "Qwen3-8B" => Some(of(4096, 36, 32, 12_288)),
-        "Qwen3-32B" => Some(of(5120, 64, 64, 25_600)),
-        _ => None,
+/// The dense model of a row.
+pub(super) fn dense(point: &Point) -> Result<Dense, &'static str> {
+    let model = Model::of(point)?;
+    if model.experts > 0 || model.window.is_some() {
+        return Err("no workload for this architecture");
     }
+    Ok(Dense {
+        hidden: model.hidden,
+        layers: model.layers,
+        heads: model.heads,
+        kv_heads: model.kv_heads,
+        head_dim: model.head_dim,
+        intermediate: model.intermediate,
+        feed_forward: if model.is_gated { FeedForward::Gated } else { FeedForward::Plain },
+        vocab: model.vocabulary,
+        head_norms: if model.has_head_norms { HeadNorms::Present } else { HeadNorms::Absent },
+    })
+}
+
+/// Copies of the model that share the batch: given, or what the cards of a copy leave of all.
+pub(super) fn copies(point: &Point, tensor: usize) -> Result<usize, &'static str> {
+    let given = [("dp", ""), ("tp", "dp "), ("tp", "dp")].into_iter().find_map(|(column, key)| point.inside(column, key));
+    if let Some(copies) = given {
+        return Ok(copies.max(1));
+    }
+    match point.inside("tp", "world ") {
+        Some(cards) if tensor > 0 && cards.is_multiple_of(tensor) => Ok(cards / tensor),
+        None if !point.text("tp").contains("dp") => Ok(1),
+        _ => Err("the copies of the model are not given"),
+    }
+}
+
+/// Rows and columns of the image that each prompt of a row has beside its text, where its words say so.
+fn image(point: &Point) -> Option<(usize, usize)> {
+    let says = |words: &str| ["source", "input_len", "note"].iter().any(|column| point.text(column).contains(words));
+    says("1080p").then_some((1080, 1920))
 }
 
 /// Precision of a row.
 pub(super) fn precision(point: &Point) -> Option<Precision> {
     let text = point.text("dtype");
     match text {
-        "bf16" | "fp16" | "DISABLED" => Some(Precision::Bits16),
+        "bf16" | "fp16" | "fp16/bf16 not stated" | "DISABLED" => Some(Precision::Bits16),
+        "int8" | "w8a8" => Some(Precision::W8A8),
         _ if text.starts_with("W8A8") => Some(Precision::W8A8),
         _ if text.starts_with("W4A8") => Some(Precision::W4A8),
         _ => None,
@@ -57,7 +74,7 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
     let topology = Topology::preset(topology).ok_or("unknown topology")?;
     let precision = precision(point).ok_or("unknown precision")?;
     let tensor = point.leading("tp").ok_or("the split is not given")?;
-    let copies = point.inside("tp", "dp ").unwrap_or(1);
+    let copies = copies(point, tensor)?;
     let expert = point.inside("tp", "ep ").unwrap_or(1);
     let batch = point.leading("batch").ok_or("the batch is not given")?.div_ceil(copies);
     let length = point.leading("input_len").ok_or("the length is not given")?;
@@ -66,33 +83,62 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
     let query = point.inside("note", "query_len=").unwrap_or(if is_decode { 1 + drafts } else { length });
     let tokens = Tokens { batch, query, context: if is_decode { length } else { 0 } };
     let split = Split { tensor, context: 1, expert, residual: Residual::Replicated };
-    let model = point.text("model");
-    let sections = if let Some(dense) = dense(model) {
-        dense.forward(tokens, if is_decode { tokens.new_tokens() } else { batch }, split, precision)
-    } else if model.contains("DeepSeek-V3.1") {
-        deepseek_v3_1().forward(tokens, drafts, split, precision)
-    } else if model.contains("Kimi-K2.5") {
-        let decoder = kimi_k2_5();
-        if is_decode {
-            decoder.forward(tokens, drafts, split, precision)
-        } else {
-            // The prompt is an image of 1080 × 1920 pixels for each sequence (the case's `image_height`, `image_width`).
-            let (tower, query) = (moon_vit(), moon_vit().tokens(1080, 1920));
-            let mut sections = tower.forward(batch, query, decoder.hidden);
-            sections.extend(decoder.forward(
-                Tokens { query: tokens.query + query, ..tokens },
-                drafts,
-                split,
-                precision,
-            ));
-            sections
+    let model = point.text("model").rsplit('/').next().unwrap_or_default();
+    let sections = match model {
+        "DeepSeek-V3.1" => deepseek_v3_1().forward(tokens, drafts, split, precision),
+        "Kimi-K2.5" => match image(point).filter(|_| !is_decode) {
+            None => kimi_k2_5().forward(tokens, drafts, split, precision),
+            Some((height, width)) => {
+                let (tower, decoder) = (moon_vit(), kimi_k2_5());
+                let image = tower.tokens(height, width);
+                let mut sections = tower.forward(batch, image, decoder.hidden);
+                let tokens = Tokens { query: tokens.query + image, ..tokens };
+                sections.extend(decoder.forward(tokens, drafts, split, precision));
+                sections
+            }
+        },
+        "Qwen3.5-27B" => qwen3_5_27b().forward(tokens, drafts, split, precision),
+        "Qwen3.5-35B-A3B" => qwen3_5_35b_a3b().forward(tokens, drafts, split, precision),
+        _ => {
+            let rows = if is_decode { tokens.new_tokens() } else { batch };
+            dense(point)?.forward(tokens, rows, split, precision)
         }
-    } else if model.contains("Qwen3.5-27B") {
-        qwen3_5_27b().forward(tokens, drafts, split, precision)
-    } else if model.contains("Qwen3.5-35B-A3B") {
-        qwen3_5_35b_a3b().forward(tokens, drafts, split, precision)
-    } else {
-        return Err("no workload for this architecture");
     };
     Ok(Cards { profile: Profile::of(soc), topology, tensor, expert }.work(&sections))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(model: &str, tp: &str, input: &str, metric: &str, source: &str) -> Point {
+        let text = format!(
+            "source,hardware,model,dtype,tp,batch,input_len,output_len,metric,value,unit,note\n\
+             {source},ATLAS_800_A3_560T,{model},bf16,\"{tp}\",8,{input},one forward step,{metric},1,ms,\n"
+        );
+        Point::all(&text)[0].clone()
+    }
+
+    #[test]
+    fn copies_that_are_not_given_are_what_the_cards_leave() {
+        let copies = |tp: &str| copies(&point("Qwen3-8B", tp, "64", "forward time (prefill)", ""), 2);
+        assert_eq!(copies("2 (world 8, dp None, ep 1)"), Ok(4));
+        assert_eq!((copies("2 (world 8, dp 2, ep 1)"), copies("2 (dp4)"), copies("2")), (Ok(2), Ok(4), Ok(1)));
+        assert!(copies("2 (dp None)").is_err() && copies("2 (world 7, dp None)").is_err());
+    }
+
+    #[test]
+    fn a_prompt_has_an_image_only_where_its_row_says_so() {
+        let us = |source: &str| {
+            let row = point("moonshotai/Kimi-K2.5", "4 (world 16, dp 4, ep 16)", "30", "forward time (prefill)", source);
+            forward(&row).unwrap().step_us(0, &super::super::Stack::FITTED, super::super::Launching::Captured)
+        };
+        assert!(us("kimi-k2.5-1080p-prefill.json") > 5.0 * us("kimi-k2.5-prefill.json"));
+    }
+
+    #[test]
+    fn a_mixture_is_not_priced_as_a_dense_model() {
+        assert!(dense(&point("MiniCPM-8x2B", "2", "64", "forward time (prefill)", "")).is_err());
+        assert_eq!(dense(&point("meta/Llama-3-8B", "2", "64", "", "")).unwrap().vocab, 128_256);
+    }
 }

@@ -8,7 +8,6 @@ mod calibrate;
 mod forward;
 mod hardware;
 mod operators;
-mod points;
 mod serving;
 mod stack;
 #[cfg(test)]
@@ -18,13 +17,14 @@ mod text;
 use std::collections::BTreeMap;
 
 use ascend_tp_machine::fit::fit;
+use ascend_tp_machine::profile::Meaning;
 use ascend_tp_machine::{Problem, Problems, Profile, Soc};
 use serde::Serialize;
 
 use super::train;
 pub use calibrate::Confidence;
 use operators::Sample;
-use points::Point;
+use crate::points::{self, Point};
 use serving::Serving;
 pub use stack::{Cards, Launching, Stack, StepWork};
 
@@ -37,9 +37,11 @@ pub const TRAINING_POINTS: &str = include_str!("../../points/train_points_measur
 /// Measured operators and exchanges; ships.
 pub const OPERATORS: &str = include_str!("../../points/operators_measured.csv");
 
-/// Measurements that came later: inference, training, memory; ship.
-const MORE: [&str; 3] = [
-    include_str!("../../points/points_measured_2.csv"),
+/// All measured inference that ships.
+const INFERENCE: [&str; 2] = [POINTS, include_str!("../../points/points_measured_2.csv")];
+
+/// Later measurements of training, and of memory; ship.
+const MORE: [&str; 2] = [
     include_str!("../../points/train_points_measured_2.csv"),
     include_str!("../../points/memory_measured.csv"),
 ];
@@ -179,8 +181,10 @@ impl Validation {
     /// Predictions for the points that ship.
     #[must_use]
     pub fn shipped() -> Self {
-        let (mut rows, coefficients) = single(OPERATORS, Fit::EachPageLeftOut);
-        rows.extend(inference_unseen(POINTS).0);
+        let (mut rows, mut coefficients) = single(OPERATORS, Fit::EachPageLeftOut);
+        let (inference, _, stack) = inference_unseen(&INFERENCE);
+        rows.extend(inference);
+        coefficients.extend(stack);
         rows.extend(training(TRAINING_POINTS));
         rows.extend(MORE.iter().flat_map(|text| Self::given(text).map_or_else(Vec::new, |validation| validation.rows)));
         Self { rows, coefficients }
@@ -357,7 +361,8 @@ fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
         let stack = Stack::of(values);
         rows.iter().map(|(run, measured, weight)| (run.predict(&stack) / measured, *weight)).collect()
     });
-    Stack::of(&found.values)
+    // Four digits, as of the other coefficients.
+    Stack::of(&found.values.into_iter().map(calibrate::rounded).collect::<Vec<f64>>())
 }
 
 /// Rows of a file of inference points, predicted with a stack.
@@ -367,9 +372,10 @@ pub fn inference(points: &str, stack: &Stack) -> Vec<Row> {
     points.iter().map(|point| row(point, Run::of(point).map(|run| run.predict(stack)))).collect()
 }
 
-/// The same, each page with the stack that fits the others; and the stack that fits all.
-fn inference_unseen(points: &str) -> (Vec<Row>, Stack) {
-    let points = Point::all(points);
+/// Rows of inference of several files, each page with the stack that fits the others; and the stack that fits all, with
+/// its values when any one page is left out.
+fn inference_unseen(texts: &[&str]) -> (Vec<Row>, Stack, Vec<Confidence>) {
+    let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
     let runs: Vec<Result<Run, &'static str>> = points.iter().map(Run::of).collect();
     let page = |point: &Point| point.text("source").to_owned();
     let known = |left_out: &str| -> Vec<(&Run, f64, f64)> {
@@ -389,7 +395,24 @@ fn inference_unseen(points: &str) -> (Vec<Row>, Stack) {
         let stack = stacks.get(&page(point)).copied().unwrap_or(Stack::FITTED);
         row(point, run.as_ref().map(|run| run.predict(&stack)).map_err(|why| *why))
     });
-    (rows.collect(), fit_stack(&known("")))
+    let fitted = fit_stack(&known(""));
+    let confidence = stack::PARAMETERS.iter().enumerate().map(|(index, parameter)| {
+        let others = || stacks.values().map(|stack| stack.values()[index]);
+        Confidence {
+            meaning: Meaning {
+                name: parameter.name,
+                unit: "us",
+                usual: parameter.start,
+                low: parameter.low,
+                high: parameter.high,
+                kind: "serving",
+            },
+            value: fitted.values()[index],
+            range: (others().fold(f64::INFINITY, f64::min), others().fold(f64::NEG_INFINITY, f64::max)),
+            pages: stacks.len(),
+        }
+    });
+    (rows.collect(), fitted, confidence.collect())
 }
 
 fn row(point: &Point, predicted: Result<f64, &'static str>) -> Row {

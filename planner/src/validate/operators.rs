@@ -11,7 +11,7 @@ use ascend_tp_machine::{
 
 use super::Class;
 use super::hardware::machine;
-use super::points::{Point, dims, sizes};
+use crate::points::{Point, dims, sizes};
 
 /// What was timed.
 #[derive(Debug, Clone)]
@@ -211,9 +211,15 @@ fn task(point: &Point, operator: &str) -> Result<(Class, Task, f64), &'static st
         let work = Work::of(&Launch { operator: "aclnnMatmul", operands: product(element?, m, k, n) });
         return kernels(Class::Products, vec![repeated(work, copies(point.text("note")))]);
     }
-    let operator = vector_operator(operator).ok_or("no operator whose work is known")?;
+    let aclnn = vector_operator(operator).ok_or("no operator whose work is known")?;
     let dims = dims(shape).filter(|dims| !dims.contains(&0)).ok_or(NO_SIZES)?;
-    kernels(Class::Vectors, vec![vector(operator, element?, narrow, &dims)])
+    let element = element?;
+    let mut works = vec![vector(aclnn, element, narrow, &dims)];
+    if operator.contains("gemma") {
+        // The weight of this norm is stored less 1, and torch adds that in a kernel of its own.
+        works.push(vector("aclnnAdds", element, None, &dims[dims.len() - 1..]));
+    }
+    kernels(Class::Vectors, works)
 }
 
 fn element(text: &str) -> Option<Element> {
@@ -308,7 +314,7 @@ fn vector(operator: &'static str, element: Element, narrow: Option<Element>, dim
     let (last, outer) = dims.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
     let halved: Vec<usize> = outer.iter().copied().chain([(last / 2).max(1)]).collect();
     let mut operands = vec![Operand::dense(element, dims, Access::Read)];
-    if operator.contains("Add") || operator.contains("Mul") {
+    if matches!(operator, "aclnnAdd" | "aclnnMul" | "aclnnAddRmsNorm") {
         operands.push(Operand::dense(element, dims, Access::Read));
     }
     operands.push(match operator {

@@ -4,9 +4,9 @@
 //! prompts are computed once. A token's time is that of a decode step at the mean context and B / output prompts.
 
 use super::super::workload::{Residual, Split, Tokens};
-use super::forward::{dense, precision};
+use super::forward::{copies, dense, precision};
 use super::hardware::machine;
-use super::points::Point;
+use crate::points::Point;
 use super::stack::{Cards, Launching, Stack, StepWork};
 use ascend_tp_machine::{Profile, Topology};
 
@@ -14,7 +14,9 @@ use ascend_tp_machine::{Profile, Topology};
 pub(super) struct Serving {
     decode: StepWork,
     prompt: StepWork,
+    /// Sequences of a copy of the model.
     batch: usize,
+    copies: usize,
     output: usize,
     launching: Launching,
     figure: Figure,
@@ -25,6 +27,8 @@ pub(super) struct Serving {
 enum Figure {
     /// Milliseconds of one token at a context.
     Step,
+    /// Tokens a second of one sequence at a context.
+    StepRate,
     /// Milliseconds of a token, all prompts but the own counted.
     Token,
     /// Tokens a second.
@@ -40,24 +44,30 @@ impl Serving {
         if point.text("quality") == "ci-baseline" {
             return Err("a threshold of continuous integration, not a measurement");
         }
-        if note.contains("speculative decoding on") || note.contains("EAGLE3") {
+        if ["speculative decoding on", "speculative drafting", "EAGLE3"].iter().any(|words| note.contains(words)) {
             return Err("speculation with an acceptance that is not stated");
+        }
+        if note.contains("lmdeploy") {
+            return Err("a stack that no other row has");
         }
         let whole = |name| point.number(name).map(|value| value as usize);
         let batch = if point.text("batch").starts_with("4 total (2 per instance)") { Some(2) } else { whole("batch") };
         let batch = batch.ok_or("the batch is not a number")?;
         let input = whole("input_len").ok_or("the input's length is not a number")?;
         // A time of one token at a context does not depend on where the output ends.
-        let is_instant = point.text("output_len").is_empty() && point.text("metric") == "TPOT";
+        let is_instant = point.text("output_len").is_empty() && matches!(point.text("metric"), "TPOT" | "decode rate per user");
         let output =
             whole("output_len").or_else(|| is_instant.then_some(1)).ok_or("the output's length is not a number")?;
-        let model = dense(point.text("model")).ok_or("no workload for this architecture")?;
+        let model = dense(point)?;
         let (soc, topology) = machine(point.text("hardware")).ok_or("unknown machine")?;
         let topology = Topology::preset(topology).ok_or("unknown topology")?;
-        let is_graph = ["mode=graph", "FULL_DECODE_ONLY", "same setup"].iter().any(|mark| note.contains(mark));
         let tensor = point.leading("tp").ok_or("the split is not given")?;
+        let copies = copies(point, tensor)?;
+        let batch = batch.div_ceil(copies);
         let figure = match point.text("metric") {
             "TPOT" if output == 1 => Figure::Step,
+            "decode rate per user" => Figure::StepRate,
+            "decode throughput" if batch == 1 => Figure::StepRate,
             "TPOT" | "TPOT mean" => Figure::Token,
             "output throughput" => Figure::Throughput,
             "E2E latency" => Figure::Whole,
@@ -71,8 +81,9 @@ impl Serving {
             decode: work(Tokens { batch, query: 1, context: input + output / 2 }),
             prompt: work(Tokens { batch: 1, query: input, context: 0 }),
             batch,
+            copies,
             output,
-            launching: if is_graph { Launching::Captured } else { Launching::Eager },
+            launching: Launching::of(note),
             figure,
         })
     }
@@ -85,8 +96,9 @@ impl Serving {
         let output = self.output.max(1) as f64;
         match self.figure {
             Figure::Step => decode_us / 1e3,
+            Figure::StepRate => 1e6 / decode_us,
             Figure::Token => (decode_us + (prompts_us - prompt_us) / output) / 1e3,
-            Figure::Throughput => 1e6 * self.batch as f64 / (decode_us + prompts_us / output),
+            Figure::Throughput => 1e6 * (self.copies * self.batch) as f64 / (decode_us + prompts_us / output),
             Figure::Whole => (prompts_us + output * decode_us) / 1e3,
         }
     }

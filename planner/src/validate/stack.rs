@@ -8,47 +8,73 @@ use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
 use super::super::workload::{Axis, Section, Task};
 
-/// How a stack gives a card its work.
+/// A way that software around the kernels gives a card its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Launching {
     /// Operator by operator from Python.
     Eager,
-    /// A captured graph a pass.
+    /// A captured graph a pass, from Python.
     Captured,
+    /// From C++, where the host stays ahead of the card.
+    Native,
 }
 
-/// Host time of a Python serving stack (vLLM-Ascend, and the one the forward steps were measured with), in microseconds. This
-/// library's own is that of the C ABI, in the profile.
+/// How each way is known by the words of a row's note; where none is there, eager.
+const WORDS: [(&str, Launching); 5] = [
+    ("mode=graph", Launching::Captured),
+    ("FULL_DECODE_ONLY", Launching::Captured),
+    ("same setup", Launching::Captured),
+    ("aclgraph", Launching::Captured),
+    ("MindIE", Launching::Native),
+];
+
+impl Launching {
+    /// The way that a row's note says.
+    pub(super) fn of(note: &str) -> Self {
+        WORDS.iter().find(|(words, _)| note.contains(words)).map_or(Self::Eager, |(_, launching)| *launching)
+    }
+}
+
+/// Host time of the serving stacks that were measured, in microseconds. This library's own is that of the C ABI, in the profile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stack {
-    /// A pass of the model: inputs prepared, graph replayed, tokens sampled and read back.
+    /// A pass of the model from Python: inputs prepared, graph replayed, tokens sampled and read back.
     pub pass_us: f64,
+    /// The same from C++.
+    pub native_pass_us: f64,
     /// A pass that drafts a token.
     pub draft_us: f64,
     /// An operator or exchange that Python launches by itself.
     pub operator_us: f64,
-    /// A sequence of the batch in a step: scheduling, block tables, sampling state, detokenising.
-    pub sequence_us: f64,
+    /// What a batch adds to a step, times the root of its sequences: scheduling, block tables, sampling state, detokenising.
+    pub batch_us: f64,
 }
 
-/// What is fitted of a stack. A simulator of the vendor's counts on 2 ms a step. An operator through torch alone takes 16
+/// What is fitted of the stacks. A simulator of the vendor's counts on 2 ms a step. An operator through torch alone takes 16
 /// (`GroundUpScale`, issue 31), one of some thousand in the 110 ms of an eager step of a 32B model 110 (vllm-ascend, issues 1351
 /// and 171): the start is their geometric mean.
-pub(super) const PARAMETERS: [Parameter; 4] = [
+pub(super) const PARAMETERS: [Parameter; 5] = [
     Parameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },
+    Parameter { name: "native_pass_us", start: 1000.0, low: 50.0, high: 20_000.0 },
     Parameter { name: "draft_us", start: 500.0, low: 50.0, high: 5000.0 },
     Parameter { name: "operator_us", start: 42.0, low: 8.0, high: 200.0 },
-    Parameter { name: "sequence_us", start: 100.0, low: 5.0, high: 1000.0 },
+    Parameter { name: "batch_us", start: 1000.0, low: 20.0, high: 5000.0 },
 ];
 
 impl Stack {
     /// Fitted on the points that ship; `plan --validate` fits it again.
-    pub const FITTED: Self = Self { pass_us: 1994.0, draft_us: 568.0, operator_us: 56.0, sequence_us: 133.0 };
+    pub const FITTED: Self =
+        Self { pass_us: 2230.0, native_pass_us: 1071.0, draft_us: 606.1, operator_us: 53.19, batch_us: 1353.0 };
 
     /// In the order of the parameters.
     pub(super) fn of(values: &[f64]) -> Self {
         let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-        Self { pass_us: at(0), draft_us: at(1), operator_us: at(2), sequence_us: at(3) }
+        Self { pass_us: at(0), native_pass_us: at(1), draft_us: at(2), operator_us: at(3), batch_us: at(4) }
+    }
+
+    /// The values in the order of the parameters.
+    pub(super) const fn values(&self) -> [f64; PARAMETERS.len()] {
+        [self.pass_us, self.native_pass_us, self.draft_us, self.operator_us, self.batch_us]
     }
 }
 
@@ -119,7 +145,7 @@ impl StepWork {
             for _ in 0..part.repeats {
                 for (us, times) in &part.tasks {
                     match launching {
-                        Launching::Captured => card_us += us * *times as f64,
+                        Launching::Captured | Launching::Native => card_us += us * *times as f64,
                         Launching::Eager => {
                             for _ in 0..*times {
                                 host_us += stack.operator_us;
@@ -130,6 +156,7 @@ impl StepWork {
                 }
             }
         }
-        card_us + stack.pass_us + stack.draft_us * drafts as f64 + stack.sequence_us * sequences as f64
+        let pass_us = if launching == Launching::Native { stack.native_pass_us } else { stack.pass_us };
+        card_us + pass_us + stack.draft_us * drafts as f64 + stack.batch_us * (sequences as f64).sqrt()
     }
 }

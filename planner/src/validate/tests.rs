@@ -49,20 +49,15 @@ fn the_shipped_coefficients_are_what_their_rows_give() {
         let (shipped, fitted) = (shipped.get(meaning.name).unwrap(), fitted.get(meaning.name).unwrap());
         assert!((shipped / fitted - 1.0).abs() < 0.01, "{}: {shipped} ships, {fitted} fits", meaning.name);
     }
-    let (stack, fitted) = (Stack::FITTED, inference_unseen(POINTS).1);
-    for (shipped, fitted) in [
-        (stack.pass_us, fitted.pass_us),
-        (stack.draft_us, fitted.draft_us),
-        (stack.operator_us, fitted.operator_us),
-        (stack.sequence_us, fitted.sequence_us),
-    ] {
+    let (stack, fitted) = (Stack::FITTED, inference_unseen(&INFERENCE).1);
+    for (shipped, fitted) in stack.values().iter().zip(fitted.values()) {
         assert!((shipped / fitted - 1.0).abs() < 0.01, "{stack:?} ships, {fitted:?} fits");
     }
 }
 
 #[test]
 fn inference_of_unseen_pages_is_within_its_bounds() {
-    let validation = Validation { rows: inference_unseen(POINTS).0, coefficients: Vec::new() };
+    let validation = Validation { rows: inference_unseen(&INFERENCE).0, coefficients: Vec::new() };
     for (class, rows, median, ninetieth) in [(Class::Steps, 11, 0.17, 0.25), (Class::Serving, 29, 0.20, 0.36)] {
         let found = validation.statistics(class).unwrap();
         assert!(found.rows >= rows && found.median <= median && found.ninetieth <= ninetieth, "{class:?}: {found:?}");

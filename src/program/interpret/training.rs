@@ -72,14 +72,26 @@ pub(in crate::program) fn rms_norm_grad(_: &Kind, operands: &[&HostTensor]) -> V
     vec![like(x, dx), HostTensor::float([gamma.len()], DType::F32, dgamma)]
 }
 
+pub(in crate::program) fn gamma_terms(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let [dy, x, rstd] = operands else { unreachable!("gamma_terms takes a cotangent, x and its factors") };
+    let width = x.shape[x.shape.rank() - 1].max(1);
+    let factors: Vec<f64> = doubles(rstd).collect();
+    made(result, doubles(dy).zip(doubles(x)).enumerate().map(|(at, (dy, x))| dy * x * factors[at / width]))
+}
+
 pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let Kind::AttentionGrad { scale } = kind else { unreachable!("attention_grad's kind") };
+    let (Kind::AttentionGrad { scale } | Kind::AttentionGradByHead { scale }) = kind else {
+        unreachable!("attention_grad's kind")
+    };
+    let by_head = matches!(kind, Kind::AttentionGradByHead { .. });
     let [q, keys, values, mask, dy, ..] = operands else { unreachable!("attention_grad takes eight operands") };
     let (batch, queries, kv_heads, group, width) = (q.shape[0], q.shape[1], q.shape[2], q.shape[3], q.shape[4]);
     let length = keys.shape[1];
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let row = |at: usize| at * width..(at + 1) * width;
-    let [mut dq, mut dk, mut dv] = [q, keys, values].map(|x| vec![0.0_f64; x.shape.elems()]);
+    let copies = if by_head { group } else { 1 };
+    let mut dq = vec![0.0_f64; q.shape.elems()];
+    let [mut dk, mut dv] = [keys, values].map(|x| vec![0.0_f64; x.shape.elems() * copies]);
     let add = |into: &mut [f64], factor: f64, x: &[f32]| {
         into.iter_mut().zip(x).for_each(|(sum, x)| *sum += factor * f64::from(*x));
     };
@@ -99,11 +111,20 @@ pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) 
         for ((t, weight), d) in shown.iter().zip(&weights).zip(&of_weights) {
             let of_score = scale * weight * (d - mean);
             add(&mut dq[query.clone()], of_score, &keys.floats()[key(*t)]);
-            add(&mut dk[key(*t)], of_score, &q.floats()[query.clone()]);
-            add(&mut dv[key(*t)], *weight, given);
+            let own = row(((b * length + t) * kv_heads + k) * copies + if by_head { g } else { 0 });
+            add(&mut dk[own.clone()], of_score, &q.floats()[query.clone()]);
+            add(&mut dv[own], *weight, given);
         }
     }
-    vec![like(q, dq), like(keys, dk), like(values, dv)]
+    let of_keys = |x: &HostTensor, data: Vec<f64>| match by_head {
+        true => HostTensor::float(
+            [batch, length, kv_heads, group, width],
+            x.dtype,
+            data.into_iter().map(|x| x as f32).collect(),
+        ),
+        false => like(x, data),
+    };
+    vec![like(q, dq), of_keys(keys, dk), of_keys(values, dv)]
 }
 
 pub(in crate::program) fn embed_grad(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {

@@ -7,12 +7,12 @@ use crate::program::op::Kind;
 use super::{COPIES, Emit, attention_operands, local_index};
 
 /// A view with one more dim of size 1 at the end, to broadcast along rows.
-fn column(view: &View) -> View {
+pub(super) fn column(view: &View) -> View {
     view.repeat(view.shape.rank(), 1)
 }
 
 /// Zeros in all results that hold an element.
-fn zeros(emit: &mut Emit<'_>) {
+pub(super) fn zeros(emit: &mut Emit<'_>) {
     let views = emit.results.iter().map(|result| result.view.clone()).filter(|view| view.elems() > 0);
     emit.calls.extend(views.map(|into| Call::Zero { into }));
 }
@@ -89,14 +89,29 @@ pub(in crate::program) fn rms_norm_grad(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::RmsNormGrad { dy, x, rstd, gamma, dx, dgamma });
 }
 
+pub(in crate::program) fn gamma_terms(_: &Kind, emit: &mut Emit<'_>) {
+    let (dy, x, rstd, out) = (emit.view(0), emit.view(1), emit.view(2), emit.out());
+    emit.calls.push(Call::Mul { a: dy, b: x, out: out.clone() });
+    emit.calls.push(Call::Mul { a: out.clone(), b: column(&rstd), out });
+}
+
 pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::AttentionGrad { scale } = *kind else { return };
+    let (Kind::AttentionGrad { scale } | Kind::AttentionGradByHead { scale }) = *kind else { return };
     if emit.view(0).elems() == 0 || emit.view(1).elems() == 0 {
         zeros(emit);
         return;
     }
-    let [q, k, v, mask] = attention_operands(emit);
+    let [q, mut k, mut v, mask] = attention_operands(emit);
     let &[b, s, heads, _] = q.shape.sizes() else { return };
+    if matches!(kind, Kind::AttentionGradByHead { .. }) {
+        // To the operator each query head has keys and values of its own.
+        let &[_, t, kv_heads, d] = k.shape.sizes() else { return };
+        [k, v] = [k, v].map(|view| {
+            let by_head = view.repeat(3, heads / kv_heads);
+            let by_head = emit.shaped(by_head, [b, t, heads, d]);
+            emit.dense(by_head)
+        });
+    }
     let [dy, out] = [4, 5].map(|operand| {
         let view = emit.view(operand);
         let view = emit.shaped(view, q.shape.clone());
@@ -123,7 +138,7 @@ pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
 }
 
 /// A dense copy of `view` with zeros where `elsewhere` is true.
-fn blanked(emit: &mut Emit<'_>, view: View, elsewhere: Option<View>) -> View {
+pub(super) fn blanked(emit: &mut Emit<'_>, view: View, elsewhere: Option<View>) -> View {
     let Some(mask) = elsewhere else { return view };
     let into = emit.temporary(view.dtype, view.shape.clone());
     let mask = (mask.shape.rank()..into.shape.rank()).fold(mask, |mask, dim| mask.repeat(dim, 1));
@@ -155,7 +170,7 @@ pub(in crate::program) fn take_grad(_: &Kind, emit: &mut Emit<'_>) {
 }
 
 /// `exp(x - largest)` along rows.
-fn exponentials(emit: &mut Emit<'_>, x: View, largest: &View, out: View) {
+pub(super) fn exponentials(emit: &mut Emit<'_>, x: View, largest: &View, out: View) {
     emit.calls.extend([Call::Sub { a: x, b: column(largest), out: out.clone() }, Call::Exp { x: out.clone(), out }]);
 }
 

@@ -7,11 +7,12 @@ use smallvec::smallvec;
 
 use crate::base::{AxisId, DType};
 use crate::program::rule::{Einsum, Reduce, Rule, any_rank};
+use crate::program::tree::Halved;
 use crate::program::{grad, interpret as host, npu};
 
 use super::{
     Attribute, BASE, Host, Linear, Row, Stage, WeightOperands, all_equal, all_float, elementwise, elementwise_results,
-    equal_floats, first, floats_with_index, over_last, reduce_dim, sum, with_label,
+    equal_floats, first, floats_with_index, over_last, reduce_dim, sum, tree_sum, with_label,
 };
 
 super::ops! {
@@ -471,6 +472,106 @@ super::ops! {
         in_place: &[0],
         host: Host::One(host::training::assign),
         npu: npu::training::assign,
+    }
+    /// As [`Kind::MatMul`], of which [`Einsum::halved`] are summed as a tree, all of one block by one product. Sums over sequences
+    /// are f32, of products in the operands' own type.
+    TreeMatMul {
+        /// Which dims of both operands are summed, and those of the result.
+        spec: Einsum,
+    } = "tree_matmul" {
+        arity: 2,
+        rule: |kind, _| match kind {
+            Kind::TreeMatMul { spec } => Ok(spec.tree_rule()),
+            _ => Err("not a tree_matmul".to_owned()),
+        },
+        tree: |kind, shapes| {
+            let Kind::TreeMatMul { spec } = kind else { return Vec::new() };
+            let letters = spec.halved();
+            let size = |letter| spec.x().find(letter).map_or(1, |dim| shapes[0][dim]);
+            let sizes: Vec<usize> = letters.chars().map(size).collect();
+            let dims = if spec.sums_sequences() { sizes.iter().map(|size| Halved::singly(*size)).collect() } else { Halved::blocks(&sizes) };
+            letters.bytes().zip(dims).collect()
+        },
+        dtype: |kind, dtypes| match kind {
+            Kind::TreeMatMul { spec } if spec.sums_sequences() => all_float(kind, dtypes).map(|_| smallvec![DType::F32]),
+            _ => all_float(kind, dtypes),
+        },
+        host: Host::One(host::matmul),
+        npu: npu::tree::matmul,
+        grad: Some(grad::matmul),
+        weights: WeightOperands::Factors(&[1, 0]),
+    }
+    /// Sum over one dim as a tree.
+    TreeSum {
+        /// The dim that goes.
+        dim: usize,
+        /// How often it is halved; what is left is added one after the other.
+        levels: usize,
+    } = "tree_sum" {
+        rule: |kind, shapes| match kind {
+            Kind::TreeSum { dim, .. } => reduce_dim(shapes[0].rank(), *dim, Reduce::Tree),
+            _ => Err("not a tree_sum".to_owned()),
+        },
+        tree: |kind, shapes| match *kind {
+            Kind::TreeSum { dim, levels } => vec![(any_rank(dim + 1).as_bytes()[dim], Halved { size: shapes[0][dim], levels })],
+            _ => Vec::new(),
+        },
+        host: Host::One(host::reduce_sum),
+        npu: npu::tree::sum_along,
+    }
+    /// As [`Kind::SumExp`], as a tree.
+    TreeSumExp = "tree_sum_exp" {
+        arity: 2,
+        rule: |_, shapes| {
+            let mut rule = over_last(shapes[0], |lead| format!("{lead}z,{lead}->{lead}"))?;
+            rule.reduce = Reduce::Tree;
+            Ok(rule)
+        },
+        tree: |_, shapes| shapes[0].last().map_or_else(Vec::new, |size| vec![(b'z', Halved::blocks(&[*size])[0])]),
+        host: Host::One(host::training::sum_exp),
+        npu: npu::tree::sum_exp,
+    }
+    /// As [`Kind::EmbedGrad`], in which the first dim of the ids, sequences, is summed as a tree.
+    TreeEmbedGrad = "tree_embed_grad" {
+        arity: 3,
+        shape_only: &[2],
+        rule: |_, shapes| {
+            let (first, rest) = ("a", any_rank(shapes[0].rank())[1..].to_ascii_uppercase());
+            tree_sum(&format!("{first}{rest},{first}{rest}z,yz->yz"))
+        },
+        tree: |_, shapes| shapes[0].first().map_or_else(Vec::new, |size| vec![(b'a', Halved::singly(*size))]),
+        dtype: |kind, dtypes| match dtypes {
+            [DType::I64, floats @ ..] => all_float(kind, floats),
+            _ => Err(format!("ids are {}, expected i64", dtypes[0])),
+        },
+        host: Host::One(host::training::embed_grad),
+        npu: npu::tree::embed_grad,
+    }
+    /// As [`Kind::AttentionGrad`], but the cotangents of keys and values are those by query head, `[b,t,k,g,d]`, not summed over
+    /// the heads that share them.
+    AttentionGradByHead {
+        /// Factor of the scores.
+        scale: f64,
+    } = "attention_grad_by_head" {
+        arity: 8,
+        rule: |_, _| sum("bSkgD,bTkD,bTkD,bST,bSkgD,bSkgD,bkgS,bkgS->bSkgD,bTkgD,bTkgD"),
+        dtype: |kind, dtypes| {
+            (Kind::AttentionGrad { scale: 1.0 }.row().dtype)(kind, dtypes)
+        },
+        host: Host::Several(host::training::attention_grad),
+        npu: npu::training::attention_grad,
+    }
+    /// What each element adds to the cotangent of `gamma` in [`Kind::RmsNorm`]: the cotangent of its result times `x` times its
+    /// second result, f32.
+    GammaTerms = "gamma_terms" {
+        arity: 3,
+        rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead}z,{lead}->{lead}z")),
+        dtype: |_, dtypes| match dtypes {
+            [DType::F32, DType::F32, DType::F32] => Ok(smallvec![DType::F32]),
+            _ => Err("takes f32".to_owned()),
+        },
+        host: Host::One(host::training::gamma_terms),
+        npu: npu::training::gamma_terms,
     }
     /// The same value in another layout; placement inserts it, `collective::lower` replaces it.
     Reshard = "reshard" {

@@ -35,6 +35,12 @@ pub fn unnumbered(name: &str) -> &str {
     name.split_once('.').filter(|(number, _)| is_number(number)).map_or(name, |(_, name)| name)
 }
 
+/// The micro-batch of such a name.
+#[must_use]
+pub fn micro_batch(name: &str) -> Option<usize> {
+    name.strip_suffix(unnumbered(name))?.strip_suffix('.')?.parse().ok()
+}
+
 /// When an op runs, within the micro-batches of its part of the model or behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum When {

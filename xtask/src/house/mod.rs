@@ -34,12 +34,7 @@ const CIRCLES: [&str; 2] = ["src/", "emulator/src/"];
 pub(crate) fn count() -> Result<String> {
     let root = project::root();
     let sources = source::read(&root)?;
-    let mut items = Items::default();
-    for source in &sources {
-        let file = syn::parse2(source.shipped.clone()).with_context(|| source.path.clone())?;
-        items.of = Some(source);
-        items.visit_file(&file);
-    }
+    let items = Items::of(&sources)?;
     let mut text = lines(&sources);
     text.push_str(&items.type_names());
     text.push_str(&short_docs(&sources));
@@ -126,6 +121,8 @@ struct Items<'a> {
     modules: Vec<String>,
     /// Name of a type: file and module of each declaration.
     types: BTreeMap<String, BTreeSet<String>>,
+    /// The same of types that other crates or folders can name.
+    public_types: BTreeMap<String, BTreeSet<String>>,
     /// Functions with too many lines: lines, name, file.
     long: Vec<(usize, String, &'a str)>,
     /// Public items of the library: name and file.
@@ -134,7 +131,17 @@ struct Items<'a> {
     blocks: BTreeMap<(&'a str, String), Vec<&'a str>>,
 }
 
-impl Items<'_> {
+impl<'a> Items<'a> {
+    fn of(sources: &'a [RustFile]) -> Result<Self> {
+        let mut items = Self::default();
+        for source in sources {
+            let file = syn::parse2(source.shipped.clone()).with_context(|| source.path.clone())?;
+            items.of = Some(source);
+            items.visit_file(&file);
+        }
+        Ok(items)
+    }
+
     fn path(&self) -> &str {
         self.of.map_or("", |source| &source.path)
     }
@@ -196,8 +203,11 @@ impl Items<'_> {
         list(&format!("{} types whose own methods stand in more than {SPREAD} files", entries.len()), &entries)
     }
 
-    fn declare_type(&mut self, name: &syn::Ident) {
+    fn declare_type(&mut self, visibility: &syn::Visibility, name: &syn::Ident) {
         let place = format!("{} {}", self.path(), self.modules.join("::"));
+        if matches!(visibility, syn::Visibility::Public(_)) {
+            self.public_types.entry(name.to_string()).or_default().insert(place.clone());
+        }
         self.types.entry(name.to_string()).or_default().insert(place);
     }
 
@@ -219,7 +229,7 @@ impl Items<'_> {
 macro_rules! visit_types {
     ($($method:ident $item:ident;)*) => { $(
         fn $method(&mut self, item: &'ast syn::$item) {
-            self.declare_type(&item.ident);
+            self.declare_type(&item.vis, &item.ident);
             self.declare(&item.vis, &item.ident);
             visit::$method(self, item);
         }
@@ -282,5 +292,86 @@ impl<'ast> Visit<'ast> for Items<'_> {
             self.blocks.entry((&source.package, name.ident.to_string())).or_default().push(&source.path);
         }
         visit::visit_item_impl(self, item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Public types that share a name with others, and how many they are. A name that is not here means one thing. Those of one
+    /// module alone are read with it, as `error::Error`; absent parts of a feature have the names of the parts. New names
+    /// do not belong here.
+    const SHARED: [(&str, usize); 51] = [
+        ("Axis", 2),
+        ("Bound", 2),
+        ("Call", 2),
+        ("ChatTemplate", 2),
+        ("Checkpoint", 2),
+        ("Choice", 2),
+        ("Coefficients", 2),
+        ("Compiled", 2),
+        ("Cut", 2),
+        ("Element", 2),
+        ("Engine", 2),
+        ("EnvironmentError", 2),
+        ("Error", 9),
+        ("Event", 2),
+        ("Exchange", 2),
+        ("FeedForward", 2),
+        ("Finding", 2),
+        ("Found", 2),
+        ("Host", 2),
+        ("Index", 2),
+        ("Kind", 2),
+        ("Launching", 2),
+        ("Layout", 3),
+        ("Limits", 2),
+        ("Memory", 3),
+        ("Operand", 3),
+        ("Part", 2),
+        ("Parts", 3),
+        ("Piece", 2),
+        ("Place", 4),
+        ("Precision", 3),
+        ("Prepared", 2),
+        ("Program", 2),
+        ("Recompute", 2),
+        ("Rehearsal", 2),
+        ("Report", 3),
+        ("Request", 2),
+        ("Residual", 2),
+        ("Row", 3),
+        ("Run", 2),
+        ("Setting", 3),
+        ("Source", 2),
+        ("Span", 3),
+        ("Split", 2),
+        ("Step", 6),
+        ("Stream", 2),
+        ("Summary", 3),
+        ("Task", 2),
+        ("Tensor", 3),
+        ("Tokenizer", 2),
+        ("Zero", 2),
+    ];
+
+    #[test]
+    fn the_name_of_a_public_type_means_one_thing() {
+        let sources = source::read(&project::root()).expect("committed files");
+        let items = Items::of(&sources).expect("Rust");
+        let shared: BTreeMap<&str, usize> = SHARED.into_iter().collect();
+        let found: BTreeMap<&str, usize> =
+            items.public_types.iter().map(|(name, places)| (name.as_str(), places.len())).collect();
+        let mut wrong = Vec::new();
+        for (name, places) in &items.public_types {
+            let allowed = shared.get(name.as_str()).copied().unwrap_or(1);
+            if places.len() > allowed {
+                wrong.push(format!("{name} means {} types, {allowed} at most: {places:?}", places.len()));
+            }
+        }
+        let stale = shared.iter().filter(|(name, count)| found.get(*name).copied().unwrap_or(0) < **count);
+        wrong.extend(stale.map(|(name, count)| format!("{name} means fewer than {count} types now: lower the table")));
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 }

@@ -100,6 +100,10 @@ impl State {
             self.runtime.graphs.drop_capture(id);
             return Err(failure);
         }
+        if let Err(failure) = self.require_streams_of_graph(card, &self.runtime.graphs.all[&id]) {
+            self.runtime.graphs.drop_capture(id);
+            return Err(failure);
+        }
         let mut plays_on = vec![None];
         for _ in 1..lanes {
             match self.create_stream(context, card, 0, 0, false) {
@@ -322,6 +326,13 @@ impl State {
         Ok(())
     }
 
+    /// What a stream is recording is worthless from here on.
+    pub(crate) fn invalidate_capture(&mut self, stream: u64, why: &str) -> Result<(), Failure> {
+        let (id, _) = self.valid_capture(stream)?;
+        self.runtime.graphs.graph_mut(id)?.invalidate(why);
+        Ok(())
+    }
+
     /// Refuses a call that cannot be made on a capturing stream, which makes the capture worthless.
     pub(crate) fn refuse_captured(&mut self, stream: u64, call: &str) -> Result<(), Failure> {
         let Some((id, _)) = self.runtime.graphs.of_stream(stream) else { return Ok(()) };
@@ -410,6 +421,12 @@ impl Machine {
     /// Refuses an unsafe call (the synchronous copies and fills) where a capture forbids it.
     pub(crate) fn refuse_unsafe_in_capture(&self) -> Result<(), Failure> {
         self.refuse_in_capture(code::CAPTURE_MODE_NOT_SUPPORT)
+    }
+
+    /// Refuses to allocate while a capture forbids unsafe calls, in strict mode: a card that has the memory at hand gives it, and one that
+    /// has to ask the driver for it makes the capture worthless.
+    pub(crate) fn refuse_allocation_in_capture(&self) -> Result<(), Failure> {
+        if self.lock().is_strict() { self.refuse_unsafe_in_capture() } else { Ok(()) }
     }
 
     /// Refuses an asynchronous copy that must wait because its host memory is pageable.

@@ -136,6 +136,14 @@ impl Graph {
         }
     }
 
+    /// The communicators whose collectives it has, once for each of them.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = u64> {
+        self.nodes.iter().filter_map(|node| match node.step {
+            GraphStep::Collective { group, .. } => Some(group),
+            _ => None,
+        })
+    }
+
     /// Whether a replay has not ended.
     fn is_running(&self) -> bool {
         self.last_end.as_ref().is_some_and(|end| end.at().is_none())
@@ -192,6 +200,11 @@ impl Graphs {
 
     fn graph_mut(&mut self, id: u64) -> Result<&mut Graph, Failure> {
         self.all.get_mut(&id).ok_or_else(|| HandleKind::Graph.gone(id))
+    }
+
+    /// The graphs of a card that may be replayed.
+    pub(crate) fn ready_on(&self, card: u32) -> impl Iterator<Item = &Graph> {
+        self.all.values().filter(move |graph| graph.card == card && matches!(graph.phase, Phase::Ready))
     }
 
     /// Streams that record, with the card they are on.

@@ -1,49 +1,53 @@
-//! Rows of a file of measured points, by the names of its columns.
+//! Rows of a file of measured points, by the names of its columns, and the sizes of the models they name.
+
+mod model;
+
+pub(crate) use model::Model;
 
 use std::collections::BTreeMap;
 
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Point(BTreeMap<String, String>);
+pub(crate) struct Point(BTreeMap<String, String>);
 
 /// Names of the columns of a text of comma-separated values.
-pub(super) fn columns(text: &str) -> Vec<String> {
+pub(crate) fn columns(text: &str) -> Vec<String> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     reader.headers().map(|names| names.iter().map(str::to_owned).collect()).unwrap_or_default()
 }
 
 /// What is wrong with a text that is no table of comma-separated values.
-pub(super) fn broken(text: &str) -> Option<String> {
+pub(crate) fn broken(text: &str) -> Option<String> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     reader.records().find_map(Result::err).map(|error| error.to_string())
 }
 
 impl Point {
     /// All rows of a text of comma-separated values with a heading, which is not [`broken`].
-    pub(super) fn all(text: &str) -> Vec<Self> {
+    pub(crate) fn all(text: &str) -> Vec<Self> {
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         reader.deserialize().map_while(Result::ok).map(Self).collect()
     }
 
     /// A field; empty where the row has none.
-    pub(super) fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
 
     /// A field that is nothing but a number.
-    pub(super) fn number(&self, name: &str) -> Option<f64> {
+    pub(crate) fn number(&self, name: &str) -> Option<f64> {
         self.text(name).trim().parse().ok()
     }
 
     /// The number behind `key` in a field: 4 behind `dp ` in `1 (world 32, dp 4)`.
-    pub(super) fn inside(&self, name: &str, key: &str) -> Option<usize> {
+    pub(crate) fn inside(&self, name: &str, key: &str) -> Option<usize> {
         let text = self.text(name);
         let digits: String = text[text.find(key)? + key.len()..].chars().take_while(char::is_ascii_digit).collect();
         digits.parse().ok()
     }
 
     /// The number a field begins with.
-    pub(super) fn leading(&self, name: &str) -> Option<usize> {
+    pub(crate) fn leading(&self, name: &str) -> Option<usize> {
         leading(self.text(name))
     }
 }
@@ -54,7 +58,7 @@ fn leading(text: &str) -> Option<usize> {
 }
 
 /// Sizes by their names: `M=N=K=64 heads=8 (MHA)` has M, N, K and heads.
-pub(super) fn sizes(shape: &str) -> BTreeMap<&str, usize> {
+pub(crate) fn sizes(shape: &str) -> BTreeMap<&str, usize> {
     let mut sizes = BTreeMap::new();
     for word in shape.split([' ', ';', ',', '(', ')']) {
         let Some((names, value)) = word.rsplit_once('=') else { continue };
@@ -65,7 +69,7 @@ pub(super) fn sizes(shape: &str) -> BTreeMap<&str, usize> {
 }
 
 /// Sizes without names: `[2,64]`, `2x64` and `2 x 64`.
-pub(super) fn dims(shape: &str) -> Option<Vec<usize>> {
+pub(crate) fn dims(shape: &str) -> Option<Vec<usize>> {
     let inside = shape.trim().trim_start_matches('[').trim_end_matches(']');
     inside.split([',', 'x']).map(|size| size.trim().parse().ok()).collect()
 }

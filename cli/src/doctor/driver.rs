@@ -1,0 +1,167 @@
+//! The driver: its version, the device files, who may open them, and how the cards are.
+
+use std::collections::BTreeSet;
+
+use super::report::Group;
+use super::system::{System, Told, said, tool, variable};
+
+/// The driver's own description.
+pub(super) const VERSION: &str = "/usr/local/Ascend/driver/version.info";
+
+/// Device files besides those of cards; without any of them no card can be opened.
+const SHARED_DEVICES: [&str; 3] = ["davinci_manager", "devmm_svm", "hisi_hdc"];
+
+/// The group whose members may open device files.
+const USERS: &str = "HwHiAiUser";
+
+pub(super) fn check(system: &System) -> Group {
+    let mut group = Group::new("driver");
+    match system.entry(VERSION, "Version") {
+        Some(version) => group.well("driver", version),
+        None => group.finding(
+            "driver",
+            format!("no {VERSION}"),
+            "a driver's version",
+            "install the driver of the cards; in a container mount /usr/local/Ascend/driver of the host",
+        ),
+    }
+    devices(system, &mut group);
+    users(system, &mut group);
+    visible(system, &mut group);
+    health(system, &mut group);
+    group
+}
+
+fn devices(system: &System, group: &mut Group) {
+    let missing: Vec<&str> = SHARED_DEVICES.into_iter().filter(|name| !system.has(&format!("/dev/{name}"))).collect();
+    if missing.is_empty() {
+        group.well("device files", SHARED_DEVICES.join(", "));
+    } else {
+        let remedy = "load the driver; in a container pass each by --device";
+        group.finding(
+            "device files",
+            format!("no /dev/{}", missing.join(", /dev/")),
+            SHARED_DEVICES.join(", "),
+            remedy,
+        );
+    }
+    let cards = system.cards();
+    if cards.is_empty() {
+        let remedy = "load the driver; in a container pass each card by --device /dev/davinciN";
+        group.finding("cards", "no /dev/davinciN", "one for each card", remedy);
+    } else {
+        group.well("cards", list(&cards));
+    }
+}
+
+/// Whether this process may open device files: as root, or as a member of the driver's group.
+fn users(system: &System, group: &mut Group) {
+    let status = system.read("/proc/self/status").unwrap_or_default();
+    let numbers = |key: &str| -> Vec<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
+    };
+    // Real, effective, saved and of files; the second decides.
+    if numbers("Uid:").get(1) == Some(&0) {
+        group.well("rights", "root");
+        return;
+    }
+    let mine: BTreeSet<u32> = numbers("Groups:").into_iter().chain(numbers("Gid:").get(1).copied()).collect();
+    let groups = system.read("/etc/group").unwrap_or_default();
+    let id = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next()? == USERS).then(|| fields.nth(1)?.parse::<u32>().ok())?
+    });
+    let remedy =
+        format!("usermod -aG {USERS} $USER as root, then log in anew; in a container --group-add {USERS}'s number");
+    match id {
+        Some(id) if mine.contains(&id) => group.well("rights", format!("a member of {USERS}")),
+        Some(_) => {
+            group.finding("rights", format!("no member of {USERS}"), format!("a member of {USERS}, or root"), remedy)
+        }
+        None => group.finding("rights", format!("no group {USERS}"), "the group that the driver makes", remedy),
+    }
+}
+
+/// Whether the cards that the environment names are there.
+fn visible(system: &System, group: &mut Group) {
+    const VARIABLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
+    let Some(text) = variable(VARIABLE) else { return };
+    let cards = system.cards();
+    let named: Vec<usize> = text.split(',').filter_map(|card| card.trim().parse().ok()).collect();
+    let missing: Vec<usize> = named.into_iter().filter(|card| !cards.contains(card)).collect();
+    if missing.is_empty() {
+        group.well(VARIABLE, text);
+    } else {
+        let seen = format!("{text}, but there is no /dev/davinci{}", list(&missing));
+        group.finding(
+            VARIABLE,
+            seen,
+            format!("some of {}", list(&cards)),
+            "name cards that this host has, or unset it",
+        );
+    }
+}
+
+/// What `npu-smi` says of the cards.
+fn health(system: &System, group: &mut Group) {
+    const TOOL: &str = "npu-smi";
+    let counted = match tool(TOOL, &["info", "-l"]) {
+        Told::Answer(text) => text,
+        told => return trouble(group, TOOL, &told),
+    };
+    let cards = system.cards();
+    let total = said(&counted, "Total Count").and_then(|count| count.parse::<usize>().ok());
+    if let Some(total) = total.filter(|total| *total > cards.len()) {
+        let remedy = "see dmesg for the card that is gone, or pass it to the container by --device";
+        group.finding(
+            "cards",
+            format!("{} device files: {}", cards.len(), list(&cards)),
+            format!("{total}, as {TOOL} counts"),
+            remedy,
+        );
+    }
+    for card in cards {
+        let subject = format!("card {card}");
+        match tool(TOOL, &["info", "-t", "health", "-i", &card.to_string()]) {
+            Told::Answer(text) => match said(&text, "Health").as_deref() {
+                Some("OK") => group.well(subject, "healthy"),
+                found => {
+                    let remedy =
+                        format!("see `{TOOL} info -t health -i {card}` and the card's log; reset it, or leave it out");
+                    group.finding(subject, found.unwrap_or("no word of its health"), "Health : OK", remedy);
+                }
+            },
+            told => {
+                trouble(group, TOOL, &told);
+                // A tool that hangs on one card hangs on all.
+                if told == Told::Hung {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// A tool that gave no answer.
+pub(super) fn trouble(group: &mut Group, name: &str, told: &Told) {
+    let expected = "an answer within 5 s";
+    match told {
+        Told::Answer(_) => {}
+        Told::Absent => {
+            let remedy = "it comes with the driver: mount it into the container, or add its folder to PATH";
+            group.finding(name, "not on the search path", expected, remedy);
+        }
+        Told::Failed(why) => {
+            group.finding(name, why.as_str(), expected, "run it by hand; a driver that is not loaded fails so");
+        }
+        Told::Hung => {
+            let remedy = "a card does not answer the driver: see dmesg, then reset the card or restart the host";
+            group.finding(name, "no answer in 5 s", expected, remedy);
+        }
+    }
+}
+
+fn list(numbers: &[usize]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,61 @@
+//! The host: processor, memory to share, and what a process may have.
+
+use super::report::Group;
+use super::system::System;
+
+/// The least shared memory of a host with cards: a container has 64 MiB by default, where data loaders and libraries that share memory
+/// between processes fail with a bus error. 1 GiB is what the containers of vLLM on Ascend are started with.
+const LEAST_SHM_BYTES: u64 = 1 << 30;
+
+pub(super) fn check(system: &System, has_cards: bool) -> Group {
+    let mut group = Group::new("host");
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let kernel = system.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    group.seen("system", format!("{} {}, {cores} cores", std::env::consts::ARCH, kernel.trim()));
+    group.seen("page size", format!("{} bytes", rustix::param::page_size()));
+    let nodes = system.names("/sys/devices/system/node");
+    let nodes = nodes.iter().filter(|name| name.strip_prefix("node").is_some_and(|n| n.parse::<usize>().is_ok()));
+    group.seen("NUMA nodes", nodes.count().to_string());
+    if system.has("/.dockerenv") || system.has("/run/.containerenv") {
+        group.seen("container", "this is one");
+    }
+    for (limit, name) in [("Max open files", "open files"), ("Max locked memory", "locked memory")] {
+        let text = system.read("/proc/self/limits").unwrap_or_default();
+        if let Some(line) = text.lines().find_map(|line| line.strip_prefix(limit)) {
+            group.seen(name, line.split_whitespace().next().unwrap_or_default());
+        }
+    }
+    let Some(bytes) = shared_memory(system) else { return group };
+    let seen = ascend_tp::base::Bytes(bytes).to_string();
+    if has_cards && bytes < LEAST_SHM_BYTES {
+        let expected = format!("at least {}", ascend_tp::base::Bytes(LEAST_SHM_BYTES));
+        group.finding("/dev/shm", seen, expected, "start the container with --shm-size=16g, or remount it larger");
+    } else {
+        group.well("/dev/shm", seen);
+    }
+    group
+}
+
+/// Bytes of `/dev/shm`: the size it was mounted with, else half of the memory, which is tmpfs's default.
+fn shared_memory(system: &System) -> Option<u64> {
+    let mounts = system.read("/proc/mounts")?;
+    let options = mounts.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        (words.next()? == "/dev/shm").then(|| words.nth(1))?
+    })?;
+    let sized = options.split(',').find_map(|option| option.strip_prefix("size=")).and_then(kibibytes);
+    let half = || {
+        let memory = system.read("/proc/meminfo")?;
+        let total = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        Some(total.split_whitespace().next()?.parse::<u64>().ok()? * 1024 / 2)
+    };
+    sized.or_else(half)
+}
+
+/// Bytes of a size as `/proc/mounts` has it: `65536k`.
+fn kibibytes(text: &str) -> Option<u64> {
+    match text.strip_suffix('k') {
+        Some(number) => Some(number.parse::<u64>().ok()? * 1024),
+        None => text.parse().ok(),
+    }
+}

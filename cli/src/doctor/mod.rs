@@ -1,0 +1,118 @@
+//! `doctor`: what stands between this machine and a first run.
+//!
+//! Input → output: a host, its driver, toolkit, cards and links → a report, each finding with what was seen, what was expected and what
+//! to do. Invariants: nothing of CANN is loaded in this process; each probe of cards has a process, and each external tool
+//! five seconds. What it does not do: change anything.
+//!
+//! Files are read below a root, which tests set, so that hosts with faults can be made in a folder (`cli/tests/doctor.rs`).
+
+mod driver;
+mod host;
+mod links;
+mod operators;
+mod probe;
+mod report;
+mod system;
+mod toolkit;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use probe::{Behind, Probe, here, in_child};
+use report::{Group, Line, Report, Verdict};
+use system::System;
+
+use super::failure::{Failure, Outcome};
+use super::{print, print_json};
+
+pub(super) const EXAMPLES: &str = "\
+Exit code 0 if all is well, 1 if something was found.
+
+Examples:
+  ascend-tp doctor
+  ascend-tp doctor --json > doctor.json
+      what a report of a problem should have
+  ascend-tp doctor --emulator
+      the same on emulated cards, without what only a host with NPUs has
+  ascend-tp doctor --rank-table hccl.json";
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorOptions {
+    /// Check emulated cards
+    #[arg(long)]
+    emulator: bool,
+    /// Rank table to look at [default: RANK_TABLE_FILE]
+    #[arg(long, value_name = "FILE")]
+    rank_table: Option<PathBuf>,
+    /// Leave out what runs on cards
+    #[arg(long)]
+    no_smoke: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Where the host's files lie
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
+    /// Try one thing and print its lines
+    #[arg(long, value_enum, hide = true)]
+    probe: Option<Probe>,
+    /// Of the probe
+    #[arg(long, value_name = "DIR", hide = true, conflicts_with = "emulator", requires = "probe")]
+    toolkit: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(super) fn run(options: &DoctorOptions) -> Result<Outcome, Failure> {
+    if let Some(probe) = options.probe {
+        let behind = options.toolkit.as_deref().map_or(Behind::Emulator, Behind::Toolkit);
+        print_json(&here(probe, behind)?)?;
+        return Ok(Outcome::Done);
+    }
+    let report = Report::new(examine(options));
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&report.text())?;
+    }
+    Ok(if report.findings == 0 { Outcome::Done } else { Outcome::OutsideBound })
+}
+
+fn examine(options: &DoctorOptions) -> Vec<Line> {
+    let system = System::new(&options.root);
+    let has_cards = !options.emulator;
+    let mut lines = host::check(&system, has_cards).lines;
+    let toolkit = if has_cards {
+        lines.extend(driver::check(&system).lines);
+        let mut group = Group::new("toolkit");
+        let folder = toolkit::find(&system, &mut group);
+        if let Some(folder) = &folder {
+            toolkit::check_files(&system, folder, &mut group);
+        }
+        lines.extend(group.lines);
+        if let Some(folder) = &folder {
+            lines.extend(in_child(Probe::Toolkit, Behind::Toolkit(folder)));
+        }
+        folder
+    } else {
+        None
+    };
+    lines.extend(links::check(&system, has_cards, options.rank_table.as_deref()).lines);
+    if options.no_smoke {
+        return lines;
+    }
+    let behind = match (&toolkit, has_cards) {
+        (Some(folder), _) => Behind::Toolkit(folder),
+        (None, false) => Behind::Emulator,
+        (None, true) => return lines,
+    };
+    for probe in Probe::OF_CARDS {
+        let found = in_child(probe, behind);
+        let is_over = probe == Probe::Cards && found.iter().all(|line| line.verdict == Verdict::Finding);
+        lines.extend(found);
+        if is_over {
+            break;
+        }
+    }
+    lines
+}

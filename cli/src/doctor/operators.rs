@@ -1,0 +1,325 @@
+//! Every operator that the commands call, on a card, against the interpreter.
+//!
+//! Input → output: a small model's programs, generating and training in each type → for each aclnn operator and element type, how near
+//! its results are to their bound. Nothing lists operators here: they are those of the plans, so one that a program begins to call is
+//! checked and named from then on. Invariants: each op is compared with its meaning on the very operands that the card had, so
+//! an error is that of one op; integers are compared exactly.
+//!
+//! The bound of an op of `n` calls is `4 · (√k · 2⁻²⁴ + u + q) · √n` of the largest element among its operands and results, as
+//! that of `verify` (docs/ARCHITECTURE.md): `k` is the number of elements of its largest operand, which no sum has more terms
+//! than, `u` a rounding of the type, `q` a step of a quantised row.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ascend_tp::base::{DType, Diagnostics, Id, Precision};
+use ascend_tp::compile::compile;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::{self, Engine, Part, Shards};
+use ascend_tp::placement::Residual;
+use ascend_tp::program::interpret::{HostData, meaning};
+use ascend_tp::program::models::{Head, RunShape, decoder};
+use ascend_tp::program::{HostTensor, Kind, Op, OpId, Program, Role, Value};
+use ascend_tp::schedule::plan::Action;
+use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::train::{self, Layout, Optimizer, Recipe, recipe};
+use ascend_tp::{Cann, Mesh, Pins};
+
+use super::report::Group;
+
+/// A model with what decoders have: biases, grouped heads, a head of its own. Sizes are those that the attention operators take.
+const MODEL: &str = r#"{
+    "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+    "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
+    "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2
+}"#;
+
+/// Tokens of a prompt, and of a sequence of training.
+const TOKENS: usize = 8;
+/// Positions of the cache.
+const CONTEXT: usize = 16;
+
+/// A program of a command, compiled for one card.
+struct Use {
+    command: &'static str,
+    program: Program,
+    plan: Plan,
+}
+
+/// The programs of the commands.
+fn uses() -> Result<Vec<Use>, Diagnostics> {
+    let config = ModelConfig::from_json(MODEL)?;
+    let mut uses = generating(&config)?;
+    uses.extend(training(&config)?);
+    Ok(uses)
+}
+
+fn generating(config: &ModelConfig) -> Result<Vec<Use>, Diagnostics> {
+    let mut uses = Vec::new();
+    let precisions = [
+        ("generate --dtype f32", DType::F32.into()),
+        ("generate --dtype f16", DType::F16.into()),
+        ("generate --dtype bf16", DType::BF16.into()),
+        ("generate --dtype w8a8", Precision::w8a8(DType::BF16)),
+    ];
+    for (command, precision) in precisions {
+        for sequence in [TOKENS, 1] {
+            let shape = RunShape { batch: 1, sequence, cache_length: CONTEXT };
+            let program = decoder(config, shape, precision, Head::LastToken)?;
+            let mesh = Mesh::tensor_parallel(1, config.kv_heads, config.heads_per_kv_head())
+                .map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
+            let mut compiled = compile(&program, &mesh, &Pins::auto(Residual::Replicate))?;
+            uses.push(Use { command, program: compiled.split.lowered.program, plan: compiled.plans.remove(0) });
+        }
+    }
+    Ok(uses)
+}
+
+fn training(config: &ModelConfig) -> Result<Vec<Use>, Diagnostics> {
+    let mut uses = Vec::new();
+    let sgd = Optimizer::Sgd { momentum: 0.9 };
+    let recipes = [
+        ("train", recipe::Precision::F32, Optimizer::default()),
+        ("train --optimizer sgd", recipe::Precision::F32, sgd),
+        ("train --dtype bf16", recipe::Precision::Bf16, Optimizer::default()),
+        ("train --dtype f16", recipe::Precision::F16, Optimizer::default()),
+    ];
+    for (command, precision, optimizer) in recipes {
+        let recipe = Recipe { steps: 1, global_batch: 2, seq: TOKENS, precision, optimizer, ..Recipe::default() };
+        for (_, placed) in train::lower(config, &recipe, &Layout::ONE)?.parts {
+            let plan = schedule(&placed)?.remove(0);
+            uses.push(Use { command, program: placed.program, plan });
+        }
+    }
+    Ok(uses)
+}
+
+/// By operator, the commands that cannot run without it.
+pub(super) fn users() -> BTreeMap<&'static str, Vec<&'static str>> {
+    let mut users: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
+    // That these programs compile is a test.
+    for of in uses().unwrap_or_default() {
+        for (_, name) in calls(&of.plan) {
+            let commands = users.entry(name).or_default();
+            if !commands.contains(&of.command) {
+                commands.push(of.command);
+            }
+        }
+    }
+    users
+}
+
+/// The calls of a plan, each with its op.
+fn calls(plan: &Plan) -> impl Iterator<Item = (OpId, &'static str)> {
+    plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Launch(call) => Some((step.op, call.name())),
+        Action::Exchange(_) | Action::Record(_) | Action::Wait(_) => None,
+    })
+}
+
+/// How near results of one operator in one type came to their bound.
+#[derive(Clone, Copy, Debug, Default)]
+struct Worst {
+    /// Over the bound; 1 is at it.
+    share: f64,
+    ops: usize,
+}
+
+/// Runs every program on the first card and compares each op.
+pub(super) fn check(cann: &Arc<Cann>) -> Group {
+    let mut group = Group::new("operators");
+    let mut found: BTreeMap<&str, BTreeMap<String, Worst>> = BTreeMap::new();
+    let uses = match uses() {
+        Ok(uses) => uses,
+        Err(problems) => {
+            group.finding("programs", problems.to_string(), "programs that compile", "report this");
+            return group;
+        }
+    };
+    for of in &uses {
+        match run(cann, of) {
+            Ok(values) => compare(of, &values, &mut found, &mut group),
+            Err(exec::Error::Refused(problems)) => {
+                group.skipped(format!("operators of {}", of.command), problems.to_string());
+            }
+            Err(error) => {
+                let remedy = "see the card's log (~/ascend/log) for the operator that is named";
+                group.finding(format!("operators of {}", of.command), error.to_string(), "a run to the end", remedy);
+            }
+        }
+    }
+    for (name, types) in found {
+        let text = |(dtype, worst): (&String, &Worst)| format!("{dtype} {:.0} % of the bound", 100.0 * worst.share);
+        let seen = types.iter().map(text).collect::<Vec<_>>().join(", ");
+        if types.values().all(|worst| worst.share <= 1.0) {
+            group.well(name, seen);
+        } else {
+            let remedy = "do not trust results of the types that are above it; try another release of CANN, see docs/VERSIONS.md";
+            group.finding(name, seen, "at most 100 %", remedy);
+        }
+    }
+    group
+}
+
+/// Every value of a program on a card.
+fn run(cann: &Arc<Cann>, of: &Use) -> Result<Vec<Option<HostTensor>>, exec::Error> {
+    let program = &of.program;
+    let mut values: Vec<Option<HostTensor>> =
+        program.values.values().iter().map(|value| (value.role != Role::Result).then(|| given(value))).collect();
+    let bytes = |role: Role, name: &str| {
+        let id = program.with_role(role).find(|id| program.values[*id].name == name);
+        id.map(|id| given(&program.values[id]).to_bytes()).unwrap_or_default()
+    };
+    let mut engine = Engine::start(cann, vec![vec![of.plan.clone()]])?;
+    engine.load(|shards: &Shards<'_>| {
+        let write = |role| move |part: &Part<'_>| part.write(0, &bytes(role, &part.tensor().name));
+        shards.parts().try_for_each(write(Role::Param))?;
+        shards.states().iter().flatten().try_for_each(write(Role::State))
+    })?;
+    let inputs = of.plan.inputs.iter().map(|tensor| (tensor.name.clone(), Arc::new(bytes(Role::Input, &tensor.name))));
+    let _outputs = engine.run_observed(0, inputs.collect(), |observation| {
+        let id = of.plan.taps[observation.tap].value;
+        let value = &program.values[id];
+        values[id.index()] = Some(HostTensor::from_bytes(value.shape.clone(), value.dtype, &observation.bytes));
+    })?;
+    Ok(values)
+}
+
+/// What a program is given: numbers that any input, weight, moment or cache may hold. Ids and places are 0 and 1, a mask shows every
+/// second position from the first on, and what is no weight is not negative, as second moments are.
+fn given(value: &Value) -> HostTensor {
+    let elems = value.shape.elems();
+    let seed = value.name.bytes().fold(17_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let mut state = seed;
+    let mut unit = || {
+        // A linear congruence (Knuth's MMIX) is random enough for numbers that only have to differ.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1_u64 << 24) as f32
+    };
+    match value.dtype {
+        DType::Bool => {
+            let row = value.shape.last().copied().unwrap_or(1);
+            HostTensor::int(value.shape.clone(), DType::Bool, (0..elems).map(|at| (at % row % 2) as i64).collect())
+        }
+        DType::I8 => {
+            let data = (0..elems).map(|_| (unit() * 254.0) as i64 - 127).collect();
+            HostTensor::int(value.shape.clone(), DType::I8, data)
+        }
+        DType::I32 | DType::I64 => {
+            HostTensor::int(value.shape.clone(), value.dtype, (0..elems).map(|at| (at % 2) as i64).collect())
+        }
+        DType::F16 | DType::BF16 | DType::F32 => {
+            let least = if value.role == Role::Param { 0.5 } else { 0.0 };
+            HostTensor::float(value.shape.clone(), value.dtype, (0..elems).map(|_| unit() - least).collect())
+        }
+    }
+}
+
+/// Compares each op's results with its meaning on the operands that the card had.
+fn compare<'a>(
+    of: &'a Use,
+    values: &[Option<HostTensor>],
+    found: &mut BTreeMap<&'a str, BTreeMap<String, Worst>>,
+    group: &mut Group,
+) {
+    let program = &of.program;
+    let mut by_op: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for (op, name) in calls(&of.plan) {
+        by_op.entry(op.index()).or_default().push(name);
+    }
+    for (index, op) in program.ops.values().iter().enumerate() {
+        let operands: Option<Vec<&HostTensor>> = op.operands.iter().map(|id| values[id.index()].as_ref()).collect();
+        let names = by_op.get(&index).map(Vec::as_slice).unwrap_or_default();
+        let Some(operands) = operands else {
+            group.skipped(names.join(", "), "an operand is no value that a card shows");
+            continue;
+        };
+        // What follows from a number that is none is no fault of its op.
+        let is_finite =
+            |tensor: &&HostTensor| !tensor.dtype.is_float() || tensor.floats().iter().all(|x| x.is_finite());
+        if !operands.iter().all(|operand| is_finite(operand)) {
+            continue;
+        }
+        let expected = meaning(program, op, &operands);
+        let share = op.results.iter().zip(&expected).filter_map(|(id, expected)| {
+            let found = values[id.index()].as_ref()?;
+            Some(distance(expected, found) / bound(op, &operands, expected, names.len()))
+        });
+        let share = share.fold(0.0, f64::max);
+        let dtype = expected.iter().chain(operands).map(|tensor| tensor.dtype).find(|dtype| dtype.is_float());
+        let dtype = dtype.unwrap_or(DType::I64).to_string();
+        for name in names {
+            let worst = found.entry(name).or_default().entry(dtype.clone()).or_default();
+            *worst = Worst { share: worst.share.max(share), ops: worst.ops + 1 };
+        }
+    }
+}
+
+/// The largest difference of two tensors; NaN and another shape are as far as can be.
+fn distance(expected: &HostTensor, found: &HostTensor) -> f64 {
+    let largest = |differences: &mut dyn Iterator<Item = f64>| {
+        differences.fold(0.0, |most: f64, next| if next.is_nan() { f64::INFINITY } else { most.max(next) })
+    };
+    match (&expected.data, &found.data) {
+        (HostData::Float(a), HostData::Float(b)) if a.len() == b.len() => {
+            largest(&mut a.iter().zip(b).map(|(a, b)| if a == b { 0.0 } else { f64::from(a - b).abs() }))
+        }
+        (HostData::Int(a), HostData::Int(b)) if a.len() == b.len() => {
+            largest(&mut a.iter().zip(b).map(|(a, b)| (a != b).into()))
+        }
+        _ => f64::INFINITY,
+    }
+}
+
+/// How far results of an op may be off; see the module's text. Of integers not at all, which any share above 0 stands for.
+fn bound(op: &Op, operands: &[&HostTensor], result: &HostTensor, calls: usize) -> f64 {
+    if !result.dtype.is_float() {
+        return f64::MIN_POSITIVE;
+    }
+    let all = || operands.iter().copied().chain([result]).filter(|tensor| tensor.dtype.is_float());
+    let magnitude =
+        all().flat_map(HostTensor::floats).filter(|x| x.is_finite()).fold(0.0, |most: f32, x| most.max(x.abs()));
+    let unit = all().map(|tensor| match tensor.dtype {
+        DType::F16 => 2.0_f64.powi(-11),
+        DType::BF16 => 2.0_f64.powi(-8),
+        _ => 0.0,
+    });
+    let quantised = if matches!(op.kind, Kind::QuantMatMul { .. }) { 1.0 / 127.0 } else { 0.0 };
+    let summed = operands.iter().map(|tensor| tensor.shape.elems()).max().unwrap_or(1) as f64;
+    let error = summed.sqrt() * 2.0_f64.powi(-24) + unit.fold(0.0, f64::max) + quantised;
+    4.0 * error * (calls.max(1) as f64).sqrt() * f64::from(magnitude).max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use ascend_tp::emulator::{Config, Emulator};
+
+    use super::*;
+    use crate::doctor::report::Verdict;
+
+    #[test]
+    fn every_operator_that_plans_call_is_within_its_bound_on_the_emulator() {
+        let emulator = Emulator::new(Config::with_cards(1)).unwrap();
+        let group = check(&Cann::new(emulator.table()).unwrap());
+        let bad: Vec<_> = group.lines.iter().filter(|line| line.verdict != Verdict::Well).collect();
+        assert!(bad.is_empty(), "{bad:#?}");
+        let users = users();
+        assert_eq!(group.lines.len(), users.len());
+        assert!(users.len() > 30, "{users:?}");
+        assert_eq!(users["aclnnQuantMatmulV4"], ["generate --dtype w8a8"]);
+        assert_eq!(users["aclnnApplyAdamWV2"], ["train", "train --dtype bf16", "train --dtype f16"]);
+    }
+
+    #[test]
+    fn a_wrong_operator_is_named() {
+        let mut table = ascend_tp_sys::Table::clone(&Emulator::new(Config::with_cards(1)).unwrap().table());
+        // The reciprocal in the place of the exponential: of the same prototype.
+        table.aclnnSiluGetWorkspaceSize = table.aclnnExpGetWorkspaceSize;
+        table.aclnnSilu = table.aclnnExp;
+        let group = check(&Cann::new(Arc::new(table)).unwrap());
+        let bad: Vec<&str> =
+            group.lines.iter().filter(|l| l.verdict == Verdict::Finding).map(|l| l.subject.as_str()).collect();
+        assert!(bad.contains(&"aclnnSilu") && !bad.contains(&"aclnnMatmul"), "{bad:?}");
+    }
+}

@@ -1,0 +1,307 @@
+//! What is tried on cards, each in a process of its own: a driver or a library that is broken ends that process and not the report.
+//!
+//! Input → output: a probe → its lines, as JSON on stdout. A child that crashes, hangs or fails is a finding of its parent.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ascend_tp::Cann;
+use ascend_tp::base::{Bytes, DType, Number};
+use ascend_tp::device::{Buffer, Communicator, Device, ReduceOp, RootInfo, Stream, Tensor, kernels, operator};
+use ascend_tp::program::HostTensor;
+use ascend_tp::world::ProcessGroup;
+use ascend_tp_machine::Soc;
+use clap::ValueEnum;
+
+use super::report::{Group, Line};
+use super::system::{last_words, run};
+use super::{operators, toolkit};
+use crate::cards;
+use crate::failure::Failure;
+use crate::values::DeviceKind;
+
+/// How long a child may take: the first use of a card loads its operators.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Probe {
+    Toolkit,
+    Cards,
+    Operators,
+    Collectives,
+    Capture,
+    Kernels,
+}
+
+impl Probe {
+    /// Those that need cards, in order: without the first nothing of the others works.
+    pub(super) const OF_CARDS: [Self; 5] =
+        [Self::Cards, Self::Operators, Self::Collectives, Self::Capture, Self::Kernels];
+
+    const fn group(self) -> &'static str {
+        match self {
+            Self::Toolkit => "toolkit",
+            Self::Cards => "cards",
+            Self::Operators => "operators",
+            Self::Collectives => "collectives",
+            Self::Capture => "capture",
+            Self::Kernels => "kernels",
+        }
+    }
+}
+
+/// Where the cards are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Behind<'a> {
+    Emulator,
+    Toolkit(&'a Path),
+}
+
+/// Tries a probe in a process of its own.
+pub(super) fn in_child(probe: Probe, behind: Behind<'_>) -> Vec<Line> {
+    let arguments: Vec<OsString> = match behind {
+        Behind::Emulator => vec!["--emulator".into()],
+        Behind::Toolkit(folder) => vec!["--toolkit".into(), folder.into()],
+    };
+    let name = probe.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let command = std::env::current_exe().map(|program| {
+        let mut command = Command::new(program);
+        command.args(["doctor", "--probe", &name]).args(&arguments).stdin(std::process::Stdio::null());
+        command
+    });
+    let ended = command.and_then(|command| run(command, LIMIT));
+    let mut group = Group::new(probe.group());
+    let remedy = "see the log of CANN (~/ascend/log) and dmesg; then run the command by hand";
+    let (seen, expected) = match ended {
+        Ok(Some(ended)) if ended.status.success() => match serde_json::from_str(&ended.stdout) {
+            Ok(lines) => return lines,
+            Err(_) => (format!("its answer is none: {}", last_words(&ended)), "an answer".to_owned()),
+        },
+        Ok(Some(ended)) => (format!("{}: {}", ended.status, last_words(&ended)), "a process that ends well".to_owned()),
+        Ok(None) => ("no end".to_owned(), format!("an end within {} s", LIMIT.as_secs())),
+        Err(error) => (error.to_string(), "a process that starts".to_owned()),
+    };
+    group.finding(format!("ascend-tp doctor --probe {name}"), seen, expected, remedy);
+    group.lines
+}
+
+/// The lines of a probe, in this process.
+pub(super) fn here(probe: Probe, behind: Behind<'_>) -> Result<Vec<Line>, Failure> {
+    if let (Probe::Toolkit, Behind::Toolkit(folder)) = (probe, behind) {
+        return Ok(toolkit::check_libraries(folder).lines);
+    }
+    let mut group = Group::new(probe.group());
+    let (cann, emulated) = match behind {
+        Behind::Emulator => {
+            let cards = cards::open(DeviceKind::Emulator, &ProcessGroup::alone())?;
+            cards.require_numbers()?;
+            (Arc::clone(&cards.cann), Some(cards))
+        }
+        Behind::Toolkit(folder) => (Cann::load(Some(folder)).map_err(|error| Failure::Run(error.into()))?, None),
+    };
+    let is_emulated = emulated.is_some();
+    let done = match probe {
+        Probe::Toolkit => Ok(()),
+        Probe::Cards => check_cards(&cann, &mut group),
+        Probe::Operators => {
+            group = operators::check(&cann);
+            Ok(())
+        }
+        Probe::Collectives => check_collectives(&cann, is_emulated, &mut group),
+        Probe::Capture => check_capture(&cann, &mut group),
+        Probe::Kernels => check_kernels(&cann, is_emulated, &mut group),
+    };
+    if let Err(error) = done {
+        let remedy = "see the card's log (~/ascend/log); the code is explained in the documentation of CANN";
+        group.finding(probe.group(), format!("{error:#}"), "no error", remedy);
+    }
+    Ok(group.lines)
+}
+
+fn check_cards(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
+    let count = cann.device_count()?;
+    let chip = cann.soc_name().unwrap_or_default();
+    match Soc::find(&chip) {
+        Some(_) => group.well("chip", format!("{count} × {chip}")),
+        None => group.finding(
+            "chip",
+            format!("{count} × {chip}"),
+            format!("one of {}", Soc::ALL.map(|soc| soc.name()).join(", ")),
+            "what the runtime computes holds; what it predicts of times and limits is that of other chips",
+        ),
+    }
+    for card in 0..count {
+        let memory = Device::open(cann, card)?.memory()?;
+        let seen = format!("{} free of {}", memory.free, memory.total);
+        // Driver and firmware keep a few percent for themselves.
+        if memory.free.0 * 10 < memory.total.0 * 9 {
+            let remedy =
+                "see `npu-smi info` for the processes on the card; a process that was killed may have left some behind";
+            group.finding(format!("memory of card {card}"), seen, "nine tenths free", remedy);
+        } else {
+            group.well(format!("memory of card {card}"), seen);
+        }
+    }
+    Ok(())
+}
+
+fn check_collectives(cann: &Arc<Cann>, is_emulated: bool, group: &mut Group) -> anyhow::Result<()> {
+    let world = cann.device_count()?;
+    if world < 2 {
+        group.skipped("all_reduce", "takes two cards");
+        return Ok(());
+    }
+    let devices = (0..world).map(|card| Device::open(cann, card)).collect::<Result<Vec<_>, _>>()?;
+    let root = RootInfo::create(&devices[0])?;
+    let mut communicators = thread::scope(|scope| {
+        let join = |(rank, device)| {
+            let root = &root;
+            scope.spawn(move || Communicator::join(root, world, rank, device))
+        };
+        let threads: Vec<_> = devices.iter().enumerate().map(join).collect();
+        threads.into_iter().map(joined).collect::<anyhow::Result<Vec<_>>>()
+    })?;
+    let large = if is_emulated { Bytes(1 << 20) } else { Bytes(16 << 20) };
+    for bytes in [Bytes(4 << 10), large] {
+        let (wrong, seconds) = all_reduce(&devices, &mut communicators, bytes.0 as usize)?;
+        let subject = format!("all_reduce of {bytes} on {world} cards");
+        if let Some(what) = wrong {
+            group.finding(
+                subject,
+                what,
+                "the sum of what all cards gave",
+                "do not trust this host's links; see `links`",
+            );
+        } else if is_emulated {
+            group.well(subject, "the right sum");
+        } else {
+            // What a ring moves over each link (HCCL's own tests call it bus bandwidth).
+            let bus = 2.0 * (world - 1) as f64 / world as f64 * bytes.0 as f64 / seconds / 1e9;
+            group.well(subject, format!("the right sum, {bus:.1} GB/s of bus"));
+        }
+    }
+    Ok(())
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, ascend_tp::device::Result<T>>) -> anyhow::Result<T> {
+    Ok(thread.join().map_err(|_| anyhow::anyhow!("a rank's thread panicked"))??)
+}
+
+/// Numbers whose pattern repeats after so many elements.
+const PERIOD: usize = 7;
+
+/// Whole numbers, so that no order of adding changes a bit: element `i` is `factor · (i mod 7) + offset`.
+fn numbers(factor: usize, offset: usize, bytes: usize) -> Vec<u8> {
+    let pattern: Vec<u8> = (0..PERIOD).flat_map(|at| ((factor * at + offset) as f32).to_le_bytes()).collect();
+    let mut all = pattern.repeat(bytes.div_ceil(pattern.len()));
+    all.truncate(bytes);
+    all
+}
+
+/// Adds up whole numbers on all cards, twice; the first wrong byte, and the seconds of the second time.
+fn all_reduce(
+    devices: &[Arc<Device>],
+    communicators: &mut [Communicator],
+    bytes: usize,
+) -> anyhow::Result<(Option<String>, f64)> {
+    let outcomes = thread::scope(|scope| {
+        let ranks = devices.iter().zip(communicators).enumerate();
+        let threads: Vec<_> = ranks
+            .map(|(rank, (device, comm))| scope.spawn(move || all_reduce_rank(rank, device, comm, bytes)))
+            .collect();
+        threads.into_iter().map(joined).collect::<anyhow::Result<Vec<_>>>()
+    })?;
+    let world = devices.len();
+    let expected = numbers(world, world * (world - 1) / 2, bytes);
+    let wrong = outcomes.iter().position(|(found, _)| *found != expected).map(|card| {
+        let found = &outcomes[card].0;
+        let at = (0..bytes).find(|at| found.get(*at) != expected.get(*at)).unwrap_or_default() / size_of::<f32>();
+        format!("card {card} has another number at element {at}")
+    });
+    Ok((wrong, outcomes.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max)))
+}
+
+/// One card's part: the bytes it has then, and the seconds of the second time.
+fn all_reduce_rank(
+    rank: usize,
+    device: &Arc<Device>,
+    communicator: &mut Communicator,
+    bytes: usize,
+) -> ascend_tp::device::Result<(Vec<u8>, f64)> {
+    let (send, receive) = (Buffer::new(device, bytes)?, Buffer::new(device, bytes)?);
+    send.write(0, &numbers(1, rank, bytes))?;
+    let stream = Stream::new(device)?;
+    let mut seconds = 0.0;
+    for _ in 0..2 {
+        let start = Instant::now();
+        communicator.enqueue_all_reduce(&send.whole(), &receive.whole(), DType::F32, ReduceOp::Sum, &stream)?;
+        stream.synchronize()?;
+        seconds = start.elapsed().as_secs_f64();
+    }
+    let mut found = vec![0; bytes];
+    receive.read(0, &mut found)?;
+    Ok((found, seconds))
+}
+
+/// Records an addition once and replays it on other numbers.
+fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
+    const ELEMS: usize = 64;
+    let device = Device::open(cann, 0)?;
+    let (x, y) = (Buffer::new(&device, ELEMS * 4)?, Buffer::new(&device, ELEMS * 4)?);
+    let tensor = |buffer: &Buffer| Tensor::contiguous(&buffer.whole(), DType::F32, [ELEMS]);
+    let (from, to) = (tensor(&x)?, tensor(&y)?);
+    let mut add =
+        operator::prepare("aclnnAdd", [(&from).into(), (&from).into(), Number::Float(1.0).into(), (&to).into()])?;
+    let workspace = Buffer::new(&device, add.workspace_bytes().max(512))?;
+    let stream = Stream::new(&device)?;
+    // Once as it is: libraries set up on first use what a capture cannot record.
+    add.enqueue(&stream, Some(&workspace.whole()))?;
+    stream.synchronize()?;
+    let capture = stream.capture()?;
+    add.enqueue(&stream, Some(&workspace.whole()))?;
+    let graph = capture.end()?;
+    for round in 1..=3 {
+        let given = HostTensor::float([ELEMS], DType::F32, (0..ELEMS).map(|at| (at * round) as f32).collect());
+        x.write(0, &given.to_bytes())?;
+        graph.enqueue(&stream)?;
+        stream.synchronize()?;
+        let mut bytes = vec![0; ELEMS * 4];
+        y.read(0, &mut bytes)?;
+        let found = HostTensor::from_bytes([ELEMS], DType::F32, &bytes);
+        if found.floats().iter().zip(given.floats()).any(|(found, given)| found.to_bits() != (2.0 * given).to_bits()) {
+            let seen = format!("replay {round} gives other numbers");
+            group.finding("replay", seen, "twice what it was given", "leave --captured out");
+            return Ok(());
+        }
+    }
+    group.well("replay", "3 replays of a recorded operator, each on numbers of its own");
+    Ok(())
+}
+
+fn check_kernels(cann: &Arc<Cann>, is_emulated: bool, group: &mut Group) -> anyhow::Result<()> {
+    let names: Vec<&str> = kernels::names().collect();
+    if names.is_empty() || is_emulated {
+        let why =
+            "built for cards where the build finds an Ascend C compiler, which this one did not; nothing needs them";
+        group.skipped("kernels", if is_emulated { "`ascend-tp kernel check` runs them without a card" } else { why });
+        return Ok(());
+    }
+    let device = Device::open(cann, 0)?;
+    let folder = tempfile::tempdir()?;
+    for name in names {
+        let path = folder.path().join(format!("{name}.o"));
+        std::fs::write(&path, kernels::object(name).unwrap_or_default())?;
+        match ascend_tp::device::KernelBinary::load(&device, &path) {
+            Ok(_) => group.well(name, "loads"),
+            Err(error) => {
+                group.finding(name, error.to_string(), "a kernel that loads", "build with the toolkit of this host")
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! The host as the checks see it: files below a root, and external tools that may hang.
+//!
+//! Invariants: a tool is given [`TOOL_LIMIT`] and then ended; what it says is text, never a command.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// How long an external tool may take: `npu-smi` waits for minutes on a card that does not answer.
+pub(super) const TOOL_LIMIT: Duration = Duration::from_secs(5);
+
+/// What became of a tool.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// It ended well, and said this.
+    Answer(String),
+    /// It is not installed.
+    Absent,
+    /// It ended badly, with its last words.
+    Failed(String),
+    /// It did not end in time.
+    Hung,
+}
+
+/// A host.
+#[derive(Debug)]
+pub(super) struct System {
+    root: PathBuf,
+}
+
+impl System {
+    pub(super) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// Where a path of the host lies.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    pub(super) fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.path(path)).ok()
+    }
+
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+
+    /// Names in a folder, sorted; none where there is no such folder.
+    pub(super) fn names(&self, folder: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.path(folder)) else { return Vec::new() };
+        let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// Numbers of the cards that have a device file.
+    pub(super) fn cards(&self) -> Vec<usize> {
+        let number = |name: &String| name.strip_prefix("davinci")?.parse().ok();
+        let mut cards: Vec<usize> = self.names("/dev").iter().filter_map(number).collect();
+        cards.sort_unstable();
+        cards
+    }
+
+    /// The value of a line `key=value` of a file.
+    pub(super) fn entry(&self, path: &str, key: &str) -> Option<String> {
+        entry(&self.read(path)?, key)
+    }
+}
+
+/// The value of a line `key=value`, spaces around either left out.
+pub(super) fn entry(text: &str, key: &str) -> Option<String> {
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    pairs.map(|(name, value)| (name.trim(), value.trim())).find(|(name, _)| *name == key).map(|(_, v)| v.to_owned())
+}
+
+/// What stands behind the first colon of a line that begins with `key`, as tools of the driver print it.
+pub(super) fn said(text: &str, key: &str) -> Option<String> {
+    let line = text.lines().map(str::trim).find(|line| line.starts_with(key))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Runs a tool of the search path.
+pub(super) fn tool(name: &str, arguments: &[&str]) -> Told {
+    let mut command = Command::new(name);
+    command.args(arguments).stdin(Stdio::null());
+    match run(command, TOOL_LIMIT) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Told::Absent,
+        Err(error) => Told::Failed(error.to_string()),
+        Ok(None) => Told::Hung,
+        Ok(Some(ended)) if ended.status.success() => Told::Answer(ended.stdout),
+        Ok(Some(ended)) => Told::Failed(format!("{}: {}", ended.status, last_words(&ended))),
+    }
+}
+
+/// A program that came to its end.
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+/// The last line a program said, on stderr if it said anything there.
+pub(super) fn last_words(ended: &Ended) -> String {
+    let line = |text: &str| text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned);
+    line(&ended.stderr).or_else(|| line(&ended.stdout)).unwrap_or_else(|| "it said nothing".to_owned())
+}
+
+/// Runs a program; none if it does not end within `limit`, after which it is ended.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn run(mut command: Command, limit: Duration) -> std::io::Result<Option<Ended>> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let Some(status) = wait(&mut child, limit)? else {
+        child.kill()?;
+        child.wait()?;
+        return Ok(None);
+    };
+    // A grandchild may hold the pipes open for as long as it likes.
+    let text = |from: mpsc::Receiver<String>| from.recv_timeout(limit).unwrap_or_default();
+    Ok(Some(Ended { status, stdout: text(stdout), stderr: text(stderr) }))
+}
+
+/// Reads a pipe to its end beside everything else.
+fn reader(pipe: Option<impl std::io::Read + Send + 'static>) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    if let Some(mut pipe) = pipe {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What was read until an error is what there is to say.
+            let _ended = std::io::Read::read_to_end(&mut pipe, &mut bytes);
+            let _nobody_waits = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+        });
+    }
+    receiver
+}
+
+/// Waits for a child for at most `limit`, looking at it every few milliseconds: a process has no wait with a limit.
+fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let start = std::time::Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() >= limit {
+            return Ok(None);
+        }
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Whether a variable is set to something.
+pub(super) fn variable(name: impl AsRef<OsStr>) -> Option<String> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_that_does_not_end_is_ended() {
+        let mut command = Command::new("sleep");
+        command.arg("600");
+        assert!(run(command, Duration::from_millis(20)).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_a_tool_says_is_kept_and_one_that_is_not_there_is_told_of() {
+        assert_eq!(tool("echo", &["Health Status : OK"]), Told::Answer("Health Status : OK\n".to_owned()));
+        assert_eq!(tool("no-such-tool-of-a-driver", &[]), Told::Absent);
+        let Told::Failed(why) = tool("ls", &["/no/such/folder"]) else { panic!("it fails") };
+        assert!(why.contains("/no/such/folder"), "{why}");
+    }
+
+    #[test]
+    fn entries_are_found_by_their_names() {
+        assert_eq!(entry("package = a\nversion = 8.5.0\n", "version").as_deref(), Some("8.5.0"));
+        assert_eq!(said("\n  Health Status                  : OK\n", "Health Status").as_deref(), Some("OK"));
+    }
+}

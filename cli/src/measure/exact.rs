@@ -1,0 +1,72 @@
+//! What one order of sums costs: a step of training with it and without, in turns.
+//!
+//! Input → output: layouts → seconds of a step of the shipped model's shape, as [`train`](super::train) takes them, and their ratio.
+
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::Layout;
+
+use super::error::Error;
+use super::report::{Column, Form, Table, column};
+use super::train::{BATCH, Running};
+use super::{Bench, Effort, Samples};
+
+/// Type of the products, data-parallel and tensor-parallel cards, and sequences that a card passes at once.
+const CASES: [(Precision, usize, usize, usize); 6] = [
+    (Precision::F32, 1, 1, 8),
+    (Precision::F32, 1, 1, 2),
+    (Precision::F32, 2, 4, 4),
+    (Precision::F32, 8, 1, 1),
+    (Precision::Bf16, 1, 1, 8),
+    (Precision::Bf16, 2, 4, 4),
+];
+
+/// Cards that the largest case has.
+pub(crate) const CARDS: usize = 8;
+
+const COLUMNS: [Column; 8] = [
+    column("dtype", "dtype", Form::Text),
+    column("mesh", "mesh", Form::Text),
+    column("micro_batch", "micro-batch", Form::Whole),
+    column("usual_ms", "usual ms", Form::Decimal),
+    column("exact_ms", "exact ms", Form::Decimal),
+    column("ratio", "ratio", Form::Decimal),
+    column("usual_bytes", "usual bytes", Form::Whole),
+    column("exact_bytes", "exact bytes", Form::Whole),
+];
+
+/// A row for each case: the medians, their ratio, and what a card holds.
+///
+/// # Errors
+/// What a card refuses.
+pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
+    let rounds = if bench.effort == Effort::Quick { 2 } else { 10 };
+    let title = format!("A step of training kjv-qwen2's shape, {} × {} tokens, with sums in one order", BATCH.0, BATCH.1);
+    let mut table = Table::new("exact", title, &COLUMNS);
+    for (precision, data, tensor, micro_batch) in CASES {
+        let layout = Layout { data, tensor, micro_batch, ..Layout::ONE };
+        let mut both = [Running::start(bench, precision, layout, false)?, Running::start(bench, precision, layout, true)?];
+        let mut times = [Vec::new(), Vec::new()];
+        // The first step of each warms up.
+        for round in 0..=rounds {
+            for (running, times) in both.iter_mut().zip(&mut times) {
+                let seconds = running.step()?;
+                if round > 0 {
+                    times.push(seconds);
+                }
+            }
+        }
+        let [usual, exact] = times.map(|times| Samples::new(times).median());
+        let bytes = |running: &Running| running.bytes.0 as usize;
+        table.row([
+            precision.dtype().name().into(),
+            format!("dp={data},tp={tensor}").into(),
+            micro_batch.into(),
+            (usual * 1e3).into(),
+            (exact * 1e3).into(),
+            (exact / usual).into(),
+            bytes(&both[0]).into(),
+            bytes(&both[1]).into(),
+        ]);
+    }
+    Ok(table)
+}

@@ -1,0 +1,150 @@
+//! What a card has no room for while it captures, and what no capture takes: the budget of streams, and the rules of releases.
+#![expect(unsafe_code, reason = "tests call C functions")]
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use ascend_tp_emulator::{CannVersion, Config, Emulator, Mode};
+use ascend_tp_sys::{
+    ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, ACL_ERROR_RT_NO_STREAM_RESOURCE, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
+    HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclError, aclmdlRI, aclmdlRICaptureMode,
+    aclrtMemMallocPolicy,
+};
+
+use crate::common::operators::add;
+use crate::common::{Card, call, hccl_ok, hccl_refused, machine, ok, refused, world};
+
+const THREAD_LOCAL: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
+const RELAXED: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_RELAXED;
+
+fn begin(card: &Card<'_>, mode: aclmdlRICaptureMode) {
+    card.enter();
+    ok(card.table, call!(card.table, aclmdlRICaptureBegin(card.stream, mode)));
+}
+
+fn end(card: &Card<'_>) -> (aclError, aclmdlRI) {
+    let mut graph = null_mut();
+    let code = call!(card.table, aclmdlRICaptureEnd(card.stream, &raw mut graph));
+    (code, graph)
+}
+
+fn all_reduce(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> HcclResult {
+    card.enter();
+    let (dtype, sum) = (HcclDataType::HCCL_DATA_TYPE_FP32, HcclReduceOp::HCCL_REDUCE_SUM);
+    call!(card.table, HcclAllReduce(buffer, buffer, 1, dtype, sum, comm, card.stream))
+}
+
+/// Captures a graph of one collective.
+fn graph_of(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> (aclError, aclmdlRI) {
+    begin(card, RELAXED);
+    hccl_ok(card.table, all_reduce(card, comm, buffer));
+    end(card)
+}
+
+#[test]
+fn graphs_and_communicators_take_of_a_cards_streams() {
+    let (_emulator, table) = machine(2);
+    let (cards, comms) = world(&table, 2);
+    let card = &cards[0];
+    card.enter();
+    let buffer = card.malloc(4);
+    let mut graphs = Vec::new();
+    let refused_with = loop {
+        match graph_of(card, comms[0], buffer) {
+            (0, graph) => graphs.push(graph),
+            (code, _) => break refused(&table, code, ACL_ERROR_RT_NO_STREAM_RESOURCE),
+        }
+    };
+    // Each graph keeps one stream, and two for its communicator; the communicator has 40, the program the rest.
+    let own = 1984 - 40 - 3 * graphs.len();
+    assert!((2..2 + 3).contains(&own), "{} graphs", graphs.len());
+    let expected =
+        format!("are created, 40 are those of 1 communicators, {} those of {} graphs", 3 * graphs.len(), graphs.len());
+    assert!(refused_with.contains("card 0") && refused_with.contains(&expected), "{refused_with}");
+    assert!(refused_with.contains("capture fewer sizes"), "{refused_with}");
+    // What goes makes room, and a graph without a collective takes one.
+    ok(&table, call!(table, aclmdlRIDestroy(graphs.pop().expect("some"))));
+    begin(card, RELAXED);
+    add(card, card.stream, [buffer, buffer, buffer], 1.0, 1).expect("recorded");
+    let (code, small) = end(card);
+    ok(&table, code);
+    let (code, _) = graph_of(card, comms[0], buffer);
+    assert_eq!(code, ACL_ERROR_RT_NO_STREAM_RESOURCE);
+    ok(&table, call!(table, aclmdlRIDestroy(small)));
+    let (code, _) = graph_of(card, comms[0], buffer);
+    ok(&table, code);
+}
+
+#[test]
+fn collectives_are_captured_from_8_5_on() {
+    for (cann, is_taken) in [(CannVersion::V8_1, false), (CannVersion::V8_5, true), (CannVersion::V9_0, true)] {
+        let mut config = Config::with_cards(2);
+        config.cann = cann;
+        let table = Emulator::new(config).expect("the emulator starts").table();
+        ok(&table, call!(table, aclInit(std::ptr::null())));
+        let (cards, comms) = world(&table, 2);
+        cards[0].enter();
+        let buffer = cards[0].malloc(4);
+        begin(&cards[0], RELAXED);
+        let found = all_reduce(&cards[0], comms[0], buffer);
+        if is_taken {
+            hccl_ok(&table, found);
+            ok(&table, end(&cards[0]).0);
+        } else {
+            let text = hccl_refused(&table, found, HcclResult::HCCL_E_NOT_SUPPORT);
+            assert!(text.contains("from CANN 8.5 on, and this is 8.1"), "{text}");
+            refused(&table, end(&cards[0]).0, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
+        }
+    }
+}
+
+fn strict(cards: usize) -> (Emulator, std::sync::Arc<Table>) {
+    let mut config = Config::with_cards(cards);
+    config.mode = Mode::Strict { seed: 1 };
+    let emulator = Emulator::new(config).expect("the emulator starts");
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
+    (emulator, table)
+}
+
+#[test]
+fn strict_mode_refuses_what_a_capture_takes_with_luck() {
+    let (_emulator, table) = strict(1);
+    let card = Card::new(&table, 0);
+    let mut address = null_mut();
+    let policy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
+    let mut malloc = || call!(table, aclrtMalloc(&raw mut address, 64, policy));
+    begin(&card, THREAD_LOCAL);
+    let text = refused(&table, malloc(), ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT);
+    assert!(text.contains("aclrtMalloc is an unsafe call"), "{text}");
+    refused(&table, end(&card).0, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
+    begin(&card, RELAXED);
+    ok(&table, malloc());
+    ok(&table, end(&card).0);
+}
+
+#[test]
+fn strict_mode_refuses_links_that_are_made_while_capturing() {
+    let (_emulator, table) = strict(2);
+    let (cards, comms) = world(&table, 2);
+    let buffers: Vec<*mut c_void> = cards
+        .iter()
+        .map(|card| {
+            card.enter();
+            card.malloc(4)
+        })
+        .collect();
+    begin(&cards[0], RELAXED);
+    let found = all_reduce(&cards[0], comms[0], buffers[0]);
+    let text = crate::common::message(&table);
+    assert!(found != HcclResult::HCCL_SUCCESS && text.contains("first of its communicator"), "{text}");
+    refused(&table, end(&cards[0]).0, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
+    for ((card, comm), buffer) in cards.iter().zip(&comms).zip(&buffers) {
+        hccl_ok(&table, all_reduce(card, *comm, *buffer));
+    }
+    for card in &cards {
+        card.synchronize();
+    }
+    let (code, _) = graph_of(&cards[0], comms[0], buffers[0]);
+    ok(&table, code);
+}

@@ -1,0 +1,145 @@
+//! The sizes of the model a row is of.
+//!
+//! Input → output: a [`Point`] → [`Model`]: what the row's own columns say, and the rest from the configuration that has exactly
+//! its name (`points/models.csv`, from each model's `config.json`). Invariant: nothing is concluded from a part of a name.
+
+use super::Point;
+
+/// Sizes of published configurations; ships.
+const MODELS: &str = include_str!("../../points/models.csv");
+
+/// Sizes of a decoder, as rows give them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Model {
+    pub(crate) layers: usize,
+    /// Width of the residual stream.
+    pub(crate) hidden: usize,
+    /// Width of the feed-forward layer.
+    pub(crate) intermediate: usize,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) vocabulary: usize,
+    /// Whether the head is the embedding's weight.
+    pub(crate) is_tied: bool,
+    /// Whether the feed-forward layer has a gate.
+    pub(crate) is_gated: bool,
+    /// Tokens some layers see, and which part of the layers.
+    pub(crate) window: Option<(usize, f64)>,
+    /// Whether queries and keys are normed before the rotation.
+    pub(crate) has_head_norms: bool,
+    /// Experts of a layer; 0 of a dense model.
+    pub(crate) experts: usize,
+}
+
+/// Parts of a name that say how a model was tuned or stored, not what it is.
+const VARIANTS: [&str; 10] = ["instruct", "chat", "base", "hf", "w8a8", "w4a8", "quarot", "bf16", "fp16", "int8"];
+
+/// What a name is compared by: `Qwen/Qwen3-32B-W8A8` and `Qwen3 32B` both are `qwen332b`; words behind the first are settings
+/// (`Qwen2-7B 32K`).
+fn key(name: &str) -> String {
+    let name = name.rsplit('/').next().unwrap_or(name).to_lowercase();
+    let first = name.split_whitespace().next().unwrap_or_default();
+    first.split(['-', '_']).filter(|part| !VARIANTS.contains(part)).collect()
+}
+
+impl Model {
+    /// The model of a row.
+    pub(crate) fn of(point: &Point) -> Result<Self, &'static str> {
+        let name = key(point.text("model"));
+        let all = Point::all(MODELS);
+        let known = all.iter().find(|known| key(known.text("model")) == name);
+        let size = |column: &str| -> Result<Option<usize>, &'static str> {
+            let of_known = known.and_then(|known| known.leading(column));
+            match (point.leading(column), of_known) {
+                (Some(own), Some(other)) if own != other => {
+                    Err("the columns disagree with the configuration of the model's name")
+                }
+                (own, other) => Ok(own.or(other)),
+            }
+        };
+        let needed = |column: &str| {
+            size(column)?.filter(|size| *size > 0).ok_or("sizes of the model are neither in columns nor of a known name")
+        };
+        let says = |column: &str, value: &str| {
+            point.text(column) == value || known.is_some_and(|known| known.text(column) == value)
+        };
+        let (hidden, heads) = (needed("hidden")?, needed("heads")?);
+        let share = known.and_then(|known| known.number("window_share")).unwrap_or(1.0);
+        Ok(Self {
+            layers: needed("layers")?,
+            hidden,
+            intermediate: needed("ffn")?,
+            heads,
+            kv_heads: size("kv_groups")?.unwrap_or(heads),
+            head_dim: size("head_dim")?.unwrap_or(hidden / heads),
+            vocabulary: needed("vocab")?,
+            is_tied: says("tied", "y"),
+            is_gated: !says("feed_forward", "plain"),
+            window: size("window")?.map(|tokens| (tokens, share)),
+            has_head_norms: says("head_norms", "y"),
+            experts: size("experts")?.unwrap_or(0),
+        })
+    }
+
+    /// Parameters of a dense decoder: products, tables and norms.
+    pub(crate) const fn parameters(&self) -> usize {
+        let blocks = if self.is_gated { 3 } else { 2 };
+        let attention = 2 * (self.heads + self.kv_heads) * self.head_dim;
+        let norms = 2 * self.hidden + if self.has_head_norms { 2 * self.head_dim } else { 0 };
+        let layer = self.hidden * (attention + blocks * self.intermediate) + norms;
+        let tables = if self.is_tied { 1 } else { 2 };
+        self.layers * layer + tables * self.vocabulary * self.hidden + self.hidden
+    }
+
+    /// Bytes of keys and values of one token at 16 bits.
+    pub(crate) const fn cache_bytes_per_token(&self) -> usize {
+        2 * 2 * self.layers * self.kv_heads * self.head_dim
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Model, &'static str> {
+        Model::of(&Point::all(text)[0])
+    }
+
+    #[test]
+    fn a_model_is_what_its_whole_name_says() {
+        assert_eq!(of("model\nLLaMA3-8B 32K\n").unwrap().vocabulary, 128_256);
+        assert_eq!(of("model\nmeta-llama/Llama-2-7B-hf\n").unwrap().vocabulary, 32_000);
+        assert_eq!(of("model\nMiniCPM-8x2B\n").unwrap().experts, 8);
+        assert_eq!(of("model\nQwen/Qwen3-32B-W8A8\n").unwrap(), of("model\nQwen3-32B\n").unwrap());
+        assert!(of("model\nLLaMA4-9B\n").unwrap_err().starts_with("sizes of the model"));
+    }
+
+    #[test]
+    fn columns_stand_before_names_and_may_not_disagree_with_them() {
+        let own = "model,layers,hidden,ffn,heads,kv_groups,vocab\nmine,2,64,128,4,2,1000\n";
+        let model = of(own).unwrap();
+        assert_eq!((model.layers, model.head_dim, model.kv_heads, model.vocabulary), (2, 16, 2, 1000));
+        assert!(of("model,kv_groups\nLLaMA2-7B,8\n").unwrap_err().starts_with("the columns disagree"));
+    }
+
+    #[test]
+    fn parameters_are_those_of_the_model_cards() {
+        for (name, billions) in [("Qwen3-14B", 14.77), ("LLaMA2-7B", 6.738), ("LLaMA3.1-70B", 70.55), ("Qwen3-0.6B", 0.596)] {
+            let found = of(&format!("model\n{name}\n")).unwrap().parameters() as f64 / 1e9;
+            assert!((found / billions - 1.0).abs() < 1e-3, "{name}: {found}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_of_one_configuration() {
+        let mut keys: Vec<String> = Point::all(MODELS).iter().map(|known| key(known.text("model"))).collect();
+        let count = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert!(keys.len() == count && count > 80);
+        for known in Point::all(MODELS) {
+            Model::of(&known).unwrap();
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Sums in the order of a tree, as aclnn calls on one card's shards: the nodes that a card holds, each in place of the sum of two.
+
+use std::ops::Range;
+
+use crate::base::{DType, Dims, Shape};
+use crate::program::call::{Call, View};
+use crate::program::op::Kind;
+use crate::program::tree::{Halved, Node};
+
+use super::training::{blanked, exponentials, zeros};
+use super::{Emit, arranged, local_index};
+
+/// The tree below what this card holds: `at` are the dims of operand 0 that `kind` halves.
+fn node(kind: &Kind, emit: &Emit<'_>, at: &[usize]) -> Node {
+    let shapes: Vec<&Shape> = emit.operands.iter().map(|operand| &operand.whole).collect();
+    let dims: Vec<Halved> = (kind.row().tree)(kind, &shapes).into_iter().map(|(_, dim)| dim).collect();
+    let operand = &emit.operands[0];
+    let starts: Vec<usize> = at.iter().map(|dim| operand.starts[*dim]).collect();
+    let sizes: Vec<usize> = at.iter().map(|dim| operand.view.shape[*dim]).collect();
+    Node::of_part(&dims, &starts, &sizes)
+}
+
+/// Writes the sum of a node to `into`, whose blocks `block` writes.
+fn sum(emit: &mut Emit<'_>, node: &Node, into: View, block: &mut dyn FnMut(&mut Emit<'_>, &[Range<usize>], View)) {
+    match node {
+        Node::Block(ranges) => block(emit, ranges, into),
+        Node::Join(both) => {
+            sum(emit, &both[0], into.clone(), block);
+            let second = emit.temporary(into.dtype, into.shape.clone());
+            sum(emit, &both[1], second.clone(), block);
+            emit.calls.push(Call::Add { a: into.clone(), b: second, out: into });
+        }
+    }
+}
+
+pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::TreeMatMul { spec } = kind else { return };
+    let (batch, rows, columns, inner) = (spec.batch(), spec.rows(), spec.columns(), spec.summed());
+    let x = arranged(&emit.view(0), spec.x(), &format!("{batch}{rows}{inner}"));
+    let w = arranged(&emit.view(1), spec.w(), &format!("{batch}{inner}{columns}"));
+    let out = arranged(&emit.out(), spec.result(), &format!("{batch}{rows}{columns}"));
+    let count = |view: &View, from: usize, dims: &str| view.shape[from..from + dims.len()].iter().product::<usize>();
+    let (b, m) = (count(&x, 0, &batch), count(&x, batch.len(), &rows));
+    let n = count(&w, batch.len() + inner.len(), &columns);
+    if count(&w, batch.len(), &inner) == 0 {
+        emit.calls.push(Call::Zero { into: out });
+        return;
+    }
+    let shape = |rows: usize, columns: usize| match batch.len() {
+        0 => Shape::from([rows, columns]),
+        _ => Shape::from([b, rows, columns]),
+    };
+    let halved = spec.halved();
+    let dims: Vec<usize> = halved.chars().filter_map(|letter| spec.x().find(letter)).collect();
+    let node = node(kind, emit, &dims);
+    let block = |view: &View, first: usize, ranges: &[Range<usize>]| {
+        let dims = halved.chars().filter_map(|letter| inner.find(letter));
+        dims.zip(ranges).fold(view.clone(), |view, (dim, range)| view.narrow(first + dim, range.start, range.len()))
+    };
+    emit.write_shaped(out, shape(m, n), |emit, out| {
+        sum(emit, &node, out, &mut |emit, ranges, out| {
+            let (x, w) = (block(&x, batch.len() + rows.len(), ranges), block(&w, batch.len(), ranges));
+            let k = count(&w, batch.len(), &inner);
+            let (a, b) = (emit.shaped(x, shape(m, k)), emit.shaped(w, shape(k, n)));
+            if a.dtype == out.dtype {
+                emit.calls.push(Call::Matmul { a, b, out });
+                return;
+            }
+            let narrow = emit.temporary(a.dtype, out.shape.clone());
+            emit.calls.extend([Call::Matmul { a, b, out: narrow.clone() }, Call::Cast { x: narrow, out }]);
+        });
+    });
+}
+
+pub(in crate::program) fn sum_along(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::TreeSum { dim, .. } = *kind else { return };
+    let (x, out) = (emit.view(0), emit.out());
+    if x.elems() == 0 {
+        zeros(emit);
+        return;
+    }
+    along(emit, &node(kind, emit, &[dim]), &x, dim, out);
+}
+
+/// Sums `x` over a dim, of which `node` is the tree.
+fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
+    match node.even_blocks() {
+        Some(blocks) if blocks.len() > 1 => {
+            let length = blocks[0][0].len();
+            let mut parts = x.clone();
+            if length > 1 {
+                let mut split = x.repeat(dim, blocks.len());
+                split.strides[dim] = x.strides[dim] * length;
+                let split = split.narrow(dim + 1, 0, length);
+                parts = emit.temporary(x.dtype, x.shape.with(dim, blocks.len()));
+                emit.calls.push(Call::ReduceSum { x: split, out: parts.clone(), dim: dim + 1 });
+            }
+            let calls = by_pairs(parts, dim, &out, |dtype, shape| emit.temporary(dtype, shape));
+            emit.calls.extend(calls);
+        }
+        _ => sum(emit, node, out, &mut |emit, ranges, out| {
+            let block = x.narrow(dim, ranges[0].start, ranges[0].len());
+            emit.calls.push(match block.shape[dim] {
+                1 => Call::Copy { from: without(&block, dim), into: out },
+                _ => Call::ReduceSum { x: block, out, dim },
+            });
+        }),
+    }
+}
+
+/// A view of size 1 along `dim`, without it.
+fn without(view: &View, dim: usize) -> View {
+    let keep = |at: &usize| *at != dim;
+    let dims: Vec<usize> = (0..view.shape.rank()).filter(keep).collect();
+    let sizes: Dims = dims.iter().map(|dim| view.shape[*dim]).collect();
+    View { shape: sizes.into(), strides: dims.iter().map(|dim| view.strides[*dim]).collect(), ..view.clone() }
+}
+
+/// The calls that add the elements of `x` along `dim` by pairs, those of pairs, and so on; the last of an odd number waits for the
+/// next round. There are two at least.
+pub fn by_pairs(mut x: View, dim: usize, out: &View, mut temporary: impl FnMut(DType, Shape) -> View) -> Vec<Call> {
+    let mut calls = Vec::new();
+    while x.shape[dim] > 1 {
+        let (half, rest) = (x.shape[dim] / 2, x.shape[dim] % 2);
+        let of = |offset: usize| {
+            let shape = x.shape.with(dim, half);
+            let mut view = View { offset: x.offset + offset * x.strides[dim], shape, ..x.clone() };
+            view.strides[dim] *= 2;
+            view
+        };
+        let sum = if half + rest == 1 { out.repeat(dim, 1) } else { temporary(x.dtype, x.shape.with(dim, half + rest)) };
+        calls.push(Call::Add { a: of(0), b: of(1), out: sum.narrow(dim, 0, half) });
+        if rest == 1 {
+            calls.push(Call::Copy { from: x.narrow(dim, 2 * half, 1), into: sum.narrow(dim, half, 1) });
+        }
+        x = sum;
+    }
+    calls
+}
+
+pub(in crate::program) fn sum_exp(kind: &Kind, emit: &mut Emit<'_>) {
+    let (x, largest, out) = (emit.view(0), emit.view(1), emit.out());
+    if x.elems() == 0 {
+        zeros(emit);
+        return;
+    }
+    let dim = x.shape.rank() - 1;
+    let node = node(kind, emit, &[dim]);
+    let powers = emit.temporary(x.dtype, x.shape.clone());
+    exponentials(emit, x, &largest, powers.clone());
+    along(emit, &node, &powers, dim, out);
+}
+
+pub(in crate::program) fn embed_grad(kind: &Kind, emit: &mut Emit<'_>) {
+    let (ids, dy, out) = (emit.view(0), emit.view(1), emit.out());
+    if ids.elems() == 0 {
+        zeros(emit);
+        return;
+    }
+    let node = node(kind, emit, &[0]);
+    let of = emit.results[0].clone();
+    let (index, elsewhere) = local_index(emit, ids, &of, 0);
+    let dy = blanked(emit, dy, elsewhere);
+    let width = out.shape[1];
+    sum(emit, &node, out, &mut |emit, ranges, into| {
+        let [index, rows] = [&index, &dy].map(|view| view.narrow(0, ranges[0].start, ranges[0].len()));
+        let count = index.elems();
+        let (index, rows) = (emit.shaped(index, [count]), emit.shaped(rows, [count, width]));
+        emit.calls.extend([Call::Zero { into: into.clone() }, Call::IndexAdd { index, rows, into, dim: 0 }]);
+    });
+}

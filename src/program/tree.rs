@@ -1,0 +1,193 @@
+//! The one order of sums that cards may hold parts of, so that a sum has the same bits however it is cut: a binary tree over
+//! the elements of the whole.
+//!
+//! A dim is halved, the first half the larger, until it is in so many blocks as wanted or in single elements; what lies in a
+//! block is summed by whatever one operator takes, the blocks by pairs. Of several dims the first is halved first. A card that
+//! holds a range that is a node of the tree sums that node by itself, and cards join their nodes by pairs: who holds what
+//! decides where an addition happens, never which.
+
+use std::ops::Range;
+
+/// Into as many blocks as this many halvings make, the dims of weights and vocabularies are cut: over as many cards they can be.
+pub const BLOCK_LEVELS: usize = 4;
+
+/// A dim that is summed, and how often it is halved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halved {
+    /// Elements of the whole.
+    pub size: usize,
+    /// Halvings from the whole to a block.
+    pub levels: usize,
+}
+
+impl Halved {
+    /// A dim down to single elements.
+    #[must_use]
+    pub fn singly(size: usize) -> Self {
+        Self { size, levels: size.max(1).next_power_of_two().trailing_zeros() as usize }
+    }
+
+    /// Dims of these sizes in [`BLOCK_LEVELS`] together, the first first. Where others follow it, the first is halved while it is
+    /// even, as cards that do not divide it cut another.
+    #[must_use]
+    pub fn blocks(sizes: &[usize]) -> Vec<Self> {
+        let mut left = BLOCK_LEVELS;
+        let halved = |(at, size): (usize, &usize)| {
+            let own = match at {
+                0 if sizes.len() > 1 => size.trailing_zeros() as usize,
+                _ => Self::singly(*size).levels,
+            };
+            let levels = own.min(left);
+            left -= levels;
+            Self { size: *size, levels }
+        };
+        sizes.iter().enumerate().map(halved).collect()
+    }
+
+    /// How many halvings lead to a range; `None`: it is no node of the tree.
+    #[must_use]
+    pub fn depth(&self, range: &Range<usize>) -> Option<usize> {
+        let mut node = 0..self.size;
+        let mut depth = 0;
+        while node != *range {
+            if depth == self.levels || node.len() <= 1 {
+                return None;
+            }
+            let halves = halves(&node);
+            node = halves.into_iter().find(|half| half.start <= range.start && range.end <= half.end)?;
+            depth += 1;
+        }
+        Some(depth)
+    }
+}
+
+fn halves(range: &Range<usize>) -> [Range<usize>; 2] {
+    let middle = range.start + range.len().div_ceil(2);
+    [range.start..middle, middle..range.end]
+}
+
+/// The sum of a part of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// Of a block: its range of each dim.
+    Block(Vec<Range<usize>>),
+    /// Of two nodes, the first first.
+    Join(Box<[Node; 2]>),
+}
+
+impl Node {
+    /// The tree below a part that begins at `starts` and has these `sizes`, in the part's own indices. A range that is no node is
+    /// one block; [`node_problem`] says which are.
+    #[must_use]
+    pub fn of_part(dims: &[Halved], starts: &[usize], sizes: &[usize]) -> Self {
+        let left = |((dim, start), size): ((&Halved, &usize), &usize)| {
+            let depth = dim.depth(&(*start..start + size)).unwrap_or(dim.levels);
+            (0..*size, dim.levels - depth)
+        };
+        Self::below(&dims.iter().zip(starts).zip(sizes).map(left).collect::<Vec<_>>())
+    }
+
+    fn below(dims: &[(Range<usize>, usize)]) -> Self {
+        let Some(at) = dims.iter().position(|(range, levels)| *levels > 0 && range.len() > 1) else {
+            return Self::Block(dims.iter().map(|(range, _)| range.clone()).collect());
+        };
+        let half = |half: Range<usize>| {
+            let mut dims = dims.to_vec();
+            dims[at] = (half, dims[at].1 - 1);
+            Self::below(&dims)
+        };
+        Self::Join(Box::new(halves(&dims[at].0).map(half)))
+    }
+
+    /// The blocks in order, if each is of as many elements as the others and they are joined level by level, as a power of two is.
+    #[must_use]
+    pub fn even_blocks(&self) -> Option<Vec<Vec<Range<usize>>>> {
+        match self {
+            Self::Block(ranges) => Some(vec![ranges.clone()]),
+            Self::Join(both) => {
+                let [mut first, second] = [both[0].even_blocks()?, both[1].even_blocks()?];
+                let size = |ranges: &[Range<usize>]| ranges.iter().map(Range::len).collect::<Vec<_>>();
+                let is_even = first.len() == second.len() && size(&first[0]) == size(&second[0]);
+                first.extend(second);
+                is_even.then_some(first)
+            }
+        }
+    }
+}
+
+/// What keeps cards from joining the nodes that they hold. By dim: its halvings, the range of each card, and over how many it is cut.
+#[must_use]
+pub fn node_problem(dims: &[(Halved, Vec<Range<usize>>, usize)]) -> Option<String> {
+    let mut is_open = false;
+    for (dim, ranges, cards) in dims.iter().filter(|(dim, ..)| dim.size > 1) {
+        let levels = cards.trailing_zeros() as usize;
+        if *cards > 1 && is_open {
+            return Some("a dim is cut before the one that is summed outside it is in single blocks".to_owned());
+        }
+        if !cards.is_power_of_two() {
+            return Some(format!("{cards} cards cut it, which is no power of two"));
+        }
+        if let Some(range) = ranges.iter().find(|range| dim.depth(range) != Some(levels)) {
+            let Halved { size, levels } = dim;
+            return Some(format!("{}..{} is no part of {size} elements halved {levels} times", range.start, range.end));
+        }
+        is_open |= levels < dim.levels;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(node: &Node) -> Vec<Vec<Range<usize>>> {
+        match node {
+            Node::Block(ranges) => vec![ranges.clone()],
+            Node::Join(both) => both.iter().flat_map(blocks).collect(),
+        }
+    }
+
+    #[test]
+    fn blocks_of_parts_are_those_of_the_whole() {
+        for size in [1, 5, 16, 37, 64, 151] {
+            let dim = Halved::blocks(&[size]);
+            let whole = blocks(&Node::of_part(&dim, &[0], &[size]));
+            for cards in [2, 4, 8, 16] {
+                let parts: Vec<Range<usize>> = (0..cards)
+                    .map(|at| (size / cards * at + at.min(size % cards)..size / cards * (at + 1) + (at + 1).min(size % cards)))
+                    .collect();
+                if node_problem(&[(dim[0], parts.clone(), cards)]).is_some() {
+                    assert!(!size.is_multiple_of(cards), "{size} over {cards}");
+                    continue;
+                }
+                let of_part = |part: &Range<usize>| {
+                    let own = blocks(&Node::of_part(&dim, &[part.start], &[part.len()]));
+                    own.into_iter().map(|b| vec![b[0].start + part.start..b[0].end + part.start]).collect::<Vec<_>>()
+                };
+                assert_eq!(parts.iter().flat_map(of_part).collect::<Vec<_>>(), whole, "{size} over {cards}");
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_blocks_are_shared_among_dims_and_odd_ones_are_left_to_those_behind() {
+        let levels = |sizes: &[usize]| Halved::blocks(sizes).iter().map(|dim| dim.levels).collect::<Vec<_>>();
+        assert_eq!(levels(&[8, 4, 64]), [3, 1, 0]);
+        assert_eq!(levels(&[2, 7, 64]), [1, 3, 0]);
+        assert_eq!(levels(&[3, 1, 64]), [0, 0, 4]);
+        assert_eq!(levels(&[3]), [2]);
+    }
+
+    #[test]
+    fn cards_that_hold_no_node_are_refused() {
+        let cut = |size: usize, ranges: &[Range<usize>]| {
+            node_problem(&[(Halved::blocks(&[size])[0], ranges.to_vec(), ranges.len())])
+        };
+        assert_eq!(cut(7, &[0..4, 4..7]), None);
+        assert!(cut(6, &[0..2, 2..4, 4..6]).is_some_and(|text| text.contains("no power of two")));
+        assert!(cut(6, &[0..2, 2..4, 4..5, 5..6]).is_some_and(|text| text.contains("0..2 is no part of 6")));
+        let heads = Halved::blocks(&[4, 4, 8]);
+        let within = [(heads[0], vec![0..4], 1), (heads[1], vec![0..2, 2..4], 2), (heads[2], vec![0..8], 1)];
+        assert!(node_problem(&within).is_some_and(|text| text.contains("before the one")));
+    }
+}

@@ -1,0 +1,209 @@
+//! One order of sums: the same bits of every weight, moment, loss and norm on every layout, and after every change of layout.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::exec::EngineOptions;
+use ascend_tp::placement::Residual;
+use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::train::checkpoint::{Checkpoint, Writer};
+use ascend_tp::train::data::Batch;
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, init};
+use ascend_tp::world::ProcessGroup;
+
+use crate::training::{Golden, follows};
+
+const STEPS: usize = 20;
+const ONE: Layout = Layout { micro_batch: 8, ..Layout::ONE };
+const SEQ: Residual = Residual::Seq;
+
+/// Layouts of at most eight cards: every axis by itself and with the others, each stage of `ZeRO`, each recomputation.
+const LAYOUTS: [Layout; 26] = [
+    ONE,
+    Layout { micro_batch: 1, ..ONE },
+    Layout { micro_batch: 2, recompute: Recompute::Full, ..ONE },
+    Layout { data: 2, micro_batch: 4, ..ONE },
+    Layout { data: 2, micro_batch: 1, zero: Zero::Moments, ..ONE },
+    Layout { data: 2, micro_batch: 2, zero: Zero::Weights, recompute: Recompute::Full, ..ONE },
+    Layout { data: 4, micro_batch: 2, zero: Zero::Gradients, ..ONE },
+    Layout { data: 4, micro_batch: 1, recompute: Recompute::Selective, ..ONE },
+    Layout { data: 8, micro_batch: 1, zero: Zero::Weights, ..ONE },
+    Layout { data: 8, replicas: 2, micro_batch: 1, zero: Zero::Gradients, ..ONE },
+    Layout { tensor: 2, ..ONE },
+    Layout { tensor: 2, micro_batch: 2, residual: SEQ, ..ONE },
+    Layout { tensor: 4, micro_batch: 4, ..ONE },
+    Layout { tensor: 4, residual: SEQ, recompute: Recompute::Layers(1), ..ONE },
+    Layout { tensor: 8, ..ONE },
+    Layout { tensor: 8, micro_batch: 1, residual: SEQ, ..ONE },
+    Layout { data: 2, tensor: 2, micro_batch: 2, residual: SEQ, zero: Zero::Weights, ..ONE },
+    Layout { data: 2, tensor: 4, micro_batch: 1, zero: Zero::Gradients, ..ONE },
+    Layout { data: 4, tensor: 2, micro_batch: 2, residual: SEQ, zero: Zero::Moments, ..ONE },
+    Layout { data: 4, replicas: 2, tensor: 2, micro_batch: 1, zero: Zero::Weights, ..ONE },
+    Layout { stages: 2, micro_batch: 2, ..ONE },
+    Layout { stages: 2, micro_batch: 1, recompute: Recompute::Full, ..ONE },
+    Layout { stages: 2, data: 2, micro_batch: 2, zero: Zero::Weights, ..ONE },
+    Layout { stages: 2, tensor: 2, micro_batch: 4, residual: SEQ, ..ONE },
+    Layout { stages: 2, data: 2, tensor: 2, micro_batch: 1, zero: Zero::Moments, ..ONE },
+    Layout { stages: 2, tensor: 4, micro_batch: 2, ..ONE },
+];
+
+/// A model whose every sum is cut somewhere, as small as can be.
+fn small(tied_embeddings: bool) -> ModelConfig {
+    let config = Golden::read("qwen2-gqa-adamw").model.config;
+    ModelConfig { layers: 2, hidden_size: 16, intermediate_size: 48, vocab_size: 64, tied_embeddings, ..config }
+}
+
+fn recipe(precision: Precision) -> Recipe {
+    Recipe { steps: STEPS, seq: 8, global_batch: 8, precision, exact: true, ..Recipe::default() }
+}
+
+fn start(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
+    let emulator = Emulator::new(Config::with_cards(layout.cards())).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    let compiled = compile(config, recipe, &layout).unwrap_or_else(|problems| panic!("{layout:?}: {problems}"));
+    let inits = compiled.inits.clone();
+    let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 5);
+    Trainer::start(&cann, config, recipe, layout, compiled, &EngineOptions::default(), fill).unwrap()
+}
+
+/// All that a run leaves: bits of losses and norms, and whole tensors.
+#[derive(PartialEq)]
+struct Left {
+    numbers: Vec<(u64, u64)>,
+    tensors: BTreeMap<String, Vec<u8>>,
+}
+
+fn steps(trainer: &mut Trainer, config: &ModelConfig, recipe: &Recipe, to: usize) -> Vec<(u64, u64)> {
+    let batch = |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, config.vocab_size);
+    let mut numbers = Vec::new();
+    while trainer.next_step() < to {
+        let step = trainer.step(&batch(trainer.next_step())).unwrap();
+        numbers.push((step.loss.to_bits(), step.grad_norm.to_bits()));
+    }
+    numbers
+}
+
+fn whole(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
+    let parts = trainer.parts().unwrap();
+    trainer.sharding().whole(&parts)
+}
+
+fn run(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Left {
+    let mut trainer = start(config, recipe, layout);
+    let numbers = steps(&mut trainer, config, recipe, recipe.steps);
+    Left { numbers, tensors: whole(&mut trainer) }
+}
+
+fn are_alike(config: &ModelConfig, recipe: &Recipe, layouts: &[Layout]) {
+    let expected = run(config, recipe, layouts[0]);
+    assert_eq!(expected.numbers.len(), recipe.steps);
+    for layout in &layouts[1..] {
+        let found = run(config, recipe, *layout);
+        let others = expected.tensors.iter().filter(|(name, bytes)| found.tensors.get(*name) != Some(bytes));
+        let others: Vec<&String> = others.map(|(name, _)| name).collect();
+        assert!(others.is_empty(), "{layout:?}: other bits in {others:?}");
+        assert!(found == expected, "{layout:?}: other losses or norms");
+    }
+}
+
+#[test]
+fn every_layout_has_the_same_bits_in_f32() {
+    are_alike(&small(false), &recipe(Precision::F32), &LAYOUTS);
+}
+
+#[test]
+fn every_layout_has_the_same_bits_in_bf16_with_a_tied_head() {
+    are_alike(&small(true), &recipe(Precision::Bf16), &LAYOUTS);
+}
+
+#[test]
+fn f16_adapters_and_other_orders_of_stages_have_the_same_bits() {
+    let f16 = Recipe { steps: 3, ..recipe(Precision::F16) };
+    are_alike(&small(false), &f16, &[ONE, LAYOUTS[16], LAYOUTS[24]]);
+    let lora = Recipe { lora: Some("rank=2,alpha=4,targets=all-linear".parse().unwrap()), steps: 3, ..recipe(Precision::F32) };
+    are_alike(&small(false), &lora, &[ONE, LAYOUTS[16], LAYOUTS[13], LAYOUTS[24]]);
+    for pipeline in [Pipeline::GPipe, Pipeline::ZeroBubbleH1] {
+        let staged = Recipe { pipeline, steps: 3, ..recipe(Precision::F32) };
+        are_alike(&small(false), &staged, &[ONE, LAYOUTS[21], LAYOUTS[24]]);
+    }
+}
+
+/// A global batch that fills no whole tree, whose sequences the last micro-batches lack.
+#[test]
+fn a_batch_that_is_no_power_of_two_has_the_same_bits() {
+    let recipe = Recipe { steps: 3, global_batch: 6, ..recipe(Precision::F32) };
+    are_alike(&small(false), &recipe, &[ONE, LAYOUTS[1], LAYOUTS[4], LAYOUTS[6], LAYOUTS[18]]);
+}
+
+#[test]
+fn a_run_goes_on_on_other_layouts_as_if_nothing_had_happened() {
+    let (config, recipe) = (small(true), recipe(Precision::F32));
+    let expected = run(&config, &recipe, ONE);
+    let mut numbers = Vec::new();
+    let folder = tempfile::tempdir().unwrap();
+    let chain = [0, 19, 15, 24, 8, 13, 22];
+    for (at, layout) in chain.into_iter().enumerate() {
+        let mut trainer = start(&config, &recipe, LAYOUTS[layout]);
+        if at > 0 {
+            let saved = Checkpoint::latest(folder.path()).unwrap().unwrap();
+            let progress = serde_json::from_value(saved.index().state.clone()).unwrap();
+            trainer.restore(&saved, progress).unwrap();
+        }
+        let end = if at + 1 == chain.len() { STEPS } else { 3 * (at + 1) };
+        numbers.extend(steps(&mut trainer, &config, &recipe, end));
+        let group = Arc::new(ProcessGroup::alone());
+        let mut writer = Writer::new(folder.path(), None, trainer.sharding().clone(), group).unwrap();
+        let state = serde_json::to_value(trainer.progress()).unwrap();
+        writer.begin(end as u64, state, trainer.parts().unwrap()).unwrap();
+        writer.finish().unwrap();
+        if end == STEPS {
+            assert!(Left { numbers: numbers.clone(), tensors: whole(&mut trainer) } == expected, "after six resumes");
+        }
+    }
+}
+
+/// What these tests see is what the order of sums does: without it layouts differ.
+#[test]
+fn without_one_order_layouts_have_other_bits() {
+    let recipe = Recipe { exact: false, steps: 3, ..recipe(Precision::F32) };
+    let expected = run(&small(false), &recipe, ONE);
+    for layout in [LAYOUTS[1], LAYOUTS[3], LAYOUTS[10], LAYOUTS[16]] {
+        assert!(run(&small(false), &recipe, layout) != expected, "{layout:?}");
+    }
+}
+
+#[test]
+fn exact_runs_follow_torch_within_the_usual_bounds() {
+    let cases: [(&str, &[Layout]); 4] = [
+        ("qwen2-gqa-adamw", &[Layout { micro_batch: 8, ..ONE }, LAYOUTS[16]]),
+        ("llama3-sgd", &[Layout { data: 4, tensor: 2, micro_batch: 1, zero: Zero::Moments, ..ONE }]),
+        ("qwen2-tied-uneven-masked", &[Layout { data: 2, micro_batch: 2, zero: Zero::Moments, ..ONE }]),
+        ("qwen3-qknorm-bf16", &[Layout { micro_batch: 4, ..ONE }, LAYOUTS[16]]),
+    ];
+    for (name, layouts) in cases {
+        let mut golden = Golden::read(name);
+        golden.recipe.exact = true;
+        follows(&format!("{name}, exact"), &golden, layouts);
+    }
+}
+
+#[test]
+fn what_has_no_one_order_is_said_before_anything_runs() {
+    let said = |config: &ModelConfig, layout: Layout| {
+        compile(config, &recipe(Precision::F32), &layout).unwrap_err().to_string()
+    };
+    let text = said(&small(false), Layout { data: 3, tensor: 6, micro_batch: 3, ..ONE });
+    for part in ["dp does not divide the 16 blocks", "found dp=3", "found tp=6", "found --micro-batch 3"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let uneven = ModelConfig { vocab_size: 259, ..small(false) };
+    let text = said(&uneven, Layout { tensor: 8, ..ONE });
+    assert!(text.contains("33..66 is no part of 259 elements halved 4 times"), "{text}");
+    let heads = Golden::read("qwen2-tied-uneven-masked").model.config;
+    let text = said(&heads, Layout { tensor: 2, ..ONE });
+    assert!(text.contains("attention.out") && text.contains("no part of 3 elements"), "{text}");
+}
