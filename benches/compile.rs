@@ -16,6 +16,7 @@ fn compile(criterion: &mut Criterion) {
         let config = ModelConfig { layers, ..config };
         let deployment = Deployment {
             cards,
+            stages: 1,
             precision: DType::BF16.into(),
             residual: Residual::Replicate,
             batch: 1,

@@ -5,13 +5,17 @@
 //! program lays weights and caches out as the prefill program does, so that both run on the same memory. It knows nothing of training,
 //! whose programs of a step share one layout and are placed before any is scheduled (`train::compile`).
 
+use std::ops::Range;
+
 use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
-use crate::collective::{Parallelized, parallelize};
+use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::ModelConfig;
 use crate::placement::{Mesh, Pins, Residual};
 use crate::program::Program;
-use crate::program::models::{Head, RunShape, decoder};
-use crate::schedule::{Plan, schedule_joined};
+use crate::program::models::{Head, RunShape, decoder_of_layers};
+use crate::schedule::parts::{Cut, Marks, cut};
+use crate::schedule::pipeline::Pipeline;
+use crate::schedule::{Plan, Staged, StagedStep, schedule_joined, schedule_stages};
 
 /// What the passes make of a program.
 #[derive(Clone, Debug)]
@@ -38,8 +42,11 @@ const DEFAULT_CONTEXT: usize = 4096;
 /// How a model is to be run on one group of cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deployment {
-    /// Cards to split over.
+    /// Cards in all.
     pub cards: usize,
+    /// Stages of a pipeline, each of which has some of the layers on as many of the cards: for a model that is too large for cards
+    /// that exchange quickly. A step goes from stage to stage.
+    pub stages: usize,
     /// What the model computes in, and how weights are held; an element type is one, `DType::BF16.into()`.
     pub precision: Precision,
     /// How the residual stream lies during prefill. A decode step has one token a sequence, so its stream stays whole.
@@ -80,6 +87,7 @@ impl Deployment {
         let context = config.max_positions.min(DEFAULT_CONTEXT);
         Self {
             cards,
+            stages: 1,
             precision: config.dtype.into(),
             residual: Residual::Replicate,
             batch: 1,
@@ -89,12 +97,12 @@ impl Deployment {
         }
     }
 
-    /// The cards as a mesh, with key heads on a sub-axis where that leaves a card fewer query heads.
+    /// The cards of a stage as a mesh, with key heads on a sub-axis where that leaves a card fewer query heads.
     ///
     /// # Errors
     /// There are none.
     pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
-        Mesh::tensor_parallel(self.cards, config.kv_heads, config.heads_per_kv_head())
+        Mesh::tensor_parallel(self.cards / self.stages.max(1), config.kv_heads, config.heads_per_kv_head())
             .map_err(|error| Diagnostic::new("cards", error.to_string()).into())
     }
 
@@ -105,9 +113,10 @@ impl Deployment {
     pub fn compile(&self, config: &ModelConfig) -> Result<Programs, Diagnostics> {
         self.check(config)?;
         let mesh = self.mesh(config)?;
-        let prefill = self.program(config, &mesh, self.longest_prompt, &Pins::auto(self.residual))?;
+        let parts = self.parts(config, &mesh)?;
+        let prefill = self.program(config, &mesh, self.longest_prompt, &Pins::auto(self.residual), &parts)?;
         let decode_pins = Pins::auto(Residual::Replicate).like(&prefill.split.lowered);
-        let decode = self.program(config, &mesh, 1, &decode_pins)?;
+        let decode = self.program(config, &mesh, 1, &decode_pins, &parts)?;
         Ok(Programs { prefill: prefill.plans, decode: decode.plans })
     }
 
@@ -118,8 +127,9 @@ impl Deployment {
     pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let pins = Pins::auto(self.residual);
-        let longest = parallelize(&self.decoder(config, self.longest_prompt)?, &mesh, &pins)?.lowered;
-        Ok(self.program(config, &mesh, tokens, &pins.like(&longest))?.plans)
+        let parts = self.parts(config, &mesh)?;
+        let longest = parallelize(&self.decoder(config, self.longest_prompt, &parts)?.0, &mesh, &pins)?.lowered;
+        Ok(self.program(config, &mesh, tokens, &pins.like(&longest), &parts)?.plans)
     }
 
     fn program(
@@ -128,13 +138,48 @@ impl Deployment {
         mesh: &Mesh,
         sequence: usize,
         pins: &Pins,
+        parts: &Cut,
     ) -> Result<Compiled, Diagnostics> {
-        compile(&self.decoder(config, sequence)?, mesh, pins)
+        let (program, layers) = self.decoder(config, sequence, parts)?;
+        if self.stages == 1 {
+            return compile(&program, mesh, pins);
+        }
+        let marks = Marks::of_forward(&program, &layers, program.ops.len(), parts);
+        // What runs on other stages shares no collective.
+        let split = parallelize_apart(&program, mesh, pins, |program| marks.apart(program))?;
+        let places = marks.places(&split.lowered.program);
+        let plans = schedule_stages(&StagedStep {
+            name: &format!("{} in {} stages", program.name, self.stages),
+            pipeline: Pipeline::GPipe,
+            stages: self.stages,
+            programs: &[Staged { placed: &split.lowered, places: &places }],
+            homes: &marks.homes(&program),
+            micro_batches: &[0],
+        })?;
+        Ok(Compiled { split, plans })
     }
 
-    fn decoder(&self, config: &ModelConfig, sequence: usize) -> Result<Program, Diagnostics> {
+    /// Which stage has which layers: all programs of a deployment the same, so that steps of one token take as long on each.
+    fn parts(&self, config: &ModelConfig, mesh: &Mesh) -> Result<Cut, Diagnostics> {
+        if self.stages == 1 {
+            return Ok(Cut::whole(config.layers));
+        }
+        let each = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
+        let (program, layers) = self.decoder(config, 1, &each)?;
+        let marks = Marks::of_forward(&program, &layers, program.ops.len(), &each);
+        let lowered = parallelize(&program, mesh, &Pins::auto(Residual::Replicate))?.lowered;
+        Ok(cut(&lowered, &marks, config.layers, self.stages))
+    }
+
+    /// A program with the ops of each layer. With several parts a tied head is a copy of the embedding.
+    fn decoder(
+        &self,
+        config: &ModelConfig,
+        sequence: usize,
+        parts: &Cut,
+    ) -> Result<(Program, Vec<Range<usize>>), Diagnostics> {
         let run = RunShape { batch: self.batch, sequence, cache_length: self.context };
-        decoder(config, run, self.precision, self.head)
+        decoder_of_layers(config, run, self.precision, self.head, parts.parts > 1)
     }
 
     /// Everything that does not fit the model.
@@ -146,8 +191,17 @@ impl Deployment {
             }
         };
         at_least_one("cards", self.cards);
+        at_least_one("stages", self.stages);
         at_least_one("batch", self.batch);
         at_least_one("prompt tokens", self.longest_prompt);
+        if self.stages > config.layers {
+            let problem = Diagnostic::new("stages", "need a layer each");
+            problems.push(problem.expected(format!("at most {}", config.layers)).found(self.stages));
+        }
+        if self.stages > 0 && !self.cards.is_multiple_of(self.stages) {
+            let problem = Diagnostic::new("stages", "have as many cards each");
+            problems.push(problem.expected(format!("a divisor of {} cards", self.cards)).found(self.stages));
+        }
         if self.context <= self.longest_prompt {
             let problem = Diagnostic::new("context", "has no room for a new token after the longest prompt");
             let expected = format!("more than {} tokens", self.longest_prompt);
@@ -189,7 +243,8 @@ mod tests {
             for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)] {
                 let precision = DType::BF16.into();
                 let (batch, longest_prompt, context, head) = (2, 200, 208, Head::LastToken);
-                let deployment = Deployment { cards, precision, residual, batch, longest_prompt, context, head };
+                let deployment =
+                    Deployment { cards, stages: 1, precision, residual, batch, longest_prompt, context, head };
                 let longest = deployment.compile(&config).unwrap().prefill;
                 for tokens in [32, 48, 96, 192] {
                     let shorter = deployment.compile_shorter(&config, tokens).unwrap();

@@ -95,6 +95,7 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
     let config = ModelConfig { layers, ..ModelConfig::preset("qwen2.5-72b").expect("a preset") };
     let deployment = Deployment {
         cards,
+        stages: 1,
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
         batch: 1,

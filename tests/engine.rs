@@ -310,6 +310,7 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     let model = Model::open(&dir).unwrap();
     let deployment = Deployment {
         cards: 2,
+        stages: 1,
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
         batch: 1,

@@ -142,6 +142,7 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
     for cards in [1, 2, 3, 4, 5, 7, 8] {
         let deployment = Deployment {
             cards,
+            stages: 1,
             precision: DType::F32.into(),
             residual: Residual::Replicate,
             batch: prompts.len(),

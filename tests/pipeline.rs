@@ -24,8 +24,13 @@ use crate::training::{Golden, follows};
 const ONE: Layout = Layout::ONE;
 const TWO: Layout = Layout { stages: 2, ..ONE };
 
-const PIPELINES: [Pipeline; 4] =
-    [Pipeline::OneForwardOneBackward, Pipeline::GPipe, Pipeline::ZeroBubbleH1, Pipeline::Interleaved { chunks: 2 }];
+const PIPELINES: [Pipeline; 5] = [
+    Pipeline::OneForwardOneBackward,
+    Pipeline::GPipe,
+    Pipeline::ZeroBubbleH1,
+    Pipeline::Interleaved { chunks: 2 },
+    Pipeline::ZeroBubbleV,
+];
 
 fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(count) }).unwrap();
@@ -142,7 +147,7 @@ fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout
 fn stages_run_in_any_order() {
     let config = deep(4, true);
     let tensor = Layout { tensor: 2, ..TWO };
-    for (pipeline, layout) in PIPELINES.into_iter().zip([tensor, TWO, TWO, tensor]) {
+    for (pipeline, layout) in PIPELINES.into_iter().zip([tensor, TWO, TWO, tensor, TWO]) {
         let recipe = Recipe { global_batch: 4, seq: 4, ..recipe(pipeline) };
         let run = |mode: Mode| {
             let (emulator, cann) = cards(mode, layout.cards());

@@ -41,6 +41,7 @@ fn generate(
     let cann = Cann::new(emulator.table()).unwrap();
     let deployment = Deployment {
         cards,
+        stages: 1,
         precision,
         residual,
         batch: prompts.len(),

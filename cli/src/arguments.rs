@@ -160,6 +160,9 @@ pub(super) struct GenerateOptions {
     /// Number of cards [default: 8, or one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
+    /// How the cards are used: stages of a pipeline, each of some of the layers, such as pp=2,tp=4 [default: all for tp]
+    #[arg(long, value_name = "AXES")]
+    pub(super) mesh: Option<String>,
     /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PrecisionName>,

@@ -24,7 +24,7 @@ use super::failure::{Failure, Outcome};
 use super::numbers::counted;
 use super::progress::Progress;
 use super::prompts::{self, Asked};
-use super::{bind, detail, interrupt, model, note, print, print_json, processes};
+use super::{bind, detail, interrupt, model, note, print, print_json, processes, train};
 
 mod report;
 
@@ -76,6 +76,7 @@ struct Job<'a> {
     options: &'a GenerateOptions,
     /// Number of cards.
     cards: usize,
+    stages: usize,
     model: Model,
     prompts: Vec<Asked>,
     precision: Precision,
@@ -98,6 +99,8 @@ impl<'a> Job<'a> {
         if group.size() == 1 {
             cards.problem(wanted).into_iter().for_each(|problem| problems.push(problem));
         }
+        let stages = train::serving_stages(options.mesh.as_deref(), wanted);
+        let stages = stages.map_err(|problem| problems.push(problem)).unwrap_or(1);
         if let Err(found) = sampling(options, 0).check() {
             problems.append(found);
         }
@@ -129,7 +132,7 @@ impl<'a> Job<'a> {
         match model {
             Some(model) if problems.is_empty() => {
                 let precision = options.dtype.map_or(model.config.dtype.into(), |name| name.of(model.config.dtype));
-                Ok(Self { options, cards: wanted, model, prompts, precision })
+                Ok(Self { options, cards: wanted, stages, model, prompts, precision })
             }
             _ => Err(problems),
         }
@@ -145,6 +148,7 @@ impl<'a> Job<'a> {
         let is_greedy = self.requests().iter().all(Request::is_likeliest);
         let deployment = Deployment {
             cards: self.cards,
+            stages: self.stages,
             precision: self.precision,
             residual: self.options.layout.residual(),
             batch: self.prompts.len(),

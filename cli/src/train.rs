@@ -42,8 +42,8 @@ mod step;
 use logs::Logs;
 use restarts::RestartOptions;
 use sample::Sample;
-pub(super) use step::StepOptions;
 use step::{Axes, mesh};
+pub(super) use step::{StepOptions, serving_stages};
 
 pub(super) const EXAMPLES: &str = "\
 A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code
@@ -522,9 +522,10 @@ fn kept(checkpoint: &Checkpoint) -> Result<Kept, Diagnostic> {
 /// A checkpoint of no run, a mesh that training does not have, or what the model's folder lacks.
 pub(super) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
     let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
-    let Axes { stages, data, replicas, tensor } = mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
+    let Axes { stages, data, replicas, context, tensor } =
+        mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
     let Kept { model, mut recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
-    let layout = Layout { data, replicas, tensor, stages, zero, ..Layout::ONE };
+    let layout = Layout { data, replicas, context, tensor, stages, zero, ..Layout::ONE };
     // Nothing of a checkpoint depends on how many micro-batches there are: as few as any order takes.
     recipe.global_batch = layout.batch() * stages;
     Ok(compile(&Model::open_config(&model)?, &recipe, &layout)?.sharding)

@@ -407,6 +407,38 @@ fn a_step_of_training_is_explained() {
     assert!(text.contains("no collective: one card holds everything"), "{text}");
 }
 
+/// Stages send what the next one reads, and back; what is inside a stage is as without them.
+#[test]
+fn a_step_of_stages_is_explained() {
+    let line = "explain --train --model models/kjv-qwen2 --cards 4 --mesh pp=2,tp=2 --global-batch 16 --seq 256 --micro-batch 4";
+    let report = json(&words(&format!("{line} --json")));
+    assert_eq!((&report["micro_batches"], &report["sequences"]), (&Value::from(4), &Value::from(4)));
+    let rows = report["collectives"].as_array().unwrap();
+    let of = |op: &str, axis: &str| -> Vec<&Value> {
+        rows.iter().filter(|row| row["op"] == op && row["axes"] == axis).collect()
+    };
+    let times = |rows: &[&Value]| rows.iter().map(|row| row["times"].as_u64().unwrap()).sum::<u64>();
+    // Each micro-batch goes there and back, f32 of [4,256,256].
+    let sends: Vec<&Value> = of("send", "pp").into_iter().filter(|row| row["bytes"] == 4 * 4 * 256 * 256_u64).collect();
+    assert_eq!(times(&sends), 2 * 4, "{sends:#?}");
+    assert!(sends.iter().all(|row| row["us"].as_f64() > Some(0.0) && row["micro_batch"] == "all"), "{sends:#?}");
+    // A stage's collectives over tp are those of a card without stages, of as many micro-batches.
+    let whole =
+        "explain --train --model models/kjv-qwen2 --cards 2 --mesh tp=2 --global-batch 16 --seq 256 --micro-batch 4";
+    let whole = json(&words(&format!("{whole} --json")));
+    let large = |rows: &[Value]| -> u64 {
+        let over = rows.iter().filter(|row| row["axes"] == "tp" && row["bytes"].as_u64() >= Some(1 << 20));
+        over.map(|row| row["times"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(large(rows), large(whole["collectives"].as_array().unwrap()));
+    let idle: Vec<f64> = report["idle"].as_array().unwrap().iter().map(|idle| idle.as_f64().unwrap()).collect();
+    assert!(idle.len() == 2 && idle.iter().all(|idle| (0.1..0.9).contains(idle)), "{idle:?}");
+    let text = succeeds(&words(line));
+    for expected in ["pp=2", "send", "stage 0 makes it, stage 1 reads it", "No operator runs, by stage: "] {
+        assert!(text.contains(expected), "{expected}:\n{text}");
+    }
+}
+
 #[test]
 fn gradients_of_many_cards_are_held_against_those_of_one() {
     for line in [

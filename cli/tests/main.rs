@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod bubble;
 mod checkpoint;
 mod cli;
 mod costs;

@@ -9,8 +9,9 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
+use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::schedule;
-use ascend_tp::train::{Layout, Recipe, Zero, recipe};
+use ascend_tp::train::{Layout, Recipe, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
 use ascend_tp_planner::rehearse::{Rehearsal, Report, Setting, Site, html, train};
 use ascend_tp_planner::simulate::{Issue, Simulator};
@@ -41,7 +42,7 @@ fn setting(cards: usize) -> Setting {
     }
 }
 
-static TURN: Mutex<()> = Mutex::new(());
+pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
 /// One rehearsal after the other: threads of another machine in the process disturb the order of this one's, as its
 /// documentation says.
@@ -249,6 +250,28 @@ fn a_step_of_training_takes_what_its_programs_take() {
     }
 }
 
+/// A step of stages takes what the planner's clock says of their plans, and is one program with every order.
+#[test]
+fn a_step_of_stages_takes_what_its_plans_take() {
+    for pipeline in [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleV] {
+        let mut setting = step(Zero::None);
+        setting.model.layers = 4;
+        setting.recipe.pipeline = pipeline;
+        setting.layout = Layout { stages: 2, tensor: 2, ..Layout::ONE };
+        let found = step_rehearsal(&setting).report();
+        let names: Vec<(&str, usize)> =
+            found.phases.iter().map(|phase| (phase.first.name.as_str(), phase.times)).collect();
+        assert_eq!(names, [("all micro-batches", 1)]);
+        assert_eq!((found.micro_batches, found.phases[0].first.tokens), (6, 6 * 512));
+        let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
+        let Site { profile, topology, .. } = &setting.site;
+        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3]).run(Issue::Eager);
+        let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
+        println!("{pipeline}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
+        assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
+    }
+}
+
 #[test]
 fn the_command_rehearses_a_step_of_training() {
     let dir = tempfile::tempdir().unwrap();
@@ -268,6 +291,12 @@ fn the_command_rehearses_a_step_of_training() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("KV cache"), "{text}");
+    let text =
+        rehearse("--train models/kjv-qwen2 --cards 4 --mesh pp=2,cp=2 --global-batch 8 --seq 64 --pipeline zb-h1");
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in ["pp=2", "cp=2", "8 sequences of 64 tokens a step in 8 micro-batches", "all micro-batches", "send"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     let found = refused("models/kjv-qwen2 --cards 2 --zero 1");
     assert!(found[0].contains("rehearse: recipe, mesh and the like are of a step of training"), "{found:?}");
     let found = refused("--train models/kjv-qwen2 --cards 9 --mesh dp=2 --dtype w8a8 --card h100");

@@ -138,6 +138,7 @@ fn a_checkpoint_of_cut_weights_is_cut_again_and_continued() {
         ("dp=2,tp=3 --zero 1", "--cards 6 --mesh dp=2,tp=3 --zero 1"),
         ("dp_rep=2,dp_shard=2 --zero 3", "--cards 4 --mesh dp_rep=2,dp_shard=2 --zero 3"),
         ("tp=2", "--cards 2 --mesh tp=2"),
+        ("cp=2,tp=2 --zero 1", "--cards 4 --mesh cp=2,tp=2 --zero 1"),
         ("pp=2,dp=2 --zero 1", "--cards 4 --mesh pp=2,dp=2 --zero 1 --micro-batch 1"),
     ] {
         let name = mesh.replace([',', '=', ' '], "");

@@ -263,6 +263,7 @@ mod tests {
     fn session(cann: &Arc<Cann>, model: &Model, cards: usize, residual: Residual) -> Session {
         let deployment = Deployment {
             cards,
+            stages: 1,
             precision: DType::BF16.into(),
             residual,
             batch: 2,

@@ -38,6 +38,14 @@ impl Layout {
         self
     }
 
+    /// The same with `axis` sharding `dim`, whatever it did before.
+    #[must_use]
+    pub fn only_along(mut self, dim: usize, axis: AxisId) -> Self {
+        self.dims.iter_mut().for_each(|axes| axes.retain(|other| *other != axis));
+        self.partial.retain(|(other, _)| *other != axis);
+        self.sharded(dim, axis)
+    }
+
     /// The same with `axis` partial.
     #[must_use]
     pub fn with_partial(mut self, axis: AxisId, reduce: Reduce) -> Self {

@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{Diagnostic, Id};
+use crate::base::{AxisId, Diagnostic, Id};
 
 use crate::program::{Program, Reduce, Role};
 
@@ -34,8 +34,11 @@ pub struct Pins {
     cuts: Patterns<Option<usize>>,
     gathered: Patterns<()>,
     values: Patterns<ValuePin>,
+    /// A dim, and the axis that cuts it.
+    along: Patterns<(usize, String)>,
     axis: Option<String>,
-    storage: Option<String>,
+    storage: Vec<String>,
+    dealt: Vec<String>,
 }
 
 /// What was decided under each pattern. A pattern without `*` is looked up and not compared: a program has thousands of
@@ -142,6 +145,13 @@ impl Pins {
         self
     }
 
+    /// Cuts the results of ops that fit `pattern` along `dim` on an axis, however they lie on others.
+    #[must_use]
+    pub fn cut_along(mut self, pattern: &str, dim: usize, axis: &str) -> Self {
+        self.along.push(pattern, (dim, axis.to_owned()));
+        self
+    }
+
     /// Lays params and states out as another program of the same model has them, so that both share one copy.
     #[must_use]
     pub fn like(mut self, other: &Placed) -> Self {
@@ -176,21 +186,34 @@ impl Pins {
         self
     }
 
-    /// Cuts of params on this axis are for storage alone: each use gathers what it needs, for itself.
+    /// Cuts of params on these axes are for storage alone: each use gathers what it needs, for itself.
     #[must_use]
-    pub fn stored_on(mut self, axis: &str) -> Self {
-        self.storage = Some(axis.to_owned());
+    pub fn stored_on(mut self, axes: &[&str]) -> Self {
+        self.storage = axes.iter().map(|axis| (*axis).to_owned()).collect();
         self
     }
 
+    /// Over these axes the work is dealt: no op does as a whole what it can do in parts, also where that exchanges more bytes.
+    #[must_use]
+    pub fn dealt_on(mut self, axes: &[&str]) -> Self {
+        self.dealt = axes.iter().map(|axis| (*axis).to_owned()).collect();
+        self
+    }
+
+    /// The axes of [`Pins::dealt_on`] that have cards.
+    pub(super) fn dealt_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
+        let named = self.dealt.iter().flat_map(|axis| mesh.named(axis));
+        named.filter(|axis| mesh.size(*axis) > 1).collect()
+    }
+
     /// The axes of [`Pins::stored_on`] that have cards.
-    pub(super) fn storage_axes(&self, mesh: &Mesh) -> Vec<crate::base::AxisId> {
-        let named = self.storage.as_deref().map_or_else(Vec::new, |axis| mesh.named(axis));
-        named.into_iter().filter(|axis| mesh.size(*axis) > 1).collect()
+    pub(super) fn storage_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
+        let named = self.storage.iter().flat_map(|axis| mesh.named(axis));
+        named.filter(|axis| mesh.size(*axis) > 1).collect()
     }
 
     /// The axes that weights are cut on.
-    pub(super) fn weight_axes(&self, mesh: &Mesh) -> Vec<crate::base::AxisId> {
+    pub(super) fn weight_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
         let named = mesh.named(self.axis.as_deref().unwrap_or("tp"));
         if named.is_empty() && self.axis.is_none() { mesh.ids() } else { named }
     }
@@ -217,9 +240,7 @@ impl Pins {
         for (dim, axis) in dims {
             let axes = mesh.named(axis);
             if axes.is_empty() || *dim >= rank {
-                return Err(Diagnostic::new(format!("pin `{pattern}`"), "no such layout")
-                    .expected(format!("one of {rank} dims on an axis of {mesh}"))
-                    .found(format!("dim {dim} of `{name}` on `{axis}`")));
+                return Err(no_layout(pattern, rank, mesh, *dim, name, axis));
             }
             // An axis of one card shards nothing.
             for axis in axes.into_iter().filter(|axis| mesh.size(*axis) > 1) {
@@ -235,11 +256,39 @@ impl Pins {
         }
     }
 
+    /// The dim along which a result of `rank` dims is cut, and the axes of more than one card that cut it.
+    ///
+    /// # Errors
+    /// The pin names an axis or a dim that there is not.
+    pub(super) fn along(
+        &self,
+        name: &str,
+        rank: usize,
+        mesh: &Mesh,
+    ) -> Result<Option<(usize, Vec<AxisId>)>, Diagnostic> {
+        let Some((pattern, (dim, axis))) = self.along.last(name) else {
+            return Ok(None);
+        };
+        let axes = mesh.named(axis);
+        if axes.is_empty() || *dim >= rank {
+            return Err(no_layout(pattern, rank, mesh, *dim, name, axis));
+        }
+        Ok(Some((*dim, axes.into_iter().filter(|axis| mesh.size(*axis) > 1).collect())))
+    }
+
     /// Patterns without `*` that are none of the names: most likely a typing error.
     pub(super) fn unused<'a>(&'a self, names: &FxHashSet<&str>) -> impl Iterator<Item = &'a str> {
         let patterns = self.cuts.names().chain(self.gathered.names()).chain(self.values.names());
+        let patterns = patterns.chain(self.along.names());
         patterns.filter(|pattern| !names.contains(pattern))
     }
+}
+
+/// A pin that names what there is not.
+fn no_layout(pattern: &str, rank: usize, mesh: &Mesh, dim: usize, name: &str, axis: &str) -> Diagnostic {
+    Diagnostic::new(format!("pin `{pattern}`"), "no such layout")
+        .expected(format!("one of {rank} dims on an axis of {mesh}"))
+        .found(format!("dim {dim} of `{name}` on `{axis}`"))
 }
 
 /// Whether a name fits a pattern in which `*` stands for any text.

@@ -2,12 +2,15 @@
 //!
 //! It walks the ops once. For each op it tries, axis by axis of the mesh, to lay the axis on a letter of the op's rule
 //! that some operand or the pinned result is already sharded on, to let a partial sum pass, or to keep everything whole;
-//! the choice that makes the cards exchange the fewest bytes wins, then the fewest collectives, then the smallest shards.
+//! the choice that makes the cards exchange the fewest bytes wins, then the fewest collectives, then the smallest shards. On
+//! axes over which pins deal the work, what can be computed in parts is, whatever that exchanges.
 //! Params and states that nothing has placed yet take the layout that the chosen rule needs.
 //!
 //! A weight of a product, or an embedding, has a choice of its own: cut by outputs or by inputs, over all of their dims
 //! or the outermost alone. What pins leave open is tried by walking on to the next pinned value; an embedding is cut by
 //! vocabulary. Where all that trials see is alike, as in alike layers, they are made once.
+
+mod choice;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,6 +23,7 @@ use crate::program::op::{Linear, rule_of};
 use crate::program::text::op_text;
 use crate::program::{Factor, Op, OpId, Program, Reduce, Role, Rule, ValueId};
 
+use self::choice::{Choice, OnAxis, Score};
 use super::layout::Layout;
 use super::mesh::Mesh;
 use super::pins::Pins;
@@ -100,53 +104,6 @@ struct State {
     copies: FxHashMap<ValueId, SmallVec<[Layout; 1]>>,
 }
 
-/// How one op runs.
-struct Choice {
-    operands: Vec<Layout>,
-    produced: SmallVec<[Layout; 1]>,
-    stored: SmallVec<[Layout; 1]>,
-    /// What the op itself makes the cards exchange.
-    paid: Score,
-    /// What its users will have to, because a result is partial.
-    due: Cost,
-}
-
-impl Choice {
-    /// What choices are compared by.
-    fn score(&self) -> Score {
-        Score { cost: self.paid.cost + self.due, ..self.paid }
-    }
-}
-
-/// Less is better, field by field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Score {
-    cost: Cost,
-    /// Elements on the fullest card: of the results, and of params and states placed by this choice.
-    local_elems: usize,
-}
-
-impl std::ops::Add for Score {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { cost: self.cost + other.cost, local_elems: self.local_elems + other.local_elems }
-    }
-}
-
-/// What one mesh axis does in an op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OnAxis {
-    /// Every operand is whole on it.
-    Whole,
-    /// It shards the dim of this letter.
-    Letter(u8),
-    /// It carries a partial sum of this operand through.
-    Pass(usize),
-    /// It carries partial sums of all operands through.
-    PassAll,
-}
-
 /// A weight that an op has a choice about.
 struct Weight {
     param: ValueId,
@@ -167,11 +124,15 @@ struct Pass<'a> {
     given: State,
     /// Layout that a pin demands of a result.
     pinned: Vec<Option<Layout>>,
+    /// Axes on which a pin demands of a result that they cut a dim, whatever others do.
+    along: Vec<Option<(usize, Vec<AxisId>)>>,
     /// For each value, the dims that some later op must have whole.
     whole: Vec<SmallVec<[bool; 5]>>,
     weight_axes: Vec<AxisId>,
     /// Along which params are cut for storage alone.
     storage_axes: Vec<AxisId>,
+    /// Over which work is dealt.
+    dealt_axes: Vec<AxisId>,
     /// Params, and their copies in another type, if there are such axes; by value.
     gathered_at_use: Vec<bool>,
     /// By what the trials saw.
@@ -187,7 +148,7 @@ impl<'a> Pass<'a> {
             problems.push(Diagnostic::new(format!("pin `{pattern}`"), "no value of the program has this name"));
         }
         let mut layouts = vec![None; program.values.len()];
-        let mut pinned = vec![None; program.values.len()];
+        let (mut pinned, mut along) = (vec![None; program.values.len()], vec![None; program.values.len()]);
         for (id, value) in program.values.iter() {
             let rank = value.shape.rank();
             let pin = pins.value_pin(&value.name, rank, mesh).unwrap_or_else(|problem| {
@@ -195,7 +156,13 @@ impl<'a> Pass<'a> {
                 None
             });
             match value.role {
-                Role::Result => pinned[id.index()] = pin,
+                Role::Result => {
+                    pinned[id.index()] = pin;
+                    match pins.along(&value.name, rank, mesh) {
+                        Ok(found) => along[id.index()] = found,
+                        Err(problem) => problems.push(problem),
+                    }
+                }
                 Role::Input => layouts[id.index()] = Some(pin.unwrap_or_else(|| Layout::replicated(rank))),
                 Role::Param | Role::State => layouts[id.index()] = pin,
             }
@@ -215,9 +182,11 @@ impl<'a> Pass<'a> {
             rules,
             given: State { layouts, copies: FxHashMap::default() },
             pinned,
+            along,
             whole: Vec::new(),
             weight_axes,
             storage_axes: pins.storage_axes(mesh),
+            dealt_axes: pins.dealt_axes(mesh),
             gathered_at_use: vec![false; program.values.len()],
             decided: FxHashMap::default(),
             reasons: BTreeMap::new(),
@@ -415,7 +384,7 @@ impl<'a> Pass<'a> {
                 if known.is_none() {
                     seen.push(*operand);
                     let (value, at) = (&self.program.values[*operand], operand.index());
-                    let places = (&now.layouts[at], now.copies.get(operand), &self.pinned[at]);
+                    let places = (&now.layouts[at], now.copies.get(operand), &self.pinned[at], &self.along[at]);
                     let bounds = (self.pins.cut(&value.name), &self.whole[at], self.gathered_at_use[at]);
                     let _ = write!(text, "{}{}{:?}{places:?}{bounds:?}", value.dtype, value.shape, value.role);
                 }
@@ -438,7 +407,7 @@ impl<'a> Pass<'a> {
             let mut now = now.clone();
             now.layouts[param.index()] = Some(layout.clone());
             let Some(walked) = self.walk_to_next_pin(id, &mut now) else { continue };
-            let score = Score { cost: walked.cost, local_elems: walked.local_elems + held };
+            let score = Score { local_elems: walked.local_elems + held, ..walked };
             if best[axis].as_ref().is_none_or(|(best, _)| score < *best) {
                 best[axis] = Some((score, layout));
             }
@@ -640,7 +609,7 @@ impl<'a> Pass<'a> {
             }
         }
         let in_place = op.kind.row().in_place;
-        let mut paid = Score::default();
+        let mut paid = Score { repeated: self.repeated(op, rule, on_axis, now), ..Score::default() };
         for (index, (operand, layout)) in op.operands.iter().zip(&operands).enumerate() {
             paid = paid + self.operand_score(*operand, layout, in_place.contains(&index), now)?;
         }
@@ -652,17 +621,31 @@ impl<'a> Pass<'a> {
             let wanted = match &self.pinned[id.index()] {
                 Some(pinned) if index < in_place.len() && pinned != produced => return None,
                 Some(pinned) => pinned.clone(),
-                None => produced.clone(),
+                None => self.along[id.index()].iter().fold(produced.clone(), |layout, (dim, axes)| {
+                    axes.iter().fold(layout, |layout, axis| layout.only_along(*dim, *axis))
+                }),
             };
             let mut reduced = wanted.clone();
             reduced.partial.clear();
             let made = cost(produced, &wanted, self.mesh, &result.shape, size_bytes)?;
             due = due + cost(&wanted, &reduced, self.mesh, &result.shape, size_bytes)?;
             let local_elems = produced.largest_local_elems(self.mesh, &result.shape);
-            paid = paid + Score { cost: made, local_elems };
+            paid = paid + Score { cost: made, local_elems, ..Score::default() };
             stored.push(wanted);
         }
         Some(Choice { operands, produced, stored, paid, due })
+    }
+
+    /// On how many axes over which work is dealt an op makes operands whole that it could take in parts.
+    fn repeated(&self, op: &Op, rule: &Rule, on_axis: &[OnAxis], now: &State) -> usize {
+        let is_in_parts = |axis: AxisId| {
+            op.operands.iter().zip(&rule.operands).any(|(operand, factors)| {
+                let dim = now.layouts[operand.index()].as_ref().and_then(|layout| layout.dim_of(axis));
+                dim.is_some_and(|dim| matches!(factors[dim], Factor::Letter(_)))
+            })
+        };
+        let whole = |axis: &AxisId| on_axis[axis.index()] == OnAxis::Whole && is_in_parts(*axis);
+        self.dealt_axes.iter().filter(|axis| whole(axis)).count()
     }
 
     /// What it takes to have an operand in a layout; `None` if it cannot be had.
@@ -692,6 +675,6 @@ impl<'a> Pass<'a> {
         if value.role == Role::Param {
             cost.moved_bytes = cost.moved_bytes.saturating_mul(PARAM_MOVE_FACTOR);
         }
-        Some(Score { cost, local_elems: 0 })
+        Some(Score { cost, ..Score::default() })
     }
 }

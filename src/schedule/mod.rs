@@ -11,6 +11,7 @@ mod join;
 pub mod launch;
 mod memory;
 mod order;
+pub mod parts;
 pub mod pipeline;
 pub mod plan;
 pub mod text;

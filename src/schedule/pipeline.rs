@@ -3,12 +3,14 @@
 //! Input → output: a [`Pipeline`], stages and micro-batches → the [`Task`]s of each stage, when they run if tasks take given
 //! times ([`Pipeline::walk`]), and its [`Entry`]s, tasks and transfers in the order in which they are enqueued
 //! ([`Pipeline::entries`]). What is simulated and what is run are this one list. A model is cut into parts, as many as stages
-//! times chunks; part `i` is chunk `i / stages` of stage `i % stages`.
+//! times chunks; part `i` is of stage `i % stages`, in a V of the stages from the last back again ([`Pipeline::stage`]).
 //!
 //! No order of cards deadlocks, though a transfer waits for both ends and a stage does one exchange at a time: the walk gives each
-//! transfer the time at which its task ends, and each stage has its transfers and tasks in the order of these times. So all
+//! transfer the time at which its task ends, and each stage has its transfers and tasks in the order of these times, however well they
+//! are predicted. So all
 //! stages follow one common order, in which whatever something waits for stands before it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,6 +33,9 @@ pub enum Pipeline {
     },
     /// The gradients of the weights apart from those of the inputs, and later (zero bubble, ZB-H1): as much memory as 1F1B.
     ZeroBubbleH1,
+    /// The same with two parts of the model on each card, the second ones in the opposite order, so that the first stage has the
+    /// loss too (ZB-V; arXiv 2405.15362): as much memory as 1F1B on every stage.
+    ZeroBubbleV,
 }
 
 impl Pipeline {
@@ -39,7 +44,26 @@ impl Pipeline {
     pub const fn chunks(self) -> usize {
         match self {
             Self::Interleaved { chunks } => chunks,
+            Self::ZeroBubbleV => 2,
             _ => 1,
+        }
+    }
+
+    /// The stage that has a part of the model.
+    #[must_use]
+    pub const fn stage(self, stages: usize, part: usize) -> usize {
+        match self {
+            Self::ZeroBubbleV if part >= stages => 2 * stages - 1 - part,
+            _ => part % stages,
+        }
+    }
+
+    /// Which part of the model a task of stage `rank` is of.
+    #[must_use]
+    pub const fn part(self, stages: usize, rank: usize, task: Task) -> usize {
+        match self {
+            Self::ZeroBubbleV if task.chunk == 1 => 2 * stages - 1 - rank,
+            _ => task.chunk as usize * stages + rank,
         }
     }
 
@@ -63,6 +87,19 @@ impl Pipeline {
                 (warm_up(stages, micro_batches, chunks, rank) + 1).min(micro_batches * chunks)
             }
             Self::ZeroBubbleH1 => stages.min(micro_batches),
+            Self::ZeroBubbleV => {
+                // Beyond twice the stages each task that takes room follows one that gives some back.
+                let order = tasks(self, stages, micro_batches.min(2 * stages), rank);
+                let alive = order.iter().scan(0_usize, |alive, task| {
+                    match task.pass {
+                        Pass::Forward => *alive += 1,
+                        Pass::Backward | Pass::WeightGrad => *alive -= 1,
+                        Pass::InputGrad => {}
+                    }
+                    Some(*alive)
+                });
+                alive.max().unwrap_or_default()
+            }
         }
     }
 }
@@ -93,6 +130,8 @@ impl Pipeline {
     ) -> Vec<Vec<Walked>> {
         let orders = self.tasks(stages, micro_batches);
         let parts = stages * self.chunks();
+        let hop =
+            |from: usize, to: usize| if self.stage(stages, from) == self.stage(stages, to) { 0.0 } else { transfer };
         // NaN: not done. By part and micro-batch.
         let mut forward = vec![f64::NAN; parts * micro_batches];
         let mut backward = forward.clone();
@@ -102,14 +141,16 @@ impl Pipeline {
             let before = left;
             for (rank, order) in orders.iter().enumerate() {
                 while let Some(&task) = order.get(walked[rank].len()) {
-                    let part = task.part(stages, rank);
+                    let part = self.part(stages, rank, task);
                     let (place, micro_batch) = (part * micro_batches, task.micro_batch as usize);
                     let ready = match task.pass {
                         Pass::Forward if part == 0 => 0.0,
-                        Pass::Forward => forward[place - micro_batches + micro_batch] + transfer,
+                        Pass::Forward => forward[place - micro_batches + micro_batch] + hop(part - 1, part),
                         Pass::WeightGrad => 0.0,
                         Pass::Backward | Pass::InputGrad if part + 1 == parts => forward[place + micro_batch],
-                        Pass::Backward | Pass::InputGrad => backward[place + micro_batches + micro_batch] + transfer,
+                        Pass::Backward | Pass::InputGrad => {
+                            backward[place + micro_batches + micro_batch] + hop(part + 1, part)
+                        }
                     };
                     if ready.is_nan() {
                         break;
@@ -130,15 +171,22 @@ impl Pipeline {
         walked
     }
 
-    /// What each stage enqueues, by stage: its tasks, and transfers between them in the order that all stages share.
+    /// What each stage enqueues, by stage: its tasks, and transfers between them in the order that all stages share: that in which they
+    /// would be ready if passes and transfers took as long as [`Pipeline::walk`] is told. A stage does one exchange at a time, so
+    /// the nearer these times are, the less it waits for one while another could be done; whatever they are, none waits for ever.
     ///
     /// # Panics
     /// As [`Pipeline::tasks`].
     #[must_use]
-    pub fn entries(self, stages: usize, micro_batches: usize) -> Vec<Vec<Entry>> {
-        // Gradients take twice as long as what they are of.
-        let takes = |_, pass| if pass == Pass::Backward { 2.0 } else { 1.0 };
-        let walked = self.walk(stages, micro_batches, takes, 0.0);
+    pub fn entries(
+        self,
+        stages: usize,
+        micro_batches: usize,
+        takes: impl Fn(usize, Pass) -> f64,
+        transfer: f64,
+    ) -> Vec<Vec<Entry>> {
+        // A pass that took no time would be no earlier than what it makes.
+        let walked = self.walk(stages, micro_batches, |part, pass| takes(part, pass).max(SHORTEST), transfer.max(0.0));
         let parts = stages * self.chunks();
         let mut all: Vec<Vec<(Key, Entry)>> = walked
             .iter()
@@ -146,12 +194,13 @@ impl Pipeline {
             .collect();
         for (rank, own) in walked.iter().enumerate() {
             for Walked { task: made_by, end, .. } in own.iter().copied() {
-                let part = made_by.part(stages, rank);
-                let to = match made_by.pass {
-                    Pass::Forward if part + 1 < parts => (part + 1) % stages,
-                    Pass::Backward | Pass::InputGrad if part > 0 => (part - 1) % stages,
+                let part = self.part(stages, rank, made_by);
+                let reader = match made_by.pass {
+                    Pass::Forward if part + 1 < parts => part + 1,
+                    Pass::Backward | Pass::InputGrad if part > 0 => part - 1,
                     _ => continue,
                 };
+                let to = self.stage(stages, reader);
                 if to != rank {
                     let key = (end, made_by.pass != Pass::Forward, part * micro_batches + made_by.micro_batch as usize);
                     all[rank].push((key, Entry::Send { made_by, to }));
@@ -169,6 +218,9 @@ impl Pipeline {
     }
 }
 
+/// The shortest pass for [`Pipeline::entries`], in microseconds: nothing on a card is shorter.
+const SHORTEST: f64 = 1.0;
+
 impl FromStr for Pipeline {
     type Err = String;
 
@@ -177,9 +229,10 @@ impl FromStr for Pipeline {
             "gpipe" => Ok(Self::GPipe),
             "1f1b" => Ok(Self::OneForwardOneBackward),
             "zb-h1" => Ok(Self::ZeroBubbleH1),
+            "zb-v" => Ok(Self::ZeroBubbleV),
             _ => {
                 let chunks = text.strip_prefix("interleaved=").and_then(|chunks| chunks.parse().ok());
-                let problem = || format!("`{text}` is none of gpipe, 1f1b, interleaved=2 (or more) and zb-h1");
+                let problem = || format!("`{text}` is none of gpipe, 1f1b, interleaved=2 (or more), zb-h1 and zb-v");
                 chunks.filter(|chunks| *chunks > 1).map(|chunks| Self::Interleaved { chunks }).ok_or_else(problem)
             }
         }
@@ -207,6 +260,7 @@ impl fmt::Display for Pipeline {
             Self::OneForwardOneBackward => f.write_str("1f1b"),
             Self::Interleaved { chunks } => write!(f, "interleaved={chunks}"),
             Self::ZeroBubbleH1 => f.write_str("zb-h1"),
+            Self::ZeroBubbleV => f.write_str("zb-v"),
         }
     }
 }
@@ -233,14 +287,6 @@ pub struct Task {
     pub chunk: u32,
     /// With which micro-batch, from 0.
     pub micro_batch: u32,
-}
-
-impl Task {
-    /// Which part of the model it is of, on stage `rank`.
-    #[must_use]
-    pub const fn part(self, stages: usize, rank: usize) -> usize {
-        self.chunk as usize * stages + rank
-    }
 }
 
 /// A task, and when it ran.
@@ -286,6 +332,9 @@ fn warm_up(stages: usize, micro_batches: usize, chunks: usize, rank: usize) -> u
 
 /// What stage `rank` does, in order.
 fn tasks(pipeline: Pipeline, stages: usize, micro_batches: usize, rank: usize) -> Vec<Task> {
+    if pipeline == Pipeline::ZeroBubbleV {
+        return tasks_in_v(stages, micro_batches, rank);
+    }
     let chunks = pipeline.chunks();
     let total = micro_batches * chunks;
     // The `index`-th pass: rounds of `stages` micro-batches go through one chunk after the other.
@@ -325,17 +374,60 @@ fn tasks(pipeline: Pipeline, stages: usize, micro_batches: usize, rank: usize) -
     tasks
 }
 
+/// What stage `rank` of a V does. The first micro-batches go down to the last stage and up again until the loss is known; then each
+/// stage has a forward pass and gradients of both its parts in turn, and keeps the gradients of the weights that nobody waits for
+/// until the others have theirs.
+fn tasks_in_v(stages: usize, micro_batches: usize, rank: usize) -> Vec<Task> {
+    // With fewer the pipeline is not full; those beyond are left out below.
+    let all = micro_batches.max(2 * stages - 1);
+    let (behind, first) = (stages - rank, 2 * stages - rank - 1);
+    let forward = |chunk: u32| [(Pass::Forward, chunk)];
+    let input_grad = |chunk: u32| (Pass::InputGrad, chunk);
+    let weight_grad = |chunk: u32| (Pass::WeightGrad, chunk);
+    let gradients = |chunk: u32| [input_grad(chunk), weight_grad(chunk)];
+    let mut order = [
+        forward(0).repeat(2 * behind - 1),
+        [forward(1), forward(0)].concat().repeat(rank),
+        [&forward(1)[..], &gradients(1)].concat().repeat(behind),
+    ]
+    .concat();
+    for round in 0..all - stages {
+        if first + round < all {
+            order.extend(forward(0));
+        }
+        order.extend(gradients(0).into_iter().chain(forward(1)).chain(gradients(1)));
+    }
+    order.extend([input_grad(0), input_grad(1)].repeat(rank));
+    order.extend(gradients(0).repeat(behind));
+    order.extend([[weight_grad(1)].repeat(rank), [weight_grad(0)].repeat(rank)].concat());
+    let mut done: BTreeMap<(Pass, u32), usize> = BTreeMap::new();
+    let numbered = order.into_iter().filter_map(|(pass, chunk)| {
+        let count = done.entry((pass, chunk)).or_default();
+        *count += 1;
+        (*count <= micro_batches).then_some(Task { pass, chunk, micro_batch: (*count - 1) as u32 })
+    });
+    numbered.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PIPELINES: [Pipeline; 5] = [
+    const PIPELINES: [Pipeline; 6] = [
         Pipeline::GPipe,
         Pipeline::OneForwardOneBackward,
         Pipeline::Interleaved { chunks: 2 },
         Pipeline::Interleaved { chunks: 5 },
         Pipeline::ZeroBubbleH1,
+        Pipeline::ZeroBubbleV,
     ];
+
+    /// With times that differ by seed, part and pass, none and much for a transfer.
+    fn entries(pipeline: Pipeline, stages: usize, micro_batches: usize, seed: usize) -> Vec<Vec<Entry>> {
+        let takes =
+            |part: usize, pass: Pass| ((part + 1) * (pass as usize + 2) * (2 * seed + 1) * 7 % 11) as f64 * 20.0;
+        pipeline.entries(stages, micro_batches, takes, 15.0 * seed as f64)
+    }
 
     #[test]
     fn every_pass_is_there_once_and_gradients_come_after() {
@@ -349,7 +441,8 @@ mod tests {
                     let at = |pass, chunk, micro_batch| {
                         tasks.iter().position(|task| *task == Task { pass, chunk, micro_batch })
                     };
-                    let parts = if pipeline == Pipeline::ZeroBubbleH1 { 3 } else { 2 };
+                    let is_split = matches!(pipeline, Pipeline::ZeroBubbleH1 | Pipeline::ZeroBubbleV);
+                    let parts = if is_split { 3 } else { 2 };
                     assert_eq!(tasks.len(), parts * micro_batches * pipeline.chunks());
                     for chunk in 0..pipeline.chunks() as u32 {
                         for micro_batch in 0..micro_batches as u32 {
@@ -400,36 +493,40 @@ mod tests {
                 if !pipeline.divides(stages, micro_batches) {
                     continue;
                 }
-                let entries = pipeline.entries(stages, micro_batches);
-                let tasks = pipeline.tasks(stages, micro_batches);
-                let mut next = vec![0; stages];
-                loop {
-                    let before = next.clone();
-                    for rank in 0..stages {
-                        match entries[rank].get(next[rank]) {
-                            Some(Entry::Run(_)) => next[rank] += 1,
-                            Some(Entry::Send { made_by, to }) => {
-                                let wanted = Entry::Receive { made_by: *made_by, from: rank };
-                                if entries[*to].get(next[*to]) == Some(&wanted) {
-                                    (next[rank], next[*to]) = (next[rank] + 1, next[*to] + 1);
+                for seed in 0..4 {
+                    let entries = entries(pipeline, stages, micro_batches, seed);
+                    let tasks = pipeline.tasks(stages, micro_batches);
+                    let mut next = vec![0; stages];
+                    loop {
+                        let before = next.clone();
+                        for rank in 0..stages {
+                            match entries[rank].get(next[rank]) {
+                                Some(Entry::Run(_)) => next[rank] += 1,
+                                Some(Entry::Send { made_by, to }) => {
+                                    let wanted = Entry::Receive { made_by: *made_by, from: rank };
+                                    if entries[*to].get(next[*to]) == Some(&wanted) {
+                                        (next[rank], next[*to]) = (next[rank] + 1, next[*to] + 1);
+                                    }
                                 }
+                                Some(Entry::Receive { .. }) | None => {}
                             }
-                            Some(Entry::Receive { .. }) | None => {}
+                        }
+                        if next == before {
+                            break;
                         }
                     }
-                    if next == before {
-                        break;
+                    let context = format!("{pipeline} p={stages} m={micro_batches}");
+                    for rank in 0..stages {
+                        assert_eq!(next[rank], entries[rank].len(), "{context}: stage {rank} waits for ever");
+                        let own = |entry: &Entry| if let Entry::Run(task) = entry { Some(*task) } else { None };
+                        assert_eq!(entries[rank].iter().filter_map(own).collect::<Vec<_>>(), tasks[rank], "{context}");
                     }
+                    let sent = entries.iter().flatten().filter(|entry| matches!(entry, Entry::Send { .. })).count();
+                    let parts = stages * pipeline.chunks();
+                    let is_crossed = |part: &usize| pipeline.stage(stages, part - 1) != pipeline.stage(stages, *part);
+                    let edges = (1..parts).filter(is_crossed).count();
+                    assert_eq!(sent, 2 * micro_batches * edges, "{context}");
                 }
-                let context = format!("{pipeline} p={stages} m={micro_batches}");
-                for rank in 0..stages {
-                    assert_eq!(next[rank], entries[rank].len(), "{context}: stage {rank} waits for ever");
-                    let own = |entry: &Entry| if let Entry::Run(task) = entry { Some(*task) } else { None };
-                    assert_eq!(entries[rank].iter().filter_map(own).collect::<Vec<_>>(), tasks[rank], "{context}");
-                }
-                let sent = entries.iter().flatten().filter(|entry| matches!(entry, Entry::Send { .. })).count();
-                let edges = if stages == 1 { 0 } else { stages * pipeline.chunks() - 1 };
-                assert_eq!(sent, 2 * micro_batches * edges, "{context}");
             }
         }
     }
@@ -440,20 +537,24 @@ mod tests {
         for pipeline in PIPELINES {
             for (stages, micro_batches) in [(2, 6), (4, 8), (3, 12)] {
                 let parts = stages * pipeline.chunks();
-                for (rank, entries) in pipeline.entries(stages, micro_batches).iter().enumerate() {
+                for (rank, entries) in entries(pipeline, stages, micro_batches, 1).iter().enumerate() {
                     for (at, entry) in entries.iter().enumerate() {
                         match *entry {
                             Entry::Send { made_by, .. } => assert!(entries[..at].contains(&Entry::Run(made_by))),
                             Entry::Receive { .. } => {}
                             Entry::Run(task) => {
-                                let part = task.part(stages, rank);
+                                let part = pipeline.part(stages, rank, task);
                                 let from = match task.pass {
                                     Pass::Forward if part > 0 => part - 1,
                                     Pass::Backward | Pass::InputGrad if part + 1 < parts => part + 1,
                                     _ => continue,
                                 };
                                 let made_by = Task { chunk: (from / stages) as u32, ..task };
-                                let wanted = Entry::Receive { made_by, from: from % stages };
+                                let from = pipeline.stage(stages, from);
+                                let wanted = match from == rank {
+                                    true => Entry::Run(made_by),
+                                    false => Entry::Receive { made_by, from },
+                                };
                                 assert!(entries[..at].contains(&wanted), "{pipeline}, stage {rank}: {task:?}");
                             }
                         }

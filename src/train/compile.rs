@@ -13,15 +13,17 @@ use crate::config::ModelConfig;
 use crate::placement::{Mesh, Placed, Residual};
 use crate::program::models::trained;
 use crate::program::{Role, Value, ValueId};
+use crate::schedule::parts::{Cut, cut};
 use crate::schedule::{Place, Plan, Staged, StagedStep, schedule, schedule_stages};
 
 use super::checkpoint::{ShardedTensor, Sharding};
+use super::context::CONTEXT;
 use super::exact;
 use super::init::{Init, inits};
 use super::layouts::{DATA, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
 use super::program::{Marked, Order, Part, Parts, Recompute, is_copy};
-use super::recipe::Recipe;
-use super::stages::{Cut, PIPELINE, cut};
+use super::recipe::{Precision, Recipe};
+use super::stages::PIPELINE;
 
 /// How a run lies on cards. It changes no number but by the order of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Layout {
     /// Into so many groups the data-parallel cards are cut, and [`Layout::zero`] cuts within a group alone (hybrid sharding); 1: all
     /// of them are one group.
     pub replicas: usize,
+    /// Cards over which the tokens of each sequence are dealt; see [`super::context`].
+    pub context: usize,
     /// Cards over which each weight is cut.
     pub tensor: usize,
     /// Stages of a pipeline, each of which has some of the layers on cards of its own.
@@ -50,6 +54,7 @@ impl Layout {
     pub const ONE: Self = Self {
         data: 1,
         replicas: 1,
+        context: 1,
         tensor: 1,
         stages: 1,
         residual: Residual::Replicate,
@@ -61,7 +66,7 @@ impl Layout {
     /// Cards in all.
     #[must_use]
     pub const fn cards(&self) -> usize {
-        self.stages * self.data * self.tensor
+        self.stages * self.data * self.context * self.tensor
     }
 
     /// Sequences of a micro-batch, over all cards.
@@ -76,7 +81,14 @@ impl Layout {
         recipe.global_batch.div_ceil(self.batch())
     }
 
-    /// The mesh of all cards: stages outermost, then data parallel.
+    /// The programs of a step, in order: one a micro-batch, or one of all micro-batches of a pipeline.
+    #[must_use]
+    pub fn programs(&self, recipe: &Recipe) -> Vec<Part> {
+        let count = if self.stages > 1 { 1 } else { self.micro_batches(recipe) };
+        Part::of_step(count, recipe.precision == Precision::F16, recipe.order())
+    }
+
+    /// The mesh of all cards: stages outermost, then sequences, then their tokens.
     ///
     /// # Errors
     /// No cards.
@@ -93,7 +105,9 @@ impl Layout {
     fn stage_mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let problem = |error: &dyn fmt::Display| Diagnostic::new("mesh", error.to_string());
         let tensor = Mesh::tensor_parallel(self.tensor, config.kv_heads, config.heads_per_kv_head());
-        let mesh = tensor.map_err(|error| problem(&error))?.under(&[(DATA, self.data)]);
+        let dealt = [(DATA, self.data), (CONTEXT, self.context)];
+        let dealt = if self.context > 1 { &dealt[..] } else { &dealt[..1] };
+        let mesh = tensor.map_err(|error| problem(&error))?.under(dealt);
         let mesh = match self.replicas {
             0 | 1 => mesh,
             replicas => {
@@ -135,10 +149,11 @@ pub struct Lowered {
 pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Lowered, Diagnostics> {
     recipe.check()?;
     let mut problems = Diagnostics::new();
-    let Layout { data, replicas, tensor, micro_batch, .. } = *layout;
+    let Layout { data, replicas, context, tensor, micro_batch, .. } = *layout;
     let counts = [
         ("data", data),
         ("replicas", replicas),
+        ("context", context),
         ("tensor", tensor),
         ("stages", layout.stages),
         ("micro_batch", micro_batch),
@@ -149,6 +164,10 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     if replicas > 0 && !data.is_multiple_of(replicas) {
         let problem = Diagnostic::new("layout: replicas", "do not divide the data-parallel cards");
         problems.push(problem.expected(format!("a divisor of {data}")).found(replicas));
+    }
+    if context > recipe.seq {
+        let problem = Diagnostic::new("layout: context", "is more cards than a sequence has tokens");
+        problems.push(problem.expected(format!("at most {}", recipe.seq)).found(context));
     }
     problems.into_result(())?;
     check_stages(config, recipe, layout)?;
@@ -244,45 +263,86 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
 /// As [`lower`].
 pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Compiled, Diagnostics> {
     let lowered = lower(config, recipe, layout)?;
-    // All parts have the same weights and states.
-    let first = &lowered.parts[0].1;
-    if layout.stages > 1 {
-        let plans = stage_plans(recipe, layout, &lowered)?;
-        let mesh = layout.mesh(config)?;
-        let wanted = kept(first).into_iter().map(|tensor| (tensor.name, tensor.layout)).collect();
-        let sharding = Sharding::new(mesh, ShardedTensor::planned(&plans[0].1, wanted)?)?;
-        return Ok(Compiled { plans, sharding, inits: lowered.inits });
+    let mut plans = Vec::new();
+    for run in lowered.runs(recipe, layout) {
+        plans.push((run.part, run.schedule(recipe, layout)?));
     }
-    let sharding = Sharding::new(first.mesh.clone(), kept(first))?;
-    let plans = lowered.parts.iter().map(|(part, lowered)| Ok((*part, schedule(lowered)?)));
-    Ok(Compiled { plans: plans.collect::<Result<_, Diagnostics>>()?, sharding, inits: lowered.inits })
+    // All parts have the same weights and states.
+    let kept = kept(&lowered.parts[0].1);
+    let kept = match layout.stages {
+        1 => kept,
+        _ => {
+            let wanted = kept.into_iter().map(|tensor| (tensor.name, tensor.layout)).collect();
+            ShardedTensor::planned(&plans[0].1, wanted)?
+        }
+    };
+    let sharding = Sharding::new(layout.mesh(config)?, kept)?;
+    Ok(Compiled { plans, sharding, inits: lowered.inits })
 }
 
-/// The plans of a pipeline: all micro-batches as one program, and what stands behind it.
-fn stage_plans(recipe: &Recipe, layout: &Layout, lowered: &Lowered) -> Result<Vec<(Part, Vec<Plan>)>, Diagnostics> {
-    let count = layout.micro_batches(recipe);
-    let mut plans = Vec::new();
-    for (part, steps) in [(Part::Only, Part::of_step(count, false, recipe.order())), (Part::Update, vec![Part::Update])]
-    {
-        let staged: Vec<_> =
-            lowered.parts.iter().zip(&lowered.places).filter(|((known, _), _)| steps.contains(known)).collect();
-        let number = |step: &Part| staged.iter().position(|((known, _), _)| known == step);
-        let micro_batches: Vec<usize> = steps.iter().filter_map(number).collect();
-        let programs: Vec<Staged<'_>> = staged.iter().map(|((_, placed), places)| Staged { placed, places }).collect();
-        if !programs.is_empty() {
-            let name = format!("train {part:?} of {count} in {} stages", layout.stages);
-            let step = StagedStep {
-                name: &name,
-                pipeline: recipe.pipeline,
-                stages: layout.stages,
-                programs: &programs,
-                homes: &lowered.homes,
-                micro_batches: &micro_batches,
-            };
-            plans.push((part, schedule_stages(&step)?));
+/// What cards run at once: a micro-batch, all micro-batches of a pipeline, or what moves the weights.
+#[derive(Clone, Debug)]
+pub struct StepProgram<'a> {
+    /// Which of the step's programs it is.
+    pub part: Part,
+    /// The programs it is made of. The notes of its plans are of their ops, one program's behind the other's.
+    pub programs: Vec<(Part, Staged<'a>)>,
+    /// By micro-batch of the run: its program.
+    pub micro_batches: Vec<usize>,
+    homes: &'a BTreeMap<String, usize>,
+}
+
+impl StepProgram<'_> {
+    /// The plans of all ranks.
+    ///
+    /// # Errors
+    /// Programs that stages cannot share out, or what the scheduler's verification finds.
+    pub fn schedule(&self, recipe: &Recipe, layout: &Layout) -> Result<Vec<Plan>, Diagnostics> {
+        let programs: Vec<Staged<'_>> = self.programs.iter().map(|(_, staged)| *staged).collect();
+        if let (1, [only]) = (layout.stages, programs.as_slice()) {
+            return schedule(only.placed);
         }
+        schedule_stages(&StagedStep {
+            name: &format!("train {:?} of {} in {} stages", self.part, layout.micro_batches(recipe), layout.stages),
+            pipeline: recipe.pipeline,
+            stages: layout.stages,
+            programs: &programs,
+            homes: self.homes,
+            micro_batches: &self.micro_batches,
+        })
     }
-    Ok(plans)
+}
+
+impl Lowered {
+    /// What the cards run, each once, in the order of a step.
+    #[must_use]
+    pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Vec<StepProgram<'_>> {
+        let of_one = |part: &Part| layout.stages == 1 || *part == Part::Update;
+        let mut found: Vec<StepProgram<'_>> = Vec::new();
+        for part in layout.programs(recipe) {
+            if found.iter().any(|run| run.part == part) {
+                continue;
+            }
+            let steps = if of_one(&part) {
+                vec![part]
+            } else {
+                Part::of_step(layout.micro_batches(recipe), false, recipe.order())
+            };
+            let at = |step: &Part| self.parts.iter().position(|(known, _)| known == step);
+            let mut numbers: Vec<usize> = steps.iter().filter_map(at).collect();
+            let own = numbers.clone();
+            numbers.sort_unstable();
+            numbers.dedup();
+            let staged = |number: &usize| {
+                let (part, placed) = &self.parts[*number];
+                (*part, Staged { placed, places: self.places.get(*number).map_or(&[], Vec::as_slice) })
+            };
+            let micro_batches = own.iter().filter_map(|number| numbers.binary_search(number).ok()).collect();
+            let programs = numbers.iter().map(staged).collect();
+            found.push(StepProgram { part, programs, micro_batches, homes: &self.homes });
+        }
+        found
+    }
 }
 
 /// Trained weights and states of a program, but for what only one step needs and for copies.

@@ -31,6 +31,12 @@ pub(super) fn check_layout(layout: &Layout) -> Result<(), Diagnostics> {
             problems.push(problem.help("another --mesh, or leave --exact out"));
         }
     }
+    if layout.context > 1 {
+        let problem =
+            Diagnostic::new("--exact", "tokens of a sequence on several cards are added in the order of the cards");
+        let problem = problem.expected("cp=1").found(format!("cp={}", layout.context));
+        problems.push(problem.help("another --mesh, or leave --exact out"));
+    }
     if !layout.micro_batch.is_power_of_two() {
         let problem = Diagnostic::new("--exact", "the sequences of a micro-batch are no subtree of those of a step");
         let problem = problem.expected("a power of two").found(format!("--micro-batch {}", layout.micro_batch));

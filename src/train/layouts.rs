@@ -1,8 +1,8 @@
 //! Where the values of training lie: pins for data parallel, and for `ZeRO`.
 //!
 //! Input → output: the loss program, a mesh and how much is cut over data-parallel cards → [`Pins`]. Weights lie as inference
-//! has them, by their products; gradients, moments and, from stage 3 on, weights are cut further over [`DATA`], along a dim
-//! that no other axis cuts. Sizes that do not divide are ordinary.
+//! has them, by their products; gradients, moments and, from stage 3 on, weights are cut further over [`DATA`] and [`CONTEXT`],
+//! along a dim that no other axis cuts. Sizes that do not divide are ordinary.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,7 @@ use crate::program::grad::AGAIN;
 use crate::program::models::{COPY, trained};
 use crate::program::{Program, Role, Value, ValueId};
 
+use super::context::CONTEXT;
 use super::optimizer::{STATES, matrices};
 use super::program::Order;
 
@@ -56,7 +57,7 @@ pub fn is_of_one_step(state: &str) -> bool {
     [ACCUMULATED, SCALED].iter().any(|prefix| state.starts_with(prefix))
 }
 
-/// How much of what belongs to a weight is cut over the cards of [`DATA`].
+/// How much of what belongs to a weight is cut over the cards of [`DATA`] and [`CONTEXT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Zero {
     /// Nothing.
@@ -97,12 +98,15 @@ pub fn pins(
     (order, levels): (Order, usize),
 ) -> Result<Pins, Diagnostics> {
     let mut base = Pins::auto(residual);
-    let has_data = !mesh.named(DATA).is_empty();
-    if has_data {
-        let batches = loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
-        base = batches.fold(base, |pins, value| pins.value(&value.name, &[(0, DATA)]));
+    // Axes over which tokens are dealt: of several sequences, and of each.
+    let dealt = || [(0, DATA), (1, CONTEXT)].into_iter().filter(|(_, axis)| !mesh.named(axis).is_empty());
+    let mut stream: Vec<(usize, &str)> = dealt().collect();
+    let batches = loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
+    base = batches.fold(base, |pins, value| pins.value(&value.name, &stream));
+    if !mesh.named(CONTEXT).is_empty() {
+        // All cards read all values of a sequence, and each wants the sum of their cotangents for its own tokens.
+        base = base.cut_along("grad.layers.*.attention.v", 1, CONTEXT).dealt_on(&[CONTEXT]);
     }
-    let mut stream: Vec<(usize, &str)> = if has_data { vec![(0, DATA)] } else { Vec::new() };
     if residual == Residual::Seq {
         stream.push((1, "tp"));
     }
@@ -117,7 +121,11 @@ pub fn pins(
         placed = place(loss, mesh, &base)?;
     }
     let has_replicas = !mesh.named(REPLICAS).is_empty();
-    let cut_on = if has_replicas { SHARDS } else { DATA };
+    let data: Vec<&str> = dealt().map(|(_, axis)| axis).collect();
+    let is_cut = |axis: &&str| !has_replicas || *axis != DATA;
+    let cut_on: Vec<&str> =
+        has_replicas.then_some(SHARDS).into_iter().chain(data.iter().copied().filter(is_cut)).collect();
+    let shards: usize = cut_on.iter().map(|axis| mesh.joint_size(&mesh.named(axis))).product();
     let matrices = matrices(loss);
     let trained: BTreeSet<ValueId> = trained(loss).into_iter().collect();
     let mut problems = Diagnostics::new();
@@ -131,21 +139,18 @@ pub fn pins(
         }
         let free = || (0..value.shape.rank()).filter(|dim| layout.dims[*dim].is_empty());
         // As trees, a dim that divides: cards hold nodes of it then.
-        let is_even = |dim: usize| {
-            order == Order::AsTheyCome || value.shape[dim].is_multiple_of(mesh.joint_size(&mesh.named(cut_on)))
-        };
+        let is_even = |dim: usize| order == Order::AsTheyCome || value.shape[dim].is_multiple_of(shards);
         let cut = free().max_by_key(|dim| (is_even(*dim), value.shape[*dim], std::cmp::Reverse(*dim)));
         let mut shared = own.clone();
-        if let Some(dim) = cut.filter(|_| has_data && zero >= Zero::Moments) {
-            shared.push((dim, cut_on));
+        if let Some(dim) = cut.filter(|_| zero >= Zero::Moments) {
+            shared.extend(cut_on.iter().map(|axis| (dim, *axis)));
         }
-        let (data, sums): (&[&str], _) = match zero >= Zero::Gradients {
+        let (parts, sums): (&[&str], _) = match zero >= Zero::Gradients {
             _ if order == Order::Tree => (&[], if zero >= Zero::Gradients { &shared } else { &own }),
             true if has_replicas => (&[REPLICAS], &shared),
             true => (&[], &shared),
-            false => (&[DATA], &own),
+            false => (&data, &own),
         };
-        let data = if has_data { data } else { &[] };
         let name = &value.name;
         let stored = if zero >= Zero::Weights && matrices.contains(&id) { &shared } else { &own };
         pins = pins.value(name, stored);
@@ -158,10 +163,10 @@ pub fn pins(
         }
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
         let kept = (0..levels).map(|level| accumulated(level, name));
-        pins = kept.chain([format!("{MICRO}{name}")]).fold(pins, |pins, of| pins.partial_value(&of, sums, data));
+        pins = kept.chain([format!("{MICRO}{name}")]).fold(pins, |pins, of| pins.partial_value(&of, sums, parts));
     }
-    if has_data && zero >= Zero::Weights {
-        pins = pins.stored_on(cut_on);
+    if zero >= Zero::Weights {
+        pins = pins.stored_on(&cut_on);
     }
     problems.into_result(pins)
 }

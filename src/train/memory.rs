@@ -72,7 +72,7 @@ fn alternatives(layout: &Layout) -> Vec<(String, Layout)> {
         found.push(("--recompute full".to_owned(), Layout { recompute: Recompute::Full, ..*layout }));
         least = (vec!["--recompute full".to_owned()], Layout { recompute: Recompute::Full, ..least.1 });
     }
-    if layout.data > 1 && layout.zero != Zero::Weights {
+    if layout.data * layout.context > 1 && layout.zero != Zero::Weights {
         let stages = [(1, Zero::Moments), (2, Zero::Gradients), (3, Zero::Weights)];
         let above = stages.into_iter().filter(|(_, zero)| *zero > layout.zero);
         found.extend(above.map(|(stage, zero)| (format!("--zero {stage}"), Layout { zero, ..*layout })));

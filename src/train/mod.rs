@@ -2,7 +2,7 @@
 //!
 //! Input → output: a model, a [`Recipe`] and data → weights that are updated on the cards, with the loss and the norm of the
 //! gradients of each step. [`data`] makes the batches, [`program`] the ops of a step, [`layouts`] says where gradients and
-//! moments lie (which is what `ZeRO` is), [`Trainer`] runs them, [`checkpoint`] keeps all of it and [`metrics`] what each step
+//! moments lie (which is what `ZeRO` is), [`context`] which tokens of a sequence a card has, [`Trainer`] runs them, [`checkpoint`] keeps all of it and [`metrics`] what each step
 //! did. Nothing here knows how values are split: gradients and moments are values with layouts, and the collectives follow
 //! from the rules of the ops.
 //!
@@ -12,6 +12,7 @@
 
 pub mod checkpoint;
 mod compile;
+pub mod context;
 pub mod data;
 mod exact;
 pub mod init;
@@ -26,7 +27,7 @@ pub mod stages;
 mod trainer;
 pub mod verify;
 
-pub use compile::{Compiled, Layout, Lowered, compile, lower};
+pub use compile::{Compiled, Layout, Lowered, StepProgram, compile, lower};
 pub use layouts::Zero;
 pub use loss_scale::{LossScale, LossScaling};
 pub use optimizer::Optimizer;

@@ -15,10 +15,10 @@ use crate::program::grad::{Segment, gradients_with};
 use crate::program::models::{COPY, Loss, loss, trained};
 use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
 use crate::schedule::When;
+use crate::schedule::parts::{Cut, Marks};
 
 use super::layouts::{GRADIENT, MICRO, SCALED, WITH_COPY, accumulated};
 use super::optimizer::{Optimizer, matrices, squares};
-use super::stages::{Cut, Marks};
 
 /// Names of outputs and of inputs that are not the model's.
 pub mod name {
@@ -205,7 +205,7 @@ impl Parts<'_> {
     pub(super) fn marked_loss(&self) -> Result<Marked, Diagnostics> {
         let mut build = self.builder("loss".to_owned());
         let found = self.write_loss(&mut build);
-        let marks = Marks::of_loss(build.program(), &found.layers, build.program().ops.len(), &self.cut);
+        let marks = Marks::of_forward(build.program(), &found.layers, build.program().ops.len(), &self.cut);
         build.output(name::LOSS, found.loss);
         Ok(Marked { program: build.finish()?, marks })
     }
@@ -312,7 +312,7 @@ impl Parts<'_> {
         let mut build = self.builder(format!("train {part:?} b={} s={}", self.batch, self.sequence));
         let found = self.write_loss(&mut build);
         let forward = build.program().ops.len();
-        let mut marks = Marks::of_loss(build.program(), &found.layers, forward, &self.cut);
+        let mut marks = Marks::of_forward(build.program(), &found.layers, forward, &self.cut);
         let scale = build.input(name::LOSS_SCALE, [], DType::F32);
         let params = found.params;
         if params.is_empty() {

@@ -23,6 +23,7 @@ use crate::timeline::{Phase, Shares};
 
 use super::checkpoint::{Checkpoint, PartBytes, Sharding};
 use super::compile::{Compiled, Layout};
+use super::context;
 use super::data::Batch;
 use super::layouts::SCALED;
 use super::loss_scale::LossScale;
@@ -184,18 +185,12 @@ impl Trainer {
         let kinds: Vec<Part> = plans.iter().map(|(part, _)| *part).collect();
         let mut engine = Engine::start_with(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
         engine.load(fill)?;
-        let count = layout.micro_batches(recipe);
         let number = |part: Part| {
             let missing = || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "is no part of what was compiled"));
             kinds.iter().position(|kind| *kind == part).map(|number| (part, number)).ok_or_else(missing)
         };
         let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
-        // All micro-batches of a pipeline are one program.
-        let count = if layout.stages > 1 { 1 } else { count };
-        let parts = Part::of_step(count, loss_scale.is_some(), recipe.order())
-            .into_iter()
-            .map(number)
-            .collect::<Result<_, _>>()?;
+        let parts = layout.programs(recipe).into_iter().map(number).collect::<Result<_, _>>()?;
         let progress = Progress { next: 0, updates: 0, loss_scale };
         Ok(Self {
             engine,
@@ -501,27 +496,31 @@ impl Trainer {
     fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> Inputs {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
+        // Of a sequence, in the order in which cards have its tokens.
+        let order = context::order(s, self.layout.context);
         let tokens = |at: usize, shift: usize| match row(at) {
-            Some(row) => batch.tokens[row * (s + 1) + shift..][..s].iter().map(|id| i64::from(*id)).collect(),
+            Some(row) => order.iter().map(|token| i64::from(batch.tokens[row * (s + 1) + shift + token])).collect(),
             None => vec![0; s],
         };
         let share = (labels as f64).recip() as f32;
-        let weight = |ignored: &u8| if *ignored == 0 { share } else { 0.0 };
+        let weight = |ignored: u8| if ignored == 0 { share } else { 0.0 };
         let weights = |at: usize| match row(at) {
-            Some(row) => batch.ignore[row * s..][..s].iter().map(weight).collect(),
+            Some(row) => order.iter().map(|token| weight(batch.ignore[row * s + token])).collect(),
             None => vec![0.0; s],
         };
-        let position = |at: &i32| usize::try_from(*at).unwrap_or_default();
-        let in_order = |at: usize| match row(at) {
-            Some(row) => batch.positions[row * s..][..s].iter().map(position).collect(),
-            None => (0..s).collect::<Vec<usize>>(),
+        let position = |at: i32| usize::try_from(at).unwrap_or_default();
+        let positions_of = |at: usize| match row(at) {
+            Some(row) => order.iter().map(|token| position(batch.positions[row * s + token])).collect(),
+            None => order.clone(),
         };
-        let positions: Vec<usize> = (0..b).flat_map(in_order).collect();
+        let positions: Vec<usize> = (0..b).flat_map(positions_of).collect();
         let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, s);
         // A token sees itself and those before it of the same document.
         let document = |at: usize, token: usize| row(at).map(|row| batch.documents[row * s + token]);
         let is_hidden = |at: usize, token: usize, key: usize| key > token || document(at, token) != document(at, key);
-        let cells = (0..b).flat_map(|at| (0..s).flat_map(move |token| (0..s).map(move |key| (at, token, key))));
+        let order = order.as_slice();
+        let keys = move |at, token: usize| order.iter().map(move |key| (at, token, *key));
+        let cells = (0..b).flat_map(|at| order.iter().flat_map(move |token| keys(at, *token)));
         let hidden: Vec<u8> = cells.map(|(at, token, key)| u8::from(is_hidden(at, token, key))).collect();
         let dtype = self.recipe.precision.dtype();
         let rotary = [b, s, config.head_dim];

@@ -1,20 +1,21 @@
 //! `explain --train`: what the cards exchange in a step of training, why, and what hides it.
 //!
 //! Input → output: a configuration, a recipe and a mesh → the programs of a step as `train` compiles them, walked on the
-//! planner's clock → a row a collective. A collective is hidden while an operator of its card runs beside it; the rest of it is
-//! exposed. It opens no weights and no card.
+//! planner's clock → a row a collective, and of a pipeline a row a transfer. An exchange is hidden while an operator of its card
+//! runs beside it; the rest of it is exposed. It opens no weights and no card.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::ops::Range;
 
 use ascend_tp::base::{Diagnostics, Id};
-use ascend_tp::collective::{Exchange, exchanges};
-use ascend_tp::placement::Placed;
+use ascend_tp::collective::exchanges;
 use ascend_tp::program::OpId;
-use ascend_tp::schedule::plan::{Action, StreamKind};
-use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::plan::{Action, CollectiveKind, Step, StreamKind};
 use ascend_tp::train::program::Part;
-use ascend_tp::train::{Lowered, lower};
+use ascend_tp::train::stages::PIPELINE;
+use ascend_tp::train::{StepProgram, lower};
 use ascend_tp_planner::simulate::{Issue, Simulator, Span};
 use serde::Serialize;
 
@@ -25,7 +26,6 @@ use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
 use crate::site::Site;
 use crate::table::{Align, Table};
-use crate::train::StepOptions;
 use crate::values::PrecisionName;
 use crate::{model, print, print_json};
 
@@ -45,16 +45,20 @@ struct Report {
     chip: &'static str,
     /// The slowest card's step, in microseconds.
     step_us: f64,
+    /// Of a pipeline: by stage, the part of the step in which no operator of its slowest card runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    idle: Vec<f64>,
     collectives: Vec<Timed>,
 }
 
-/// One collective of the program of a micro-batch. Times are of the slowest card.
+/// One collective of the program of a micro-batch, or one transfer of a pipeline. Times are of the slowest card of its stage, a
+/// mean over those of a step.
 #[derive(Debug, Serialize)]
 struct Timed {
     #[serde(flatten)]
     collective: Collective,
     dtype: &'static str,
-    /// Whose program it is of: `only`, `first`, `middle`, `last`; or `update`.
+    /// Whose program it is of: `only`, `first`, `middle`, `last`; or `update`; `all` of what stages send each other.
     micro_batch: &'static str,
     /// How often a step has it.
     times: usize,
@@ -74,8 +78,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let step = options.step.resolve(options.layout.residual(), options.cards, dtype, &mut problems);
     let Some((recipe, layout)) = problems.into_result(step)? else { return Ok(Outcome::Done) };
-    StepOptions::check_is_one_stage("explain --train", &layout).map_err(Diagnostics::from)?;
-    let Lowered { parts, .. } = lower(&config, &recipe, &layout)?;
+    let lowered = lower(&config, &recipe, &layout)?;
     let micro_batches = layout.micro_batches(&recipe);
     let site = Site::default();
     let cards: Vec<usize> = (0..layout.cards()).collect();
@@ -88,18 +91,29 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         micro_batches,
         chip: site.profile.soc.name(),
         step_us: 0.0,
+        idle: Vec::new(),
         collectives: Vec::new(),
     };
-    let is_scaled = parts.iter().any(|(part, _)| *part == Part::Update);
-    for (part, lowered) in &parts {
-        let plans = schedule(lowered)?;
-        let run = Simulator::new(&site.profile, &site.topology, &plans, &cards).run(Issue::Eager);
-        let slowest = (0..plans.len()).max_by(|a, b| run.ranks[*a].duration_us.total_cmp(&run.ranks[*b].duration_us));
-        let Some(rank) = slowest else { continue };
-        let times =
-            Part::of_step(micro_batches, is_scaled, recipe.order()).into_iter().filter(|other| other == part).count();
-        report.step_us += run.ranks[rank].duration_us * times as f64;
-        report.collectives.extend(collectives(lowered, &plans[rank], &run.ranks[rank].spans, *part, times));
+    let mut busy_us = vec![0.0; layout.stages];
+    for run in lowered.runs(&recipe, &layout) {
+        let plans = run.schedule(&recipe, &layout)?;
+        let found = Simulator::new(&site.profile, &site.topology, &plans, &cards).run(Issue::Eager);
+        let duration_us = |rank: usize| found.ranks[rank].duration_us;
+        let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));
+        let inner = plans.len() / layout.stages;
+        let of_stages: Vec<usize> =
+            (0..layout.stages).filter_map(|stage| slowest(stage * inner..(stage + 1) * inner)).collect();
+        let times = layout.programs(&recipe).into_iter().filter(|part| *part == run.part).count();
+        report.step_us += of_stages.iter().map(|rank| duration_us(*rank)).fold(0.0, f64::max) * times as f64;
+        let seen: Vec<Seen<'_>> =
+            of_stages.iter().map(|rank| Seen { plan: &plans[*rank], spans: &found.ranks[*rank].spans }).collect();
+        for (busy_us, seen) in busy_us.iter_mut().zip(&seen) {
+            *busy_us += seen.busy_us() * times as f64;
+        }
+        report.collectives.extend(collectives(&run, &seen, times));
+    }
+    if layout.stages > 1 {
+        report.idle = busy_us.iter().map(|busy_us| 1.0 - busy_us / report.step_us).collect();
     }
     if options.json {
         print_json(&report)?;
@@ -109,37 +123,131 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-fn collectives(lowered: &Placed, plan: &Plan, spans: &[Option<Span>], part: Part, times: usize) -> Vec<Timed> {
-    let mut timed: BTreeMap<OpId, (f64, f64, Option<OpId>)> = BTreeMap::new();
-    for at in (0..spans.len()).filter(|at| matches!(plan.steps[*at].action, Action::Exchange(_))) {
-        let Some(span) = spans[at] else { continue };
-        let (us, hidden_us, by) = beside(plan, spans, span);
-        // A sum as a tree is two exchanges.
-        let (all, hidden, first) = timed.entry(plan.steps[at].op).or_default();
-        (*all, *hidden, *first) = (*all + us, *hidden + hidden_us, first.or(by));
+/// What a card did in a run.
+struct Seen<'a> {
+    plan: &'a Plan,
+    /// By step.
+    spans: &'a [Option<Span>],
+}
+
+/// Exchanges of one op on one card.
+#[derive(Default)]
+struct Exchanged {
+    times: usize,
+    us: f64,
+    hidden_us: f64,
+    beside: Option<OpId>,
+}
+
+impl Seen<'_> {
+    /// How long operators run.
+    fn busy_us(&self) -> f64 {
+        let steps = self.plan.steps.iter().zip(self.spans).filter(|(step, _)| step.stream == StreamKind::Compute);
+        steps.filter_map(|(_, span)| *span).map(|span| span.end_us - span.start_us).sum()
     }
-    let row = |exchange: Exchange| {
-        // A card that has no part of a tensor takes no part in moving it.
-        let (us, hidden_us, beside) = timed.get(&exchange.op).copied().unwrap_or_default();
-        let operand = lowered.program.ops[exchange.op].operands[0];
-        Timed {
-            dtype: lowered.program.values[operand].dtype.name(),
-            micro_batch: match part {
-                Part::Only => "only",
-                Part::First => "first",
-                Part::Middle => "middle",
-                Part::Join { .. } => "join",
-                Part::Last => "last",
-                Part::Update => "update",
-            },
-            times,
-            us,
-            hidden_us,
-            beside: beside.map(|op| format!("{} of {}", plan.notes[op].kind, plan.notes[op].value)),
-            collective: exchange.into(),
+
+    /// Its collectives or its transfers, by op.
+    fn exchanged(&self, is_wanted: impl Fn(&CollectiveKind) -> bool) -> BTreeMap<OpId, Exchanged> {
+        let mut found: BTreeMap<OpId, Exchanged> = BTreeMap::new();
+        for (step, span) in self.plan.steps.iter().zip(self.spans) {
+            let (Action::Exchange(exchange), Some(span)) = (&step.action, span) else { continue };
+            if is_wanted(&exchange.kind) {
+                let (us, hidden_us, beside) = beside(self.plan, self.spans, *span);
+                let op = found.entry(step.op).or_default();
+                (op.times, op.us, op.hidden_us) = (op.times + 1, op.us + us, op.hidden_us + hidden_us);
+                op.beside = op.beside.or(beside);
+            }
         }
-    };
-    exchanges(lowered).into_iter().map(row).collect()
+        found
+    }
+
+    fn name(&self, op: OpId) -> String {
+        format!("{} of {}", self.plan.notes[op].kind, self.plan.notes[op].value)
+    }
+}
+
+/// The collectives of a run that a step has so many times, in the order of its programs, and behind them what stages send each
+/// other; of each stage one card is seen.
+fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Timed> {
+    let timed: Vec<_> = seen.iter().map(|seen| seen.exchanged(|kind| !kind.is_of_two())).collect();
+    let mut found = Vec::new();
+    let mut first_note = 0;
+    for (part, staged) in &run.programs {
+        let lowered = staged.placed;
+        for exchange in exchanges(lowered) {
+            let note = OpId::from_index(first_note + exchange.op.index());
+            let of_stage = seen.iter().zip(&timed).find_map(|(seen, timed)| Some((seen, timed.get(&note)?)));
+            // A card that has no part of a tensor takes no part in moving it.
+            let none = Exchanged { times: 1, ..Exchanged::default() };
+            let (seen, of) = of_stage.unwrap_or((&seen[0], &none));
+            let operand = lowered.program.ops[exchange.op].operands[0];
+            let dtype = lowered.program.values[operand].dtype.name();
+            found.push(seen.timed(of, times, dtype, micro_batch(*part), exchange.into()));
+        }
+        first_note += lowered.program.ops.len();
+    }
+    for (stage, own) in seen.iter().enumerate() {
+        let sends = own.exchanged(|kind| matches!(kind, CollectiveKind::Send { .. }));
+        found.extend(sends.iter().filter_map(|(op, of)| own.sent(*op, of, times, stage)));
+    }
+    found
+}
+
+const fn micro_batch(part: Part) -> &'static str {
+    match part {
+        Part::Only => "only",
+        Part::First => "first",
+        Part::Middle => "middle",
+        Part::Join { .. } => "join",
+        Part::Last => "last",
+        Part::Update => "update",
+    }
+}
+
+impl Seen<'_> {
+    fn timed(
+        &self,
+        of: &Exchanged,
+        runs: usize,
+        dtype: &'static str,
+        micro_batch: &'static str,
+        collective: Collective,
+    ) -> Timed {
+        let count = of.times as f64;
+        Timed {
+            collective,
+            dtype,
+            micro_batch,
+            times: runs * of.times,
+            us: of.us / count,
+            hidden_us: of.hidden_us / count,
+            beside: of.beside.map(|op| self.name(op)),
+        }
+    }
+
+    /// What this stage sends to another one.
+    fn sent(&self, op: OpId, of: &Exchanged, runs: usize, stage: usize) -> Option<Timed> {
+        let is_own = |step: &&Step| step.op == op;
+        let (to, sent) = self.plan.steps.iter().filter(is_own).find_map(|step| match &step.action {
+            Action::Exchange(exchange) => match exchange.kind {
+                CollectiveKind::Send { to } => Some((to, &exchange.send)),
+                _ => None,
+            },
+            _ => None,
+        })?;
+        let note = &self.plan.notes[op];
+        let collective = Collective {
+            op: "send",
+            layer: note.layer,
+            axes: PIPELINE.to_owned(),
+            group: 2,
+            value: note.value.clone(),
+            tensors: 1,
+            bytes: (sent.elems() * sent.dtype.size_bytes()) as u64,
+            reason: format!("stage {stage} makes it, stage {to} reads it"),
+        };
+        Some(self.timed(of, runs, sent.dtype.name(), "all", collective))
+    }
 }
 
 /// How long an exchange runs, how long beside operators, and beside whose the longest.
@@ -252,5 +360,9 @@ fn render(report: &Report) -> String {
         counted(rows.iter().map(|row| row.times).sum(), "collective"),
         all_us - hidden_us,
     );
+    if !report.idle.is_empty() {
+        let idle: Vec<String> = report.idle.iter().map(|idle| format!("{:.1} %", 100.0 * idle)).collect();
+        let _ = writeln!(text, "No operator runs, by stage: {} of the step.", idle.join(", "));
+    }
     text
 }

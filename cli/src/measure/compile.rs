@@ -69,6 +69,7 @@ pub(crate) fn run(settings: &[Setting], budget: Duration) -> Result<Table, Error
     for Setting { name, model, cards } in settings {
         let deployment = Deployment {
             cards: *cards,
+            stages: 1,
             precision: model.dtype.into(),
             residual: Residual::Replicate,
             batch: 1,

@@ -168,6 +168,7 @@ impl Setting {
     pub(super) fn deployment(&self, cards: usize) -> Deployment {
         Deployment {
             cards,
+            stages: 1,
             precision: self.precision,
             residual: self.residual,
             batch: 1,

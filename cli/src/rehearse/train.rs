@@ -10,7 +10,6 @@ use super::text;
 use crate::arguments::RehearseOptions;
 use crate::failure::{Failure, Outcome};
 use crate::site::{Site, keep};
-use crate::train::StepOptions;
 use crate::values::PrecisionName;
 use crate::{files, model, print, print_json};
 
@@ -44,7 +43,6 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train
     let (Some((name, model)), Some(Site { profile, topology }), Some((recipe, layout))) = (model, site, step) else {
         return Err(problems);
     };
-    StepOptions::check_is_one_stage("rehearse --train", &layout)?;
     let site = rehearse::Site { cards: options.cards, servers: options.servers, profile, topology };
     let setting = train::Setting { name, model, recipe, layout, site };
     if let Err(found) = setting.check() {

@@ -26,8 +26,9 @@ pub(crate) struct StepOptions {
     pub(super) recipe: Option<PathBuf>,
     #[command(flatten)]
     over: Overrides,
-    /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline, pp=2,dp=2,tp=2; of dp=*,tp=4 the first is
-    /// what the number of cards leaves [default: all for tp]
+    /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline and tokens
+    /// of a sequence on several cards, pp=2,dp=2,cp=2,tp=2; of dp=*,tp=4 the first is what the number of cards leaves
+    /// [default: all for tp]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
     /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
@@ -56,18 +57,6 @@ impl StepOptions {
         Err(problem.help("add --train").into())
     }
 
-    /// For commands that are about the programs of one stage.
-    ///
-    /// # Errors
-    /// A layout of several.
-    pub(crate) fn check_is_one_stage(command: &str, layout: &Layout) -> Result<(), Diagnostic> {
-        if layout.stages == 1 {
-            return Ok(());
-        }
-        let problem = Diagnostic::new(command, "knows no pipeline").expected("a mesh without pp");
-        Err(problem.found(format!("pp={}", layout.stages)).help("train, verify --train and plan --train have stages"))
-    }
-
     /// The recipe with what is said on the command line, and the layout; `None` if `problems` has got why not.
     pub(crate) fn resolve(
         &self,
@@ -85,7 +74,7 @@ impl StepOptions {
         let recipe = recipe.map_err(|found| problems.append(found)).ok();
         let recipe = recipe.map(|recipe| self.over.over(recipe, problems));
         let axes = mesh(self.mesh.as_deref(), cards).map_err(|problem| problems.push(problem)).ok();
-        let (mut recipe, Axes { stages, data, replicas, tensor }) = recipe.zip(axes)?;
+        let (mut recipe, Axes { stages, data, replicas, context, tensor }) = recipe.zip(axes)?;
         recipe.precision = dtype.unwrap_or(recipe.precision);
         let share = recipe.global_batch.div_ceil(data).max(1);
         let zero = Zero::of_stage(self.zero).unwrap_or_default();
@@ -95,7 +84,7 @@ impl StepOptions {
         let most = if recipe.exact { 1 << most.ilog2() } else { most };
         let micro_batch = self.micro_batch.map_or(most, NonZero::get);
         let recompute = self.recompute;
-        Some((recipe, Layout { data, replicas, tensor, stages, residual, zero, micro_batch, recompute }))
+        Some((recipe, Layout { data, replicas, context, tensor, stages, residual, zero, micro_batch, recompute }))
     }
 }
 
@@ -141,7 +130,7 @@ struct Overrides {
     /// Steps until the largest rate
     #[arg(long, value_name = "N")]
     warmup_steps: Option<usize>,
-    /// The order in which stages take micro-batches: gpipe, 1f1b, interleaved=CHUNKS or zb-h1
+    /// The order in which stages take micro-batches: gpipe, 1f1b, interleaved=CHUNKS, zb-h1 or zb-v
     #[arg(long, value_name = "ORDER")]
     pipeline: Option<Pipeline>,
     /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
@@ -219,15 +208,30 @@ pub(super) struct Axes {
     pub(super) data: usize,
     /// Groups of them.
     pub(super) replicas: usize,
+    pub(super) context: usize,
     pub(super) tensor: usize,
+}
+
+/// Stages of a mesh for serving.
+///
+/// # Errors
+/// A mesh that is none, is not of the cards, or deals requests over some of them.
+pub(crate) fn serving_stages(text: Option<&str>, cards: usize) -> Result<usize, Diagnostic> {
+    let Axes { stages, data, context, .. } = mesh(text, cards)?;
+    if data * context == 1 {
+        return Ok(stages);
+    }
+    let problem =
+        Diagnostic::new("--mesh", "all cards serve the same requests").expected("axes pp and tp, such as pp=2,tp=4");
+    Err(problem.found(text.unwrap_or_default()))
 }
 
 /// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the cards.
 pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic> {
-    let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, tensor: cards }) };
-    let expected = "axes pp, dp, or dp_rep and dp_shard, and tp, such as dp=2,tp=4";
+    let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards }) };
+    let expected = "axes pp, dp, or dp_rep and dp_shard, cp and tp, such as dp=2,tp=4";
     let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
-    let mut stages = None;
+    let (mut stages, mut context) = (None, None);
     let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
     let mut sizes = Vec::new();
     for part in text.split(',') {
@@ -253,6 +257,7 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic>
             "dp" => &mut data,
             "dp_rep" => &mut replicas,
             "dp_shard" => &mut shards,
+            "cp" => &mut context,
             "tp" => &mut tensor,
             _ => return Err(problem("an axis that training does not have")),
         };
@@ -265,10 +270,12 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic>
     }
     let replicas = replicas.unwrap_or(1);
     let (data, tensor) = (data.unwrap_or(replicas * shards.unwrap_or(1)), tensor.unwrap_or(1));
-    let stages = stages.unwrap_or(1);
-    let factors = if stages > 1 { format!("{stages} × {data} × {tensor}") } else { format!("{data} × {tensor}") };
-    match stages * data * tensor {
-        product if product == cards => Ok(Axes { stages, data, replicas, tensor }),
+    let (stages, context) = (stages.unwrap_or(1), context.unwrap_or(1));
+    let rest = |size: usize| (size > 1).then_some(size);
+    let factors = [rest(stages), Some(data), rest(context), Some(tensor)].into_iter().flatten();
+    let factors = factors.map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
+    match stages * data * context * tensor {
+        product if product == cards => Ok(Axes { stages, data, replicas, context, tensor }),
         product => Err(Diagnostic::new("--mesh", "is not of the cards")
             .expected(format!("a product of {cards}, as --cards says"))
             .found(format!("{factors} = {product}"))),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use ascend_tp::exec::Launching;
 use ascend_tp::generate::{DECODE, PREFILL};
 use ascend_tp::placement::Residual;
+use ascend_tp::program::models::COPY;
 use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::{Phase, Shares};
 
@@ -117,10 +118,10 @@ pub(super) const fn residual_name(residual: Residual) -> &'static str {
     }
 }
 
-/// Elements of all weights of a program.
+/// Elements of all weights of a program; what is a copy of another is none.
 pub(super) fn parameters(plans: &[Arc<Plan>]) -> u64 {
     let params = plans.first().into_iter().flat_map(|plan| &plan.params);
-    params.map(|param| param.shape.elems() as u64).sum()
+    params.filter(|param| !param.name.starts_with(COPY)).map(|param| param.shape.elems() as u64).sum()
 }
 
 impl Report {

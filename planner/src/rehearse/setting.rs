@@ -140,6 +140,7 @@ impl Setting {
     pub fn deployment(&self) -> Deployment {
         Deployment {
             cards: self.site.cards,
+            stages: 1,
             precision: self.precision,
             residual: self.residual,
             batch: self.batch,

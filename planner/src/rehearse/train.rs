@@ -147,8 +147,9 @@ impl Setting {
 }
 
 /// What a program is called.
-const fn name(part: Part) -> &'static str {
+const fn name(part: Part, layout: &Layout) -> &'static str {
     match part {
+        Part::Only if layout.stages > 1 => "all micro-batches",
         Part::Only => "only micro-batch",
         Part::First => "first micro-batch",
         Part::Middle => "micro-batch between",
@@ -184,11 +185,11 @@ impl Rehearsal {
         let memory = Memory { used: stage.used_bytes(), ..fullest };
         let mut ran: Vec<Ran> = kinds.iter().map(|part| Ran { part: *part, times: 0, total_ns: 0 }).collect();
         let mut step: Option<std::ops::Range<u64>> = None;
-        for part in Part::of_step(layout.micro_batches(recipe), kinds.contains(&Part::Update), recipe.order()) {
+        for part in layout.programs(recipe) {
             let Some(program) = kinds.iter().position(|kind| *kind == part) else { continue };
             let inputs = stage.inputs(program);
             let ns = match ran[program].times {
-                0 => stage.keep(name(part).to_owned(), program, &inputs, false)?,
+                0 => stage.keep(name(part, layout).to_owned(), program, &inputs, false)?,
                 _ => stage.run(program, &inputs)?,
             };
             ran[program].times += 1;
@@ -211,7 +212,11 @@ impl Rehearsal {
         let peak = peak_flops_per_s(soc, recipe.precision.dtype()) * site.cards as f64;
         let phase = |phase: &Phase| {
             let ran = self.ran[phase.program];
-            let tokens = if ran.part == Part::Update { 0 } else { layout.batch() * recipe.seq };
+            let tokens = match ran.part {
+                Part::Update => 0,
+                _ if layout.stages > 1 => recipe.global_batch * recipe.seq,
+                _ => layout.batch() * recipe.seq,
+            };
             let first = phase_report(&phase.name, tokens, &self.programs[phase.program], phase);
             StepPhase { times: ran.times, total_us: ran.total_ns as f64 / 1e3, first }
         };
@@ -238,15 +243,27 @@ impl Rehearsal {
         }
     }
 
+    /// Every span of the first of each program of a step.
+    #[must_use]
+    pub fn phases(&self) -> &[Phase] {
+        &self.phases
+    }
+
+    /// The plans of the programs, by program and rank: what [`Rehearsal::phases`] are of.
+    #[must_use]
+    pub fn programs(&self) -> &[Vec<Arc<Plan>>] {
+        &self.programs
+    }
+
     /// Writes what was seen as a trace that Perfetto opens: the first of each program of a step.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn write_trace(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        let Setting { name, site, recipe, layout, .. } = &self.setting;
+        let Setting { name, site, recipe, .. } = &self.setting;
         let about = json!({
             "model": name, "cards": site.cards, "card": site.profile.soc.name(), "topology": site.topology.name,
-            "data": layout.data, "tensor": layout.tensor, "global_batch": recipe.global_batch, "seq": recipe.seq,
+            "mesh": self.mesh, "global_batch": recipe.global_batch, "seq": recipe.seq,
         });
         let links = |ranks: &[usize]| site.link_name(ranks);
         let (programs, phases) = (&self.programs, &self.phases);

@@ -328,6 +328,7 @@ impl Request<'_> {
     fn deployment(&self, cards: usize, batch: usize, residual: Residual) -> Deployment {
         Deployment {
             cards,
+            stages: 1,
             precision: self.precision,
             residual,
             batch,

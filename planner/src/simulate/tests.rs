@@ -14,6 +14,7 @@ fn compiled(layers: usize, cards: usize) -> Programs {
     config.layers = layers;
     let deployment = Deployment {
         cards,
+        stages: 1,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
         batch: 4,
@@ -112,6 +113,7 @@ fn groups_that_share_a_bus_slow_each_other_down() {
     (config.layers, config.kv_heads, config.heads) = (1, 2, 16);
     let deployment = Deployment {
         cards: 8,
+        stages: 1,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
         batch: 1,

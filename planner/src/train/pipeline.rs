@@ -37,7 +37,7 @@ pub struct Timeline {
 }
 
 /// The step of `micro_batches` over `stages`. `times` are those of each part of the model in the model's order, as many as
-/// stages times chunks: part `i` is on stage `i % stages`. `transfer` is the time from a stage to the next.
+/// stages times chunks. `transfer` is the time from a stage to the next.
 ///
 /// # Panics
 /// If the schedule does not divide the micro-batches, or `times` has another length.
@@ -60,8 +60,9 @@ pub fn simulate(
     };
     let walked = schedule.walk(stages, micro_batches, takes, transfer);
     let end: Vec<f64> = walked.iter().map(|own| own.last().map_or(0.0, |last| last.end)).collect();
-    let works =
-        |rank: usize| walked[rank].iter().map(move |walked| takes(walked.task.part(stages, rank), walked.task.pass));
+    let works = |rank: usize| {
+        walked[rank].iter().map(move |walked| takes(schedule.part(stages, rank, walked.task), walked.task.pass))
+    };
     let busy = (0..stages).map(|rank| works(rank).sum()).collect();
     Timeline { duration: end.iter().copied().fold(0.0, f64::max), end, busy }
 }
@@ -109,7 +110,10 @@ pub fn step(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[St
 #[must_use]
 pub fn shortest(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> f64 {
     let transfer = if stages > 1 { transfer } else { 0.0 };
-    let work = |rank: usize| -> f64 { times.iter().skip(rank).step_by(stages).map(StageTimes::total).sum() };
+    let work = |rank: usize| -> f64 {
+        let own = times.iter().enumerate().filter(|(part, _)| schedule.stage(stages, *part) == rank);
+        own.map(|(_, times)| times.total()).sum()
+    };
     // Before a stage's first pass, all stages before it do theirs; after its last gradients of inputs, all of them do theirs,
     // while it does what is left of its gradients of weights, if those come later.
     let way = |rank: usize| -> f64 {
@@ -117,10 +121,13 @@ pub fn shortest(schedule: Pipeline, stages: usize, micro_batches: usize, times: 
         let there: f64 = before.iter().map(|part| part.forward).sum();
         let back: f64 = before.iter().map(|part| part.input_grad).sum();
         let weights: f64 = before.iter().map(|part| part.weight_grad).sum();
-        let back = if schedule == Pipeline::ZeroBubbleH1 {
-            (back + hops - (rank + 1).min(micro_batches) as f64 * times[rank].weight_grad).max(0.0)
-        } else {
-            back + weights + hops
+        let back = match schedule {
+            Pipeline::ZeroBubbleH1 => {
+                (back + hops - (rank + 1).min(micro_batches) as f64 * times[rank].weight_grad).max(0.0)
+            }
+            // What is left of its gradients of weights may take as long.
+            Pipeline::ZeroBubbleV => 0.0,
+            _ => back + weights + hops,
         };
         there + hops + back
     };
@@ -176,6 +183,31 @@ mod tests {
         }
     }
 
+    /// What transfers add that no pass hides, with as many micro-batches as fill the pipeline at least twice: the way there and back; in
+    /// 1F1B once more each time the stages have changed all that they hold.
+    #[test]
+    fn transfers_take_as_long_as_the_forms_say() {
+        let whole = StageTimes { forward: 12.0, input_grad: 11.0, weight_grad: 9.0 };
+        let transfer = 0.25;
+        for stages in [2_usize, 3, 4, 7, 8] {
+            for rounds in [2_usize, 3, 5] {
+                let (p, m) = (stages as f64, rounds as f64);
+                let mut forms = vec![
+                    (Pipeline::GPipe, 2.0 * (p - 1.0)),
+                    (Pipeline::OneForwardOneBackward, 2.0 * (p - 1.0) * m + 2.0 * (p - 2.0)),
+                    (Pipeline::ZeroBubbleH1, 4.0 * (p - 1.0)),
+                ];
+                forms.extend([2, 3].map(|chunks| (Pipeline::Interleaved { chunks }, 2.0 * (p * chunks as f64 - 1.0))));
+                for (schedule, transfers) in forms {
+                    let times = equal(schedule, stages, whole);
+                    let step = |transfer| simulate(schedule, stages, stages * rounds, &times, transfer).duration;
+                    let added = step(transfer) - step(0.0);
+                    assert!((added - transfers * transfer).abs() < 1e-6, "{schedule} p={p} m={rounds} p: {added}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_slowest_stage_sets_the_pace() {
         let mut times =
@@ -192,6 +224,7 @@ mod tests {
             Just(Pipeline::OneForwardOneBackward),
             (2_usize..4).prop_map(|chunks| Pipeline::Interleaved { chunks }),
             Just(Pipeline::ZeroBubbleH1),
+            Just(Pipeline::ZeroBubbleV),
         ]
     }
 

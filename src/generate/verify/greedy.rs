@@ -79,6 +79,7 @@ impl Setup<'_> {
     fn generate(&self, precision: Precision, reference: &Continuation) -> Result<Vec<u32>, Error> {
         let deployment = Deployment {
             cards: self.cards,
+            stages: 1,
             precision,
             residual: self.residual,
             batch: 1,
@@ -100,6 +101,7 @@ impl Setup<'_> {
         let config = &self.model.config;
         let deployment = Deployment {
             cards: self.cards,
+            stages: 1,
             precision,
             residual: self.residual,
             batch: 1,

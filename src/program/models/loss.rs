@@ -9,7 +9,7 @@ use crate::program::build::{Builder, Operand};
 use crate::program::op::Kind;
 
 use super::names::Names;
-use super::{COPY, Layers, Shared, input, trained, whole};
+use super::{Layers, Shared, input, trained};
 
 /// The values of a program that ends in a loss.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Loss {
 /// [`input::LABELS`] and [`input::LABEL_WEIGHTS`]. Params, residual stream, norms, softmax and loss are f32; products and
 /// attention are of type `products`. Logits may be cut along the vocabulary: they are never whole on a card for the loss.
 ///
-/// Where the head is the embedding, it is one param of two uses, or with `copies_table` a param of its own, called [`COPY`] and the
+/// Where the head is the embedding, it is one param of two uses, or with `copies_table` a param of its own, called [`super::COPY`] and the
 /// embedding's name: whoever moves weights has to add both gradients and to keep both alike.
 ///
 /// With `lora` only the adapters are trained; matrices and biases are of type `products` then.
@@ -68,15 +68,7 @@ pub fn loss(
     };
     let Layers { x, table, ops: layers } = shared.layers(build, ids);
     let x = shared.cast(build, x, products);
-    let head = match config.tied_embeddings {
-        true if copies_table => {
-            let shape = [config.vocab_size, config.hidden_size];
-            let name = format!("{COPY}{}", names.embedding);
-            build.param_from(&name, shape, shared.stored_matrix(), whole(names.embedding))
-        }
-        true => table,
-        false => build.param(names.head, [config.vocab_size, config.hidden_size], shared.stored_matrix()),
-    };
+    let head = shared.head(build, table, copies_table);
     let head = shared.cast(build, head, products);
     let logits = build.matmul("bsh,vh->bsv", x, head);
     let logits = build.name(logits, "logits");

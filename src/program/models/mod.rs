@@ -88,9 +88,24 @@ pub fn decoder(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    let Precision { activations: dtype, weights } = precision.into();
+    Ok(decoder_of_layers(config, run, precision.into(), head, false)?.0)
+}
+
+/// As [`decoder`], with the ops of each layer, by number. With `copies_table` a head that is the embedding is a param of its own, called
+/// [`COPY`] and the embedding's name.
+///
+/// # Errors
+/// As [`decoder`].
+pub fn decoder_of_layers(
+    config: &ModelConfig,
+    run: RunShape,
+    precision: Precision,
+    head: Head,
+    copies_table: bool,
+) -> Result<(Program, Vec<Range<usize>>), Diagnostics> {
+    let Precision { activations: dtype, weights } = precision;
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
-    let (h, v, d) = (config.hidden_size, config.vocab_size, config.head_dim);
+    let d = config.head_dim;
     let names = Names::of(config.family);
     let mut build = Builder::new(format!("{} b={b} s={s} t={t}", config.family.model_type()));
 
@@ -105,8 +120,8 @@ pub fn decoder(
     let shared =
         Shared { config, names, batch: b, caches, stored: dtype, dtype, weights, lora: None, mask, cos, sin, logn };
 
-    let Layers { x, table, .. } = shared.layers(&mut build, ids);
-    let head_weight = if config.tied_embeddings { table } else { build.param(names.head, [v, h], dtype) };
+    let Layers { x, table, ops: layers } = shared.layers(&mut build, ids);
+    let head_weight = shared.head(&mut build, table, copies_table);
     let logits = match last {
         None => build.matmul("bsh,vh->bsv", x, head_weight),
         Some(last) => {
@@ -122,7 +137,7 @@ pub fn decoder(
     } else {
         build.output(output::LOGITS, logits);
     }
-    build.finish()
+    Ok((build.finish()?, layers))
 }
 
 /// The checkpoint tensors that a decoder's params come from, with the shapes they have there: a weight is a matrix
@@ -237,6 +252,20 @@ impl Shared<'_> {
         }
         let x = self.norm(build, residual, names.final_norm);
         Layers { x: build.name(x, "final_norm"), table, ops }
+    }
+
+    /// The weight of the head, as it is stored: the embedding, a copy of it, or one of its own.
+    fn head(&self, build: &mut Builder, table: Operand, copies_table: bool) -> Operand {
+        let Self { config, names, .. } = *self;
+        let shape = [config.vocab_size, config.hidden_size];
+        match config.tied_embeddings {
+            true if copies_table => {
+                let name = format!("{COPY}{}", names.embedding);
+                build.param_from(&name, shape, self.stored_matrix(), whole(names.embedding))
+            }
+            true => table,
+            false => build.param(names.head, shape, self.stored_matrix()),
+        }
     }
 
     fn norm(&self, build: &mut Builder, x: Operand, name: &str) -> Operand {

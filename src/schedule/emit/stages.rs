@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec};
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
 use crate::placement::Placed;
 use crate::program::call::{Call, View};
 use crate::program::op::Kind;
-use crate::program::{OpId, Program, Reduce, Role, ValueId};
+use crate::program::{OpId, Program, Reduce, Role, Value, ValueId};
 
+use super::super::parts::{pass_times, transfer_us};
 use super::super::pipeline::{Entry, Pass, Pipeline, Task};
 use super::super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tensor,
@@ -92,7 +93,7 @@ pub struct StagedStep<'a> {
 
 impl StagedStep<'_> {
     fn stage(&self, part: usize) -> usize {
-        part % self.stages
+        self.pipeline.stage(self.stages, part)
     }
 
     /// The stage that has a weight or state.
@@ -232,8 +233,8 @@ impl<'a> Cut<'a> {
             for crossing in &self.crossings[id.index()] {
                 // What the last part makes going forward, and the first going back, goes nowhere.
                 let next = match when {
-                    When::Forward => (part + 1 < parts).then(|| (part + 1) % step.stages),
-                    When::InputGrad => part.checked_sub(1).map(|part| part % step.stages),
+                    When::Forward => (part + 1 < parts).then(|| step.stage(part + 1)),
+                    When::InputGrad => part.checked_sub(1).map(|part| step.stage(part)),
                     When::WeightGrad | When::Update => None,
                 };
                 if !crossing.is_late && next != Some(crossing.to) {
@@ -244,6 +245,22 @@ impl<'a> Cut<'a> {
                 }
             }
         }
+    }
+
+    /// The most bytes that a card sends behind one pass.
+    fn largest_crossing(&self) -> usize {
+        let Placed { program, mesh, layouts } = self.staged.placed;
+        let bytes = |crossing: &Crossing| {
+            let (value, layout) = (&program.values[crossing.value], &layouts[crossing.value]);
+            layout.largest_local_elems(mesh, &value.shape) * value.dtype.size_bytes()
+        };
+        let mut sums: BTreeMap<(Place, usize), usize> = BTreeMap::new();
+        for (place, crossings) in self.staged.places.iter().zip(&self.crossings) {
+            for (place, crossing) in place.iter().flat_map(|place| crossings.iter().map(move |of| (*place, of))) {
+                *sums.entry((place, crossing.to)).or_default() += bytes(crossing);
+            }
+        }
+        sums.into_values().max().unwrap_or_default()
     }
 
     /// The ops of a task, in order.
@@ -266,7 +283,7 @@ impl<'a> Cut<'a> {
 ///
 /// # Errors
 /// Ops that no list of passes has a place for, weights of several stages, values that go to others than the next stage, or
-/// outputs that are no numbers of f32.
+/// outputs that cannot be summed.
 pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, Diagnostics> {
     step.check()?;
     let mut problems = Diagnostics::new();
@@ -279,8 +296,8 @@ pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, 
         for (name, id) in &program.outputs {
             let value = &program.values[*id];
             let refused = |expected: &str| Diagnostic::new(&**name, "is no output of a pipeline").expected(expected);
-            if (value.dtype, value.shape.rank()) != (DType::F32, 0) {
-                problems.push(refused("a number of f32").found(format!("{}{}", value.dtype, value.shape)));
+            if value.dtype == DType::Bool || !staged.placed.layouts[*id].is_replicated() {
+                problems.push(refused("numbers that all cards of a stage have").found(program.label(*id)));
             }
             if cut.maker[id.index()].is_none_or(|maker| staged.places[maker.index()].is_none()) {
                 problems.push(refused("what an op of some part makes").found("a value that no stage makes"));
@@ -305,7 +322,18 @@ pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, 
     all.extend((0..inner).map(|local| (0..step.stages).map(|stage| stage * inner + local).collect()));
     let groups: IdVec<GroupId, Vec<usize>> = all.into_iter().collect();
     let entries = match step.micro_batch_places().next() {
-        Some(_) => step.pipeline.entries(step.stages, step.micro_batches.len()),
+        Some(_) => {
+            let first = &cuts[step.micro_batches[0]];
+            let times = pass_times(first.staged.placed, first.staged.places);
+            let us = |part, when| times.get(&Place { part, when }).copied().unwrap_or_default();
+            let takes = |part, pass| match pass {
+                Pass::Forward => us(part, When::Forward),
+                Pass::InputGrad => us(part, When::InputGrad),
+                Pass::WeightGrad => us(part, When::WeightGrad),
+                Pass::Backward => us(part, When::InputGrad) + us(part, When::WeightGrad),
+            };
+            step.pipeline.entries(step.stages, step.micro_batches.len(), takes, transfer_us(first.largest_crossing()))
+        }
         None => vec![Vec::new(); step.stages],
     };
     let plan = |rank: usize| {
@@ -445,11 +473,10 @@ impl<'a> Rank<'a> {
     }
 
     fn entry(&mut self, entry: Entry) {
-        let stages = self.step.stages;
         match entry {
             Entry::Run(task) => {
                 let micro_batch = task.micro_batch as usize;
-                for id in self.cut(micro_batch).of_task(task.part(stages, self.stage), task.pass) {
+                for id in self.cut(micro_batch).of_task(self.part(self.stage, task), task.pass) {
                     self.op(micro_batch, id);
                 }
             }
@@ -466,10 +493,15 @@ impl<'a> Rank<'a> {
         }
     }
 
+    /// The part of the model that a task of a stage is of.
+    fn part(&self, stage: usize, task: Task) -> usize {
+        self.step.pipeline.part(self.step.stages, stage, task)
+    }
+
     /// What a task of stage `from` makes that stage `to` reads in its micro-batches.
     fn crossing(&self, made_by: Task, from: usize, to: usize) -> Vec<(OpId, ValueId)> {
         let cut = self.cut(made_by.micro_batch as usize);
-        let ops = cut.of_task(made_by.part(self.step.stages, from), made_by.pass);
+        let ops = cut.of_task(self.part(from, made_by), made_by.pass);
         let of = |id: &OpId| {
             let id = *id;
             let crossings = cut.crossings[id.index()].iter();
@@ -549,7 +581,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Makes all outputs whole on all ranks: each is a number, and 0 where it was not made.
+    /// Gives all outputs to all ranks: each is 0 where it was not made, so what they sum to is what was. Those of one type share a sum.
     fn outputs(&mut self) {
         let of = |micro_batch: usize| {
             let program: &'a Program = &self.cut(micro_batch).staged.placed.program;
@@ -563,31 +595,61 @@ impl<'a> Rank<'a> {
             layer: None,
             launch: Launched::Alone,
         });
-        let buffer = |plan: &mut Plan| {
-            let buffer = plan.buffer(Region::Arena, Bytes::of(all.len(), DType::F32.size_bytes()));
-            View::contiguous(buffer, DType::F32, [all.len()].into())
-        };
-        if all.is_empty() {
-            return;
+        let mut dtypes: Vec<DType> = Vec::new();
+        for (micro_batch, _, id) in &all {
+            let dtype = self.value(*micro_batch, *id).dtype;
+            if !dtypes.contains(&dtype) {
+                dtypes.push(dtype);
+            }
         }
-        let (send, recv) = (buffer(&mut self.plan), buffer(&mut self.plan));
-        let number =
-            |view: &View, at: usize| View { offset: at, ..View::contiguous(view.buffer, view.dtype, [].into()) };
+        for dtype in dtypes {
+            let own: Vec<_> = all
+                .iter()
+                .copied()
+                .filter(|(micro_batch, _, id)| self.value(*micro_batch, *id).dtype == dtype)
+                .collect();
+            self.outputs_of(op, dtype, &own);
+        }
+    }
+
+    fn value(&self, micro_batch: usize, id: ValueId) -> &'a Value {
+        let program: &'a Program = &self.cut(micro_batch).staged.placed.program;
+        &program.values[id]
+    }
+
+    /// The outputs of one type, one behind the other in what is summed.
+    fn outputs_of(&mut self, op: OpId, dtype: DType, all: &[(usize, &'a String, ValueId)]) {
+        let mut elems = 0;
+        let mut windows: Vec<(usize, Shape)> = Vec::with_capacity(all.len());
+        for (micro_batch, _, id) in all {
+            let shape = self.value(*micro_batch, *id).shape.clone();
+            windows.push((elems, shape.clone()));
+            elems += shape.elems();
+        }
+        let mut buffer = || {
+            let buffer = self.plan.buffer(Region::Arena, Bytes::of(elems, dtype.size_bytes()));
+            View::contiguous(buffer, dtype, [elems].into())
+        };
+        let (send, recv) = (buffer(), buffer());
+        let window = |all: &View, (offset, shape): &(usize, Shape)| View {
+            offset: *offset,
+            ..View::contiguous(all.buffer, dtype, shape.clone())
+        };
         self.launch(op, Call::Zero { into: send.clone() });
-        for (at, (micro_batch, _, id)) in all.iter().enumerate() {
+        for ((micro_batch, _, id), place) in all.iter().zip(&windows) {
             if let Some(from) =
                 self.emitters[*micro_batch].views[id.index()].clone().filter(|_| self.makes(*micro_batch, *id))
             {
-                self.launch(op, Call::Copy { from, into: number(&send, at) });
+                self.launch(op, Call::Copy { from, into: window(&send, place) });
             }
         }
         let kind = CollectiveKind::AllReduce { reduce: Reduce::Sum };
         let action = Action::Exchange(Collective { kind, group: self.column, send, recv: recv.clone() });
         self.plan.steps.push(Step { stream: StreamKind::Communication, action, op });
-        for (at, (micro_batch, name, id)) in all.iter().enumerate() {
+        for ((micro_batch, name, id), place) in all.iter().zip(&windows) {
             let (tensor, into) =
                 self.tensor(*micro_batch, *id, Region::Outputs, self.step.named(*micro_batch, name), true);
-            self.launch(op, Call::Copy { from: number(&recv, at), into });
+            self.launch(op, Call::Copy { from: window(&recv, place), into });
             self.plan.outputs.push(Tensor { source: None, ..tensor });
         }
     }

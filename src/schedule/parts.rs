@@ -1,0 +1,251 @@
+//! Which part of a model each op is of, and layers shared out to parts by predicted time.
+//!
+//! Input → output: a forward program on a stage's mesh → [`Cut`], as even as whole layers allow; a program, its layers and a cut → by
+//! value, where it is made. Invariants: an op that reads nothing but inputs is of no part, and runs wherever it is read; a movement
+//! is of the part that makes what it moves.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use ascend_tp_machine::operator::OperatorCost;
+use ascend_tp_machine::{CollectiveCost, Exchange, Profile, Soc, Topology, Work};
+
+use super::emit::{Place, When};
+use super::launch::launch;
+use super::plan::Action;
+use super::steps;
+use crate::base::Id;
+use crate::placement::Placed;
+use crate::program::{Op, Program, Role, ValueId};
+
+/// The chip that times are predicted for: which one it is changes them by nearly the same factor in all layers.
+const CHIP: Soc = Soc::Ascend910B3;
+
+/// How the cards that transfers are predicted for are joined.
+const CARDS: &str = "atlas-a2";
+
+/// Layers by part of the model. What stands before the layers is of the first part, what stands behind them of the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// How many parts.
+    pub parts: usize,
+    /// By layer; ascending.
+    pub of_layer: Vec<usize>,
+}
+
+impl Cut {
+    /// A model in one part.
+    #[must_use]
+    pub fn whole(layers: usize) -> Self {
+        Self { parts: 1, of_layer: vec![0; layers] }
+    }
+
+    /// The part of a forward op of a program with these ops by layer.
+    fn part(&self, layers: &[Range<usize>], op: usize) -> usize {
+        match layers.iter().position(|ops| op < ops.end) {
+            Some(layer) if layers[layer].contains(&op) => self.of_layer[layer],
+            Some(_) => 0,
+            None => self.parts - 1,
+        }
+    }
+
+    /// The cut whose longest part takes least, by the times of what stands before the layers, of each layer, and of what stands behind
+    /// them; there are as many layers as parts at least. Among equals the earlier parts have more.
+    #[must_use]
+    pub fn balanced(before: f64, layers: &[f64], behind: f64, parts: usize) -> Self {
+        let sums: Vec<f64> = std::iter::once(0.0)
+            .chain(layers.iter().scan(0.0, |sum, layer| {
+                *sum += layer;
+                Some(*sum)
+            }))
+            .collect();
+        let count = layers.len();
+        let takes = |part: usize, ops: Range<usize>| {
+            let ends = if part == 0 { before } else { 0.0 } + if part + 1 == parts { behind } else { 0.0 };
+            sums[ops.end] - sums[ops.start] + ends
+        };
+        // By part and number of layers up to its end: the longest part so far, and where the last of them begins.
+        let mut best = vec![vec![(f64::INFINITY, 0); count + 1]; parts];
+        for part in 0..parts {
+            for end in part + 1..=count {
+                for start in if part == 0 { 0..1 } else { part..end } {
+                    let so_far = if part == 0 { 0.0 } else { best[part - 1][start].0 };
+                    let longest = takes(part, start..end).max(so_far);
+                    if longest <= best[part][end].0 {
+                        best[part][end] = (longest, start);
+                    }
+                }
+            }
+        }
+        let mut of_layer = vec![0; count];
+        let mut end = count;
+        for part in (0..parts).rev() {
+            let start = best[part][end].1;
+            of_layer[start..end].fill(part);
+            end = start;
+        }
+        Self { parts, of_layer }
+    }
+}
+
+/// The cut of a model whose forward pass, lowered on the mesh of a stage, is this program; `made` as [`Marks::of_forward`] with each layer a
+/// part of its own gives it. Gradients take twice as long as what they are of, wherever it is, so forward times decide.
+pub(crate) fn cut(lowered: &Placed, made: &Marks, layers: usize, parts: usize) -> Cut {
+    let mut times = vec![0.0; layers + 2];
+    for (place, us) in pass_times(lowered, &made.places(&lowered.program)) {
+        times[place.part] += us;
+    }
+    Cut::balanced(times[0], &times[1..=layers], times[layers + 1], parts)
+}
+
+/// How long the operators of a micro-batch take by the cost model, by where they run, in microseconds.
+pub(super) fn pass_times(lowered: &Placed, places: &[Option<Place>]) -> BTreeMap<Place, f64> {
+    let profile = Profile::of(CHIP);
+    let mut times = BTreeMap::new();
+    for step in steps(lowered, 0) {
+        let place = places.get(step.op.index()).copied().flatten();
+        if let (Action::Launch(call), Some(place)) = (&step.action, place) {
+            *times.entry(place).or_insert(0.0) += OperatorCost::of(&profile, &Work::of(&launch(call))).duration_us;
+        }
+    }
+    times
+}
+
+/// How long so many bytes take from a stage to the next, in microseconds.
+pub(super) fn transfer_us(bytes: usize) -> f64 {
+    let neighbours = Topology::preset(CARDS)
+        .map(|cards| CollectiveCost::of(&Profile::of(CHIP), &cards, Exchange::SendRecv, bytes as f64, &[0, 1]));
+    neighbours.map_or(0.0, |cost| cost.latency_us + cost.transfer_us)
+}
+
+/// Where the values of a program are made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Marks {
+    /// By value that an op makes.
+    pub(crate) places: Vec<Option<Place>>,
+    /// By value: the part it is of, also of params and states.
+    pub(crate) parts: Vec<Option<usize>>,
+}
+
+impl Marks {
+    /// Of forward ops, the first ones of a program.
+    pub(crate) fn of_forward(program: &Program, layers: &[Range<usize>], forward: usize, cut: &Cut) -> Self {
+        let mut marks = Self::default();
+        for (id, op) in program.ops.iter().take(forward) {
+            marks.grow(program);
+            let reads_own = |operand: &ValueId| {
+                program.values[*operand].role == Role::Param || marks.parts[operand.index()].is_some()
+            };
+            if op.operands.iter().any(reads_own) {
+                marks.mark(program, op, Place { part: cut.part(layers, id.index()), when: When::Forward });
+            }
+        }
+        marks.grow(program);
+        marks
+    }
+
+    pub(crate) fn grow(&mut self, program: &Program) {
+        self.places.resize(program.values.len(), None);
+        self.parts.resize(program.values.len(), None);
+    }
+
+    pub(crate) fn mark(&mut self, program: &Program, op: &Op, place: Place) {
+        for result in &op.results {
+            (self.places[result.index()], self.parts[result.index()]) = (Some(place), Some(place.part));
+        }
+        let is_kept = |operand: &&ValueId| matches!(program.values[**operand].role, Role::Param | Role::State);
+        for operand in op.operands.iter().filter(is_kept) {
+            self.parts[operand.index()].get_or_insert(place.part);
+        }
+    }
+
+    /// The part of each weight and state, by name.
+    pub(crate) fn homes(&self, program: &Program) -> BTreeMap<String, usize> {
+        let kept = program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State));
+        kept.filter_map(|(id, value)| Some((value.name.clone(), self.parts[id.index()]?))).collect()
+    }
+
+    /// By op of a program with movements, in which the values have the ids that they had without: where it runs. A movement runs where
+    /// what it moves is made.
+    pub(crate) fn places(&self, program: &Program) -> Vec<Option<Place>> {
+        let mut made = self.places.clone();
+        made.resize(program.values.len(), None);
+        let place = |op: &Op| {
+            let own = op.results.iter().find_map(|result| made[result.index()]);
+            let moved = || op.operands.iter().filter_map(|operand| made[operand.index()]).max();
+            let place = if op.kind.is_movement() { own.or_else(moved) } else { own };
+            op.results.iter().for_each(|result| made[result.index()] = place);
+            place
+        };
+        program.ops.values().iter().map(place).collect()
+    }
+}
+
+/// Numbers of a part in [`Marks::apart`]: one for what has no place of its own, and one for each [`When`].
+const NUMBERS: usize = 1 + When::Update as usize + 1;
+
+impl Marks {
+    /// By op of a program with movements: numbers that differ where ops are of other parts or run at other times.
+    pub(crate) fn apart(&self, program: &Program) -> Vec<usize> {
+        let mut parts = self.parts.clone();
+        parts.resize(program.values.len(), None);
+        let number = |(op, place): (&Op, Option<Place>)| {
+            let part = op.operands.iter().find_map(|operand| parts[operand.index()]);
+            for result in &op.results {
+                parts[result.index()] = parts[result.index()].or(part);
+            }
+            match (place, part) {
+                (Some(Place { part, when }), _) => 1 + NUMBERS * part + 1 + when as usize,
+                // What is moved of a weight has no place of its own.
+                (None, Some(part)) => 1 + NUMBERS * part,
+                (None, None) => 0,
+            }
+        };
+        program.ops.values().iter().zip(self.places(program)).map(number).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(before: f64, layers: &[f64], behind: f64, parts: usize) -> Vec<usize> {
+        Cut::balanced(before, layers, behind, parts).of_layer
+    }
+
+    #[test]
+    fn layers_are_shared_out_by_time_with_what_stands_at_the_ends() {
+        assert_eq!(cut(0.0, &[1.0; 4], 0.0, 2), [0, 0, 1, 1]);
+        assert_eq!(cut(0.0, &[1.0; 6], 2.0, 2), [0, 0, 0, 0, 1, 1]);
+        assert_eq!(cut(2.0, &[1.0; 6], 0.0, 2), [0, 0, 1, 1, 1, 1]);
+        assert_eq!(cut(0.0, &[1.0; 3], 0.0, 2).iter().filter(|part| **part == 0).count(), 2);
+        assert_eq!(cut(9.0, &[1.0; 3], 9.0, 3), [0, 1, 2], "every part has a layer");
+        assert_eq!(cut(0.1, &[1.0; 7], 0.4, 1), [0; 7]);
+    }
+
+    /// No other cut has a shorter longest part.
+    #[test]
+    fn no_cut_is_more_even() {
+        let layers = [3.0, 1.0, 2.0, 2.0, 5.0, 1.0, 1.0];
+        let (before, behind) = (1.5, 2.5);
+        for parts in 1..=4 {
+            let longest = |of_layer: &[usize]| {
+                let mut times = vec![0.0; parts];
+                of_layer.iter().zip(layers).for_each(|(part, layer)| times[*part] += layer);
+                times[0] += before;
+                times[parts - 1] += behind;
+                times.into_iter().fold(0.0, f64::max)
+            };
+            let mut least = f64::INFINITY;
+            for choice in 0..1_u32 << (layers.len() - 1) {
+                let cuts: Vec<usize> =
+                    (0..layers.len()).map(|at| (choice & ((1 << at) - 1)).count_ones() as usize).collect();
+                if cuts.last() == Some(&(parts - 1)) {
+                    least = least.min(longest(&cuts));
+                }
+            }
+            let found = Cut::balanced(before, &layers, behind, parts);
+            assert_eq!(longest(&found.of_layer), least, "{parts} parts: {found:?}");
+        }
+    }
+}

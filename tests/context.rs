@@ -1,0 +1,227 @@
+//! Tokens of a sequence on several cards: torch's curves, one card's gradients, what the cards exchange, any order of the cards,
+//! checkpoints on other meshes, and what cannot be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::collective::{SMALL_BYTES, exchanges};
+use ascend_tp::config::ModelConfig;
+use ascend_tp::emulator::{Config, Emulator, Mode};
+use ascend_tp::exec::EngineOptions;
+use ascend_tp::placement::Residual;
+use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::train::checkpoint::{Checkpoint, Writer};
+use ascend_tp::train::data::Batch;
+use ascend_tp::train::optimizer::STATES;
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::verify::Gradients;
+use ascend_tp::train::{Layout, Optimizer, Recipe, Recompute, Trainer, Zero, compile, init, lower};
+use ascend_tp::world::ProcessGroup;
+
+use crate::training::{Golden, follows};
+
+const ONE: Layout = Layout::ONE;
+const TWO: Layout = Layout { context: 2, ..ONE };
+
+fn golden(name: &str, layouts: &[Layout]) {
+    follows(name, &Golden::read(name), layouts);
+}
+
+#[test]
+fn adamw_on_parts_of_sequences() {
+    let layouts = [
+        Layout { micro_batch: 8, ..TWO },
+        Layout { context: 3, micro_batch: 4, zero: Zero::Moments, ..ONE },
+        Layout { tensor: 2, micro_batch: 4, residual: Residual::Seq, zero: Zero::Weights, ..TWO },
+        Layout { data: 2, tensor: 2, micro_batch: 2, recompute: Recompute::Selective, ..TWO },
+        Layout { data: 4, replicas: 2, micro_batch: 1, zero: Zero::Weights, recompute: Recompute::Full, ..TWO },
+        Layout { stages: 2, tensor: 2, micro_batch: 2, zero: Zero::Gradients, ..TWO },
+    ];
+    golden("qwen2-gqa-adamw", &layouts);
+}
+
+#[test]
+fn tied_weights_masked_labels_and_sizes_that_do_not_divide_on_parts_of_sequences() {
+    let layouts = [
+        Layout { context: 5, micro_batch: 12, ..ONE },
+        Layout { context: 7, micro_batch: 6, zero: Zero::Gradients, ..ONE },
+        Layout { data: 2, tensor: 2, micro_batch: 3, residual: Residual::Seq, zero: Zero::Gradients, ..TWO },
+        Layout { stages: 2, context: 3, micro_batch: 4, zero: Zero::Moments, ..ONE },
+    ];
+    golden("qwen2-tied-uneven-masked", &layouts);
+}
+
+#[test]
+fn sgd_and_16_bits_on_parts_of_sequences() {
+    golden("llama3-sgd", &[Layout { data: 2, zero: Zero::Moments, ..TWO }, Layout { context: 8, ..ONE }]);
+    golden("qwen3-qknorm-bf16", &[Layout { tensor: 2, micro_batch: 4, zero: Zero::Weights, ..TWO }]);
+    let mut golden = Golden::read("qwen3-qknorm-bf16");
+    golden.recipe.precision = Precision::F16;
+    follows("in f16", &golden, &[Layout { data: 2, micro_batch: 2, residual: Residual::Seq, tensor: 2, ..TWO }]);
+}
+
+fn model() -> ModelConfig {
+    Golden::read("qwen2-gqa-adamw").model.config
+}
+
+/// Momentum of the first step is the gradient.
+fn recipe() -> Recipe {
+    let optimizer = Optimizer::Sgd { momentum: 0.5 };
+    Recipe { seq: 13, global_batch: 4, clip_norm: 0.0, optimizer, ..Recipe::default() }
+}
+
+/// Samples of several documents, of other lengths in each, with labels that count nothing where one ends.
+fn packed(step: u64, recipe: &Recipe, vocabulary: usize) -> Batch {
+    let mut batch = Batch::scattered(step, recipe.global_batch, recipe.seq, vocabulary);
+    for sample in 0..recipe.global_batch {
+        let (mut document, mut position) = (0, 0);
+        for token in 0..recipe.seq {
+            let at = sample * recipe.seq + token;
+            (batch.documents[at], batch.positions[at]) = (document, position);
+            position += 1;
+            if (token + sample) % 5 == 4 {
+                batch.ignore[at] = 1;
+                (document, position) = (document + 1, 0);
+            }
+        }
+    }
+    batch
+}
+
+fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
+    let compiled = compile(config, recipe, &layout).unwrap();
+    let inits = compiled.inits.clone();
+    let options = EngineOptions::default();
+    Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 5)).unwrap()
+}
+
+fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
+    let emulator = Emulator::new(Config { mode, ..Config::with_cards(count) }).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    (emulator, cann)
+}
+
+fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
+    let parts = trainer.parts().unwrap();
+    trainer.sharding().whole(&parts)
+}
+
+fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+/// Documents that end within a card's tokens, sequences that no number of cards divides: each weight's gradient is one card's.
+#[test]
+fn gradients_of_packed_documents_are_one_cards() {
+    let (config, recipe) = (model(), recipe());
+    let gradients = |layout: Layout| {
+        let (_emulator, cann) = cards(Mode::Parallel, layout.cards());
+        let mut trainer = start(&cann, &config, &recipe, layout);
+        let step = trainer.step(&packed(0, &recipe, config.vocab_size)).unwrap();
+        let kept = whole_parts(&mut trainer).into_iter();
+        let of = |(name, bytes): (String, Vec<u8>)| Some((name.strip_prefix(STATES[2])?.to_owned(), numbers(&bytes)));
+        Gradients { loss: step.loss, norm: step.grad_norm, tensors: kept.filter_map(of).collect() }
+    };
+    let expected = gradients(Layout { micro_batch: 4, ..ONE });
+    assert!(expected.tensors.len() > 20 && expected.norm > 0.0);
+    for layout in [
+        Layout { micro_batch: 4, ..TWO },
+        Layout { context: 3, tensor: 2, micro_batch: 2, residual: Residual::Seq, ..ONE },
+        Layout { context: 4, data: 2, micro_batch: 1, zero: Zero::Weights, ..ONE },
+        Layout { context: 13, micro_batch: 4, zero: Zero::Moments, recompute: Recompute::Full, ..ONE },
+        Layout { stages: 2, tensor: 2, ..TWO },
+    ] {
+        let found = gradients(layout);
+        let off = expected.deviations(&found).iter().map(|of| of.relative()).fold(0.0, f64::max);
+        println!("{layout:?}: off by {off:.1e}");
+        assert!(off <= Gradients::bound(Precision::F32), "{layout:?}: {:?}", expected.deviations(&found)[0]);
+        assert!((found.loss - expected.loss).abs() <= 1e-5, "{layout:?}: {} {}", found.loss, expected.loss);
+    }
+}
+
+/// A layer gathers its keys and values, and sums their gradients for each card's own tokens; nothing else of the tokens moves.
+#[test]
+fn cards_exchange_keys_and_values_alone() {
+    let config = model();
+    // Of so many tokens that nothing of them is small, and all of the weights is.
+    let recipe = Recipe { seq: 1 << 16, global_batch: 1, ..Recipe::default() };
+    for layout in [TWO, Layout { tensor: 2, ..TWO }, Layout { context: 4, zero: Zero::Moments, ..TWO }] {
+        let lowered = lower(&config, &recipe, &layout).unwrap();
+        let found = exchanges(&lowered.parts[0].1);
+        let of_tokens = found.iter().filter(|exchange| exchange.axes == "cp" && exchange.bytes.0 >= SMALL_BYTES);
+        let kinds: Vec<&str> = of_tokens.map(|exchange| exchange.kind).collect();
+        let twice = |kind| vec![kind; 2 * config.layers];
+        assert_eq!(kinds, [twice("all_gather"), twice("reduce_scatter")].concat(), "{layout:?}: {found:#?}");
+    }
+}
+
+/// No order of the cards deadlocks or races, and all have the same numbers.
+#[test]
+fn parts_of_sequences_run_in_any_order() {
+    let config = model();
+    let layouts =
+        [Layout { tensor: 2, residual: Residual::Seq, zero: Zero::Weights, ..TWO }, Layout { stages: 2, ..TWO }];
+    for layout in layouts {
+        let recipe = Recipe { global_batch: 2, seq: 6, pipeline: Pipeline::ZeroBubbleH1, ..recipe() };
+        let run = |mode: Mode| {
+            let (emulator, cann) = cards(mode, layout.cards());
+            let mut trainer = start(&cann, &config, &recipe, layout);
+            let loss = trainer.step(&packed(0, &recipe, config.vocab_size)).unwrap().loss;
+            let kept = whole_parts(&mut trainer);
+            drop((trainer, cann));
+            (loss, kept, emulator.reports().iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let (loss, kept, _) = run(Mode::Parallel);
+        for seed in 0..2 {
+            let (found, found_kept, reports) = run(Mode::Strict { seed });
+            assert_eq!(reports, Vec::<String>::new(), "{layout:?}, seed {seed}");
+            assert!(found == loss && found_kept == kept, "{layout:?}, seed {seed}: other bits");
+        }
+    }
+}
+
+/// What is saved on one mesh is the same bits on another, and goes on as one card does.
+#[test]
+fn checkpoints_go_on_with_and_without_parts_of_sequences() {
+    let (config, recipe) = (model(), recipe());
+    let layouts = [
+        Layout { micro_batch: 4, ..ONE },
+        Layout { context: 3, micro_batch: 2, zero: Zero::Moments, ..ONE },
+        Layout { stages: 2, tensor: 2, micro_batch: 2, zero: Zero::Weights, ..TWO },
+    ];
+    let batch = |step: u64| packed(step, &recipe, config.vocab_size);
+    let whole: Vec<f64> = {
+        let (_emulator, cann) = cards(Mode::Parallel, 1);
+        let mut trainer = start(&cann, &config, &recipe, layouts[0]);
+        (0..3).map(|at| trainer.step(&batch(at)).unwrap().loss).collect()
+    };
+    for from in layouts {
+        let folder = tempfile::tempdir().unwrap();
+        let (_emulator, cann) = cards(Mode::Parallel, from.cards());
+        let mut trainer = start(&cann, &config, &recipe, from);
+        trainer.step(&batch(0)).unwrap();
+        let group = Arc::new(ProcessGroup::alone());
+        let mut writer = Writer::new(folder.path(), None, trainer.sharding().clone(), group).unwrap();
+        writer.begin(1, serde_json::Value::Null, trainer.parts().unwrap()).unwrap();
+        writer.finish().unwrap();
+        let saved = Checkpoint::latest(folder.path()).unwrap().unwrap();
+        saved.verify().unwrap();
+        for to in layouts {
+            let (_emulator, cann) = cards(Mode::Parallel, to.cards());
+            let mut other = start(&cann, &config, &recipe, to);
+            other.restore(&saved, trainer.progress()).unwrap();
+            assert_eq!(whole_parts(&mut trainer), whole_parts(&mut other), "{from:?} to {to:?}");
+            for (at, expected) in (0..).zip(&whole).skip(1) {
+                let loss = other.step(&batch(at)).unwrap().loss;
+                assert!((loss - expected).abs() <= 1e-5, "{from:?} to {to:?}: {loss} {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn more_cards_than_tokens_are_refused_before_anything_runs() {
+    let text = compile(&model(), &recipe(), &Layout { context: 14, ..ONE }).unwrap_err().to_string();
+    assert!(text.contains("layout: context: is more cards than a sequence has tokens: expected at most 13, found 14"));
+}

@@ -1,0 +1,111 @@
+//! Models served over stages: the tokens of one card, in any order of the cards, and what cannot be.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use ascend_tp::Cann;
+use ascend_tp::base::{DType, Precision};
+use ascend_tp::compile::Deployment;
+use ascend_tp::emulator::{Config, Emulator, Mode};
+use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::generate::{Model, Request, Session};
+use ascend_tp::placement::Residual;
+use ascend_tp::program::models::Head;
+use ascend_tp::schedule::plan::Region;
+
+fn model(path: &str) -> Model {
+    Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+const ONE: (usize, usize) = (1, 1);
+
+fn deployment(model: &Model, (stages, cards): (usize, usize), precision: Precision, head: Head) -> Deployment {
+    let of = Deployment::of(&model.config, cards);
+    Deployment { stages, precision, head, batch: 2, longest_prompt: 40, context: 48, ..of }
+}
+
+/// Two prompts of other lengths, and the ids that follow; and what the cards report.
+fn generate(mode: Mode, model: &Model, deployment: Deployment, launching: Launching) -> (Vec<Vec<u32>>, Vec<String>) {
+    let emulator = Emulator::new(Config { mode, ..Config::with_cards(deployment.cards) }).unwrap();
+    let cann: Arc<Cann> = Cann::new(emulator.table()).unwrap();
+    let engine = EngineOptions { launching, ..EngineOptions::default() };
+    let mut session = Session::builder(&cann, model).deployment(deployment).engine(engine).start().unwrap();
+    let request = |ids: Vec<u32>| {
+        let (stop_ids, max_new_tokens) = (Some(Vec::new()), Some(6));
+        Request { stop_ids, max_new_tokens, ..Request::new(ids) }
+    };
+    let requests = [vec![5, 9, 3, 11, 7], (3..36).collect()].map(request);
+    let found = session.generate(&requests, &mut |_| ControlFlow::Continue(())).unwrap();
+    let ids = found.sequences.into_iter().map(|sequence| sequence.ids).collect();
+    drop((session, cann));
+    (ids, emulator.reports().iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn tokens_over_stages_are_one_cards() {
+    for path in ["models/kjv-qwen2", "tests/fixtures/qwen2-tied-uneven"] {
+        let model = model(path);
+        let f32 = DType::F32.into();
+        let run = |cards, precision, head, launching| {
+            generate(Mode::Parallel, &model, deployment(&model, cards, precision, head), launching).0
+        };
+        let expected = run(ONE, f32, Head::LastToken, Launching::Eager);
+        for cards in [(2, 2), (2, 4), (model.config.layers, model.config.layers)] {
+            for head in [Head::LastToken, Head::LastLogits] {
+                assert_eq!(run(cards, f32, head, Launching::Eager), expected, "{path}, {cards:?}, {head:?}");
+            }
+        }
+        assert_eq!(run((2, 4), f32, Head::LastToken, Launching::Captured), expected, "{path}: replayed");
+        // Stages add nothing to the roundings of the cards of one of them.
+        for precision in [DType::BF16.into(), Precision::w8a8(DType::BF16)] {
+            let [tensor, both] =
+                [(1, 2), (2, 4)].map(|cards| run(cards, precision, Head::LastLogits, Launching::Eager));
+            assert_eq!(both, tensor, "{path}, {precision}");
+        }
+    }
+}
+
+#[test]
+fn stages_serve_in_any_order() {
+    let model = model("models/kjv-qwen2");
+    let deployment =
+        Deployment { residual: Residual::Seq, ..deployment(&model, (2, 4), DType::F32.into(), Head::LastToken) };
+    let (expected, _) = generate(Mode::Parallel, &model, deployment, Launching::Eager);
+    for seed in 0..2 {
+        let (found, reports) = generate(Mode::Strict { seed }, &model, deployment, Launching::Eager);
+        assert_eq!(reports, Vec::<String>::new(), "seed {seed}");
+        assert_eq!(found, expected, "seed {seed}");
+    }
+}
+
+/// A stage holds its own layers' weights and caches, whose bytes are those of one card's together.
+#[test]
+fn a_stage_holds_its_own_layers() {
+    let model = model("models/kjv-qwen2");
+    let bytes = |cards, region| {
+        let programs = deployment(&model, cards, DType::F32.into(), Head::LastToken).compile(&model.config).unwrap();
+        programs.decode.iter().map(|plan| plan.region_bytes(region).0).collect::<Vec<u64>>()
+    };
+    for region in [Region::Weights, Region::States] {
+        let (one, two) = (bytes(ONE, region)[0], bytes((2, 2), region));
+        println!("{region:?}: {one} bytes on one card, {two:?} in two stages");
+        let all: u64 = two.iter().sum();
+        // Each tensor begins at a multiple of 512 bytes.
+        assert!(all.abs_diff(one) < one / 50, "{region:?}: {one}, {two:?}");
+        assert!(two.iter().all(|own| *own < one * 3 / 4), "{region:?}: {one}, {two:?}");
+    }
+}
+
+#[test]
+fn stages_that_cannot_be_are_said_before_anything_runs() {
+    let model = model("models/kjv-qwen2");
+    let said = |cards| {
+        let deployment = deployment(&model, cards, DType::F32.into(), Head::LastToken);
+        deployment.compile(&model.config).unwrap_err().to_string()
+    };
+    let layers = model.config.layers;
+    assert!(said((layers + 1, layers + 1)).contains(&format!("stages: need a layer each: expected at most {layers}")));
+    assert!(said((2, 3)).contains("stages: have as many cards each: expected a divisor of 3 cards, found 2"));
+    assert!(said((0, 2)).contains("stages: nothing to do: expected at least 1, found 0"));
+}
