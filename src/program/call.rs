@@ -493,7 +493,7 @@ calls! {
     /// `out = a @ b`, batch dims broadcast.
     Matmul "aclnnMatmul" { read a, read b, write out } (a, b, out, OWN_PRECISION)
     /// `out = a @ b + bias`, rounded once; `bias` is a row.
-    Addmm "aclnnAddmm" { read bias, read a, read b, write out } (bias, a, b, a.one(), a.one(), out, OWN_PRECISION)
+    Addmm "aclnnAddmm" { read a, read b, read bias, write out } (bias, a, b, a.one(), a.one(), out, OWN_PRECISION)
     /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`; x, out `[r,k]`, out i8, scales f32.
     DynamicQuant "aclnnDynamicQuant" { read x, write out, write scales } (x, NONE, out, scales)
     /// `out[r,n] = (Σ x[r,k] · w[n,k]) · scale[n] · tokens[r]`; x, w i8, scale, tokens f32.

@@ -8,16 +8,22 @@ pub mod trace;
 
 pub use span::{Call, Phase, Shares, Span, SpanWork, side_by_side};
 
-use crate::schedule::plan::{Plan, Region, Step, View};
+use crate::schedule::plan::{Plan, Region, Step, Tensor, View};
 
-/// What a step is about, without the layer's number.
+/// What a step is about, without the layer's number; `+2`: and two more weights, behind the one that is named.
 #[must_use]
 pub fn step_name(plan: &Plan, step: &Step) -> String {
     let Some(note) = plan.notes.get(step.op) else { return String::new() };
     let weight = || {
         let is_weight = |view: &&View| plan.buffers[view.buffer].region == Region::Weights;
-        let view = step.reads().into_iter().find(is_weight)?.buffer;
-        plan.params.iter().find(|param| param.buffer == view).map(|param| param.name.clone())
+        let view = step.reads().into_iter().find(is_weight)?;
+        let is_read = |param: &&Tensor| param.buffer == view.buffer && view.span().contains(&param.offset);
+        let mut read = plan.params.iter().filter(is_read);
+        let first = read.next()?.name.clone();
+        Some(match read.count() {
+            0 => first,
+            others => format!("{first} +{others}"),
+        })
     };
     // Values without a name are called `%17`, which says nothing.
     let named = Some(&note.value).filter(|value| !value.starts_with('%')).cloned();

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::fit_memory::CardMemory;
+use crate::fit_memory::{CardMemory, MemoryKind};
 use ascend_tp::base::{Bytes, Diagnostic, Precision, Weights};
 use ascend_tp::device::Communicator;
 use ascend_tp::schedule::Plan;
@@ -141,8 +141,10 @@ fn estimate(setting: &Setting) -> Result<u64, Error> {
     let with = |layers| {
         let mut other = setting.clone();
         other.model.layers = layers;
-        Ok::<u64, Error>(Memory::fullest(&other.compile()?, &other.site.profile).used)
+        Ok::<CardMemory, Error>(Memory::fullest(&other.compile()?, &other.site.profile).kinds)
     };
     let (two, three) = (with(2)?, with(3)?);
-    Ok(two + three.saturating_sub(two) * (layers as u64 - 2))
+    let all = two.along(&three, (layers - 2, 1));
+    // Layers share the arena: where the third finds no room that the first two left, the fourth finds the third's.
+    Ok(all.total().0 - all.bytes(MemoryKind::Arena).0 + three.bytes(MemoryKind::Arena).0)
 }
