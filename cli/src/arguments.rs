@@ -10,6 +10,7 @@ use super::calibrate::CalibrateOptions;
 use super::checkpoint::{self, CheckpointOptions};
 use super::data::{self, DataOptions};
 use super::doctor::{self, DoctorOptions};
+use super::env::{self, EnvOptions};
 use super::failure::EXIT_CODES;
 use super::kernel::{self, KernelOptions};
 use super::plan::{self, PlanOptions};
@@ -119,6 +120,9 @@ pub(super) enum Command {
     /// Say what stands between this machine and a first run
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(DoctorOptions),
+    /// Run a program on the emulator's drop-in libraries
+    #[command(after_help = env::EXAMPLES)]
+    Env(EnvOptions),
     /// List the presets, their sizes and the cards they need
     Models(ModelsOptions),
     /// Print the completions of a shell

@@ -25,11 +25,11 @@ const CPUS_A_CARD: usize = 5;
 /// What to bind to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bind {
-    /// Nothing.
+    /// Whatever the system chooses.
     None,
     /// Processors near the cards of the process.
     Auto,
-    /// These.
+    /// Processors that were named.
     List(Vec<usize>),
 }
 

@@ -15,6 +15,7 @@ mod checkpoint;
 mod children;
 mod data;
 mod doctor;
+mod env;
 mod explain;
 mod failure;
 mod files;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Command::Checkpoint(options) => checkpoint::run(&options.command),
         Command::Kernel(options) => kernel::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Env(options) => env::run(&options),
         Command::Models(options) => models::run(&options),
         Command::Completions { shell } => about::completions(shell),
         Command::Man { command } => about::manual(command.as_deref()),

@@ -40,7 +40,7 @@ const OF_A_STEP: [&str; 20] = [
 ];
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
-const OPTIONS: [(&str, &[&str]); 11] = [
+const OPTIONS: [(&str, &[&str]); 12] = [
     (
         "generate",
         &[
@@ -115,6 +115,7 @@ const OPTIONS: [(&str, &[&str]); 11] = [
     ("data tokenizer", &["vocab-size", "out", "json", "help"]),
     ("bench", &["quick", "json", "plot", "report", "device", "bind", "help"]),
     ("doctor", &["emulator", "rank-table", "no-smoke", "json", "help"]),
+    ("env", &["libraries", "help"]),
     (
         "plan",
         &[

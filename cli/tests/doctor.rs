@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::command;
 
 /// The libraries of a toolkit, written once a run.
-fn libraries() -> &'static Path {
+pub(crate) fn libraries() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let made = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ mod cli;
 mod costs;
 mod data;
 mod doctor;
+mod env;
 mod kernel;
 mod plan;
 mod plan_train;

@@ -1,15 +1,30 @@
-//! Writes the emulator's drop-in libraries into a folder.
+//! Writes the emulator's drop-in libraries into a folder, and packs it.
 //!
-//! Input: the folder. Output: `libascendcl.so` and the other libraries of CANN, in release mode. The work is done by the
-//! package `ascend-tp-emulator-dropin`, which cargo builds first; its shared library is what the folder is about.
+//! Input: the folder, and perhaps an archive. Output: `libascendcl.so` and the other libraries of CANN, in release mode, `set_env.sh`
+//! beside them, and all of it as one file for other machines. The libraries are written by the package
+//! `ascend-tp-emulator-dropin`, which cargo builds first; its shared library is what the folder is about.
 
-use std::env;
+use std::path::Path;
 use std::process::Command;
+use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
 
+/// Sourced by bash, zsh or sh (there from its own folder), wherever the folder was unpacked.
+const SET_ENV: &str = r#"# Source this file, and programs of this shell run on the emulator's libraries, which lie beside it.
+if [ -n "${BASH_SOURCE:-}" ]; then
+    ASCEND_TP_LIBRARIES=$(cd "$(dirname "$BASH_SOURCE")" && pwd)
+elif [ -n "${ZSH_VERSION:-}" ]; then
+    ASCEND_TP_LIBRARIES=$(cd "$(dirname "$0")" && pwd)
+else
+    ASCEND_TP_LIBRARIES=$(pwd)
+fi
+export ASCEND_TP_LIBRARIES
+export LD_LIBRARY_PATH="$ASCEND_TP_LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+"#;
+
 /// Builds and writes the libraries; says how to use them.
-pub(crate) fn write(folder: &str) -> Result<String> {
+pub(crate) fn write(folder: &str, archive: Option<&str>) -> Result<String> {
     let folder = env::current_dir().context("no current folder")?.join(folder);
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -18,5 +33,57 @@ pub(crate) fn write(folder: &str) -> Result<String> {
     if !status.success() {
         bail!("the libraries were not written ({status})");
     }
-    Ok(format!("link with -L{0}, run with LD_LIBRARY_PATH={0}", folder.display()))
+    fs::write(folder.join("set_env.sh"), SET_ENV).with_context(|| format!("{}", folder.display()))?;
+    let mut said = format!("link with -L{0}, run with LD_LIBRARY_PATH={0}, or source {0}/set_env.sh", folder.display());
+    if let Some(archive) = archive {
+        pack(&folder, Path::new(archive))?;
+        said.push_str(&format!("\npacked as {archive}"));
+    }
+    Ok(said)
+}
+
+/// Packs a folder under its own name.
+fn pack(folder: &Path, archive: &Path) -> Result<()> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
+        bail!("{} has no name to pack it under", folder.display());
+    };
+    let mut command = Command::new("tar");
+    command.arg("-czf").arg(archive).arg("-C").arg(parent).arg(name);
+    let status = command.status().context("cannot run tar")?;
+    if !status.success() {
+        bail!("{} was not packed ({status})", archive.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_folder_names_the_place_where_it_was_unpacked() {
+        let folder = env::temp_dir().join(format!("ascend-tp-pack-{}", std::process::id()));
+        let (made, unpacked) = (folder.join("npu"), folder.join("elsewhere"));
+        fs::create_dir_all(&made).unwrap();
+        fs::create_dir_all(&unpacked).unwrap();
+        fs::write(made.join("set_env.sh"), SET_ENV).unwrap();
+        fs::write(made.join("libascendcl.so"), "x").unwrap();
+        let archive = folder.join("npu.tar.gz");
+        pack(&made, &archive).unwrap();
+        let status = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&unpacked).status().unwrap();
+        assert!(status.success() && unpacked.join("npu/libascendcl.so").is_file());
+        let script = format!(". {}/npu/set_env.sh; echo $ASCEND_TP_LIBRARIES $LD_LIBRARY_PATH", unpacked.display());
+        let bash = Command::new("bash").args(["-c", &script]).env("LD_LIBRARY_PATH", "/opt/other").output();
+        let sh = Command::new("sh")
+            .args(["-c", "cd npu; . ./set_env.sh; echo $ASCEND_TP_LIBRARIES $LD_LIBRARY_PATH"])
+            .env("LD_LIBRARY_PATH", "/opt/other")
+            .current_dir(&unpacked)
+            .output();
+        for shell in [bash, sh].into_iter().flatten() {
+            let place = unpacked.join("npu").canonicalize().unwrap();
+            let said = String::from_utf8(shell.stdout).unwrap();
+            assert_eq!(said, format!("{0} {0}:/opt/other\n", place.display()));
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -24,8 +24,10 @@ chores:
   bindings [TOOLKIT]   make the committed bindings and the list of functions of ascend-tp-sys from sys/include with bindgen
                        (needs libclang); types and signatures from the headers of the CANN toolkit TOOLKIT if one is named
   bindings --check     make them from sys/include and fail if the committed ones differ; without libclang, say so and pass
-  emulator --out DIR   write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
-                       of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR)
+  emulator --out DIR [--tar FILE]
+                       write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
+                       of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR, or source
+                       DIR/set_env.sh), and pack the folder as FILE, a .tar.gz
   house                count the code: lines by package, names of several types, short doc comments, long functions, public
                        items nobody uses, types spread over files, circles of imports, packages of the library
   tidy                 list where the project breaks its rules: layers, purity, unsafe code, headers, lengths, words; a test of
@@ -64,7 +66,8 @@ fn main() -> ExitCode {
         return operators::list().map_or_else(|error| failed(&error), print);
     }
     let result = match words.as_slice() {
-        ["emulator", "--out", folder] => emulator::write(folder),
+        ["emulator", "--out", folder] => emulator::write(folder, None),
+        ["emulator", "--out", folder, "--tar", archive] => emulator::write(folder, Some(archive)),
         ["house"] => house::count(),
         ["tidy"] => tidy::check(),
         ["kernels", "--host", "--out", folder] => kernels::write(folder),

@@ -22,6 +22,7 @@ use clap::Args;
 use probe::{Behind, Probe, here, in_child};
 use report::{Group, Line, Report, Verdict};
 use system::System;
+pub(super) use system::{TOOL_LIMIT, run as run_limited};
 
 use super::failure::{Failure, Outcome};
 use super::{print, print_json};
@@ -57,7 +58,7 @@ pub(super) struct DoctorOptions {
     /// Try one thing and print its lines
     #[arg(long, value_enum, hide = true)]
     probe: Option<Probe>,
-    /// Of the probe
+    /// Toolkit that the probe loads
     #[arg(long, value_name = "DIR", hide = true, conflicts_with = "emulator", requires = "probe")]
     toolkit: Option<PathBuf>,
 }

@@ -80,7 +80,7 @@ impl Group {
 /// All that was looked at, in order.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Of the program.
+    /// The version of this program.
     pub(super) version: &'static str,
     pub(super) findings: usize,
     pub(super) lines: Vec<Line>,

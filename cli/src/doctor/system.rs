@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long an external tool may take: `npu-smi` waits for minutes on a card that does not answer.
-pub(super) const TOOL_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const TOOL_LIMIT: Duration = Duration::from_secs(5);
 
 /// What became of a tool.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum Told {
     Hung,
 }
 
-/// A host.
+/// A host, or a folder that a test has made to look like one.
 #[derive(Debug)]
 pub(super) struct System {
     root: PathBuf,
@@ -97,10 +97,10 @@ pub(super) fn tool(name: &str, arguments: &[&str]) -> Told {
 }
 
 /// A program that came to its end.
-pub(super) struct Ended {
-    pub(super) status: ExitStatus,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// The last line a program said, on stderr if it said anything there.
@@ -113,7 +113,7 @@ pub(super) fn last_words(ended: &Ended) -> String {
 ///
 /// # Errors
 /// It cannot be started.
-pub(super) fn run(mut command: Command, limit: Duration) -> std::io::Result<Option<Ended>> {
+pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Option<Ended>> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let Some(status) = wait(&mut child, limit)? else {

@@ -1,0 +1,142 @@
+//! `env`: a program on the emulator's drop-in libraries, with everything set that it needs.
+//!
+//! Input → output: a folder of libraries and a command line → the program in the place of this process. Invariant: what would make the
+//! libraries refuse every call later is refused here: another toolkit on the library path, words that the emulator does not know, and
+//! a `torch_npu` that is for another `torch`.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::emulator::Config;
+use clap::Args;
+
+use super::doctor::{TOOL_LIMIT, run_limited};
+use super::failure::{Failure, Outcome};
+
+pub(super) const EXAMPLES: &str = "\
+The exit code is the program's.
+
+Examples:
+  ascend-tp env --libraries npu -- python train.py
+      with npu as `cargo xtask emulator --out npu` writes it
+  ASCEND_EMULATOR=strict ascend-tp env -- ./a.out
+      after `source npu/set_env.sh`";
+
+/// What names the libraries where no option does; `set_env.sh` sets it.
+const FOLDER: &str = "ASCEND_TP_LIBRARIES";
+const PATH: &str = "LD_LIBRARY_PATH";
+
+/// What an interpreter is asked for the versions of two packages that have to fit.
+const VERSIONS: &str = "\
+import importlib.metadata as m
+for name in ('torch', 'torch_npu'):
+    try: print(name, m.version(name))
+    except m.PackageNotFoundError: pass";
+
+#[derive(Debug, Args)]
+pub(super) struct EnvOptions {
+    /// Folder of the drop-in libraries [default: ASCEND_TP_LIBRARIES]
+    #[arg(long, value_name = "DIR")]
+    libraries: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Runs the command; comes back only if the program cannot be started.
+pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
+    let folder = options.libraries.clone().or_else(|| env::var_os(FOLDER).map(PathBuf::from)).ok_or_else(|| {
+        let problem = Diagnostic::new("--libraries", "not given");
+        Diagnostics::from(problem.help("name the folder that `cargo xtask emulator --out DIR` wrote"))
+    })?;
+    let folder = folder.canonicalize().unwrap_or(folder);
+    let old = env::var_os(PATH).unwrap_or_default();
+    let mut problems = Diagnostics::new();
+    library_problems(&folder, &old).into_iter().for_each(|problem| problems.push(problem));
+    if let Err(error) = Config::from_env() {
+        problems.push(Diagnostic::new("environment", error.to_string()));
+    }
+    let mut path = OsString::from(&folder);
+    if !old.is_empty() {
+        path.push(":");
+        path.push(&old);
+    }
+    let command = |arguments: &[OsString]| {
+        let mut command = Command::new(&options.program[0]);
+        command.args(arguments).env(PATH, &path);
+        command
+    };
+    if problems.is_empty() && is_python(&options.program[0]) {
+        let mut asked = command(&["-c".into(), VERSIONS.into()]);
+        asked.stdin(std::process::Stdio::null());
+        let told = run_limited(asked, TOOL_LIMIT).ok().flatten().map(|ended| ended.stdout).unwrap_or_default();
+        version_problem(&told).into_iter().for_each(|problem| problems.push(problem));
+    }
+    problems.into_result(())?;
+    let error = command(&options.program[1..]).exec();
+    let name = options.program[0].to_string_lossy().into_owned();
+    Err(Diagnostics::from(Diagnostic::new(name, error.to_string()).expected("a program of the search path")).into())
+}
+
+/// What is wrong with a folder of libraries and with the folders before which it comes.
+fn library_problems(folder: &Path, old: &OsString) -> Vec<Diagnostic> {
+    const MARKS: [&str; 2] = ["libascendcl.so", "libascend_tp_emulator_dropin.so"];
+    let mut problems = Vec::new();
+    if let Some(missing) = MARKS.iter().find(|name| !folder.join(name).is_file()) {
+        let problem = Diagnostic::new(format!("{}", folder.display()), "is no folder of drop-in libraries");
+        let help = "`cargo xtask emulator --out DIR` writes one";
+        problems.push(problem.expected(format!("a file {missing}")).help(help));
+    }
+    let others = env::split_paths(old).filter(|other| other.canonicalize().is_ok_and(|other| other != folder));
+    for other in others.filter(|other| other.join(MARKS[0]).is_file()) {
+        let problem = Diagnostic::new(PATH, "names another set of CANN's libraries, and one process takes one");
+        let help = "start from a shell in which no set_env.sh of a toolkit was sourced";
+        problems.push(problem.found(other.display()).help(help));
+    }
+    problems
+}
+
+fn is_python(program: &OsString) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"))
+}
+
+/// Whether `torch_npu` is for another `torch` than the one that is installed: both have the same release (its own requirement).
+fn version_problem(told: &str) -> Option<Diagnostic> {
+    let version = |package: &str| {
+        let pairs = told.lines().filter_map(|line| line.split_once(' '));
+        pairs.filter(|(name, _)| *name == package).map(|(_, version)| version.trim().to_owned()).next()
+    };
+    // A local build (+cpu) or a later one of the same release (.post1) changes no interface.
+    let release = |version: &str| version.split(['+']).next()?.split(".post").next().map(str::to_owned);
+    let (torch, npu) = (version("torch")?, version("torch_npu")?);
+    if release(&torch) == release(&npu) {
+        return None;
+    }
+    let problem = Diagnostic::new("torch", format!("is not of the release that torch_npu {npu} is made for"));
+    Some(problem.expected(release(&npu).unwrap_or_default()).found(torch).help("docs/TORCH.md names the wheels"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torch_and_torch_npu_are_of_one_release() {
+        for fits in ["", "torch 2.9.0\n", "torch 2.9.0+cpu\ntorch_npu 2.9.0\n", "torch 2.5.1\ntorch_npu 2.5.1.post1\n"]
+        {
+            assert_eq!(version_problem(fits), None, "{fits}");
+        }
+        let problem = version_problem("torch 2.8.0+cpu\ntorch_npu 2.9.0\n").unwrap().to_string();
+        assert!(problem.contains("expected 2.9.0, found 2.8.0+cpu"), "{problem}");
+    }
+
+    #[test]
+    fn interpreters_are_known_by_their_names() {
+        assert!(is_python(&"venv/bin/python3.12".into()) && is_python(&"python".into()));
+        assert!(!is_python(&"./train".into()));
+    }
+}
