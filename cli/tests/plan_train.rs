@@ -5,6 +5,7 @@
 use std::process::Output;
 
 use ascend_tp_planner::train::coefficients::Coefficients;
+use ascend_tp_planner::train::points::PointRow;
 use ascend_tp_planner::train::{forms, text, validate_rows};
 use serde_json::Value;
 
@@ -109,6 +110,15 @@ fn what_is_wrong_is_located_and_nothing_is_planned() {
     }
 }
 
+/// The measured rows of training that ship.
+fn training_rows() -> Vec<PointRow> {
+    let files = [
+        include_str!("../../planner/points/train_points_measured.csv"),
+        include_str!("../../planner/points/train_points_measured_2.csv"),
+    ];
+    files.into_iter().flat_map(|text| validate_rows(text, Coefficients::FITTED)).collect()
+}
+
 #[test]
 fn the_validation_has_every_training_row_and_every_closed_form() {
     let output = plan("--validate");
@@ -117,7 +127,7 @@ fn the_validation_has_every_training_row_and_every_closed_form() {
     for row in forms::published() {
         assert!(output.contains(&row.subject), "{}", row.subject);
     }
-    for row in validate_rows(include_str!("../../planner/points/train_points_measured.csv"), Coefficients::FITTED) {
+    for row in training_rows() {
         assert!(output.contains(&row.model) && output.contains(&row.split), "{row:?}");
     }
 }
@@ -126,11 +136,10 @@ fn the_validation_has_every_training_row_and_every_closed_form() {
 fn the_tables_of_the_document_are_what_the_program_says() {
     let root = root();
     let path = root.join("docs/COSTS.md");
-    let points = include_str!("../../planner/points/train_points_measured.csv");
     let tables = [
         ("closed forms", text::forms_table(&forms::published())),
         ("training coefficients", text::coefficients_table(&Coefficients::FITTED)),
-        ("training rows", text::points_table(&validate_rows(points, Coefficients::FITTED))),
+        ("training rows", text::points_table(&training_rows())),
     ];
     let before = std::fs::read_to_string(&path).unwrap();
     let mut document = before.clone();

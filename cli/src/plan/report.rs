@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp_planner::serve::{Candidate, Found, Request, difference, terms_us};
 use ascend_tp_planner::simulate::Breakdown;
+use ascend_tp_planner::validate::{Bar, Class};
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -26,6 +27,8 @@ pub(super) struct Entry {
 /// The best splits and what rules the others out.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
+    /// How far such times are usually off.
+    pub(super) error_bar: Bar,
     pub(super) best: Vec<Entry>,
     /// Of every other size of replicas, the best.
     pub(super) beaten: Vec<Entry>,
@@ -38,6 +41,8 @@ pub(super) struct Report {
 /// One split in full.
 #[derive(Debug, Serialize)]
 pub(super) struct Explanation {
+    /// How far such times are usually off.
+    pub(super) error_bar: Bar,
     pub(super) entry: Entry,
     pub(super) can_run: bool,
     /// Its place among the feasible, from 1 on.
@@ -115,7 +120,13 @@ impl Report {
         };
         let beaten: Vec<Entry> = rest.iter().filter(&mut first_of_its_size).map(entry).collect();
         let refused = found.refused.iter().filter(first_of_its_size).map(entry).collect();
-        Self { others: rest.len() - beaten.len(), best: best.iter().map(entry).collect(), beaten, refused }
+        Self {
+            error_bar: Bar::of(Class::Steps, request.profile.soc),
+            others: rest.len() - beaten.len(),
+            best: best.iter().map(entry).collect(),
+            beaten,
+            refused,
+        }
     }
 }
 
@@ -141,6 +152,7 @@ impl Explanation {
         };
         let phase = |name, breakdown: &Breakdown| Phase { name, breakdown: *breakdown, terms: terms_us(breakdown) };
         Ok(Self {
+            error_bar: Bar::of(Class::Steps, request.profile.soc),
             entry: Entry::new(request, candidate, reason(found.feasible.first(), candidate)),
             can_run: candidate.constraint.is_none(),
             place: (*at < found.feasible.len()).then_some(at + 1),

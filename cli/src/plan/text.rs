@@ -55,7 +55,7 @@ fn table(entries: &[Entry]) -> String {
 /// The best, their reasons, and what cannot run.
 pub(super) fn report(name: &str, request: &Request<'_>, report: &Report) -> String {
     let mut text = heading(name, request);
-    let _ = write!(text, "\n{}\n", table(&report.best));
+    let _ = write!(text, "Times are predictions: {}\n\n{}\n", report.error_bar, table(&report.best));
     for (index, entry) in report.best.iter().enumerate() {
         let idle = match entry.idle_cards {
             0 => String::new(),
@@ -86,6 +86,7 @@ pub(super) fn report(name: &str, request: &Request<'_>, report: &Report) -> Stri
 pub(super) fn explanation(name: &str, request: &Request<'_>, explanation: &Explanation) -> String {
     let entry = &explanation.entry;
     let mut text = heading(name, request);
+    let _ = writeln!(text, "Times are predictions: {}", explanation.error_bar);
     let state = match explanation.place {
         Some(1) => "the best".to_owned(),
         Some(place) => format!("place {place}"),

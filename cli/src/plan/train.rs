@@ -12,6 +12,7 @@ use ascend_tp_planner::train::coefficients::Coefficients;
 use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
 use ascend_tp_planner::train::forms::StateBytes;
 use ascend_tp_planner::train::search::{Choice, FILLED, Found, Search, Verdict, slower_by, usable_bytes};
+use ascend_tp_planner::validate::{Bar, Class};
 use serde::Serialize;
 
 use super::options::PlanOptions;
@@ -97,6 +98,8 @@ struct Report {
     /// Bytes of a card, and the part of them that splits may fill.
     offered_gib: f64,
     usable_gib: f64,
+    /// How far such times are usually off.
+    error_bar: Bar,
     best: Vec<Line>,
     run: Option<Run>,
     losers: Vec<Loser>,
@@ -176,6 +179,7 @@ impl Report {
             fitting: search.fitting(),
             offered_gib: job.profile.hbm_usable_bytes() as f64 / GIB,
             usable_gib: usable_bytes(&job) / GIB,
+            error_bar: Bar::of(Class::Training, job.profile.soc),
             run: request.tokens.map(|tokens| Run::new(&job, &winner, tokens)),
             losers: search
                 .losers(&winner.setting)
@@ -318,6 +322,7 @@ fn render(report: &Report) -> String {
         100.0 * report.usable_gib / report.offered_gib,
         report.offered_gib,
     );
+    let _ = writeln!(text, "Times are predictions: {}", report.error_bar);
     let _ = writeln!(text, "\nBest (the fastest of each tp, pp and kind of schedule)\n{}", best(&report.best));
     if let Some(winner) = report.best.first() {
         let _ = writeln!(text, "Why the first: its step and its fullest card\n{}", account(winner));

@@ -36,7 +36,7 @@ pub(super) fn render(report: &Report) -> String {
         report.launching,
     );
     let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, MemoryKind::KvCache.name()));
-    let _ = writeln!(text, "Time\n{}", times(report));
+    let _ = writeln!(text, "Time: {}\n{}", report.error_bar, times(report));
     let _ = writeln!(text, "Where the time goes\n{}", shares(&report.phases));
     for phase in &report.phases {
         tables(&mut text, phase, &report.limits);
@@ -79,7 +79,7 @@ pub(super) fn render_step(report: &train::Report) -> String {
     }
     times.row(["tokens per second".to_owned(), format!("{:.1}", report.tokens_per_s)]);
     times.row(["MFU".to_owned(), percent(report.mfu)]);
-    let _ = writeln!(text, "Time\n{times}");
+    let _ = writeln!(text, "Time: {}\n{times}", report.error_bar);
     let phases: Vec<&PhaseReport> = report.phases.iter().map(|phase| &phase.first).collect();
     let _ = writeln!(text, "Where the time goes\n{}", shares(phases.iter().copied()));
     for phase in phases {

@@ -12,6 +12,8 @@ use ascend_tp::program::models::COPY;
 use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::{Phase, Shares};
 
+use crate::validate::{Bar, Class};
+
 use super::memory::Memory;
 use super::run::Recorded;
 use super::setting::Setting;
@@ -56,6 +58,8 @@ pub struct Report {
     pub tokens_per_s: f64,
     /// Tokens a second of all sequences together, prefill included.
     pub tokens_per_s_with_prefill: f64,
+    /// How far such times are usually off.
+    pub error_bar: Bar,
     /// What bounds the card.
     pub limits: Limits,
     /// The prefill and one decode step.
@@ -171,6 +175,7 @@ impl Report {
             token_us,
             tokens_per_s: per_second(decode_us),
             tokens_per_s_with_prefill: per_second(decode_us + first_token_us),
+            error_bar: Bar::of(Class::Steps, soc),
             limits: Limits::of(soc),
             phases,
         }

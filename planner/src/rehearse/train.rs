@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::train::decoder::{Decoder, peak_flops_per_s};
+use crate::validate::{Bar, Class};
 use ascend_tp::base::{Bytes, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
@@ -105,6 +106,8 @@ pub struct Report {
     pub tokens_per_s: f64,
     /// Part of what the cube units can do that the model's own operations are: (6·P + 12·L·h·s)·T, as `train` has it.
     pub mfu: f64,
+    /// How far such times are usually off.
+    pub error_bar: Bar,
     /// What bounds the card.
     pub limits: Limits,
     /// The programs of a step, each once.
@@ -238,6 +241,7 @@ impl Rehearsal {
             step_us: seconds * 1e6,
             tokens_per_s: tokens / seconds,
             mfu: flops / seconds / peak,
+            error_bar: Bar::of(Class::Training, soc),
             limits: Limits::of(soc),
             phases: self.phases.iter().map(phase).collect(),
         }

@@ -4,9 +4,11 @@
 //! median and 90th percentile of the errors. [`calibrate`] turns the question round and fits coefficients to points. Rows that
 //! ship, but for training, are predicted with what was fitted without their page: nothing else is called an error there. Invariants: pure; no row has a coefficient of its own, and every row is listed or counted. It does not measure.
 
+mod bar;
 mod calibrate;
 mod forward;
 mod hardware;
+mod memory;
 mod operators;
 mod serving;
 mod stack;
@@ -23,6 +25,7 @@ use serde::Serialize;
 
 use super::train;
 use crate::points::{self, Point};
+pub use bar::Bar;
 pub use calibrate::Confidence;
 use operators::Sample;
 use serving::Serving;
@@ -251,7 +254,7 @@ const FORMS: [FileForm; 4] = [
     ("operator", |text| single(text, Fit::Shipped).0),
     ("output_len", |text| inference(text, &Stack::FITTED)),
     ("gbs", training),
-    ("setting", memory),
+    ("setting", memory_rows),
 ];
 
 /// Whose coefficients predict.
@@ -297,8 +300,8 @@ fn single(text: &str, by: Fit) -> (Vec<Row>, Vec<Confidence>) {
     (rows.collect(), confidence)
 }
 
-/// Rows of memory. What they are of is not in their columns: sizes of the model, what a server keeps beside.
-fn memory(text: &str) -> Vec<Row> {
+/// Rows of memory.
+fn memory_rows(text: &str) -> Vec<Row> {
     let row = |point: &Point| Row {
         class: Class::Memory,
         source: point.text("source").to_owned(),
@@ -306,7 +309,7 @@ fn memory(text: &str) -> Vec<Row> {
         setting: format!("tp {}, {}: {}", point.text("tp"), point.text("setting"), point.text("metric")),
         unit: point.text("unit").to_owned(),
         measured: point.text("value").to_owned(),
-        predicted: Err("the columns do not have the model's sizes".to_owned()),
+        predicted: memory::predict(point).map_err(str::to_owned),
     };
     Point::all(text).iter().map(row).collect()
 }

@@ -28,7 +28,7 @@ pub(super) struct Sample {
     pub(super) class: Class,
     /// Where it was published; rows of a page share its errors.
     pub(super) page: String,
-    soc: Soc,
+    pub(super) soc: Soc,
     topology: Topology,
     task: Task,
     timing: Timing,

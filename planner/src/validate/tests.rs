@@ -11,8 +11,11 @@ fn samples() -> Vec<Sample> {
 fn every_shipped_point_is_listed_with_a_prediction_or_a_reason() {
     let rows = inference(POINTS, &Stack::FITTED);
     assert_eq!(rows.len(), POINTS.lines().filter(|line| !line.trim().is_empty()).count() - 1);
-    let given: Vec<Row> =
-        MORE.into_iter().chain([OPERATORS]).flat_map(|text| Validation::of("", text).unwrap().rows).collect();
+    let given: Vec<Row> = MORE
+        .into_iter()
+        .chain([OPERATORS, INFERENCE[1]])
+        .flat_map(|text| Validation::of("", text).unwrap().rows)
+        .collect();
     for row in rows.iter().chain(&given) {
         match &row.predicted {
             Ok(predicted) => assert!(predicted.is_finite() && *predicted > 0.0, "{row:?}"),
@@ -58,7 +61,7 @@ fn the_shipped_coefficients_are_what_their_rows_give() {
 #[test]
 fn inference_of_unseen_pages_is_within_its_bounds() {
     let validation = Validation { rows: inference_unseen(&INFERENCE).0, coefficients: Vec::new() };
-    for (class, rows, median, ninetieth) in [(Class::Steps, 11, 0.17, 0.25), (Class::Serving, 29, 0.20, 0.36)] {
+    for (class, rows, median, ninetieth) in [(Class::Steps, 11, 0.17, 0.25), (Class::Serving, 36, 0.18, 0.42)] {
         let found = validation.statistics(class).unwrap();
         assert!(found.rows >= rows && found.median <= median && found.ninetieth <= ninetieth, "{class:?}: {found:?}");
     }

@@ -1,0 +1,103 @@
+//! How far a prediction is usually off.
+//!
+//! Input → output: what is predicted and for which chip → a [`Bar`]: the errors of measured rows whose page the coefficients
+//! never saw. A chip that no row names has the coefficients of the others: what one chip differs from the others by comes on
+//! top of what one page does, and is taken to be as large, so that its bar is √2 times as wide.
+
+use std::fmt;
+
+use ascend_tp_machine::Soc;
+use serde::Serialize;
+
+use super::Class;
+
+/// Rows, median and 90th percentile of the errors of a class, as `plan --validate` has them; a test holds them to it. Training
+/// is fitted on its rows.
+const ERRORS: [(Class, usize, f64, f64); 3] =
+    [(Class::Steps, 11, 0.157, 0.247), (Class::Serving, 36, 0.171, 0.413), (Class::Training, 77, 0.055, 0.125)];
+
+/// Chips that rows name.
+const MEASURED: [Soc; 5] =
+    [Soc::Ascend910B2, Soc::Ascend910B3, Soc::Ascend910B4, Soc::Ascend910_9391, Soc::Ascend910_9362];
+
+/// How far a time is usually off, as a part of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bar {
+    /// What was measured: the name of a [`Class`].
+    pub measured: &'static str,
+    /// How many rows say it.
+    pub rows: usize,
+    /// Half of the times are off by less.
+    pub half: f64,
+    /// Nine of ten are.
+    pub nine_of_ten: f64,
+    /// The chip, if no row names it and the bar is wider for that.
+    pub unmeasured_chip: Option<&'static str>,
+}
+
+impl Bar {
+    /// That of a class on a chip; a class of single operators has that of steps.
+    #[must_use]
+    pub fn of(class: Class, soc: Soc) -> Self {
+        let found = ERRORS.iter().find(|(of, ..)| *of == class).unwrap_or(&ERRORS[0]);
+        let is_measured = MEASURED.contains(&soc);
+        let wider = if is_measured { 1.0 } else { std::f64::consts::SQRT_2 };
+        Self {
+            measured: found.0.name(),
+            rows: found.1,
+            half: found.2 * wider,
+            nine_of_ten: found.3 * wider,
+            unmeasured_chip: (!is_measured).then_some(soc.name()),
+        }
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { measured, rows, half, nine_of_ten, unmeasured_chip } = self;
+        let (half, nine) = (100.0 * half, 100.0 * nine_of_ten);
+        write!(
+            f,
+            "half of such times are within {half:.0} %, nine of ten within {nine:.0} % ({rows} measured rows of {measured}"
+        )?;
+        if let Some(chip) = unmeasured_chip {
+            write!(f, "; none names {chip}, which has the coefficients of the others and a bar √2 times as wide")?;
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::{INFERENCE, MORE, OPERATORS, Sample, TRAINING_POINTS, Validation, inference_unseen, training};
+    use super::*;
+    use crate::points::Point;
+
+    #[test]
+    fn bars_are_the_errors_of_the_validation() {
+        let mut rows = inference_unseen(&INFERENCE).0;
+        rows.extend([TRAINING_POINTS, MORE[0]].iter().flat_map(|text| training(text)));
+        let validation = Validation { rows, coefficients: Vec::new() };
+        for (class, rows, half, nine) in ERRORS {
+            let found = validation.statistics(class).unwrap();
+            assert_eq!(found.rows, rows, "{found:?}");
+            assert!(
+                (found.median - half).abs() < 0.005 && (found.ninetieth - nine).abs() < 0.005,
+                "{class:?}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_chip_without_rows_says_so_and_has_a_wider_bar() {
+        let points = Point::all(OPERATORS);
+        let named: BTreeSet<usize> =
+            points.iter().filter_map(|point| Some(Sample::of(point).ok()?.soc as usize)).collect();
+        assert_eq!(named, MEASURED.iter().map(|soc| *soc as usize).collect());
+        let (own, other) = (Bar::of(Class::Steps, Soc::Ascend910B3), Bar::of(Class::Steps, Soc::Ascend910B1));
+        assert!(other.nine_of_ten > 1.4 * own.nine_of_ten && own.unmeasured_chip.is_none());
+        assert!(other.to_string().contains("none names Ascend910B1"), "{other}");
+    }
+}
