@@ -45,6 +45,7 @@ macro_rules! with_bits {
         }
     };
 }
+pub(crate) use with_bits;
 
 /// The indices as positions in a dim of `extent`.
 ///

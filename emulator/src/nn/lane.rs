@@ -186,6 +186,27 @@ fn bf16_bits(value: f32) -> u16 {
     if value.is_nan() { (bits >> 16) as u16 | 0x40 } else { rounded }
 }
 
+/// The neighbour towards zero of a number that f32 does not hold, with its last bit set where it was not: rounding that to 16
+/// bits is rounding the number itself, once. Conversions of wider numbers that go by f32 round twice, and those of the `half`
+/// crate look at the upper half of the bits alone.
+fn sticky(value: f64) -> f32 {
+    let near = value as f32;
+    if f64::from(near) == value || !near.is_finite() {
+        return near;
+    }
+    let beyond = f64::from(near).abs() > value.abs();
+    f32::from_bits((near.to_bits() - u32::from(beyond)) | 1)
+}
+
+/// As [`sticky`], of a whole number.
+fn sticky_whole(value: i64) -> f32 {
+    let shift = 38 - value.unsigned_abs().leading_zeros().min(38);
+    let kept = value >> shift;
+    let lost = i64::from(kept << shift != value);
+    // At most 27 bits are left, so that what follows rounds nothing that counts before the last of them.
+    sticky((kept | lost) as f64) * (1u64 << shift) as f32
+}
+
 impl Lane for f64 {
     fn load(view: &View, start: usize, out: &mut [Self]) {
         numeric!(load_through, view, start, out, Self;
@@ -202,8 +223,8 @@ impl Lane for f64 {
         numeric!(store_through, view, start, values, Self;
             DType::F64 => view.write(start, values),
             DType::F32 => store_through::<f32, Self>(view, start, values, |v| v as f32),
-            DType::F16 => store_through::<f16, Self>(view, start, values, f16::from_f64),
-            DType::BF16 => store_through::<bf16, Self>(view, start, values, bf16::from_f64),
+            DType::F16 => store_through::<f16, Self>(view, start, values, |v| f16::from_f32(sticky(v))),
+            DType::BF16 => store_through::<bf16, Self>(view, start, values, |v| bf16::from_f32(sticky(v))),
             DType::I64 => store_through::<i64, Self>(view, start, values, |v| v as i64),
             DType::Bool => store_through::<u8, Self>(view, start, values, |v| u8::from(v != 0.0)),
         );
@@ -227,8 +248,8 @@ impl Lane for f64 {
 
     fn rounded(self, dtype: DType) -> Self {
         match dtype {
-            DType::F16 => f16::from_f64(self).to_f64(),
-            DType::BF16 => bf16::from_f64(self).to_f64(),
+            DType::F16 => f16::from_f32(sticky(self)).to_f64(),
+            DType::BF16 => bf16::from_f32(sticky(self)).to_f64(),
             DType::F32 => Self::from(self as f32),
             _ => self,
         }
@@ -252,8 +273,8 @@ impl Lane for i64 {
             DType::I64 => view.write(start, values),
             DType::F32 => store_through::<f32, Self>(view, start, values, |v| v as f32),
             DType::F64 => store_through::<f64, Self>(view, start, values, |v| v as f64),
-            DType::F16 => store_through::<f16, Self>(view, start, values, |v| f16::from_f64(v as f64)),
-            DType::BF16 => store_through::<bf16, Self>(view, start, values, |v| bf16::from_f64(v as f64)),
+            DType::F16 => store_through::<f16, Self>(view, start, values, |v| f16::from_f32(sticky_whole(v))),
+            DType::BF16 => store_through::<bf16, Self>(view, start, values, |v| bf16::from_f32(sticky_whole(v))),
             DType::Bool => store_through::<u8, Self>(view, start, values, |v| u8::from(v != 0)),
         );
     }
@@ -382,6 +403,25 @@ mod tests {
             i64::load(&view, 0, &mut ints);
             assert_eq!(ints[..], values[..], "{dtype}");
         }
+    }
+
+    #[test]
+    fn wide_numbers_are_rounded_to_16_bits_once() {
+        // Above the middle of two neighbours by less than f32 tells, and by less than the upper half of the bits.
+        for (value, half, brain) in [
+            (1.0 + 2f64.powi(-11) + 2f64.powi(-40), 1.0 + 2f64.powi(-10), 1.0),
+            (1.0 + 2f64.powi(-8) + 2f64.powi(-40), 1.0 + 2f64.powi(-8), 1.0 + 2f64.powi(-7)),
+            (1.0 + 3.0 * 2f64.powi(-11) - 2f64.powi(-40), 1.0 + 2f64.powi(-10), 1.0),
+        ] {
+            assert_eq!([DType::F16, DType::BF16].map(|dtype| value.rounded(dtype)), [half, brain]);
+            assert_eq!([DType::F16, DType::BF16].map(|dtype| (-value).rounded(dtype)), [-half, -brain]);
+        }
+        let mut memory = [0u16; 3];
+        let view = View::new(span_of(&mut memory), DType::BF16, &[3], &[1], 0).unwrap();
+        i64::store(&view, 0, &[(1 << 40) + (1 << 32) + 1, -(1 << 62) - (1 << 54) - 1, (1 << 40) + (1 << 32)]);
+        let stored = memory.map(|bits| bf16::from_bits(bits).to_f64());
+        let power = |exponent: i32| 2f64.powi(exponent);
+        assert_eq!(stored, [power(40) + power(33), -power(62) - power(55), power(40)]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) enum Precision {
 }
 
 impl Precision {
-    pub(super) fn apply(self, values: &mut [f32]) {
+    pub(crate) fn apply(self, values: &mut [f32]) {
         match self {
             Self::Keep => {}
             Self::HalfFloat32 => {

@@ -2,7 +2,7 @@
 //!
 //! Input: views of device memory and host attributes. Output: the operator's output views.
 //! Layers, each using those above it: [`dtype`] and [`raw`]; [`view`], [`lane`] and [`math`]; the kernels ([`elementwise`],
-//! [`matmul`], [`quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`loss`], [`random`], [`optimizer`]); and
+//! [`matmul`], [`quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`remap`], [`convolution`], [`window`], [`channel_norm`], [`loss`], [`random`], [`optimizer`]); and
 //! [`operator`], which holds one row per aclnn operator (what it accepts, where that is documented) and the plan that ends in a
 //! kernel.
 //! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
@@ -10,6 +10,8 @@
 //! Not here: clocks, races, memory accounting, and operators without a row, which the ABI refuses by name.
 
 pub(crate) mod attention;
+pub(crate) mod channel_norm;
+pub(crate) mod convolution;
 pub(crate) mod dtype;
 pub(crate) mod elementwise;
 pub(crate) mod executor;
@@ -28,9 +30,11 @@ pub(crate) mod quantize;
 pub(crate) mod random;
 pub(crate) mod raw;
 pub(crate) mod reduce;
+pub(crate) mod remap;
 pub(crate) mod rotary;
 pub(crate) mod simd;
 pub(crate) mod view;
+pub(crate) mod window;
 
 /// Something that runs independent tiles, in any order and on any threads.
 pub(crate) trait Tiles: Sync {

@@ -20,7 +20,8 @@ pub(crate) enum Direction {
     Descending,
 }
 
-fn compare<L: Lane>(a: L, b: L) -> Ordering {
+/// The order of two values, NaN behind all others.
+pub(crate) fn compare<L: Lane>(a: L, b: L) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 

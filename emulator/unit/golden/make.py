@@ -7,118 +7,9 @@ computed in float64 from operands as their type holds them, and rounded to the t
 argument mean is in `emulator/src/nn/operator/tests/golden.rs`.
 """
 
-import json
-import pathlib
-
 import torch
 
-HERE = pathlib.Path(__file__).parent
-FLOATS = ["FLOAT", "FLOAT16", "BFLOAT16"]
-REALS = [*FLOATS, "DOUBLE"]
-WHOLE = ["INT8", "INT32", "INT64", "UINT8"]
-TYPES = {
-    "FLOAT": torch.float32,
-    "FLOAT16": torch.float16,
-    "BFLOAT16": torch.bfloat16,
-    "DOUBLE": torch.float64,
-    "INT8": torch.int8,
-    "INT16": torch.int16,
-    "INT32": torch.int32,
-    "INT64": torch.int64,
-    "UINT8": torch.uint8,
-    "BOOL": torch.bool,
-}
-SHAPES = [[2, 3], [], [0, 3], [2, 1, 4]]
-PAIRS = [([2, 3], [2, 3]), ([3, 1, 2], [2, 2]), ([], [4]), ([0, 2], [1, 2])]
-
-
-# Decimal digits that tell any two numbers of a type apart.
-DIGITS = {"FLOAT": 9, "FLOAT16": 5, "BFLOAT16": 4}
-
-
-def number(value, dtype):
-    """A value as JSON holds it."""
-    if not isinstance(value, float):
-        return int(value)
-    if value != value or value in (float("inf"), float("-inf")):
-        return str(value)
-    return float(f"{value:.{DIGITS[dtype]}g}") if dtype in DIGITS else value
-
-
-def flat(tensor, dtype):
-    return [number(value, dtype) for value in tensor.reshape(-1).tolist()]
-
-
-def described(tensor, dtype):
-    return {"type": dtype, "dims": list(tensor.shape), "values": flat(tensor, dtype)}
-
-
-def given(tensor, dtype):
-    return {"in": described(tensor, dtype)}
-
-
-def made(tensor, dtype):
-    """An output, rounded to its type."""
-    return {"out": described(tensor.to(TYPES[dtype]), dtype)}
-
-
-def exact(tensor):
-    """What the operands are computed in."""
-    return tensor.double() if tensor.is_floating_point() else tensor.long()
-
-
-def drawn(seed, dims, dtype, low=-3.0, high=3.0):
-    """Operands between two bounds as their type holds them, the same for the same seed."""
-    random = torch.Generator().manual_seed(seed)
-    values = low + (high - low) * torch.rand(dims, generator=random, dtype=torch.float64)
-    if dtype == "BOOL":
-        return values > (low + high) / 2
-    if not TYPES[dtype].is_floating_point:
-        values = values.round().abs() if dtype == "UINT8" else values.round()
-    return values.to(TYPES[dtype])
-
-
-def special(dtype):
-    """Zeros of both signs, infinities, not a number, and ties."""
-    values = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 0.5, -0.5, 1.5, 2.5, 1.0, -1.0]
-    return torch.tensor(values, dtype=torch.float64).to(TYPES[dtype])
-
-
-class Cases(list):
-    """The calls of one file."""
-
-    def add(self, name, *arguments):
-        self.append({"call": name, "arguments": list(arguments)})
-
-    def unary(self, name, function, types=REALS, low=-3.0, high=3.0, out=None, scalars=(), with_special=True):
-        """A function of one tensor, and in place where the type allows."""
-        numbers = [scalar["scalar"] for scalar in scalars]
-        for dtype in types:
-            is_real = function(exact(drawn(0, [1], dtype)), *numbers).is_floating_point()
-            target = out or ("FLOAT" if is_real and dtype not in REALS else dtype)
-            shapes = SHAPES if dtype == types[0] else SHAPES[:1]
-            operands = [drawn(1, dims, dtype, low, high) for dims in shapes]
-            if dtype in ["FLOAT", "FLOAT16"] and with_special:
-                operands.append(special(dtype))
-            for x in operands:
-                self.add(name, given(x, dtype), *scalars, made(function(exact(x), *numbers), target))
-
-    def binary(self, name, function, types=REALS, low=-3.0, high=3.0, out=None, scalars=(), nonzero=False):
-        numbers = [scalar["scalar"] for scalar in scalars]
-        for dtype in types:
-            for a, b in PAIRS if dtype == types[0] else PAIRS[1:2]:
-                x, y = drawn(2, a, dtype, low, high), drawn(3, b, dtype, low, high)
-                if nonzero:
-                    y = torch.where(y == 0, torch.ones_like(y), y)
-                self.add(name, given(x, dtype), given(y, dtype), *scalars, made(function(exact(x), exact(y), *numbers), out or dtype))
-
-    def write(self, file):
-        lines = [json.dumps(case, separators=(",", ":")) for case in self]
-        (HERE / file).write_text("\n".join(lines) + "\n")
-
-
-def scalar(value, dtype="FLOAT"):
-    return {"scalar": value, "type": dtype}
+from cases import FLOATS, REALS, SHAPES, TYPES, WHOLE, Cases, described, drawn, exact, flat, given, made, scalar, special
 
 
 def pointwise():
@@ -347,13 +238,18 @@ def foreach():
                 function = lambda a, b: torch.minimum(a, torch.as_tensor(b, dtype=a.dtype))
             add(f"{name}ScalarV2", [x], dtype, [function(a, 2) for a, _, _ in wide], two)
             add(f"{name}ScalarList", [x], dtype, [function(a, i + 1) for i, (a, _, _) in enumerate(wide)], {"scalars": [scalar(i + 1, "INT64") for i in range(len(x))]})
+            one = given(torch.tensor([2], dtype=TYPES[dtype]), dtype)
+            add(f"{name}Scalar", [x], dtype, [function(a, 2) for a, _, _ in wide], one)
             if name not in ("Add", "Sub"):
                 add(f"{name}List", [x, y], dtype, [function(a, b) for a, b, _ in wide])
         add("AddListV2", [x, y], dtype, [a + 2 * b for a, b, _ in wide], two)
+        for name, sign in [("Add", 1), ("Sub", -1)]:
+            add(f"{name}List", [x, y], dtype, [a + sign * 2 * b for a, b, _ in wide], given(torch.tensor([2], dtype=TYPES[dtype]), dtype))
         add("SubListV2", [x, y], dtype, [a - 2 * b for a, b, _ in wide], two)
         add("PowScalarAndTensor", [x], dtype, [torch.pow(2, a) for a, _, _ in wide], before=[two])
         factors = torch.tensor([1, 2, 3, 4], dtype=TYPES[dtype])
         add("AddcmulScalarV2", [x, y, z], dtype, [a + 2 * b * c for a, b, c in wide], two)
+        add("AddcmulScalar", [x, y, z], dtype, [a + 2 * b * c for a, b, c in wide], given(torch.tensor([2], dtype=TYPES[dtype]), dtype))
         add("AddcmulScalarList", [x, y, z], dtype, [a + (i + 1) * b * c for i, (a, b, c) in enumerate(wide)], given(factors, dtype))
         add("AddcmulList", [x, y, z], dtype, [a + (i + 1) * b * c for i, (a, b, c) in enumerate(wide)], given(factors, dtype))
         if dtype == "INT32":
@@ -365,6 +261,9 @@ def foreach():
             add(name, [small], dtype, [getattr(torch, name.lower())(exact(a)) for a in small])
         add("DivList", [x, y], dtype, [a / b for a, b, _ in wide])
         add("DivScalarV2", [x], dtype, [a / 2 for a, _, _ in wide], two)
+        two_on_device = given(torch.tensor([2], dtype=TYPES[dtype]), dtype)
+        add("DivScalar", [x], dtype, [a / 2 for a, _, _ in wide], two_on_device)
+        add("AddcdivScalar", [x, y, z], dtype, [a + 2 * b / c for a, b, c in wide], two_on_device)
         add("DivScalarList", [x], dtype, [a / (i + 1) for i, (a, _, _) in enumerate(wide)], {"scalars": [scalar(i + 1, "INT64") for i in range(len(x))]})
         add("AddcdivScalarV2", [x, y, z], dtype, [a + 2 * b / c for a, b, c in wide], two)
         add("AddcdivScalarList", [x, y, z], dtype, [a + (i + 1) * b / c for i, (a, b, c) in enumerate(wide)], given(factors, dtype))
@@ -381,7 +280,363 @@ def foreach():
     return cases
 
 
+def activations():
+    cases, nn, aten = Cases(), torch.nn.functional, torch.ops.aten
+    cases.unary("aclnnErfinv", torch.erfinv, low=-0.999, high=0.999)
+    cases.unary("aclnnCelu", nn.celu, scalars=[scalar(1.5)])
+    cases.unary("aclnnShrink", lambda x, l, b: torch.where(x > l, x - b, torch.where(x < -l, x + b, 0 * x)), scalars=[scalar(0.5), scalar(0.25)])
+    cases.binary("aclnnLogAddExp2", torch.logaddexp2)
+    cases.binary("aclnnAddRelu", lambda x, y, a: nn.relu(x + a * y), [*REALS, "INT32"], scalars=[scalar(2, "INT64")])
+    cases.binary("aclnnGcd", torch.gcd, WHOLE, low=-90, high=90)
+    cases.binary("aclnnHardshrinkBackward", lambda g, x, l: torch.where(x.abs() <= l, 0, g), scalars=[scalar(0.5)])
+    cases.binary("aclnnMishBackward", lambda g, x: aten.mish_backward(*torch.broadcast_tensors(g, x)))
+    for dtype in REALS:
+        g, x = drawn(10, [4, 6], dtype), drawn(11, [4, 6], dtype, -5, 5)
+        wide_g, wide_x = exact(g), exact(x)
+        result = nn.selu(wide_x).to(TYPES[dtype])
+        cases.add("aclnnSeluBackward", given(g, dtype), given(result, dtype), made(aten.elu_backward(wide_g, 1.6732632423543772, 1.0507009873554805, 1.0, True, exact(result)), dtype))
+        for is_result in [False, True]:
+            y = nn.elu(wide_x, 1.5).to(TYPES[dtype]) if is_result else x
+            grad = aten.elu_backward(wide_g, 1.5, 1.25, 0.5, is_result, exact(y))
+            cases.add("aclnnEluBackward", given(g, dtype), scalar(1.5), scalar(1.25), scalar(0.5), {"flag": is_result}, given(y, dtype), made(grad, dtype))
+            grad = aten.leaky_relu_backward(wide_g, wide_x, 0.25, is_result)
+            cases.add("aclnnLeakyReluBackward", given(g, dtype), given(x, dtype), scalar(0.25), {"flag": is_result}, made(grad, dtype))
+        for beta in [1.0, 1.75]:
+            leaf = wide_x.clone().requires_grad_()
+            swish = leaf * torch.sigmoid(beta * leaf)
+            swish.backward(wide_g)
+            factor = scalar(beta) if beta != 1.0 else {"null": "scalar"}
+            cases.add("aclnnSwish", given(x, dtype), factor, made(swish.detach(), dtype))
+            cases.add("aclnnSwishBackward", given(g, dtype), given(x, dtype), factor, made(leaf.grad, dtype))
+        buffer = given(torch.zeros(0, dtype=TYPES[dtype]), dtype)
+        cases.add("aclnnLogSigmoidForward", given(x, dtype), made(nn.logsigmoid(wide_x), dtype), {"out": buffer["in"]})
+        cases.add("aclnnLogSigmoidBackward", given(g, dtype), given(x, dtype), buffer, made(wide_g * torch.sigmoid(-wide_x), dtype))
+        share = drawn(12, [4, 6], dtype, 0.05, 0.95)
+        for eps in [-1.0, 0.25]:
+            limit = None if eps < 0 else eps
+            cases.add("aclnnLogit", given(share, dtype), {"float": eps}, {**made(torch.logit(exact(share), limit), dtype), "units": 4})
+            cases.add("aclnnLogitGrad", given(share, dtype), given(g, dtype), {"float": eps}, made(aten.logit_backward(wide_g, exact(share), limit), dtype))
+        odd = torch.cat([special(dtype), drawn(13, [5], dtype)])
+        replaced = torch.nan_to_num(exact(odd), 0.5, 3.0, -2.0)
+        cases.add("aclnnNanToNum", given(odd, dtype), {"float": 0.5}, {"float": 3.0}, {"float": -2.0}, made(replaced, dtype))
+        for decimals in [2, 0, -1]:
+            tens = drawn(14, [4, 6], dtype, -90, 90)
+            cases.add("aclnnRoundDecimals", given(tens, dtype), {"int": decimals}, made(torch.round(exact(tens), decimals=decimals), dtype))
+        for count in [6, 1]:
+            weight = drawn(15, [count], dtype, -1, 1)
+            leaves = [drawn(16, [3, 6, 2], dtype).double().requires_grad_(), exact(weight).requires_grad_()]
+            out = nn.prelu(*leaves)
+            g3 = drawn(17, [3, 6, 2], dtype)
+            out.backward(exact(g3))
+            x3 = leaves[0].detach().to(TYPES[dtype])
+            cases.add("aclnnPrelu", given(x3, dtype), given(weight, dtype), made(out.detach(), dtype))
+            cases.add("aclnnPreluBackward", given(g3, dtype), given(x3, dtype), given(weight, dtype), made(leaves[0].grad, dtype), made(leaves[1].grad, dtype))
+        for dim in [0, -1]:
+            leaf = wide_x.clone().requires_grad_()
+            out = nn.glu(leaf, dim)
+            half = drawn(18, list(out.shape), dtype)
+            out.backward(exact(half))
+            cases.add("aclnnGlu", given(x, dtype), {"int": dim}, made(out.detach(), dtype))
+            cases.add("aclnnGluBackward", given(half, dtype), given(x, dtype), {"int": dim}, made(leaf.grad, dtype))
+            for code, form in enumerate(["none", "tanh"]):
+                for left in [False, True]:
+                    gate, other = wide_x.chunk(2, dim) if left else reversed(wide_x.chunk(2, dim))
+                    gelu = nn.gelu(gate, approximate=form)
+                    cases.add("aclnnGeGluV3", given(x, dtype), {"int": dim}, {"int": code}, {"flag": left}, made(gelu * other, dtype), made(gelu, dtype))
+    for dtype in [*REALS, *WHOLE]:
+        x, y = drawn(19, [3, 4], dtype, -9, 9), drawn(20, [4], dtype, 1, 4)
+        for mode, form in enumerate([None, "trunc", "floor"]):
+            result = torch.div(exact(x), exact(y), rounding_mode=form)
+            out = dtype if dtype in REALS or mode else "FLOAT"
+            cases.add("aclnnDivMod", given(x, dtype), given(y, dtype), {"int": mode}, made(result, out))
+            cases.add("aclnnDivMods", given(x, dtype), scalar(3, "INT64"), {"int": mode}, made(torch.div(exact(x), 3, rounding_mode=form), out))
+    for dtype in REALS:
+        x = drawn(21, [3, 4], dtype, 0.1, 3)
+        cases.add("aclnnXLogYScalarSelf", scalar(2.5), given(x, dtype), made(torch.xlogy(2.5, exact(x)), dtype))
+    # What the first rows of these got wrong, or refused: bounds that are no numbers, fractions as bounds of whole numbers,
+    # powers beyond 32 bits and truth values.
+    nan = float("nan")
+    x, low = torch.tensor([1.0, nan, 3.0]), torch.tensor([nan, 2.0, 2.0])
+    for name, function in [("Min", torch.maximum), ("Max", torch.minimum)]:
+        cases.add(f"aclnnClamp{name}Tensor", given(x, "FLOAT"), given(low, "FLOAT"), made(function(x, low), "FLOAT"))
+    whole, exponent = torch.tensor([3, -3, 2, 7]), torch.tensor([2**33 + 1, 2**40, 2**35, 2**52 + 5])
+    cases.add("aclnnPowTensorTensor", given(whole, "INT64"), given(exponent, "INT64"), made(torch.tensor([wrapped(pow(a, b, 2**64)) for a, b in zip(whole.tolist(), exponent.tolist())]), "INT64"))
+    for dims in [[5], [2, 3]]:
+        numbers = drawn(22, dims, "INT32")
+        cases.add("aclnnClampMax", given(numbers, "INT32"), scalar(1.5), made(torch.clamp_max(numbers, 1.5), "FLOAT"))
+        truth, other = drawn(23, dims, "BOOL"), drawn(24, dims, "BOOL")
+        cases.add("aclnnMaximum", given(truth, "BOOL"), given(other, "BOOL"), made(torch.maximum(truth, other), "BOOL"))
+        cases.add("aclnnMinimum", given(truth, "BOOL"), given(other, "BOOL"), made(torch.minimum(truth, other), "BOOL"))
+        cases.add("aclnnPowTensorScalar", given(truth, "BOOL"), scalar(2, "INT64"), made(torch.pow(truth, 2), "INT64"))
+        cases.add("aclnnRemainderTensorScalar", given(truth, "BOOL"), scalar(2, "INT64"), made(torch.remainder(truth, 2), "INT64"))
+    return cases
+
+
+def wrapped(value):
+    """An unsigned number of 64 bits as the signed one of the same bits."""
+    return value - 2**64 if value >= 2**63 else value
+
+
+def losses():
+    cases, nn = Cases(), torch.nn.functional
+    reductions = ["none", "mean", "sum"]
+    for dtype in FLOATS:
+        shapes = [([3, 4], [3, 4]), ([2, 600], [2, 600])] if dtype == "FLOAT" else [([3, 4], [3, 4])]
+        for dims, target_dims in shapes:
+            x, t = drawn(60, dims, dtype), drawn(61, target_dims, dtype)
+            share, truth = drawn(62, dims, dtype, 0.05, 0.95), drawn(63, dims, dtype, 0.0, 1.0)
+            sign = torch.where(t > 0, torch.ones_like(t), -torch.ones_like(t))
+            weight, positive = drawn(64, dims, dtype, 0.5, 2.0), drawn(65, dims[-1:], dtype, 0.5, 2.0)
+            wide_w, wide_p = exact(weight), exact(positive)
+            kinds = [
+                ("MseLoss", x, t, nn.mse_loss, [], []),
+                ("L1Loss", x, t, nn.l1_loss, [], []),
+                ("SmoothL1Loss", x, t, lambda a, b, reduction: nn.smooth_l1_loss(a, b, reduction=reduction, beta=0.75), [], [{"float": 0.75}]),
+                ("SoftMarginLoss", x, sign, nn.soft_margin_loss, [], []),
+                ("KlDiv", x, truth, lambda a, b, reduction: nn.kl_div(a, b, reduction=reduction), [], [{"flag": False}]),
+                ("KlDiv", x, t, lambda a, b, reduction: nn.kl_div(a, b, reduction=reduction, log_target=True), [], [{"flag": True}]),
+                ("BinaryCrossEntropy", share, truth, nn.binary_cross_entropy, [{"null": "tensor"}], []),
+                ("BinaryCrossEntropy", share, truth, lambda a, b, reduction: nn.binary_cross_entropy(a, b, wide_w, reduction=reduction), [given(weight, dtype)], []),
+                ("BinaryCrossEntropyWithLogits", x, truth, nn.binary_cross_entropy_with_logits, [{"null": "tensor"}] * 2, []),
+                (
+                    "BinaryCrossEntropyWithLogits", x, truth,
+                    lambda a, b, reduction: nn.binary_cross_entropy_with_logits(a, b, wide_w, reduction=reduction, pos_weight=wide_p),
+                    [given(weight, dtype), given(positive, dtype)], [],
+                ),
+            ]
+            for name, value, target, function, weights, attributes in kinds:
+                for code, reduction in enumerate(reductions):
+                    if dims[-1] > 4 and (code == 0 or name != "MseLoss"):
+                        continue
+                    leaf = exact(value).requires_grad_()
+                    loss = function(leaf, exact(target), reduction=reduction)
+                    g = drawn(66, list(loss.shape), dtype)
+                    loss.backward(exact(g))
+                    call = [given(value, dtype), given(target, dtype), *weights, {"int": code}, *attributes]
+                    units = {"units": 4}
+                    cases.add(f"aclnn{name}", *call, {**made(loss.detach(), dtype), **units})
+                    cases.add(f"aclnn{name}Backward", given(g, dtype), *call, {**made(leaf.grad, dtype), **units})
+    return cases
+
+
+def order():
+    cases = Cases()
+    for dtype in [*REALS, "INT32", "INT64", "UINT8"]:
+        for dims, dim in [([3, 5], 1), ([4, 3], 0), ([2, 3, 4], -2)]:
+            x = drawn(70, dims, dtype, -40, 40) if dtype != "UINT8" else drawn(70, dims, dtype, 0, 90)
+            wide = exact(x)
+            for keep in [False, True]:
+                least, place = stable_least(wide, dim, keep)
+                cases.add("aclnnMinDim", given(x, dtype), {"int": dim}, {"flag": keep}, made(least, dtype), made(place, "INT64"))
+                cases.add("aclnnArgMin", given(x, dtype), {"int": dim}, {"flag": keep}, made(place, "INT64"))
+                ranks = torch.argsort(wide, dim=dim, stable=True)
+                for name, rank in [("MedianDim", (wide.shape[dim] - 1) // 2), ("Kthvalue", 1)]:
+                    at = ranks.select(dim, rank).unsqueeze(dim)
+                    value = wide.gather(dim, at)
+                    if not keep:
+                        at, value = at.squeeze(dim), value.squeeze(dim)
+                    before = [{"int": rank + 1}] if name == "Kthvalue" else []
+                    cases.add("aclnn" + name, given(x, dtype), *before, {"int": dim}, {"flag": keep}, made(value, dtype), made(at, "INT64"))
+                low, high = wide.amin(dim, keepdim=keep), wide.amax(dim, keepdim=keep)
+                cases.add("aclnnAminmaxDim", given(x, dtype), {"int": dim}, {"flag": keep}, made(low, dtype), made(high, dtype))
+                cases.add("aclnnAminmax", given(x, dtype), {"ints": [dim]}, {"flag": keep}, made(low, dtype), made(high, dtype))
+            cases.add("aclnnAminmaxAll", given(x, dtype), made(wide.min(), dtype), made(wide.max(), dtype))
+            cases.add("aclnnMedian", given(x, dtype), made(wide.median(), dtype))
+            for descending in [False, True]:
+                places = torch.argsort(wide, dim=dim, descending=descending, stable=True)
+                cases.add("aclnnArgsort", given(x, dtype), {"int": dim}, {"flag": descending}, made(places, "INT64"))
+            for name, function in [("Cummax", torch.cummax), ("Cummin", torch.cummin)]:
+                values, places = function(wide, dim)
+                cases.add("aclnn" + name, given(x, dtype), {"int": dim}, made(values, dtype), made(places, "INT64"))
+            small = drawn(71, dims, dtype, 0.5, 1.5)
+            cases.add("aclnnCumprod", given(small, dtype), scalar(dim, "INT64"), {"dtype": dtype}, made(exact(small).cumprod(dim), dtype))
+        x = drawn(72, [30], dtype, 0, 9)
+        counts = torch.histc(exact(x).double(), 4, 1, 8)
+        cases.add("aclnnHistc", given(x, dtype), {"int": 4}, scalar(1), scalar(8), made(counts, dtype))
+    nan = torch.tensor([[1.0, float("nan"), -2.0, 5.0], [4.0, 1.0, 1.0, 9.0]])
+    for name, function in [("Cummax", torch.cummax), ("Cummin", torch.cummin)]:
+        cases.add("aclnn" + name, given(nan, "FLOAT"), {"int": 1}, *[made(part, kind) for part, kind in zip(function(nan, 1), ["FLOAT", "INT64"])])
+    values, places = nan.min(1)
+    cases.add("aclnnMinDim", given(nan, "FLOAT"), {"int": 1}, {"flag": False}, made(values, "FLOAT"), made(places, "INT64"))
+    values, places = nan.median(1)
+    cases.add("aclnnMedianDim", given(nan, "FLOAT"), {"int": 1}, {"flag": False}, made(values, "FLOAT"), made(places, "INT64"))
+    for dtype in FLOATS:
+        for dims, over, keep in [([2, 3], [0], True), ([3, 2, 4], [0, 2], False), ([3, 2, 4], [], False)]:
+            x, every = drawn(73, dims, dtype), tuple(over) or None
+            for correction in [0, 1]:
+                variance, mean = torch.var_mean(exact(x), every, correction=correction, keepdim=keep)
+                call = [given(x, dtype), {"ints": over}, {"int": correction}, {"flag": keep}]
+                cases.add("aclnnVarMean", *call, made(variance, dtype), made(mean, dtype))
+                cases.add("aclnnStdMeanCorrection", *call, made(variance.sqrt(), dtype), made(mean, dtype))
+    return cases
+
+
+def stable_least(x, dim, keep):
+    """The first least value along a dim and its place."""
+    place = torch.argsort(x, dim=dim, stable=True).select(dim, 0).unsqueeze(dim)
+    value = x.gather(dim, place)
+    return (value, place) if keep else (value.squeeze(dim), place.squeeze(dim))
+
+
+def places():
+    cases, nn, aten = Cases(), torch.nn.functional, torch.ops.aten
+    for dtype in [*FLOATS, "INT64", "BOOL"]:
+        x = drawn(80, [3, 2, 4], dtype)
+        for dims in [[0], [1, -1], []]:
+            cases.add("aclnnFlip", given(x, dtype), {"ints": dims}, made(x.flip(dims), dtype))
+        for shifts, dims in [([1], [0]), ([-3, 2], [2, 0]), ([5], []), ([1, 1], [0, 0])]:
+            cases.add("aclnnRoll", given(x, dtype), {"ints": shifts}, {"ints": dims}, made(x.roll(shifts, dims), dtype))
+        for repeats, dim in [(2, 1), (3, -1), (0, 0)]:
+            result = x.repeat_interleave(repeats, dim)
+            cases.add("aclnnRepeatInterleaveIntWithDim", given(x, dtype), {"int": repeats}, {"int": dim}, {"int": result.shape[dim]}, made(result, dtype))
+        cases.add("aclnnSplitWithSize", given(x, dtype), {"ints": [1, 0, 3]}, {"int": 2}, {"outs": [described(part, dtype) for part in x.split([1, 0, 3], 2)]})
+        cases.add("aclnnSplitTensor", given(x, dtype), {"int": 2}, {"int": 0}, {"outs": [described(part, dtype) for part in x.split(2)]})
+    for dtype in FLOATS:
+        for count, padding in [(1, [2, 1]), (2, [1, 2, 0, 1]), (3, [1, 0, 2, 1, 1, 1])]:
+            x = drawn(81, [2, 2, 3, 3, 4][3 - count :], dtype)
+            for name, mode in [("Reflection", "reflect"), ("Replication", "replicate")]:
+                leaf = exact(x).requires_grad_()
+                out = nn.pad(leaf, padding, mode=mode)
+                g = drawn(82, list(out.shape), dtype)
+                out.backward(exact(g))
+                cases.add(f"aclnn{name}Pad{count}d", given(x, dtype), {"ints": padding}, made(out.detach(), dtype))
+                cases.add(f"aclnn{name}Pad{count}dBackward", given(g, dtype), given(x, dtype), {"ints": padding}, made(leaf.grad, dtype))
+        x = drawn(83, [2, 3, 3, 4], dtype)
+        for size in [[6, 8], [5, 2]]:
+            out = aten.upsample_nearest2d(x.float(), size)
+            cases.add("aclnnUpsampleNearest2d", given(x, dtype), {"ints": size}, made(out, dtype))
+            cases.add("aclnnUpsampleNearest2dV2", given(x, dtype), {"ints": size}, {"float": 0.0}, {"float": 0.0}, made(out, dtype))
+            g = drawn(84, [2, 3, *size], dtype)
+            grad = aten.upsample_nearest2d_backward(exact(g), size, [2, 3, 3, 4])
+            cases.add("aclnnUpsampleNearest2dBackward", given(g, dtype), {"ints": size}, {"ints": [2, 3, 3, 4]}, {"float": 0.0}, {"float": 0.0}, made(grad, dtype))
+    for dtype in [*REALS, "INT32"]:
+        line = torch.linspace(-1, 6, 8, dtype=torch.float64)
+        cases.add("aclnnLinspace", scalar(-1.0), scalar(6.0), {"int": 8}, made(line, dtype))
+        cases.add("aclnnRange", scalar(1, "INT64"), scalar(9, "INT64"), scalar(2, "INT64"), made(torch.tensor([1, 3, 5, 7, 9]), dtype))
+        cases.add("aclnnEye", {"int": 3}, {"int": 4}, made(torch.eye(3, 4), dtype))
+        x = drawn(85, [3, 4], dtype)
+        cases.add("aclnnTrace", given(x, dtype), made(exact(x).trace(), dtype if dtype in REALS else "INT64"))
+        batch = [drawn(86, [3, 2, 4], dtype), drawn(87, [3, 4, 5], dtype)]
+        if dtype not in FLOATS:
+            continue
+        self, wide, keep = drawn(88, [2, 5], dtype), [exact(part) for part in batch], {"int": 0}
+        scales = [scalar(0.5), scalar(2.0)]
+        units = {"units": 8}
+        result = torch.addbmm(exact(self), *wide, beta=0.5, alpha=2.0)
+        cases.add("aclnnAddbmm", given(self, dtype), *[given(part, dtype) for part in batch], *scales, {**made(result, dtype), **units}, keep)
+        cases.add("aclnnInplaceAddbmm", {"ref": {**described(result.to(TYPES[dtype]), dtype), "before": flat(self, dtype)}, **units}, *[given(part, dtype) for part in batch], *scales, keep)
+        result = torch.baddbmm(exact(self), *wide, beta=0.5, alpha=2.0)
+        cases.add("aclnnBaddbmm", given(self, dtype), *[given(part, dtype) for part in batch], *scales, {**made(result, dtype), **units}, keep)
+        result = torch.addmm(exact(self), wide[0][0], wide[1][0], beta=0.5, alpha=2.0)
+        cases.add("aclnnInplaceAddmm", {"ref": {**described(result.to(TYPES[dtype]), dtype), "before": flat(self, dtype)}, **units}, given(batch[0][0], dtype), given(batch[1][0], dtype), *scales, keep)
+        cases.add("aclnnMv", given(x, dtype), given(drawn(89, [4], dtype), dtype), {**made(exact(x) @ exact(drawn(89, [4], dtype)), dtype), **units}, keep)
+    return cases
+
+
+def images():
+    cases, nn = Cases(), torch.nn.functional
+    convolutions = [
+        # Input, weight, stride, padding, dilation, groups, transposed, output padding.
+        ([2, 3, 5, 6], [4, 3, 3, 2], [1, 1], [0, 0], [1, 1], 1, False, [0, 0]),
+        ([1, 4, 6, 5], [6, 2, 3, 3], [2, 1], [1, 2], [1, 2], 2, False, [0, 0]),
+        ([2, 4, 7], [4, 1, 3], [2], [1], [1], 4, False, [0]),
+        ([1, 2, 3, 4, 4], [3, 2, 2, 2, 3], [1, 2, 1], [1, 0, 1], [1, 1, 1], 1, False, [0, 0, 0]),
+        ([2, 4, 3, 4], [4, 2, 3, 2], [2, 1], [1, 0], [1, 1], 1, True, [1, 0]),
+        ([1, 4, 3, 3], [4, 3, 2, 2], [2, 2], [0, 0], [1, 1], 2, True, [0, 0]),
+    ]
+    for dtype in FLOATS:
+        for dims, weight_dims, stride, padding, dilation, groups, transposed, more in convolutions:
+            leaves = [drawn(90, dims, dtype), drawn(91, weight_dims, dtype, -1, 1)]
+            outputs = weight_dims[1] * groups if transposed else weight_dims[0]
+            bias = drawn(92, [outputs], dtype)
+            wide = [exact(leaf).requires_grad_() for leaf in [*leaves, bias]]
+            out = torch.ops.aten.convolution(*wide, stride, padding, dilation, transposed, more, groups)
+            g = drawn(93, list(out.shape), dtype)
+            out.backward(exact(g))
+            # As many roundings of sums as a window has numbers.
+            units = {"units": 16}
+            arrays = [{"ints": stride}, {"ints": padding}, {"ints": dilation}, {"flag": transposed}, {"ints": more}, {"int": groups}]
+            operands = [given(leaf, dtype) for leaf in leaves]
+            cases.add("aclnnConvolution", *operands, given(bias, dtype), *arrays, {**made(out.detach(), dtype), **units}, {"int": 0})
+            for mask in [[True, True, True], [True, False, False]]:
+                grads = [{**made(leaf.grad, dtype), **units} if needed else {"null": "tensor"} for leaf, needed in zip(wide, mask)]
+                cases.add("aclnnConvolutionBackward", given(g, dtype), *operands, {"ints": [outputs]}, *arrays, {"flags": mask}, {"int": 0}, *grads)
+        batch_norms(cases, dtype)
+        pools(cases, dtype)
+    return cases
+
+
+def batch_norms(cases, dtype):
+    nn = torch.nn.functional
+    for dims in [[4, 3], [2, 3, 4, 2]]:
+        x, g = drawn(94, dims, dtype), drawn(95, dims, dtype)
+        weight, bias = drawn(96, [3], dtype, 0.5, 2.0), drawn(97, [3], dtype)
+        mean, variance = drawn(98, [3], "FLOAT"), drawn(99, [3], "FLOAT", 0.5, 2.0)
+        over = [dim for dim in range(len(dims)) if dim != 1]
+        for training in [True, False]:
+            wide = [exact(leaf).requires_grad_() for leaf in [x, weight, bias]]
+            running = [exact(mean).clone(), exact(variance).clone()]
+            out = nn.batch_norm(wide[0], *running, wide[1], wide[2], training, 0.25, 1e-3)
+            out.backward(exact(g))
+            saved = [exact(x).mean(over), torch.rsqrt(exact(x).var(over, correction=0) + 1e-3)]
+            refs = [{"ref": {**described(now.float(), "FLOAT"), "before": flat(before, "FLOAT")}} for now, before in zip(running, [mean, variance])]
+            statistics = [made(each, "FLOAT") if training else {"out": described(torch.zeros(0), "FLOAT")} for each in saved]
+            attributes = [{"flag": training}, {"float": 0.25}, {"float": 1e-3}]
+            units = {"units": 8}
+            cases.add("aclnnBatchNorm", given(x, dtype), given(weight, dtype), given(bias, dtype), *refs, *attributes, {**made(out.detach(), dtype), **units}, *statistics)
+            kept = [given(each.float(), "FLOAT") if training else {"null": "tensor"} for each in saved]
+            grads = [{**made(leaf.grad, dtype), **units} for leaf in wide]
+            cases.add("aclnnBatchNormBackward", given(g, dtype), given(x, dtype), given(weight, dtype), given(mean, "FLOAT"), given(variance, "FLOAT"), *kept, {"flag": training}, {"float": 1e-3}, {"flags": [True] * 3}, *grads)
+    x, g = drawn(100, [2, 4, 3, 2], dtype), drawn(101, [2, 4, 3, 2], dtype)
+    weight, bias = drawn(102, [4], dtype, 0.5, 2.0), drawn(103, [4], dtype)
+    wide = [exact(leaf).requires_grad_() for leaf in [x, weight, bias]]
+    out = nn.group_norm(wide[0], 2, wide[1], wide[2], 1e-3)
+    out.backward(exact(g))
+    rows = exact(x).reshape(2, 2, -1)
+    statistics = [rows.mean(-1), torch.rsqrt(rows.var(-1, correction=0) + 1e-3)]
+    extents, units = [{"int": 2}, {"int": 4}, {"int": 6}, {"int": 2}], {"units": 8}
+    cases.add("aclnnGroupNorm", given(x, dtype), given(weight, dtype), given(bias, dtype), *extents, {"float": 1e-3}, {**made(out.detach(), dtype), **units}, *[made(each, dtype) for each in statistics])
+    if dtype == "FLOAT":
+        grads = [{**made(leaf.grad, dtype), **units} for leaf in wide]
+        cases.add("aclnnGroupNormBackward", given(g, dtype), given(x, dtype), *[given(each.float(), dtype) for each in statistics], given(weight, dtype), *extents, {"flags": [True] * 3}, *grads)
+
+
+def pools(cases, dtype):
+    nn = torch.nn.functional
+    x = drawn(104, [2, 2, 6, 7], dtype)
+    for kernel, stride, padding, up in [([2, 2], [2, 2], [0, 0], False), ([3, 2], [2, 1], [1, 1], False), ([3, 3], [2, 2], [1, 1], True)]:
+        arrays = [{"ints": kernel}, {"ints": stride}, {"ints": padding}]
+        leaf = exact(x).requires_grad_()
+        out, places = nn.max_pool2d(leaf, kernel, stride, padding, ceil_mode=up, return_indices=True)
+        g = drawn(105, list(out.shape), dtype)
+        out.backward(exact(g))
+        call = [*arrays, {"ints": [1, 1]}, {"flag": up}]
+        cases.add("aclnnMaxPool2dWithIndices", given(x, dtype), *call, made(out.detach(), dtype), made(places, "INT32"))
+        cases.add("aclnnMaxPool2dWithIndicesBackward", given(g, dtype), given(x, dtype), given(places.int(), "INT32"), *call, made(leaf.grad, dtype))
+        for counted in [True, False]:
+            for divisor in [None, 3]:
+                leaf = exact(x).requires_grad_()
+                out = nn.avg_pool2d(leaf, kernel, stride, padding, up, counted, divisor)
+                g = drawn(106, list(out.shape), dtype)
+                out.backward(exact(g))
+                call = [*arrays, {"flag": up}, {"flag": counted}, {"int": divisor or 0}, {"int": 0}]
+                cases.add("aclnnAvgPool2d", given(x, dtype), *call, {**made(out.detach(), dtype), "units": 4})
+                cases.add("aclnnAvgPool2dBackward", given(g, dtype), given(x, dtype), *call, {**made(leaf.grad, dtype), "units": 4})
+    for size in [[1, 1], [4, 3]]:
+        leaf = exact(x).requires_grad_()
+        out = nn.adaptive_avg_pool2d(leaf, size)
+        g = drawn(107, [2, 2, *size], dtype)
+        out.backward(exact(g))
+        cases.add("aclnnAdaptiveAvgPool2d", given(x, dtype), {"ints": size}, {**made(out.detach(), dtype), "units": 4})
+        cases.add("aclnnAdaptiveAvgPool2dBackward", given(g, dtype), given(x, dtype), {**made(leaf.grad, dtype), "units": 4})
+
+
 if __name__ == "__main__":
+    activations().write("activations.jsonl")
+    losses().write("losses.jsonl")
+    order().write("order.jsonl")
+    places().write("places.jsonl")
+    images().write("images.jsonl")
     foreach().write("foreach.jsonl")
     selection().write("selection.jsonl")
     reductions().write("reductions.jsonl")

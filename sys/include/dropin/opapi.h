@@ -206,6 +206,41 @@ ACLNN_OPERATOR(aclnnThresholdBackward, const aclTensor *grad_output, const aclTe
 ACLNN_OPERATOR(aclnnTrunc, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnXLogYScalarOther, const aclTensor *self, const aclScalar *other, aclTensor *out)
 ACLNN_OPERATOR(aclnnXLogYTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnAddRelu, const aclTensor *self, const aclTensor *other, aclScalar *alpha, aclTensor *out)
+ACLNN_OPERATOR(aclnnCelu, const aclTensor *self, const aclScalar *alpha, aclTensor *out)
+ACLNN_OPERATOR(aclnnDivMod, const aclTensor *self, const aclTensor *other, int32_t mode, aclTensor *out)
+ACLNN_OPERATOR(aclnnDivMods, const aclTensor *self, const aclScalar *other, int32_t mode, aclTensor *out)
+ACLNN_OPERATOR(aclnnEluBackward, const aclTensor *grad_output, const aclScalar *alpha, const aclScalar *scale,
+    const aclScalar *input_scale, bool is_result, const aclTensor *self_or_result, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnErfinv, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnGcd, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnGeGluV3, const aclTensor *self, int64_t dim, int64_t approximate, bool activate_left,
+    aclTensor *out, aclTensor *out_gelu)
+ACLNN_OPERATOR(aclnnGlu, const aclTensor *self, int64_t dim, const aclTensor *out)
+ACLNN_OPERATOR(aclnnGluBackward, const aclTensor *grad_out, const aclTensor *self, int64_t dim, const aclTensor *out)
+ACLNN_OPERATOR(aclnnHardshrinkBackward, const aclTensor *grad_output, const aclTensor *self, const aclScalar *lambd,
+    aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnInplaceFillTensor, aclTensor *self_ref, const aclTensor *value)
+ACLNN_OPERATOR(aclnnLeakyReluBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclScalar *negative_slope, bool self_is_result, aclTensor *out)
+ACLNN_OPERATOR(aclnnLogAddExp2, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnLogSigmoidBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *buffer,
+    aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnLogSigmoidForward, const aclTensor *self, aclTensor *out, aclTensor *buffer)
+ACLNN_OPERATOR(aclnnLogit, const aclTensor *input, double eps, const aclTensor *out)
+ACLNN_OPERATOR(aclnnLogitGrad, const aclTensor *x, const aclTensor *dy, double eps, const aclTensor *out)
+ACLNN_OPERATOR(aclnnMishBackward, const aclTensor *grad_output, const aclTensor *self, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnNanToNum, const aclTensor *self, float nan, float posinf, float neginf, aclTensor *out)
+ACLNN_OPERATOR(aclnnPrelu, const aclTensor *self, const aclTensor *weight, aclTensor *out)
+ACLNN_OPERATOR(aclnnPreluBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *weight,
+    aclTensor *grad_input, aclTensor *grad_weight)
+ACLNN_OPERATOR(aclnnRoundDecimals, const aclTensor *self, int64_t decimals, aclTensor *out)
+ACLNN_OPERATOR(aclnnSeluBackward, const aclTensor *grad_output, const aclTensor *result, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnShrink, const aclTensor *self, const aclScalar *lambd, const aclScalar *bias, aclTensor *out)
+ACLNN_OPERATOR(aclnnSwish, const aclTensor *self, const aclScalar *beta_optional, aclTensor *out)
+ACLNN_OPERATOR(aclnnSwishBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclScalar *beta_optional, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnXLogYScalarSelf, const aclScalar *self, const aclTensor *other, aclTensor *out)
 
 /* Comparisons */
 ACLNN_OPERATOR(aclnnGeTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
@@ -292,6 +327,13 @@ ACLNN_OPERATOR(aclnnInplaceTril, const aclTensor *self_ref, int64_t diagonal)
 ACLNN_OPERATOR(aclnnInplaceTrunc, aclTensor *self_ref)
 ACLNN_OPERATOR(aclnnInplaceXLogYScalarOther, aclTensor *self_ref, const aclScalar *other)
 ACLNN_OPERATOR(aclnnInplaceXLogYTensor, aclTensor *self_ref, const aclTensor *other)
+ACLNN_OPERATOR(aclnnInplaceAddRelu, aclTensor *self_ref, const aclTensor *other, aclScalar *alpha)
+ACLNN_OPERATOR(aclnnInplaceCelu, aclTensor *self_ref, const aclScalar *alpha)
+ACLNN_OPERATOR(aclnnInplaceDivMod, aclTensor *self_ref, const aclTensor *other, int32_t mode)
+ACLNN_OPERATOR(aclnnInplaceDivMods, aclTensor *self_ref, const aclScalar *other, int32_t mode)
+ACLNN_OPERATOR(aclnnInplaceErfinv, const aclTensor *self_ref)
+ACLNN_OPERATOR(aclnnInplaceNanToNum, aclTensor *self_ref, float nan, float posinf, float neginf)
+ACLNN_OPERATOR(aclnnInplaceRoundDecimals, aclTensor *self_ref, int64_t decimals)
 
 /* Reductions */
 ACLNN_OPERATOR(aclnnAll, const aclTensor *self, const aclIntArray *dim, bool keepdim, aclTensor *out)
@@ -406,6 +448,21 @@ ACLNN_OPERATOR(aclnnForeachSubScalarV2, const aclTensorList *x, const aclScalar 
 ACLNN_OPERATOR(aclnnForeachTan, const aclTensorList *x, const aclTensorList *out)
 ACLNN_OPERATOR(aclnnForeachTanh, const aclTensorList *x, const aclTensorList *out)
 ACLNN_OPERATOR(aclnnForeachZeroInplace, const aclTensorList *x)
+ACLNN_OPERATOR(aclnnForeachAddList, const aclTensorList *x1, const aclTensorList *x2, const aclTensor *alpha,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddScalar, const aclTensorList *x, const aclTensor *scalar, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddcdivScalar, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *x3,
+    const aclTensor *scalar, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachAddcmulScalar, const aclTensorList *x1, const aclTensorList *x2, const aclTensorList *x3,
+    const aclTensor *scalar, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachDivScalar, const aclTensorList *x, const aclTensor *scalar, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMaximumScalar, const aclTensorList *x, const aclTensor *scalar, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMinimumScalar, const aclTensorList *x, const aclTensor *scalar, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachMulScalar, const aclTensorList *x, const aclTensor *scalar, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachPowScalar, const aclTensorList *x, const aclTensor *scalar, const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSubList, const aclTensorList *x1, const aclTensorList *x2, const aclTensor *alpha,
+    const aclTensorList *out)
+ACLNN_OPERATOR(aclnnForeachSubScalar, const aclTensorList *x, const aclTensor *scalar, const aclTensorList *out)
 
 /* Random numbers */
 ACLNN_OPERATOR(aclnnDropoutDoMask, const aclTensor *self, const aclTensor *mask, double prob, aclTensor *out)
@@ -417,6 +474,153 @@ ACLNN_OPERATOR(aclnnInplaceBernoulli, const aclTensor *self_ref, const aclScalar
 ACLNN_OPERATOR(aclnnInplaceNormal, const aclTensor *self_ref, float mean, float std, int64_t seed, int64_t offset)
 ACLNN_OPERATOR(aclnnInplaceRandom, const aclTensor *self_ref, int64_t from, int64_t to, int64_t seed, int64_t offset)
 ACLNN_OPERATOR(aclnnInplaceUniform, const aclTensor *self_ref, double from, double to, uint64_t seed, uint64_t offset)
+
+/* Pools */
+ACLNN_OPERATOR(aclnnAdaptiveAvgPool2d, const aclTensor *self, const aclIntArray *output_size, aclTensor *out)
+ACLNN_OPERATOR(aclnnAdaptiveAvgPool2dBackward, const aclTensor *grad_output, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnAvgPool2d, const aclTensor *self, const aclIntArray *kernel_size, const aclIntArray *strides,
+    const aclIntArray *paddings, bool ceil_mode, bool count_include_pad, int64_t divisor_override,
+    int8_t cube_math_type, aclTensor *out)
+ACLNN_OPERATOR(aclnnAvgPool2dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclIntArray *kernel_size, const aclIntArray *stride, const aclIntArray *padding, bool ceil_mode,
+    bool count_include_pad, int64_t divisor_override, int8_t cube_math_type, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnMaxPool2dWithIndices, const aclTensor *self, const aclIntArray *kernel_size,
+    const aclIntArray *stride, const aclIntArray *padding, const aclIntArray *dilation, bool ceil_mode,
+    aclTensor *out, aclTensor *indices)
+ACLNN_OPERATOR(aclnnMaxPool2dWithIndicesBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclTensor *indices, const aclIntArray *kernel_size, const aclIntArray *stride, const aclIntArray *padding,
+    const aclIntArray *dilation, bool ceil_mode, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnMaxPool2dWithMask, const aclTensor *self, const aclIntArray *kernel_size,
+    const aclIntArray *stride, const aclIntArray *padding, const aclIntArray *dilation, bool ceil_mode,
+    aclTensor *out, aclTensor *indices)
+ACLNN_OPERATOR(aclnnMaxPool2dWithMaskBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclTensor *indices, const aclIntArray *kernel_size, const aclIntArray *stride, const aclIntArray *padding,
+    const aclIntArray *dilation, bool ceil_mode, aclTensor *grad_input)
+
+/* Product */
+ACLNN_OPERATOR(aclnnAddbmm, const aclTensor *self, const aclTensor *batch1, const aclTensor *batch2,
+    const aclScalar *beta, const aclScalar *alpha, aclTensor *out, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnBaddbmm, const aclTensor *self, const aclTensor *batch1, const aclTensor *batch2,
+    const aclScalar *beta, const aclScalar *alpha, aclTensor *out, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnInplaceAddbmm, aclTensor *self_ref, const aclTensor *batch1, const aclTensor *batch2,
+    const aclScalar *beta, const aclScalar *alpha, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnInplaceAddmm, const aclTensor *self_ref, const aclTensor *mat1, const aclTensor *mat2,
+    const aclScalar *beta, const aclScalar *alpha, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnInplaceBaddbmm, const aclTensor *self_ref, const aclTensor *batch1, const aclTensor *batch2,
+    const aclScalar *beta, const aclScalar *alpha, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnMv, const aclTensor *self, const aclTensor *vec, aclTensor *out, int8_t cube_math_type)
+
+/* Values by their order */
+ACLNN_OPERATOR(aclnnAminmax, const aclTensor *self, const aclIntArray *dim, bool keep_dim, aclTensor *min_out,
+    aclTensor *max_out)
+ACLNN_OPERATOR(aclnnAminmaxAll, const aclTensor *self, aclTensor *min_out, aclTensor *max_out)
+ACLNN_OPERATOR(aclnnAminmaxDim, const aclTensor *self, int64_t dim, bool keep_dim, aclTensor *min_out,
+    aclTensor *max_out)
+ACLNN_OPERATOR(aclnnArgMin, const aclTensor *self, int64_t dim, bool keepdim, aclTensor *out)
+ACLNN_OPERATOR(aclnnArgsort, const aclTensor *self, int64_t dim, bool descending, aclTensor *out)
+ACLNN_OPERATOR(aclnnCummax, const aclTensor *self, int64_t dim, aclTensor *values_out, aclTensor *indices_out)
+ACLNN_OPERATOR(aclnnCummin, const aclTensor *self, int64_t dim, aclTensor *values_out, aclTensor *indices_out)
+ACLNN_OPERATOR(aclnnCumprod, const aclTensor *input, const aclScalar *dim, aclDataType dtype, aclTensor *out)
+ACLNN_OPERATOR(aclnnHistc, const aclTensor *self, int64_t bins, const aclScalar *min, const aclScalar *max,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnKthvalue, const aclTensor *self, int64_t k, int64_t dim, bool keepdim, aclTensor *values_out,
+    aclTensor *indices_out)
+ACLNN_OPERATOR(aclnnMedian, const aclTensor *self, aclTensor *values_out)
+ACLNN_OPERATOR(aclnnMedianDim, const aclTensor *self, int64_t dim, bool keep_dim, aclTensor *values_out,
+    aclTensor *indices_out)
+ACLNN_OPERATOR(aclnnMinDim, const aclTensor *self, int64_t dim, bool keepdim, aclTensor *out, aclTensor *indices)
+ACLNN_OPERATOR(aclnnStdMeanCorrection, const aclTensor *self, const aclIntArray *dim, int64_t correction,
+    bool keepdim, aclTensor *std_out, aclTensor *mean_out)
+ACLNN_OPERATOR(aclnnVarMean, const aclTensor *self, const aclIntArray *dim, int64_t correction, bool keepdim,
+    aclTensor *var_out, aclTensor *mean_out)
+
+/* Norms of channels */
+ACLNN_OPERATOR(aclnnBatchNorm, const aclTensor *input, const aclTensor *weight, const aclTensor *bias,
+    aclTensor *running_mean, aclTensor *running_var, bool training, double momentum, double eps, aclTensor *output,
+    aclTensor *save_mean, aclTensor *save_invstd)
+ACLNN_OPERATOR(aclnnBatchNormBackward, const aclTensor *grad_out, const aclTensor *input, const aclTensor *weight,
+    const aclTensor *running_mean, const aclTensor *running_var, const aclTensor *save_mean,
+    const aclTensor *save_invstd, bool training, double eps, const aclBoolArray *output_mask, aclTensor *grad_input,
+    aclTensor *grad_weight, aclTensor *grad_bias)
+ACLNN_OPERATOR(aclnnGroupNorm, const aclTensor *self, const aclTensor *gamma, const aclTensor *beta, int64_t n,
+    int64_t c, int64_t hx_w, int64_t group, double eps, aclTensor *out, aclTensor *mean_out, aclTensor *rstd_out)
+ACLNN_OPERATOR(aclnnGroupNormBackward, const aclTensor *grad_out, const aclTensor *input, const aclTensor *mean,
+    const aclTensor *rstd, const aclTensor *gamma, int64_t n, int64_t c, int64_t hx_w, int64_t group,
+    const aclBoolArray *output_mask, aclTensor *grad_input, aclTensor *grad_gamma_out, aclTensor *grad_beta_out)
+
+/* Losses of each element */
+ACLNN_OPERATOR(aclnnBinaryCrossEntropy, const aclTensor *self, const aclTensor *target, const aclTensor *weight,
+    int64_t reduction, aclTensor *out)
+ACLNN_OPERATOR(aclnnBinaryCrossEntropyBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclTensor *target, const aclTensor *weight_optional, int64_t reduction, aclTensor *out)
+ACLNN_OPERATOR(aclnnBinaryCrossEntropyWithLogits, const aclTensor *self, const aclTensor *target,
+    const aclTensor *weight_optional, const aclTensor *pos_weight_optional, int64_t reduction, aclTensor *out)
+ACLNN_OPERATOR(aclnnBinaryCrossEntropyWithLogitsBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclTensor *target, const aclTensor *weight_optional, const aclTensor *pos_weight_optional,
+    int64_t reduction, aclTensor *out)
+ACLNN_OPERATOR(aclnnKlDiv, const aclTensor *self, const aclTensor *target, int64_t reduction, bool log_target,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnKlDivBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *target,
+    int64_t reduction, bool log_target, aclTensor *out)
+ACLNN_OPERATOR(aclnnL1Loss, const aclTensor *self, const aclTensor *target, int64_t reduction, aclTensor *out)
+ACLNN_OPERATOR(aclnnL1LossBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *target,
+    int64_t reduction, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnMseLoss, const aclTensor *self, const aclTensor *target, int64_t reduction, aclTensor *out)
+ACLNN_OPERATOR(aclnnMseLossBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *target,
+    int64_t reduction, aclTensor *out)
+ACLNN_OPERATOR(aclnnSmoothL1Loss, const aclTensor *self, const aclTensor *target, int64_t reduction, float beta,
+    aclTensor *result)
+ACLNN_OPERATOR(aclnnSmoothL1LossBackward, const aclTensor *grad_out, const aclTensor *self, const aclTensor *target,
+    int64_t reduction, float beta, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnSoftMarginLoss, const aclTensor *self, const aclTensor *target, int64_t reduction, aclTensor *out)
+ACLNN_OPERATOR(aclnnSoftMarginLossBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclTensor *target, int64_t reduction, aclTensor *out)
+
+/* Convolutions */
+ACLNN_OPERATOR(aclnnConvolution, const aclTensor *input, const aclTensor *weight, const aclTensor *bias,
+    const aclIntArray *stride, const aclIntArray *padding, const aclIntArray *dilation, bool transposed,
+    const aclIntArray *output_padding, int64_t groups, aclTensor *output, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnConvolutionBackward, const aclTensor *grad_output, const aclTensor *input,
+    const aclTensor *weight, const aclIntArray *bias_sizes, const aclIntArray *stride, const aclIntArray *padding,
+    const aclIntArray *dilation, bool transposed, const aclIntArray *output_padding, int32_t groups,
+    const aclBoolArray *output_mask, int8_t cube_math_type, aclTensor *grad_input, aclTensor *grad_weight,
+    aclTensor *grad_bias)
+
+/* Elements by their place */
+ACLNN_OPERATOR(aclnnEye, int64_t n, int64_t m, aclTensor *out)
+ACLNN_OPERATOR(aclnnFlip, const aclTensor *self, const aclIntArray *dims, aclTensor *out)
+ACLNN_OPERATOR(aclnnLinspace, const aclScalar *start, const aclScalar *end, int64_t steps, aclTensor *out)
+ACLNN_OPERATOR(aclnnRange, const aclScalar *start, const aclScalar *end, const aclScalar *step, aclTensor *out)
+ACLNN_OPERATOR(aclnnReflectionPad1d, const aclTensor *self, const aclIntArray *padding, aclTensor *out)
+ACLNN_OPERATOR(aclnnReflectionPad1dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclIntArray *padding, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnReflectionPad2d, const aclTensor *self, const aclIntArray *padding, aclTensor *out)
+ACLNN_OPERATOR(aclnnReflectionPad2dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclIntArray *padding, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnReflectionPad3d, const aclTensor *self, const aclIntArray *padding, aclTensor *out)
+ACLNN_OPERATOR(aclnnReflectionPad3dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclIntArray *padding, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnRepeatInterleaveIntWithDim, const aclTensor *self, int64_t repeats, int64_t dim,
+    int64_t output_size, aclTensor *out)
+ACLNN_OPERATOR(aclnnReplicationPad1d, const aclTensor *self, const aclIntArray *padding, aclTensor *out)
+ACLNN_OPERATOR(aclnnReplicationPad1dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclIntArray *padding, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnReplicationPad2d, const aclTensor *self, const aclIntArray *padding, aclTensor *out)
+ACLNN_OPERATOR(aclnnReplicationPad2dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclIntArray *padding, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnReplicationPad3d, const aclTensor *self, const aclIntArray *padding, aclTensor *out)
+ACLNN_OPERATOR(aclnnReplicationPad3dBackward, const aclTensor *grad_output, const aclTensor *self,
+    const aclIntArray *padding, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnRoll, const aclTensor *x, const aclIntArray *shifts, const aclIntArray *dims, aclTensor *out)
+ACLNN_OPERATOR(aclnnSplitTensor, const aclTensor *self, uint64_t split_sections, int64_t dim, aclTensorList *out)
+ACLNN_OPERATOR(aclnnSplitWithSize, const aclTensor *self, const aclIntArray *split_size, int64_t dim,
+    aclTensorList *out)
+ACLNN_OPERATOR(aclnnTrace, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearest2d, const aclTensor *self, const aclIntArray *output_size, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearest2dBackward, const aclTensor *grad_out, const aclIntArray *output_size,
+    const aclIntArray *input_size, double scales_h, double scales_w, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnUpsampleNearest2dV2, const aclTensor *self, const aclIntArray *output_size, float scales_h,
+    float scales_w, aclTensor *out)
 
 #ifdef __cplusplus
 }

@@ -96,14 +96,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMaximum",
-        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; NaN wins",
-        source: "ops-math math/maximum/docs/aclnnMaximum.md (BOOL is not modelled)",
+        source: "ops-math math/maximum/docs/aclnnMaximum.md",
         plan: |call| pair(call, Binary::Maximum),
     },
     Operator {
         name: "aclnnMinimum",
-        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; NaN wins",
         source: "CANN 8.1 aclnn API reference, aclnnMinimum",
         plan: |call| pair(call, Binary::Minimum),
@@ -312,10 +312,10 @@ fn clamp(call: &OperatorCall, low: Option<Scalar>, high: Option<Scalar>) -> Resu
             let (low, high) = (low.map(Scalar::lane::<L>), high.map(Scalar::lane::<L>));
             map1::<L>(tiles, views.of(slot), views.of(out), |block| {
                 if let Some(low) = low {
-                    each(block, |value| if value < low { low } else { value });
+                    each(block, |value| if value < low || low.is_nan() { low } else { value });
                 }
                 if let Some(high) = high {
-                    each(block, |value| if value > high { high } else { value });
+                    each(block, |value| if value > high || high.is_nan() { high } else { value });
                 }
             });
         });

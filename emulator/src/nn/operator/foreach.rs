@@ -6,7 +6,8 @@
 use super::argument::{Scalar, Tensor};
 use super::call::OperatorCall;
 use super::names::{
-    ALPHA, Name, OUT_LIST, SCALAR, SCALARS, SCALARS_LIST, WEIGHT_LIST, WEIGHT_SCALAR, X_LIST, X1_LIST, X2_LIST, X3_LIST,
+    ALPHA, ALPHA_TENSOR, Name, OUT_LIST, SCALAR, SCALAR_TENSOR, SCALARS, SCALARS_LIST, WEIGHT_LIST, WEIGHT_SCALAR,
+    X_LIST, X1_LIST, X2_LIST, X3_LIST,
 };
 use super::pointwise::{
     ADD_CDIV, ADD_CMUL, DIVIDE, ERF, ERFC, Function, LERP, MAXIMUM, MINIMUM, POWER, numbers, reals,
@@ -63,6 +64,8 @@ macro_rules! factor {
 
 /// A scalar for all tensors.
 const ONE: Parameter = scalar(SCALAR);
+/// A tensor of one element for all tensors.
+const ONE_ON_DEVICE: Parameter = input(SCALAR_TENSOR, NUMBER, 0, 1);
 /// A scalar for each tensor.
 const EACH: Parameter = scalars(SCALARS_LIST);
 
@@ -137,6 +140,17 @@ pub(super) const OPERATORS: &[Operator] = &[
         Device(SCALARS) as input(SCALARS, ARITHMETIC, 1, 1),
         ADD_CDIV
     ),
+    foreach!("aclnnForeachAddScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(PLUS)),
+    foreach!("aclnnForeachSubScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(MINUS)),
+    foreach!("aclnnForeachMulScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(TIMES)),
+    foreach!("aclnnForeachDivScalar", [X_LIST]: REAL; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(DIVIDE)),
+    foreach!("aclnnForeachMaximumScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(MAXIMUM)),
+    foreach!("aclnnForeachMinimumScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(MINIMUM)),
+    foreach!("aclnnForeachPowScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(POWER)),
+    foreach!("aclnnForeachAddcmulScalar", [X1_LIST, X2_LIST, X3_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, ADD_CMUL),
+    foreach!("aclnnForeachAddcdivScalar", [X1_LIST, X2_LIST, X3_LIST]: REAL; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, ADD_CDIV),
+    foreach!("aclnnForeachAddList", [X1_LIST, X2_LIST]: NUMBER; Device(ALPHA_TENSOR) as input(ALPHA_TENSOR, NUMBER, 0, 1), SCALED_PLUS),
+    foreach!("aclnnForeachSubList", [X1_LIST, X2_LIST]: NUMBER; Device(ALPHA_TENSOR) as input(ALPHA_TENSOR, NUMBER, 0, 1), SCALED_MINUS),
     foreach!("aclnnForeachLerpScalar", [X1_LIST, X2_LIST]: FLOATING; One(WEIGHT_SCALAR) as scalar(WEIGHT_SCALAR), reals!(
         |[x, y], p| x + p[0] * (y - x)
     )),

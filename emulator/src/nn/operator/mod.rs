@@ -6,11 +6,17 @@
 //! tensor a plan touches has been checked against its row; planning reads no device memory.
 //! Not here: handles of the C ABI, executors and streams (see `abi`).
 
+mod activation;
 mod argument;
 mod arithmetic;
+mod arrange;
 mod attention;
 mod call;
+mod channel_norm;
 mod comparison;
+mod convolution;
+mod elementwise_loss;
+mod extremum;
 mod flash;
 mod foreach;
 mod gradient;
@@ -21,6 +27,7 @@ mod normal;
 mod optimizer;
 mod plan;
 mod pointwise;
+mod pooling;
 mod product;
 mod quantized;
 mod random;
@@ -42,7 +49,7 @@ pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, Plan, Refusal, Strides, Vie
 pub(crate) use row::{Layout, Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 18] = [
+const FAMILIES: [&[Operator]; 25] = [
     product::OPERATORS,
     quantized::OPERATORS,
     arithmetic::OPERATORS,
@@ -61,6 +68,13 @@ const FAMILIES: [&[Operator]; 18] = [
     random::OPERATORS,
     selection::OPERATORS,
     shape::OPERATORS,
+    pooling::OPERATORS,
+    extremum::OPERATORS,
+    elementwise_loss::OPERATORS,
+    convolution::OPERATORS,
+    channel_norm::OPERATORS,
+    arrange::OPERATORS,
+    activation::OPERATORS,
 ];
 
 /// What the names of operators begin with that write to their first tensor.
@@ -71,6 +85,7 @@ const IN_PLACE: &[&str] = &[
     "aclnnInplaceAcos",
     "aclnnInplaceAcosh",
     "aclnnInplaceAdd",
+    "aclnnInplaceAddRelu",
     "aclnnInplaceAddcdiv",
     "aclnnInplaceAddcmul",
     "aclnnInplaceAdds",
@@ -86,18 +101,22 @@ const IN_PLACE: &[&str] = &[
     "aclnnInplaceBitwiseXorScalar",
     "aclnnInplaceBitwiseXorTensor",
     "aclnnInplaceCeil",
+    "aclnnInplaceCelu",
     "aclnnInplaceClampMax",
     "aclnnInplaceClampMaxTensor",
     "aclnnInplaceClampMinTensor",
     "aclnnInplaceCos",
     "aclnnInplaceCosh",
     "aclnnInplaceDiv",
+    "aclnnInplaceDivMod",
+    "aclnnInplaceDivMods",
     "aclnnInplaceDivs",
     "aclnnInplaceElu",
     "aclnnInplaceEqScalar",
     "aclnnInplaceEqTensor",
     "aclnnInplaceErf",
     "aclnnInplaceErfc",
+    "aclnnInplaceErfinv",
     "aclnnInplaceExp",
     "aclnnInplaceExp2",
     "aclnnInplaceExpm1",
@@ -131,6 +150,7 @@ const IN_PLACE: &[&str] = &[
     "aclnnInplaceMish",
     "aclnnInplaceMul",
     "aclnnInplaceMuls",
+    "aclnnInplaceNanToNum",
     "aclnnInplaceNeScalar",
     "aclnnInplaceNeTensor",
     "aclnnInplaceNeg",
@@ -141,6 +161,7 @@ const IN_PLACE: &[&str] = &[
     "aclnnInplaceRemainderTensorScalar",
     "aclnnInplaceRemainderTensorTensor",
     "aclnnInplaceRound",
+    "aclnnInplaceRoundDecimals",
     "aclnnInplaceRsqrt",
     "aclnnInplaceSelu",
     "aclnnInplaceSigmoid",

@@ -63,16 +63,16 @@ macro_rules! truth {
     };
 }
 
-/// Larger of two; NaN of the first stays.
+/// Larger of two, or what is not a number.
 macro_rules! greatest {
     ($x:expr, $low:expr) => {
-        if $x < $low { $low } else { $x }
+        if $x > $low || $x.is_nan() { $x } else { $low }
     };
 }
-/// Smaller of two; NaN of the first stays.
+/// Smaller of two, or what is not a number.
 macro_rules! least {
     ($x:expr, $high:expr) => {
-        if $x > $high { $high } else { $x }
+        if $x < $high || $x.is_nan() { $x } else { $high }
     };
 }
 /// 1 for what is above 0, -1 for what is below, else 0, for NaN too.
@@ -127,11 +127,9 @@ pub(super) const TIMES: Function<2> = numbers!(|[x, y], _| x * y, |[x, y], _| x.
 /// `x / y`.
 pub(super) const DIVIDE: Function<2> = reals!(|[x, y], _| x / y);
 /// The larger, or what is not a number.
-pub(super) const MAXIMUM: Function<2> =
-    numbers!(|[x, y], _| if x > y || x.is_nan() { x } else { y }, |[x, y], _| x.max(y));
+pub(super) const MAXIMUM: Function<2> = numbers!(|[x, y], _| greatest!(x, y), |[x, y], _| x.max(y));
 /// The smaller, or what is not a number.
-pub(super) const MINIMUM: Function<2> =
-    numbers!(|[x, y], _| if x < y || x.is_nan() { x } else { y }, |[x, y], _| x.min(y));
+pub(super) const MINIMUM: Function<2> = numbers!(|[x, y], _| least!(x, y), |[x, y], _| x.min(y));
 /// `x + p y`.
 pub(super) const SCALED_PLUS: Function<2> =
     numbers!(|[x, y], p| x + p[0] * y, |[x, y], p| x.wrapping_add(p[0].wrapping_mul(y)));
@@ -158,7 +156,7 @@ pub(super) const ERFC: Function<1> = Function {
     is_truth: false,
 };
 /// The greatest whole number that is no greater than the quotient; of integers by zero 0.
-const FLOOR_DIVIDE: Function<2> = numbers!(|[x, y], _| (x / y).floor(), |[x, y], _| if y == 0 {
+pub(super) const FLOOR_DIVIDE: Function<2> = numbers!(|[x, y], _| (x / y).floor(), |[x, y], _| if y == 0 {
     0
 } else {
     x.wrapping_div(y) - i64::from(x.wrapping_rem(y) != 0 && (x < 0) != (y < 0))
@@ -177,14 +175,28 @@ const REMAINDER: Function<2> = numbers!(
 /// What is left of a division, with the sign of the dividend.
 const FMOD: Function<2> = numbers!(|[x, y], _| x % y, |[x, y], _| if y == 0 { 0 } else { x.wrapping_rem(y) });
 /// A power; of integers to a negative exponent what is left of the fraction, cut off.
-pub(super) const POWER: Function<2> = numbers!(|[x, y], _| x.powf(y), |[x, y], _| match (x, u32::try_from(y)) {
-    (_, Ok(y)) => x.wrapping_pow(y),
+pub(super) const POWER: Function<2> = numbers!(|[x, y], _| x.powf(y), |[x, y], _| match (x, u64::try_from(y)) {
+    (_, Ok(y)) => wrapping_power(x, y),
     (1, _) => 1,
     (-1, _) => 1 - 2 * (y & 1),
     _ => 0,
 });
+
+/// `x` to the power of `exponent`, modulo 2^64: exponents of 64 bits are more than [`i64::wrapping_pow`] takes.
+fn wrapping_power(mut x: i64, mut exponent: u64) -> i64 {
+    let mut power = 1i64;
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            power = power.wrapping_mul(x);
+        }
+        x = x.wrapping_mul(x);
+        exponent >>= 1;
+    }
+    power
+}
+
 /// `x * ln(y)`, and 0 where `x` is 0 and `y` a number.
-const X_LOG_Y: Function<2> = reals!(|[x, y], _| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() });
+pub(super) const X_LOG_Y: Function<2> = reals!(|[x, y], _| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() });
 
 /// `ln(exp(x) + exp(y))`, without a difference of equal infinities.
 const LOG_ADD_EXP: Function<2> = reals!(|[x, y], _| {
@@ -207,14 +219,14 @@ const SELU: Function<1> = Function {
     is_truth: false,
 };
 /// The Gaussian error linear unit, `x` times the normal distribution up to `x`.
-const GELU: Function<1> = Function {
+pub(super) const GELU: Function<1> = Function {
     single: |[x], _| (GELU.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
     whole: None,
     is_truth: false,
 };
 /// Its tanh form: `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
-const TANH_GELU: Function<1> = Function {
+pub(super) const TANH_GELU: Function<1> = Function {
     single: |[x], _| (TANH_GELU.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| x / (1.0 + (-2.0 * ROOT_TWO_OVER_PI * (x + 0.044_715 * x * x * x)).exp()),
     whole: None,
@@ -244,14 +256,14 @@ const TANH_GELU_GRAD: Function<2> = Function {
 const ROOT_TWO_OVER_PI: f64 = 0.797_884_560_802_865_4;
 
 /// A function of whole numbers alone; the types of its row let no other in.
-const fn whole<const N: usize>(function: Form<i64, N>) -> Function<N> {
+pub(super) const fn whole<const N: usize>(function: Form<i64, N>) -> Function<N> {
     Function { single: |_, _| f32::NAN, double: |_, _| f64::NAN, whole: Some(function), is_truth: false }
 }
 
 /// A row: its tensors with their types, its scalars, its output with its types, and the function.
-macro_rules! pointwise {
+macro_rules! function {
     ($name:literal, [$($tensor:ident: $types:ident),*], [$($scalar:ident),*] -> $out:ident: $out_types:ident, $function:expr) => {
-        pointwise!($name, [$($tensor: $types),*], [$($scalar),*] -> $out: $out_types, Widens::No, $function)
+        function!($name, [$($tensor: $types),*], [$($scalar),*] -> $out: $out_types, Widens::No, $function)
     };
     ($name:literal, [$($tensor:ident: $types:ident),*], [$($scalar:ident),*] -> $out:ident: $out_types:ident, $widens:expr,
      $function:expr) => {
@@ -282,47 +294,49 @@ macro_rules! of_scalar {
     };
 }
 
+pub(super) use {function, of_scalar};
+
 pub(super) const OPERATORS: &[Operator] = &[
-    pointwise!("aclnnSin", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.sin())),
-    pointwise!("aclnnCos", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.cos())),
-    pointwise!("aclnnTan", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.tan())),
-    pointwise!("aclnnAsin", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.asin())),
-    pointwise!("aclnnAcos", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.acos())),
-    pointwise!("aclnnAtan", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.atan())),
-    pointwise!("aclnnSinh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.sinh())),
-    pointwise!("aclnnCosh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.cosh())),
-    pointwise!("aclnnAsinh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.asinh())),
-    pointwise!("aclnnAcosh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.acosh())),
-    pointwise!("aclnnAtanh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.atanh())),
-    pointwise!("aclnnErf", [SELF: ARITHMETIC], [] -> OUT: REAL, ERF),
-    pointwise!("aclnnErfc", [SELF: ARITHMETIC], [] -> OUT: REAL, ERFC),
-    pointwise!("aclnnExp2", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.exp2())),
-    pointwise!("aclnnExpm1", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.exp_m1())),
-    pointwise!("aclnnLog2", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.log2())),
-    pointwise!("aclnnLog10", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.log10())),
-    pointwise!("aclnnLog1p", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.ln_1p())),
-    pointwise!("aclnnSinc", [SELF: ARITHMETIC], [] -> OUT: REAL, SINC),
-    pointwise!("aclnnLogSigmoid", [SELF: REAL], [] -> OUT: REAL,
+    function!("aclnnSin", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.sin())),
+    function!("aclnnCos", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.cos())),
+    function!("aclnnTan", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.tan())),
+    function!("aclnnAsin", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.asin())),
+    function!("aclnnAcos", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.acos())),
+    function!("aclnnAtan", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.atan())),
+    function!("aclnnSinh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.sinh())),
+    function!("aclnnCosh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.cosh())),
+    function!("aclnnAsinh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.asinh())),
+    function!("aclnnAcosh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.acosh())),
+    function!("aclnnAtanh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.atanh())),
+    function!("aclnnErf", [SELF: ARITHMETIC], [] -> OUT: REAL, ERF),
+    function!("aclnnErfc", [SELF: ARITHMETIC], [] -> OUT: REAL, ERFC),
+    function!("aclnnExp2", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.exp2())),
+    function!("aclnnExpm1", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.exp_m1())),
+    function!("aclnnLog2", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.log2())),
+    function!("aclnnLog10", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.log10())),
+    function!("aclnnLog1p", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.ln_1p())),
+    function!("aclnnSinc", [SELF: ARITHMETIC], [] -> OUT: REAL, SINC),
+    function!("aclnnLogSigmoid", [SELF: REAL], [] -> OUT: REAL,
         reals!(|[x], _| x.min(0.0) - (-x.abs()).exp().ln_1p())
     ),
-    pointwise!("aclnnMish", [SELF: REAL], [] -> OUT: REAL, reals!(|[x], _| x * x.exp().ln_1p().tanh())),
-    pointwise!("aclnnSelu", [SELF: REAL], [] -> OUT: REAL, SELU),
-    pointwise!("aclnnHardsigmoid", [SELF: REAL], [] -> OUT: REAL, reals!(|[x], _| (x + 3.0).clamp(0.0, 6.0) / 6.0)),
-    pointwise!("aclnnHardswish", [SELF: REAL], [] -> OUT: REAL, reals!(|[x], _| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
-    pointwise!("aclnnAbs", [SELF: ARITHMETIC], [] -> OUT: ARITHMETIC,
+    function!("aclnnMish", [SELF: REAL], [] -> OUT: REAL, reals!(|[x], _| x * x.exp().ln_1p().tanh())),
+    function!("aclnnSelu", [SELF: REAL], [] -> OUT: REAL, SELU),
+    function!("aclnnHardsigmoid", [SELF: REAL], [] -> OUT: REAL, reals!(|[x], _| (x + 3.0).clamp(0.0, 6.0) / 6.0)),
+    function!("aclnnHardswish", [SELF: REAL], [] -> OUT: REAL, reals!(|[x], _| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
+    function!("aclnnAbs", [SELF: ARITHMETIC], [] -> OUT: ARITHMETIC,
         numbers!(|[x], _| x.abs(), |[x], _| x.wrapping_abs())
     ),
-    pointwise!("aclnnRelu", [SELF: NUMBER], [] -> OUT: NUMBER,
+    function!("aclnnRelu", [SELF: NUMBER], [] -> OUT: NUMBER,
         numbers!(|[x], _| if x < 0.0 { 0.0 } else { x }, |[x], _| x.max(0))
     ),
-    pointwise!("aclnnSign", [SELF: ARITHMETIC], [] -> RESULT: ARITHMETIC,
+    function!("aclnnSign", [SELF: ARITHMETIC], [] -> RESULT: ARITHMETIC,
         numbers!(|[x], _| sign!(x), |[x], _| x.signum())
     ),
-    pointwise!("aclnnFloor", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.floor(), |[x], _| x)),
-    pointwise!("aclnnCeil", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.ceil(), |[x], _| x)),
-    pointwise!("aclnnTrunc", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.trunc(), |[x], _| x)),
-    pointwise!("aclnnFrac", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.fract(), |_, _| 0)),
-    pointwise!("aclnnRound", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.round_ties_even(), |[x], _| x)),
+    function!("aclnnFloor", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.floor(), |[x], _| x)),
+    function!("aclnnCeil", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.ceil(), |[x], _| x)),
+    function!("aclnnTrunc", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.trunc(), |[x], _| x)),
+    function!("aclnnFrac", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.fract(), |_, _| 0)),
+    function!("aclnnRound", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.round_ties_even(), |[x], _| x)),
     Operator {
         name: "aclnnBitwiseNot",
         parameters: &[input(SELF, WHOLE, 0, 8), output(OUT, WHOLE, 0, 8)],
@@ -334,46 +348,49 @@ pub(super) const OPERATORS: &[Operator] = &[
             _ => pointwise(call, [SELF], &[], OUT, Widens::No, whole(|[x], _| !x)),
         },
     },
-    pointwise!("aclnnIsInf", [X: ARITHMETIC], [] -> OUT: BOOL, truth!(|[x]| x.is_infinite(), |_, _| 0)),
-    pointwise!("aclnnIsPosInf", [SELF: ARITHMETIC], [] -> OUT: BOOL,
+    function!("aclnnIsInf", [X: ARITHMETIC], [] -> OUT: BOOL, truth!(|[x]| x.is_infinite(), |_, _| 0)),
+    function!("aclnnIsPosInf", [SELF: ARITHMETIC], [] -> OUT: BOOL,
         truth!(|[x]| x.is_infinite() && x > 0.0, |_, _| 0)
     ),
-    pointwise!("aclnnIsNegInf", [SELF: ARITHMETIC], [] -> OUT: BOOL,
+    function!("aclnnIsNegInf", [SELF: ARITHMETIC], [] -> OUT: BOOL,
         truth!(|[x]| x.is_infinite() && x < 0.0, |_, _| 0)
     ),
-    pointwise!("aclnnSignbit", [SELF: ARITHMETIC], [] -> OUT: BOOL,
+    function!("aclnnSignbit", [SELF: ARITHMETIC], [] -> OUT: BOOL,
         truth!(|[x]| x.is_sign_negative(), |[x], _| i64::from(x < 0))
     ),
     // Of one tensor and scalars.
-    pointwise!("aclnnLeakyRelu", [SELF: REAL], [NEGATIVE_SLOPE] -> OUT: REAL,
+    function!("aclnnLeakyRelu", [SELF: REAL], [NEGATIVE_SLOPE] -> OUT: REAL,
         reals!(|[x], p| if x > 0.0 { x } else { x * p[0] })
     ),
-    pointwise!("aclnnElu", [SELF: REAL], [ALPHA, SCALE_SCALAR, INPUT_SCALE] -> OUT: REAL,
+    function!("aclnnElu", [SELF: REAL], [ALPHA, SCALE_SCALAR, INPUT_SCALE] -> OUT: REAL,
         reals!(|[x], p| p[1] * if x > 0.0 {
         x
     } else {
         p[0] * (x * p[2]).exp_m1()
     })),
-    pointwise!("aclnnHardtanh", [SELF: NUMBER], [CLIP_VALUE_MIN, CLIP_VALUE_MAX] -> OUT: NUMBER, numbers!(
-        |[x], p| least!(greatest!(x, p[0]), p[1]),
+    function!("aclnnHardtanh", [SELF: NUMBER], [CLIP_VALUE_MIN, CLIP_VALUE_MAX] -> OUT: NUMBER, numbers!(
+        |[x], p| {
+            let raised = greatest!(x, p[0]);
+            least!(raised, p[1])
+        },
         |[x], p| x.max(p[0]).min(p[1])
     )),
-    pointwise!("aclnnClampMax", [SELF: NUMBER], [CLIP_VALUE_MAX] -> OUT: NUMBER,
+    function!("aclnnClampMax", [SELF: ARITHMETIC], [CLIP_VALUE_MAX] -> OUT: NUMBER, Widens::Yes,
         numbers!(|[x], p| least!(x, p[0]), |[x], p| x.min(p[0]))
     ),
-    pointwise!("aclnnSoftplus", [SELF: REAL], [BETA, THRESHOLD] -> OUT: REAL, reals!(|[x], p| if x * p[0] > p[1] {
+    function!("aclnnSoftplus", [SELF: REAL], [BETA, THRESHOLD] -> OUT: REAL, reals!(|[x], p| if x * p[0] > p[1] {
         x
     } else {
         (x * p[0]).exp().ln_1p() / p[0]
     })),
-    pointwise!("aclnnThreshold", [SELF: NUMBER], [THRESHOLD, VALUE_SCALAR] -> OUT: NUMBER, numbers!(
+    function!("aclnnThreshold", [SELF: NUMBER], [THRESHOLD, VALUE_SCALAR] -> OUT: NUMBER, numbers!(
         |[x], p| if x <= p[0] { p[1] } else { x },
         |[x], p| if x <= p[0] { p[1] } else { x }
     )),
-    pointwise!("aclnnHardshrink", [SELF: REAL], [LAMBD] -> OUT: REAL,
+    function!("aclnnHardshrink", [SELF: REAL], [LAMBD] -> OUT: REAL,
         reals!(|[x], p| if x.abs() <= p[0] { 0.0 } else { x })
     ),
-    pointwise!("aclnnSoftshrink", [SELF: REAL], [LAMBD] -> OUT: REAL, reals!(|[x], p| if x > p[0] {
+    function!("aclnnSoftshrink", [SELF: REAL], [LAMBD] -> OUT: REAL, reals!(|[x], p| if x > p[0] {
         x - p[0]
     } else if x < -p[0] {
         x + p[0]
@@ -381,78 +398,81 @@ pub(super) const OPERATORS: &[Operator] = &[
         x * 0.0
     })),
     // Of two tensors, or a tensor and a scalar.
-    pointwise!("aclnnAtan2", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, reals!(|[x, y], _| x.atan2(y))),
-    pointwise!("aclnnFloorDivide", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, FLOOR_DIVIDE),
-    pointwise!("aclnnFloorDivides", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: ARITHMETIC, Widens::Yes,
+    function!("aclnnAtan2", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, reals!(|[x, y], _| x.atan2(y))),
+    function!("aclnnFloorDivide", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, FLOOR_DIVIDE),
+    function!("aclnnFloorDivides", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: ARITHMETIC, Widens::Yes,
         with_scalar!(FLOOR_DIVIDE)
     ),
-    pointwise!("aclnnRemainderTensorTensor", [SELF: NUMBER, OTHER: NUMBER], [] -> OUT: NUMBER, REMAINDER),
-    pointwise!("aclnnRemainderTensorScalar", [SELF: NUMBER], [OTHER_SCALAR] -> OUT: NUMBER, Widens::Yes,
+    function!("aclnnRemainderTensorTensor", [SELF: NUMBER, OTHER: NUMBER], [] -> OUT: NUMBER, REMAINDER),
+    function!("aclnnRemainderTensorScalar", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: NUMBER, Widens::Yes,
         with_scalar!(REMAINDER)
     ),
     of_scalar!("aclnnRemainderScalarTensor", SELF_SCALAR, OTHER: NUMBER, of_scalar_first!(REMAINDER)),
-    pointwise!("aclnnFmodTensor", [SELF: NUMBER, OTHER: NUMBER], [] -> OUT: NUMBER, FMOD),
-    pointwise!("aclnnFmodScalar", [SELF: NUMBER], [OTHER_SCALAR] -> OUT: NUMBER, Widens::Yes, with_scalar!(FMOD)),
-    pointwise!("aclnnPowTensorTensor", [SELF: NUMBER, EXPONENT: NUMBER], [] -> OUT: NUMBER, POWER),
+    function!("aclnnFmodTensor", [SELF: NUMBER, OTHER: NUMBER], [] -> OUT: NUMBER, FMOD),
+    function!("aclnnFmodScalar", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: NUMBER, Widens::Yes, with_scalar!(FMOD)),
+    function!("aclnnPowTensorTensor", [SELF: NUMBER, EXPONENT: NUMBER], [] -> OUT: NUMBER, POWER),
     of_scalar!("aclnnPowScalarTensor", SELF_SCALAR, EXPONENT: NUMBER, of_scalar_first!(POWER)),
-    pointwise!("aclnnPowTensorScalar", [SELF: NUMBER], [EXPONENT_SCALAR] -> OUT: NUMBER, Widens::Yes,
+    function!("aclnnPowTensorScalar", [SELF: ARITHMETIC], [EXPONENT_SCALAR] -> OUT: NUMBER, Widens::Yes,
         with_scalar!(POWER)
     ),
-    pointwise!("aclnnBitwiseAndTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x & y)),
-    pointwise!("aclnnBitwiseOrTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x | y)),
-    pointwise!("aclnnBitwiseXorTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x ^ y)),
-    pointwise!("aclnnBitwiseAndScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
+    function!("aclnnBitwiseAndTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x & y)),
+    function!("aclnnBitwiseOrTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x | y)),
+    function!("aclnnBitwiseXorTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x ^ y)),
+    function!("aclnnBitwiseAndScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
         whole(|[x], p| x & p[0])
     ),
-    pointwise!("aclnnBitwiseOrScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
+    function!("aclnnBitwiseOrScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
         whole(|[x], p| x | p[0])
     ),
-    pointwise!("aclnnBitwiseXorScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
+    function!("aclnnBitwiseXorScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
         whole(|[x], p| x ^ p[0])
     ),
-    pointwise!("aclnnLogicalXor", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, Function {
+    function!("aclnnLogicalXor", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, Function {
         single: |[x, y], _| f32::from(u8::from((x != 0.0) != (y != 0.0))),
         double: |[x, y], _| f64::from(u8::from((x != 0.0) != (y != 0.0))),
         whole: Some(|[x, y], _| i64::from((x != 0) != (y != 0))),
         is_truth: true,
     }),
-    pointwise!("aclnnLogAddExp", [SELF: REAL, OTHER: REAL], [] -> OUT: REAL, LOG_ADD_EXP),
-    pointwise!("aclnnXLogYTensor", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, X_LOG_Y),
-    pointwise!("aclnnXLogYScalarOther", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: REAL, Widens::Yes,
+    function!("aclnnLogAddExp", [SELF: REAL, OTHER: REAL], [] -> OUT: REAL, LOG_ADD_EXP),
+    function!("aclnnXLogYTensor", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, X_LOG_Y),
+    function!("aclnnXLogYScalarOther", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: REAL, Widens::Yes,
         with_scalar!(X_LOG_Y)
     ),
-    pointwise!("aclnnClampMinTensor", [SELF: NUMBER, CLIP_VALUE_MIN_TENSOR: NUMBER], [] -> OUT: NUMBER, numbers!(
+    function!("aclnnClampMinTensor", [SELF: NUMBER, CLIP_VALUE_MIN_TENSOR: NUMBER], [] -> OUT: NUMBER, numbers!(
         |[x, y], _| greatest!(x, y), |[x, y], _| x.max(y)
     )),
-    pointwise!("aclnnClampMaxTensor", [SELF: NUMBER, MAX: NUMBER], [] -> OUT: NUMBER, numbers!(
+    function!("aclnnClampMaxTensor", [SELF: NUMBER, MAX: NUMBER], [] -> OUT: NUMBER, numbers!(
         |[x, y], _| least!(x, y), |[x, y], _| x.min(y)
     )),
-    pointwise!("aclnnClampTensor",
+    function!("aclnnClampTensor",
         [SELF: NUMBER, CLIP_VALUE_MIN_TENSOR: NUMBER, CLIP_VALUE_MAX_TENSOR: NUMBER], [] -> OUT: NUMBER,
         numbers!(
-        |[x, y, z], _| least!(greatest!(x, y), z), |[x, y, z], _| x.max(y).min(z)
+        |[x, y, z], _| {
+            let raised = greatest!(x, y);
+            least!(raised, z)
+        }, |[x, y, z], _| x.max(y).min(z)
     )),
-    pointwise!("aclnnRsub", [SELF: NUMBER, OTHER: NUMBER], [ALPHA] -> OUT: NUMBER, numbers!(
+    function!("aclnnRsub", [SELF: NUMBER, OTHER: NUMBER], [ALPHA] -> OUT: NUMBER, numbers!(
         |[x, y], p| y - p[0] * x, |[x, y], p| y.wrapping_sub(p[0].wrapping_mul(x))
     )),
-    pointwise!("aclnnRsubs", [SELF: NUMBER], [OTHER_SCALAR, ALPHA] -> OUT: NUMBER, Widens::Yes, numbers!(
+    function!("aclnnRsubs", [SELF: NUMBER], [OTHER_SCALAR, ALPHA] -> OUT: NUMBER, Widens::Yes, numbers!(
         |[x], p| p[0] - p[1] * x, |[x], p| p[0].wrapping_sub(p[1].wrapping_mul(x))
     )),
     // Gradients: of what came out, and of what went in or came out.
-    pointwise!("aclnnTanhBackward", [GRAD_OUTPUT: REAL, OUTPUT: REAL], [] -> GRAD_INPUT: REAL,
+    function!("aclnnTanhBackward", [GRAD_OUTPUT: REAL, OUTPUT: REAL], [] -> GRAD_INPUT: REAL,
         reals!(|[g, y], _| g * (1.0 - y * y))
     ),
-    pointwise!("aclnnSigmoidBackward", [GRAD_OUTPUT: REAL, OUTPUT: REAL], [] -> GRAD_INPUT: REAL,
+    function!("aclnnSigmoidBackward", [GRAD_OUTPUT: REAL, OUTPUT: REAL], [] -> GRAD_INPUT: REAL,
         reals!(|[g, y], _| g * (1.0 - y) * y)
     ),
-    pointwise!("aclnnThresholdBackward", [GRAD_OUTPUT: NUMBER, SELF: NUMBER], [THRESHOLD] -> OUT: NUMBER, numbers!(
+    function!("aclnnThresholdBackward", [GRAD_OUTPUT: NUMBER, SELF: NUMBER], [THRESHOLD] -> OUT: NUMBER, numbers!(
         |[g, x], p| if x <= p[0] { 0.0 } else { g },
         |[g, x], p| if x <= p[0] { 0 } else { g }
     )),
-    pointwise!("aclnnHardsigmoidBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> OUT: REAL, reals!(
+    function!("aclnnHardsigmoidBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> OUT: REAL, reals!(
         |[g, x], _| if x > -3.0 && x < 3.0 { g / 6.0 } else { 0.0 }
     )),
-    pointwise!("aclnnHardswishBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> OUT: REAL,
+    function!("aclnnHardswishBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> OUT: REAL,
         reals!(|[g, x], _| if x < -3.0 {
         0.0
     } else if x <= 3.0 {
@@ -460,16 +480,16 @@ pub(super) const OPERATORS: &[Operator] = &[
     } else {
         g
     })),
-    pointwise!("aclnnHardtanhBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [MIN_SCALAR, MAX_SCALAR] -> OUT: REAL, reals!(
+    function!("aclnnHardtanhBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [MIN_SCALAR, MAX_SCALAR] -> OUT: REAL, reals!(
         |[g, x], p| if x <= p[0] || x >= p[1] { 0.0 } else { g }
     )),
-    pointwise!("aclnnSoftplusBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [BETA, THRESHOLD] -> GRAD_INPUT: REAL, reals!(
+    function!("aclnnSoftplusBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [BETA, THRESHOLD] -> GRAD_INPUT: REAL, reals!(
         |[g, x], p| if x * p[0] > p[1] { g } else { g / (1.0 + (-x * p[0]).exp()) }
     )),
-    pointwise!("aclnnSoftshrinkBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [LAMBDA] -> GRAD_INPUT: REAL, reals!(
+    function!("aclnnSoftshrinkBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [LAMBDA] -> GRAD_INPUT: REAL, reals!(
         |[g, x], p| if x.abs() <= p[0] { 0.0 } else { g }
     )),
-    pointwise!("aclnnGeluBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> GRAD_INPUT: REAL, TANH_GELU_GRAD),
+    function!("aclnnGeluBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> GRAD_INPUT: REAL, TANH_GELU_GRAD),
     Operator {
         name: "aclnnGeluV2",
         parameters: &[input(X, REAL, 0, 8), attribute(APPROXIMATE_INT), output(Y, REAL, 0, 8)],
@@ -547,7 +567,7 @@ impl<const N: usize> Function<N> {
     }
 }
 
-/// The plan of a function of each element.
+/// The plan of a function of each element and of the scalars of these names.
 pub(super) fn pointwise<const N: usize>(
     call: &OperatorCall,
     names: [Name<Tensor>; N],
@@ -556,13 +576,39 @@ pub(super) fn pointwise<const N: usize>(
     widens: Widens,
     function: Function<N>,
 ) -> Result<Plan, Refusal> {
-    let mut shape = Vec::new();
+    let values = scalars.iter().map(|&name| call.scalar(name)).collect::<Result<Vec<_>, _>>()?;
+    let widening = values.first().filter(|_| widens == Widens::Yes).map(|scalar| scalar.dtype());
+    let computed = function.computed_in(common_type(call, names, widening)?);
+    for (name, value) in scalars.iter().zip(&values) {
+        // A bound is cut to a whole number, as PyTorch does; a factor that is cut would give other numbers.
+        let is_factor = name.text() == ALPHA.text();
+        if is_factor && computed.lane() == LaneKind::Integer && value.dtype().is_float() {
+            return Err(call.refuse(*name, format!("a factor of type {} cannot scale {computed}", value.dtype())));
+        }
+    }
+    planned(call, names, values, out, computed, function)
+}
+
+/// The plan of a function of each element and of these scalars.
+pub(super) fn pointwise_of<const N: usize>(
+    call: &OperatorCall,
+    names: [Name<Tensor>; N],
+    scalars: &[Scalar],
+    out: Name<Tensor>,
+    function: Function<N>,
+) -> Result<Plan, Refusal> {
+    planned(call, names, scalars.to_vec(), out, function.computed_in(common_type(call, names, None)?), function)
+}
+
+/// The common type of tensors, and of a scalar that may raise it.
+fn common_type<const N: usize>(
+    call: &OperatorCall,
+    names: [Name<Tensor>; N],
+    scalar: Option<DType>,
+) -> Result<DType, Refusal> {
     let mut common: Option<DType> = None;
     for name in names {
         let tensor = call.tensor(name)?;
-        shape = super::call::broadcast(&shape, &tensor.dims).ok_or_else(|| {
-            call.refuse(name, format!("{:?} does not broadcast with {shape:?} of those before it", tensor.dims))
-        })?;
         common = Some(match common {
             None => tensor.dtype,
             Some(before) => before.promote(tensor.dtype).ok_or_else(|| {
@@ -570,12 +616,26 @@ pub(super) fn pointwise<const N: usize>(
             })?,
         });
     }
-    let scalars = scalars.iter().map(|&name| call.scalar(name)).collect::<Result<Vec<_>, _>>()?;
-    let mut common = common.unwrap_or(DType::F32);
-    if let (Widens::Yes, Some(scalar)) = (widens, scalars.first()) {
-        common = with_scalar_type(common, scalar.dtype());
+    let common = common.unwrap_or(DType::F32);
+    Ok(scalar.map_or(common, |scalar| with_scalar_type(common, scalar)))
+}
+
+/// The plan of a function that computes in a known type.
+fn planned<const N: usize>(
+    call: &OperatorCall,
+    names: [Name<Tensor>; N],
+    scalars: Vec<Scalar>,
+    out: Name<Tensor>,
+    computed: DType,
+    function: Function<N>,
+) -> Result<Plan, Refusal> {
+    let mut shape = Vec::new();
+    for name in names {
+        let tensor = call.tensor(name)?;
+        shape = super::call::broadcast(&shape, &tensor.dims).ok_or_else(|| {
+            call.refuse(name, format!("{:?} does not broadcast with {shape:?} of those before it", tensor.dims))
+        })?;
     }
-    let computed = function.computed_in(common);
     call.expect_shape(out, &shape, "to which the tensors broadcast")?;
     if !function.is_truth {
         call.expect_cast(out, computed)?;

@@ -1,16 +1,19 @@
 //! Rows of the matrix products.
 
+use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    ALPHA, BETA, CUBE_MATH_TYPE, GROUP_LIST, GROUP_TYPE, MAT1, MAT2, OUT, SELF, TRANSPOSE_WEIGHT, TRANSPOSE_X, WEIGHT,
-    X, Y_REF,
+    ALPHA, BATCH1, BATCH2, BETA, CUBE_MATH_TYPE, GROUP_LIST, GROUP_TYPE, MAT1, MAT2, Name, OUT, SELF, SELF_REF,
+    TRANSPOSE_WEIGHT, TRANSPOSE_X, VEC, WEIGHT, X, Y_REF,
 };
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{FLOATING, HALVES, INDEX64, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
 use crate::nn::lane::Lane;
+use crate::nn::math;
 use crate::nn::matmul::{self, Precision};
+use crate::nn::reduce::rows_with;
 use crate::nn::view::View;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -24,7 +27,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "shapes as torch.matmul; computed in the common type; cubeMathType 0–4, 2 not for BFLOAT16, 3 only for FLOAT",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnMatmul.md",
-        plan: matmul,
+        plan: |call| matmul(call, MAT2),
     },
     Operator {
         name: "aclnnMm",
@@ -36,7 +39,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "computed in the common type; cubeMathType 0–4 as aclnnMatmul",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnMm.md",
-        plan: matmul,
+        plan: |call| matmul(call, MAT2),
     },
     Operator {
         name: "aclnnBatchMatMul",
@@ -48,7 +51,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "computed in the common type; a batch of 1 repeats; cubeMathType 0–3",
         source: "ops-nn matmul/batch_mat_mul_v3/docs/aclnnBatchMatMul.md",
-        plan: matmul,
+        plan: |call| matmul(call, MAT2),
     },
     Operator {
         name: "aclnnAddmm",
@@ -63,7 +66,91 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "one element type for self, mat1, mat2 and out; self broadcasts to out",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnAddmm&aclnnInplaceAddmm.md",
-        plan: addmm,
+        plan: |call| addmm(call, SELF, [MAT1, MAT2], OUT),
+    },
+    Operator {
+        name: "aclnnInplaceAddmm",
+        parameters: &[
+            in_place(SELF_REF, FLOATING, 2, 2),
+            input(MAT1, FLOATING, 2, 2),
+            input(MAT2, FLOATING, 2, 2),
+            scalar(BETA),
+            scalar(ALPHA),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "as the form that is not in place; selfRef has the shape of the product",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceAddmm",
+        plan: |call| addmm(call, SELF_REF, [MAT1, MAT2], SELF_REF),
+    },
+    Operator {
+        name: "aclnnBaddbmm",
+        parameters: &[
+            input(SELF, FLOATING, 0, 3),
+            input(BATCH1, FLOATING, 3, 3),
+            input(BATCH2, FLOATING, 3, 3),
+            scalar(BETA),
+            scalar(ALPHA),
+            output(OUT, FLOATING, 3, 3),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "one element type; self broadcasts to out",
+        source: "CANN 8.1 aclnn API reference, aclnnBaddbmm",
+        plan: |call| addmm(call, SELF, [BATCH1, BATCH2], OUT),
+    },
+    Operator {
+        name: "aclnnInplaceBaddbmm",
+        parameters: &[
+            in_place(SELF_REF, FLOATING, 3, 3),
+            input(BATCH1, FLOATING, 3, 3),
+            input(BATCH2, FLOATING, 3, 3),
+            scalar(BETA),
+            scalar(ALPHA),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "as the form that is not in place; selfRef has the shape of the product",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceBaddbmm",
+        plan: |call| addmm(call, SELF_REF, [BATCH1, BATCH2], SELF_REF),
+    },
+    Operator {
+        name: "aclnnAddbmm",
+        parameters: &[
+            input(SELF, FLOATING, 0, 2),
+            input(BATCH1, FLOATING, 3, 3),
+            input(BATCH2, FLOATING, 3, 3),
+            scalar(BETA),
+            scalar(ALPHA),
+            output(OUT, FLOATING, 2, 2),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "one element type; self broadcasts to out",
+        source: "CANN 8.1 aclnn API reference, aclnnAddbmm",
+        plan: |call| addbmm(call, SELF, [BATCH1, BATCH2], OUT),
+    },
+    Operator {
+        name: "aclnnInplaceAddbmm",
+        parameters: &[
+            in_place(SELF_REF, FLOATING, 2, 2),
+            input(BATCH1, FLOATING, 3, 3),
+            input(BATCH2, FLOATING, 3, 3),
+            scalar(BETA),
+            scalar(ALPHA),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "as the form that is not in place; selfRef has the shape of the product",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceAddbmm",
+        plan: |call| addbmm(call, SELF_REF, [BATCH1, BATCH2], SELF_REF),
+    },
+    Operator {
+        name: "aclnnMv",
+        parameters: &[
+            input(SELF, FLOATING, 2, 2),
+            input(VEC, FLOATING, 1, 1),
+            output(OUT, FLOATING, 1, 1),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "computed in the common type; cubeMathType 0–4 as aclnnMatmul",
+        source: "CANN 8.1 aclnn API reference, aclnnMv",
+        plan: |call| matmul(call, VEC),
     },
     Operator {
         name: "aclnnGroupedMatmulAdd",
@@ -85,7 +172,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// What `cubeMathType` makes of operands of type `dtype`.
-fn precision(call: &OperatorCall, dtype: DType) -> Result<Precision, Refusal> {
+pub(super) fn precision(call: &OperatorCall, dtype: DType) -> Result<Precision, Refusal> {
     let refuse = |text: &str| Err(call.refuse(CUBE_MATH_TYPE, text));
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
         (2, DType::BF16) => refuse("2 (USE_FP16) is not legal for BFLOAT16"),
@@ -99,9 +186,9 @@ fn precision(call: &OperatorCall, dtype: DType) -> Result<Precision, Refusal> {
     }
 }
 
-fn matmul(call: &OperatorCall) -> Result<Plan, Refusal> {
-    let (a, b, out) = (call.tensor(SELF)?, call.tensor(MAT2)?, call.tensor(OUT)?);
-    let common = call.promote(SELF, MAT2)?;
+fn matmul(call: &OperatorCall, right: Name<Tensor>) -> Result<Plan, Refusal> {
+    let (a, b, out) = (call.tensor(SELF)?, call.tensor(right)?, call.tensor(OUT)?);
+    let common = call.promote(SELF, right)?;
     call.expect_cast(OUT, common)?;
     let precision = precision(call, common)?;
 
@@ -113,10 +200,10 @@ fn matmul(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (depth, n) = (b_dims[b_dims.len() - 2], b_dims[b_dims.len() - 1]);
     if k != depth {
         let text = format!("expected a contracted dim of {k} as in self {:?}, found {depth} in {:?}", a.dims, b.dims);
-        return Err(call.refuse(MAT2, text));
+        return Err(call.refuse(right, text));
     }
     let batch = super::call::broadcast(&a_dims[..a_dims.len() - 2], &b_dims[..b_dims.len() - 2]).ok_or_else(|| {
-        call.refuse(MAT2, format!("its batch dims {:?} do not broadcast with those of self {:?}", b.dims, a.dims))
+        call.refuse(right, format!("its batch dims {:?} do not broadcast with those of self {:?}", b.dims, a.dims))
     })?;
     let mut expected = batch;
     expected.extend((!row).then_some(m));
@@ -135,25 +222,85 @@ fn matmul(call: &OperatorCall) -> Result<Plan, Refusal> {
     .map(Plan::reading_transposed)
 }
 
-fn addmm(call: &OperatorCall) -> Result<Plan, Refusal> {
-    let (c, a, b) = (call.tensor(SELF)?, call.tensor(MAT1)?, call.tensor(MAT2)?);
-    for name in [MAT1, MAT2, OUT] {
-        call.expect_dtype(name, c.dtype, "that of self")?;
-    }
-    if a.dims[1] != b.dims[0] {
-        let text = format!("expected a contracted dim of {} as in mat1 {:?}, found {:?}", a.dims[1], a.dims, b.dims);
-        return Err(call.refuse(MAT2, text));
-    }
-    let expected = [a.dims[0], b.dims[1]];
-    call.expect_shape(OUT, &expected, "of mat1 @ mat2")?;
-    if super::call::broadcast(&c.dims, &expected).as_deref() != Some(&expected) {
-        return Err(call.refuse(SELF, format!("{:?} does not broadcast to {expected:?}", c.dims)));
-    }
-    let factors = (call.scalar(BETA)?.lane::<f32>(), call.scalar(ALPHA)?.lane::<f32>());
-    let precision = precision(call, c.dtype)?;
-    let (c, a, b, out) = (c.slot, a.slot, b.slot, call.tensor(OUT)?.slot);
+/// `out = beta * c + alpha * (a @ b)`, of matrices or of batches of as many.
+fn addmm(
+    call: &OperatorCall,
+    c: Name<Tensor>,
+    factors @ [a, b]: [Name<Tensor>; 2],
+    out: Name<Tensor>,
+) -> Result<Plan, Refusal> {
+    let (expected, scales, precision) = expect_product(call, c, factors, out)?;
+    call.expect_shape(out, &expected, "of the product")?;
+    let [c, a, b, out] = [call.tensor(c)?.slot, call.tensor(a)?.slot, call.tensor(b)?.slot, call.tensor(out)?.slot];
     Plan::new(move |views, tiles| {
-        matmul::addmm(tiles, views.of(c), views.of(a), views.of(b), factors, precision, views.of(out));
+        matmul::addmm(tiles, views.of(c), views.of(a), views.of(b), scales, precision, views.of(out));
+        Ok(())
+    })
+}
+
+/// Checks what is added to a product and its factors; gives the shape of the product, its scales and its precision.
+fn expect_product(
+    call: &OperatorCall,
+    c: Name<Tensor>,
+    [left, right]: [Name<Tensor>; 2],
+    out: Name<Tensor>,
+) -> Result<(Vec<usize>, (f32, f32), Precision), Refusal> {
+    let (addend, a, b) = (call.tensor(c)?, call.tensor(left)?, call.tensor(right)?);
+    for name in [left, right, out] {
+        call.expect_dtype(name, addend.dtype, "that of self")?;
+    }
+    let last = a.rank() - 1;
+    if a.dims[last] != b.dims[last - 1] || a.dims[..last - 1] != b.dims[..last - 1] {
+        let text =
+            format!("expected a contracted dim of {} as in {left} {:?}, found {:?}", a.dims[last], a.dims, b.dims);
+        return Err(call.refuse(right, text));
+    }
+    let expected = [&a.dims[..last], &b.dims[last..]].concat();
+    let target = &call.tensor(out)?.dims;
+    if super::call::broadcast(&addend.dims, target).as_ref() != Some(target) {
+        return Err(call.refuse(c, format!("{:?} does not broadcast to {target:?}", addend.dims)));
+    }
+    let scales = (call.scalar(BETA)?.lane::<f32>(), call.scalar(ALPHA)?.lane::<f32>());
+    Ok((expected, scales, precision(call, addend.dtype)?))
+}
+
+/// `out = beta * c + alpha * (the sum of a @ b over the batch)`, rounded once.
+fn addbmm(
+    call: &OperatorCall,
+    c: Name<Tensor>,
+    factors @ [a, b]: [Name<Tensor>; 2],
+    out: Name<Tensor>,
+) -> Result<Plan, Refusal> {
+    let (expected, (beta, alpha), precision) = expect_product(call, c, factors, out)?;
+    call.expect_shape(out, &expected[1..], "of the product without the batch")?;
+    let [c, a, b, out] = [call.tensor(c)?.slot, call.tensor(a)?.slot, call.tensor(b)?.slot, call.tensor(out)?.slot];
+    let columns = expected[2];
+    Plan::new(move |views, tiles| {
+        // With the batch beside the contracted dim the sum over both is one product.
+        let rows_of = |view: View| {
+            let mut values = vec![0f32; view.len()];
+            f32::load(&view.collapsed(), 0, &mut values);
+            precision.apply(&mut values);
+            values
+        };
+        let (a, b) = (rows_of(views.of(a).permute(&[1, 0, 2])), rows_of(views.of(b).permute(&[2, 0, 1])));
+        let out = views.of(out);
+        let depth = a.len().checked_div(out.dims()[0]).unwrap_or(0);
+        let (c, target) = (views.of(c).broadcast_to(out.dims()).collapsed(), out.collapsed());
+        rows_with(
+            tiles,
+            out.dims()[0],
+            depth * columns,
+            || vec![0f32; columns],
+            |row, at| {
+                f32::load(&c, at * columns, row);
+                for (column, value) in row.iter_mut().enumerate() {
+                    let product = math::dot(&a[at * depth..(at + 1) * depth], &b[column * depth..(column + 1) * depth]);
+                    *value = if beta == 0.0 { 0.0 } else { beta * *value } + alpha * product;
+                }
+                f32::store(&target, at * columns, row);
+            },
+        );
         Ok(())
     })
     .map(Plan::reading_transposed)

@@ -151,7 +151,7 @@ pub(super) fn reduced_len(x: &[usize], dims: &[usize]) -> usize {
     dims.iter().map(|&dim| x[dim]).product()
 }
 
-fn refuse_empty(call: &OperatorCall, x: &Tensor, dims: &[usize]) -> Result<(), Refusal> {
+pub(super) fn refuse_empty(call: &OperatorCall, x: &Tensor, dims: &[usize]) -> Result<(), Refusal> {
     if reduced_len(&x.dims, dims) == 0 {
         return Err(call.refuse(SELF, format!("an empty dim has no maximum: {:?} over dims {dims:?}", x.dims)));
     }

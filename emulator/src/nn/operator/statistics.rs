@@ -164,7 +164,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             reduced::<f32>(call, Over::named(call, DIM_ARRAY, KEEP_DIM)?, |row| {
                 let shift = math::greatest(row);
                 let shift = if shift.is_finite() { shift } else { 0.0 };
-                row.iter().map(|value| (value - shift).exp()).sum::<f32>().ln() + shift
+                let mut powers = row.to_vec();
+                math::exp_shifted(&mut powers, shift).ln() + shift
             })
         },
     },
@@ -255,13 +256,16 @@ fn product(call: &OperatorCall, over: Over) -> Result<Plan, Refusal> {
     }))
 }
 
+/// The mean square of how far the values of a row are from their mean.
+pub(super) fn variance(row: &[f32], correction: i64) -> f32 {
+    let mean = math::sum(row) / row.len() as f32;
+    let squares: Vec<f32> = row.iter().map(|value| (value - mean) * (value - mean)).collect();
+    // Nothing over nothing is not a number, as fewer than one degree of freedom are.
+    math::sum(&squares) / (row.len() as i64 - correction).max(0) as f32
+}
+
 fn spread(call: &OperatorCall, correction: i64, finish: fn(f32) -> f32) -> Result<Plan, Refusal> {
-    reduced::<f32>(call, Over::named(call, DIM_ARRAY, KEEPDIM)?, move |row| {
-        let mean = math::sum(row) / row.len() as f32;
-        let squares: Vec<f32> = row.iter().map(|value| (value - mean) * (value - mean)).collect();
-        // Nothing over nothing is not a number, as fewer than one degree of freedom are.
-        finish(math::sum(&squares) / (row.len() as i64 - correction).max(0) as f32)
-    })
+    reduced::<f32>(call, Over::named(call, DIM_ARRAY, KEEPDIM)?, move |row| finish(variance(row, correction)))
 }
 
 fn norm(call: &OperatorCall, order: f32, over: Over) -> Result<Plan, Refusal> {
@@ -275,7 +279,7 @@ fn norm(call: &OperatorCall, order: f32, over: Over) -> Result<Plan, Refusal> {
         if order == 2.0 {
             math::sum_of_squares(row).sqrt()
         } else if order == 1.0 {
-            row.iter().map(|value| value.abs()).sum()
+            math::sum(&row.iter().map(|value| value.abs()).collect::<Vec<_>>())
         } else if order == 0.0 {
             row.iter().filter(|value| **value != 0.0).count() as f32
         } else if order == f32::INFINITY {
@@ -283,7 +287,7 @@ fn norm(call: &OperatorCall, order: f32, over: Over) -> Result<Plan, Refusal> {
         } else if order == f32::NEG_INFINITY {
             row.iter().copied().fold(f32::INFINITY, magnitude(|value, best| value < best))
         } else {
-            row.iter().map(|value| value.abs().powf(order)).sum::<f32>().powf(1.0 / order)
+            math::sum(&row.iter().map(|value| value.abs().powf(order)).collect::<Vec<_>>()).powf(1.0 / order)
         }
     })
 }

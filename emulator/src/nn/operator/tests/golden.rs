@@ -212,3 +212,28 @@ fn functions_of_lists_are_those_of_pytorch() {
 fn functions_of_each_element_are_those_of_pytorch() {
     check_file("pointwise.jsonl");
 }
+
+#[test]
+fn activations_and_gates_are_those_of_pytorch() {
+    check_file("activations.jsonl");
+}
+
+#[test]
+fn losses_and_their_slopes_are_those_of_pytorch() {
+    check_file("losses.jsonl");
+}
+
+#[test]
+fn values_by_their_order_are_those_of_pytorch() {
+    check_file("order.jsonl");
+}
+
+#[test]
+fn elements_by_their_place_are_those_of_pytorch() {
+    check_file("places.jsonl");
+}
+
+#[test]
+fn convolutions_norms_and_pools_are_those_of_pytorch() {
+    check_file("images.jsonl");
+}

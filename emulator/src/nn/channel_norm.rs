@@ -1,0 +1,119 @@
+//! Norms over the elements of channels or of groups of channels, and their gradients.
+//!
+//! Input: a view whose rows are normed, each of some channels one behind the other. Output: the normed view and the statistics of
+//! the rows. Invariants: sums are f32; a row belongs to one tile.
+
+use super::Tiles;
+use super::lane::Lane;
+use super::math;
+use super::reduce::{rows_with, sum_over_rows};
+use super::view::View;
+
+/// Rows of channels: the row `r` has the channels from `r * channels` on, counted round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    /// Rows.
+    pub(crate) count: usize,
+    /// Channels of a row, and of all.
+    pub(crate) channels: usize,
+    pub(crate) all: usize,
+    /// Elements of a channel in a row.
+    pub(crate) len: usize,
+}
+
+impl Rows {
+    fn row_len(&self) -> usize {
+        self.channels * self.len
+    }
+
+    /// The first channel of a row.
+    fn first(&self, row: usize) -> usize {
+        row * self.channels % self.all
+    }
+}
+
+/// The mean of each row, and the mean square of how far its elements are from it.
+pub(crate) fn moments(x: &View, of: Rows) -> Vec<[f32; 2]> {
+    let (x, len) = (x.collapsed(), of.row_len());
+    let mut row = vec![0f32; len];
+    let moment = |at| {
+        f32::load(&x, at * len, &mut row);
+        let mean = math::sum(&row) / len as f32;
+        math::subtract(&mut row, mean);
+        [mean, math::sum_of_squares(&row) / len as f32]
+    };
+    (0..of.count).map(moment).collect()
+}
+
+/// `y = (x - mean) * rstd * weight + bias`, where weight and bias have a number for each channel.
+pub(crate) fn norm(
+    tiles: &dyn Tiles,
+    x: &View,
+    of: Rows,
+    statistics: &[[f32; 2]],
+    [weight, bias]: [&[f32]; 2],
+    y: &View,
+) {
+    let (x, y, len) = (x.collapsed(), y.collapsed(), of.row_len());
+    rows_with(
+        tiles,
+        of.count,
+        len,
+        || vec![0f32; len],
+        |row, at| {
+            f32::load(&x, at * len, row);
+            let [mean, rstd] = statistics[at];
+            for (channel, part) in row.chunks_mut(of.len.max(1)).enumerate() {
+                let channel = of.first(at) + channel;
+                for value in part {
+                    *value = (*value - mean) * rstd * weight[channel] + bias[channel];
+                }
+            }
+            f32::store(&y, at * len, row);
+        },
+    );
+}
+
+/// The gradients of [`norm`], each into the output given: with `n = (x - mean) * rstd` and `h = dy * weight`, that of `x` is
+/// `(h - mean(h) - n * mean(h * n)) * rstd`, or `h * rstd` where the statistics were given and not computed.
+pub(crate) fn norm_grad(
+    tiles: &dyn Tiles,
+    (dy, x): (&View, &View),
+    of: Rows,
+    (statistics, are_given): (&[[f32; 2]], bool),
+    weight: &[f32],
+    [dx, dweight, dbias]: [Option<&View>; 3],
+) {
+    let (dy, x, dx, len) = (dy.collapsed(), x.collapsed(), dx.map(View::collapsed), of.row_len());
+    let buffers = || [vec![0f32; len], vec![0f32; len]];
+    let totals = sum_over_rows(tiles, of.count, 2 * of.all, buffers, |[grads, normal], row, sums| {
+        f32::load(&dy, row * len, grads);
+        f32::load(&x, row * len, normal);
+        let [mean, rstd] = statistics[row];
+        math::subtract(normal, mean);
+        math::scale(normal, rstd);
+        let (weights, biases) = sums.split_at_mut(of.all);
+        let parts = grads.chunks_mut(of.len.max(1)).zip(normal.chunks(of.len.max(1)));
+        for (channel, (grads, normal)) in parts.enumerate() {
+            let channel = of.first(row) + channel;
+            weights[channel] += math::dot(grads, normal);
+            biases[channel] += math::sum(grads);
+            math::scale(grads, weight[channel]);
+        }
+        if let Some(dx) = &dx {
+            if !are_given {
+                let shift = math::sum(grads) / len as f32;
+                let slope = math::dot(grads, normal) / len as f32;
+                math::subtract(grads, shift);
+                math::add_scaled(grads, normal, -slope);
+            }
+            math::scale(grads, rstd);
+            f32::store(dx, row * len, grads);
+        }
+    });
+    for (out, total) in [dweight, dbias].into_iter().zip(totals.chunks(of.all.max(1))) {
+        if let Some(out) = out {
+            f32::store(&out.collapsed(), 0, total);
+        }
+    }
+}

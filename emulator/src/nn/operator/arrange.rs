@@ -1,0 +1,439 @@
+//! Rows that pick elements by their place: rolls, flips, borders, repeats, the nearest of a grid; and what is made of places
+//! alone.
+
+use super::argument::Tensor;
+use super::call::OperatorCall;
+use super::names::{
+    DIM, DIMS, END_SCALAR, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, INPUT_SIZE, M_INT, N_INT, Name, OUT, OUT_LIST,
+    OUTPUT_SIZE, OUTPUT_SIZE_INT, PADDING, REPEATS_INT, SCALES_H, SCALES_W, SELF, SHIFTS, SPLIT_SECTIONS, SPLIT_SIZE,
+    START_SCALAR, STEP_SCALAR, STEPS, X,
+};
+use super::row::{Operator, attribute, input, ints, output, outputs, scalar};
+use super::sets::{ANY, ARITHMETIC, FLOATING, NUMBER};
+use super::{Plan, Refusal, ViewIndex};
+use crate::nn::dtype::DType;
+use crate::nn::elementwise;
+use crate::nn::index;
+use crate::nn::lane::{Arithmetic, Lane, with_lane};
+use crate::nn::reduce;
+use crate::nn::remap::{Positions, remap, remap_grad};
+
+/// A row that puts a border of so many of the last dims around a tensor.
+macro_rules! padded {
+    ($name:literal, $types:ident, $border:expr, $dims:literal) => {
+        Operator {
+            name: $name,
+            parameters: &[input(SELF, $types, 2, 5), ints(PADDING), output(OUT, $types, 2, 5)],
+            limits: "padding has how much comes before and behind, of the last dim first; out has its type",
+            source: concat!("CANN 8.1 aclnn API reference, ", $name),
+            plan: |call| picked(call, SELF, borders(call, SELF, $border, $dims)?),
+        }
+    };
+}
+
+/// A row of the gradient of what a border was put around.
+macro_rules! padded_grad {
+    ($name:literal, $border:expr, $dims:literal) => {
+        Operator {
+            name: $name,
+            parameters: &[
+                input(GRAD_OUTPUT, FLOATING, 2, 5),
+                input(SELF, FLOATING, 2, 5),
+                ints(PADDING),
+                output(GRAD_INPUT, FLOATING, 2, 5),
+            ],
+            limits: "padding as of the border; gradInput has the shape and type of self",
+            source: concat!("CANN 8.1 aclnn API reference, ", $name),
+            plan: |call| picked_grad(call, GRAD_OUTPUT, GRAD_INPUT, borders(call, SELF, $border, $dims)?),
+        }
+    };
+}
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "aclnnFlip",
+        parameters: &[input(SELF, ANY, 0, 8), ints(DIMS), output(OUT, ANY, 0, 8)],
+        limits: "out has the shape and type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnFlip",
+        plan: flip,
+    },
+    Operator {
+        name: "aclnnRoll",
+        parameters: &[input(X, ANY, 0, 8), ints(SHIFTS), ints(DIMS), output(OUT, ANY, 0, 8)],
+        limits: "a shift a dim, or one of all elements without dims; out has the shape and type of x",
+        source: "CANN 8.1 aclnn API reference, aclnnRoll",
+        plan: roll,
+    },
+    padded!("aclnnReflectionPad1d", ANY, Border::Mirror, 1),
+    padded!("aclnnReflectionPad2d", ANY, Border::Mirror, 2),
+    padded!("aclnnReflectionPad3d", ANY, Border::Mirror, 3),
+    padded!("aclnnReplicationPad1d", ANY, Border::Edge, 1),
+    padded!("aclnnReplicationPad2d", ANY, Border::Edge, 2),
+    padded!("aclnnReplicationPad3d", ANY, Border::Edge, 3),
+    padded_grad!("aclnnReflectionPad1dBackward", Border::Mirror, 1),
+    padded_grad!("aclnnReflectionPad2dBackward", Border::Mirror, 2),
+    padded_grad!("aclnnReflectionPad3dBackward", Border::Mirror, 3),
+    padded_grad!("aclnnReplicationPad1dBackward", Border::Edge, 1),
+    padded_grad!("aclnnReplicationPad2dBackward", Border::Edge, 2),
+    padded_grad!("aclnnReplicationPad3dBackward", Border::Edge, 3),
+    Operator {
+        name: "aclnnRepeatInterleaveIntWithDim",
+        parameters: &[
+            input(SELF, ANY, 0, 8),
+            attribute(REPEATS_INT),
+            attribute(DIM),
+            attribute(OUTPUT_SIZE_INT),
+            output(OUT, ANY, 1, 8),
+        ],
+        limits: "out has the type of self and repeats times dim, which is outputSize",
+        source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveIntWithDim",
+        plan: repeat_along,
+    },
+    Operator {
+        name: "aclnnUpsampleNearest2d",
+        parameters: &[input(SELF, FLOATING, 4, 4), ints(OUTPUT_SIZE), output(OUT, FLOATING, 4, 4)],
+        limits: "outputSize has the extents of the last two dims; out has the type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnUpsampleNearest2d",
+        plan: |call| picked(call, SELF, grid(call, call.tensor(SELF)?, [0.0; 2])?),
+    },
+    Operator {
+        name: "aclnnUpsampleNearest2dV2",
+        parameters: &[
+            input(SELF, FLOATING, 4, 4),
+            ints(OUTPUT_SIZE),
+            attribute(SCALES_H),
+            attribute(SCALES_W),
+            output(OUT, FLOATING, 4, 4),
+        ],
+        limits: "outputSize has the extents of the last two dims; a scale of 0 is not given; out has the type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnUpsampleNearest2dV2",
+        plan: |call| {
+            picked(call, SELF, grid(call, call.tensor(SELF)?, [call.float(SCALES_H)?, call.float(SCALES_W)?])?)
+        },
+    },
+    Operator {
+        name: "aclnnUpsampleNearest2dBackward",
+        parameters: &[
+            input(GRAD_OUT, FLOATING, 4, 4),
+            ints(OUTPUT_SIZE),
+            ints(INPUT_SIZE),
+            attribute(SCALES_H),
+            attribute(SCALES_W),
+            output(GRAD_INPUT, FLOATING, 4, 4),
+        ],
+        limits: "gradInput has the shape inputSize and the type of gradOut; a scale of 0 is not given",
+        source: "CANN 8.1 aclnn API reference, aclnnUpsampleNearest2dBackward",
+        plan: |call| {
+            let target = call.tensor(GRAD_INPUT)?;
+            let shape: Vec<usize> = call.ints(INPUT_SIZE)?.iter().map(|&extent| extent.max(0) as usize).collect();
+            call.expect_shape(GRAD_INPUT, &shape, "inputSize")?;
+            let positions = grid(call, target, [call.float(SCALES_H)?, call.float(SCALES_W)?])?;
+            picked_grad(call, GRAD_OUT, GRAD_INPUT, positions)
+        },
+    },
+    Operator {
+        name: "aclnnSplitWithSize",
+        parameters: &[input(SELF, ANY, 1, 8), ints(SPLIT_SIZE), attribute(DIM), outputs(OUT_LIST, ANY, 1, 8)],
+        limits: "splitSize has the extent along dim of each of out, as many as dim has together; they have the type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnSplitWithSize",
+        plan: |call| {
+            let sizes: Vec<usize> = call.ints(SPLIT_SIZE)?.iter().map(|&size| size.max(0) as usize).collect();
+            split(call, &sizes)
+        },
+    },
+    Operator {
+        name: "aclnnSplitTensor",
+        parameters: &[input(SELF, ANY, 1, 8), attribute(SPLIT_SECTIONS), attribute(DIM), outputs(OUT_LIST, ANY, 1, 8)],
+        limits: "each of out has splitSections along dim, the last what is left; they have the type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnSplitTensor",
+        plan: |call| {
+            let (x, part) = (call.tensor(SELF)?, call.int(SPLIT_SECTIONS)?);
+            let extent = x.dims[call.dim(DIM, x.rank())?];
+            if part < 1 {
+                return Err(call.refuse(SPLIT_SECTIONS, format!("expected at least 1, found {part}")));
+            }
+            let part = part as usize;
+            split(call, &(0..extent).step_by(part).map(|start| part.min(extent - start)).collect::<Vec<_>>())
+        },
+    },
+    Operator {
+        name: "aclnnLinspace",
+        parameters: &[scalar(START_SCALAR), scalar(END_SCALAR), attribute(STEPS), output(OUT, NUMBER, 1, 1)],
+        limits: "out has steps elements",
+        source: "CANN 8.1 aclnn API reference, aclnnLinspace",
+        plan: linspace,
+    },
+    Operator {
+        name: "aclnnRange",
+        parameters: &[scalar(START_SCALAR), scalar(END_SCALAR), scalar(STEP_SCALAR), output(OUT, NUMBER, 1, 1)],
+        limits: "step is not 0 and leads from start to end, which is the last element if it is reached",
+        source: "CANN 8.1 aclnn API reference, aclnnRange",
+        plan: range,
+    },
+    Operator {
+        name: "aclnnEye",
+        parameters: &[attribute(N_INT), attribute(M_INT), output(OUT, ARITHMETIC, 2, 2)],
+        limits: "out is [n, m]",
+        source: "CANN 8.1 aclnn API reference, aclnnEye",
+        plan: eye,
+    },
+    Operator {
+        name: "aclnnTrace",
+        parameters: &[input(SELF, ARITHMETIC, 2, 2), output(OUT, NUMBER, 0, 1)],
+        limits: "out has one element, of INT64 for whole numbers, else of the type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnTrace",
+        plan: trace,
+    },
+];
+
+/// Each position of a tensor as it is.
+fn identity(dims: &[usize]) -> Positions {
+    dims.iter().map(|&extent| (0..extent).collect()).collect()
+}
+
+/// The plan of the elements of `name` at these positions.
+fn picked(call: &OperatorCall, name: Name<Tensor>, positions: Positions) -> Result<Plan, Refusal> {
+    let x = call.tensor(name)?;
+    call.expect_dtype(OUT, x.dtype, "that of what is picked from")?;
+    call.expect_shape(OUT, &positions.iter().map(Vec::len).collect::<Vec<_>>(), "of the places")?;
+    let (x, out) = (x.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        if !views.of(out).is_empty() {
+            remap(tiles, views.of(x), &positions, views.of(out));
+        }
+        Ok(())
+    })
+}
+
+/// The plan of the sums of the gradients of what was picked.
+fn picked_grad(
+    call: &OperatorCall,
+    grad: Name<Tensor>,
+    out: Name<Tensor>,
+    positions: Positions,
+) -> Result<Plan, Refusal> {
+    let g = call.tensor(grad)?;
+    call.expect_dtype(out, g.dtype, "that of the gradient")?;
+    call.expect_shape(grad, &positions.iter().map(Vec::len).collect::<Vec<_>>(), "of the places")?;
+    let (g, out) = (g.slot, call.tensor(out)?.slot);
+    Plan::new(move |views, tiles| {
+        if !views.of(out).is_empty() {
+            remap_grad(tiles, views.of(g), &positions, views.of(out));
+        }
+        Ok(())
+    })
+}
+
+fn flip(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let mut positions = identity(&x.dims);
+    for &value in call.ints(DIMS)? {
+        let dim = call.dim_of(DIMS, value, x.rank())?;
+        if let Some(list) = positions.get_mut(dim) {
+            list.reverse();
+        }
+    }
+    picked(call, SELF, positions)
+}
+
+/// Where each place of a dim was before a shift.
+fn rolled(extent: usize, shift: i64) -> Vec<usize> {
+    (0..extent as i64).map(|place| (place - shift).rem_euclid(extent as i64) as usize).collect()
+}
+
+fn roll(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, shifts, dims) = (call.tensor(X)?, call.ints(SHIFTS)?, call.ints(DIMS)?);
+    if dims.is_empty() && shifts.len() == 1 {
+        call.expect_shape(OUT, &x.dims, "of x")?;
+        call.expect_dtype(OUT, x.dtype, "that of x")?;
+        let places = rolled(x.len(), shifts[0]);
+        let (x, out) = (x.slot, call.tensor(OUT)?.slot);
+        return Plan::new(move |views, tiles| {
+            index::take_rows(tiles, views.of(x), &places, views.of(out));
+            Ok(())
+        });
+    }
+    if shifts.len() != dims.len() {
+        return Err(call.refuse(SHIFTS, format!("expected one a dim, {}, found {}", dims.len(), shifts.len())));
+    }
+    let mut positions = identity(&x.dims);
+    for (&dim, &shift) in dims.iter().zip(shifts) {
+        let dim = call.dim_of(DIMS, dim, x.rank())?;
+        if let Some(list) = positions.get_mut(dim) {
+            let before = rolled(list.len(), shift);
+            *list = before.into_iter().map(|place| list[place]).collect();
+        }
+    }
+    picked(call, X, positions)
+}
+
+/// What a border repeats.
+#[derive(Clone, Copy, Debug)]
+enum Border {
+    /// What lies as far on the other side of the edge, which is not repeated.
+    Mirror,
+    /// The edge.
+    Edge,
+}
+
+/// The positions of a tensor with borders around its last `count` dims.
+fn borders(call: &OperatorCall, name: Name<Tensor>, border: Border, count: usize) -> Result<Positions, Refusal> {
+    let (x, padding) = (call.tensor(name)?, call.ints(PADDING)?);
+    if padding.len() != 2 * count || x.rank() < count + 1 {
+        let text =
+            format!("expected {} numbers for the last {count} of dims {:?}, found {padding:?}", 2 * count, x.dims);
+        return Err(call.refuse(PADDING, text));
+    }
+    let mut positions = identity(&x.dims);
+    for (i, pair) in padding.chunks_exact(2).enumerate() {
+        let dim = x.rank() - 1 - i;
+        let extent = x.dims[dim] as i64;
+        let most = match border {
+            Border::Mirror => extent - 1,
+            Border::Edge => i64::MAX,
+        };
+        if extent == 0 || pair.iter().any(|&width| width < 0 || width > most) {
+            let text = format!("expected borders of 0 to {most} for an extent of {extent}, found {pair:?}");
+            return Err(call.refuse(PADDING, text));
+        }
+        let place = |at: i64| match border {
+            Border::Edge => at.clamp(0, extent - 1),
+            Border::Mirror if at < 0 => -at,
+            Border::Mirror if at >= extent => 2 * (extent - 1) - at,
+            Border::Mirror => at,
+        };
+        positions[dim] = (-pair[0]..extent + pair[1]).map(|at| place(at) as usize).collect();
+    }
+    Ok(positions)
+}
+
+fn repeat_along(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, repeats) = (call.tensor(SELF)?, call.int(REPEATS_INT)?);
+    if repeats < 0 {
+        return Err(call.refuse(REPEATS_INT, format!("expected at least 0, found {repeats}")));
+    }
+    let dim = call.dim(DIM, x.rank())?;
+    let mut positions = if x.rank() == 0 { vec![vec![0]] } else { identity(&x.dims) };
+    positions[dim] = positions[dim].iter().flat_map(|&place| std::iter::repeat_n(place, repeats as usize)).collect();
+    let size = call.int(OUTPUT_SIZE_INT)?;
+    if size != positions[dim].len() as i64 {
+        return Err(call.refuse(OUTPUT_SIZE_INT, format!("expected {}, found {size}", positions[dim].len())));
+    }
+    picked(call, SELF, positions)
+}
+
+/// The nearest of the last two dims of `x` for each place of a grid of `outputSize`, by the scales that are given.
+fn grid(call: &OperatorCall, x: &Tensor, scales: [f64; 2]) -> Result<Positions, Refusal> {
+    let size = call.ints(OUTPUT_SIZE)?;
+    if size.len() != 2 || size.iter().any(|&extent| extent < 1) || x.dims[2..].contains(&0) {
+        let text = format!("expected two extents of at least 1 for dims {:?}, found {size:?}", x.dims);
+        return Err(call.refuse(OUTPUT_SIZE, text));
+    }
+    let mut positions = identity(&x.dims);
+    for (i, (&extent, scale)) in size.iter().zip(scales).enumerate() {
+        let own = x.dims[2 + i];
+        let step = if scale > 0.0 { (1.0 / scale) as f32 } else { own as f32 / extent as f32 };
+        positions[2 + i] = (0..extent).map(|at| ((at as f32 * step) as usize).min(own - 1)).collect();
+    }
+    Ok(positions)
+}
+
+fn split(call: &OperatorCall, sizes: &[usize]) -> Result<Plan, Refusal> {
+    let (x, outputs) = (call.tensor(SELF)?, call.tensors(OUT_LIST)?);
+    let dim = call.dim(DIM, x.rank())?;
+    if sizes.iter().sum::<usize>() != x.dims[dim] || sizes.len() != outputs.len() {
+        let text = format!("expected parts of {sizes:?} of dim {dim} of {:?}, found {} tensors", x.dims, outputs.len());
+        return Err(call.refuse(OUT_LIST, text));
+    }
+    let mut parts: Vec<(usize, usize, ViewIndex)> = Vec::new();
+    let mut start = 0;
+    for (i, (&size, out)) in sizes.iter().zip(outputs).enumerate() {
+        let mut expected = x.dims.clone();
+        expected[dim] = size;
+        if out.dims != expected || out.dtype != x.dtype {
+            let text = format!("tensor {i}: expected {} {expected:?}, found {} {:?}", x.dtype, out.dtype, out.dims);
+            return Err(call.refuse(OUT_LIST, text));
+        }
+        parts.push((start, size, out.slot));
+        start += size;
+    }
+    let x = x.slot;
+    Plan::new(move |views, tiles| {
+        for &(start, size, out) in &parts {
+            elementwise::copy(tiles, &views.of(x).slice(dim, start, size, 1), views.of(out));
+        }
+        Ok(())
+    })
+}
+
+fn linspace(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (start, end, steps) =
+        (call.scalar(START_SCALAR)?.as_f64(), call.scalar(END_SCALAR)?.as_f64(), call.int(STEPS)?);
+    let out = call.tensor(OUT)?;
+    if steps < 0 || out.dims != [steps as usize] {
+        return Err(call.refuse(OUT, format!("expected [{steps}], found {:?}", out.dims)));
+    }
+    let out = out.slot;
+    Plan::new(move |views, _| {
+        let apart = (steps - 1).max(1) as f64;
+        // From the nearer end, so that both are reached.
+        let value = |i: i64| {
+            let step = (end - start) / apart;
+            if i < steps / 2 { start + i as f64 * step } else { end - (steps - 1 - i) as f64 * step }
+        };
+        let values: Vec<f64> = (0..steps).map(|i| if steps == 1 { start } else { value(i) }).collect();
+        f64::store(&views.of(out).collapsed(), 0, &values);
+        Ok(())
+    })
+}
+
+fn range(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (start, end, step) = (call.scalar(START_SCALAR)?, call.scalar(END_SCALAR)?, call.scalar(STEP_SCALAR)?);
+    let steps = (end.as_f64() - start.as_f64()) / step.as_f64();
+    if step.as_f64() == 0.0 || steps.is_nan() || steps < 0.0 {
+        let text = format!("{} does not lead from {} to {}", step.as_f64(), start.as_f64(), end.as_f64());
+        return Err(call.refuse(STEP_SCALAR, text));
+    }
+    let (out, count) = (call.tensor(OUT)?, steps.floor() as usize + 1);
+    if out.dims != [count] {
+        return Err(call.refuse(OUT, format!("expected [{count}], found {:?}", out.dims)));
+    }
+    let out = out.slot;
+    Plan::new(move |views, _| {
+        let values: Vec<f64> = (0..count).map(|i| start.as_f64() + i as f64 * step.as_f64()).collect();
+        f64::store(&views.of(out).collapsed(), 0, &values);
+        Ok(())
+    })
+}
+
+fn eye(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (n, m) = (call.int(N_INT)?.max(0) as usize, call.int(M_INT)?.max(0) as usize);
+    call.expect_shape(OUT, &[n, m], "n and m")?;
+    let out = call.tensor(OUT)?.slot;
+    Plan::new(move |views, _| {
+        let out = views.of(out).collapsed();
+        let values: Vec<i64> = (0..n * m).map(|at| i64::from(at / m == at % m)).collect();
+        i64::store(&out, 0, &values);
+        Ok(())
+    })
+}
+
+fn trace(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, out) = (call.tensor(SELF)?, call.tensor(OUT)?);
+    let computed = if x.dtype.is_float() { x.dtype } else { DType::I64 };
+    call.expect_dtype(OUT, computed, "of a sum of self")?;
+    if out.len() != 1 {
+        return Err(call.refuse(OUT, format!("expected one element, found {:?}", out.dims)));
+    }
+    let (columns, count) = (x.dims[1], x.dims[0].min(x.dims[1]));
+    let (x, out) = (x.slot, out.slot);
+    Plan::new(move |views, tiles| {
+        with_lane!(computed, L => {
+            let x = views.of(x);
+            reduce::each_row::<L>(tiles, x, x.len(), views.of(out), |values| {
+                (0..count).fold(L::default(), |sum, i| sum.plus(values[i * columns + i]))
+            });
+        });
+        Ok(())
+    })
+}

@@ -1,0 +1,181 @@
+//! Rows of the convolutions.
+
+use super::argument::Tensor;
+use super::call::OperatorCall;
+use super::names::{
+    BIAS, BIAS_SIZES, CUBE_MATH_TYPE, DILATION, GRAD_BIAS, GRAD_INPUT, GRAD_OUTPUT, GRAD_WEIGHT, GROUPS, INPUT, Name,
+    OUTPUT, OUTPUT_MASK, OUTPUT_PADDING, PADDING, STRIDE, TRANSPOSED, WEIGHT,
+};
+use super::product::precision;
+use super::row::{Operator, attribute, flags, input, ints, output};
+use super::sets::FLOATING;
+use super::{Plan, Refusal};
+use crate::nn::convolution::{self as kernel, Geometry};
+use crate::nn::dtype::DType;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "aclnnConvolution",
+        parameters: &[
+            input(INPUT, FLOATING, 3, 5),
+            input(WEIGHT, FLOATING, 3, 5),
+            input(BIAS, FLOATING, 1, 1).optional(),
+            ints(STRIDE),
+            ints(PADDING),
+            ints(DILATION),
+            attribute(TRANSPOSED),
+            ints(OUTPUT_PADDING),
+            attribute(GROUPS),
+            output(OUTPUT, FLOATING, 3, 5),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "input [N, C, ..], weight [O, C / groups, ..], or [C, O / groups, ..] if transposed, output [N, O, ..]; one \
+                 number a dim, or one for all, in the arrays; one element type, FLOAT for bias too; cubeMathType as aclnnMatmul",
+        source: "ops-nn conv/convolution_forward/docs/aclnnConvolution.md",
+        plan: forward,
+    },
+    Operator {
+        name: "aclnnConvolutionBackward",
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 3, 5),
+            input(INPUT, FLOATING, 3, 5),
+            input(WEIGHT, FLOATING, 3, 5),
+            ints(BIAS_SIZES).optional(),
+            ints(STRIDE),
+            ints(PADDING),
+            ints(DILATION),
+            attribute(TRANSPOSED),
+            ints(OUTPUT_PADDING),
+            attribute(GROUPS),
+            flags(OUTPUT_MASK),
+            attribute(CUBE_MATH_TYPE),
+            output(GRAD_INPUT, FLOATING, 3, 5).optional(),
+            output(GRAD_WEIGHT, FLOATING, 3, 5).optional(),
+            output(GRAD_BIAS, FLOATING, 1, 1).optional(),
+        ],
+        limits: "as aclnnConvolution, with gradOutput as its output; outputMask says which of the three are written",
+        source: "ops-nn conv/convolution_backward/docs/aclnnConvolutionBackward.md",
+        plan: backward,
+    },
+];
+
+/// An array of one number a dim, or one for all.
+fn numbers(call: &OperatorCall, name: Name<[i64]>, dims: usize, least: i64) -> Result<Vec<usize>, Refusal> {
+    let values = call.ints(name)?;
+    if values.len() != dims && values.len() != 1 || values.iter().any(|&value| value < least) {
+        let text = format!("expected {dims} numbers of at least {least}, or one for all, found {values:?}");
+        return Err(call.refuse(name, text));
+    }
+    Ok((0..dims).map(|dim| values[dim % values.len()] as usize).collect())
+}
+
+/// How the windows of a call lie; `out` is what the convolution writes. A transposed convolution is described as the one of
+/// whose input it computes the gradient, which reads what it writes.
+fn geometry(call: &OperatorCall, out: Name<Tensor>) -> Result<Geometry, Refusal> {
+    let (x, weight, written) = (call.tensor(INPUT)?, call.tensor(WEIGHT)?, call.tensor(out)?);
+    let (dims, is_transposed, groups) = (x.rank() - 2, call.flag(TRANSPOSED)?, call.int(GROUPS)?);
+    for name in [WEIGHT, out] {
+        call.expect_dtype(name, x.dtype, "that of input")?;
+        if call.tensor(name)?.rank() != x.rank() {
+            let text = format!("expected {} dims as input has, found {:?}", x.rank(), call.tensor(name)?.dims);
+            return Err(call.refuse(name, text));
+        }
+    }
+    if groups < 1 || !x.dims[1].is_multiple_of(groups as usize) || !weight.dims[0].is_multiple_of(groups as usize) {
+        let text = format!("expected a divisor of {} and of {}, found {groups}", x.dims[1], weight.dims[0]);
+        return Err(call.refuse(GROUPS, text));
+    }
+    let groups = groups as usize;
+    let of_group = if is_transposed { weight.dims[0] } else { weight.dims[1] * groups };
+    if of_group != x.dims[1] {
+        let text = format!("{:?} has no weights for {} channels in {groups} groups", weight.dims, x.dims[1]);
+        return Err(call.refuse(WEIGHT, text));
+    }
+    let stride = numbers(call, STRIDE, dims, 1)?;
+    let (padding, dilation) = (numbers(call, PADDING, dims, 0)?, numbers(call, DILATION, dims, 1)?);
+    let kernel = weight.dims[2..].to_vec();
+    let reach = |dim: usize| dilation[dim] * kernel[dim].saturating_sub(1) + 1;
+    let expected: Option<Vec<usize>> = if is_transposed {
+        let more = numbers(call, OUTPUT_PADDING, dims, 0)?;
+        let extent = |dim: usize| {
+            let last = x.dims[2 + dim].checked_sub(1)? * stride[dim];
+            (last + reach(dim) + more[dim]).checked_sub(2 * padding[dim])
+        };
+        (0..dims).map(extent).collect()
+    } else {
+        let extent = |dim: usize| Some((x.dims[2 + dim] + 2 * padding[dim]).checked_sub(reach(dim))? / stride[dim] + 1);
+        (0..dims).map(extent).collect()
+    };
+    let outputs = if is_transposed { weight.dims[1] * groups } else { weight.dims[0] };
+    let Some(expected) = expected else {
+        return Err(call.refuse(WEIGHT, format!("a window of {kernel:?} does not fit into {:?}", x.dims)));
+    };
+    call.expect_shape(out, &[&[x.dims[0], outputs], &expected[..]].concat(), "of the convolution")?;
+    let (input, output) = (x.dims[2..].to_vec(), written.dims[2..].to_vec());
+    let (channels, outputs) = (x.dims[1] / groups, outputs / groups);
+    let (input, output, channels, outputs) =
+        if is_transposed { (output, input, outputs, channels) } else { (input, output, channels, outputs) };
+    let precision = precision(call, x.dtype)?;
+    let batch = x.dims[0];
+    Ok(Geometry { batch, groups, channels, outputs, input, output, kernel, stride, padding, dilation, precision })
+}
+
+fn forward(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let of = geometry(call, OUTPUT)?;
+    let x = call.tensor(INPUT)?;
+    let out = call.tensor(OUTPUT)?;
+    let bias = call.tensor_if_given(BIAS)?;
+    if let Some(bias) = bias {
+        call.expect_shape(BIAS, &[out.dims[1]], "a number for each channel of output")?;
+        if bias.dtype != x.dtype && bias.dtype != DType::F32 {
+            return Err(call.refuse(BIAS, format!("expected {} or FLOAT, found {}", x.dtype, bias.dtype)));
+        }
+    }
+    let is_transposed = call.flag(TRANSPOSED)?;
+    let (x, weight, bias, out) = (x.slot, call.tensor(WEIGHT)?.slot, bias.map(|bias| bias.slot), out.slot);
+    Plan::new(move |views, tiles| {
+        let bias = bias.map(|slot| views.of(slot));
+        let run = if is_transposed { kernel::input_grad } else { kernel::forward };
+        run(tiles, &of, views.of(x), views.of(weight), bias, views.of(out));
+        Ok(())
+    })
+}
+
+fn backward(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let of = geometry(call, GRAD_OUTPUT)?;
+    let mask = call.flags(OUTPUT_MASK)?;
+    if mask.len() != 3 {
+        return Err(call.refuse(OUTPUT_MASK, format!("expected 3 truth values, found {}", mask.len())));
+    }
+    let (x, weight, grad) = (call.tensor(INPUT)?, call.tensor(WEIGHT)?, call.tensor(GRAD_OUTPUT)?);
+    let wanted = [(GRAD_INPUT, x.dims.clone()), (GRAD_WEIGHT, weight.dims.clone()), (GRAD_BIAS, vec![grad.dims[1]])];
+    let mut slots = [None; 3];
+    for (((name, shape), &is_wanted), slot) in wanted.iter().zip(mask).zip(&mut slots) {
+        if !is_wanted {
+            continue;
+        }
+        if call.tensor_if_given(*name)?.is_none() {
+            return Err(call.refuse(*name, "is NULL, but outputMask asks for it"));
+        }
+        call.expect_shape(*name, shape, "of what it is the gradient of")?;
+        *slot = Some(call.tensor(*name)?.slot);
+    }
+    let is_transposed = call.flag(TRANSPOSED)?;
+    let (x, weight, grad) = (x.slot, weight.slot, grad.slot);
+    Plan::new(move |views, tiles| {
+        let [grad_input, grad_weight, grad_bias] = slots.map(|slot| slot.map(|slot| views.of(slot)));
+        let (x, weight, grad) = (views.of(x), views.of(weight), views.of(grad));
+        if let Some(out) = grad_input {
+            let run = if is_transposed { kernel::forward } else { kernel::input_grad };
+            run(tiles, &of, grad, weight, None, out);
+        }
+        if let Some(out) = grad_weight {
+            let (read, written) = if is_transposed { (grad, x) } else { (x, grad) };
+            kernel::weight_grad(tiles, &of, read, written, out);
+        }
+        if let Some(out) = grad_bias {
+            kernel::bias_grad(tiles, grad, out);
+        }
+        Ok(())
+    })
+}

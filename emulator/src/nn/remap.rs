@@ -1,0 +1,58 @@
+//! Elements that a list of positions for each dim picks: rolls, flips, borders, repeats and the nearest of a grid, and the sums of
+//! the gradients of what was picked.
+//!
+//! Input: a view and, for each of its dims, the position that each place of the output has there. Output: the picked elements,
+//! or for each element the sum of what its picks have, in f32, in the order of the picks and rounded once.
+
+use super::Tiles;
+use super::index::with_bits;
+use super::lane::Lane;
+use super::reduce::{rows, sum_over_rows};
+use super::view::View;
+
+/// For each dim of a tensor, the position there of each place of another with as many dims.
+pub(crate) type Positions = Vec<Vec<usize>>;
+
+/// Where the row `at` of the places begins in a row-major tensor of `dims`, without the last dim.
+fn row_start(positions: &[Vec<usize>], dims: &[usize], mut at: usize) -> usize {
+    let (mut start, mut step) = (0, dims.last().copied().unwrap_or(1));
+    for dim in (0..dims.len().saturating_sub(1)).rev() {
+        let extent = positions[dim].len();
+        start += positions[dim][at % extent] * step;
+        at /= extent;
+        step *= dims[dim];
+    }
+    start
+}
+
+/// `out[i, j, ..] = x[positions[0][i], positions[1][j], ..]`.
+pub(crate) fn remap(tiles: &dyn Tiles, x: &View, positions: &[Vec<usize>], out: &View) {
+    let only = [0];
+    let inner = positions.last().map_or(&only[..], Vec::as_slice);
+    let outer = positions.iter().rev().skip(1).map(Vec::len).product();
+    let (flat, target) = (x.collapsed(), out.collapsed());
+    with_bits!(x, T => {
+        let mut data = vec![T::default(); x.len()];
+        flat.read(0, &mut data);
+        rows(tiles, outer, inner.len(), &|row| {
+            let start = row_start(positions, x.dims(), row);
+            let picked: Vec<T> = inner.iter().map(|&place| data[start + place]).collect();
+            target.write(row * inner.len(), &picked);
+        });
+    });
+}
+
+/// `out[p] = sum of grad[i, j, ..]` over all places whose positions are `p`; zero where there are none.
+pub(crate) fn remap_grad(tiles: &dyn Tiles, grad: &View, positions: &[Vec<usize>], out: &View) {
+    let only = [0];
+    let inner = positions.last().map_or(&only[..], Vec::as_slice);
+    let outer = positions.iter().rev().skip(1).map(Vec::len).product();
+    let grad = grad.collapsed();
+    let buffers = || vec![0f32; inner.len()];
+    let sums = sum_over_rows(tiles, outer, out.len(), buffers, |row, at, sums| {
+        f32::load(&grad, at * inner.len(), row);
+        let start = row_start(positions, out.dims(), at);
+        inner.iter().zip(row.iter()).for_each(|(&place, value)| sums[start + place] += value);
+    });
+    f32::store(&out.collapsed(), 0, &sums);
+}
